@@ -1,0 +1,45 @@
+"""What the reference models share: from logits to loss, predictions and metrics."""
+
+from __future__ import annotations
+
+import tensorflow.compat.v1 as tf
+
+from ps_train import ModelSpec
+
+
+def spec_from_logits(logits: tf.Tensor, labels: tf.Tensor | None) -> ModelSpec:
+    """Returns the ModelSpec of a classifier, with cross entropy as its loss and accuracy as its metric.
+
+    Args:
+      logits: float [batch, classes].
+      labels: int [batch], or None to predict only.
+    """
+    classes = tf.argmax(logits, axis=1, output_type=tf.int32)
+    predictions = {"classes": classes, "probabilities": tf.nn.softmax(logits)}
+    if labels is None:
+        return ModelSpec(predictions=predictions)
+    loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits))
+    tf.summary.scalar("accuracy", tf.reduce_mean(tf.cast(tf.equal(classes, labels), tf.float32)))
+    return ModelSpec(
+        loss=loss,
+        predictions=predictions,
+        eval_metric_ops={"accuracy": tf.metrics.accuracy(labels, classes)},
+        loss_name="cross entropy",
+    )
+
+
+def dense(inputs: tf.Tensor, units: int, name: str, stddev: float | None = None) -> tf.Tensor:
+    """Returns inputs @ weights + biases.
+
+    Args:
+      inputs: float [batch, features], features known.
+      units: width of the result.
+      name: scope of the two variables, `weights` [features, units] and `biases` [units].
+      stddev: of the truncated normal that the weights begin with; None for 1 / sqrt(features), as dist_mnist has it.
+    """
+    features = int(inputs.shape[1])
+    with tf.variable_scope(name):
+        initializer = tf.truncated_normal_initializer(stddev=features**-0.5 if stddev is None else stddev)
+        weights = tf.get_variable("weights", [features, units], tf.float32, initializer)
+        biases = tf.get_variable("biases", [units], tf.float32, tf.zeros_initializer())
+        return tf.nn.xw_plus_b(inputs, weights, biases)

@@ -1,0 +1,38 @@
+"""Two convolutions with pooling and two dense layers, for 28x28 images."""
+
+from __future__ import annotations
+
+import tensorflow.compat.v1 as tf
+
+from models import classifier
+from ps_train import TRAIN, ModelSpec
+
+DEFAULT_PARAMS = {"filters": 16, "dense_units": 128, "dropout": 0.2}
+
+
+def model_fn(features, labels, mode, params) -> ModelSpec:
+    """Classifies float [batch, 784] into 10 classes.
+
+    Params: `filters` of the first 5x5 convolution, the second has twice as many; `dense_units` of the hidden dense
+    layer; `dropout`, the share of its activations that is dropped in training.
+    """
+    images = tf.reshape(features, [-1, 28, 28, 1])
+    maps = _convolution(images, params["filters"], "conv1")
+    maps = _convolution(maps, 2 * params["filters"], "conv2")
+    flat = tf.reshape(maps, [-1, 7 * 7 * 2 * params["filters"]])
+    hidden = tf.nn.relu(classifier.dense(flat, params["dense_units"], "hidden"))
+    if mode == TRAIN:
+        hidden = tf.nn.dropout(hidden, rate=params["dropout"])
+    return classifier.spec_from_logits(classifier.dense(hidden, 10, "softmax"), labels)
+
+
+def _convolution(images: tf.Tensor, filters: int, name: str) -> tf.Tensor:
+    """Returns max-pooled ReLU maps [batch, height/2, width/2, filters] of a 5x5 convolution."""
+    channels = int(images.shape[3])
+    with tf.variable_scope(name):
+        # He et al. 2015, https://arxiv.org/abs/1502.01852: the variance that ReLU layers keep
+        initializer = tf.truncated_normal_initializer(stddev=(2.0 / (25 * channels)) ** 0.5)
+        kernel = tf.get_variable("kernel", [5, 5, channels, filters], tf.float32, initializer)
+        biases = tf.get_variable("biases", [filters], tf.float32, tf.zeros_initializer())
+        maps = tf.nn.conv2d(images, kernel, strides=1, padding="SAME")
+        return tf.nn.max_pool2d(tf.nn.relu(maps + biases), ksize=2, strides=2, padding="SAME")

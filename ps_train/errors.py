@@ -1,0 +1,53 @@
+"""The errors of ps_train, each with the exit code of the process that it ends.
+
+    PsTrainError
+      ConfigError         2   bad configuration; raised before any socket opens
+      UserCodeError       1   the user's own code or data is at fault
+        DataError         1     a data file is missing, damaged or of another kind
+        CheckpointError   1     a checkpoint does not fit the model
+      ClusterLostError  138   a task or the network is gone; the same command may be run again
+      StoppedError      143   the process was told to stop
+
+The codes fit Kubeflow's restart policy `ExitCode`: 1 to 127 are permanent, 128 to 255 retryable
+(https://www.kubeflow.org/docs/components/trainer/legacy-v1/user-guides/tensorflow/).
+"""
+
+from __future__ import annotations
+
+
+class PsTrainError(Exception):
+    """An error that a user can act on: its text is one line, and shown without a traceback."""
+
+    exit_code = 1
+
+
+class ConfigError(PsTrainError):
+    """The configuration is wrong: says what, what was given, what is allowed, what to do."""
+
+    exit_code = 2
+
+
+class UserCodeError(PsTrainError):
+    """A model or dataset plug-in broke its contract while it ran."""
+
+    exit_code = 1
+
+
+class DataError(UserCodeError):
+    """A data file is missing, damaged or not what it should be: the text names the file."""
+
+
+class CheckpointError(UserCodeError):
+    """A checkpoint does not fit the model: the text lists what differs."""
+
+
+class ClusterLostError(PsTrainError):
+    """A task did not answer within its time-out: the text names it and its address."""
+
+    exit_code = 138
+
+
+class StoppedError(PsTrainError):
+    """The process was told to stop by a signal and has saved what it had to."""
+
+    exit_code = 143

@@ -1,0 +1,149 @@
+"""Metrics on held-out data, from a checkpoint, in a session of this process alone."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import tensorflow.compat.v1 as tf
+
+from ps_train import checkpoint, waiting
+from ps_train.blackboard import Blackboard, State
+from ps_train.errors import ClusterLostError, DataError, StoppedError
+from ps_train.graph import call_model_fn
+from ps_train.inputs import input_feed
+from ps_train.plugins import EVAL, Dataset, Model
+
+_POLL_SECS = 1.0
+
+
+class Evaluation(NamedTuple):
+    """The metrics of one checkpoint on the whole held-out set.
+
+    Attributes:
+      global_step: of the checkpoint.
+      num_examples: in the set.
+      loss_name: what the loss is.
+      loss_sum: summed over the examples.
+      metrics: name -> value of each of the model's eval_metric_ops.
+    """
+
+    global_step: int
+    num_examples: int
+    loss_name: str
+    loss_sum: float
+    metrics: Mapping[str, float]
+
+    @property
+    def loss_mean(self) -> float:
+        """The loss of one example, in the mean."""
+        return self.loss_sum / self.num_examples
+
+    def format(self) -> str:
+        """Returns the lines of the final report."""
+        lines = [f"After {self.global_step} training steps, on {self.num_examples} held-out examples:",
+                 f"  {self.loss_name} = {self.loss_sum:.6g} in sum, {self.loss_mean:.6g} in the mean"]
+        return "\n".join(lines + [f"  {name} = {value:.4f}" for name, value in sorted(self.metrics.items())])
+
+
+class Evaluator:
+    """Evaluates checkpoints of one model on one dataset."""
+
+    def __init__(
+        self, model: Model, model_params: Mapping[str, Any], dataset: Dataset, dataset_params: Mapping[str, Any]
+    ) -> None:
+        """Builds the graph, without any device in it.
+
+        Raises:
+          UserCodeError: a plug-in breaks its contract.
+        """
+        self._dataset_name = dataset.name
+        with tf.Graph().as_default() as self._graph:
+            self._global_step = tf.train.create_global_step()
+            batches = dataset.input_fn(mode=EVAL, params=dataset_params, shard=(0, 1))
+            self._iterator = tf.data.make_initializable_iterator(batches.prefetch(2))
+            features, labels = self._iterator.get_next()
+            self._spec = call_model_fn(model, features, labels, EVAL, model_params)
+            metrics = self._spec.eval_metric_ops or {}
+            self._values = {name: value for name, (value, _) in metrics.items()}
+            self._update_ops = [update_op for _, update_op in metrics.values()]
+            self._batch_size = tf.shape(tf.nest.flatten(features)[0])[0]
+            self._saver = tf.train.Saver(tf.global_variables())
+            self._local_init_op = tf.group(tf.local_variables_initializer(), tf.tables_initializer())
+
+    def evaluate(self, path: str) -> Evaluation:
+        """Returns the metrics of a checkpoint.
+
+        Raises:
+          CheckpointError: it is of another model.
+          DataError: the held-out set is empty.
+        """
+        checkpoint.check_fits(path, self._graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES))
+        with tf.Session(graph=self._graph, config=tf.ConfigProto(allow_soft_placement=True)) as session:
+            session.run(self._local_init_op)
+            self._saver.restore(session, path)
+            session.run(self._iterator.initializer, feed_dict=input_feed(self._graph))
+            loss_sum, num_examples = self._run_through(session)
+            if num_examples == 0:
+                raise DataError(f"{self._dataset_name}.input_fn: the dataset of mode \"eval\" is empty; "
+                                "there is nothing to evaluate on")
+            global_step, metrics = session.run([self._global_step, self._values])
+        return Evaluation(int(global_step), num_examples, self._spec.loss_name, loss_sum,
+                          {name: float(value) for name, value in metrics.items()})
+
+    def _run_through(self, session: tf.Session) -> tuple[float, int]:
+        """Updates the metrics over the whole set; returns the summed loss and the number of examples."""
+        loss_sum, num_examples = 0.0, 0
+        while True:
+            try:
+                loss, batch_size, _ = session.run([self._spec.loss, self._batch_size, self._update_ops])
+            except tf.errors.OutOfRangeError:
+                return loss_sum, num_examples
+            loss_sum += float(loss) * int(batch_size)
+            num_examples += int(batch_size)
+
+
+def write_summaries(evaluation: Evaluation, train_dir: str) -> None:
+    """Writes the metrics for TensorBoard, into the folder `eval` of the train_dir."""
+    values = {evaluation.loss_name: evaluation.loss_mean, **evaluation.metrics}
+    summary = tf.Summary(value=[tf.Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()])
+    with tf.Graph().as_default():
+        writer = tf.summary.FileWriter(os.path.join(train_dir, "eval"))
+        writer.add_summary(summary, evaluation.global_step)
+        writer.close()
+
+
+def follow(
+    evaluator: Evaluator, train_dir: str, board: Blackboard, start_timeout_secs: float, stop: threading.Event
+) -> None:
+    """Evaluates each new checkpoint in the folder until training is over, the last one always.
+
+    This is the life of an evaluator task. Training is over when the blackboard says so, or is gone after it was
+    there.
+
+    Raises:
+      ClusterLostError: the blackboard was not there within `start_timeout_secs`.
+      StoppedError: `stop` was set first.
+    """
+    waiting.until(lambda: _training_state(board) is not None, start_timeout_secs, "the blackboard", stop)
+    done_path = None
+    is_over = False
+    while not is_over:
+        is_over = _training_state(board) in (State.DONE, None)
+        path = checkpoint.latest(train_dir)  # asked after the state, so that the last one is not missed
+        if path is not None and path != done_path:
+            done_path = path
+            evaluation = evaluator.evaluate(path)
+            write_summaries(evaluation, train_dir)
+            print(evaluation.format(), flush=True)
+        if stop.wait(_POLL_SECS):
+            raise StoppedError("told to stop while evaluating")
+
+
+def _training_state(board: Blackboard) -> State | None:
+    try:
+        return board.state()
+    except ClusterLostError:
+        return None

@@ -1,0 +1,64 @@
+"""numpy arrays as a tf.data pipeline that stays out of the GraphDef.
+
+    arrays --> placeholders (fed once, when the iterator is initialised) --> indices, shuffled --> gathered batches
+
+`tf.data.Dataset.from_tensor_slices(array)` writes the array into the GraphDef, which every session sends to its
+master and which may not be larger than 2 GiB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+_FEEDS = "ps_train_input_feeds"
+
+
+def from_arrays(
+    arrays: Sequence[np.ndarray],
+    batch_size: int,
+    shuffle: bool = False,
+    repeat: bool = False,
+    seed: int | None = None,
+) -> tf.data.Dataset:
+    """Returns a dataset of mini-batches of the arrays, in graph mode.
+
+    Args:
+      arrays: arrays of the same first dimension, the examples.
+      batch_size: examples in a mini-batch.
+      shuffle: draw the examples in a new order in each epoch, each one once an epoch.
+      repeat: start again after the last example; then every batch is full. Else the last one may be smaller.
+      seed: seed of the shuffling, or None for another order in each run.
+
+    Returns:
+      A dataset of tuples, one [batch, ...] tensor for each array, in the array's dtype. Its iterator must be
+      initialised with `feed_dict=input_feed(graph)`; a worker of ps_train does so.
+
+    Raises:
+      ValueError: the arrays differ in length, or are empty.
+    """
+    lengths = {len(array) for array in arrays}
+    if len(lengths) != 1 or not lengths.isdisjoint({0}):
+        raise ValueError(f"arrays: got {sorted(lengths)} examples; allowed: the same number in each, at least 1")
+    sources = [_placeholder(array) for array in arrays]
+    count = len(arrays[0])
+    indices = tf.data.Dataset.range(count)
+    if shuffle:
+        indices = indices.shuffle(count, seed=seed, reshuffle_each_iteration=True)
+    if repeat:
+        indices = indices.repeat()
+    return indices.batch(batch_size).map(lambda rows: tuple(tf.gather(source, rows) for source in sources))
+
+
+def _placeholder(array: np.ndarray) -> tf.Tensor:
+    placeholder = tf.placeholder(array.dtype, array.shape, name="examples")
+    tf.add_to_collection(_FEEDS, (placeholder, array))
+    return placeholder
+
+
+def input_feed(graph: tf.Graph) -> dict[Any, np.ndarray]:
+    """Returns the placeholder -> array that initialises the iterators over `from_arrays` in the graph."""
+    return dict(graph.get_collection(_FEEDS))

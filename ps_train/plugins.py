@@ -1,0 +1,205 @@
+"""The contracts of model and dataset plug-ins, and how a plug-in is found, imported and checked.
+
+    --model=models.mlp     --> Model(model_fn, default_params)
+    --dataset=data.mnist   --> Dataset(input_fn, prepare, default_params)
+    --params=name=value,...--> what each of them gets as `params`
+
+A plug-in is a module found by its dotted name from the working directory or among the installed packages.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import importlib.util
+import inspect
+import pathlib
+import re
+import sys
+import types
+from collections.abc import Mapping, Sequence
+from typing import Any, Callable, NamedTuple
+
+from ps_train.errors import ConfigError
+
+TRAIN, EVAL, PREDICT = "train", "eval", "infer"  # the values of tf.estimator.ModeKeys, for code written to it
+
+
+class ModelSpec(NamedTuple):
+    """What a model_fn returns; named as in Estimator's EstimatorSpec.
+
+    Attributes:
+      loss: scalar float tensor, the mean over the mini-batch; needed for "train" and "eval".
+      predictions: tensor or dict of tensors, each [batch, ...]; needed for "infer".
+      eval_metric_ops: name -> (value tensor, update op), as `tf.compat.v1.metrics` returns them.
+      train_op: an operation that applies one update and increments the global step, or None: then the
+        framework makes it from `loss`, so that every update mode works.
+      loss_name: what the loss is, in the words of the final report.
+    """
+
+    loss: Any = None
+    predictions: Any = None
+    eval_metric_ops: Mapping[str, tuple] | None = None
+    train_op: Any = None
+    loss_name: str = "loss"
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """A model plug-in: `model_fn(features, labels, mode, params) -> ModelSpec`."""
+
+    name: str
+    model_fn: Callable[..., ModelSpec]
+    default_params: Mapping[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Dataset:
+    """A dataset plug-in: `input_fn(mode, params, shard) -> tf.data.Dataset` of (features, labels).
+
+    Attributes:
+      prepare: `prepare(params)`, fetches and checks the files; does nothing where the module has none.
+    """
+
+    name: str
+    input_fn: Callable[..., Any]
+    prepare: Callable[[Mapping[str, Any]], None]
+    default_params: Mapping[str, Any]
+
+
+def load_model(name: str) -> Model:
+    """Imports a model plug-in.
+
+    Raises:
+      ConfigError: there is no such module, it has no model_fn, or model_fn has another signature.
+    """
+    module = _import("--model", name, "model_fn")
+    function = _function("--model", module, "model_fn", ("features", "labels", "mode", "params"))
+    return Model(module.__name__, function, _default_params("--model", module))
+
+
+def load_dataset(name: str) -> Dataset:
+    """Imports a dataset plug-in.
+
+    Raises:
+      ConfigError: there is no such module, it has no input_fn, or a function has another signature.
+    """
+    module = _import("--dataset", name, "input_fn")
+    function = _function("--dataset", module, "input_fn", ("mode", "params", "shard"))
+    prepare = _nothing_to_prepare
+    if hasattr(module, "prepare"):
+        prepare = _function("--dataset", module, "prepare", ("params",))
+    return Dataset(module.__name__, function, prepare, _default_params("--dataset", module))
+
+
+def _nothing_to_prepare(params: Mapping[str, Any]) -> None:
+    """Stands in for the `prepare` of a dataset that has no files."""
+
+
+def _import(flag: str, name: str, function: str) -> types.ModuleType:
+    """Imports a module by its dotted name; a name without a dot is first looked for in models/ or data/."""
+    folder = flag.strip("-").replace("dataset", "data").replace("model", "models")
+    if "" not in sys.path:
+        sys.path.insert(0, "")  # the working directory, which a console script does not search by itself
+    candidates = [name] if "." in name else [f"{folder}.{name}", name]
+    for candidate in candidates:
+        if _exists(candidate):
+            return importlib.import_module(candidate)
+    known = _known(folder, function)
+    raise ConfigError(f"{flag}: no module {name!r} from the working directory {pathlib.Path.cwd()}; known here: "
+                      f"{', '.join(known) or 'none'}; give the dotted name of a module with {function}")
+
+
+def _exists(name: str) -> bool:
+    if not all(part.isidentifier() for part in name.split(".")):
+        return False
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError as error:
+        if error.name and name.startswith(error.name):
+            return False
+        raise  # a package that is there, but imports something that is not: the user needs that traceback
+
+
+def _known(folder: str, function: str) -> list[str]:
+    defines = re.compile(rf"^def {function}\b", re.MULTILINE)
+    return [f"{folder}.{path.stem}" for path in sorted(pathlib.Path(folder).glob("*.py"))
+            if defines.search(path.read_text(encoding="utf-8"))]
+
+
+def _function(flag: str, module: types.ModuleType, name: str, arguments: Sequence[str]) -> Callable[..., Any]:
+    function = getattr(module, name, None)
+    wanted = f"{name}({', '.join(arguments)})"
+    if not callable(function):
+        raise ConfigError(f"{flag}: module {module.__name__!r} ({module.__file__}) has no function {wanted}; add it")
+    try:
+        inspect.signature(function).bind(**dict.fromkeys(arguments))
+    except TypeError:
+        raise ConfigError(f"{flag}: {module.__name__}.{name} takes {inspect.signature(function)}; it must take "
+                          f"{wanted}") from None
+    return function
+
+
+def _default_params(flag: str, module: types.ModuleType) -> Mapping[str, Any]:
+    params = getattr(module, "DEFAULT_PARAMS", {})
+    wrong = [name for name, value in params.items() if type(value) not in _READERS]
+    if wrong:
+        raise ConfigError(f"{flag}: {module.__name__}.DEFAULT_PARAMS[{wrong[0]!r}] is {params[wrong[0]]!r}; allowed: "
+                          "bool, int, float and str, so that --params can set it")
+    return params
+
+
+def _read_bool(text: str) -> bool:
+    return {"true": True, "1": True, "false": False, "0": False}[text.lower()]
+
+
+_READERS: dict[type, Callable[[str], Any]] = {bool: _read_bool, int: int, float: float, str: str}
+
+
+def resolve_params(
+    text: str, plugins: Sequence[Model | Dataset], shared: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """Returns the `params` of each plug-in: the shared values, its own defaults, and over them what --params says.
+
+    Args:
+      text: "name=value,..." as given; "" for none.
+      plugins: the plug-ins, whose DEFAULT_PARAMS say which names there are and of which type.
+      shared: what every plug-in gets, from flags of their own.
+
+    Raises:
+      ConfigError: a name that no plug-in knows (the known ones are listed), or a value of another type.
+    """
+    given = _split_params(text)
+    known = sorted({name for plugin in plugins for name in plugin.default_params})
+    for name in given:
+        if name in shared:
+            raise ConfigError(f"--params: {name!r} has a flag of its own; give --{name}={given[name]}")
+        if name not in known:
+            owners = " and ".join(plugin.name for plugin in plugins)
+            raise ConfigError(f"--params: unknown parameter {name!r}; known to {owners}: {', '.join(known) or 'none'}")
+    return [{**shared, **plugin.default_params, **_typed(given, plugin)} for plugin in plugins]
+
+
+def _split_params(text: str) -> dict[str, str]:
+    given: dict[str, str] = {}
+    for item in filter(None, text.split(",")):
+        name, equals, value = item.partition("=")
+        if not equals or not name.strip():
+            raise ConfigError(f"--params: got {item!r}; allowed: name=value,name=value")
+        if name.strip() in given:
+            raise ConfigError(f"--params: {name.strip()!r} is given twice; give it once")
+        given[name.strip()] = value.strip()
+    return given
+
+
+def _typed(given: Mapping[str, str], plugin: Model | Dataset) -> dict[str, Any]:
+    """Reads each given value as the type that the plug-in's default has."""
+    values = {}
+    for name in given.keys() & plugin.default_params.keys():
+        kind = type(plugin.default_params[name])
+        try:
+            values[name] = _READERS[kind](given[name])
+        except (ValueError, KeyError):
+            raise ConfigError(f"--params: {name}={given[name]!r}; allowed: {kind.__name__}, as in {plugin.name}'s "
+                              f"default {plugin.default_params[name]!r}") from None
+    return values

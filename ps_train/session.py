@@ -1,0 +1,253 @@
+"""A training session under a Supervisor: how it starts, how it is recovered, and how it ends in the right order.
+
+    chief    restore or initialise --> announce "running" --> train --> announce "stopping" --> wait --> save --> close
+    others   wait for "running"                           --> train --> report "finished"            -->      close
+
+This is the one module, besides a line of `task.py`, that asks whether this task is the chief.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+import time
+from collections.abc import Iterator
+from typing import Callable, NamedTuple
+
+import tensorflow.compat.v1 as tf
+
+from ps_train import blackboard, checkpoint, waiting
+from ps_train.blackboard import Blackboard, State
+from ps_train.cluster import Cluster
+from ps_train.errors import ClusterLostError
+from ps_train.graph import TrainGraph
+from ps_train.progress import End, Outcome
+
+_RECOVERY_WAIT_SECS = 1  # TensorFlow's default of 30 makes every worker wait that long (tensorflow/tensorflow#10679)
+_STOP_GRACE_SECS = 5
+_POLL_SECS = 0.1
+_MOST_FAILURES = 5  # new sessions in a row in which no step succeeded
+_LOST = (tf.errors.AbortedError, tf.errors.UnavailableError)
+_log = logging.getLogger(__name__)
+
+Body = Callable[[tf.Session, "Callable[[object, int], None] | None"], Outcome]
+
+
+class Settings(NamedTuple):
+    """What the user chose for sessions.
+
+    Attributes:
+      train_dir: folder of checkpoints and summaries.
+      save_model_secs: time between checkpoints, 0 for none but the last.
+      start_timeout_secs: bound of the wait for the other tasks.
+      end_timeout_secs: bound of the chief's wait for workers that make no progress, at the end.
+    """
+
+    train_dir: str
+    save_model_secs: float
+    start_timeout_secs: float
+    end_timeout_secs: float
+
+
+class SupervisedTraining:
+    """Runs a training loop in a supervised session, and in a new one whenever that is lost."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        target: str,
+        graph: TrainGraph,
+        board: Blackboard,
+        settings: Settings,
+        stop: threading.Event,
+    ) -> None:
+        """Adds the Supervisor's operations to the graph and finalises it; nothing is sent yet.
+
+        Args:
+          target: address of the server whose session this is.
+          stop: ends every wait and the training.
+        """
+        self._cluster = cluster
+        self._target = target
+        self._graph = graph
+        self._board = board
+        self._settings = settings
+        self._stop = stop
+        with graph.graph.as_default():
+            self._supervisor = self._make_supervisor()
+        graph.graph.finalize()
+
+    def _make_supervisor(self) -> tf.train.Supervisor:
+        # The default one runs the summaries in a thread, on a batch of its own; ours come from the steps themselves.
+        with tf.control_dependencies([tf.local_variables_initializer(), tf.tables_initializer()]):
+            local_init_op = tf.group(self._graph.update.local_init_op)
+        return tf.train.Supervisor(
+            graph=self._graph.graph,
+            is_chief=self._cluster.is_chief,
+            logdir=self._settings.train_dir if self._cluster.is_chief else None,
+            ready_for_local_init_op=self._graph.update.ready_for_local_init_op,
+            local_init_op=local_init_op,
+            summary_op=None,
+            saver=self._graph.saver,
+            global_step=self._graph.global_step,
+            save_summaries_secs=0,
+            save_model_secs=self._settings.save_model_secs,
+            recovery_wait_secs=_RECOVERY_WAIT_SECS,
+            stop_grace_secs=_STOP_GRACE_SECS,
+        )
+
+    def run(self, body: Body) -> Outcome:
+        """Returns `body(session, write_summary)` of the first session that is not lost.
+
+        Args:
+          body: trains until the end; `write_summary(summary, global_step)` is None where this task writes none.
+
+        Raises:
+          ClusterLostError: the cluster did not come (back) within its time-out, or was lost again and again.
+          StoppedError: told to stop while waiting.
+        """
+        failures = 0
+        while True:
+            start_secs = time.monotonic()
+            try:
+                return self._run_once(body)
+            except _LOST as error:
+                failures = failures + 1 if time.monotonic() - start_secs < _RECOVERY_WAIT_SECS else 1
+                reason = str(error.message).splitlines()[0]
+                if failures > _MOST_FAILURES:
+                    raise ClusterLostError(f"the session was lost {failures} times in a row: {reason}") from error
+                _log.warning("lost the session: %s; waiting for the cluster, at most %g s", reason,
+                             self._settings.start_timeout_secs)
+            except tf.errors.DeadlineExceededError as error:
+                raise ClusterLostError(f"a step took longer than its time-out: {error.message}") from error
+
+    def _run_once(self, body: Body) -> Outcome:
+        waiting.for_tasks(self._cluster.ps, self._settings.start_timeout_secs, self._stop)
+        state = self._wait_for_state()
+        if state >= State.STOPPING and not self._cluster.is_chief:
+            _log.info("training is over already")
+            return self._finish(Outcome(End.ANNOUNCED, 0, 0, 0, 0.0))
+        with self._session(state) as session:
+            outcome = body(session, self._summary_writer(session))
+            self._end(session, outcome)
+            return outcome
+
+    def _wait_for_state(self) -> State:
+        """Returns the training state; a worker waits until the chief has prepared the parameters."""
+        least = State.IDLE if self._cluster.is_chief else State.RUNNING
+        chief = self._cluster.chief
+        what = str(self._cluster.ps[0]) if self._cluster.is_chief else f"{chief} (chief) to prepare the parameters"
+
+        def state() -> tuple[State] | None:
+            try:
+                found = self._board.state()
+            except ClusterLostError as error:
+                _log.debug("%s", error)
+                return None
+            return (found,) if found >= least else None
+
+        return waiting.until(state, self._settings.start_timeout_secs, what, self._stop,
+                             "is it started, and does its log say why not?")[0]
+
+    @contextlib.contextmanager
+    def _session(self, state: State) -> Iterator[tf.Session]:
+        """Yields a session whose parameters and input are ready; closes it, then stops the Supervisor's threads."""
+        session = waiting.bounded(lambda: self._open(state), self._settings.start_timeout_secs,
+                                  f"a session with {', '.join(str(task) for task in self._cluster.ps)}")
+        try:
+            session.run(self._graph.input_init_op, feed_dict=self._graph.feed)
+            if self._cluster.is_chief:
+                self._start_services(session, state)
+            yield session
+        finally:
+            self._supervisor.request_stop()
+            # Closing frees the queue runner's thread, which `stop` then finds ended; the other way round `stop`
+            # waits for all of its grace period and raises. After a peer died, closing itself stalls for 30 s.
+            blackboard.close_in_background(session)
+            self._supervisor.stop(ignore_live_threads=True)
+
+    def _open(self, state: State) -> tf.Session:
+        config = tf.ConfigProto(device_filters=self._cluster.device_filters, allow_soft_placement=True)
+        manager = self._supervisor.session_manager
+        if state == State.RUNNING:
+            session = self._live_session(config)
+            if session is not None:
+                return session
+        if not self._cluster.is_chief:
+            return manager.wait_for_session(self._target, config, self._settings.start_timeout_secs)
+        path = checkpoint.latest(self._settings.train_dir)
+        if path is not None:
+            checkpoint.check_fits(path, self._graph.graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES))
+        _log.info("continuing from %s" if path else "starting from new parameters%s", path or "")
+        return self._supervisor.prepare_or_wait_for_session(
+            self._target, config, max_wait_secs=self._settings.start_timeout_secs, start_standard_services=False)
+
+    def _live_session(self, config: tf.ConfigProto) -> tf.Session | None:
+        """Returns a session on parameters that are there, which a restarted chief must not overwrite, or None."""
+        manager = self._supervisor.session_manager
+        try:
+            return manager.wait_for_session(self._target, config, max_wait_secs=0)
+        except tf.errors.DeadlineExceededError:
+            return None
+
+    def _start_services(self, session: tf.Session, state: State) -> None:
+        update = self._graph.update
+        is_live = state == State.RUNNING
+        session.run(update.release_op if is_live else update.chief_init_op)
+        self._supervisor.start_queue_runners(session, update.queue_runners)
+        self._services = self._supervisor.start_standard_services(session)
+        if not is_live:
+            self._board.start_run()
+
+    def _summary_writer(self, session: tf.Session) -> Callable[[object, int], None] | None:
+        if not self._cluster.is_chief:
+            return None
+        return lambda summary, global_step: self._supervisor.summary_computed(session, summary, global_step)
+
+    def _end(self, session: tf.Session, outcome: Outcome) -> None:
+        """Ends training in this task: lets the others go, and as the chief waits for them and saves."""
+        ends_for_all = outcome.end is End.STEPS or (outcome.end is End.DATA and self._graph.update.ends_together)
+        if ends_for_all:
+            self._board.announce(State.STOPPING)
+            session.run(self._graph.update.release_op)
+        self._finish(outcome)
+        if self._cluster.is_chief:
+            if outcome.end is not End.SIGNAL:
+                self._wait_for_others(session)
+            self._save(session)
+
+    def _finish(self, outcome: Outcome) -> Outcome:
+        if outcome.end is not End.SIGNAL:
+            self._board.report_finished(self._cluster.worker_number)
+        return outcome
+
+    def _wait_for_others(self, session: tf.Session) -> None:
+        """Waits until every worker has finished, or until for `end_timeout_secs` nothing moved any more."""
+        last = (time.monotonic(), None)
+        while unfinished := self._unfinished():
+            session.run(self._graph.update.release_op)
+            step = int(session.run(self._graph.status)[0])
+            if (step, len(unfinished)) != last[1]:
+                last = (time.monotonic(), (step, len(unfinished)))
+                _log.info("waiting for %s to finish", ", ".join(unfinished))
+            if time.monotonic() - last[0] > self._settings.end_timeout_secs:
+                _log.warning("ending without %s: not finished, and no step for %g s", ", ".join(unfinished),
+                             self._settings.end_timeout_secs)
+                return
+            if self._stop.wait(_POLL_SECS):
+                return
+
+    def _unfinished(self) -> list[str]:
+        finished = self._board.finished()
+        return [str(task) for number, task in enumerate(self._cluster.workers) if not finished[number]]
+
+    def _save(self, session: tf.Session) -> None:
+        self._supervisor.request_stop()
+        for service in self._services:  # one of them may be saving just now
+            service.join(self._settings.end_timeout_secs)
+        step = int(session.run(self._graph.status)[0])
+        path = self._graph.saver.save(session, os.path.join(self._settings.train_dir, "model.ckpt"), step)
+        _log.info("saved %s", path)
+

@@ -1,0 +1,97 @@
+"""Waits that have a bound and name whom they waited for."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+from collections.abc import Iterable
+from typing import Any, Callable
+
+from ps_train.cluster import Task
+from ps_train.errors import ClusterLostError, StoppedError
+
+_POLL_SECS = 0.2
+_REMIND_SECS = 10.0
+_log = logging.getLogger(__name__)
+
+
+def until(
+    condition: Callable[[], Any], timeout_secs: float, what: str, stop: threading.Event, advice: str = ""
+) -> Any:
+    """Returns the first true value of `condition()`, which is asked five times a second.
+
+    Args:
+      condition: what is waited for; it must not block for long.
+      timeout_secs: the bound.
+      what: whom or what is waited for, as in "waited 300 s for ...".
+      stop: ends the wait at once when it is set.
+      advice: what the user may do about it.
+
+    Raises:
+      ClusterLostError: the time is over.
+      StoppedError: `stop` was set.
+    """
+    start_secs = time.monotonic()
+    remind_secs = start_secs + _REMIND_SECS
+    while True:
+        value = condition()
+        if value:
+            return value
+        now_secs = time.monotonic()
+        if now_secs - start_secs >= timeout_secs:
+            raise ClusterLostError(f"waited {timeout_secs:g} s for {what}" + (f"; {advice}" if advice else ""))
+        if now_secs >= remind_secs:
+            remind_secs += _REMIND_SECS
+            _log.info("waiting for %s, since %.0f s, at most %g s", what, now_secs - start_secs, timeout_secs)
+        if stop.wait(_POLL_SECS):
+            raise StoppedError(f"told to stop while waiting for {what}")
+
+
+def for_tasks(tasks: Iterable[Task], timeout_secs: float, stop: threading.Event) -> None:
+    """Returns when every task's port accepts a connection.
+
+    Raises:
+      ClusterLostError: the time is over; the text names the tasks that are missing and their addresses.
+      StoppedError: `stop` was set.
+    """
+    start_secs = time.monotonic()
+    for task in tasks:
+        remaining_secs = max(0.0, timeout_secs - (time.monotonic() - start_secs))
+        until(lambda task=task: _accepts(task.address), remaining_secs or 0.001, str(task), stop,
+              "is it started, and reachable from this machine?")
+
+
+def _accepts(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=2):
+            return True
+    except OSError:
+        return False
+
+
+def bounded(call: Callable[[], Any], timeout_secs: float, what: str) -> Any:
+    """Returns `call()`, made in a thread of its own because TensorFlow gives it no time-out.
+
+    Raises:
+      ClusterLostError: it took longer; the thread is left behind, to end with the process.
+      Exception: whatever the call raised.
+    """
+    outcome: dict[str, Any] = {}
+
+    def run() -> None:
+        try:
+            outcome["value"] = call()
+        except BaseException as error:  # noqa: BLE001 (handed to the caller, whatever it is)
+            outcome["error"] = error
+
+    thread = threading.Thread(target=run, daemon=True, name=f"bounded {what}")
+    thread.start()
+    thread.join(timeout_secs)
+    if thread.is_alive():
+        raise ClusterLostError(f"waited {timeout_secs:g} s for {what}")
+    if "error" in outcome:
+        raise outcome["error"]
+    return outcome["value"]
