@@ -99,7 +99,7 @@ def main(argv: Sequence[str]) -> int:
         for line in str(error).splitlines():
             print(f"ps_train: {line}", file=sys.stderr)
         return error.exit_code
-    except Exception:  # the user's own code: its traceback is what helps
+    except Exception:  # noqa: BLE001 (the user's own code: its traceback is what helps)
         traceback.print_exc()
         return 1
     return 0

@@ -51,7 +51,9 @@ def _variable(name: str, shape: Sequence[int]) -> tf.Tensor:
 class Blackboard:
     """One task's view of the blackboard, through a session of its own that outlives the training session.
 
-    Any method raises ClusterLostError where ps 0 does not answer, or has not put the blackboard up yet.
+    Any method raises ClusterLostError where ps 0 does not answer, or has not put the blackboard up yet. Close it, as
+    with `contextlib.closing`: a session that is left to Python's own clean-up closes there and then, which waits for
+    ever if its server is gone.
     """
 
     def __init__(self, target: str, ps: Sequence[Task], own: Task | None) -> None:

@@ -6,7 +6,7 @@ import dataclasses
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from typing import FrozenSet, Optional
+from typing import Optional
 
 from ps_train import flagset
 from ps_train.errors import ConfigError
@@ -88,7 +88,7 @@ class Config:
                                      unit="seconds", above=0)
 
     tf_config: str = ""
-    given: FrozenSet[str] = frozenset()
+    given: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         flagset.check(self)

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 
 import tensorflow.compat.v1 as tf
@@ -14,7 +15,7 @@ import tensorflow.compat.v1 as tf
 from ps_train import blackboard, evaluate, server, worker
 from ps_train.cluster import Cluster
 from ps_train.config import Config
-from ps_train.errors import ConfigError
+from ps_train.errors import ConfigError, StoppedError
 from ps_train.worker import Plugins
 
 
@@ -28,8 +29,8 @@ def run(config: Config, cluster: Cluster, stop: threading.Event) -> None:
     plugins = worker.load_plugins(config)
     if cluster.job == "ps":
         _refuse_existing_servers(config, cluster)
-        target = server.start(cluster, config.num_gpus)
-        server.serve_until_done(blackboard.of_ps(target, cluster), stop)
+        with contextlib.closing(blackboard.of_ps(server.start(cluster, config.num_gpus), cluster)) as board:
+            server.serve_until_done(board, stop)
     elif cluster.job == "evaluator":
         _evaluate_until_done(config, cluster, plugins, stop)
     else:
@@ -37,12 +38,18 @@ def run(config: Config, cluster: Cluster, stop: threading.Event) -> None:
 
 
 def serve(config: Config, cluster: Cluster, stop: threading.Event) -> None:
-    """Serves, for clients that run with --existing_servers, until told to stop."""
+    """Serves one client after another that runs with --existing_servers, until told to stop.
+
+    Raises:
+      StoppedError: told to stop.
+    """
     prepare_tensorflow(config.tf_log)
     target = server.start(cluster, config.num_gpus)
     if cluster.job == "ps":
-        blackboard.of_ps(target, cluster).put_up()
+        with contextlib.closing(blackboard.of_ps(target, cluster)) as board:
+            board.put_up()
     stop.wait()
+    raise StoppedError(f"{cluster.task.name} was told to stop")
 
 
 def download(config: Config) -> None:
@@ -60,8 +67,8 @@ def prepare_tensorflow(tf_log: bool) -> None:
 
 def _evaluate_until_done(config: Config, cluster: Cluster, plugins: Plugins, stop: threading.Event) -> None:
     plugins.dataset.prepare(plugins.dataset_params)
-    board = blackboard.of_evaluator(cluster)
-    evaluate.follow(evaluate.Evaluator(*plugins), config.train_dir, board, config.start_timeout_secs, stop)
+    with contextlib.closing(blackboard.of_evaluator(cluster)) as board:
+        evaluate.follow(evaluate.Evaluator(*plugins), config.train_dir, board, config.start_timeout_secs, stop)
 
 
 def _refuse_existing_servers(config: Config, cluster: Cluster) -> None:

@@ -18,14 +18,18 @@ _log = logging.getLogger(__name__)
 
 
 def until(
-    condition: Callable[[], Any], timeout_secs: float, what: str, stop: threading.Event, advice: str = ""
+    condition: Callable[[], Any],
+    timeout_secs: float,
+    what: str | Callable[[], str],
+    stop: threading.Event,
+    advice: str = "",
 ) -> Any:
     """Returns the first true value of `condition()`, which is asked five times a second.
 
     Args:
       condition: what is waited for; it must not block for long.
       timeout_secs: the bound.
-      what: whom or what is waited for, as in "waited 300 s for ...".
+      what: whom or what is waited for, as in "waited 300 s for ..."; or a function that says so.
       stop: ends the wait at once when it is set.
       advice: what the user may do about it.
 
@@ -35,32 +39,34 @@ def until(
     """
     start_secs = time.monotonic()
     remind_secs = start_secs + _REMIND_SECS
-    while True:
-        value = condition()
-        if value:
-            return value
+    while not (value := condition()):
         now_secs = time.monotonic()
+        name = what if isinstance(what, str) else what()
         if now_secs - start_secs >= timeout_secs:
-            raise ClusterLostError(f"waited {timeout_secs:g} s for {what}" + (f"; {advice}" if advice else ""))
+            raise ClusterLostError(f"waited {timeout_secs:g} s for {name}" + (f"; {advice}" if advice else ""))
         if now_secs >= remind_secs:
             remind_secs += _REMIND_SECS
-            _log.info("waiting for %s, since %.0f s, at most %g s", what, now_secs - start_secs, timeout_secs)
+            _log.info("waiting for %s, since %.0f s, at most %g s", name, now_secs - start_secs, timeout_secs)
         if stop.wait(_POLL_SECS):
-            raise StoppedError(f"told to stop while waiting for {what}")
+            raise StoppedError(f"told to stop while waiting for {name}")
+    return value
 
 
 def for_tasks(tasks: Iterable[Task], timeout_secs: float, stop: threading.Event) -> None:
-    """Returns when every task's port accepts a connection.
+    """Returns when every task's port has accepted a connection.
 
     Raises:
-      ClusterLostError: the time is over; the text names the tasks that are missing and their addresses.
+      ClusterLostError: the time is over; the text names all tasks that are missing and their addresses.
       StoppedError: `stop` was set.
     """
-    start_secs = time.monotonic()
-    for task in tasks:
-        remaining_secs = max(0.0, timeout_secs - (time.monotonic() - start_secs))
-        until(lambda task=task: _accepts(task.address), remaining_secs or 0.001, str(task), stop,
-              "is it started, and reachable from this machine?")
+    missing = list(tasks)
+
+    def all_there() -> bool:
+        missing[:] = [task for task in missing if not _accepts(task.address)]
+        return not missing
+
+    until(all_there, timeout_secs, lambda: ", ".join(map(str, missing)), stop,
+          "is it started, and reachable from this machine?")
 
 
 def _accepts(address: str) -> bool:

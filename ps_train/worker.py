@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from typing import Any, NamedTuple
@@ -49,15 +50,14 @@ def work(config: Config, cluster: Cluster, loaded: Plugins, stop: threading.Even
     loaded.dataset.prepare(loaded.dataset_params)
     train_graph = _build_graph(config, cluster, loaded)
     target = f"grpc://{cluster.task.address}" if config.existing_servers else server.start(cluster, config.num_gpus)
-    board = blackboard.of_worker(target, cluster)
-    outcome = _train(config, cluster, target, train_graph, board, stop)
-    _report(outcome, config.batch_size)
-    if outcome.end is End.SIGNAL:
-        raise StoppedError(f"told to stop at step {outcome.global_step}; the same command continues from there")
-    if cluster.is_chief:
-        _evaluate(config, loaded, outcome, config.batch_size * train_graph.update.gradients_per_step)
-        board.announce(State.IDLE if config.existing_servers else State.DONE)
-    board.close()
+    with contextlib.closing(blackboard.of_worker(target, cluster)) as board:
+        outcome = _train(config, cluster, target, train_graph, board, stop)
+        _report(outcome, config.batch_size)
+        if outcome.end is End.SIGNAL:
+            raise StoppedError(f"told to stop at step {outcome.global_step}; the same command continues from there")
+        if cluster.is_chief:
+            _evaluate(config, loaded, outcome, config.batch_size * train_graph.update.gradients_per_step)
+            board.announce(State.IDLE if config.existing_servers else State.DONE)
 
 
 def _build_graph(config: Config, cluster: Cluster, loaded: Plugins) -> graph.TrainGraph:

@@ -1,0 +1,40 @@
+"""Images with their labels, the test set apart from the training set, and a worker's share."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ps_train.errors import DataError
+
+
+class Examples(NamedTuple):
+    """Images and their labels."""
+
+    images: np.ndarray  # uint8 [n, 28, 28], or as rows [n, 784]
+    labels: np.ndarray  # int32 [n], 0..9
+
+    def as_rows(self) -> Examples:
+        """The same examples with the pixels of an image in one row: [n, 784]."""
+        return Examples(self.images.reshape(len(self.images), -1), self.labels)
+
+    def shard(self, index: int, count: int) -> Examples:
+        """The examples whose number modulo `count` is `index`, without a copy.
+
+        Raises:
+            DataError: there is no such example.
+        """
+        if index >= len(self.labels):
+            raise DataError(
+                f"shard {index} of {count} has none of the {len(self.labels)} examples; every "
+                "worker needs one: use fewer workers or more examples"
+            )
+        return Examples(self.images[index::count], self.labels[index::count])
+
+
+class Splits(NamedTuple):
+    """What is learned from and what is measured on."""
+
+    train: Examples
+    test: Examples
