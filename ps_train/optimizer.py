@@ -45,7 +45,8 @@ class Update(NamedTuple):
 
     Attributes:
       train_op: one step of a worker.
-      ready_for_local_init_op: string [n], the names of what must be initialised before `local_init_op` may run.
+      ready_for_local_init_op: string [n], the names of what must be initialised before `local_init_op` may run
+        (an identity of TensorFlow's own tensor, which complains at exit if nothing was done with it).
       local_init_op: each worker runs it before its first step.
       chief_init_op: the chief runs it besides, once the parameters are ready and before any worker trains.
       queue_runners: what the chief runs in threads while it trains.
@@ -89,7 +90,7 @@ def for_train_op(train_op: tf.Operation) -> Update:
     """Returns the Update of a train op that increments the global step by itself: asynchronous."""
     return Update(
         train_op=tf.group(train_op),
-        ready_for_local_init_op=tf.report_uninitialized_variables(tf.global_variables()),
+        ready_for_local_init_op=tf.identity(tf.report_uninitialized_variables(tf.global_variables())),
         local_init_op=tf.no_op(),
         chief_init_op=tf.no_op(),
         queue_runners=[],
@@ -115,7 +116,7 @@ def _synchronous(
         chief_init_op = tf.group(optimizer.get_init_tokens_op(tokens_at_start))
     return Update(
         train_op=tf.group(token),
-        ready_for_local_init_op=optimizer.ready_for_local_init_op,
+        ready_for_local_init_op=tf.identity(optimizer.ready_for_local_init_op),
         local_init_op=optimizer.local_step_init_op,
         chief_init_op=chief_init_op,
         queue_runners=[optimizer.get_chief_queue_runner()],

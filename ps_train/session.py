@@ -29,7 +29,6 @@ _RECOVERY_WAIT_SECS = 1  # TensorFlow's default of 30 makes every worker wait th
 _STOP_GRACE_SECS = 5
 _POLL_SECS = 0.1
 _MOST_FAILURES = 5  # new sessions in a row in which no step succeeded
-_LOST = (tf.errors.AbortedError, tf.errors.UnavailableError)
 _log = logging.getLogger(__name__)
 
 Body = Callable[[tf.Session, "Callable[[object, int], None] | None"], Outcome]
@@ -113,15 +112,17 @@ class SupervisedTraining:
             start_secs = time.monotonic()
             try:
                 return self._run_once(body)
-            except _LOST as error:
+            except tf.errors.OpError as error:
+                if isinstance(error, tf.errors.DeadlineExceededError):
+                    raise ClusterLostError(f"a step took longer than its time-out: {error.message}") from error
+                if not _is_lost(error):
+                    raise
                 failures = failures + 1 if time.monotonic() - start_secs < _RECOVERY_WAIT_SECS else 1
                 reason = str(error.message).splitlines()[0]
                 if failures > _MOST_FAILURES:
                     raise ClusterLostError(f"the session was lost {failures} times in a row: {reason}") from error
                 _log.warning("lost the session: %s; waiting for the cluster, at most %g s", reason,
                              self._settings.start_timeout_secs)
-            except tf.errors.DeadlineExceededError as error:
-                raise ClusterLostError(f"a step took longer than its time-out: {error.message}") from error
 
     def _run_once(self, body: Body) -> Outcome:
         waiting.for_tasks(self._cluster.ps, self._settings.start_timeout_secs, self._stop)
@@ -154,12 +155,12 @@ class SupervisedTraining:
     @contextlib.contextmanager
     def _session(self, state: State) -> Iterator[tf.Session]:
         """Yields a session whose parameters and input are ready; closes it, then stops the Supervisor's threads."""
-        session = waiting.bounded(lambda: self._open(state), self._settings.start_timeout_secs,
-                                  f"a session with {', '.join(str(task) for task in self._cluster.ps)}")
+        session, is_live = waiting.bounded(lambda: self._open(state), self._settings.start_timeout_secs,
+                                           f"a session with {', '.join(map(str, self._cluster.ps))}")
         try:
             session.run(self._graph.input_init_op, feed_dict=self._graph.feed)
             if self._cluster.is_chief:
-                self._start_services(session, state)
+                self._start_services(session, is_live)
             yield session
         finally:
             self._supervisor.request_stop()
@@ -168,33 +169,27 @@ class SupervisedTraining:
             blackboard.close_in_background(session)
             self._supervisor.stop(ignore_live_threads=True)
 
-    def _open(self, state: State) -> tf.Session:
+    def _open(self, state: State) -> tuple[tf.Session, bool]:
+        """Returns a session on ready parameters, and whether these were there already."""
         config = tf.ConfigProto(device_filters=self._cluster.device_filters, allow_soft_placement=True)
-        manager = self._supervisor.session_manager
-        if state == State.RUNNING:
-            session = self._live_session(config)
-            if session is not None:
-                return session
+        manager, timeout_secs = self._supervisor.session_manager, self._settings.start_timeout_secs
         if not self._cluster.is_chief:
-            return manager.wait_for_session(self._target, config, self._settings.start_timeout_secs)
+            return manager.wait_for_session(self._target, config, timeout_secs), True
+        if state == State.RUNNING:
+            # A restarted chief must not overwrite what the others have trained meanwhile.
+            with contextlib.suppress(tf.errors.DeadlineExceededError):
+                return manager.wait_for_session(self._target, config, max_wait_secs=0), True
         path = checkpoint.latest(self._settings.train_dir)
         if path is not None:
             checkpoint.check_fits(path, self._graph.graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES))
         _log.info("continuing from %s" if path else "starting from new parameters%s", path or "")
         return self._supervisor.prepare_or_wait_for_session(
-            self._target, config, max_wait_secs=self._settings.start_timeout_secs, start_standard_services=False)
+            self._target, config, max_wait_secs=timeout_secs, start_standard_services=False), False
 
-    def _live_session(self, config: tf.ConfigProto) -> tf.Session | None:
-        """Returns a session on parameters that are there, which a restarted chief must not overwrite, or None."""
-        manager = self._supervisor.session_manager
-        try:
-            return manager.wait_for_session(self._target, config, max_wait_secs=0)
-        except tf.errors.DeadlineExceededError:
-            return None
-
-    def _start_services(self, session: tf.Session, state: State) -> None:
+    def _start_services(self, session: tf.Session, is_live: bool) -> None:
         update = self._graph.update
-        is_live = state == State.RUNNING
+        self._supervisor.coord.clear_stop()  # the end of a session before this one had set it
+        self._supervisor.summary_writer.reopen()
         session.run(update.release_op if is_live else update.chief_init_op)
         self._supervisor.start_queue_runners(session, update.queue_runners)
         self._services = self._supervisor.start_standard_services(session)
@@ -251,3 +246,12 @@ class SupervisedTraining:
         path = self._graph.saver.save(session, os.path.join(self._settings.train_dir, "model.ckpt"), step)
         _log.info("saved %s", path)
 
+
+
+def _is_lost(error: tf.errors.OpError) -> bool:
+    """Tells whether an error means that a ps or its variables are gone, rather than a fault in the user's code."""
+    if isinstance(error, (tf.errors.AbortedError, tf.errors.UnavailableError)):
+        return True
+    # A ps that came back empty: reading says the first, updating the second (kernels/resource_variable_ops.cc).
+    is_variable = "Could not find variable" in error.message or "Resource" in error.message
+    return is_variable and isinstance(error, (tf.errors.FailedPreconditionError, tf.errors.NotFoundError))

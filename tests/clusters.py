@@ -1,0 +1,149 @@
+"""Clusters of in-process servers: graphs, updates and sessions are tested on TensorFlow's real runtime."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+import ps_train
+from ps_train import blackboard, graph, optimizer, plugins, session, train
+from ps_train.cluster import Cluster
+from tests import processes
+
+TRUE_WEIGHTS = np.array([1.0, -2.0, 3.0, 0.5], np.float32)
+
+
+class LocalCluster:
+    """Servers of all tasks, in this process; they end with it, as TensorFlow cannot stop a server."""
+
+    def __init__(self, num_ps: int, num_workers: int) -> None:
+        ports = iter(processes.free_ports(num_ps + num_workers))
+        self.addresses = {job: {index: f"localhost:{next(ports)}" for index in range(count)}
+                          for job, count in (("ps", num_ps), ("worker", num_workers))}
+        self.servers = {
+            (job, index): tf.train.Server(tf.train.ClusterSpec(self.addresses), job_name=job, task_index=index)
+            for job, tasks in self.addresses.items() for index in tasks}
+
+    def view(self, job: str, index: int) -> Cluster:
+        """Returns the cluster as one task sees it."""
+        return Cluster(job, index, self.addresses)
+
+    def target(self, job: str, index: int) -> str:
+        """Returns the address of one task's server."""
+        return self.servers[job, index].target
+
+    def put_up_blackboard(self) -> None:
+        """Does what each ps does when it starts."""
+        for index in self.addresses["ps"]:
+            with contextlib.closing(blackboard.of_ps(self.target("ps", index), self.view("ps", index))) as board:
+                board.put_up()
+
+
+def start(num_ps: int, num_workers: int) -> LocalCluster:
+    """Starts a cluster with its blackboard up."""
+    cluster = LocalCluster(num_ps, num_workers)
+    cluster.put_up_blackboard()
+    return cluster
+
+
+def linear_data(num_examples: int = 64, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Returns float32 features [n, 4] and labels [n] of an exactly linear function."""
+    features = np.random.default_rng(seed).normal(size=(num_examples, 4)).astype(np.float32)
+    return features, features @ TRUE_WEIGHTS
+
+
+def linear_model(**defaults) -> plugins.Model:
+    """Returns a linear regression that begins at zero."""
+
+    def model_fn(features, labels, mode, params):
+        weights = tf.get_variable("weights", [4], initializer=tf.zeros_initializer())
+        bias = tf.get_variable("bias", [], initializer=tf.zeros_initializer())
+        predictions = tf.linalg.matvec(features, weights) + bias
+        return ps_train.ModelSpec(
+            loss=tf.reduce_mean(tf.square(predictions - labels)), predictions=predictions,
+            eval_metric_ops={"error": tf.metrics.mean_absolute_error(labels, predictions)})
+
+    return plugins.Model("linear", model_fn, defaults)
+
+
+def array_dataset(features: np.ndarray, labels: np.ndarray, **options) -> plugins.Dataset:
+    """Returns a dataset of a worker's share of the arrays; in training shuffled and repeated unless told otherwise."""
+
+    def input_fn(mode, params, shard):
+        index, count = shard
+        wanted = {"shuffle": True, "repeat": True, **options} if mode == ps_train.TRAIN else {}
+        return ps_train.from_arrays((features[index::count], labels[index::count]), params["batch_size"],
+                                    seed=params["seed"], **wanted)
+
+    return plugins.Dataset("arrays", input_fn, lambda params: None, {})
+
+
+def build_graph(cluster: LocalCluster, index: int, gradients: int | None = None, optimizer_name: str = "sgd",
+                learning_rate: float = 0.05, batch_size: int = 8, model=None, dataset=None) -> graph.TrainGraph:
+    """Builds one worker's graph; `gradients` is the number averaged into an update, None for async."""
+    view = cluster.view("worker", index)
+    settings = optimizer.Settings(optimizer_name, learning_rate, gradients, len(view.workers))
+    params = {"batch_size": batch_size, "seed": 7}
+    return graph.build(view, view.task.device + "/cpu:0", model or linear_model(), params,
+                       dataset or array_dataset(*linear_data()), params, settings, seed=3)
+
+
+def schedule(train_steps: int) -> train.Schedule:
+    """Returns a loop's schedule without lines or summaries."""
+    return train.Schedule(train_steps, batch_size=8, log_steps=0, save_summaries_steps=0, step_timeout_secs=60.0)
+
+
+class Worker(threading.Thread):
+    """One worker's supervised training in a thread, as a process would run it."""
+
+    def __init__(self, cluster: LocalCluster, index: int, train_dir, train_steps: int, stop=None, **graph_options):
+        super().__init__(daemon=True)
+        self.graph = build_graph(cluster, index, **graph_options)
+        self.board = blackboard.of_worker(cluster.target("worker", index), cluster.view("worker", index))
+        settings = session.Settings(str(train_dir), save_model_secs=0, start_timeout_secs=30.0, end_timeout_secs=20.0)
+        self.stop = stop or threading.Event()
+        self.supervised = session.SupervisedTraining(
+            cluster.view("worker", index), cluster.target("worker", index), self.graph, self.board, settings,
+            self.stop)
+        self.schedule = schedule(train_steps)
+        self.session: tf.Session | None = None
+        self.outcome = None
+        self.error: BaseException | None = None
+
+    def body(self, live, write_summary):
+        """Trains; a test may replace it."""
+        self.session = live
+        return train.Loop(live, self.graph, self.schedule, self.stop, write_summary).run()
+
+    def run(self) -> None:
+        """Trains to the end."""
+        try:
+            self.outcome = self.supervised.run(lambda live, write: self.body(live, write))
+        except BaseException as error:
+            self.error = error
+
+    def result(self, deadline_secs: float = 60.0):
+        """Returns the outcome, which must be there before the deadline; raises what the worker raised."""
+        self.join(deadline_secs)
+        assert not self.is_alive(), "the worker still trains"
+        self.board.close()
+        if self.error:
+            raise self.error
+        return self.outcome
+
+
+def train_together(cluster: LocalCluster, train_dir, train_steps: int, num_workers: int, **graph_options) -> list:
+    """Returns the outcomes of all workers."""
+    workers = [Worker(cluster, index, train_dir, train_steps, **graph_options) for index in range(num_workers)]
+    for worker in workers:
+        worker.start()
+    return [worker.result() for worker in workers]
+
+
+def read_checkpoint(train_dir) -> dict[str, np.ndarray]:
+    """Returns name -> value of the newest checkpoint."""
+    reader = tf.train.load_checkpoint(tf.train.latest_checkpoint(str(train_dir)))
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}

@@ -1,0 +1,127 @@
+"""Real tasks as processes, for tests: each wait has a deadline, and nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import random
+import socket
+import subprocess
+import sys
+import time
+
+REPO = pathlib.Path(__file__).resolve().parent.parent
+DEADLINE_SECS = 90.0
+
+
+def free_ports(count: int) -> list[int]:
+    """Returns ports that were free just now, below the range from which outgoing connections take theirs."""
+    found: list[int] = []
+    while len(found) < count:
+        port = random.randrange(10000, 30000)
+        if port not in found and not is_open(port) and _can_bind(port):
+            found.append(port)
+    return found
+
+
+def _can_bind(port: int) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return False
+        return True
+
+
+def is_open(port: int) -> bool:
+    """Tells whether somebody accepts connections on the port."""
+    try:
+        with socket.create_connection(("localhost", port), timeout=1):
+            return True
+    except OSError:
+        return False
+
+
+class ProcessGroup:
+    """The processes of one test."""
+
+    def __init__(self, log_dir: pathlib.Path) -> None:
+        self._log_dir = log_dir
+        self._log_dir.mkdir(parents=True)
+        self._processes: dict[str, subprocess.Popen] = {}
+
+    def start(self, name: str, arguments: list[str], cwd=REPO, env: dict[str, str] | None = None) -> subprocess.Popen:
+        """Starts `python -m ps_train` with the arguments; `name` is that of its log."""
+        environ = {**os.environ, "PYTHONPATH": str(REPO), "PYTHONUNBUFFERED": "1", **(env or {})}
+        environ.pop("TF_CONFIG", None) if "TF_CONFIG" not in (env or {}) else None
+        with open(self._log_dir / name, "wb") as log:
+            process = subprocess.Popen([sys.executable, "-m", "ps_train", *arguments], cwd=cwd, env=environ,
+                                       stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+        self._processes[name] = process
+        return process
+
+    def wait(self, deadline_secs: float = DEADLINE_SECS) -> dict[str, int]:
+        """Returns name -> exit code of all processes, which must end before the deadline."""
+        end_secs = time.monotonic() + deadline_secs
+        for name, process in self._processes.items():
+            try:
+                process.wait(max(0.0, end_secs - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                raise AssertionError(f"{name} still runs after {deadline_secs} s") from None
+        return {name: process.returncode for name, process in self._processes.items()}
+
+    def wait_for_line(self, name: str, text: str, deadline_secs: float = DEADLINE_SECS) -> str:
+        """Returns the first line with the text in a process's log, which must come before the deadline."""
+        end_secs = time.monotonic() + deadline_secs
+        while time.monotonic() < end_secs:
+            is_over = self._processes[name].poll() is not None
+            for line in self.log(name).splitlines():
+                if text in line:
+                    return line
+            if is_over:
+                raise AssertionError(f"{name} ended without {text!r} in its log")
+            time.sleep(0.02)
+        raise AssertionError(f"{name} has no {text!r} in its log after {deadline_secs} s")
+
+    def log(self, name: str) -> str:
+        """Returns what a process has printed so far."""
+        return (self._log_dir / name).read_text(errors="replace")
+
+    def logs(self) -> str:
+        """Returns all logs."""
+        return "\n".join(f"--- {name} ({process.poll()})\n{self.log(name)}"
+                         for name, process in self._processes.items())
+
+    def __enter__(self) -> ProcessGroup:
+        return self
+
+    def __exit__(self, *exc_info) -> None:
+        for process in self._processes.values():
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+
+
+class TaskCluster:
+    """The command lines of a cluster on this machine."""
+
+    def __init__(self, num_ps: int, num_workers: int) -> None:
+        ports = free_ports(num_ps + num_workers)
+        self.ports = ports
+        self.ps = [f"localhost:{port}" for port in ports[:num_ps]]
+        self.workers = [f"localhost:{port}" for port in ports[num_ps:]]
+
+    def flags(self, job: str, index: int) -> list[str]:
+        """Returns the classic flags of one task."""
+        return [f"--ps_hosts={','.join(self.ps)}", f"--worker_hosts={','.join(self.workers)}",
+                f"--job_name={job}", f"--task_index={index}"]
+
+    def tasks(self) -> list[tuple[str, int]]:
+        """Returns (job, index) of every task."""
+        return [("ps", index) for index in range(len(self.ps))] + [
+            ("worker", index) for index in range(len(self.workers))]
+
+    def start(self, group: ProcessGroup, flags: list[str], **options) -> None:
+        """Starts all tasks with the same further flags."""
+        for job, index in self.tasks():
+            group.start(f"{job}-{index}", [*self.flags(job, index), *flags], **options)

@@ -1,0 +1,232 @@
+"""Supervised sessions on in-process servers: starting, recovering, ending."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from ps_train import blackboard, train, waiting
+from ps_train.blackboard import State
+from ps_train.errors import CheckpointError, ClusterLostError, StoppedError
+from ps_train.progress import End
+from tests import clusters
+
+MODES = {"async": None, "sync": 2}
+
+
+@pytest.mark.parametrize("gradients", MODES.values(), ids=MODES)
+def test_two_workers_train_to_the_last_step_and_the_chief_saves_it(tmp_path, start_servers, gradients):
+    """Both workers end by the steps, and the checkpoint holds at least that step and weights that fit the data."""
+    outcomes = clusters.train_together(start_servers(2, 2), tmp_path, 200, 2, gradients=gradients)
+    saved = clusters.read_checkpoint(tmp_path)
+    assert all(outcome.global_step >= 200 for outcome in outcomes)
+    assert 200 <= saved["global_step"] <= 201
+    np.testing.assert_allclose(saved["weights"], clusters.TRUE_WEIGHTS, atol=0.05)
+
+
+@pytest.mark.parametrize("gradients", MODES.values(), ids=MODES)
+def test_a_second_run_continues_from_the_checkpoint(tmp_path, start_servers, gradients):
+    """The first step of the second run is the last of the first, and it ends at the new train_steps."""
+    first = clusters.train_together(start_servers(1, 2), tmp_path, 30, 2, gradients=gradients)
+    second = clusters.train_together(start_servers(1, 2), tmp_path, 50, 2, gradients=gradients)
+    assert second[0].first_step >= first[0].global_step >= 30
+    assert clusters.read_checkpoint(tmp_path)["global_step"] >= 50
+
+
+def test_no_step_is_taken_when_the_checkpoint_is_at_train_steps_already(tmp_path, start_servers):
+    """The global step stays what it was."""
+    clusters.train_together(start_servers(1, 1), tmp_path, 30, 1)
+    before = clusters.read_checkpoint(tmp_path)
+    (outcome,) = clusters.train_together(start_servers(1, 1), tmp_path, 30, 1)
+    assert outcome.local_steps == 0
+    np.testing.assert_equal(clusters.read_checkpoint(tmp_path), before)
+
+
+@pytest.mark.parametrize("gradients", MODES.values(), ids=MODES)
+def test_a_worker_that_arrives_after_the_last_step_ends_at_once(tmp_path, start_servers, gradients):
+    """The chief waits for it, and it takes no step: in sync it would wait for a token for ever."""
+    cluster = start_servers(1, 2)
+    chief = clusters.Worker(cluster, 0, tmp_path, 3, gradients=gradients and 1)
+    late = clusters.Worker(cluster, 1, tmp_path, 3, gradients=gradients and 1)
+    chief.start()
+    while late.board.state() != State.STOPPING:
+        assert chief.is_alive(), chief.error
+    late.start()
+    assert late.result().local_steps == 0
+    assert chief.result().end is End.STEPS
+
+
+def _wait_with_training_until_finished(worker, other_index):
+    """Makes a worker begin its steps when the other one has reported that it finished."""
+    loop = worker.body
+
+    def body(live, write_summary):
+        waiting.until(lambda: worker.board.finished()[other_index], 30, "the other worker", worker.stop)
+        return loop(live, write_summary)
+
+    worker.body = body
+
+
+@pytest.mark.parametrize("dry_index", [0, 1])
+@pytest.mark.parametrize("gradients", MODES.values(), ids=MODES)
+def test_a_worker_that_runs_out_of_data_leaves_nobody_waiting(tmp_path, start_servers, gradients, dry_index):
+    """In async the other one trains on to the last step; in sync training ends for both."""
+    cluster = start_servers(1, 2)
+    features, labels = clusters.linear_data()
+    workers = [
+        clusters.Worker(cluster, index, tmp_path, 60, gradients=gradients,
+                        dataset=clusters.array_dataset(features, labels, repeat=index != dry_index))
+        for index in range(2)]
+    if gradients is None:
+        _wait_with_training_until_finished(workers[1 - dry_index], dry_index)
+    for worker in workers:
+        worker.start()
+    other, dry = workers[1 - dry_index].result(), workers[dry_index].result()
+    assert dry.end is End.DATA
+    assert dry.local_steps == 32 / 8  # its half of 64 examples, in batches of 8
+    assert other.end is (End.STEPS if gradients is None else End.ANNOUNCED)
+    assert (clusters.read_checkpoint(tmp_path)["global_step"] >= 60) == (gradients is None)
+
+
+@pytest.mark.parametrize("gradients", MODES.values(), ids=MODES)
+def test_all_workers_running_out_of_data_ends_training_with_a_checkpoint(tmp_path, start_servers, gradients):
+    """Every step that there was data for is in the checkpoint."""
+    dataset = clusters.array_dataset(*clusters.linear_data(), repeat=False)
+    clusters.train_together(start_servers(1, 2), tmp_path, 1000, 2, gradients=gradients, dataset=dataset)
+    steps_of_one_epoch = 64 / 8 if gradients is None else 32 / 8
+    assert clusters.read_checkpoint(tmp_path)["global_step"] == steps_of_one_epoch
+
+
+def test_a_lost_session_is_replaced_and_training_goes_on_from_the_checkpoint(tmp_path, start_servers):
+    """After the servers lost every variable, the chief restores the last checkpoint and ends as asked."""
+    clusters.train_together(start_servers(1, 1), tmp_path, 40, 1)
+    cluster = start_servers(1, 1)
+    worker = clusters.Worker(cluster, 0, tmp_path, 80)
+    sessions = []
+
+    def body(live, write_summary):
+        sessions.append(live)
+        if len(sessions) == 1:
+            cluster.put_up_blackboard()  # as a restarted ps would
+            raise tf.errors.AbortedError(None, None, "the ps was restarted")
+        return train.Loop(live, worker.graph, worker.schedule, worker.stop).run()
+
+    worker.body = body
+    worker.start()
+    outcome = worker.result()
+    assert len(sessions) == 2
+    assert (outcome.first_step, outcome.local_steps) == (40, 40)
+
+
+def test_variables_that_a_server_lost_are_restored(tmp_path, start_servers):
+    """`Session.reset` clears a server as a restart does; the next session continues from the checkpoint."""
+    clusters.train_together(start_servers(1, 1), tmp_path, 40, 1)
+    cluster = start_servers(1, 1)
+    worker = clusters.Worker(cluster, 0, tmp_path, 80)
+    first_steps = []
+
+    def body(live, write_summary):
+        first_steps.append(int(live.run(worker.graph.status)[0]))
+        if len(first_steps) == 1:
+            tf.Session.reset(cluster.target("ps", 0))
+            cluster.put_up_blackboard()
+        return train.Loop(live, worker.graph, worker.schedule, worker.stop).run()
+
+    worker.body = body
+    worker.start()
+    assert worker.result().global_step == 80
+    assert first_steps == [40, 40]
+
+
+def test_a_session_that_is_lost_again_and_again_is_given_up(tmp_path, start_servers):
+    """The error says how often it was lost and why."""
+    worker = clusters.Worker(start_servers(1, 1), 0, tmp_path, 10)
+
+    def body(live, write_summary):
+        raise tf.errors.AbortedError(None, None, "gone again")
+
+    worker.body = body
+    worker.start()
+    with pytest.raises(ClusterLostError, match=r"lost \d+ times in a row: gone again"):
+        worker.result()
+
+
+def test_a_restarted_chief_continues_on_the_live_parameters(tmp_path, start_servers):
+    """It neither initialises nor restores: the step goes on from what is on the ps, not from the checkpoint."""
+    cluster = start_servers(1, 1)
+    stop = threading.Event()
+    first = clusters.Worker(cluster, 0, tmp_path / "first", 20, stop=stop)
+    loop = first.body
+
+    def body(live, write_summary):
+        loop(live, write_summary)
+        stop.set()  # as SIGTERM would: training is not over, so the state stays "running"
+        return train.Loop(live, first.graph, clusters.schedule(30), stop).run()
+
+    first.body = body
+    first.start()
+    assert first.result().end is End.SIGNAL
+    second = clusters.Worker(cluster, 0, tmp_path / "empty", 40)
+    second.start()
+    outcome = second.result()
+    assert (outcome.first_step, outcome.global_step) == (20, 40)
+
+
+def test_a_worker_waits_for_the_chief_and_names_it(tmp_path, start_servers):
+    """Without a chief the wait ends, and the message has the chief's name and address."""
+    cluster = start_servers(1, 2)
+    worker = clusters.Worker(cluster, 1, tmp_path, 10)
+    worker.supervised._settings = worker.supervised._settings._replace(start_timeout_secs=0.5)
+    worker.start()
+    with pytest.raises(ClusterLostError) as error:
+        worker.result()
+    assert f"worker:0 {cluster.addresses['worker'][0]} (chief)" in str(error.value)
+
+
+def test_a_stop_signal_ends_the_wait_for_the_chief(tmp_path, start_servers):
+    """SIGTERM while waiting ends the worker at once."""
+    stop = threading.Event()
+    worker = clusters.Worker(start_servers(1, 2), 1, tmp_path, 10, stop=stop)
+    worker.start()
+    stop.set()
+    with pytest.raises(StoppedError, match="while waiting for"):
+        worker.result(5.0)
+
+
+def test_the_chief_ends_without_a_worker_that_never_came(tmp_path, start_servers, caplog):
+    """It waits for as long as it was told, names the worker, and saves."""
+    chief = clusters.Worker(start_servers(1, 2), 0, tmp_path, 10)
+    chief.supervised._settings = chief.supervised._settings._replace(end_timeout_secs=0.3)
+    with caplog.at_level("WARNING"):
+        chief.start()
+        assert chief.result().end is End.STEPS
+    assert "ending without worker:1" in caplog.text
+    assert clusters.read_checkpoint(tmp_path)["global_step"] == 10
+
+
+def test_a_checkpoint_of_another_model_is_refused_before_anything_is_restored(tmp_path, start_servers):
+    """The error lists the variables, and the state stays idle."""
+    clusters.train_together(start_servers(1, 1), tmp_path, 5, 1)
+    cluster = start_servers(1, 1)
+    worker = clusters.Worker(cluster, 0, tmp_path, 10, optimizer_name="momentum")
+    worker.start()
+    with pytest.raises(CheckpointError, match="bias/Momentum is missing"):
+        worker.result()
+    board = blackboard.of_worker(cluster.target("worker", 0), cluster.view("worker", 0))
+    assert board.state() == State.IDLE
+    board.close()
+
+
+def test_the_chief_writes_summaries_of_its_steps(tmp_path, start_servers):
+    """Loss and both rates are there, at the steps asked for."""
+    worker = clusters.Worker(start_servers(1, 1), 0, tmp_path, 20)
+    worker.schedule = worker.schedule._replace(save_summaries_steps=10)
+    worker.start()
+    worker.result()
+    (path,) = tmp_path.glob("events.*")
+    found = {(value.tag, event.step) for event in tf.train.summary_iterator(str(path))
+             for value in event.summary.value}
+    assert {("loss", 1), ("loss", 11), ("global_step/sec", 11), ("examples/sec", 11)} <= found
