@@ -23,8 +23,7 @@ from ps_train.cluster import Cluster, Task
 from ps_train.errors import ClusterLostError
 
 MAX_WORKERS = 1024  # so that no task needs to know how many workers there are
-_RUN_TIMEOUT_MS = 5000
-_CREATE_TIMEOUT_SECS = 20.0
+_RUN_TIMEOUT_SECS = 5.0
 _UNREACHABLE = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.DeadlineExceededError,
                 tf.errors.FailedPreconditionError, tf.errors.NotFoundError, tf.errors.CancelledError)
 
@@ -124,25 +123,18 @@ class Blackboard:
 
     def _run(self, fetches: Any, feed: dict[tf.Tensor, Any] | None = None) -> Any:
         with self._lock:
+            if self._session is None:
+                config = tf.ConfigProto(device_filters=self._filters, allow_soft_placement=True)
+                self._session = tf.Session(self._target, graph=self._graph, config=config)
+            session, options = self._session, tf.RunOptions(timeout_in_ms=int(_RUN_TIMEOUT_SECS * 1000))
             try:
-                if self._session is None:
-                    self._session = self._connect()
-                return self._session.run(fetches, feed, options=tf.RunOptions(timeout_in_ms=_RUN_TIMEOUT_MS))
-            except _UNREACHABLE as error:
-                session, self._session = self._session, None
-                if session is not None:
-                    close_in_background(session)
-                reason = str(error.message).splitlines()[0]
+                # Bounded from outside too: the time-out of RunOptions begins when the server has made the session.
+                return waiting.bounded(lambda: session.run(fetches, feed, options), 2 * _RUN_TIMEOUT_SECS, "an answer")
+            except (*_UNREACHABLE, ClusterLostError) as error:
+                self._session = None
+                close_in_background(session)
+                reason = str(getattr(error, "message", error)).splitlines()[0]
                 raise ClusterLostError(f"the blackboard on {self._ps[0]} does not answer: {reason}") from error
-
-    def _connect(self) -> tf.Session:
-        """Opens a session; its first run is bounded from outside, as TensorFlow has no time-out for it."""
-        config = tf.ConfigProto(device_filters=self._filters, allow_soft_placement=True)
-        session = tf.Session(self._target, graph=self._graph, config=config)
-        ping = self._new_state
-        waiting.bounded(lambda: session.run(ping, {ping: 0}), _CREATE_TIMEOUT_SECS,
-                        f"a session with {self._ps[0]} through {self._target}")
-        return session
 
 
 def close_in_background(session: tf.Session) -> None:

@@ -1,0 +1,85 @@
+"""The blackboard on in-process servers."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from ps_train import blackboard
+from ps_train.blackboard import State
+from ps_train.cluster import Cluster
+from ps_train.errors import ClusterLostError
+from tests import clusters, processes
+
+
+@pytest.fixture
+def open_board():
+    """A function that closes what it opened at the end."""
+    with contextlib.ExitStack() as stack:
+        yield lambda board: stack.enter_context(contextlib.closing(board))
+
+
+def worker_board(cluster, index):
+    """Returns a worker's view."""
+    return blackboard.of_worker(cluster.target("worker", index), cluster.view("worker", index))
+
+
+def test_what_the_chief_announces_every_task_reads(start_servers, open_board):
+    """Each ps on itself, the other worker and an evaluator on ps 0."""
+    cluster = start_servers(2, 2)
+    chief = open_board(worker_board(cluster, 0))
+    readers = [open_board(worker_board(cluster, 1)), open_board(blackboard.of_evaluator(cluster.view("worker", 0)))]
+    readers += [open_board(blackboard.of_ps(cluster.target("ps", index), cluster.view("ps", index)))
+                for index in range(2)]
+    assert [reader.state() for reader in readers] == [State.IDLE] * 4
+    for state in (State.RUNNING, State.STOPPING, State.DONE):
+        chief.announce(state)
+        assert [reader.state() for reader in readers] == [state] * 4
+
+
+def test_workers_that_finished_are_known_until_the_next_run(start_servers, open_board):
+    """The last worker that there may be counts too."""
+    cluster = start_servers(1, 2)
+    chief, other = open_board(worker_board(cluster, 0)), open_board(worker_board(cluster, 1))
+    assert not chief.finished().any()
+    other.report_finished(1)
+    chief.report_finished(blackboard.MAX_WORKERS - 1)
+    np.testing.assert_array_equal(np.flatnonzero(other.finished()), [1, blackboard.MAX_WORKERS - 1])
+    chief.start_run()
+    assert not other.finished().any()
+    assert other.state() == State.RUNNING
+
+
+def test_a_training_graph_reads_the_state_beside_its_own_variables(start_servers, open_board):
+    """`state_tensor` in a graph of its own reads what the blackboard wrote."""
+    cluster = start_servers(1, 1)
+    open_board(worker_board(cluster, 0)).announce(State.STOPPING)
+    with tf.Graph().as_default():
+        state = blackboard.state_tensor(cluster.view("worker", 0).ps[0])
+        with tf.Session(cluster.target("worker", 0)) as session:
+            assert session.run(state) == State.STOPPING
+
+
+def test_a_board_that_is_not_up_is_an_error_and_readable_later(open_board):
+    """A worker may come before ps 0 has put the blackboard up."""
+    cluster = clusters.LocalCluster(1, 1)
+    board = open_board(worker_board(cluster, 0))
+    with pytest.raises(ClusterLostError, match=rf"blackboard on ps:0 {cluster.addresses['ps'][0]} does not answer"):
+        board.state()
+    cluster.put_up_blackboard()
+    assert board.state() == State.IDLE
+
+
+def test_a_server_that_is_gone_is_an_error_in_bounded_time(open_board):
+    """Nobody listens at ps 0's address: no method waits for ever."""
+    address = f"localhost:{processes.free_ports(1)[0]}"
+    view = Cluster("worker", 0, {"ps": {0: address}, "worker": {0: "localhost:1"}})
+    board = open_board(blackboard.of_evaluator(view))
+    start_secs = time.monotonic()
+    with pytest.raises(ClusterLostError, match=address):
+        board.state()
+    assert time.monotonic() - start_secs < 3 * blackboard._RUN_TIMEOUT_SECS

@@ -1,0 +1,129 @@
+"""Metrics on held-out data, against numpy."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from ps_train import blackboard, evaluate
+from ps_train.blackboard import State
+from ps_train.errors import CheckpointError, ClusterLostError, DataError, StoppedError
+from tests import clusters
+
+PARAMS = {"batch_size": 24, "seed": None}
+WEIGHTS = np.array([0.5, -1.0, 2.0, 0.0], np.float32)
+
+
+def save(folder, step, bias=0.25):
+    """Saves a linear model with WEIGHTS at a global step."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.get_variable("weights", initializer=WEIGHTS)
+        tf.get_variable("bias", initializer=np.float32(bias))
+        tf.get_variable("global_step", initializer=np.int64(step))
+        session.run(tf.global_variables_initializer())
+        return tf.train.Saver().save(session, os.path.join(str(folder), "model.ckpt"), step)
+
+
+def make_evaluator(features, labels):
+    """Returns an Evaluator of the linear model."""
+    return evaluate.Evaluator(clusters.linear_model(), PARAMS, clusters.array_dataset(features, labels), PARAMS)
+
+
+def test_loss_and_metrics_are_those_of_the_whole_set(tmp_path):
+    """64 examples in batches of 24: the short last batch weighs as much as its examples."""
+    features, labels = clusters.linear_data()
+    result = make_evaluator(features, labels).evaluate(save(tmp_path, 12))
+    residuals = features @ WEIGHTS + 0.25 - labels
+    assert (result.global_step, result.num_examples) == (12, 64)
+    np.testing.assert_allclose(result.loss_sum, np.sum(residuals**2), rtol=1e-5)
+    np.testing.assert_allclose(result.loss_mean, np.mean(residuals**2), rtol=1e-5)
+    np.testing.assert_allclose(result.metrics["error"], np.mean(np.abs(residuals)), rtol=1e-5)
+
+
+def test_a_second_evaluation_starts_anew(tmp_path):
+    """Metrics do not add up over evaluations."""
+    evaluator = make_evaluator(*clusters.linear_data())
+    path = save(tmp_path, 1)
+    assert evaluator.evaluate(path) == evaluator.evaluate(path)
+
+
+def test_the_report_names_step_loss_and_metrics():
+    """The lines that the README shows."""
+    result = evaluate.Evaluation(100, 10, "cross entropy", 12.5, {"b": 0.25, "accuracy": 0.5})
+    assert result.format() == ("After 100 training steps, on 10 held-out examples:\n"
+                               "  cross entropy = 12.5 in sum, 1.25 in the mean\n"
+                               "  accuracy = 0.5000\n  b = 0.2500")
+
+
+def test_a_checkpoint_of_another_model_is_refused(tmp_path):
+    """The error lists what is missing."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.train.create_global_step()
+        session.run(tf.global_variables_initializer())
+        path = tf.train.Saver().save(session, str(tmp_path / "model.ckpt"))
+    with pytest.raises(CheckpointError, match="bias is missing; weights is missing"):
+        make_evaluator(*clusters.linear_data()).evaluate(path)
+
+
+def test_an_empty_held_out_set_is_an_error(tmp_path):
+    """There is nothing to divide by."""
+    features, labels = clusters.linear_data()
+    full = clusters.array_dataset(features, labels)
+    empty = full.__class__("arrays", lambda **kwargs: full.input_fn(**kwargs).take(0), full.prepare, {})
+    with pytest.raises(DataError, match="arrays.input_fn: the dataset of mode \"eval\" is empty"):
+        evaluate.Evaluator(clusters.linear_model(), PARAMS, empty, PARAMS).evaluate(save(tmp_path, 1))
+
+
+def test_summaries_go_into_the_folder_eval(tmp_path):
+    """Loss and metrics at the checkpoint's step."""
+    evaluate.write_summaries(evaluate.Evaluation(9, 2, "cross entropy", 3.0, {"accuracy": 0.5}), str(tmp_path))
+    (path,) = (tmp_path / "eval").glob("events.*")
+    found = {(value.tag, event.step, value.simple_value)
+             for event in tf.train.summary_iterator(str(path)) for value in event.summary.value}
+    assert found == {("cross entropy", 9, 1.5), ("accuracy", 9, 0.5)}
+
+
+def test_an_evaluator_follows_the_checkpoints_and_ends_with_the_last(tmp_path, start_servers, stop, capsys):
+    """One evaluated while training runs, one saved just before it is done."""
+    cluster = start_servers(1, 1)
+    chief = blackboard.of_worker(cluster.target("worker", 0), cluster.view("worker", 0))
+    chief.announce(State.RUNNING)
+    evaluated = []
+
+    class Recording(evaluate.Evaluator):
+        def evaluate(self, path):
+            evaluated.append(path)
+            if len(evaluated) == 1:  # the last checkpoint comes while the first is evaluated
+                paths.append(save(tmp_path, 20))
+                chief.announce(State.DONE)
+            return super().evaluate(path)
+
+    paths = [save(tmp_path, 10)]
+    evaluator = Recording(clusters.linear_model(), PARAMS, clusters.array_dataset(*clusters.linear_data()), PARAMS)
+    evaluate.follow(evaluator, str(tmp_path), blackboard.of_evaluator(cluster.view("worker", 0)), 10, stop)
+    chief.close()
+    assert evaluated == paths
+    assert "After 20 training steps" in capsys.readouterr().out
+
+
+def test_an_evaluator_without_a_cluster_gives_up(tmp_path, stop):
+    """It waits for the blackboard as long as it was told."""
+    cluster = clusters.LocalCluster(1, 1)  # its blackboard is not up
+    board = blackboard.of_evaluator(cluster.view("worker", 0))
+    with pytest.raises(ClusterLostError, match="waited 0.3 s for the blackboard"):
+        evaluate.follow(make_evaluator(*clusters.linear_data()), str(tmp_path), board, 0.3, stop)
+    board.close()
+
+
+def test_an_evaluator_obeys_a_signal(tmp_path, start_servers):
+    """A set stop event ends it."""
+    stop = threading.Event()
+    stop.set()
+    board = blackboard.of_evaluator(start_servers(1, 1).view("worker", 0))
+    with pytest.raises(StoppedError):
+        evaluate.follow(make_evaluator(*clusters.linear_data()), str(tmp_path), board, 10, stop)
+    board.close()

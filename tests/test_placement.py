@@ -1,0 +1,81 @@
+"""Which variable goes on which ps."""
+
+from __future__ import annotations
+
+import pytest
+import tensorflow.compat.v1 as tf
+
+from ps_train import placement
+from ps_train.cluster import Cluster
+
+WORKER_DEVICE = "/job:worker/task:1/cpu:0"
+
+
+def cluster(num_ps: int) -> Cluster:
+    """Returns a cluster of that many ps and two workers."""
+    return Cluster("worker", 1, {"ps": {index: f"ps{index}:1" for index in range(num_ps)},
+                                 "worker": {0: "a:1", 1: "b:1"}})
+
+
+def place(num_ps: int, shapes: list) -> list[int]:
+    """Returns the ps of each of the variables, made in this order."""
+    with tf.Graph().as_default(), placement.on_cluster(cluster(num_ps), WORKER_DEVICE):
+        variables = [tf.get_variable(f"v{index}", shape) for index, shape in enumerate(shapes)]
+        return [tf.DeviceSpec.from_string(variable.device).task for variable in variables]
+
+
+@pytest.mark.parametrize(("num_ps", "shapes", "expected"), [
+    (1, [[10], [20]], [0, 0]),
+    (2, [[10], [10], [10], [10]], [0, 1, 0, 1]),
+    (2, [[100], [10], [10], [10], [200]], [0, 1, 1, 1, 1]),
+    (3, [[50], [20], [20], [20], [20]], [0, 1, 2, 1, 2]),
+    (2, [[], [3], []], [0, 1, 0]),
+], ids=["one ps", "equal", "one large", "three ps", "scalars"])
+def test_a_variable_goes_to_the_ps_with_the_fewest_bytes(num_ps, shapes, expected):
+    """The first of equals takes it."""
+    assert place(num_ps, shapes) == expected
+
+
+def test_bytes_count_and_not_elements():
+    """Eight bytes of a double weigh as much as two floats."""
+    with tf.Graph().as_default(), placement.on_cluster(cluster(2), WORKER_DEVICE):
+        variables = [tf.get_variable("a", [10], tf.float64), tf.get_variable("b", [15], tf.float32),
+                     tf.get_variable("c", [10], tf.float32)]
+    assert [tf.DeviceSpec.from_string(variable.device).task for variable in variables] == [0, 1, 1]
+
+
+def test_four_ps_hold_nearly_equal_bytes_of_many_variables():
+    """No ps has more than 1.1 times the mean, where round-robin gives the first one twice of it."""
+    strategy = placement.LeastBytes(4)
+    with tf.Graph().as_default():
+        for size in [1000, 10, 10, 10] * 12:
+            strategy(tf.get_variable(f"v{len(tf.global_variables())}", [size]).op)
+    assert max(strategy.load_bytes) <= 1.1 * sum(strategy.load_bytes) / 4
+
+
+def test_operations_and_local_variables_stay_on_the_worker():
+    """A metric's variables would otherwise be shared by all workers."""
+    with tf.Graph().as_default(), placement.on_cluster(cluster(2), WORKER_DEVICE):
+        product = tf.constant(1.0) * 2.0
+        tf.metrics.mean(product)
+        local = tf.local_variables()
+    on_worker = tf.DeviceSpec.from_string(WORKER_DEVICE)
+    assert tf.DeviceSpec.from_string(product.device) == on_worker
+    assert len(local) == 2
+    assert {tf.DeviceSpec.from_string(variable.device) for variable in local} == {on_worker}
+
+
+def test_a_device_that_the_model_asks_for_is_kept():
+    """`with tf.device("/job:ps/task:1")` wins over the plan."""
+    with tf.Graph().as_default(), placement.on_cluster(cluster(2), WORKER_DEVICE), tf.device("/job:ps/task:1"):
+        assert tf.DeviceSpec.from_string(tf.get_variable("v", [1]).device).task == 1
+
+
+def test_slots_live_beside_their_variable():
+    """Adam's moments are on the ps of the weights, so that an update moves nothing between ps."""
+    with tf.Graph().as_default(), placement.on_cluster(cluster(3), WORKER_DEVICE):
+        weights = [tf.get_variable(f"w{index}", [4]) for index in range(3)]
+        optimizer = tf.train.AdamOptimizer()
+        optimizer.minimize(tf.add_n([tf.reduce_sum(weight**2) for weight in weights]))
+        for weight in weights:
+            assert {optimizer.get_slot(weight, name).device for name in ("m", "v")} == {weight.device}

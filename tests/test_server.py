@@ -1,0 +1,95 @@
+"""Servers, and the life of a ps."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+
+import pytest
+
+from ps_train import blackboard, server
+from ps_train.blackboard import State
+from ps_train.cluster import Cluster
+from ps_train.errors import ConfigError, StoppedError
+from tests import processes
+
+
+def cluster_at(job: str, index: int, num_workers: int = 4) -> Cluster:
+    """Returns a cluster on free ports."""
+    ports = processes.free_ports(1 + num_workers)
+    return Cluster(job, index, {"ps": {0: f"localhost:{ports[0]}"},
+                                "worker": {i: f"localhost:{port}" for i, port in enumerate(ports[1:])}})
+
+
+def test_a_server_listens_at_its_own_address():
+    """The target names it."""
+    cluster = cluster_at("worker", 2)
+    assert server.start(cluster, num_gpus=0) == f"grpc://{cluster.task.address}"
+    assert processes.is_open(int(cluster.task.address.split(":")[1]))
+
+
+def test_a_port_in_use_is_named_with_a_way_to_find_its_holder():
+    """One line, before TensorFlow tries."""
+    cluster = cluster_at("ps", 0)
+    port = int(cluster.task.address.split(":")[1])
+    with socket.socket(socket.AF_INET6) as holder:
+        holder.bind(("", port))
+        holder.listen()
+        with pytest.raises(ConfigError, match=rf"port {port} of ps:0 localhost:{port} is in use.*sport = :{port}"):
+            server.start(cluster, num_gpus=0)
+
+
+@pytest.mark.parametrize(("job", "index", "num_gpus", "expected"), [
+    ("worker", 0, 2, 0), ("worker", 1, 2, 1), ("worker", 3, 2, 1), ("worker", 3, 1, 0),
+    ("worker", 0, 0, None), ("ps", 0, 4, None),
+])
+def test_a_worker_takes_the_gpu_of_its_number_and_a_ps_none(job, index, num_gpus, expected):
+    """task_index % num_gpus; the server of a task without one is told to make no GPU device."""
+    cluster = cluster_at(job, index)
+    assert server.gpu_index(cluster, num_gpus) == expected
+    config = server._session_config(cluster, num_gpus)
+    if expected is None:
+        assert config.device_count["GPU"] == 0
+    else:
+        assert config.gpu_options.visible_device_list == str(expected)
+        assert config.gpu_options.allow_growth
+
+
+def _serve(cluster, stop):
+    """Runs a ps's life in a thread; returns it and the list that gets the error it ended with."""
+    errors = []
+
+    def run():
+        try:
+            with contextlib.closing(blackboard.of_ps(cluster.target("ps", 0), cluster.view("ps", 0))) as board:
+                server.serve_until_done(board, stop)
+        except StoppedError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    return thread, errors
+
+
+def test_a_ps_serves_until_training_is_done(start_servers, stop):
+    """Running and stopping do not end it, done does."""
+    cluster = start_servers(1, 1)
+    thread, errors = _serve(cluster, stop)
+    with contextlib.closing(blackboard.of_worker(cluster.target("worker", 0), cluster.view("worker", 0))) as board:
+        for state in (State.RUNNING, State.STOPPING):
+            board.announce(state)
+            thread.join(3 * server._POLL_SECS)
+            assert thread.is_alive(), state
+        board.announce(State.DONE)
+    thread.join(10)
+    assert not thread.is_alive()
+    assert errors == []
+
+
+def test_a_ps_obeys_a_signal(start_servers, stop):
+    """A set stop event ends it with the error of that exit code."""
+    thread, errors = _serve(start_servers(1, 1), stop)
+    stop.set()
+    thread.join(10)
+    assert [error.exit_code for error in errors] == [143]
