@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import errno
 import logging
-import os
 import socket
 import threading
 
 import tensorflow.compat.v1 as tf
 
-from ps_train import blackboard
+from ps_train import blackboard, ports
 from ps_train.cluster import Cluster, Task
 from ps_train.errors import ConfigError, StoppedError
 
-HELD_PORT_VARIABLE = "PS_TRAIN_HELD_PORT_FD"  # how a launcher hands over the socket that keeps the port free
 _POLL_SECS = 0.25
 _log = logging.getLogger(__name__)
 
@@ -29,7 +27,7 @@ def start(cluster: Cluster, num_gpus: int | None) -> str:
     Raises:
       ConfigError: the port is in use, or TensorFlow refuses the cluster.
     """
-    _release_held_port()
+    ports.release_held_port()
     _check_port(cluster.task)
     try:
         server = tf.train.Server(tf.train.ClusterSpec(cluster.server_spec), job_name=cluster.job,
@@ -55,13 +53,6 @@ def _session_config(cluster: Cluster, num_gpus: int | None) -> tf.ConfigProto:
         return tf.ConfigProto(device_count={"GPU": 0})
     # Several workers may share a GPU: none may take all of its memory at once.
     return tf.ConfigProto(gpu_options=tf.GPUOptions(visible_device_list=str(index), allow_growth=True))
-
-
-def _release_held_port() -> None:
-    """Closes the socket with which a launcher kept this task's port free until now."""
-    held = os.environ.pop(HELD_PORT_VARIABLE, "")
-    if held:
-        os.close(int(held))
 
 
 def _check_port(task: Task) -> None:

@@ -122,7 +122,7 @@ class Worker(threading.Thread):
         """Trains to the end."""
         try:
             self.outcome = self.supervised.run(lambda live, write: self.body(live, write))
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 (handed to the test)
             self.error = error
 
     def result(self, deadline_secs: float = 60.0):

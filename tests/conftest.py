@@ -6,16 +6,15 @@ import threading
 
 import pytest
 
+from ps_train import logs
 from tests import clusters, processes
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _graph_mode():
     """Every test runs in the mode that a task runs in."""
-    from ps_train import logs
-
     logs.import_tensorflow_quietly()
-    from ps_train import task
+    from ps_train import task  # noqa: PLC0415 (imports TensorFlow, which is to be quiet)
 
     task.prepare_tensorflow(tf_log=False)
 

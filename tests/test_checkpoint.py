@@ -46,7 +46,7 @@ def test_the_same_variables_fit(tmp_path):
 def test_what_differs_is_listed(tmp_path, name, wanted, message):
     """With the path, and what to do."""
     path = save(tmp_path, SAVED)
-    with pytest.raises(CheckpointError, match=f"model.ckpt-7 is of another model or optimizer: {message};.*--train_dir"):
+    with pytest.raises(CheckpointError, match=f"ckpt-7 is of another model or optimizer: {message};.*--train_dir"):
         check(path, {**SAVED, name: wanted})
 
 

@@ -1,0 +1,206 @@
+"""`ps_train launch`: a whole cluster as processes of this machine.
+
+    prepare    one subprocess checks the flags and the plug-ins and fetches the data, before anything else starts
+    announce   the command of each task, as a person would type it in a terminal of its own
+    start      num_ps + num_workers tasks, each with a port that is held for it, and a log file
+    watch      until all have ended; the first that fails ends the others
+    tell       each task's exit code; the worst of them is the launcher's own
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+
+from ps_train import commands, ports, processes
+from ps_train.config import Config, LaunchConfig
+from ps_train.display import Display, on_stream
+from ps_train.errors import ClusterLostError, ConfigError, PsTrainError
+from ps_train.panes import Panes
+from ps_train.processes import Process, Tasks
+
+_CHIEF = "worker:0"
+_EMBEDDED_DATASET = "data.digits"
+
+
+class LaunchError(PsTrainError):
+    """A task failed, or the launcher was told to stop; it has the exit code of that."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        """Takes the text, "" where all is said already, and the launcher's exit code."""
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+def run(config: Config, launch_config: LaunchConfig) -> None:
+    """Runs a cluster on this machine until its end.
+
+    Args:
+      config: what every task is told.
+      launch_config: how many tasks there are, and how they are shown.
+
+    Raises:
+      ConfigError: refused before any task was started.
+      LaunchError: a task failed, or this process was told to stop.
+    """
+    _refuse_tf_config(os.environ)
+    names = commands.task_names(launch_config)
+    show = Panes(sys.stdout) if launch_config.tmux else on_stream(sys.stdout, names, _CHIEF)
+    with processes.noted_signals() as signals:
+        config = _prepare(config, show, signals)
+        if config.download_only:
+            return
+        config, log_dir = _make_folders(config, launch_config)
+        with _started(names, config, log_dir, show) as tasks:
+            failures = _see_through(tasks, show, signals)
+        show.close(signals)
+        show.say(_summary(tasks, config, log_dir))
+    if signals and not failures:
+        raise _stopped(signals[0])
+    if failures:
+        codes = [*failures.values(), *(process.exit_code or 0 for process in tasks.everyone)]
+        raise LaunchError(f"{' and '.join(failures)} failed", processes.worst(codes))
+
+
+def _refuse_tf_config(environ: Mapping[str, str]) -> None:
+    if environ.get("TF_CONFIG", "").strip():
+        raise ConfigError("TF_CONFIG is set, which places a single task; launch places all of them itself: unset it, "
+                          "or run that task with `ps_train` alone")
+
+
+def _prepare(config: Config, show: Display | Panes, signals: Sequence[int]) -> Config:
+    """Checks everything and fetches the data in one subprocess, and returns what the tasks are to be told.
+
+    Raises:
+      LaunchError: it failed, or this process was told to stop.
+    """
+    code, errors = _run_preparation(config, show, signals)
+    has_choice = "dataset" not in config.given and not config.download_only
+    if code == 1 and errors and has_choice and not signals:
+        show.say(f"MNIST is not used (data_dir is {config.data_dir}): {_without_advice(errors[-1])}; training on the "
+                 f"embedded digits instead (--dataset={_EMBEDDED_DATASET})")
+        config = dataclasses.replace(config, dataset=_EMBEDDED_DATASET, given=config.given | {"dataset"})
+        code, errors = _run_preparation(config, show, signals)
+    if signals:
+        raise _stopped(signals[0])
+    if code:
+        raise LaunchError("\n".join(errors), code)
+    return config
+
+
+def _run_preparation(config: Config, show: Display | Panes, signals: Sequence[int]) -> tuple[int, list[str]]:
+    """Returns its exit code and the lines of its ps_train error; any other line is shown."""
+    errors: list[str] = []
+
+    def pass_on() -> None:
+        for line in process.new_lines():
+            if line.startswith("ps_train: "):
+                errors.append(line.partition(": ")[2])
+            else:
+                show.say(line)
+
+    with tempfile.TemporaryDirectory() as folder:
+        process = Process("preparation", commands.on_this_python(["--download_only", *commands.task_flags(config)]),
+                          os.path.join(folder, "log"), os.environ)
+        alone = Tasks([], [process])
+        processes.watch(alone, pass_on, signals)
+        processes.end(alone, pass_on, signals)
+    return process.exit_code or 0, errors
+
+
+def _without_advice(error: str) -> str:
+    """Leaves out of a dataset's error the advice to do what launch does anyway."""
+    text, _, advice = error.rpartition(": ")
+    return text if f"--dataset={_EMBEDDED_DATASET}" in advice else error
+
+
+def _make_folders(config: Config, launch_config: LaunchConfig) -> tuple[Config, str]:
+    """Makes train_dir, a new one where none was given so that nothing is continued by surprise, and log_dir.
+
+    Returns:
+      The Config with that train_dir, and log_dir.
+
+    Raises:
+      ConfigError: one of them cannot be made.
+    """
+    try:
+        if "train_dir" not in config.given:
+            train_dir = _new_folder(f"{config.train_dir}-{time.strftime('%Y%m%d-%H%M%S')}")
+            config = dataclasses.replace(config, train_dir=train_dir, given=config.given | {"train_dir"})
+        log_dir = launch_config.log_dir or os.path.join(config.train_dir, "logs")
+        os.makedirs(log_dir, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"cannot make the folder {error.filename!r}: {error.strerror}; give other folders with "
+                          "--train_dir and --log_dir") from None
+    return config, log_dir
+
+
+def _new_folder(path: str) -> str:
+    """Makes the folder, or where it exists one with a number behind its name, and returns its path."""
+    number, candidate = 1, path
+    while True:
+        try:
+            os.makedirs(candidate)
+            return candidate
+        except FileExistsError:
+            number += 1
+            candidate = f"{path}-{number}"
+
+
+@contextlib.contextmanager
+def _started(names: Sequence[str], config: Config, log_dir: str, show: Display | Panes) -> Iterator[Tasks]:
+    """Announces and starts the tasks; kills those that still run at the end, which only a fault of ours leaves."""
+    held_ports = ports.hold_ports(len(names))
+    lines = commands.command_lines(names, [port.getsockname()[1] for port in held_ports], config)
+    show.say(commands.announcement(lines, log_dir))
+    tasks = Tasks([], [])
+    try:
+        for name, line, port in zip(names, lines, held_ports):
+            log_path = os.path.join(log_dir, f"{name.replace(':', '-')}.log")
+            group = tasks.ps if name.startswith("ps:") else tasks.workers
+            group.append(show.start(name, commands.on_this_python(line), log_path, os.environ, port))
+        show.begin()
+        yield tasks
+    finally:
+        for port in held_ports:
+            port.close()
+        for process in tasks.everyone:
+            process.kill()
+
+
+def _see_through(tasks: Tasks, show: Display | Panes, signals: Sequence[int]) -> dict[str, int]:
+    """Returns when all tasks have ended: name -> exit code of those for whose failure the others were ended."""
+    def show_all() -> None:
+        show.show(tasks.everyone)
+
+    failed = processes.watch(tasks, show_all, signals)
+    # A ps that does not end is as good as lost, whatever its exit code becomes when it is ended.
+    failures = {process.name: process.exit_code or ClusterLostError.exit_code for process in failed}
+    if signals:
+        show.say(f"{signal.Signals(signals[0]).name}: stopping the tasks; once more ends them at once")
+    for process in failed:
+        show.say(_obituary(process))
+    processes.end(tasks, show_all, signals)
+    return failures
+
+
+def _obituary(process: Process) -> str:
+    what = (f"does not end, {processes.GRACE_SECS:g} s after the last worker" if process.exit_code is None
+            else f"failed with exit code {process.exit_code}")
+    return "\n".join([f"{process.name} {what}; ending the other tasks. The last lines of {process.log_path}:",
+                      *(f"  {line}" for line in process.last_lines)])
+
+
+def _summary(tasks: Tasks, config: Config, log_dir: str) -> str:
+    ends = ", ".join(f"{process.name} {process.exit_code} ({process.secs:.1f} s)" for process in tasks.everyone)
+    return f"Exit codes: {ends}\nCheckpoints: {config.train_dir}  logs: {log_dir}"
+
+
+def _stopped(number: int) -> LaunchError:
+    return LaunchError(f"stopped by {signal.Signals(number).name}", 128 + number)

@@ -1,0 +1,80 @@
+# Sourced by run_local.sh, run_tests.sh and .ci/run, in the project's folder.
+#
+#   use_python EXTRA MODULE...   sets $PYTHON to a Python that has ps_train's requirements and the modules:
+#                                the active one, else that of the folder $PS_TRAIN_VENV (default .venv), which is
+#                                made where it is missing or half made. EXTRA is what pip installs, "" or "[test]".
+#   make_venv EXTRA              makes or completes the folder, whatever is active.
+
+VENV="${PS_TRAIN_VENV:-.venv}"
+
+tell() { echo "setup: $*" >&2; }
+
+# Succeeds if a Python finds all modules, and a TensorFlow that is new enough.
+has_modules() {
+  local python=$1
+  shift
+  "$python" - "$@" 2>/dev/null <<'PYTHON'
+import importlib.metadata
+import importlib.util
+import re
+import sys
+
+if sys.version_info < (3, 9) or not all(map(importlib.util.find_spec, sys.argv[1:])):
+    sys.exit(1)
+try:  # importing TensorFlow would take seconds
+    version = importlib.metadata.version("tensorflow")
+except importlib.metadata.PackageNotFoundError:  # installed under another name, such as tensorflow-cpu
+    sys.exit(0)
+sys.exit([int(part) for part in re.findall(r"[0-9]+", version)[:3]] < [2, 15, 1])
+PYTHON
+}
+
+# Prints the first Python that TensorFlow has wheels for, and that can make an environment.
+find_python() {
+  local name
+  for name in python3 python3.12 python3.11 python3.10 python3.13 python3.9; do
+    if "$name" -c 'import ensurepip, sys, venv; sys.exit(not (3, 9) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null; then
+      echo "$name"
+      return
+    fi
+  done
+  tell "no Python from 3.9 to 3.13 with the module venv was found; install one, such as with" \
+    "\`apt-get install python3 python3-venv\`, or activate an environment that has TensorFlow"
+  return 1
+}
+
+make_venv() {
+  local extra=$1 python
+  local done_mark="$VENV/ps_train$extra.installed" making_mark="$VENV/ps_train.being_made"
+  PYTHON="$VENV/bin/python"
+  if [[ "$done_mark" -nt setup.py && -x "$PYTHON" ]]; then
+    return
+  fi
+  if [[ -e "$making_mark" ]]; then
+    tell "$VENV is half made: making it again"
+    rm -rf "$VENV"
+  fi
+  if [[ ! -x "$PYTHON" ]]; then
+    python=$(find_python)
+    tell "making the environment $VENV with $("$python" --version)"
+    mkdir -p "$VENV"
+    touch "$making_mark"
+    "$python" -m venv "$VENV"
+  fi
+  tell "installing ps_train$extra, with TensorFlow, into $VENV: about 2 GB, once; it takes some minutes"
+  "$PYTHON" -m pip install --quiet --disable-pip-version-check -e ".$extra"
+  touch "$done_mark"
+  rm -f "$making_mark"
+}
+
+use_python() {
+  local extra=$1 candidate
+  shift
+  for candidate in ${VIRTUAL_ENV:+"$VIRTUAL_ENV/bin/python"} python3; do
+    if [[ -z "${PS_TRAIN_VENV:-}" ]] && has_modules "$candidate" tensorflow absl numpy "$@"; then
+      PYTHON=$candidate
+      return
+    fi
+  done
+  make_venv "$extra"
+}

@@ -1,0 +1,51 @@
+"""Small child processes for tests of ports and processes."""
+
+from __future__ import annotations
+
+import errno
+import os
+import pathlib
+import socket
+import sys
+import textwrap
+import time
+
+from ps_train.processes import Process
+
+REPO = str(pathlib.Path(__file__).parent.parent)
+FIRST_PORT = 4300
+DEADLINE_SECS = 20
+
+
+def python(tmp_path, name, code, port=None):
+    """Starts a child that runs Python code."""
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    return Process(name, command, str(tmp_path / f"{name.replace(':', '-')}.log"),
+                   {**os.environ, "PYTHONPATH": REPO}, port)
+
+
+def wait_until(condition, what):
+    deadline_secs = time.monotonic() + DEADLINE_SECS
+    while not condition():
+        assert time.monotonic() < deadline_secs, f"within {DEADLINE_SECS} s: {what}"
+        time.sleep(0.02)
+
+
+def run_to_end(*started):
+    wait_until(lambda: all(process.poll() is not None for process in started), "every child ends")
+
+
+def is_free(port):
+    """Whether a server, which sets SO_REUSEADDR, could bind the port."""
+    with socket.socket(socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", port))
+        except OSError as error:
+            assert error.errno == errno.EADDRINUSE
+            return False
+        return True
+
+
+def ports_of(held):
+    return [holder.getsockname()[1] for holder in held]
