@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -14,12 +16,18 @@ from ps_train.errors import ConfigError, PsTrainError
 _USAGE = """\
 Parameter-server training for TensorFlow 1 graph code, one process per task.
 
-usage: ps_train [train] --job_name=ps|worker --task_index=N --ps_hosts=... --worker_hosts=... [flags]
-       ps_train launch [--num_ps=2] [--num_workers=2] [flags]    a whole cluster on this machine
-       ps_train serve --job_name=... --task_index=N ...          a server for --existing_servers
+usage (a line without a verb means train):
+  ps_train train --job_name=JOB --task_index=N --ps_hosts=... --worker_hosts=...
+           one task of a cluster: a ps serves, a worker trains
+  ps_train launch [--num_ps=2] [--num_workers=2]
+           a whole cluster on this machine
+  ps_train serve --job_name=JOB --task_index=N --ps_hosts=... --worker_hosts=...
+           a server for workers that run with --existing_servers
 
-TF_CONFIG, where it is set, takes the place of the four cluster flags. Exit codes: 0 done, 1 a fault in your code
-or data, 2 bad configuration, 138 the cluster was lost (run it again), 143 told to stop."""
+TF_CONFIG, where it is set, takes the place of the four cluster flags.
+--flagfile=FILE reads further flags from a file, one on a line.
+Exit codes: 0 done, 1 a fault in your code or data, 2 bad configuration,
+138 the cluster was lost (run it again), 143 told to stop."""
 
 
 def _train(argv: Sequence[str]) -> None:
@@ -33,8 +41,10 @@ def _train(argv: Sequence[str]) -> None:
 
 
 def _serve(argv: Sequence[str]) -> None:
-    task_config = config.parse_task(argv)
+    task_config = config.parse_serve(argv)
     own = _resolve(task_config)
+    if own.job == "evaluator":
+        raise ConfigError(f"{own.task.name} has no server to serve; start it without `serve`")
     with stopping.on_signals() as stop:
         _import_task(task_config, needs_gpu=own.job != "ps").serve(task_config, own, stop)
 
@@ -71,8 +81,9 @@ def _import_task(task_config: config.Config, needs_gpu: bool):
 
 
 def _help(verb: str) -> str:
-    classes = [config.LaunchConfig, config.Config] if verb == "launch" else [config.Config]
-    return f"{_USAGE}\n{flagset.help_text(*classes)}"
+    if verb == "launch":
+        return f"{_USAGE}\n{flagset.help_text(config.LaunchConfig, config.Config, omit=config.PLACED_BY_LAUNCH)}"
+    return f"{_USAGE}\n{flagset.help_text(config.Config)}"
 
 
 def _split(argv: Sequence[str]) -> tuple[str, list[str]]:
@@ -90,7 +101,8 @@ def main(argv: Sequence[str]) -> int:
     try:
         verb, arguments = _split(argv)
         if {"--help", "-help", "-h", "--helpfull"} & set(arguments):
-            print(_help(verb))
+            with contextlib.suppress(BrokenPipeError):  # a pager that was left
+                print(_help(verb), flush=True)
         elif "--version" in arguments:
             print(__version__)
         else:
@@ -99,6 +111,8 @@ def main(argv: Sequence[str]) -> int:
         for line in str(error).splitlines():
             print(f"ps_train: {line}", file=sys.stderr)
         return error.exit_code
+    except KeyboardInterrupt:  # before a task or a launcher notes signals itself
+        return 128 + signal.SIGINT
     except Exception:  # noqa: BLE001 (the user's own code: its traceback is what helps)
         traceback.print_exc()
         return 1
@@ -113,8 +127,9 @@ def console() -> None:
     """
     code = main(sys.argv[1:])
     logging.shutdown()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in filter(None, (sys.stdout, sys.stderr)):  # None where it was closed from the start
+        with contextlib.suppress(OSError):  # its reader is gone, or its disk is full: the exit code still counts
+            stream.flush()
     os._exit(code)
 
 

@@ -8,8 +8,10 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Optional
 
-from ps_train import flagset
-from ps_train.errors import ConfigError
+from ps_train import flagset, plugins
+from ps_train.addresses import parse_hosts
+from ps_train.errors import refuse
+from ps_train.tf_config import JOBS
 
 OPTIMIZERS = ("sgd", "momentum", "adagrad", "adam", "rmsprop", "ftrl")
 
@@ -19,6 +21,8 @@ _TRAINING = "Training"
 _SAVING = "Saving and reporting"
 _WAITING = "How long to wait"
 _LAUNCH = "Launching a whole cluster on this machine"
+
+_LONGEST_SECS = 10**9  # about 30 years: Python's own waits end in an OverflowError at 292 years
 
 _field = flagset.field
 
@@ -36,14 +40,13 @@ class Config:
     """
 
     job_name: Optional[str] = _field(
-        None, _CLUSTER, "Job of this task.", choices=("ps", "worker", "chief", "master", "evaluator"),
-        unset="from TF_CONFIG")
+        None, _CLUSTER, "Job of this task.", choices=JOBS, unset="from TF_CONFIG")
     task_index: Optional[int] = _field(
         None, _CLUSTER, "Index of this task in its job; worker 0 is the chief.", minimum=0, unset="from TF_CONFIG")
     ps_hosts: str = _field(
-        "localhost:2222", _CLUSTER, "Addresses of the parameter servers.", unit="host:port,...")
+        "localhost:2222", _CLUSTER, "Addresses of the parameter servers.", unit="host:port,...", form=parse_hosts)
     worker_hosts: str = _field(
-        "localhost:2223,localhost:2224", _CLUSTER, "Addresses of the workers.", unit="host:port,...")
+        "localhost:2223,localhost:2224", _CLUSTER, "Addresses of the workers.", unit="host:port,...", form=parse_hosts)
     existing_servers: bool = _field(
         False, _CLUSTER, "Use servers that `ps_train serve` started, and leave them running.")
     num_gpus: Optional[int] = _field(
@@ -55,7 +58,7 @@ class Config:
     dataset: str = _field("data.mnist", _DATA, "Module with input_fn, found from the working directory.",
                           unit="dotted name")
     params: str = _field("", _DATA, "Parameters of the model's and the dataset's own DEFAULT_PARAMS.",
-                         unit="name=value,...", unset="none")
+                         unit="name=value,...", form=plugins.split_params, unset="none")
     data_dir: str = _field("/tmp/mnist-data", _DATA, "Folder of the dataset's files.", unit="path")
     download_only: bool = _field(False, _DATA, "Fetch and check the data, train nothing.")
     hidden_units: int = _field(100, _DATA, "Units of the hidden layer (models.mlp).", minimum=1)
@@ -74,7 +77,7 @@ class Config:
     train_dir: str = _field("", _SAVING, "Folder of checkpoints and summaries; a second run continues there.",
                             unit="path", unset="ps_train/MODEL in the temporary folder")
     save_model_secs: int = _field(600, _SAVING, "Time between checkpoints; 0 saves at the end only.",
-                                  unit="seconds", minimum=0)
+                                  unit="seconds", minimum=0, maximum=_LONGEST_SECS)
     save_summaries_steps: int = _field(100, _SAVING, "Steps of the chief between summaries; 0 writes none.",
                                        unit="steps", minimum=0)
     log_steps: int = _field(100, _SAVING, "Steps of a worker between progress lines; 0 prints none.",
@@ -82,18 +85,21 @@ class Config:
     tf_log: bool = _field(False, _SAVING, "Show TensorFlow's own start-up and deprecation messages.")
 
     start_timeout_secs: float = _field(300.0, _WAITING, "For the ps and the chief to be there.",
-                                       unit="seconds", above=0)
-    step_timeout_secs: float = _field(300.0, _WAITING, "For one training step.", unit="seconds", above=0)
+                                       unit="seconds", above=0, maximum=_LONGEST_SECS)
+    step_timeout_secs: float = _field(300.0, _WAITING, "For one training step.", unit="seconds", above=0,
+                                      maximum=_LONGEST_SECS)
     end_timeout_secs: float = _field(30.0, _WAITING, "For the other workers to finish, after the last step.",
-                                     unit="seconds", above=0)
+                                     unit="seconds", above=0, maximum=_LONGEST_SECS)
 
     tf_config: str = ""
     given: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
-        flagset.check(self)
+        problems = flagset.problems(vars(self), Config)
         if self.replicas_to_aggregate is not None and not self.sync_replicas:
-            raise ConfigError("--replicas_to_aggregate: means something with --sync_replicas only; add that flag")
+            problems.append(f"--replicas_to_aggregate: got {self.replicas_to_aggregate!r}, which means something with "
+                            "--sync_replicas only; add that flag")
+        refuse(problems)
         if not self.train_dir:
             name = self.model.rsplit(".", 1)[-1]
             object.__setattr__(self, "train_dir", os.path.join(tempfile.gettempdir(), "ps_train", name))
@@ -109,7 +115,10 @@ class LaunchConfig:
     log_dir: str = _field("", _LAUNCH, "Folder of the tasks' log files.", unit="path", unset="logs in train_dir")
 
     def __post_init__(self) -> None:
-        flagset.check(self)
+        refuse(flagset.problems(vars(self), LaunchConfig))
+
+
+PLACED_BY_LAUNCH = frozenset({"job_name", "task_index", "ps_hosts", "worker_hosts", "existing_servers"})
 
 
 def parse_task(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> Config:
@@ -122,6 +131,18 @@ def parse_task(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> 
     return Config(**values, given=given, tf_config=environ.get("TF_CONFIG", ""))
 
 
+def parse_serve(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> Config:
+    """Returns the Config of a server, as `parse_task` does.
+
+    Raises:
+      ConfigError: the command line is wrong, or it says what only a task that trains can do.
+    """
+    config = parse_task(argv, environ)
+    refuse([f"--{name}: serve only serves; leave it out, or give it to the workers"
+            for name in ("existing_servers", "download_only") if getattr(config, name)])
+    return config
+
+
 def parse_launch(argv: Sequence[str]) -> tuple[Config, LaunchConfig]:
     """Returns what each task is told, with `given`, and what the launcher itself is told.
 
@@ -129,8 +150,7 @@ def parse_launch(argv: Sequence[str]) -> tuple[Config, LaunchConfig]:
       ConfigError: the command line is wrong, or it places the tasks, which is the launcher's work.
     """
     values, given = flagset.parse(argv, LaunchConfig, Config)
-    placing = given & {"job_name", "task_index", "ps_hosts", "worker_hosts", "existing_servers"}
-    if placing:
-        raise ConfigError(f"--{min(placing)}: launch sets it for each task; give --num_ps and --num_workers")
+    refuse([f"--{name}: launch places the tasks itself; leave it out, and give --num_ps and --num_workers"
+            for name in sorted(given & PLACED_BY_LAUNCH)])
     own = {name: values.pop(name) for name in flagset.rules(LaunchConfig)}
     return Config(**values, given=given - set(own)), LaunchConfig(**own)

@@ -14,9 +14,11 @@ The codes fit Kubeflow's restart policy `ExitCode`: 1 to 127 are permanent, 128 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class PsTrainError(Exception):
-    """An error that a user can act on: its text is one line, and shown without a traceback."""
+    """An error that a user can act on: its text, a line for each problem, is shown without a traceback."""
 
     exit_code = 1
 
@@ -25,6 +27,12 @@ class ConfigError(PsTrainError):
     """The configuration is wrong: says what, what was given, what is allowed, what to do."""
 
     exit_code = 2
+
+
+def refuse(problems: Sequence[str]) -> None:
+    """Raises one ConfigError that has a line for each problem; does nothing where there is none."""
+    if problems:
+        raise ConfigError("\n".join(problems))
 
 
 class UserCodeError(PsTrainError):

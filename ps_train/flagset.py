@@ -1,6 +1,6 @@
 """Turns the fields of a dataclass into absl flags, their help, and checked values.
 
-    field(default, group, help, unit, ...)  --define-->  absl FlagValues  --read-->  dataclass instance
+    field(default, group, help, unit, ...)  --parse-->  values by name  --problems-->  what is wrong with them
 
 A field is written once, in `config.py`; its flag, its line in `--help`, its bounds and its row in the README's
 table all come from there.
@@ -9,23 +9,25 @@ table all come from there.
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import math
 import textwrap
 import typing
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Callable
 
 from absl import flags
 
-from ps_train.errors import ConfigError
+from ps_train.errors import ConfigError, refuse
 
-_DEFINERS = {
-    bool: flags.DEFINE_bool,
-    int: flags.DEFINE_integer,
-    float: flags.DEFINE_float,
-    str: flags.DEFINE_string,
+_PARSERS: dict[type, flags.ArgumentParser] = {
+    bool: flags.BooleanParser(),
+    int: flags.IntegerParser(),
+    float: flags.FloatParser(),
+    str: flags.ArgumentParser(),
 }
-_KINDS = {int: "an integer", float: "a number", bool: "true or false", str: "text"}
+_KINDS = {bool: "true or false", int: "a 64-bit integer", float: "a number", str: "text"}
+_WIDTH = 80
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +40,9 @@ class Rule:
       unit: the unit or form of the value, "" for none.
       minimum: the smallest value allowed, or None.
       above: the value must be larger than this, or None.
+      maximum: the largest value allowed, or None.
       choices: the values allowed, or () for any.
+      form: `form(what, value)` raises ConfigError, in which it names `what`, for a text of the wrong form; or None.
       unset: what `--help` shows as default where the default is None or empty.
     """
 
@@ -47,29 +51,30 @@ class Rule:
     unit: str = ""
     minimum: float | None = None
     above: float | None = None
+    maximum: float | None = None
     choices: Sequence[str] = ()
+    form: Callable[[str, str], Any] | None = None
     unset: str = ""
 
     def allowed(self, kind: type) -> str:
         """Says in words which values are allowed."""
         if self.choices:
             return "one of " + ", ".join(self.choices)
-        words = _KINDS[kind]
-        if self.minimum is not None:
-            words += f" of at least {self.minimum}"
-        if self.above is not None:
-            words += f" above {self.above}"
-        return words
+        bounds = [("of at least", self.minimum), ("above", self.above), ("up to", self.maximum)]
+        return " ".join([_KINDS[kind], *(f"{words} {bound:g}" for words, bound in bounds if bound is not None)])
 
     def permits(self, value: Any) -> bool:
         """Tells whether a value of the right type obeys the bounds; NaN and infinity obey none."""
-        if self.choices and value not in self.choices:
-            return False
-        if isinstance(value, float) and not math.isfinite(value):
-            return False
-        if self.minimum is not None and value < self.minimum:
-            return False
-        return self.above is None or value > self.above
+        if self.choices:
+            return value in self.choices
+        if isinstance(value, str):
+            return True
+        return (
+            math.isfinite(value)
+            and (self.minimum is None or value >= self.minimum)
+            and (self.above is None or value > self.above)
+            and (self.maximum is None or value <= self.maximum)
+        )
 
 
 def field(default: Any, group: str, help: str, **rule: Any) -> Any:  # noqa: A002 (absl's own word)
@@ -94,18 +99,39 @@ def _base_type(hint: Any) -> type:
     return options[0] if options else hint
 
 
-def check(instance: Any) -> None:
-    """Raises ConfigError that names every field of the instance with a value out of bounds or of a wrong type."""
-    problems = []
-    for name, (rule, kind, default) in rules(type(instance)).items():
-        value = getattr(instance, name)
+def problems(values: Mapping[str, Any], *classes: type) -> list[str]:
+    """Returns a line for each value that is of the wrong type, out of its bounds or of the wrong form."""
+    found = []
+    for name, (rule, kind, default) in rules(*classes).items():
+        value = values[name]
         if value is None and default is None:
             continue
-        typed = isinstance(value, (int, float) if kind is float else kind)
-        if not typed or (isinstance(value, bool) and kind is not bool) or not rule.permits(value):
-            problems.append(f"--{name}: got {value!r}; allowed: {rule.allowed(kind)}")
-    if problems:
-        raise ConfigError("\n".join(problems))
+        if not _is_a(kind, value) or not rule.permits(value):
+            found.append(f"--{name}: got {value!r}; allowed: {rule.allowed(kind)}")
+        elif rule.form is not None:
+            try:
+                rule.form(f"--{name}", value)
+            except ConfigError as error:
+                found.append(str(error))
+    return found
+
+
+def _is_a(kind: type, value: Any) -> bool:
+    if kind is int:
+        return type(value) is int and -(2**63) <= value < 2**63  # TensorFlow counts in int64
+    return isinstance(value, kind) or (kind is float and type(value) is int)
+
+
+class _Flag(flags.Flag):
+    """A flag that is given once; a text that is not of its type is kept, for `problems` to tell with all others."""
+
+    def parse(self, argument: Any) -> None:
+        if self.present:
+            raise ConfigError(f"--{self.name}: given twice, the second time as {argument!r}; give it once")
+        try:
+            super().parse(argument)
+        except flags.IllegalFlagValueError:
+            self.value, self.present = argument, 1
 
 
 def parse(argv: Sequence[str], *classes: type) -> tuple[dict[str, Any], frozenset[str]]:
@@ -115,65 +141,51 @@ def parse(argv: Sequence[str], *classes: type) -> tuple[dict[str, Any], frozense
       (values, given): every flag's value by name, and the names that stood on the command line.
 
     Raises:
-      ConfigError: an unknown flag, a flag given twice, a value of the wrong type, or words that are no flag.
+      ConfigError: an unknown flag, a flag given twice, words that are no flag, or values that are not allowed.
     """
-    values = flags.FlagValues()
     known = rules(*classes)
+    parsed = flags.FlagValues()
     for name, (rule, kind, default) in known.items():
-        _DEFINERS[kind](name, default, rule.help, flag_values=values)
+        flag = _Flag(_PARSERS[kind], None, name, default, rule.help, boolean=kind is bool)
+        flags.DEFINE_flag(flag, parsed)
     try:
-        arguments = values.read_flags_from_files(list(argv), force_gnu=True)
-        _refuse_repeats(arguments, known)
-        rest = values(["ps_train", *arguments])[1:]
-    except flags.IllegalFlagValueError as error:
-        raise ConfigError(_explain(error, known)) from None
-    except flags.Error as error:
-        raise ConfigError(f"{error}; `ps_train --help` lists the flags") from None
+        rest = parsed(["ps_train", *argv])[1:]
+    except flags.UnrecognizedFlagError as error:
+        near = difflib.get_close_matches(error.flagname, known, n=1)
+        hint = f"did you mean --{near[0]}? " if near else ""
+        raise ConfigError(f"unknown flag --{error.flagname}; {hint}`ps_train --help` lists the flags") from None
+    except (flags.Error, ValueError) as error:  # a flag without its value, a flagfile that cannot be read
+        raise ConfigError(f"{str(error).removeprefix('ERROR:: ')}; see `ps_train --help`") from None
     if rest:
         raise ConfigError(f"{rest[0]!r} is no flag; flags are written --name=value, see `ps_train --help`")
-    given = frozenset(name for name in known if values[name].present)
-    return {name: getattr(values, name) for name in known}, given
+    values = {name: parsed[name].value for name in known}
+    refuse(problems(values, *classes))
+    return values, frozenset(name for name in known if parsed[name].present)
 
 
-def _refuse_repeats(arguments: Iterable[str], known: dict[str, tuple[Rule, type, Any]]) -> None:
-    seen: dict[str, str] = {}
-    for argument in arguments:
-        name = argument.lstrip("-").split("=")[0]
-        name = name[2:] if name not in known and name.startswith("no") else name
-        if not argument.startswith("-") or name not in known:
-            continue
-        if name in seen:
-            raise ConfigError(f"--{name}: given twice, as {seen[name]} and {argument}; give it once")
-        seen[name] = argument
-
-
-def _explain(error: flags.Error, known: dict[str, tuple[Rule, type, Any]]) -> str:
-    """Turns absl's `flag --x=abc: invalid literal ...` into what, got, allowed."""
-    given = str(error).split(": ")[0].replace("flag ", "", 1)
-    name, _, value = given.lstrip("-").partition("=")
-    if name not in known:
-        return str(error)
-    rule, kind, _ = known[name]
-    return f"--{name}: got {value!r}; allowed: {rule.allowed(kind)}"
-
-
-def help_text(*classes: type, width: int = 100) -> str:
-    """Returns the flags in groups, each with its unit and default."""
+def help_text(*classes: type, omit: Collection[str] = ()) -> str:
+    """Returns the flags in groups, each with its unit and default, for 80 columns; leaves out those in `omit`."""
     lines: list[str] = []
     group = None
     for name, (rule, _, default) in rules(*classes).items():
+        if name in omit:
+            continue
         if rule.group != group:
             group = rule.group
             lines += ["", f"{group}:"]
         text = f"{rule.help} ({describe_default(rule, default)})"
-        lines += textwrap.wrap(
-            text, width, initial_indent=f"  --{name:<22} ", subsequent_indent=" " * 27
-        )
+        lines += textwrap.wrap(text, _WIDTH, initial_indent=f"  --{name:<22} ", subsequent_indent=" " * 27,
+                               break_on_hyphens=False)
     return "\n".join(lines)
 
 
 def describe_default(rule: Rule, default: Any) -> str:
-    """Returns `default 100, examples` and the like for the help and the README."""
-    shown = rule.unset if default in (None, "") else str(default).lower() if default in (True, False) else default
-    words = f"default {shown}" if shown != "" else "no default"
-    return ", ".join(filter(None, [words, rule.unit, "one of " + " ".join(rule.choices) if rule.choices else ""]))
+    """Returns `examples; default 100` and the like, for the help and the README."""
+    values = rule.unit or ", ".join(rule.choices)
+    if default in (None, ""):
+        shown = rule.unset
+    elif isinstance(default, bool):
+        shown = str(default).lower()
+    else:
+        shown = f"{default:g}" if isinstance(default, float) else str(default)
+    return f"{values}; default {shown}" if values else f"default {shown}"

@@ -116,7 +116,7 @@ def _exists(name: str) -> bool:
     try:
         return importlib.util.find_spec(name) is not None
     except ModuleNotFoundError as error:
-        if error.name and name.startswith(error.name):
+        if error.name and f"{name}.".startswith(f"{error.name}."):
             return False
         raise  # a package that is there, but imports something that is not: the user needs that traceback
 
@@ -124,7 +124,7 @@ def _exists(name: str) -> bool:
 def _known(folder: str, function: str) -> list[str]:
     defines = re.compile(rf"^def {function}\b", re.MULTILINE)
     return [f"{folder}.{path.stem}" for path in sorted(pathlib.Path(folder).glob("*.py"))
-            if defines.search(path.read_text(encoding="utf-8"))]
+            if defines.search(path.read_text(encoding="utf-8", errors="replace"))]
 
 
 def _function(flag: str, module: types.ModuleType, name: str, arguments: Sequence[str]) -> Callable[..., Any]:
@@ -142,6 +142,8 @@ def _function(flag: str, module: types.ModuleType, name: str, arguments: Sequenc
 
 def _default_params(flag: str, module: types.ModuleType) -> Mapping[str, Any]:
     params = getattr(module, "DEFAULT_PARAMS", {})
+    if not isinstance(params, Mapping):
+        raise ConfigError(f"{flag}: {module.__name__}.DEFAULT_PARAMS is {params!r}; allowed: a dict of name: value")
     wrong = [name for name, value in params.items() if type(value) not in _READERS]
     if wrong:
         raise ConfigError(f"{flag}: {module.__name__}.DEFAULT_PARAMS[{wrong[0]!r}] is {params[wrong[0]]!r}; allowed: "
@@ -169,7 +171,11 @@ def resolve_params(
     Raises:
       ConfigError: a name that no plug-in knows (the known ones are listed), or a value of another type.
     """
-    given = _split_params(text)
+    given = split_params("--params", text)
+    for plugin in plugins:
+        for name in plugin.default_params.keys() & shared.keys():
+            raise ConfigError(f"{plugin.name}.DEFAULT_PARAMS has {name!r}, which is a flag of its own; leave it out: "
+                              f"params has the value of --{name}")
     known = sorted({name for plugin in plugins for name in plugin.default_params})
     for name in given:
         if name in shared:
@@ -180,15 +186,20 @@ def resolve_params(
     return [{**shared, **plugin.default_params, **_typed(given, plugin)} for plugin in plugins]
 
 
-def _split_params(text: str) -> dict[str, str]:
+def split_params(what: str, text: str) -> dict[str, str]:
+    """Returns name -> text of the value in "name=value,..."; `what` names it in errors.
+
+    Raises:
+      ConfigError: an item is not name=value, or a name is there twice.
+    """
     given: dict[str, str] = {}
     for item in filter(None, text.split(",")):
-        name, equals, value = item.partition("=")
-        if not equals or not name.strip():
-            raise ConfigError(f"--params: got {item!r}; allowed: name=value,name=value")
-        if name.strip() in given:
-            raise ConfigError(f"--params: {name.strip()!r} is given twice; give it once")
-        given[name.strip()] = value.strip()
+        name, equals, value = (part.strip() for part in item.partition("="))
+        if not equals or not name:
+            raise ConfigError(f"{what}: got {item!r}; allowed: name=value,name=value")
+        if name in given:
+            raise ConfigError(f"{what}: {name!r} is given twice; give it once")
+        given[name] = value
     return given
 
 

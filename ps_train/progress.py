@@ -6,8 +6,8 @@ import enum
 import re
 from typing import NamedTuple
 
-_NUMBER = r"[-+]?(?:[0-9.]+(?:e[-+]?[0-9]+)?|nan|inf)"
-_LINE = re.compile(rf"step (\d+) of (\d+)  loss ({_NUMBER})  ({_NUMBER}) steps/s  ({_NUMBER}) examples/s")
+_NUMBER = r"-?(?:[0-9]+(?:\.[0-9]+)?(?:e[-+][0-9]+)?|nan|inf)"
+_LINE = re.compile(rf"step ([0-9]+) of ([0-9]+)  loss ({_NUMBER})  ({_NUMBER}) steps/s  ({_NUMBER}) examples/s")
 
 
 class Progress(NamedTuple):

@@ -1,4 +1,4 @@
-"""A training session under a Supervisor: how it starts, how it is recovered, and how it ends in the right order.
+"""A training session under a Supervisor: how it starts, how it is recovered, and that it ends in the right order.
 
     chief    restore or initialise --> announce "running" --> train --> announce "stopping" --> wait --> save --> close
     others   wait for "running"                           --> train --> report "finished"            -->      close
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import threading
 import time
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ from typing import Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from ps_train import blackboard, checkpoint, waiting
+from ps_train import blackboard, checkpoint, ending, waiting
 from ps_train.blackboard import Blackboard, State
 from ps_train.cluster import Cluster
 from ps_train.errors import ClusterLostError
@@ -27,7 +26,6 @@ from ps_train.progress import End, Outcome
 
 _RECOVERY_WAIT_SECS = 1  # TensorFlow's default of 30 makes every worker wait that long (tensorflow/tensorflow#10679)
 _STOP_GRACE_SECS = 5
-_POLL_SECS = 0.1
 _MOST_FAILURES = 5  # new sessions in a row in which no step succeeded
 _log = logging.getLogger(__name__)
 
@@ -128,8 +126,9 @@ class SupervisedTraining:
         waiting.for_tasks(self._cluster.ps, self._settings.start_timeout_secs, self._stop)
         state = self._wait_for_state()
         if state >= State.STOPPING and not self._cluster.is_chief:
-            _log.info("training is over already")
-            return self._finish(Outcome(End.ANNOUNCED, 0, 0, 0, 0.0))
+            outcome = Outcome(End.ANNOUNCED, 0, 0, 0, 0.0)
+            ending.report_finished(self._cluster, self._board, outcome)
+            return outcome
         with self._session(state) as session:
             outcome = body(session, self._summary_writer(session))
             self._end(session, outcome)
@@ -202,50 +201,18 @@ class SupervisedTraining:
         return lambda summary, global_step: self._supervisor.summary_computed(session, summary, global_step)
 
     def _end(self, session: tf.Session, outcome: Outcome) -> None:
-        """Ends training in this task: lets the others go, and as the chief waits for them and saves."""
-        ends_for_all = outcome.end is End.STEPS or (outcome.end is End.DATA and self._graph.update.ends_together)
-        if ends_for_all:
-            self._board.announce(State.STOPPING)
-            session.run(self._graph.update.release_op)
-        self._finish(outcome)
-        if self._cluster.is_chief:
-            if outcome.end is not End.SIGNAL:
-                self._wait_for_others(session)
-            self._save(session)
-
-    def _finish(self, outcome: Outcome) -> Outcome:
+        """Ends training in this task; the chief besides waits for the others and saves."""
+        ending.announce(session, self._graph, self._board, outcome)
+        ending.report_finished(self._cluster, self._board, outcome)
+        if not self._cluster.is_chief:
+            return
         if outcome.end is not End.SIGNAL:
-            self._board.report_finished(self._cluster.worker_number)
-        return outcome
-
-    def _wait_for_others(self, session: tf.Session) -> None:
-        """Waits until every worker has finished, or until for `end_timeout_secs` nothing moved any more."""
-        last = (time.monotonic(), None)
-        while unfinished := self._unfinished():
-            session.run(self._graph.update.release_op)
-            step = int(session.run(self._graph.status)[0])
-            if (step, len(unfinished)) != last[1]:
-                last = (time.monotonic(), (step, len(unfinished)))
-                _log.info("waiting for %s to finish", ", ".join(unfinished))
-            if time.monotonic() - last[0] > self._settings.end_timeout_secs:
-                _log.warning("ending without %s: not finished, and no step for %g s", ", ".join(unfinished),
-                             self._settings.end_timeout_secs)
-                return
-            if self._stop.wait(_POLL_SECS):
-                return
-
-    def _unfinished(self) -> list[str]:
-        finished = self._board.finished()
-        return [str(task) for number, task in enumerate(self._cluster.workers) if not finished[number]]
-
-    def _save(self, session: tf.Session) -> None:
+            ending.wait_for_others(session, self._graph, self._cluster, self._board, self._settings.end_timeout_secs,
+                                   self._stop)
         self._supervisor.request_stop()
         for service in self._services:  # one of them may be saving just now
             service.join(self._settings.end_timeout_secs)
-        step = int(session.run(self._graph.status)[0])
-        path = self._graph.saver.save(session, os.path.join(self._settings.train_dir, "model.ckpt"), step)
-        _log.info("saved %s", path)
-
+        ending.save(session, self._graph, self._settings.train_dir)
 
 
 def _is_lost(error: tf.errors.OpError) -> bool:

@@ -11,7 +11,7 @@ from ps_train import blackboard, checkpoint, evaluate, graph, optimizer, plugins
 from ps_train.blackboard import State
 from ps_train.cluster import Cluster
 from ps_train.config import Config
-from ps_train.errors import StoppedError
+from ps_train.errors import ConfigError, StoppedError
 from ps_train.progress import End, Outcome
 
 _log = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ def work(config: Config, cluster: Cluster, loaded: Plugins, stop: threading.Even
 
 def _build_graph(config: Config, cluster: Cluster, loaded: Plugins) -> graph.TrainGraph:
     settings = optimizer.Settings(
-        config.optimizer, config.learning_rate, _gradients_per_update(config, cluster), len(cluster.workers))
+        config.optimizer, config.learning_rate, _gradients_per_update(config, cluster), cluster.num_workers)
     has_gpu = server.gpu_index(cluster, config.num_gpus) is not None
     worker_device = cluster.task.device + ("/gpu:0" if has_gpu else "/cpu:0")
     return graph.build(cluster, worker_device, *loaded, settings, config.seed)
@@ -72,7 +72,10 @@ def _gradients_per_update(config: Config, cluster: Cluster) -> int | None:
     """Returns the number of gradients averaged into one update, or None for async."""
     if not config.sync_replicas:
         return None
-    num_workers = len(cluster.workers)
+    num_workers = cluster.num_workers
+    if len(cluster.workers) < num_workers:
+        raise ConfigError(f"--sync_replicas: TF_CONFIG names {len(cluster.workers)} of {num_workers} workers to this "
+                          "task, so it cannot know how many gradients there are; name all, or train without this flag")
     gradients = config.replicas_to_aggregate or num_workers
     if gradients > num_workers:
         _log.warning("--replicas_to_aggregate=%d is more than the %d workers: each computes several mini-batches for "

@@ -85,7 +85,7 @@ def build_graph(cluster: LocalCluster, index: int, gradients: int | None = None,
                 learning_rate: float = 0.05, model=None, dataset=None, params=None) -> graph.TrainGraph:
     """Builds one worker's graph; `gradients` is the number averaged into an update, None for async."""
     view = cluster.view("worker", index)
-    settings = optimizer.Settings(optimizer_name, learning_rate, gradients, len(view.workers))
+    settings = optimizer.Settings(optimizer_name, learning_rate, gradients, view.num_workers)
     params = params or {"batch_size": 8, "seed": 7}
     return graph.build(view, view.task.device + "/cpu:0", model or linear_model(), params,
                        dataset or array_dataset(*linear_data()), params, settings, seed=3)

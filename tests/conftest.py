@@ -7,16 +7,13 @@ import threading
 import pytest
 
 from ps_train import logs
-from tests import clusters, processes
 
+logs.import_tensorflow_quietly()
 
-@pytest.fixture(scope="session", autouse=True)
-def _graph_mode():
-    """Every test runs in the mode that a task runs in."""
-    logs.import_tensorflow_quietly()
-    from ps_train import task  # noqa: PLC0415 (imports TensorFlow, which is to be quiet)
+from ps_train import task  # noqa: E402 (what imports TensorFlow comes after it was made quiet)
+from tests import clusters, processes  # noqa: E402
 
-    task.prepare_tensorflow(tf_log=False)
+task.prepare_tensorflow(tf_log=False)  # every test runs in the mode that a task runs in
 
 
 @pytest.fixture

@@ -1,0 +1,66 @@
+"""The addresses of tasks, "host:port": what TensorFlow would accept silently or crash on is refused here."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from ps_train.errors import ConfigError
+
+_ADDRESS = re.compile(r"(\[(?P<ipv6>[^\]]+)\]|(?P<host>[\w-]{1,63}(\.[\w-]{1,63})*\.?)):(?P<port>[1-9][0-9]{0,4})",
+                      re.ASCII)
+
+
+def parse_hosts(what: str, text: str) -> dict[int, str]:
+    """Returns index -> "host:port" of a comma-separated list; `what` names it in errors.
+
+    Raises:
+      ConfigError: an entry is not host:port with a port from 1 to 65535, or the list is empty.
+    """
+    return {index: parse_address(f"{what} entry {index}", entry) for index, entry in enumerate(text.split(","))}
+
+
+def parse_address(what: str, address: Any) -> str:
+    """Returns the address unchanged if it is "host:port" or "[ipv6]:port" with a port from 1 to 65535.
+
+    Raises:
+      ConfigError: it is not; the text says what is wrong where that can be told.
+    """
+    match = _ADDRESS.fullmatch(address) if isinstance(address, str) else None
+    if match is None or int(match["port"]) > 65535 or not _is_ipv6(match["ipv6"] or "::1"):
+        raise ConfigError(f"{what}: got {address!r}{_fault(address)}; "
+                          "allowed: host:port with a port from 1 to 65535, such as localhost:2222")
+    return address
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        ipaddress.IPv6Address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _fault(address: Any) -> str:
+    """Says what is wrong with an address, "" where that is plain to see."""
+    text = str(address)
+    if re.search(r"\s", text):
+        return ", which has a blank"
+    if "://" in text:
+        return ", which has a scheme"
+    if text.count(":") > 1:
+        return "; an IPv6 address is written [::1]:2222"
+    return ""
+
+
+def refuse_duplicates(addresses: Mapping[str, Mapping[int, str]]) -> None:
+    """Raises ConfigError if two tasks of job -> index -> address have the same one; host names ignore case."""
+    owners: dict[str, str] = {}
+    for job, tasks in addresses.items():
+        for index, address in tasks.items():
+            owner = owners.setdefault(address.lower(), f"{job}:{index}")
+            if owner != f"{job}:{index}":
+                raise ConfigError(f"address {address} is given to both {owner} and {job}:{index}; "
+                                  "each task needs its own")

@@ -1,0 +1,74 @@
+"""How training ends in a worker: nobody is left waiting, and the last step is saved.
+
+    the last step taken, or in sync the data of one worker out --> announce "stopping", let everybody go
+    every worker   report "finished"
+    chief          wait until all have, or until nothing moves any more --> save
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+
+import tensorflow.compat.v1 as tf
+
+from ps_train.blackboard import Blackboard, State
+from ps_train.cluster import Cluster
+from ps_train.graph import TrainGraph
+from ps_train.progress import End, Outcome
+
+_POLL_SECS = 0.1
+_log = logging.getLogger(__name__)
+
+
+def announce(session: tf.Session, graph: TrainGraph, board: Blackboard, outcome: Outcome) -> None:
+    """Tells the cluster how this worker ended; where that ends training for all, lets the others go."""
+    if outcome.end is End.STEPS or (outcome.end is End.DATA and graph.update.ends_together):
+        if board.state() < State.STOPPING:
+            board.announce(State.STOPPING)
+        session.run(graph.update.release_op)
+
+
+def report_finished(cluster: Cluster, board: Blackboard, outcome: Outcome) -> None:
+    """Notes on the blackboard that this worker takes no further step, unless a signal ended it: it may come back."""
+    if outcome.end is not End.SIGNAL:
+        board.report_finished(cluster.worker_number)
+
+
+def wait_for_others(
+    session: tf.Session,
+    graph: TrainGraph,
+    cluster: Cluster,
+    board: Blackboard,
+    timeout_secs: float,
+    stop: threading.Event,
+) -> None:
+    """Returns when every worker has finished, `stop` is set, or for `timeout_secs` no step and no worker came.
+
+    Whoever waits for another is let go again and again: a worker may have come late, or pushed a gradient for nothing.
+    """
+    moved_secs, last = time.monotonic(), None
+    while unfinished := _unfinished(cluster, board):
+        session.run(graph.update.release_op)
+        step = int(session.run(graph.status)[0])
+        if (step, unfinished) != last:
+            moved_secs, last = time.monotonic(), (step, unfinished)
+        if time.monotonic() - moved_secs > timeout_secs:
+            _log.warning("ending without %s: not finished, and no step for %g s", ", ".join(unfinished), timeout_secs)
+            return
+        if stop.wait(_POLL_SECS):
+            return
+
+
+def _unfinished(cluster: Cluster, board: Blackboard) -> list[str]:
+    finished = board.finished()
+    return [str(task) for task in cluster.workers if not finished[cluster.number_of(task)]]
+
+
+def save(session: tf.Session, graph: TrainGraph, train_dir: str) -> None:
+    """Saves a checkpoint of the global step that the ps hold now."""
+    step = int(session.run(graph.status)[0])
+    path = graph.saver.save(session, os.path.join(train_dir, "model.ckpt"), step)
+    _log.info("saved %s", path)

@@ -1,0 +1,53 @@
+"""The documents: what they show is what is there, and what they tell to type works."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+from ps_train import config, flagset
+from ps_train.cluster import resolve
+from tests import processes
+from tests.processes import REPO
+
+README = (REPO / "README.md").read_text(encoding="utf-8")
+
+
+def flag_table() -> str:
+    """Returns the flags as the README's table."""
+    rows = ["| flag | what it is | |", "|---|---|---|"]
+    for name, (rule, _, default) in flagset.rules(config.Config, config.LaunchConfig).items():
+        rows.append(f"| `--{name}` | {rule.help} | {flagset.describe_default(rule, default)} |")
+    return "\n".join(rows)
+
+
+def blocks(language: str) -> list[str]:
+    """Returns the README's code blocks in a language."""
+    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+
+
+def test_the_flags_are_those_of_the_program():
+    """Each flag with its help, unit and default; on a difference the expected table is in the message."""
+    assert flag_table() in README, flag_table()
+
+
+def test_the_four_classic_commands_name_the_tasks_of_one_cluster():
+    """They parse, and each is another task of the same cluster."""
+    block = next(block for block in blocks("bash") if "--job_name=ps --task_index=1" in block)
+    found = []
+    for line in block.splitlines():
+        told = config.parse_task(shlex.split(line)[3:], {})
+        cluster = resolve(told.ps_hosts, told.worker_hosts, told.job_name, told.task_index)
+        found.append((cluster.task.name, len(cluster.ps), len(cluster.workers)))
+    assert found == [("ps:0", 2, 2), ("ps:1", 2, 2), ("worker:0", 2, 2), ("worker:1", 2, 2)]
+
+
+def test_the_model_and_the_dataset_of_the_readme_train(tmp_path, start_process):
+    """Written as they stand there, outside the repository, in one cluster."""
+    for block in blocks("python"):
+        (tmp_path / re.match(r"# (\w+\.py)", block)[1]).write_text(block)
+    cluster = processes.TaskCluster(1, 1)
+    cluster.start(start_process, ["--model=mymodel", "--dataset=mydata", "--train_steps=60",
+                                  f"--train_dir={tmp_path}/train"], cwd=tmp_path)
+    assert set(start_process.wait().values()) == {0}
+    assert re.search(r"accuracy = 0\.[5-9]|accuracy = 1", start_process.log("worker-0"))
