@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
-import logging
 import os
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Sequence
 
 from ps_train import __version__, cluster, config, flagset, logs, stopping
 from ps_train.errors import ConfigError, PsTrainError
 
+_CLEAN_UP_SECS = 5.0
 _USAGE = """\
 Parameter-server training for TensorFlow 1 graph code, one process per task.
 
@@ -123,10 +125,13 @@ def console() -> None:
     """Ends the process with the exit code of its command line.
 
     It ends with `os._exit`: threads that a lost peer holds inside TensorFlow would otherwise keep the process, or
-    write warnings while the interpreter shuts down.
+    write warnings while the interpreter shuts down. What was registered to run at exit (TensorFlow removes temporary
+    files there) runs before, in bounded time.
     """
     code = main(sys.argv[1:])
-    logging.shutdown()
+    clean_up = threading.Thread(target=atexit._run_exitfuncs, daemon=True)  # noqa: SLF001 (there is no public name)
+    clean_up.start()
+    clean_up.join(_CLEAN_UP_SECS)
     for stream in filter(None, (sys.stdout, sys.stderr)):  # None where it was closed from the start
         with contextlib.suppress(OSError):  # its reader is gone, or its disk is full: the exit code still counts
             stream.flush()

@@ -75,7 +75,7 @@ class Config:
         minimum=1, unset="all workers")
 
     train_dir: str = _field("", _SAVING, "Folder of checkpoints and summaries; a second run continues there.",
-                            unit="path", unset="ps_train/MODEL in the temporary folder")
+                            unit="path", unset="ps_train/MODEL in the temporary folder; launch makes a new one")
     save_model_secs: int = _field(600, _SAVING, "Time between checkpoints; 0 saves at the end only.",
                                   unit="seconds", minimum=0, maximum=_LONGEST_SECS)
     save_summaries_steps: int = _field(100, _SAVING, "Steps of the chief between summaries; 0 writes none.",

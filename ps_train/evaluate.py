@@ -81,7 +81,9 @@ class Evaluator:
           DataError: the held-out set is empty.
         """
         checkpoint.check_fits(path, self._graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES))
-        with tf.Session(graph=self._graph, config=tf.ConfigProto(allow_soft_placement=True)) as session:
+        # The GPU, if there is one, may be a worker's as well: take of its memory what is needed only.
+        config = tf.ConfigProto(allow_soft_placement=True, gpu_options=tf.GPUOptions(allow_growth=True))
+        with tf.Session(graph=self._graph, config=config) as session:
             session.run(self._local_init_op)
             self._saver.restore(session, path)
             session.run(self._iterator.initializer, feed_dict=input_feed(self._graph))

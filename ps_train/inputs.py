@@ -50,7 +50,12 @@ def from_arrays(
         indices = indices.shuffle(count, seed=seed, reshuffle_each_iteration=True)
     if repeat:
         indices = indices.repeat()
-    return indices.batch(batch_size).map(lambda rows: tuple(tf.gather(source, rows) for source in sources))
+
+    @tf.autograph.experimental.do_not_convert  # it has no control flow, and would be written to a temporary file
+    def cut(rows: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        return tuple(tf.gather(source, rows) for source in sources)
+
+    return indices.batch(batch_size).map(cut)
 
 
 def _placeholder(array: np.ndarray) -> tf.Tensor:

@@ -31,15 +31,18 @@ def _assert_nothing_left(cluster: TaskCluster) -> None:
 
 @pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
 def test_every_process_ends_by_itself_after_the_evaluation(tmp_path, elsewhere, start_process, mode):
-    """2 ps and 2 workers, a plug-in from outside the repository: all exit 0, the chief evaluates, no port stays."""
+    """2 ps and 2 workers, a plug-in from elsewhere: all exit 0, the chief evaluates, no port and no file stays."""
     cluster = TaskCluster(2, 2)
-    cluster.start(start_process, [*TINY, f"--train_dir={tmp_path}/train", "--train_steps=150", *mode], cwd=elsewhere)
+    (tmp_path / "temporary").mkdir()
+    cluster.start(start_process, [*TINY, f"--train_dir={tmp_path}/train", "--train_steps=150", *mode], cwd=elsewhere,
+                  env={"TMPDIR": f"{tmp_path}/temporary"})
     start_process.wait_for_line("worker-0", "error = ")
     assert set(start_process.wait(10).values()) == {0}
     assert re.search(r"After 15[01] training steps, on 640 held-out examples:\n"
                      r"  loss = \S+ in sum, \S+ in the mean\n  error = \d\.\d{4}\n"
                      r"Training took \S+ s, \d+ examples per second over all workers", start_process.log("worker-0"))
     _assert_nothing_left(cluster)
+    assert list((tmp_path / "temporary").iterdir()) == []
 
 
 def test_a_task_prints_its_own_lines_only(tmp_path, elsewhere, start_process):

@@ -16,8 +16,9 @@ def input_fn(mode, params, shard):
     features = np.random.default_rng(0).normal(size=(params["num_examples"], 4)).astype(np.float32)
     labels = features @ np.array([1.0, -2.0, 3.0, 0.5], np.float32)
     training = mode == ps_train.TRAIN
-    return ps_train.from_arrays((features[index::count], labels[index::count]), params["batch_size"],
-                                shuffle=training, repeat=training, seed=params["seed"])
+    dataset = ps_train.from_arrays((features[index::count], labels[index::count]), params["batch_size"],
+                                   shuffle=training, repeat=training, seed=params["seed"])
+    return dataset.map(lambda features, labels: (features, labels))  # TensorFlow writes a temporary file for it
 
 
 def model_fn(features, labels, mode, params):
