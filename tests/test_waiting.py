@@ -171,9 +171,9 @@ def test_a_bounded_call_raises_what_the_call_raised():
 def test_a_bounded_call_that_hangs_is_left_behind():
     """The caller goes on after the bound, and the thread cannot hold the process."""
     forever = threading.Event()
-    with _takes(0.2, 5), pytest.raises(ClusterLostError, match="^waited 0.2 s for an answer$"):
-        waiting.bounded(forever.wait, 0.2, "an answer")
-    left = [thread for thread in threading.enumerate() if thread.name == "bounded an answer"]
+    with _takes(0.2, 5), pytest.raises(ClusterLostError, match="^waited 0.2 s for an answer that never comes$"):
+        waiting.bounded(forever.wait, 0.2, "an answer that never comes")
+    left = [thread for thread in threading.enumerate() if thread.name == "bounded an answer that never comes"]
     are_daemons = [thread.daemon for thread in left]
     forever.set()
     left[0].join(5)
