@@ -28,18 +28,32 @@ def spec_from_logits(logits: tf.Tensor, labels: tf.Tensor | None) -> ModelSpec:
     )
 
 
-def dense(inputs: tf.Tensor, units: int, name: str, stddev: float | None = None) -> tf.Tensor:
+def he_stddev(fan_in: int) -> float:
+    """Returns sqrt(2 / fan_in), which keeps the variance of ReLU layers (He et al. 2015, arxiv.org/abs/1502.01852)."""
+    return (2.0 / fan_in) ** 0.5
+
+
+def dense(inputs: tf.Tensor, units: int, name: str, stddev: float) -> tf.Tensor:
     """Returns inputs @ weights + biases.
 
     Args:
       inputs: float [batch, features], features known.
       units: width of the result.
       name: scope of the two variables, `weights` [features, units] and `biases` [units].
-      stddev: of the truncated normal that the weights begin with; None for 1 / sqrt(features), as dist_mnist has it.
+      stddev: of the truncated normal that the weights begin with.
     """
-    features = int(inputs.shape[1])
     with tf.variable_scope(name):
-        initializer = tf.truncated_normal_initializer(stddev=features**-0.5 if stddev is None else stddev)
-        weights = tf.get_variable("weights", [features, units], tf.float32, initializer)
+        initializer = tf.truncated_normal_initializer(stddev=stddev)
+        weights = tf.get_variable("weights", [int(inputs.shape[1]), units], tf.float32, initializer)
         biases = tf.get_variable("biases", [units], tf.float32, tf.zeros_initializer())
         return tf.nn.xw_plus_b(inputs, weights, biases)
+
+
+def hidden_layer(inputs: tf.Tensor, units: int) -> tf.Tensor:
+    """Returns float [batch, units], a ReLU layer in the scope `hidden`."""
+    return tf.nn.relu(dense(inputs, units, "hidden", he_stddev(int(inputs.shape[1]))))
+
+
+def output_layer(inputs: tf.Tensor, num_classes: int = 10) -> tf.Tensor:
+    """Returns logits, float [batch, num_classes], of a linear layer in the scope `softmax`."""
+    return dense(inputs, num_classes, "softmax", int(inputs.shape[1]) ** -0.5)

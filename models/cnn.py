@@ -20,18 +20,17 @@ def model_fn(features, labels, mode, params) -> ModelSpec:
     maps = _convolution(images, params["filters"], "conv1")
     maps = _convolution(maps, 2 * params["filters"], "conv2")
     flat = tf.reshape(maps, [-1, 7 * 7 * 2 * params["filters"]])
-    hidden = tf.nn.relu(classifier.dense(flat, params["dense_units"], "hidden"))
+    hidden = classifier.hidden_layer(flat, params["dense_units"])
     if mode == TRAIN:
         hidden = tf.nn.dropout(hidden, rate=params["dropout"])
-    return classifier.spec_from_logits(classifier.dense(hidden, 10, "softmax"), labels)
+    return classifier.spec_from_logits(classifier.output_layer(hidden), labels)
 
 
 def _convolution(images: tf.Tensor, filters: int, name: str) -> tf.Tensor:
     """Returns max-pooled ReLU maps [batch, height/2, width/2, filters] of a 5x5 convolution."""
     channels = int(images.shape[3])
     with tf.variable_scope(name):
-        # He et al. 2015, https://arxiv.org/abs/1502.01852: the variance that ReLU layers keep
-        initializer = tf.truncated_normal_initializer(stddev=(2.0 / (25 * channels)) ** 0.5)
+        initializer = tf.truncated_normal_initializer(stddev=classifier.he_stddev(25 * channels))
         kernel = tf.get_variable("kernel", [5, 5, channels, filters], tf.float32, initializer)
         biases = tf.get_variable("biases", [filters], tf.float32, tf.zeros_initializer())
         maps = tf.nn.conv2d(images, kernel, strides=1, padding="SAME")
