@@ -6,8 +6,6 @@ The hidden layer begins with He's variance: with dist_mnist's 1/28 and its learn
 
 from __future__ import annotations
 
-import tensorflow.compat.v1 as tf
-
 from models import classifier
 from ps_train import ModelSpec
 
