@@ -106,6 +106,14 @@ class Blackboard:
         """Writes the training state to every ps."""
         self._run(self._announcements, {self._new_state: state})
 
+    def announce_done(self) -> None:
+        """Announces that all is done; a ps that is gone before its answer arrives has heard it."""
+        try:
+            self.announce(State.DONE)
+        except ClusterLostError:
+            if any(waiting.accepts(task.address) for task in self._ps):
+                raise
+
     def report_finished(self, worker_number: int) -> None:
         """Notes that a worker takes no further step."""
         self._run(self._mark_finished, {self._worker: worker_number})

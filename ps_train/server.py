@@ -14,6 +14,7 @@ from ps_train.cluster import Cluster, Task
 from ps_train.errors import ConfigError, StoppedError
 
 _POLL_SECS = 0.25
+_LINGER_SECS = 1.0  # so that the chief gets the answer to its announcement before the server is gone
 _log = logging.getLogger(__name__)
 
 
@@ -84,3 +85,4 @@ def serve_until_done(board: blackboard.Blackboard, stop: threading.Event) -> Non
     while board.state() != blackboard.State.DONE:
         if stop.wait(_POLL_SECS):
             raise StoppedError("told to stop while serving")
+    stop.wait(_LINGER_SECS)

@@ -63,14 +63,15 @@ def for_tasks(tasks: Iterable[Task], timeout_secs: float, stop: threading.Event)
 
     def all_there() -> bool:
         # An unreachable host takes two seconds to be found missing: a signal must not wait for all of them.
-        missing[:] = [task for task in missing if stop.is_set() or not _accepts(task.address)]
+        missing[:] = [task for task in missing if stop.is_set() or not accepts(task.address)]
         return not missing
 
     until(all_there, timeout_secs, lambda: ", ".join(map(str, missing)), stop,
           "is it started, and reachable from this machine?")
 
 
-def _accepts(address: str) -> bool:
+def accepts(address: str) -> bool:
+    """Tells whether somebody accepts connections at host:port."""
     host, _, port = address.rpartition(":")
     try:
         with socket.create_connection((host.strip("[]"), int(port)), timeout=2):

@@ -57,7 +57,10 @@ def work(config: Config, cluster: Cluster, loaded: Plugins, stop: threading.Even
             raise StoppedError(f"told to stop at step {outcome.global_step}; the same command continues from there")
         if cluster.is_chief:
             _evaluate(config, loaded, outcome, config.batch_size * train_graph.update.gradients_per_step)
-            board.announce(State.IDLE if config.existing_servers else State.DONE)
+            if config.existing_servers:
+                board.announce(State.IDLE)
+            else:
+                board.announce_done()
 
 
 def _build_graph(config: Config, cluster: Cluster, loaded: Plugins) -> graph.TrainGraph:

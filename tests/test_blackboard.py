@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 import time
 
 import numpy as np
@@ -83,3 +84,14 @@ def test_a_server_that_is_gone_is_an_error_in_bounded_time(open_board):
     with pytest.raises(ClusterLostError, match=address):
         board.state()
     assert time.monotonic() - start_secs < 3 * blackboard._RUN_TIMEOUT_SECS
+
+
+def test_a_ps_that_is_gone_before_it_answers_has_heard_that_all_is_done(open_board, monkeypatch):
+    """The last announcement may lose its answer; one that is still there and does not answer is an error."""
+    address = f"localhost:{processes.free_ports(1)[0]}"
+    view = Cluster("worker", 0, {"ps": {0: address}, "worker": {0: "localhost:1"}})
+    board = open_board(blackboard.of_evaluator(view))
+    monkeypatch.setattr(blackboard, "_RUN_TIMEOUT_SECS", 0.2)
+    board.announce_done()
+    with socket.create_server(("localhost", int(address.split(":")[1]))), pytest.raises(ClusterLostError):
+        board.announce_done()

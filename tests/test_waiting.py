@@ -145,7 +145,7 @@ def test_a_signal_is_not_kept_waiting_by_unreachable_tasks(stop, monkeypatch):
         stop.set()
         return False
 
-    monkeypatch.setattr(waiting, "_accepts", accepts)
+    monkeypatch.setattr(waiting, "accepts", accepts)
     with pytest.raises(StoppedError):
         waiting.for_tasks([Task("ps", index, f"host:{index + 1}") for index in range(9)], 30, stop)
     assert tried == ["host:1"]
