@@ -39,7 +39,8 @@ def _train(argv: Sequence[str]) -> None:
         return
     own = _resolve(task_config)
     with stopping.on_signals() as stop:
-        _import_task(task_config, needs_gpu=own.job != "ps").run(task_config, own, stop)
+        task = _import_task(task_config, needs_gpu=own.job != "ps")
+        stopping.run(lambda: task.run(task_config, own, stop), stop, task_config.stop_timeout_secs)
 
 
 def _serve(argv: Sequence[str]) -> None:
@@ -48,7 +49,8 @@ def _serve(argv: Sequence[str]) -> None:
     if own.job == "evaluator":
         raise ConfigError(f"{own.task.name} has no server to serve; start it without `serve`")
     with stopping.on_signals() as stop:
-        _import_task(task_config, needs_gpu=own.job != "ps").serve(task_config, own, stop)
+        task = _import_task(task_config, needs_gpu=own.job != "ps")
+        stopping.run(lambda: task.serve(task_config, own, stop), stop, task_config.stop_timeout_secs)
 
 
 def _launch(argv: Sequence[str]) -> None:

@@ -1,7 +1,8 @@
 """The cluster's blackboard: small variables on the ps through which the tasks tell each other where training stands.
 
-    ps 0          training state (idle, running, stopping, done) · which workers have finished
-    each other ps its own copy of the training state, so that it ends even if ps 0 is gone before it looks
+    each ps    its incarnation, a number drawn when it started · its own copy of the training state
+    ps 0       for which incarnations the chief has prepared the parameters · for each worker: who it is (its claim),
+               when it was last heard of (its beat, by ps 0's clock), its global step, whether it has finished
 
 Every task reaches it through the TensorFlow servers that are there anyway: no second port, no second protocol. The
 variables are made with raw operations under fixed names, so that any graph can name them and no Saver or readiness
@@ -11,9 +12,10 @@ check sees them.
 from __future__ import annotations
 
 import enum
+import secrets
 import threading
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -23,9 +25,19 @@ from ps_train.cluster import Cluster, Task
 from ps_train.errors import ClusterLostError
 
 MAX_WORKERS = 1024  # so that no task needs to know how many workers there are
+_MAX_PS = 1024
 _RUN_TIMEOUT_SECS = 5.0
 _UNREACHABLE = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.DeadlineExceededError,
                 tf.errors.FailedPreconditionError, tf.errors.NotFoundError, tf.errors.CancelledError)
+_EVERY_PS = {"state": ([], tf.int64), "incarnation": ([], tf.int64)}
+_FIRST_PS = {"prepared": ([_MAX_PS], tf.int64), "claims": ([MAX_WORKERS], tf.int64),
+             "beats": ([MAX_WORKERS], tf.float64), "steps": ([MAX_WORKERS], tf.int64),
+             "finished": ([MAX_WORKERS], tf.int64)}
+_VARIABLES = {**_EVERY_PS, **_FIRST_PS}
+
+
+class BlackboardError(ClusterLostError):
+    """A ps does not answer, or has not put the blackboard up yet."""
 
 
 class State(enum.IntEnum):
@@ -35,22 +47,74 @@ class State(enum.IntEnum):
     RUNNING = 1  # the parameters are ready; workers may train
     STOPPING = 2  # no more steps; workers report that they finished
     DONE = 3  # saved and evaluated; every process ends
+    FAILED = 4  # the chief's own code failed: training cannot go on
+
+
+class Snapshot(NamedTuple):
+    """What ps 0 knew at one moment.
+
+    Attributes:
+      state: the training state.
+      now_secs: ps 0's clock.
+      claims: int64 [MAX_WORKERS], 0 where no worker is there.
+      beats: float64 [MAX_WORKERS], ps 0's clock when each worker was last heard of.
+      steps: int64 [MAX_WORKERS], the global step that each worker has seen.
+      finished: bool [MAX_WORKERS].
+    """
+
+    state: State
+    now_secs: float
+    claims: np.ndarray
+    beats: np.ndarray
+    steps: np.ndarray
+    finished: np.ndarray
+
+    def is_alive(self, worker: int, timeout_secs: float) -> bool:
+        """Tells whether a worker is there and was heard of within the time-out."""
+        return bool(self.claims[worker]) and self.age_secs(worker) < timeout_secs
+
+    def age_secs(self, worker: int) -> float:
+        """Returns how long ago a worker was last heard of, in seconds."""
+        return float(self.now_secs - self.beats[worker])
+
+    def alive(self, timeout_secs: float) -> list[int]:
+        """Returns the numbers of the workers that are there."""
+        return [int(worker) for worker in np.flatnonzero(self.claims) if self.is_alive(worker, timeout_secs)]
 
 
 def state_tensor(ps: Task) -> tf.Tensor:
     """Returns a scalar int64 tensor, in the current graph, that reads the training state on that ps."""
     with tf.device(ps.device):
-        return tf.raw_ops.ReadVariableOp(resource=_variable("state", []), dtype=tf.int64)
+        return _read("state")
 
 
-def _variable(name: str, shape: Sequence[int]) -> tf.Tensor:
-    return tf.raw_ops.VarHandleOp(dtype=tf.int64, shape=shape, shared_name=f"ps_train/{name}", container="")
+def new_claim() -> int:
+    """Returns a number that no other process has: a worker's or a ps's name for one life."""
+    return secrets.randbelow(2**62) + 1
+
+
+def _variable(name: str) -> tf.Tensor:
+    shape, dtype = _VARIABLES[name]
+    return tf.raw_ops.VarHandleOp(dtype=dtype, shape=shape, shared_name=f"ps_train/{name}", container="")
+
+
+def _read(name: str) -> tf.Tensor:
+    return tf.raw_ops.ReadVariableOp(resource=_variable(name), dtype=_VARIABLES[name][1])
+
+
+def _assign(name: str, value: Any) -> tf.Operation:
+    return tf.raw_ops.AssignVariableOp(resource=_variable(name), value=tf.cast(value, _VARIABLES[name][1]))
+
+
+def _set_element(name: str, index: tf.Tensor, value: Any) -> tf.Operation:
+    return tf.raw_ops.ResourceScatterUpdate(
+        resource=_variable(name), indices=index, updates=tf.cast(value, _VARIABLES[name][1]))
 
 
 class Blackboard:
     """One task's view of the blackboard, through a session of its own that outlives the training session.
 
-    Any method raises ClusterLostError where ps 0 does not answer, or has not put the blackboard up yet. Close it, as
+    Any method raises BlackboardError where a ps does not answer, or has not put the blackboard up yet. Close it, as
     with `contextlib.closing`: a session that is left to Python's own clean-up closes there and then, which waits for
     ever if its server is gone.
     """
@@ -60,7 +124,7 @@ class Blackboard:
 
         Args:
           target: address of the server whose session this is, such as `grpc://localhost:2223`.
-          ps: the parameter servers that this task talks to; the first one is read.
+          ps: the parameter servers that this task talks to; what is only on the first one is read and written there.
           own: the task behind `target`, or None where that is the first ps.
         """
         self._target = target
@@ -72,55 +136,102 @@ class Blackboard:
             self._build()
             self._graph.finalize()
 
-    def _build(self) -> None:
-        self._state = state_tensor(self._ps[0])
-        self._new_state = tf.placeholder(tf.int64, [])
-        self._worker = tf.placeholder(tf.int64, [])
-        self._announcements = [self._assign(task, "state", [], self._new_state) for task in self._ps]
-        nobody = tf.zeros([MAX_WORKERS], tf.int64)
-        self._reset_finished = self._assign(self._ps[0], "finished", [MAX_WORKERS], nobody)
-        with tf.device(self._ps[0].device):
-            finished = _variable("finished", [MAX_WORKERS])
-            self._mark_finished = tf.raw_ops.ResourceScatterUpdate(
-                resource=finished, indices=self._worker, updates=tf.constant(1, tf.int64))
-            self._finished = tf.raw_ops.ReadVariableOp(resource=finished, dtype=tf.int64)
+    @property
+    def first_ps(self) -> Task:
+        """The ps that the blackboard is on."""
+        return self._ps[0]
 
-    def _assign(self, task: Task, name: str, shape: Sequence[int], value: tf.Tensor) -> tf.Operation:
-        with tf.device(task.device):
-            return tf.raw_ops.AssignVariableOp(resource=_variable(name, shape), value=value)
+    def _build(self) -> None:
+        self._value, self._worker = tf.placeholder(tf.int64, []), tf.placeholder(tf.int64, [])
+        self._claim = tf.placeholder(tf.int64, [])
+        self._announcements, self._incarnations, self._put_up = [], [], []
+        for number, task in enumerate(self._ps):
+            with tf.device(task.device):
+                self._announcements.append(_assign("state", self._value))
+                self._incarnations.append(_read("incarnation"))
+                if number == 0:
+                    zeros = [_assign(name, tf.zeros(*_VARIABLES[name])) for name in _FIRST_PS]
+                    with tf.control_dependencies([*zeros, _assign("state", 0)]):
+                        self._put_up = _assign("incarnation", self._value)
+        with tf.device(self._ps[0].device):
+            self._build_first()
+
+    def _build_first(self) -> None:
+        self._state = _read("state")
+        self._prepared = _read("prepared")
+        self._incarnations_of_all = tf.placeholder(tf.int64, [_MAX_PS])
+        self._set_prepared = _assign("prepared", self._incarnations_of_all)
+        self._mark_finished = _set_element("finished", self._worker, 1)
+        self._reset_finished = _assign("finished", tf.zeros([MAX_WORKERS]))
+        self._read_claim = _read("claims")[self._worker]
+        with tf.control_dependencies([self._read_claim]):
+            # A beat never takes a claim that another process has.
+            holds = tf.equal(self._read_claim, self._claim)
+            self._beat = tf.cond(holds, lambda: self._stamp(self._value), lambda: tf.constant(False))
+        with tf.control_dependencies([_set_element("claims", self._worker, self._claim)]):
+            self._take = self._stamp(0)
+            self._unfinish = _set_element("finished", self._worker, 0)
+        self._snapshot = [self._state, tf.timestamp(), *(_read(name) for name in (
+            "claims", "beats", "steps", "finished"))]
+
+    def _stamp(self, step: Any) -> tf.Tensor:
+        """Returns true, after noting that the worker was heard of now, at this global step."""
+        with tf.control_dependencies([_set_element("beats", self._worker, tf.timestamp()),
+                                      _set_element("steps", self._worker, step)]):
+            return tf.constant(True)
 
     def put_up(self) -> None:
         """Makes this ps's part of the blackboard, in the state idle; each ps does so for itself, before it serves."""
-        self._run([self._reset_finished, self._announcements[0]], {self._new_state: State.IDLE})
+        self._run(self._put_up, {self._value: new_claim()})
 
     def state(self) -> State:
         """Returns the training state."""
         return State(int(self._run(self._state)))
 
+    def snapshot(self) -> Snapshot:
+        """Returns what ps 0 knows now."""
+        state, now_secs, claims, beats, steps, finished = self._run(self._snapshot)
+        return Snapshot(State(int(state)), float(now_secs), claims, beats, steps, finished.astype(bool))
+
+    def is_prepared(self) -> bool:
+        """Tells whether the parameters that the ps hold were prepared by a chief, and none has restarted since."""
+        state, prepared, *incarnations = self._run([self._state, self._prepared, *self._incarnations])
+        return state in (State.RUNNING, State.STOPPING) and list(prepared[:len(self._ps)]) == incarnations
+
     def start_run(self) -> None:
-        """Announces that the parameters are ready; for the chief, which is the only one to call it."""
-        self._run(self._reset_finished)
+        """Announces that the parameters on the ps as they are now are ready; for the chief."""
+        incarnations = np.zeros([_MAX_PS], np.int64)
+        incarnations[:len(self._ps)] = self._run(self._incarnations)
+        self._run([self._reset_finished, self._set_prepared], {self._incarnations_of_all: incarnations})
         self.announce(State.RUNNING)
 
     def announce(self, state: State) -> None:
         """Writes the training state to every ps."""
-        self._run(self._announcements, {self._new_state: state})
+        self._run(self._announcements, {self._value: state})
 
     def announce_done(self) -> None:
         """Announces that all is done; a ps that is gone before its answer arrives has heard it."""
         try:
             self.announce(State.DONE)
-        except ClusterLostError:
+        except BlackboardError:
             if any(waiting.accepts(task.address) for task in self._ps):
                 raise
 
-    def report_finished(self, worker_number: int) -> None:
-        """Notes that a worker takes no further step."""
-        self._run(self._mark_finished, {self._worker: worker_number})
+    def claim(self, worker: int, claim: int) -> None:
+        """Makes a process the holder of a worker's number, whoever had it before."""
+        self._run([self._take, self._unfinish], {self._worker: worker, self._claim: claim})
 
-    def finished(self) -> np.ndarray:
-        """Returns a bool array [MAX_WORKERS]: which workers have finished."""
-        return self._run(self._finished).astype(bool)
+    def leave(self, worker: int) -> None:
+        """Gives a worker's number back: nobody waits for it any more."""
+        self._run(self._take, {self._worker: worker, self._claim: 0})
+
+    def beat(self, worker: int, claim: int, step: int) -> bool:
+        """Notes that a worker is alive; returns false where another process holds its number, or nobody does."""
+        return bool(self._run(self._beat, {self._worker: worker, self._claim: claim, self._value: step}))
+
+    def report_finished(self, worker: int) -> None:
+        """Notes that a worker takes no further step."""
+        self._run(self._mark_finished, {self._worker: worker})
 
     def close(self) -> None:
         """Closes the session, without waiting for a ps that is gone."""
@@ -129,7 +240,7 @@ class Blackboard:
         if session is not None:
             close_in_background(session)
 
-    def _run(self, fetches: Any, feed: dict[tf.Tensor, Any] | None = None) -> Any:
+    def _run(self, fetches: Any, feed: Mapping[tf.Tensor, Any] | None = None) -> Any:
         with self._lock:
             if self._session is None:
                 config = tf.ConfigProto(device_filters=self._filters, allow_soft_placement=True)
@@ -141,13 +252,15 @@ class Blackboard:
             except (*_UNREACHABLE, ClusterLostError) as error:
                 self._session = None
                 close_in_background(session)
-                reason = str(getattr(error, "message", error)).splitlines()[0]
-                raise ClusterLostError(f"the blackboard on {self._ps[0]} does not answer: {reason}") from error
+                reason = str(getattr(error, "message", error)).splitlines()[-1]
+                raise BlackboardError(f"the blackboard on {self._ps[0]} does not answer: {reason}") from error
 
 
-def close_in_background(session: tf.Session) -> None:
-    """Closes a session in a daemon thread: after a peer died, closing stalls for 30 s (client/session.py)."""
-    threading.Thread(target=_close, args=(session,), daemon=True, name="close session").start()
+def close_in_background(session: tf.Session) -> threading.Thread:
+    """Closes a session in a daemon thread, which it returns: after a peer died, it stalls 30 s (client/session.py)."""
+    thread = threading.Thread(target=_close, args=(session,), daemon=True, name="close session")
+    thread.start()
+    return thread
 
 
 def _close(session: tf.Session) -> None:
@@ -167,7 +280,7 @@ def of_worker(target: str, cluster: Cluster) -> Blackboard:
     return Blackboard(target, cluster.ps, cluster.task)
 
 
-def of_evaluator(cluster: Cluster) -> Blackboard:
-    """Returns the view of an evaluator, which has no server: it is a client of ps 0."""
+def of_client(cluster: Cluster) -> Blackboard:
+    """Returns the view of a task without a server, such as an evaluator: it is a client of ps 0."""
     first = cluster.ps[0]
     return Blackboard(f"grpc://{first.address}", [first], None)

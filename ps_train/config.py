@@ -6,7 +6,7 @@ import dataclasses
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from typing import Optional
+from typing import Any, Optional
 
 from ps_train import flagset, plugins
 from ps_train.addresses import parse_hosts
@@ -25,6 +25,10 @@ _LAUNCH = "Launching a whole cluster on this machine"
 _LONGEST_SECS = 10**9  # about 30 years: Python's own waits end in an OverflowError at 292 years
 
 _field = flagset.field
+
+
+def _secs(default: float, help: str) -> Any:  # noqa: A002 (absl's own word)
+    return _field(default, _WAITING, help, unit="seconds", above=0, maximum=_LONGEST_SECS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,12 +88,12 @@ class Config:
                             unit="steps", minimum=0)
     tf_log: bool = _field(False, _SAVING, "Show TensorFlow's own start-up and deprecation messages.")
 
-    start_timeout_secs: float = _field(300.0, _WAITING, "For the ps and the chief to be there.",
-                                       unit="seconds", above=0, maximum=_LONGEST_SECS)
-    step_timeout_secs: float = _field(300.0, _WAITING, "For one training step.", unit="seconds", above=0,
-                                      maximum=_LONGEST_SECS)
-    end_timeout_secs: float = _field(30.0, _WAITING, "For the other workers to finish, after the last step.",
-                                     unit="seconds", above=0, maximum=_LONGEST_SECS)
+    start_timeout_secs: float = _secs(300.0, "For the ps and the chief to be there, at the start and after a loss.")
+    step_timeout_secs: float = _secs(300.0, "For one training step; then it is tried again in a new session.")
+    beat_timeout_secs: float = _secs(10.0, "For a sign of life of a worker; then nobody waits for it any more.")
+    end_timeout_secs: float = _secs(30.0, "For the other workers to finish, after the last step.")
+    stop_timeout_secs: float = _secs(20.0, "For the work at hand, and the last checkpoint, after SIGTERM.")
+    idle_timeout_secs: float = _secs(600.0, "For a ps without any worker; then it ends with 138.")
 
     tf_config: str = ""
     given: frozenset[str] = frozenset()

@@ -14,7 +14,7 @@ import time
 
 import tensorflow.compat.v1 as tf
 
-from ps_train.blackboard import Blackboard, State
+from ps_train.blackboard import Blackboard, Snapshot, State
 from ps_train.cluster import Cluster
 from ps_train.graph import TrainGraph
 from ps_train.progress import End, Outcome
@@ -42,15 +42,16 @@ def wait_for_others(
     graph: TrainGraph,
     cluster: Cluster,
     board: Blackboard,
+    beat_timeout_secs: float,
     timeout_secs: float,
     stop: threading.Event,
 ) -> None:
-    """Returns when every worker has finished, `stop` is set, or for `timeout_secs` no step and no worker came.
+    """Returns when every worker has finished or died, `stop` is set, or for `timeout_secs` no step and no worker came.
 
     Whoever waits for another is let go again and again: a worker may have come late, or pushed a gradient for nothing.
     """
     moved_secs, last = time.monotonic(), None
-    while unfinished := _unfinished(cluster, board):
+    while unfinished := _unfinished(cluster, board.snapshot(), beat_timeout_secs):
         session.run(graph.update.release_op)
         step = int(session.run(graph.status)[0])
         if (step, unfinished) != last:
@@ -62,9 +63,11 @@ def wait_for_others(
             return
 
 
-def _unfinished(cluster: Cluster, board: Blackboard) -> list[str]:
-    finished = board.finished()
-    return [str(task) for task in cluster.workers if not finished[cluster.number_of(task)]]
+def _unfinished(cluster: Cluster, snapshot: Snapshot, beat_timeout_secs: float) -> list[str]:
+    """Returns the workers that may still take a step: not finished, and either alive or not here yet."""
+    numbers = {cluster.number_of(task): str(task) for task in cluster.workers}
+    return [name for number, name in numbers.items() if not snapshot.finished[number]
+            and (not snapshot.claims[number] or snapshot.is_alive(number, beat_timeout_secs))]
 
 
 def save(session: tf.Session, graph: TrainGraph, train_dir: str) -> None:

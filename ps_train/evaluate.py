@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import tensorflow.compat.v1 as tf
 
 from ps_train import checkpoint, waiting
-from ps_train.blackboard import Blackboard, State
-from ps_train.errors import ClusterLostError, DataError, StoppedError
+from ps_train.blackboard import Blackboard, BlackboardError, State
+from ps_train.errors import DataError, StoppedError
 from ps_train.graph import call_model_fn
 from ps_train.inputs import input_feed
 from ps_train.plugins import EVAL, Dataset, Model
@@ -133,7 +133,7 @@ def follow(
     done_path = None
     is_over = False
     while not is_over:
-        is_over = _training_state(board) in (State.DONE, None)
+        is_over = _training_state(board) in (State.DONE, State.FAILED, None)
         path = checkpoint.latest(train_dir)  # asked after the state, so that the last one is not missed
         if path is not None and path != done_path:
             done_path = path
@@ -147,5 +147,5 @@ def follow(
 def _training_state(board: Blackboard) -> State | None:
     try:
         return board.state()
-    except ClusterLostError:
+    except BlackboardError:
         return None

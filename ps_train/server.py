@@ -6,15 +6,19 @@ import errno
 import logging
 import socket
 import threading
+import time
 
 import tensorflow.compat.v1 as tf
 
-from ps_train import blackboard, ports
+from ps_train import ports
+from ps_train.blackboard import Blackboard, BlackboardError, State
 from ps_train.cluster import Cluster, Task
-from ps_train.errors import ConfigError, StoppedError
+from ps_train.errors import ClusterLostError, ConfigError, StoppedError
 
 _POLL_SECS = 0.25
 _LINGER_SECS = 1.0  # so that the chief gets the answer to its announcement before the server is gone
+_ASK_PERIOD_SECS = 2.0
+_LAST_SAVE_SECS = 10.0
 _log = logging.getLogger(__name__)
 
 
@@ -72,17 +76,70 @@ def _check_port(task: Task) -> None:
                           f"`ss -ltnp 'sport = :{port}'`") from None
 
 
-def serve_until_done(board: blackboard.Blackboard, stop: threading.Event) -> None:
-    """Returns when the chief has announced that training is done.
+class Life:
+    """How long a ps serves.
 
     The server works in threads of its own. Its `join()` would never return (tensorflow/tensorflow#4713) and would
     keep Python's signal handlers from running.
-
-    Raises:
-      StoppedError: `stop` was set first.
     """
-    board.put_up()
-    while board.state() != blackboard.State.DONE:
-        if stop.wait(_POLL_SECS):
-            raise StoppedError("told to stop while serving")
-    stop.wait(_LINGER_SECS)
+
+    def __init__(
+        self, own: Blackboard, shared: Blackboard, beat_timeout_secs: float, idle_timeout_secs: float,
+        stop: threading.Event,
+    ) -> None:
+        """Prepares it.
+
+        Args:
+          own: this ps's view of itself.
+          shared: its view of ps 0, which knows the workers; the same one where it is ps 0.
+          beat_timeout_secs: a worker that was not heard of for this long is gone.
+          idle_timeout_secs: how long it serves without any worker.
+          stop: asks it to end as soon as no worker needs it any more.
+        """
+        self._own = own
+        self._shared = shared
+        self._beat_timeout_secs = beat_timeout_secs
+        self._idle_timeout_secs = idle_timeout_secs
+        self._stop = stop
+        self._needed_secs = self._asked_secs = time.monotonic()
+
+    def run(self) -> None:
+        """Serves until the chief has announced that training is done.
+
+        Raises:
+          StoppedError: `stop` was set, and the workers have ended or were waited for in vain.
+          ClusterLostError: the chief gave up, or no worker was there for the idle time-out.
+        """
+        self._own.put_up()
+        while (state := self._own.state()) != State.DONE:
+            if state == State.FAILED:
+                raise ClusterLostError("the chief gave up training: see its log for the fault")
+            self._check_needed()
+            if self._stop.wait(_POLL_SECS):
+                self._serve_the_last_save()
+                raise StoppedError("told to stop while serving")
+        self._stop.wait(_LINGER_SECS)
+
+    def _check_needed(self) -> None:
+        """Raises ClusterLostError where no worker was there for the idle time-out."""
+        now_secs = time.monotonic()
+        if now_secs - self._asked_secs < _ASK_PERIOD_SECS:
+            return
+        self._asked_secs = now_secs
+        if self._is_needed():
+            self._needed_secs = now_secs
+        elif now_secs - self._needed_secs > self._idle_timeout_secs:
+            raise ClusterLostError(f"no worker was there for {self._idle_timeout_secs:g} s; were they ended, or never "
+                                   "started?")
+
+    def _is_needed(self) -> bool:
+        try:
+            return bool(self._shared.snapshot().alive(self._beat_timeout_secs))
+        except BlackboardError:  # ps 0 is gone
+            return False
+
+    def _serve_the_last_save(self) -> None:
+        """Returns when no worker is there: all are often told to stop together, and the chief then saves."""
+        end_secs = time.monotonic() + _LAST_SAVE_SECS
+        while time.monotonic() < end_secs and self._is_needed():
+            time.sleep(_POLL_SECS)

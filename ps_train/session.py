@@ -11,21 +11,22 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-import time
 from collections.abc import Iterator
-from typing import Callable, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
 from ps_train import blackboard, checkpoint, ending, waiting
-from ps_train.blackboard import Blackboard, State
+from ps_train.beats import Beats
+from ps_train.blackboard import Blackboard, BlackboardError, State
 from ps_train.cluster import Cluster
-from ps_train.errors import ClusterLostError
+from ps_train.errors import ClusterLostError, StoppedError
 from ps_train.graph import TrainGraph
 from ps_train.progress import End, Outcome
 
 _RECOVERY_WAIT_SECS = 1  # TensorFlow's default of 30 makes every worker wait that long (tensorflow/tensorflow#10679)
 _STOP_GRACE_SECS = 5
+_CLOSE_SECS = 2.0
 _MOST_FAILURES = 5  # new sessions in a row in which no step succeeded
 _log = logging.getLogger(__name__)
 
@@ -39,12 +40,14 @@ class Settings(NamedTuple):
       train_dir: folder of checkpoints and summaries.
       save_model_secs: time between checkpoints, 0 for none but the last.
       start_timeout_secs: bound of the wait for the other tasks.
+      beat_timeout_secs: a worker that was not heard of for this long is gone.
       end_timeout_secs: bound of the chief's wait for workers that make no progress, at the end.
     """
 
     train_dir: str
     save_model_secs: float
     start_timeout_secs: float
+    beat_timeout_secs: float
     end_timeout_secs: float
 
 
@@ -57,6 +60,7 @@ class SupervisedTraining:
         target: str,
         graph: TrainGraph,
         board: Blackboard,
+        beats: Beats,
         settings: Settings,
         stop: threading.Event,
     ) -> None:
@@ -64,12 +68,14 @@ class SupervisedTraining:
 
         Args:
           target: address of the server whose session this is.
+          beats: this worker's sign of life, which knows the global step that was seen last.
           stop: ends every wait and the training.
         """
         self._cluster = cluster
         self._target = target
         self._graph = graph
         self._board = board
+        self._beats = beats
         self._settings = settings
         self._stop = stop
         with graph.graph.as_default():
@@ -107,55 +113,65 @@ class SupervisedTraining:
         """
         failures = 0
         while True:
-            start_secs = time.monotonic()
+            step = self._beats.step
             try:
                 return self._run_once(body)
             except tf.errors.OpError as error:
-                if isinstance(error, tf.errors.DeadlineExceededError):
-                    raise ClusterLostError(f"a step took longer than its time-out: {error.message}") from error
+                if self._stop.is_set():
+                    raise StoppedError("told to stop while the session was lost; the last checkpoint stays") from error
                 if not _is_lost(error):
                     raise
-                failures = failures + 1 if time.monotonic() - start_secs < _RECOVERY_WAIT_SECS else 1
-                reason = str(error.message).splitlines()[0]
+                failures = 1 if self._beats.step > step else failures + 1
+                reason = str(error.message).splitlines()[-1]
                 if failures > _MOST_FAILURES:
-                    raise ClusterLostError(f"the session was lost {failures} times in a row: {reason}") from error
-                _log.warning("lost the session: %s; waiting for the cluster, at most %g s", reason,
-                             self._settings.start_timeout_secs)
+                    raise ClusterLostError(f"the session was lost {failures} times without a step between, the last "
+                                           f"time: {reason}") from error
+                _log.warning("lost the session at step %d: %s; waiting for the cluster, at most %g s",
+                             self._beats.step, reason, self._settings.start_timeout_secs)
 
     def _run_once(self, body: Body) -> Outcome:
         waiting.for_tasks(self._cluster.ps, self._settings.start_timeout_secs, self._stop)
-        state = self._wait_for_state()
-        if state >= State.STOPPING and not self._cluster.is_chief:
+        if self._cluster.is_chief:
+            is_live = self._wait_for(self._board.is_prepared, str(self._cluster.ps[0]))
+        elif self._wait_for(self._ready_state, f"{self._cluster.chief} (chief) to prepare the parameters") != "running":
             outcome = Outcome(End.ANNOUNCED, 0, 0, 0, 0.0)
             ending.report_finished(self._cluster, self._board, outcome)
             return outcome
-        with self._session(state) as session:
+        else:
+            is_live = True
+        with self._session(is_live) as session:
             outcome = body(session, self._summary_writer(session))
-            self._end(session, outcome)
+            if not self._beats.is_replaced:
+                self._end(session, outcome)
             return outcome
 
-    def _wait_for_state(self) -> State:
-        """Returns the training state; a worker waits until the chief has prepared the parameters."""
-        least = State.IDLE if self._cluster.is_chief else State.RUNNING
-        chief = self._cluster.chief
-        what = str(self._cluster.ps[0]) if self._cluster.is_chief else f"{chief} (chief) to prepare the parameters"
+    def _ready_state(self) -> str | None:
+        """Returns "running" or "over" when a worker that is not the chief need not wait for it, else None."""
+        state = self._board.state()
+        if state == State.FAILED:
+            raise ClusterLostError(f"{self._cluster.chief} (chief) gave up training: see its log for the fault")
+        if state in (State.STOPPING, State.DONE):
+            return "over"
+        return "running" if self._board.is_prepared() else None
 
-        def state() -> tuple[State] | None:
+    def _wait_for(self, ask: Callable[[], Any], what: str) -> Any:
+        """Returns the first answer of the blackboard that is not None."""
+        def answer() -> tuple[Any] | None:
             try:
-                found = self._board.state()
-            except ClusterLostError as error:
+                found = ask()
+            except BlackboardError as error:
                 _log.debug("%s", error)
                 return None
-            return (found,) if found >= least else None
+            return None if found is None else (found,)
 
-        return waiting.until(state, self._settings.start_timeout_secs, what, self._stop,
+        return waiting.until(answer, self._settings.start_timeout_secs, what, self._stop,
                              "is it started, and does its log say why not?")[0]
 
     @contextlib.contextmanager
-    def _session(self, state: State) -> Iterator[tf.Session]:
+    def _session(self, is_live: bool) -> Iterator[tf.Session]:
         """Yields a session whose parameters and input are ready; closes it, then stops the Supervisor's threads."""
-        session, is_live = waiting.bounded(lambda: self._open(state), self._settings.start_timeout_secs,
-                                           f"a session with {', '.join(map(str, self._cluster.ps))}")
+        session = waiting.bounded(lambda: self._open(is_live), self._settings.start_timeout_secs,
+                                  f"a session with {', '.join(map(str, self._cluster.ps))}", self._stop)
         try:
             session.run(self._graph.input_init_op, feed_dict=self._graph.feed)
             if self._cluster.is_chief:
@@ -165,25 +181,33 @@ class SupervisedTraining:
             self._supervisor.request_stop()
             # Closing frees the queue runner's thread, which `stop` then finds ended; the other way round `stop`
             # waits for all of its grace period and raises. After a peer died, closing itself stalls for 30 s.
-            blackboard.close_in_background(session)
+            blackboard.close_in_background(session).join(_CLOSE_SECS)
             self._supervisor.stop(ignore_live_threads=True)
 
-    def _open(self, state: State) -> tuple[tf.Session, bool]:
-        """Returns a session on ready parameters, and whether these were there already."""
+    def _open(self, is_live: bool) -> tf.Session:
+        """Returns a session on ready parameters; the chief prepares them where they are not."""
         config = tf.ConfigProto(device_filters=self._cluster.device_filters, allow_soft_placement=True)
-        manager, timeout_secs = self._supervisor.session_manager, self._settings.start_timeout_secs
-        if not self._cluster.is_chief:
-            return manager.wait_for_session(self._target, config, timeout_secs), True
-        if state == State.RUNNING:
-            # A restarted chief must not overwrite what the others have trained meanwhile.
-            with contextlib.suppress(tf.errors.DeadlineExceededError):
-                return manager.wait_for_session(self._target, config, max_wait_secs=0), True
+        timeout_secs = self._settings.start_timeout_secs
+        if is_live:
+            # Also for a restarted chief: it must not overwrite what the others have trained meanwhile.
+            return self._supervisor.session_manager.wait_for_session(self._target, config, timeout_secs)
         path = checkpoint.latest(self._settings.train_dir)
         if path is not None:
             checkpoint.check_fits(path, self._graph.graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES))
-        _log.info("continuing from %s" if path else "starting from new parameters%s", path or "")
+        self._tell_origin(path)
         return self._supervisor.prepare_or_wait_for_session(
-            self._target, config, max_wait_secs=timeout_secs, start_standard_services=False), False
+            self._target, config, max_wait_secs=timeout_secs, start_standard_services=False)
+
+    def _tell_origin(self, path: str | None) -> None:
+        """Says where the parameters come from, loudly where a ps has lost them."""
+        lost_step = self._beats.step
+        if not lost_step:
+            _log.info("continuing from %s" if path else "starting from new parameters%s", path or "")
+        elif path:
+            _log.warning("a ps has lost its parameters at about step %d: restoring all ps from %s", lost_step, path)
+        else:
+            _log.warning("a ps has lost its parameters at about step %d, and NO CHECKPOINT was saved before: STARTING "
+                         "AGAIN from new parameters; a smaller --save_model_secs loses less", lost_step)
 
     def _start_services(self, session: tf.Session, is_live: bool) -> None:
         update = self._graph.update
@@ -207,8 +231,8 @@ class SupervisedTraining:
         if not self._cluster.is_chief:
             return
         if outcome.end is not End.SIGNAL:
-            ending.wait_for_others(session, self._graph, self._cluster, self._board, self._settings.end_timeout_secs,
-                                   self._stop)
+            ending.wait_for_others(session, self._graph, self._cluster, self._board, self._settings.beat_timeout_secs,
+                                   self._settings.end_timeout_secs, self._stop)
         self._supervisor.request_stop()
         for service in self._services:  # one of them may be saving just now
             service.join(self._settings.end_timeout_secs)
@@ -216,8 +240,8 @@ class SupervisedTraining:
 
 
 def _is_lost(error: tf.errors.OpError) -> bool:
-    """Tells whether an error means that a ps or its variables are gone, rather than a fault in the user's code."""
-    if isinstance(error, (tf.errors.AbortedError, tf.errors.UnavailableError)):
+    """Tells whether an error means that a ps is gone or frozen, or its variables are, and not a fault of the user."""
+    if isinstance(error, (tf.errors.AbortedError, tf.errors.UnavailableError, tf.errors.DeadlineExceededError)):
         return True
     # A ps that came back empty: reading says the first, updating the second (kernels/resource_variable_ops.cc).
     is_variable = "Could not find variable" in error.message or "Resource" in error.message

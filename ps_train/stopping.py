@@ -1,4 +1,8 @@
-"""SIGTERM and Ctrl-C: the first asks the task to stop, the second ends it at once."""
+"""SIGTERM and Ctrl-C: the first asks the task to stop, the second ends it at once.
+
+Python runs signal handlers in the main thread only, and not while that is inside TensorFlow. So a task does its work in
+another thread, and the main thread waits.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,11 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from typing import Callable
+
+from ps_train.errors import StoppedError
+
+_POLL_SECS = 0.2
 
 
 @contextlib.contextmanager
@@ -28,3 +37,32 @@ def on_signals() -> Iterator[threading.Event]:
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
+
+
+def run(body: Callable[[], None], stop: threading.Event, grace_secs: float) -> None:
+    """Runs a task's work in a thread, so that signals are heard whatever it is waiting for.
+
+    Args:
+      stop: set by a signal: the work then has `grace_secs` to end by itself.
+
+    Raises:
+      StoppedError: it did not.
+      Exception: whatever the work raised.
+    """
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            body()
+        except BaseException as error:  # noqa: BLE001 (raised again in the main thread, whatever it is)
+            errors.append(error)
+
+    thread = threading.Thread(target=work, daemon=True, name="task")
+    thread.start()
+    while thread.is_alive() and not stop.is_set():
+        thread.join(_POLL_SECS)
+    thread.join(grace_secs)
+    if thread.is_alive():
+        raise StoppedError(f"told to stop, and ended without saving: what it was doing did not end in {grace_secs:g} s")
+    if errors:
+        raise errors[0]

@@ -29,8 +29,7 @@ def run(config: Config, cluster: Cluster, stop: threading.Event) -> None:
     plugins = worker.load_plugins(config)
     if cluster.job == "ps":
         _refuse_existing_servers(config, cluster)
-        with contextlib.closing(blackboard.of_ps(server.start(cluster, config.num_gpus), cluster)) as board:
-            server.serve_until_done(board, stop)
+        _serve_until_done(config, cluster, stop)
     elif cluster.job == "evaluator":
         _evaluate_until_done(config, cluster, plugins, stop)
     else:
@@ -65,9 +64,19 @@ def prepare_tensorflow(tf_log: bool) -> None:
     tf.logging.set_verbosity(tf.logging.INFO if tf_log else tf.logging.ERROR)
 
 
+def _serve_until_done(config: Config, cluster: Cluster, stop: threading.Event) -> None:
+    target = server.start(cluster, config.num_gpus)
+    with contextlib.ExitStack() as stack:
+        own = stack.enter_context(contextlib.closing(blackboard.of_ps(target, cluster)))
+        shared = own
+        if cluster.task != cluster.ps[0]:
+            shared = stack.enter_context(contextlib.closing(blackboard.of_client(cluster)))
+        server.Life(own, shared, config.beat_timeout_secs, config.idle_timeout_secs, stop).run()
+
+
 def _evaluate_until_done(config: Config, cluster: Cluster, plugins: Plugins, stop: threading.Event) -> None:
     plugins.dataset.prepare(plugins.dataset_params)
-    with contextlib.closing(blackboard.of_evaluator(cluster)) as board:
+    with contextlib.closing(blackboard.of_client(cluster)) as board:
         evaluate.follow(evaluate.Evaluator(*plugins), config.train_dir, board, config.start_timeout_secs, stop)
 
 

@@ -9,6 +9,7 @@ from typing import Any, Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
+from ps_train.beats import Beats
 from ps_train.blackboard import State
 from ps_train.graph import TrainGraph
 from ps_train.progress import End, Outcome, Progress
@@ -43,19 +44,22 @@ class Loop:
         graph: TrainGraph,
         schedule: Schedule,
         stop: threading.Event,
-        write_summary: Callable[[bytes | tf.Summary, int], None] | None = None,
+        write_summary: Callable[[bytes | tf.Summary, int], None] | None,
+        beats: Beats,
     ) -> None:
         """Prepares the loop.
 
         Args:
           stop: ends the loop after the step at hand.
           write_summary: takes a summary and its global step; None where this worker writes none.
+          beats: is told each global step.
         """
         self._session = session
         self._graph = graph
         self._schedule = schedule
         self._stop = stop
         self._write_summary = write_summary
+        self._beats = beats
         self._options = tf.RunOptions(timeout_in_ms=int(schedule.step_timeout_secs * 1000))
         self._train = [graph.update.train_op, graph.progress]
         self._local_steps = 0
@@ -73,6 +77,7 @@ class Loop:
         try:
             while (end := self._end(step, state)) is None:
                 step, state = self._one_step()
+                self._beats.step = int(step)
         except tf.errors.OutOfRangeError:
             end = End.DATA
         return Outcome(end, int(first_step), int(step), self._local_steps, time.monotonic() - start_secs)

@@ -80,11 +80,15 @@ def accepts(address: str) -> bool:
         return False
 
 
-def bounded(call: Callable[[], Any], timeout_secs: float, what: str) -> Any:
+def bounded(call: Callable[[], Any], timeout_secs: float, what: str, stop: threading.Event | None = None) -> Any:
     """Returns `call()`, made in a thread of its own because TensorFlow gives it no time-out.
+
+    Args:
+      stop: ends the wait at once when it is set.
 
     Raises:
       ClusterLostError: it took longer; the thread is left behind, to end with the process.
+      StoppedError: `stop` was set.
       Exception: whatever the call raised.
     """
     outcome: dict[str, Any] = {}
@@ -97,7 +101,11 @@ def bounded(call: Callable[[], Any], timeout_secs: float, what: str) -> Any:
 
     thread = threading.Thread(target=run, daemon=True, name=f"bounded {what}")
     thread.start()
-    thread.join(timeout_secs)
+    end_secs = time.monotonic() + timeout_secs
+    while thread.is_alive() and (remaining_secs := end_secs - time.monotonic()) > 0:
+        thread.join(min(remaining_secs, _POLL_SECS) if stop else remaining_secs)
+        if stop is not None and stop.is_set() and thread.is_alive():
+            raise StoppedError(f"told to stop while waiting for {what}")
     if thread.is_alive():
         raise ClusterLostError(f"waited {timeout_secs:g} s for {what}")
     if "error" in outcome:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from ps_train import blackboard, checkpoint, evaluate, graph, optimizer, plugins, server, session, train
+from ps_train import blackboard, checkpoint, evaluate, graph, optimizer, plugins, server, session, train, waiting
+from ps_train.beats import Beats
 from ps_train.blackboard import State
 from ps_train.cluster import Cluster
 from ps_train.config import Config
-from ps_train.errors import ConfigError, StoppedError
+from ps_train.errors import ClusterLostError, ConfigError, StoppedError
 from ps_train.progress import End, Outcome
 
 _log = logging.getLogger(__name__)
@@ -93,11 +95,36 @@ def _train(
     schedule = train.Schedule(
         config.train_steps, config.batch_size, config.log_steps, config.save_summaries_steps,
         config.step_timeout_secs)
-    settings = session.Settings(
-        config.train_dir, config.save_model_secs, config.start_timeout_secs, config.end_timeout_secs)
-    supervised = session.SupervisedTraining(cluster, target, train_graph, board, settings, stop)
-    return supervised.run(
-        lambda live, write_summary: train.Loop(live, train_graph, schedule, stop, write_summary).run())
+    settings = session.Settings(config.train_dir, config.save_model_secs, config.start_timeout_secs,
+                                config.beat_timeout_secs, config.end_timeout_secs)
+    beats = Beats(board, cluster.task, cluster.worker_number, stop)
+    supervised = session.SupervisedTraining(cluster, target, train_graph, board, beats, settings, stop)
+
+    def train_once(live: Any, write_summary: Any) -> Outcome:
+        return train.Loop(live, train_graph, schedule, stop, write_summary, beats).run()
+
+    waiting.for_tasks(cluster.ps[:1], config.start_timeout_secs, stop)
+    beats.claim(config.beat_timeout_secs, config.start_timeout_secs)
+    with beats.going_on(), _telling_of_failure(cluster, board):
+        outcome = supervised.run(train_once)
+    if beats.is_replaced:
+        raise ClusterLostError(f"another process has taken the place of {cluster.task}, which was not heard of for "
+                               f"{config.beat_timeout_secs:g} s; this one ends")
+    return outcome
+
+
+@contextlib.contextmanager
+def _telling_of_failure(cluster: Cluster, board: blackboard.Blackboard) -> Iterator[None]:
+    """Lets the others end, instead of waiting, when the chief's own code fails."""
+    try:
+        yield
+    except (ClusterLostError, StoppedError):
+        raise
+    except Exception:
+        if cluster.is_chief:
+            with contextlib.suppress(blackboard.BlackboardError):
+                board.announce(State.FAILED)
+        raise
 
 
 def _report(outcome: Outcome, batch_size: int) -> None:

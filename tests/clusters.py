@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 import ps_train
-from ps_train import blackboard, graph, optimizer, plugins, session, train
+from ps_train import beats, blackboard, graph, optimizer, plugins, session, train
 from ps_train.cluster import Cluster
 from tests import processes
 
@@ -103,11 +103,13 @@ class Worker(threading.Thread):
         super().__init__(daemon=True)
         self.graph = build_graph(cluster, index, **graph_options)
         self.board = blackboard.of_worker(cluster.target("worker", index), cluster.view("worker", index))
-        settings = session.Settings(str(train_dir), save_model_secs=0, start_timeout_secs=30.0, end_timeout_secs=20.0)
+        settings = session.Settings(str(train_dir), save_model_secs=0, start_timeout_secs=30.0, beat_timeout_secs=5.0,
+                                    end_timeout_secs=20.0)
         self.stop = stop or threading.Event()
+        view = cluster.view("worker", index)
+        self.beats = beats.Beats(self.board, view.task, view.worker_number, self.stop)
         self.supervised = session.SupervisedTraining(
-            cluster.view("worker", index), cluster.target("worker", index), self.graph, self.board, settings,
-            self.stop)
+            view, cluster.target("worker", index), self.graph, self.board, self.beats, settings, self.stop)
         self.schedule = schedule(train_steps)
         self.session: tf.Session | None = None
         self.outcome = None
@@ -116,12 +118,19 @@ class Worker(threading.Thread):
     def body(self, live, write_summary):
         """Trains; a test may replace it."""
         self.session = live
-        return train.Loop(live, self.graph, self.schedule, self.stop, write_summary).run()
+        return self.loop(live, write_summary).run()
+
+    def loop(self, live, write_summary=None, train_steps=None):
+        """Returns the loop that a session's body runs, to another step than the worker's own where one is given."""
+        wanted = self.schedule if train_steps is None else self.schedule._replace(train_steps=train_steps)
+        return train.Loop(live, self.graph, wanted, self.stop, write_summary, self.beats)
 
     def run(self) -> None:
         """Trains to the end."""
         try:
-            self.outcome = self.supervised.run(lambda live, write: self.body(live, write))
+            self.beats.claim(5.0, 30.0)
+            with self.beats.going_on():
+                self.outcome = self.supervised.run(lambda live, write: self.body(live, write))
         except BaseException as error:  # noqa: BLE001 (handed to the test)
             self.error = error
 

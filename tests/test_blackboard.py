@@ -33,7 +33,7 @@ def test_what_the_chief_announces_every_task_reads(start_servers, open_board):
     """Each ps on itself, the other worker and an evaluator on ps 0."""
     cluster = start_servers(2, 2)
     chief = open_board(worker_board(cluster, 0))
-    readers = [open_board(worker_board(cluster, 1)), open_board(blackboard.of_evaluator(cluster.view("worker", 0)))]
+    readers = [open_board(worker_board(cluster, 1)), open_board(blackboard.of_client(cluster.view("worker", 0)))]
     readers += [open_board(blackboard.of_ps(cluster.target("ps", index), cluster.view("ps", index)))
                 for index in range(2)]
     assert [reader.state() for reader in readers] == [State.IDLE] * 4
@@ -46,13 +46,47 @@ def test_workers_that_finished_are_known_until_the_next_run(start_servers, open_
     """The last worker that there may be counts too."""
     cluster = start_servers(1, 2)
     chief, other = open_board(worker_board(cluster, 0)), open_board(worker_board(cluster, 1))
-    assert not chief.finished().any()
+    assert not chief.snapshot().finished.any()
     other.report_finished(1)
     chief.report_finished(blackboard.MAX_WORKERS - 1)
-    np.testing.assert_array_equal(np.flatnonzero(other.finished()), [1, blackboard.MAX_WORKERS - 1])
+    np.testing.assert_array_equal(np.flatnonzero(other.snapshot().finished), [1, blackboard.MAX_WORKERS - 1])
     chief.start_run()
-    assert not other.finished().any()
+    assert not other.snapshot().finished.any()
     assert other.state() == State.RUNNING
+
+
+def test_parameters_are_prepared_until_a_ps_restarts(start_servers, open_board):
+    """A ps that puts up its part anew has another incarnation: what the chief prepared is no longer whole."""
+    cluster = start_servers(2, 1)
+    board = open_board(worker_board(cluster, 0))
+    assert not board.is_prepared()
+    board.start_run()
+    assert board.is_prepared()
+    open_board(blackboard.of_ps(cluster.target("ps", 1), cluster.view("ps", 1))).put_up()
+    assert not board.is_prepared()
+    board.start_run()
+    assert board.is_prepared()
+    board.announce(State.DONE)
+    assert not board.is_prepared()
+
+
+def test_a_beat_counts_for_the_process_that_holds_the_number_only(start_servers, open_board):
+    """It is stamped with ps 0's clock and brings the step; after another claim, or after leaving, it is refused."""
+    cluster = start_servers(1, 1)
+    board = open_board(worker_board(cluster, 0))
+    board.claim(3, claim=77)
+    assert board.beat(3, claim=77, step=12)
+    snapshot = board.snapshot()
+    assert (snapshot.claims[3], snapshot.steps[3]) == (77, 12)
+    assert 0 <= snapshot.age_secs(3) < 5
+    assert snapshot.alive(timeout_secs=5) == [3]
+    assert snapshot.alive(timeout_secs=0) == []
+    board.claim(3, claim=78)
+    assert not board.beat(3, claim=77, step=13)
+    assert board.snapshot().steps[3] == 0
+    board.leave(3)
+    assert not board.beat(3, claim=78, step=14)
+    assert board.snapshot().alive(timeout_secs=5) == []
 
 
 def test_a_training_graph_reads_the_state_beside_its_own_variables(start_servers, open_board):
@@ -79,7 +113,7 @@ def test_a_server_that_is_gone_is_an_error_in_bounded_time(open_board):
     """Nobody listens at ps 0's address: no method waits for ever."""
     address = f"localhost:{processes.free_ports(1)[0]}"
     view = Cluster("worker", 0, {"ps": {0: address}, "worker": {0: "localhost:1"}})
-    board = open_board(blackboard.of_evaluator(view))
+    board = open_board(blackboard.of_client(view))
     start_secs = time.monotonic()
     with pytest.raises(ClusterLostError, match=address):
         board.state()
@@ -90,7 +124,7 @@ def test_a_ps_that_is_gone_before_it_answers_has_heard_that_all_is_done(open_boa
     """The last announcement may lose its answer; one that is still there and does not answer is an error."""
     address = f"localhost:{processes.free_ports(1)[0]}"
     view = Cluster("worker", 0, {"ps": {0: address}, "worker": {0: "localhost:1"}})
-    board = open_board(blackboard.of_evaluator(view))
+    board = open_board(blackboard.of_client(view))
     monkeypatch.setattr(blackboard, "_RUN_TIMEOUT_SECS", 0.2)
     board.announce_done()
     with socket.create_server(("localhost", int(address.split(":")[1]))), pytest.raises(ClusterLostError):

@@ -104,7 +104,7 @@ def test_an_evaluator_follows_the_checkpoints_and_ends_with_the_last(tmp_path, s
 
     paths = [save(tmp_path, 10)]
     evaluator = Recording(clusters.linear_model(), PARAMS, clusters.array_dataset(*clusters.linear_data()), PARAMS)
-    evaluate.follow(evaluator, str(tmp_path), blackboard.of_evaluator(cluster.view("worker", 0)), 10, stop)
+    evaluate.follow(evaluator, str(tmp_path), blackboard.of_client(cluster.view("worker", 0)), 10, stop)
     chief.close()
     assert evaluated == paths
     assert "After 20 training steps" in capsys.readouterr().out
@@ -113,7 +113,7 @@ def test_an_evaluator_follows_the_checkpoints_and_ends_with_the_last(tmp_path, s
 def test_an_evaluator_without_a_cluster_gives_up(tmp_path, stop):
     """It waits for the blackboard as long as it was told."""
     cluster = clusters.LocalCluster(1, 1)  # its blackboard is not up
-    board = blackboard.of_evaluator(cluster.view("worker", 0))
+    board = blackboard.of_client(cluster.view("worker", 0))
     with pytest.raises(ClusterLostError, match="waited 0.3 s for the blackboard"):
         evaluate.follow(make_evaluator(*clusters.linear_data()), str(tmp_path), board, 0.3, stop)
     board.close()
@@ -123,7 +123,7 @@ def test_an_evaluator_obeys_a_signal(tmp_path, start_servers):
     """A set stop event ends it."""
     stop = threading.Event()
     stop.set()
-    board = blackboard.of_evaluator(start_servers(1, 1).view("worker", 0))
+    board = blackboard.of_client(start_servers(1, 1).view("worker", 0))
     with pytest.raises(StoppedError):
         evaluate.follow(make_evaluator(*clusters.linear_data()), str(tmp_path), board, 10, stop)
     board.close()

@@ -30,7 +30,7 @@ WITHOUT_TENSORFLOW = [
 ]
 WITH_TENSORFLOW = [
     {"inputs", "blackboard", "checkpoint"},
-    {"server", "placement", "optimizer"},
+    {"server", "placement", "optimizer", "beats"},
     {"graph"},
     {"ending"},
     {"session"},

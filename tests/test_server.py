@@ -8,10 +8,10 @@ import threading
 
 import pytest
 
-from ps_train import blackboard, server
+from ps_train import blackboard, server, waiting
 from ps_train.blackboard import State
 from ps_train.cluster import Cluster
-from ps_train.errors import ConfigError, StoppedError
+from ps_train.errors import ConfigError, PsTrainError
 from tests import processes
 
 
@@ -56,15 +56,15 @@ def test_a_worker_takes_the_gpu_of_its_number_and_a_ps_none(job, index, num_gpus
         assert config.gpu_options.allow_growth
 
 
-def _serve(cluster, stop):
+def _serve(cluster, stop, idle_secs=60):
     """Runs a ps's life in a thread; returns it and the list that gets the error it ended with."""
     errors = []
 
     def run():
         try:
             with contextlib.closing(blackboard.of_ps(cluster.target("ps", 0), cluster.view("ps", 0))) as board:
-                server.serve_until_done(board, stop)
-        except StoppedError as error:
+                server.Life(board, board, beat_timeout_secs=5, idle_timeout_secs=idle_secs, stop=stop).run()
+        except PsTrainError as error:
             errors.append(error)
 
     thread = threading.Thread(target=run, daemon=True)
@@ -93,3 +93,26 @@ def test_a_ps_obeys_a_signal(start_servers, stop):
     stop.set()
     thread.join(10)
     assert [error.exit_code for error in errors] == [143]
+
+
+def test_a_ps_without_any_worker_ends_by_itself(start_servers, stop):
+    """Exit code 138 after the idle time-out, and not before a worker that is there has left."""
+    cluster = start_servers(1, 1)
+    with contextlib.closing(blackboard.of_worker(cluster.target("worker", 0), cluster.view("worker", 0))) as board:
+        board.claim(0, claim=5)
+        thread, errors = _serve(cluster, stop, idle_secs=0.1)
+        waiting.until(lambda: board.snapshot().claims[0] == 0, 10, "the ps to put up its blackboard", stop)
+    thread.join(20)
+    assert [error.exit_code for error in errors] == [138]
+    assert "no worker was there for 0.1 s" in str(errors[0])
+
+
+def test_a_ps_ends_when_the_chief_gave_up(start_servers, stop):
+    """Exit code 138, and the message says whose log to read."""
+    cluster = start_servers(1, 1)
+    thread, errors = _serve(cluster, stop)
+    with contextlib.closing(blackboard.of_worker(cluster.target("worker", 0), cluster.view("worker", 0))) as board:
+        board.announce(State.FAILED)
+    thread.join(10)
+    assert [error.exit_code for error in errors] == [138]
+    assert "the chief gave up" in str(errors[0])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from ps_train import blackboard, train, waiting
+from ps_train import blackboard, waiting
 from ps_train.blackboard import State
 from ps_train.errors import CheckpointError, ClusterLostError, StoppedError
 from ps_train.progress import End
@@ -64,7 +64,7 @@ def _wait_with_training_until_finished(worker, other_index):
     loop = worker.body
 
     def body(live, write_summary):
-        waiting.until(lambda: worker.board.finished()[other_index], 30, "the other worker", worker.stop)
+        waiting.until(lambda: worker.board.snapshot().finished[other_index], 30, "the other worker", worker.stop)
         return loop(live, write_summary)
 
     worker.body = body
@@ -112,7 +112,7 @@ def test_a_lost_session_is_replaced_and_training_goes_on_from_the_checkpoint(tmp
         if len(sessions) == 1:
             cluster.put_up_blackboard()  # as a restarted ps would
             raise tf.errors.AbortedError(None, None, "the ps was restarted")
-        return train.Loop(live, worker.graph, worker.schedule, worker.stop).run()
+        return worker.loop(live).run()
 
     worker.body = body
     worker.start()
@@ -133,7 +133,7 @@ def test_variables_that_a_server_lost_are_restored(tmp_path, start_servers):
         if len(first_steps) == 1:
             tf.Session.reset(cluster.target("ps", 0))
             cluster.put_up_blackboard()
-        return train.Loop(live, worker.graph, worker.schedule, worker.stop).run()
+        return worker.loop(live).run()
 
     worker.body = body
     worker.start()
@@ -150,7 +150,7 @@ def test_a_session_that_is_lost_again_and_again_is_given_up(tmp_path, start_serv
 
     worker.body = body
     worker.start()
-    with pytest.raises(ClusterLostError, match=r"lost \d+ times in a row: gone again"):
+    with pytest.raises(ClusterLostError, match=r"lost \d+ times without a step between, the last time: gone again"):
         worker.result()
 
 
@@ -164,7 +164,7 @@ def test_a_restarted_chief_continues_on_the_live_parameters(tmp_path, start_serv
     def body(live, write_summary):
         loop(live, write_summary)
         stop.set()  # as SIGTERM would: training is not over, so the state stays "running"
-        return train.Loop(live, first.graph, clusters.schedule(30), stop).run()
+        return first.loop(live, train_steps=30).run()
 
     first.body = body
     first.start()

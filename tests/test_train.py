@@ -7,7 +7,7 @@ import tensorflow.compat.v1 as tf
 
 import models.mlp
 from data import digits
-from ps_train import plugins, progress, train
+from ps_train import plugins, progress
 from ps_train.progress import End
 from tests import clusters
 
@@ -80,7 +80,7 @@ def test_a_set_stop_event_ends_the_loop_before_the_next_step(tmp_path, start_ser
 
 def _run_stopped(worker, live):
     worker.stop.set()
-    return train.Loop(live, worker.graph, worker.schedule, worker.stop).run()
+    return worker.loop(live).run()
 
 
 def test_the_loop_fetches_operations_and_scalars_only(tmp_path, start_servers):
@@ -97,7 +97,7 @@ def test_the_loop_fetches_operations_and_scalars_only(tmp_path, start_servers):
             fetched.extend(value for value in tf.nest.flatten(values) if value is not None)
             return values
 
-    worker.body = lambda live, write: train.Loop(Recording(live), worker.graph, worker.schedule, worker.stop).run()
+    worker.body = lambda live, write: worker.loop(Recording(live)).run()
     worker.start()
     assert worker.result().local_steps == 3
     assert len(fetched) == 4  # where it stands, then three steps

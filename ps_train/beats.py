@@ -1,0 +1,109 @@
+"""A worker's sign of life on the blackboard, from when it claims its number until it leaves.
+
+    claim --> a beat every second --> leave
+              a claim that somebody else took ends this process; one that a restarted ps forgot is made again
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Iterator
+
+from ps_train import waiting
+from ps_train.blackboard import Blackboard, BlackboardError, Snapshot, new_claim
+from ps_train.cluster import Task
+from ps_train.errors import ConfigError
+
+BEAT_SECS = 1.0
+_log = logging.getLogger(__name__)
+
+
+class Beats:
+    """The beats of one worker.
+
+    Attributes:
+      step: the global step that the worker has seen; whoever trains sets it.
+      is_replaced: whether another process has taken this worker's number.
+    """
+
+    def __init__(self, board: Blackboard, task: Task, number: int, stop: threading.Event) -> None:
+        """Prepares them; nothing is sent yet.
+
+        Args:
+          number: the worker's number, see `Cluster.number_of`.
+          stop: is set when another process has taken the number.
+        """
+        self.step = 0
+        self.is_replaced = False
+        self._board = board
+        self._task = task
+        self._number = number
+        self._stop = stop
+        self._claim = new_claim()
+        self._left = threading.Event()
+
+    def claim(self, beat_timeout_secs: float, start_timeout_secs: float) -> None:
+        """Makes this process the worker of its number.
+
+        A process that had it and died is forgotten after `beat_timeout_secs`.
+
+        Raises:
+          ConfigError: a process that is alive has it.
+          ClusterLostError: ps 0 does not answer within `start_timeout_secs`.
+        """
+        what = f"the blackboard on {self._board.first_ps}"
+        snapshot = waiting.until(self._snapshot, start_timeout_secs, what, self._stop)
+        beat_secs = float(snapshot.beats[self._number])
+        if snapshot.is_alive(self._number, beat_timeout_secs):
+            _log.info("%s was here %.1f s ago; waiting up to %g s to see whether it still is", self._task.name,
+                      snapshot.age_secs(self._number), beat_timeout_secs)
+
+        def is_free() -> bool:
+            now = self._snapshot()
+            if now is None:
+                return False
+            if now.claims[self._number] and float(now.beats[self._number]) > beat_secs:
+                raise ConfigError(f"{self._task} is running already: another process with this --job_name and "
+                                  "--task_index is in the cluster; end it, or give this one another index")
+            return not now.is_alive(self._number, beat_timeout_secs)
+
+        waiting.until(is_free, start_timeout_secs, what, self._stop)
+        self._board.claim(self._number, self._claim)
+
+    def _snapshot(self) -> Snapshot | None:
+        try:
+            return self._board.snapshot()
+        except BlackboardError as error:
+            _log.debug("%s", error)
+            return None
+
+    @contextlib.contextmanager
+    def going_on(self) -> Iterator[None]:
+        """Beats while its body runs, then leaves."""
+        thread = threading.Thread(target=self._run, daemon=True, name="beats")
+        thread.start()
+        try:
+            yield
+        finally:
+            self._left.set()
+            thread.join(BEAT_SECS)
+            if not self.is_replaced:
+                with contextlib.suppress(BlackboardError):  # then there is nobody who would wait for this worker
+                    self._board.leave(self._number)
+
+    def _run(self) -> None:
+        while not self._left.wait(BEAT_SECS):
+            with contextlib.suppress(BlackboardError):  # the next beat may get through; the training will notice
+                if not self._board.beat(self._number, self._claim, self.step):
+                    self._answer_refusal()
+
+    def _answer_refusal(self) -> None:
+        """Claims again where ps 0 has restarted and forgotten; gives way where another process has the number."""
+        if not self._board.snapshot().claims[self._number]:
+            self._board.claim(self._number, self._claim)
+            return
+        self.is_replaced = True
+        self._left.set()
+        self._stop.set()
