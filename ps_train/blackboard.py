@@ -252,8 +252,15 @@ class Blackboard:
             except (*_UNREACHABLE, ClusterLostError) as error:
                 self._session = None
                 close_in_background(session)
-                reason = str(getattr(error, "message", error)).splitlines()[-1]
-                raise BlackboardError(f"the blackboard on {self._ps[0]} does not answer: {reason}") from error
+                raise BlackboardError(f"the blackboard on {self._ps[0]} does not answer: {reason_of(error)}") from error
+
+
+def reason_of(error: Exception) -> str:
+    """Returns the line of a TensorFlow error that says what happened, without the trace of the graph around it."""
+    lines = [line.strip() for line in str(getattr(error, "message", error)).splitlines() if line.strip()]
+    telling = [line for line in lines if not line.startswith(("Graph execution error", "Detected at node", "File ", "<",
+                                                              "Node:", "[[{{node", "node "))]
+    return (telling or lines or [type(error).__name__])[0]
 
 
 def close_in_background(session: tf.Session) -> threading.Thread:

@@ -22,7 +22,7 @@ from ps_train.processes import Process
 from ps_train.progress import Progress
 
 _COLOURS = (36, 35, 33, 32, 34, 31)  # cyan, magenta, yellow, green, blue, red: SGR codes
-_BAR_CELLS = 24
+_BAR_CELLS = 12
 _ERASE_LINE = "\r\x1b[K"
 _PROGRESS_PERIOD_SECS = 1.0
 

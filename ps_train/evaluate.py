@@ -11,7 +11,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_train import checkpoint, waiting
 from ps_train.blackboard import Blackboard, BlackboardError, State
-from ps_train.errors import DataError, StoppedError
+from ps_train.errors import ClusterLostError, DataError, StoppedError
 from ps_train.graph import call_model_fn
 from ps_train.inputs import input_feed
 from ps_train.plugins import EVAL, Dataset, Model
@@ -122,18 +122,17 @@ def follow(
 ) -> None:
     """Evaluates each new checkpoint in the folder until training is over, the last one always.
 
-    This is the life of an evaluator task. Training is over when the blackboard says so, or is gone after it was
-    there.
+    This is the life of an evaluator task. Training is over when the blackboard says so, or is gone after it said that
+    the last step was taken.
 
     Raises:
-      ClusterLostError: the blackboard was not there within `start_timeout_secs`.
+      ClusterLostError: the blackboard was not there within `start_timeout_secs`, or the chief gave up.
       StoppedError: `stop` was set first.
     """
-    waiting.until(lambda: _training_state(board) is not None, start_timeout_secs, "the blackboard", stop)
     done_path = None
-    is_over = False
-    while not is_over:
-        is_over = _training_state(board) in (State.DONE, State.FAILED, None)
+    state: State | None = State.IDLE
+    while state not in (State.DONE, None):
+        state = _next_state(board, state, start_timeout_secs, stop)
         path = checkpoint.latest(train_dir)  # asked after the state, so that the last one is not missed
         if path is not None and path != done_path:
             done_path = path
@@ -142,6 +141,22 @@ def follow(
             print(evaluation.format(), flush=True)
         if stop.wait(_POLL_SECS):
             raise StoppedError("told to stop while evaluating")
+
+
+def _next_state(board: Blackboard, last: State, timeout_secs: float, stop: threading.Event) -> State | None:
+    """Returns the training state, or None where the blackboard is gone after the last steps were taken.
+
+    Raises:
+      ClusterLostError: it is gone in the middle of training, and does not come back, or the chief gave up.
+    """
+    state = _training_state(board)
+    if state is None and last < State.STOPPING:
+        waiting.until(lambda: _training_state(board) is not None, timeout_secs, f"the blackboard on {board.first_ps}",
+                      stop)
+        state = _training_state(board)
+    if state == State.FAILED:
+        raise ClusterLostError("the chief gave up training: see its log for the fault")
+    return state
 
 
 def _training_state(board: Blackboard) -> State | None:

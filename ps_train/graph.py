@@ -31,7 +31,8 @@ class TrainGraph(NamedTuple):
       summary_op: scalar string, all summaries of the step that it is fetched with.
       input_init_op: initialises the input; run it with `feed`.
       feed: placeholder -> numpy array.
-      saver: saves and restores all global variables.
+      saved_variables: all global variables, which a checkpoint has.
+      saver: saves and restores them.
     """
 
     graph: tf.Graph
@@ -43,6 +44,7 @@ class TrainGraph(NamedTuple):
     summary_op: tf.Tensor
     input_init_op: tf.Operation
     feed: Mapping[tf.Tensor, Any]
+    saved_variables: list[tf.Variable]
     saver: tf.train.Saver
 
 
@@ -86,6 +88,7 @@ def build(
             summary_op=_merged_summaries(worker_device),
             input_init_op=iterator.initializer,
             feed=input_feed(graph),
+            saved_variables=tf.global_variables(),
             saver=tf.train.Saver(tf.global_variables(), save_relative_paths=True),
         )
 

@@ -119,11 +119,20 @@ def _synchronous(
         ready_for_local_init_op=tf.identity(optimizer.ready_for_local_init_op),
         local_init_op=optimizer.local_step_init_op,
         chief_init_op=chief_init_op,
-        queue_runners=[optimizer.get_chief_queue_runner()],
+        queue_runners=[_without_closing(optimizer.get_chief_queue_runner())],
         release_op=optimizer.get_init_tokens_op(tokens_for_all),
         gradients_per_step=settings.replicas_to_aggregate,
         ends_together=True,
     )
+
+
+def _without_closing(runner: tf.train.QueueRunner) -> tf.train.QueueRunner:
+    """Returns the runner without its habit to close the queue when training stops.
+
+    The token queue lives on ps 0 and outlives the chief's session: closed, it would end the other workers, a restarted
+    chief, and the next run on existing servers. Closing the session frees the runner's thread as well.
+    """
+    return tf.train.QueueRunner(runner.queue, runner.enqueue_ops, close_op=tf.no_op(), cancel_op=tf.no_op())
 
 
 def _drain(optimizer: tf.train.SyncReplicasOptimizer) -> tf.Operation:

@@ -111,7 +111,7 @@ class Life:
           ClusterLostError: the chief gave up, or no worker was there for the idle time-out.
         """
         self._own.put_up()
-        while (state := self._own.state()) != State.DONE:
+        while (state := self._state()) != State.DONE:
             if state == State.FAILED:
                 raise ClusterLostError("the chief gave up training: see its log for the fault")
             self._check_needed()
@@ -119,6 +119,14 @@ class Life:
                 self._serve_the_last_save()
                 raise StoppedError("told to stop while serving")
         self._stop.wait(_LINGER_SECS)
+
+    def _state(self) -> State | None:
+        """Returns the training state, or None where even this machine's own server was too busy to say."""
+        try:
+            return self._own.state()
+        except BlackboardError as error:
+            _log.warning("%s", error)
+            return None
 
     def _check_needed(self) -> None:
         """Raises ClusterLostError where no worker was there for the idle time-out."""

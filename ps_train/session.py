@@ -122,7 +122,7 @@ class SupervisedTraining:
                 if not _is_lost(error):
                     raise
                 failures = 1 if self._beats.step > step else failures + 1
-                reason = str(error.message).splitlines()[-1]
+                reason = blackboard.reason_of(error)
                 if failures > _MOST_FAILURES:
                     raise ClusterLostError(f"the session was lost {failures} times without a step between, the last "
                                            f"time: {reason}") from error
@@ -131,14 +131,14 @@ class SupervisedTraining:
 
     def _run_once(self, body: Body) -> Outcome:
         waiting.for_tasks(self._cluster.ps, self._settings.start_timeout_secs, self._stop)
+        all_ps = ", ".join(map(str, self._cluster.ps))
+        is_live = True
         if self._cluster.is_chief:
-            is_live = self._wait_for(self._board.is_prepared, str(self._cluster.ps[0]))
-        elif self._wait_for(self._ready_state, f"{self._cluster.chief} (chief) to prepare the parameters") != "running":
+            is_live = self._wait_for(self._board.is_prepared, f"an answer of {all_ps}")
+        elif self._wait_for(self._ready_state, f"{self._cluster.chief} (chief) to prepare {all_ps}") == "over":
             outcome = Outcome(End.ANNOUNCED, 0, 0, 0, 0.0)
             ending.report_finished(self._cluster, self._board, outcome)
             return outcome
-        else:
-            is_live = True
         with self._session(is_live) as session:
             outcome = body(session, self._summary_writer(session))
             if not self._beats.is_replaced:
@@ -193,7 +193,7 @@ class SupervisedTraining:
             return self._supervisor.session_manager.wait_for_session(self._target, config, timeout_secs)
         path = checkpoint.latest(self._settings.train_dir)
         if path is not None:
-            checkpoint.check_fits(path, self._graph.graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES))
+            checkpoint.check_fits(path, self._graph.saved_variables)
         self._tell_origin(path)
         return self._supervisor.prepare_or_wait_for_session(
             self._target, config, max_wait_secs=timeout_secs, start_standard_services=False)
@@ -225,18 +225,19 @@ class SupervisedTraining:
         return lambda summary, global_step: self._supervisor.summary_computed(session, summary, global_step)
 
     def _end(self, session: tf.Session, outcome: Outcome) -> None:
-        """Ends training in this task; the chief besides waits for the others and saves."""
-        ending.announce(session, self._graph, self._board, outcome)
-        ending.report_finished(self._cluster, self._board, outcome)
-        if not self._cluster.is_chief:
-            return
-        if outcome.end is not End.SIGNAL:
-            ending.wait_for_others(session, self._graph, self._cluster, self._board, self._settings.beat_timeout_secs,
-                                   self._settings.end_timeout_secs, self._stop)
-        self._supervisor.request_stop()
-        for service in self._services:  # one of them may be saving just now
-            service.join(self._settings.end_timeout_secs)
-        ending.save(session, self._graph, self._settings.train_dir)
+        """Ends training in this task; the chief besides waits for the others and, whatever they do, saves."""
+        try:
+            ending.announce(session, self._graph, self._board, outcome)
+            ending.report_finished(self._cluster, self._board, outcome)
+            if self._cluster.is_chief and outcome.end is not End.SIGNAL:
+                ending.wait_for_others(session, self._graph, self._cluster, self._board,
+                                       self._settings.beat_timeout_secs, self._settings.end_timeout_secs, self._stop)
+        finally:
+            if self._cluster.is_chief:
+                self._supervisor.request_stop()
+                for service in self._services:  # one of them may be saving just now
+                    service.join(self._settings.end_timeout_secs)
+                ending.save(session, self._graph, self._settings.train_dir)
 
 
 def _is_lost(error: tf.errors.OpError) -> bool:

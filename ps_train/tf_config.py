@@ -16,6 +16,7 @@ from ps_train.errors import ConfigError
 
 JOBS = ("ps", "worker", "chief", "master", "evaluator")
 CHIEF_JOBS = ("chief", "master")  # two words for the same role; at most one of them may be there
+_LARGEST_INDEX = 1022  # the blackboard has room for 1024 workers, a chief task among them
 _INDEX = re.compile(r"[0-9]{1,9}")  # TensorFlow keeps it in 32 bits
 
 
@@ -88,8 +89,8 @@ def _parse_job(job: str, tasks: Any) -> dict[int, str]:
 
 def _parse_index(what: str, value: Any) -> int:
     """Returns a task index given as 3 or, as templates often write it, "3"."""
-    if not _INDEX.fullmatch(str(value)):
-        raise ConfigError(f"{what}: got {value!r}; allowed: an integer from 0")
+    if not _INDEX.fullmatch(str(value)) or int(value) > _LARGEST_INDEX:
+        raise ConfigError(f"{what}: got {value!r}; allowed: an integer from 0 to {_LARGEST_INDEX}")
     return int(value)
 
 

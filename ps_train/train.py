@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from typing import Any, Callable, NamedTuple
@@ -60,7 +61,7 @@ class Loop:
         self._stop = stop
         self._write_summary = write_summary
         self._beats = beats
-        self._options = tf.RunOptions(timeout_in_ms=int(schedule.step_timeout_secs * 1000))
+        self._options = tf.RunOptions(timeout_in_ms=math.ceil(schedule.step_timeout_secs * 1000))
         self._train = [graph.update.train_op, graph.progress]
         self._local_steps = 0
 

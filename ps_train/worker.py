@@ -6,7 +6,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 from ps_train import blackboard, checkpoint, evaluate, graph, optimizer, plugins, server, session, train, waiting
 from ps_train.beats import Beats
@@ -47,22 +47,41 @@ def work(config: Config, cluster: Cluster, loaded: Plugins, stop: threading.Even
     Raises:
       PsTrainError: what went wrong, with its exit code.
     """
-    if cluster.is_chief:
-        checkpoint.check_writable(config.train_dir)
     loaded.dataset.prepare(loaded.dataset_params)
     train_graph = _build_graph(config, cluster, loaded)
+    evaluator = _prepare_chief(config, loaded, train_graph) if cluster.is_chief else None
     target = f"grpc://{cluster.task.address}" if config.existing_servers else server.start(cluster, config.num_gpus)
     with contextlib.closing(blackboard.of_worker(target, cluster)) as board:
         outcome = _train(config, cluster, target, train_graph, board, stop)
-        _report(outcome, config.batch_size)
-        if outcome.end is End.SIGNAL:
-            raise StoppedError(f"told to stop at step {outcome.global_step}; the same command continues from there")
-        if cluster.is_chief:
-            _evaluate(config, loaded, outcome, config.batch_size * train_graph.update.gradients_per_step)
-            if config.existing_servers:
-                board.announce(State.IDLE)
-            else:
-                board.announce_done()
+        _report(outcome, config)
+        if evaluator is not None:
+            _finish(config, board, outcome, lambda: _evaluate(evaluator, config, outcome, train_graph.update))
+    if outcome.end is End.SIGNAL:
+        raise StoppedError(f"told to stop at step {outcome.global_step}; the same command continues from there")
+
+
+def _prepare_chief(config: Config, loaded: Plugins, train_graph: graph.TrainGraph) -> evaluate.Evaluator:
+    """Finds now what would end the chief later: a bad train_dir, another model's checkpoint, a bad evaluation graph.
+
+    Raises:
+      ConfigError: the train_dir cannot be written to.
+      UserCodeError: the checkpoint there is of another model, or the model cannot be built for evaluation.
+    """
+    checkpoint.check_writable(config.train_dir)
+    path = checkpoint.latest(config.train_dir)
+    if path is not None:
+        checkpoint.check_fits(path, train_graph.saved_variables)
+    return evaluate.Evaluator(*loaded)
+
+
+def _finish(config: Config, board: blackboard.Blackboard, outcome: Outcome, report: Callable[[], None]) -> None:
+    """Says to the cluster, as the chief, that it may end, after the report; to existing servers, that they are free."""
+    if outcome.end is not End.SIGNAL:
+        report()
+    if config.existing_servers:
+        board.announce(State.IDLE)
+    elif outcome.end is not End.SIGNAL:
+        board.announce_done()
 
 
 def _build_graph(config: Config, cluster: Cluster, loaded: Plugins) -> graph.TrainGraph:
@@ -127,17 +146,24 @@ def _telling_of_failure(cluster: Cluster, board: blackboard.Blackboard) -> Itera
         raise
 
 
-def _report(outcome: Outcome, batch_size: int) -> None:
-    examples = outcome.local_steps * batch_size
-    _log.info("training ended at step %d: %s; this worker did %d steps in %.2f s, %.0f examples/s",
-              outcome.global_step, outcome.end.value, outcome.local_steps, outcome.elapsed_secs,
-              examples / max(outcome.elapsed_secs, 1e-9))
+def _report(outcome: Outcome, config: Config) -> None:
+    if outcome.local_steps:
+        rate = outcome.local_steps * config.batch_size / max(outcome.elapsed_secs, 1e-9)
+        _log.info("training ended at step %d: %s; this worker did %d steps in %.2f s, %.0f examples/s",
+                  outcome.global_step, outcome.end.value, outcome.local_steps, outcome.elapsed_secs, rate)
+    elif outcome.end is End.STEPS:
+        _log.info("nothing to train: the global step is %d, and --train_steps=%d", outcome.global_step,
+                  config.train_steps)
+    else:
+        _log.info("this worker took no step: %s", outcome.end.value)
 
 
-def _evaluate(config: Config, loaded: Plugins, outcome: Outcome, examples_per_step: int) -> None:
-    evaluation = evaluate.Evaluator(*loaded).evaluate(checkpoint.latest(config.train_dir))
+def _evaluate(evaluator: evaluate.Evaluator, config: Config, outcome: Outcome, update: optimizer.Update) -> None:
+    evaluation = evaluator.evaluate(checkpoint.latest(config.train_dir))
     evaluate.write_summaries(evaluation, config.train_dir)
-    examples = (evaluation.global_step - outcome.first_step) * examples_per_step
-    print(evaluation.format())
-    print(f"Training took {outcome.elapsed_secs:.2f} s, {examples / max(outcome.elapsed_secs, 1e-9):.0f} examples per "
-          "second over all workers", flush=True)
+    print(evaluation.format(), flush=True)
+    steps = evaluation.global_step - outcome.first_step
+    if steps:
+        rate = steps * update.gradients_per_step * config.batch_size / max(outcome.elapsed_secs, 1e-9)
+        print(f"Training took {outcome.elapsed_secs:.2f} s, {rate:.0f} examples per second over all workers",
+              flush=True)

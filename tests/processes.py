@@ -83,6 +83,14 @@ class ProcessGroup:
             time.sleep(0.02)
         raise AssertionError(f"{name} has no {text!r} in its log after {deadline_secs} s")
 
+    def signal(self, name: str, number: int) -> None:
+        """Sends a signal to a process."""
+        self._processes[name].send_signal(number)
+
+    def exit_code(self, name: str, deadline_secs: float = DEADLINE_SECS) -> int:
+        """Returns the exit code of a process, which must end before the deadline."""
+        return self._processes[name].wait(deadline_secs)
+
     def log(self, name: str) -> str:
         """Returns what a process has printed so far."""
         return (self._log_dir / name).read_text(errors="replace")

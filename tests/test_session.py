@@ -154,11 +154,12 @@ def test_a_session_that_is_lost_again_and_again_is_given_up(tmp_path, start_serv
         worker.result()
 
 
-def test_a_restarted_chief_continues_on_the_live_parameters(tmp_path, start_servers):
+@pytest.mark.parametrize("gradients", [None, 1], ids=["async", "sync"])
+def test_a_restarted_chief_continues_on_the_live_parameters(tmp_path, start_servers, gradients):
     """It neither initialises nor restores: the step goes on from what is on the ps, not from the checkpoint."""
     cluster = start_servers(1, 1)
     stop = threading.Event()
-    first = clusters.Worker(cluster, 0, tmp_path / "first", 20, stop=stop)
+    first = clusters.Worker(cluster, 0, tmp_path / "first", 20, stop=stop, gradients=gradients)
     loop = first.body
 
     def body(live, write_summary):
@@ -169,7 +170,7 @@ def test_a_restarted_chief_continues_on_the_live_parameters(tmp_path, start_serv
     first.body = body
     first.start()
     assert first.result().end is End.SIGNAL
-    second = clusters.Worker(cluster, 0, tmp_path / "empty", 40)
+    second = clusters.Worker(cluster, 0, tmp_path / "empty", 40, gradients=gradients)
     second.start()
     outcome = second.result()
     assert (outcome.first_step, outcome.global_step) == (20, 40)

@@ -1,0 +1,218 @@
+"""Every role may die at any moment: real processes, killed while training is held at a gate.
+
+Each worker trains so many mini-batches, then waits in its input until its gate is opened; faults happen meanwhile.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import shutil
+import signal
+
+import pytest
+
+from tests import clusters
+from tests.processes import REPO, TaskCluster
+
+GATE_BATCH = 30
+MODES = {"async": [], "sync": ["--sync_replicas"]}
+
+
+class Training:
+    """A cluster that trains up to its gates."""
+
+    def __init__(self, tmp_path, group, num_ps=2, num_workers=2, flags=(), start_timeout_secs=60):
+        self.folder, self.group = tmp_path, group
+        self.train_dir = tmp_path / "train"
+        shutil.copy(REPO / "tests/plugins/tiny.py", tmp_path)
+        self.cluster = TaskCluster(num_ps, num_workers)
+        self.flags = ["--model=tiny", "--dataset=tiny", "--batch_size=16", "--log_steps=10", "--train_steps=400",
+                      f"--train_dir={self.train_dir}", f"--params=gate={tmp_path}/gate,gate_batch={GATE_BATCH}",
+                      "--beat_timeout_secs=4", f"--start_timeout_secs={start_timeout_secs}", *flags]
+        for job, index in self.cluster.tasks():
+            self.start(job, index)
+
+    def start(self, job, index, name=None, flags=()):
+        """Starts a task, under another name for its log when it is started again."""
+        self.group.start(name or f"{job}-{index}", [*self.cluster.flags(job, index), *self.flags, *flags],
+                         cwd=self.folder)
+
+    def wait_for_gates(self, *workers):
+        """Returns when these workers have trained up to their gates."""
+        for name in workers or [f"worker-{index}" for index in range(len(self.cluster.workers))]:
+            self.group.wait_for_line(name, "examples/s")
+
+    def open_gates(self):
+        """Lets all workers train to the end."""
+        for index in range(len(self.cluster.workers)):
+            pathlib.Path(f"{self.folder}/gate.{index}").touch()
+
+    def kill(self, name):
+        """Ends a task as kill -9 does."""
+        self.group.signal(name, signal.SIGKILL)
+        assert self.group.exit_code(name) == -signal.SIGKILL
+
+    def assert_ends_well(self, killed=()):
+        """All tasks but the killed ones exit 0, and the checkpoint is at the last step."""
+        codes = self.group.wait()
+        assert {name: code for name, code in codes.items() if name not in killed and code} == {}
+        assert clusters.read_checkpoint(self.train_dir)["global_step"] >= 400
+
+
+@pytest.fixture
+def train(tmp_path, start_process):
+    """A function that starts a Training."""
+    return lambda *args, **kwargs: Training(tmp_path, start_process, *args, **kwargs)
+
+
+def test_a_worker_that_dies_does_not_stop_the_others(train):
+    """Matrix rows 5 and 48: the chief trains to the end, and does not wait for the dead one."""
+    training = train()
+    training.wait_for_gates()
+    training.kill("worker-1")
+    training.open_gates()
+    training.assert_ends_well(killed=["worker-1"])
+
+
+def test_a_restarted_worker_rejoins(train):
+    """Matrix row 8: it takes steps again, from the global step that the others have reached."""
+    training = train()
+    training.wait_for_gates()
+    training.kill("worker-1")
+    training.start("worker", 1, "worker-1-again")
+    training.wait_for_gates("worker-1-again")
+    training.open_gates()
+    training.assert_ends_well(killed=["worker-1"])
+    first_line = re.search(r"step (\d+) of", training.group.log("worker-1-again"))
+    assert int(first_line[1]) > GATE_BATCH
+
+
+@pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
+def test_a_restarted_chief_continues_on_the_live_parameters(train, mode):
+    """Matrix row 10: it neither restores nor initialises, and saves at the end."""
+    training = train(flags=mode)
+    training.wait_for_gates()
+    training.kill("worker-0")
+    training.start("worker", 0, "worker-0-again")
+    training.open_gates()  # in sync it needs the other worker for a step
+    training.assert_ends_well(killed=["worker-0"])
+    log = training.group.log("worker-0-again")
+    assert "starting from" not in log and "continuing from" not in log and "restoring" not in log
+    assert int(re.search(r"step (\d+) of", log)[1]) > 10
+
+
+@pytest.mark.parametrize("dead", [0, 1])
+def test_after_the_death_of_a_ps_all_continue_from_one_checkpoint(train, dead):
+    """Matrix rows 12 and 13: the chief restores both ps from the same checkpoint, and says so once."""
+    training = train(flags=["--save_model_secs=1"])
+    training.group.wait_for_line("worker-0", "examples/s")
+    training.wait_for_gates()
+    training.kill(f"ps-{dead}")
+    training.start("ps", dead, f"ps-{dead}-again")
+    training.open_gates()
+    training.assert_ends_well(killed=[f"ps-{dead}"])
+    log = training.group.log("worker-0")
+    assert len(re.findall(r"a ps has lost its parameters at about step \d+: restoring all ps from", log)) == 1, log
+    assert "Traceback" not in log + training.group.log("worker-1")
+
+
+def test_a_ps_that_dies_before_the_first_checkpoint_is_told_loudly(train):
+    """Matrix row 14: training starts again from new parameters."""
+    training = train(flags=["--save_model_secs=0"])
+    training.wait_for_gates()
+    training.kill("ps-1")
+    training.start("ps", 1, "ps-1-again")
+    training.open_gates()
+    training.assert_ends_well(killed=["ps-1"])
+    assert "NO CHECKPOINT was saved before: STARTING AGAIN" in training.group.log("worker-0")
+
+
+def test_a_frozen_ps_is_noticed_and_training_goes_on_when_it_wakes(train):
+    """Matrix row 15: the step times out, and the same processes train on."""
+    training = train(flags=["--step_timeout_secs=2"])
+    training.open_gates()
+    training.wait_for_gates()
+    training.group.signal("ps-1", signal.SIGSTOP)
+    training.group.wait_for_line("worker-0", "lost the session")
+    training.group.signal("ps-1", signal.SIGCONT)
+    training.assert_ends_well()
+
+
+def test_a_ps_that_stays_frozen_ends_the_workers_with_138(train):
+    """Matrix row 16: within the step and the start time-out, naming whom they waited for."""
+    training = train(flags=["--step_timeout_secs=1"], start_timeout_secs=8)
+    training.open_gates()
+    training.wait_for_gates()
+    training.group.signal("ps-1", signal.SIGSTOP)
+    codes = [training.group.exit_code(f"worker-{index}") for index in range(2)]
+    assert codes == [138, 138]
+    assert re.search(rf"waited 8 s for .*ps:1 {training.cluster.ps[1]}", training.group.log("worker-0"))
+
+
+def test_a_second_chief_is_refused(train):
+    """Matrix rows 44 and 46: it exits 2, before it touches anything; the first one trains on."""
+    training = train(1, 1)
+    training.wait_for_gates()
+    elsewhere = TaskCluster(0, 1)
+    flags = [f"--ps_hosts={training.cluster.ps[0]}", f"--worker_hosts={elsewhere.workers[0]}", "--job_name=worker",
+             "--task_index=0", *training.flags]
+    training.group.start("second", flags, cwd=training.folder)
+    assert training.group.exit_code("second") == 2
+    assert "is running already" in training.group.log("second")
+    training.open_gates()
+    training.assert_ends_well(killed=["second"])
+
+
+def test_a_ps_ends_when_all_workers_have_died(train):
+    """Matrix row 49: exit code 138 after the idle time-out."""
+    training = train(1, 1, flags=["--idle_timeout_secs=3"])
+    training.wait_for_gates()
+    training.kill("worker-0")
+    assert training.group.exit_code("ps-0", 30) == 138
+    assert "no worker was there for 3 s" in training.group.log("ps-0")
+
+
+@pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
+def test_a_chief_that_was_told_to_stop_continues_with_the_same_command(train, mode):
+    """SIGTERM to the chief only, 143; the other worker goes on or waits, and both end well after its return."""
+    training = train(flags=["--stop_timeout_secs=4", *mode])
+    training.wait_for_gates()
+    training.group.signal("worker-0", signal.SIGTERM)
+    assert training.group.exit_code("worker-0", 20) == 143
+    training.start("worker", 0, "worker-0-again")
+    training.open_gates()
+    training.assert_ends_well(killed=["worker-0"])
+
+
+def test_sigterm_to_all_saves_and_ends_within_the_grace_period(train):
+    """Matrix row 23: all four are told at once, and the chief still saves on the ps."""
+    training = train(flags=["--save_model_secs=0"])
+    training.open_gates()
+    training.wait_for_gates()
+    for name in ("ps-0", "ps-1", "worker-0", "worker-1"):
+        training.group.signal(name, signal.SIGTERM)
+    assert set(training.group.wait(25).values()) == {143}
+    assert clusters.read_checkpoint(training.train_dir)["global_step"] > GATE_BATCH
+
+
+@pytest.mark.parametrize("name", ["worker-0", "worker-1"])
+def test_sigterm_is_heard_while_a_step_is_blocked(train, name):
+    """The worker hangs in its input; it ends with 143 after the grace period."""
+    training = train(1, 2, flags=["--stop_timeout_secs=2"])
+    training.wait_for_gates()
+    training.group.signal(name, signal.SIGTERM)
+    assert training.group.exit_code(name, 20) == 143
+
+
+def test_sigterm_is_heard_while_a_worker_waits_for_a_ps(tmp_path, start_process):
+    """Matrix row 25: nobody is there; it ends at once."""
+    cluster = TaskCluster(1, 1)
+    shutil.copy(REPO / "tests/plugins/tiny.py", tmp_path)
+    start_process.start("worker", [*cluster.flags("worker", 0), "--model=tiny", "--dataset=tiny",
+                                   f"--train_dir={tmp_path}/train"], cwd=tmp_path)
+    start_process.wait_for_line("worker", "serves at")
+    start_process.signal("worker", signal.SIGTERM)
+    assert start_process.exit_code("worker", 3) == 143
+
+
