@@ -116,6 +116,9 @@ class LaunchConfig:
     num_ps: int = _field(2, _LAUNCH, "Parameter servers to start.", minimum=1)
     num_workers: int = _field(2, _LAUNCH, "Workers to start, the chief among them.", minimum=1)
     tmux: bool = _field(False, _LAUNCH, "Open a tmux pane for each task instead of one merged output.")
+    max_restarts: int = _field(
+        0, _LAUNCH, "Start a task again that was lost or killed, up to so many times per task, after a growing pause.",
+        unit="restarts", minimum=0)
     log_dir: str = _field("", _LAUNCH, "Folder of the tasks' log files.", unit="path", unset="logs in train_dir")
 
     def __post_init__(self) -> None:

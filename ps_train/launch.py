@@ -3,8 +3,8 @@
     prepare    one subprocess checks the flags and the plug-ins and fetches the data, before anything else starts
     announce   the command of each task, as a person would type it in a terminal of its own
     start      num_ps + num_workers tasks, each with a port that is held for it, and a log file
-    watch      until all have ended; the first that fails ends the others
-    tell       each task's exit code; the worst of them is the launcher's own
+    watch      until all have ended; start again what was lost (--max_restarts); the first that fails ends the others
+    tell       each task's exit code, time and restarts; the worst exit code is the launcher's own
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from ps_train.display import Display, on_stream
 from ps_train.errors import ClusterLostError, ConfigError, PsTrainError
 from ps_train.panes import Panes
 from ps_train.processes import Process, Tasks
+from ps_train.restarts import Restarts
 
 _CHIEF = "worker:0"
 _EMBEDDED_DATASET = "data.digits"
@@ -58,7 +59,7 @@ def run(config: Config, launch_config: LaunchConfig) -> None:
             return
         config, log_dir = _make_folders(config, launch_config)
         with _started(names, config, log_dir, show) as tasks:
-            failures = _see_through(tasks, show, signals)
+            failures = _see_through(tasks, show, signals, Restarts(launch_config.max_restarts, show.say))
         show.close(signals)
         show.say(_summary(tasks, config, log_dir))
     if signals and not failures:
@@ -174,12 +175,12 @@ def _started(names: Sequence[str], config: Config, log_dir: str, show: Display |
             process.kill()
 
 
-def _see_through(tasks: Tasks, show: Display | Panes, signals: Sequence[int]) -> dict[str, int]:
+def _see_through(tasks: Tasks, show: Display | Panes, signals: Sequence[int], restarts: Restarts) -> dict[str, int]:
     """Returns when all tasks have ended: name -> exit code of those for whose failure the others were ended."""
     def show_all() -> None:
         show.show(tasks.everyone)
 
-    failed = processes.watch(tasks, show_all, signals)
+    failed = processes.watch(tasks, show_all, signals, restarts.revive)
     # A ps that does not end is as good as lost, whatever its exit code becomes when it is ended.
     failures = {process.name: process.exit_code or ClusterLostError.exit_code for process in failed}
     if signals:
@@ -192,14 +193,19 @@ def _see_through(tasks: Tasks, show: Display | Panes, signals: Sequence[int]) ->
 
 def _obituary(process: Process) -> str:
     what = (f"does not end, {processes.GRACE_SECS:g} s after the last worker" if process.exit_code is None
-            else f"failed with exit code {process.exit_code}")
+            else f"failed with exit code {process.exit_code}{_after_restarts(process, ' after ')}")
     return "\n".join([f"{process.name} {what}; ending the other tasks. The last lines of {process.log_path}:",
                       *(f"  {line}" for line in process.last_lines)])
 
 
 def _summary(tasks: Tasks, config: Config, log_dir: str) -> str:
-    ends = ", ".join(f"{process.name} {process.exit_code} ({process.secs:.1f} s)" for process in tasks.everyone)
+    ends = ", ".join(f"{process.name} {process.exit_code} ({process.secs:.1f} s{_after_restarts(process, ', ')})"
+                     for process in tasks.everyone)
     return f"Exit codes: {ends}\nCheckpoints: {config.train_dir}  logs: {log_dir}"
+
+
+def _after_restarts(process: Process, words: str) -> str:
+    return f"{words}{process.restarts} restart{'s' * (process.restarts > 1)}" if process.restarts else ""
 
 
 def _stopped(number: int) -> LaunchError:

@@ -48,8 +48,8 @@ class Panes:
         port.close()
         return _Pane(self, name, command, log_path, environ)
 
-    def open(self, name: str, command: Sequence[str], log_path: str, environ: Mapping[str, str]) -> int:
-        """Runs a command in a new pane; returns its process id."""
+    def open(self, name: str, command: Sequence[str], log_path: str, environ: Mapping[str, str]) -> tuple[str, int]:
+        """Runs a command in a new pane; returns the pane and the process id."""
         place = ["split-window", "-t", self._last_pane] if self._last_pane else [
             "start-server", ";",
             "set-option", "-wg", "remain-on-exit", "on", ";",
@@ -61,8 +61,14 @@ class Panes:
             raise ConfigError(f"--tmux: tmux cannot open a pane for {name}; start fewer tasks, or leave the flag out")
         self._last_pane, pid = opened.split()
         self._tmux("select-pane", "-t", self._last_pane, "-T", name, ";", "select-layout", "-t", "tasks", "tiled", ";",
-                   "pipe-pane", "-t", self._last_pane, f"exec cat >> {shlex.quote(log_path)}")
-        return int(pid)
+                   *_copy_to(log_path, self._last_pane))
+        return self._last_pane, int(pid)
+
+    def reopen(self, pane: str, log_path: str) -> int | None:
+        """Runs a pane's command again; returns its process id, or None where tmux is gone."""
+        pid = self._tmux("respawn-pane", "-k", "-t", pane, ";", *_copy_to(log_path, pane), ";",
+                         "display-message", "-p", "-t", pane, "#{pane_pid}")
+        return int(pid) if pid else None
 
     def begin(self) -> None:
         """Tells how to see the panes; on a terminal, shows them."""
@@ -101,6 +107,10 @@ class Panes:
                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False).stdout
 
 
+def _copy_to(log_path: str, pane: str) -> list[str]:
+    return ["pipe-pane", "-t", pane, f"exec cat >> {shlex.quote(log_path)}"]
+
+
 class _Pane(Process):
     """A task whose parent is tmux.
 
@@ -113,14 +123,17 @@ class _Pane(Process):
     def __init__(self, panes: Panes, name: str, command: Sequence[str], log_path: str,
                  environ: Mapping[str, str]) -> None:
         self._panes = panes
+        self._pane = ""
         self._code_path = f"{log_path}.exit"
-        with contextlib.suppress(FileNotFoundError):
-            os.remove(self._code_path)
         super().__init__(name, ["sh", "-c", self._SHELL, "sh", self._code_path, *command], log_path, environ)
 
-    def _start(self, command: Sequence[str], log: int, environ: Mapping[str, str],
-               held_port: socket.socket | None) -> None:
-        self._pid = self._panes.open(self.name, command, self.log_path, environ)
+    def _start(self) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(self._code_path)
+        if not self._pane:
+            self._pane, self._pid = self._panes.open(self.name, self._command, self.log_path, self._environ)
+        elif (pid := self._panes.reopen(self._pane, self.log_path)) is not None:
+            self._pid = pid  # without it, the old one is found dead
 
     def _poll(self) -> int | None:
         is_alive = True

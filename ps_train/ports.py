@@ -13,6 +13,7 @@ from ps_train.errors import ConfigError
 
 FIRST_PORT = 2222  # the default port of dist_mnist's ps
 HELD_PORT_VARIABLE = "PS_TRAIN_HELD_PORT_FD"  # names the inherited socket that keeps a task's port free
+CAN_BIND_BESIDE = sys.platform == "linux"  # a server that sets SO_REUSEADDR may bind beside such a socket
 
 
 def hold_ports(count: int, first: int = FIRST_PORT) -> list[socket.socket]:
@@ -53,14 +54,14 @@ def release_held_port() -> None:
     """Lets this process's server bind the port that a launcher kept free for it, if one did.
 
     On Linux a server that sets SO_REUSEADDR, as gRPC's does, may bind beside a socket that sets it too and does not
-    listen. So the socket stays, and at no moment is the port free for another launcher. BSD and macOS would refuse
-    the server; there the socket is closed.
+    listen. So the socket stays, here and in the launcher, and at no moment is the port free for another launcher. BSD
+    and macOS would refuse the server; there the socket is closed.
     """
     descriptor = os.environ.pop(HELD_PORT_VARIABLE, "")
     if not descriptor:
         return
     holder = socket.socket(fileno=int(descriptor))
-    if sys.platform == "linux":
+    if CAN_BIND_BESIDE:
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         holder.detach()  # open until the process ends
     else:

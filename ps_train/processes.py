@@ -1,7 +1,7 @@
 """Processes of this machine: how they are started, watched and ended.
 
     Process  a child with a log file
-    watch    until all have ended, or until there is a reason to end them
+    watch    until all have ended for good, or until there is a reason to end them
     end      workers first, so that the chief can still save on the ps; then the ps
 
 No TensorFlow here, and no threads: a child writes straight into its log file, which the launcher reads. A terminal
@@ -19,7 +19,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Callable, NamedTuple
 
 from ps_train import ports
@@ -38,36 +38,46 @@ class Process:
         self, name: str, command: Sequence[str], log_path: str, environ: Mapping[str, str],
         held_port: socket.socket | None = None,
     ) -> None:
-        """Starts it; a port that was held for it is its own from then on.
+        """Starts it.
 
         Args:
           name: what it is called in messages, such as `worker:1`.
           log_path: where its stdout and stderr are appended to.
+          held_port: keeps its port free for it, and for it only; closed here where the system needs that.
         """
         self.name = name
         self.log_path = log_path
+        self.restarts = 0
         self.exit_code: int | None = None
-        self.secs = 0.0
+        self.secs = 0.0  # from its first start to its last end
         self.last_lines: collections.deque[str] = collections.deque(maxlen=_LAST_LINES)
         self._start_secs = time.monotonic()
         self._unfinished_line = b""
-        with open(log_path, "ab") as log:
-            self._reader = open(log_path, "rb")  # noqa: SIM115 (open until the process has ended)
-            self._reader.seek(0, os.SEEK_END)
-            self._start(command, log.fileno(), {**environ, "PYTHONUNBUFFERED": "1"}, held_port)
+        self._command = command
+        self._environ = {**environ, "PYTHONUNBUFFERED": "1"}
+        self._held_port = held_port
+        self._log = open(log_path, "ab")  # noqa: SIM115 (open for as long as the process may be started again)
+        self._reader = open(log_path, "rb")  # noqa: SIM115 (the same)
+        self._reader.seek(0, os.SEEK_END)
+        self._start()
 
-    def _start(self, command: Sequence[str], log: int, environ: dict[str, str],
-               held_port: socket.socket | None) -> None:
-        descriptors = []
-        if held_port is not None:
-            descriptors = [held_port.fileno()]
-            environ[ports.HELD_PORT_VARIABLE] = str(held_port.fileno())
+    def restart(self) -> None:
+        """Starts it again after it has ended: the same command, the same port, and its log goes on."""
+        self.restarts += 1
+        self.exit_code = None
+        self._start()
+
+    def _start(self) -> None:
+        environ, descriptors = self._environ, []
+        if self._held_port is not None and self._held_port.fileno() >= 0:
+            descriptors = [self._held_port.fileno()]
+            environ = {**environ, ports.HELD_PORT_VARIABLE: str(descriptors[0])}
         # A session of its own: Ctrl-C in the terminal reaches the launcher only, which then decides.
         self._popen = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environ, pass_fds=descriptors,
-            start_new_session=True, preexec_fn=_killed_with_launcher())
-        if held_port is not None:
-            held_port.close()
+            self._command, stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log, env=environ,
+            pass_fds=descriptors, start_new_session=True, preexec_fn=_killed_with_launcher())
+        if self._held_port is not None and not ports.CAN_BIND_BESIDE:
+            self._held_port.close()
 
     def poll(self) -> int | None:
         """Returns the exit code, 128 + n for signal n, or None while it runs."""
@@ -165,22 +175,33 @@ def noted_signals() -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-def watch(tasks: Tasks, show: Callable[[], None], signals: Sequence[int]) -> Sequence[Process]:
+def _never(tasks: Tasks) -> Collection[Process]:
+    return ()
+
+
+def watch(
+    tasks: Tasks, show: Callable[[], None], signals: Sequence[int],
+    revive: Callable[[Tasks], Collection[Process]] = _never,
+) -> Sequence[Process]:
     """Returns when all have ended, a signal came, one failed, or a ps does not end after the workers.
 
     Args:
       show: called again and again; shows what the tasks print.
       signals: see `noted_signals`.
+      revive: called again and again; starts tasks again, and returns those that have ended and wait for that, which
+        count as running. It must not block.
 
     Returns:
       The processes that failed or are overdue.
     """
     overdue_secs = float("inf")
     while not signals:
-        codes = {process: process.poll() for process in tasks.everyone}
+        for process in tasks.everyone:
+            process.poll()
         show()
-        failed = [process for process, code in codes.items() if code]
-        running = [process for process, code in codes.items() if code is None]
+        waiting = revive(tasks)
+        failed = [process for process in tasks.everyone if process.exit_code and process not in waiting]
+        running = [process for process in tasks.everyone if process.exit_code is None or process in waiting]
         if failed or not running:
             return failed
         if not any(process in running for process in tasks.workers):

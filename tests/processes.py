@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import pathlib
 import random
+import signal
 import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 
 REPO = pathlib.Path(__file__).resolve().parent.parent
 DEADLINE_SECS = 90.0
@@ -59,6 +61,24 @@ class ProcessGroup:
                                        stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
         self._processes[name] = process
         return process
+
+    def pause(self, name: str) -> None:
+        """Freezes a process; when this returns, it stands still."""
+        self._send(name, signal.SIGSTOP)
+        os.waitid(os.P_PID, self._processes[name].pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+
+    def resume(self, name: str) -> None:
+        """Lets a process that was paused go on."""
+        self._send(name, signal.SIGCONT)
+
+    def kill(self, name: str) -> None:
+        """Ends a process as `kill -9` does; when this returns, it is gone."""
+        self._send(name, signal.SIGKILL)
+        self._processes[name].wait(DEADLINE_SECS)
+
+    def _send(self, name: str, number: int) -> None:
+        assert self._processes[name].poll() is None, f"{name} has ended already"
+        self._processes[name].send_signal(number)
 
     def wait(self, deadline_secs: float = DEADLINE_SECS) -> dict[str, int]:
         """Returns name -> exit code of all processes, which must end before the deadline."""
@@ -119,10 +139,11 @@ class TaskCluster:
         self.ps = [f"localhost:{port}" for port in ports[:num_ps]]
         self.workers = [f"localhost:{port}" for port in ports[num_ps:]]
 
-    def flags(self, job: str, index: int) -> list[str]:
-        """Returns the classic flags of one task."""
-        return [f"--ps_hosts={','.join(self.ps)}", f"--worker_hosts={','.join(self.workers)}",
-                f"--job_name={job}", f"--task_index={index}"]
+    def flags(self, job: str, index: int, told: Mapping[str, str] | None = None) -> list[str]:
+        """Returns the classic flags of one task; `told` has what it is told in place of an address, a proxy's say."""
+        hosts = [",".join((told or {}).get(address, address) for address in addresses)
+                 for addresses in (self.ps, self.workers)]
+        return [f"--ps_hosts={hosts[0]}", f"--worker_hosts={hosts[1]}", f"--job_name={job}", f"--task_index={index}"]
 
     def tasks(self) -> list[tuple[str, int]]:
         """Returns (job, index) of every task."""

@@ -98,6 +98,12 @@ class Launched:
                 continue
         return found
 
+    def kill_task(self, job, index):
+        """Ends a task at once, as an out-of-memory killer would."""
+        flags = {f"--job_name={job}".encode(), f"--task_index={index}".encode()}
+        (pid,) = [pid for pid in self.processes() if flags <= {*_command_of(pid)}]
+        os.kill(pid, signal.SIGKILL)
+
     def ports(self):
         return sorted({int(port) for port in re.findall(r"localhost:(\d+)", self.output)})
 
@@ -109,6 +115,14 @@ class Launched:
         for pid in self.processes():
             os.kill(pid, signal.SIGKILL)
         self.process.wait(DEADLINE_SECS)
+
+
+def _command_of(pid):
+    try:
+        words = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:  # it has just ended
+        return []
+    return words if not words[0].endswith(b"sh") else []  # the shell around a task in a pane is not the task
 
 
 @pytest.fixture
@@ -149,6 +163,40 @@ def test_a_failing_worker_ends_the_others(start):
     assert "worker:1 failed with exit code 1; ending the other tasks" in run.output
     assert "  ValueError: this shard is broken" in run.output
     assert run.output.endswith("ps_train: worker:1 failed\n")
+
+
+def test_a_worker_that_was_killed_is_started_again_and_training_goes_on(start):
+    """The cluster ends with 0; one line tells the restart, the summary counts it, and one log has both lives."""
+    run = start("--train_steps=1000000", "--max_restarts=2")
+    run.wait_for_training()
+    run.kill_task("worker", 1)
+    run.wait_for(lambda: log_of(run, "worker-1").count(" serves at ") == 2, "worker 1 serves again")
+    run.wait_for(lambda: re.search(r" serves at .* serves at .* step \d+ of", log_of(run, "worker-1"), re.DOTALL),
+                 "worker 1 trains again")
+    run.process.send_signal(signal.SIGTERM)
+    if run.wait() != 143:
+        run.fail("exit code")
+    run.check_nothing_is_left()
+    assert run.output.count("worker:1 ended with 137; starting it again in 1 s (restart 1 of 2)\n") == 1
+    assert re.search(r"worker:0 143 \(\d+\.\d s\), worker:1 143 \(\d+\.\d s, 1 restart\)\n", run.output)
+
+
+def test_a_worker_that_is_killed_too_often_ends_the_cluster(start):
+    """After the last restart the next end counts as it does without --max_restarts."""
+    run = start("--train_steps=1000000", "--max_restarts=1")
+    run.wait_for_training()
+    for count in (1, 2):
+        run.wait_for(lambda count=count: log_of(run, "worker-1").count(" serves at ") == count, "worker 1 serves")
+        run.kill_task("worker", 1)
+    if run.wait() != 137:
+        run.fail("exit code")
+    run.check_nothing_is_left()
+    assert "worker:1 failed with exit code 137 after 1 restart; ending the other tasks" in run.output
+
+
+def log_of(run, name):
+    path = run.train_dir / "logs" / f"{name}.log"
+    return path.read_text() if path.exists() else ""
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -199,6 +247,28 @@ def test_tmux_shows_each_task_in_a_pane_that_stays(start):
         tmux(server, "kill-server")
     run.check_nothing_is_left()
     assert re.search(r"After 20[01] training steps", (run.train_dir / "logs" / "worker-0.log").read_text())
+
+
+@pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
+def test_a_task_in_a_pane_is_started_again_in_its_pane(start):
+    """The pane stays where it was, and the log goes on."""
+    run = start("--train_steps=1000000", "--max_restarts=1", "--tmux")
+    run.wait_for(lambda: " step " in log_of(run, "worker-1"), "worker 1 trains")
+    server = re.search(r"`tmux -L (\S+) attach` shows them", run.output)[1]
+    try:
+        run.kill_task("worker", 1)
+        run.wait_for(lambda: re.search(r" serves at .* serves at .* step \d+ of", log_of(run, "worker-1"), re.DOTALL),
+                     "worker 1 trains again")
+        assert tmux(server, "list-panes", "-t", "tasks", "-F", "#{pane_title}").split() == [
+            "ps:0", "worker:0", "worker:1"]
+        run.process.send_signal(signal.SIGTERM)
+        if run.wait() != 143:
+            run.fail("exit code")
+    finally:
+        tmux(server, "kill-server")
+    run.check_nothing_is_left()
+    assert "worker:1 ended with 137; starting it again in 1 s (restart 1 of 1)" in run.output
+    assert re.search(r"worker:1 143 \(\d+\.\d s, 1 restart\)", run.output)
 
 
 def tmux(server, *arguments):

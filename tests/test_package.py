@@ -25,7 +25,7 @@ WITHOUT_TENSORFLOW = [
     {"cluster"},
     {"config", "waiting", "stopping", "logs"},
     {"commands", "processes"},
-    {"display", "panes"},
+    {"display", "panes", "restarts"},
     {"launch"},
 ]
 WITH_TENSORFLOW = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 
 import pytest
 
@@ -68,7 +69,33 @@ def test_a_child_can_bind_its_held_port_and_another_launcher_still_cannot(tmp_pa
     run_to_end(child)
     lines = list(child.new_lines())
     assert (child.exit_code, lines) == (0, ["served"])
+    holder.close()
     assert is_free(port)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the launcher cannot hold a port beside a server")
+def test_the_port_of_a_task_that_ended_stays_its_own(tmp_path):
+    """Another launcher does not get it meanwhile; the task that is started again serves there."""
+    (holder,) = ports.hold_ports(1, FIRST_PORT)
+    port = ports_of([holder])[0]
+    child = python(tmp_path, "child", f"""
+        import socket
+        from ps_train import ports
+        ports.release_held_port()
+        server = socket.socket(socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET)
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        server.bind(("", {port}))
+        server.listen()
+        print("served")
+    """, holder)
+    run_to_end(child)
+    (next_one,) = ports.hold_ports(1, port)
+    assert ports_of([next_one]) != [port]
+    next_one.close()
+    child.restart()
+    run_to_end(child)
+    assert (child.exit_code, list(child.new_lines())) == (0, ["served", "served"])
+    holder.close()
 
 
 def test_release_does_nothing_without_a_launcher(monkeypatch):

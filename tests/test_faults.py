@@ -1,0 +1,82 @@
+"""Faults between and in real tasks: what goes wrong, and that training goes on; rows of the fault matrix by number."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+from typing import NamedTuple
+
+import pytest
+
+from tests.processes import REPO, TaskCluster
+from tests.proxy import DOWN, UP, Proxy
+
+TINY = ["--model=tiny", "--dataset=tiny", "--batch_size=16", "--log_steps=20"]
+MODES = {"async": [], "sync": ["--sync_replicas"]}
+
+
+class Link(NamedTuple):
+    """What is between a ps and a worker: TensorFlow's requests go both ways, each over connections of its own."""
+
+    to_ps: Proxy
+    to_worker: Proxy
+
+    def each(self, do) -> list:
+        """Returns `do(proxy)` of both."""
+        return [do(self.to_ps), do(self.to_worker)]
+
+
+@pytest.fixture
+def elsewhere(tmp_path):
+    """A working directory outside the repository, with a plug-in in it."""
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    shutil.copy(REPO / "tests/plugins/tiny.py", folder)
+    return folder
+
+
+@pytest.fixture
+def start_linked(elsewhere, tmp_path, start_process):
+    """A function that starts a ps and a worker with all of their traffic through proxies, and returns the Link."""
+    with contextlib.ExitStack() as proxies:
+        def start(*flags):
+            cluster = TaskCluster(1, 1)
+            ps_port, worker_port = cluster.ports
+            link = Link(*(proxies.enter_context(Proxy(port)) for port in (ps_port, worker_port)))
+            told = {"ps": {cluster.workers[0]: link.to_worker.address}, "worker": {cluster.ps[0]: link.to_ps.address}}
+            for job, index in cluster.tasks():
+                start_process.start(job, [*cluster.flags(job, index, told[job]), *TINY, *flags,
+                                          f"--train_dir={tmp_path}/train"], cwd=elsewhere)
+            return link
+
+        yield start
+
+
+@pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
+def test_row_17_training_goes_on_after_its_connections_were_cut(start_linked, start_process, mode):
+    """All connections are reset in mid-training, with a step under way: it ends with the last step and 0."""
+    link = start_linked("--train_steps=400", "--step_timeout_secs=20", *mode)
+    start_process.wait_for_line("worker", "starting from")
+    link.each(lambda proxy: proxy.delay(0.005))  # a step takes several of these, so training is far from its end
+    start_process.wait_for_line("worker", "step 20 of")
+    link.each(Proxy.drop)
+    assert "training ended" not in start_process.log("worker")
+    assert link.to_ps.cut() > 0
+    link.to_worker.cut()
+    link.each(Proxy.heal)
+    link.each(lambda proxy: proxy.delay(0))
+    assert start_process.wait() == {"ps": 0, "worker": 0}
+    assert re.search(r"After 40\d training steps", start_process.log("worker"))
+    assert min(link.to_ps.num_bytes[UP], link.to_ps.num_bytes[DOWN]) > 0
+
+
+def test_the_tools_freeze_and_end_a_process(elsewhere, start_process):
+    """A paused process stands still until it is resumed; a killed one is gone when `kill` returns."""
+    ps = start_process.start("ps", [*TaskCluster(1, 1).flags("ps", 0), *TINY], cwd=elsewhere)
+    for act, state in ((start_process.pause, "T"), (start_process.resume, "SR"), (start_process.pause, "T")):
+        act("ps")
+        with open(f"/proc/{ps.pid}/stat", encoding="ascii") as stat:
+            assert stat.read().rpartition(")")[2].split()[0] in state
+    start_process.kill("ps")
+    assert ps.returncode == -9
