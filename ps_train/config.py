@@ -76,8 +76,12 @@ class Config:
 
     train_dir: str = _field("", _SAVING, "Folder of checkpoints and summaries; a second run continues there.",
                             unit="path", unset="ps_train/MODEL in the temporary folder; launch makes a new one")
-    save_model_secs: int = _field(600, _SAVING, "Time between checkpoints; 0 saves at the end only.",
-                                  unit="seconds", minimum=0, maximum=_LONGEST_SECS)
+    save_model_secs: int = _field(600, _SAVING, "Time between checkpoints; 0 saves by --save_model_steps and at the "
+                                  "end only.", unit="seconds", minimum=0, maximum=_LONGEST_SECS)
+    save_model_steps: int = _field(0, _SAVING, "Global steps between checkpoints, beside --save_model_secs; 0 saves by "
+                                   "time only.", unit="global steps", minimum=0)
+    keep_checkpoint_max: int = _field(5, _SAVING, "Checkpoints to keep in --train_dir; older ones are removed.",
+                                      unit="checkpoints", minimum=1)
     save_summaries_steps: int = _field(100, _SAVING, "Steps of the chief between summaries; 0 writes none.",
                                        unit="steps", minimum=0)
     log_steps: int = _field(100, _SAVING, "Steps of a worker between progress lines; 0 prints none.",
@@ -88,6 +92,8 @@ class Config:
                                        unit="seconds", above=0, maximum=_LONGEST_SECS)
     step_timeout_secs: float = _field(300.0, _WAITING, "For one training step.", unit="seconds", above=0,
                                       maximum=_LONGEST_SECS)
+    save_timeout_secs: float = _field(120.0, _WAITING, "For the last checkpoint, tried again while it fails.",
+                                      unit="seconds", above=0, maximum=_LONGEST_SECS)
     end_timeout_secs: float = _field(30.0, _WAITING, "For the other workers to finish, after the last step.",
                                      unit="seconds", above=0, maximum=_LONGEST_SECS)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Mapping
@@ -17,6 +18,7 @@ from ps_train.inputs import input_feed
 from ps_train.plugins import EVAL, Dataset, Model
 
 _POLL_SECS = 1.0
+_log = logging.getLogger(__name__)
 
 
 class Evaluation(NamedTuple):
@@ -134,14 +136,24 @@ def follow(
     is_over = False
     while not is_over:
         is_over = _training_state(board) in (State.DONE, None)
-        path = checkpoint.latest(train_dir)  # asked after the state, so that the last one is not missed
+        path = checkpoint.newest_sound(train_dir)  # asked after the state, so that the last one is not missed
         if path is not None and path != done_path:
             done_path = path
-            evaluation = evaluator.evaluate(path)
-            write_summaries(evaluation, train_dir)
-            print(evaluation.format(), flush=True)
+            _evaluate_one(evaluator, path, train_dir)
         if stop.wait(_POLL_SECS):
             raise StoppedError("told to stop while evaluating")
+
+
+def _evaluate_one(evaluator: Evaluator, path: str, train_dir: str) -> None:
+    try:
+        evaluation = evaluator.evaluate(path)
+    except (tf.errors.OpError, ValueError):  # the second is the Saver's, where it finds no files
+        if checkpoint.is_there(path):
+            raise
+        _log.info("%s was removed before it was evaluated: there are newer ones", path)
+        return
+    write_summaries(evaluation, train_dir)
+    print(evaluation.format(), flush=True)
 
 
 def _training_state(board: Blackboard) -> State | None:

@@ -17,7 +17,7 @@ from typing import Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from ps_train import blackboard, checkpoint, ending, waiting
+from ps_train import blackboard, checkpoint, ending, saving, waiting
 from ps_train.blackboard import Blackboard, State
 from ps_train.cluster import Cluster
 from ps_train.errors import ClusterLostError
@@ -37,13 +37,13 @@ class Settings(NamedTuple):
 
     Attributes:
       train_dir: folder of checkpoints and summaries.
-      save_model_secs: time between checkpoints, 0 for none but the last.
+      saves: when the chief saves.
       start_timeout_secs: bound of the wait for the other tasks.
       end_timeout_secs: bound of the chief's wait for workers that make no progress, at the end.
     """
 
     train_dir: str
-    save_model_secs: float
+    saves: saving.Schedule
     start_timeout_secs: float
     end_timeout_secs: float
 
@@ -72,6 +72,7 @@ class SupervisedTraining:
         self._board = board
         self._settings = settings
         self._stop = stop
+        self._saving = saving.Saving(graph, settings.train_dir, settings.saves, _is_lost)
         with graph.graph.as_default():
             self._supervisor = self._make_supervisor()
         graph.graph.finalize()
@@ -90,7 +91,7 @@ class SupervisedTraining:
             saver=self._graph.saver,
             global_step=self._graph.global_step,
             save_summaries_secs=0,
-            save_model_secs=self._settings.save_model_secs,
+            save_model_secs=0,  # saving.py does it
             recovery_wait_secs=_RECOVERY_WAIT_SECS,
             stop_grace_secs=_STOP_GRACE_SECS,
         )
@@ -162,6 +163,7 @@ class SupervisedTraining:
                 self._start_services(session, is_live)
             yield session
         finally:
+            self._saving.stop()
             self._supervisor.request_stop()
             # Closing frees the queue runner's thread, which `stop` then finds ended; the other way round `stop`
             # waits for all of its grace period and raises. After a peer died, closing itself stalls for 30 s.
@@ -178,22 +180,25 @@ class SupervisedTraining:
             # A restarted chief must not overwrite what the others have trained meanwhile.
             with contextlib.suppress(tf.errors.DeadlineExceededError):
                 return manager.wait_for_session(self._target, config, max_wait_secs=0), True
-        path = checkpoint.latest(self._settings.train_dir)
+        path = checkpoint.newest_sound(self._settings.train_dir)
         if path is not None:
             checkpoint.check_fits(path, self._graph.graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES))
         _log.info("continuing from %s" if path else "starting from new parameters%s", path or "")
-        return self._supervisor.prepare_or_wait_for_session(
-            self._target, config, max_wait_secs=timeout_secs, start_standard_services=False), False
+        # Not the Supervisor's own way, which restores what the file `checkpoint` names, sound or not.
+        return manager.prepare_session(self._target, self._supervisor.init_op, self._graph.saver,
+                                       checkpoint_filename_with_path=path, config=config), False
 
     def _start_services(self, session: tf.Session, is_live: bool) -> None:
         update = self._graph.update
         self._supervisor.coord.clear_stop()  # the end of a session before this one had set it
         self._supervisor.summary_writer.reopen()
+        self._supervisor.summary_writer.add_graph(self._graph.graph)
         session.run(update.release_op if is_live else update.chief_init_op)
         self._supervisor.start_queue_runners(session, update.queue_runners)
-        self._services = self._supervisor.start_standard_services(session)
+        self._supervisor.start_standard_services(session)
         if not is_live:
             self._board.start_run()
+        self._saving.start(session)
 
     def _summary_writer(self, session: tf.Session) -> Callable[[object, int], None] | None:
         if not self._cluster.is_chief:
@@ -210,9 +215,7 @@ class SupervisedTraining:
             ending.wait_for_others(session, self._graph, self._cluster, self._board, self._settings.end_timeout_secs,
                                    self._stop)
         self._supervisor.request_stop()
-        for service in self._services:  # one of them may be saving just now
-            service.join(self._settings.end_timeout_secs)
-        ending.save(session, self._graph, self._settings.train_dir)
+        self._saving.save_last(session)
 
 
 def _is_lost(error: tf.errors.OpError) -> bool:

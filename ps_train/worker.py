@@ -7,7 +7,7 @@ import logging
 import threading
 from typing import Any, NamedTuple
 
-from ps_train import blackboard, checkpoint, evaluate, graph, optimizer, plugins, server, session, train
+from ps_train import blackboard, checkpoint, evaluate, graph, optimizer, plugins, saving, server, session, train
 from ps_train.blackboard import State
 from ps_train.cluster import Cluster
 from ps_train.config import Config
@@ -93,8 +93,9 @@ def _train(
     schedule = train.Schedule(
         config.train_steps, config.batch_size, config.log_steps, config.save_summaries_steps,
         config.step_timeout_secs)
-    settings = session.Settings(
-        config.train_dir, config.save_model_secs, config.start_timeout_secs, config.end_timeout_secs)
+    saves = saving.Schedule(
+        config.save_model_secs, config.save_model_steps, config.keep_checkpoint_max, config.save_timeout_secs)
+    settings = session.Settings(config.train_dir, saves, config.start_timeout_secs, config.end_timeout_secs)
     supervised = session.SupervisedTraining(cluster, target, train_graph, board, settings, stop)
     return supervised.run(
         lambda live, write_summary: train.Loop(live, train_graph, schedule, stop, write_summary).run())
@@ -108,7 +109,7 @@ def _report(outcome: Outcome, batch_size: int) -> None:
 
 
 def _evaluate(config: Config, loaded: Plugins, outcome: Outcome, examples_per_step: int) -> None:
-    evaluation = evaluate.Evaluator(*loaded).evaluate(checkpoint.latest(config.train_dir))
+    evaluation = evaluate.Evaluator(*loaded).evaluate(checkpoint.newest_sound(config.train_dir))
     evaluate.write_summaries(evaluation, config.train_dir)
     examples = (evaluation.global_step - outcome.first_step) * examples_per_step
     print(evaluation.format())

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 import ps_train
-from ps_train import blackboard, graph, optimizer, plugins, session, train
+from ps_train import blackboard, graph, optimizer, plugins, saving, session, train
 from ps_train.cluster import Cluster
 from tests import processes
 
@@ -99,11 +99,13 @@ def schedule(train_steps: int) -> train.Schedule:
 class Worker(threading.Thread):
     """One worker's supervised training in a thread, as a process would run it."""
 
-    def __init__(self, cluster: LocalCluster, index: int, train_dir, train_steps: int, stop=None, **graph_options):
+    def __init__(self, cluster: LocalCluster, index: int, train_dir, train_steps: int, stop=None, saves=None,
+                 **graph_options):
         super().__init__(daemon=True)
         self.graph = build_graph(cluster, index, **graph_options)
         self.board = blackboard.of_worker(cluster.target("worker", index), cluster.view("worker", index))
-        settings = session.Settings(str(train_dir), save_model_secs=0, start_timeout_secs=30.0, end_timeout_secs=20.0)
+        settings = session.Settings(str(train_dir), saves or saving.Schedule(0, 0, 5, 30.0), start_timeout_secs=30.0,
+                                    end_timeout_secs=20.0)
         self.stop = stop or threading.Event()
         self.supervised = session.SupervisedTraining(
             cluster.view("worker", index), cluster.target("worker", index), self.graph, self.board, settings,

@@ -32,7 +32,7 @@ WITH_TENSORFLOW = [
     {"inputs", "blackboard", "checkpoint"},
     {"server", "placement", "optimizer"},
     {"graph"},
-    {"ending"},
+    {"ending", "saving"},
     {"session"},
     {"train"},
     {"evaluate"},
