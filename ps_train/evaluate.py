@@ -16,6 +16,7 @@ from ps_train.errors import ClusterLostError, DataError, StoppedError
 from ps_train.graph import call_model_fn
 from ps_train.inputs import input_feed
 from ps_train.plugins import EVAL, Dataset, Model
+from ps_train.summaries import Summaries
 
 _POLL_SECS = 1.0
 _log = logging.getLogger(__name__)
@@ -113,10 +114,9 @@ def write_summaries(evaluation: Evaluation, train_dir: str) -> None:
     """Writes the metrics for TensorBoard, into the folder `eval` of the train_dir."""
     values = {evaluation.loss_name: evaluation.loss_mean, **evaluation.metrics}
     summary = tf.Summary(value=[tf.Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()])
-    with tf.Graph().as_default():
-        writer = tf.summary.FileWriter(os.path.join(train_dir, "eval"))
-        writer.add_summary(summary, evaluation.global_step)
-        writer.close()
+    written = Summaries(os.path.join(train_dir, "eval"))
+    written.write(summary, evaluation.global_step)
+    written.close()
 
 
 def follow(

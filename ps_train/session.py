@@ -17,7 +17,7 @@ from typing import Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from ps_train import blackboard, checkpoint, ending, saving, waiting
+from ps_train import blackboard, checkpoint, ending, saving, summaries, waiting
 from ps_train.blackboard import Blackboard, State
 from ps_train.cluster import Cluster
 from ps_train.errors import ClusterLostError
@@ -72,6 +72,7 @@ class SupervisedTraining:
         self._board = board
         self._settings = settings
         self._stop = stop
+        self._summaries = summaries.Summaries(settings.train_dir)
         self._saving = saving.Saving(graph, settings.train_dir, settings.saves, _is_lost)
         with graph.graph.as_default():
             self._supervisor = self._make_supervisor()
@@ -88,6 +89,7 @@ class SupervisedTraining:
             ready_for_local_init_op=self._graph.update.ready_for_local_init_op,
             local_init_op=local_init_op,
             summary_op=None,
+            summary_writer=None,  # it would end training when the folder fails; summaries.py does not
             saver=self._graph.saver,
             global_step=self._graph.global_step,
             save_summaries_secs=0,
@@ -131,7 +133,7 @@ class SupervisedTraining:
             ending.report_finished(self._cluster, self._board, outcome)
             return outcome
         with self._session(state) as session:
-            outcome = body(session, self._summary_writer(session))
+            outcome = body(session, self._summaries.write if self._cluster.is_chief else None)
             self._end(session, outcome)
             return outcome
 
@@ -169,6 +171,7 @@ class SupervisedTraining:
             # waits for all of its grace period and raises. After a peer died, closing itself stalls for 30 s.
             blackboard.close_in_background(session)
             self._supervisor.stop(ignore_live_threads=True)
+            self._summaries.close()
 
     def _open(self, state: State) -> tuple[tf.Session, bool]:
         """Returns a session on ready parameters, and whether these were there already."""
@@ -191,19 +194,12 @@ class SupervisedTraining:
     def _start_services(self, session: tf.Session, is_live: bool) -> None:
         update = self._graph.update
         self._supervisor.coord.clear_stop()  # the end of a session before this one had set it
-        self._supervisor.summary_writer.reopen()
-        self._supervisor.summary_writer.add_graph(self._graph.graph)
         session.run(update.release_op if is_live else update.chief_init_op)
         self._supervisor.start_queue_runners(session, update.queue_runners)
-        self._supervisor.start_standard_services(session)
+        self._summaries.start(self._graph.graph, int(session.run(self._graph.status)[0]))
         if not is_live:
             self._board.start_run()
         self._saving.start(session)
-
-    def _summary_writer(self, session: tf.Session) -> Callable[[object, int], None] | None:
-        if not self._cluster.is_chief:
-            return None
-        return lambda summary, global_step: self._supervisor.summary_computed(session, summary, global_step)
 
     def _end(self, session: tf.Session, outcome: Outcome) -> None:
         """Ends training in this task; the chief besides waits for the others and saves."""

@@ -55,13 +55,14 @@ def linear_data(num_examples: int = 64, seed: int = 0) -> tuple[np.ndarray, np.n
     return features, features @ TRUE_WEIGHTS
 
 
-def linear_model(**defaults) -> plugins.Model:
-    """Returns a linear regression that begins at zero."""
+def linear_model(parts: int = 1, **defaults) -> plugins.Model:
+    """Returns a linear regression that begins at zero, with its weights cut into parts."""
 
     def model_fn(features, labels, mode, params):
-        weights = tf.get_variable("weights", [4], initializer=tf.zeros_initializer())
+        weights = tf.get_variable("weights", [4], initializer=tf.zeros_initializer(),
+                                  partitioner=tf.fixed_size_partitioner(parts) if parts > 1 else None)
         bias = tf.get_variable("bias", [], initializer=tf.zeros_initializer())
-        predictions = tf.linalg.matvec(features, weights) + bias
+        predictions = tf.linalg.matvec(features, tf.convert_to_tensor(weights)) + bias
         return ps_train.ModelSpec(
             loss=tf.reduce_mean(tf.square(predictions - labels)), predictions=predictions,
             eval_metric_ops={"error": tf.metrics.mean_absolute_error(labels, predictions)})

@@ -5,7 +5,7 @@ from tiny import DEFAULT_PARAMS as TINY_PARAMS
 from tiny import input_fn  # noqa: F401 (part of the dataset's contract)
 from tiny import model_fn as tiny_model_fn
 
-DEFAULT_PARAMS = {**TINY_PARAMS, "ballast": 10_000_000}
+DEFAULT_PARAMS = {**TINY_PARAMS, "ballast": 5_000_000}
 
 
 def model_fn(features, labels, mode, params):
