@@ -1,20 +1,158 @@
-"""Which checkpoint there is in a train_dir, and whether it fits a model."""
+"""Which checkpoint there is in a train_dir, whether it is sound, and whether it fits a model.
+
+    train_dir/
+      checkpoint                            TensorFlow's note of the newest and of all; read by other programs only
+      model.ckpt-N.index                    where each tensor is; it appears last, so without it there is none
+      model.ckpt-N.data-00000-of-00001      the tensors, each with its crc
+      model.ckpt-N.meta                     the graph
+      *.tempstate*  *_temp/  *.tmp*         left by a save that was killed
+
+N is the global step. The files count, and not the note: it may name one that is gone, and is written after them.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import logging
 import os
+import re
+import shutil
 from collections.abc import Sequence
 
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import CheckpointError, ConfigError
 
+BASENAME = "model.ckpt"
 _MOST_SHOWN = 8
+_INDEX = re.compile(rf"{re.escape(BASENAME)}-(\d+)\.index")
+_FILE = re.compile(rf"({re.escape(BASENAME)}-\d+)\.(index|meta|data-\d{{5}}-of-\d{{5}})")
+# tensor_bundle.cc adds `.tempstate` and a number, the sharded Saver makes `_temp` (training/saver.py), and
+# `atomic_write_string_to_file`, which writes the note and the graph, adds `.tmp` and a number (lib/io/file_io.py).
+_LEFTOVER = re.compile(
+    rf"{re.escape(BASENAME)}-\d+(\..*\.tempstate\d+|_temp|\.meta\.tmp\w+)|checkpoint\.tmp\w+")
+_UNREADABLE = (tf.errors.OpError, LookupError, ValueError, RuntimeError, OSError)  # what the reader raises
+_log = logging.getLogger(__name__)
 
 
-def latest(train_dir: str) -> str | None:
-    """Returns the path prefix of the newest checkpoint in the folder, or None."""
-    return tf.train.latest_checkpoint(train_dir)
+def path_of(train_dir: str, step: int) -> str:
+    """Returns the path prefix of the checkpoint of a global step."""
+    return os.path.join(train_dir, f"{BASENAME}-{step}")
+
+
+def paths(train_dir: str) -> list[str]:
+    """Returns the path prefixes of all checkpoints in the folder, sound or not, those of earlier steps first."""
+    steps = sorted(int(match[1]) for match in map(_INDEX.fullmatch, _names(train_dir)) if match)
+    return [path_of(train_dir, step) for step in steps]
+
+
+def newest_sound(train_dir: str) -> str | None:
+    """Returns the path prefix of the checkpoint of the highest global step that can be read, or None.
+
+    Each one that cannot be read is named in a warning, once in the life of this process. A checkpoint with a name of
+    another kind, to which somebody pointed the file `checkpoint`, comes after all that were saved here.
+    """
+    candidates = paths(train_dir)[::-1]
+    noted = tf.train.latest_checkpoint(train_dir)  # it looks for the files, too
+    if noted is not None and noted not in candidates:
+        candidates.append(noted)
+    return next((path for path in candidates if is_sound(path)), None)
+
+
+def is_sound(path: str) -> bool:
+    """Tells whether there is a checkpoint that can be read; warns of one that cannot, once."""
+    return is_there(path) and _is_sound(path, _identity(path))
+
+
+def is_there(path: str) -> bool:
+    """Tells whether there is a checkpoint, sound or not."""
+    return os.path.exists(path + ".index")
+
+
+@functools.lru_cache(maxsize=256)
+def _is_sound(path: str, identity: tuple[tuple[str, int, int], ...]) -> bool:
+    """Reads the checkpoint once for each state of its files, as an evaluator asks every second."""
+    try:
+        verify(path)
+    except CheckpointError as error:
+        if is_there(path):  # else it was removed meanwhile, because there are newer ones
+            _log.warning("%s; it is skipped", error)
+        return False
+    return True
+
+
+def _identity(path: str) -> tuple[tuple[str, int, int], ...]:
+    """Returns (name, bytes, time of change) of each file of a checkpoint."""
+    found = []
+    for file in _files(path):
+        with contextlib.suppress(FileNotFoundError):
+            status = os.stat(file)
+            found.append((file, status.st_size, status.st_mtime_ns))
+    return tuple(found)
+
+
+def verify(path: str) -> None:
+    """Reads every tensor of a checkpoint; TensorFlow's reader compares each one's crc.
+
+    Raises:
+      CheckpointError: it is incomplete or damaged; the text says what is.
+    """
+    try:
+        reader = tf.train.load_checkpoint(path)
+        for name in reader.get_variable_to_shape_map():
+            reader.get_tensor(name)
+    except _UNREADABLE as error:
+        raise CheckpointError(f"checkpoint {path} cannot be read: {str(error).splitlines()[0]}") from None
+
+
+def remove(path: str) -> None:
+    """Removes the files of a checkpoint, the index first: without it there is no checkpoint."""
+    for file in sorted(_files(path), key=lambda file: not file.endswith(".index")):
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(file)
+
+
+def settle(train_dir: str, path: str, keep_max: int) -> None:
+    """Notes a new, sound checkpoint as the newest, and removes what it makes needless.
+
+    That is: of the checkpoints of no later step all but the `keep_max` last ones, and what saves that were killed
+    left behind.
+
+    Raises:
+      tf.errors.OpError: the note cannot be written; what is needless is removed all the same.
+    """
+    there = paths(train_dir)
+    before = there[:there.index(path) + 1] if path in there else [path]
+    try:
+        noted = [os.path.basename(kept) for kept in before[-keep_max:]]  # so that the folder can be moved
+        tf.train.update_checkpoint_state(os.path.abspath(train_dir), noted[-1], noted)
+    finally:
+        for old in before[:-keep_max]:
+            remove(old)
+        remove_leftovers(train_dir)
+
+
+def remove_leftovers(train_dir: str) -> None:
+    """Removes what a save that was killed or failed left: temporary files, and data without an index."""
+    complete = {os.path.basename(path) for path in paths(train_dir)}
+    for name in _names(train_dir):
+        file = os.path.join(train_dir, name)
+        match = _FILE.fullmatch(name)
+        if _LEFTOVER.fullmatch(name) or (match and match[1] not in complete):
+            with contextlib.suppress(FileNotFoundError):
+                shutil.rmtree(file) if os.path.isdir(file) else os.remove(file)
+
+
+def _files(path: str) -> list[str]:
+    folder, basename = os.path.split(path)
+    return [os.path.join(folder, name) for name in sorted(_names(folder)) if name.startswith(basename + ".")]
+
+
+def _names(folder: str) -> list[str]:
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        return os.listdir(folder or ".")
+    return []
 
 
 def check_writable(train_dir: str) -> None:

@@ -80,8 +80,12 @@ class Config:
 
     train_dir: str = _field("", _SAVING, "Folder of checkpoints and summaries; a second run continues there.",
                             unit="path", unset="ps_train/MODEL in the temporary folder; launch makes a new one")
-    save_model_secs: int = _field(600, _SAVING, "Time between checkpoints; 0 saves at the end only.",
-                                  unit="seconds", minimum=0, maximum=_LONGEST_SECS)
+    save_model_secs: int = _field(600, _SAVING, "Time between checkpoints; 0 saves by --save_model_steps and at the "
+                                  "end only.", unit="seconds", minimum=0, maximum=_LONGEST_SECS)
+    save_model_steps: int = _field(0, _SAVING, "Global steps between checkpoints, beside --save_model_secs; 0 saves by "
+                                   "time only.", unit="global steps", minimum=0)
+    keep_checkpoint_max: int = _field(5, _SAVING, "Checkpoints to keep in --train_dir; older ones are removed.",
+                                      unit="checkpoints", minimum=1)
     save_summaries_steps: int = _field(100, _SAVING, "Steps of the chief between summaries; 0 writes none.",
                                        unit="steps", minimum=0)
     log_steps: int = _field(100, _SAVING, "Steps of a worker between progress lines; 0 prints none.",
@@ -90,6 +94,7 @@ class Config:
 
     start_timeout_secs: float = _secs(300.0, "For the ps and the chief to be there, at the start and after a loss.")
     step_timeout_secs: float = _secs(300.0, "For one training step; then it is tried again in a new session.")
+    save_timeout_secs: float = _secs(120.0, "For the last checkpoint, tried again while it fails.")
     beat_timeout_secs: float = _secs(10.0, "For a sign of life of a worker; then nobody waits for it any more.")
     end_timeout_secs: float = _secs(30.0, "For the other workers to finish, after the last step.")
     stop_timeout_secs: float = _secs(20.0, "For the work at hand, and the last checkpoint, after SIGTERM.")

@@ -1,14 +1,13 @@
-"""How training ends in a worker: nobody is left waiting, and the last step is saved.
+"""How training ends in a worker: nobody is left waiting.
 
     the last step taken, or in sync the data of one worker out --> announce "stopping", let everybody go
     every worker   report "finished"
-    chief          wait until all have, or until nothing moves any more --> save
+    chief          wait until all have, or until nothing moves any more --> save (saving.py)
 """
 
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 
@@ -68,10 +67,3 @@ def _unfinished(cluster: Cluster, snapshot: Snapshot, beat_timeout_secs: float) 
     numbers = {cluster.number_of(task): str(task) for task in cluster.workers}
     return [name for number, name in numbers.items() if not snapshot.finished[number]
             and (not snapshot.claims[number] or snapshot.is_alive(number, beat_timeout_secs))]
-
-
-def save(session: tf.Session, graph: TrainGraph, train_dir: str) -> None:
-    """Saves a checkpoint of the global step that the ps hold now."""
-    step = int(session.run(graph.status)[0])
-    path = graph.saver.save(session, os.path.join(train_dir, "model.ckpt"), step)
-    _log.info("saved %s", path)

@@ -4,7 +4,8 @@
       ConfigError         2   bad configuration; raised before any socket opens
       UserCodeError       1   the user's own code or data is at fault
         DataError         1     a data file is missing, damaged or of another kind
-        CheckpointError   1     a checkpoint does not fit the model
+        CheckpointError   1     a checkpoint does not fit the model, or cannot be read
+      SaveError           1   the last checkpoint cannot be written
       ClusterLostError  138   a task or the network is gone; the same command may be run again
       StoppedError      143   the process was told to stop
 
@@ -46,7 +47,13 @@ class DataError(UserCodeError):
 
 
 class CheckpointError(UserCodeError):
-    """A checkpoint does not fit the model: the text lists what differs."""
+    """A checkpoint does not fit the model, or cannot be read: the text lists what differs, or says what is damaged."""
+
+
+class SaveError(PsTrainError):
+    """The last checkpoint cannot be written: says why, and which one is the last that can be read."""
+
+    exit_code = 1
 
 
 class ClusterLostError(PsTrainError):

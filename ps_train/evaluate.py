@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Mapping
@@ -15,8 +16,10 @@ from ps_train.errors import ClusterLostError, DataError, StoppedError
 from ps_train.graph import call_model_fn
 from ps_train.inputs import input_feed
 from ps_train.plugins import EVAL, Dataset, Model
+from ps_train.summaries import Summaries
 
 _POLL_SECS = 1.0
+_log = logging.getLogger(__name__)
 
 
 class Evaluation(NamedTuple):
@@ -111,10 +114,9 @@ def write_summaries(evaluation: Evaluation, train_dir: str) -> None:
     """Writes the metrics for TensorBoard, into the folder `eval` of the train_dir."""
     values = {evaluation.loss_name: evaluation.loss_mean, **evaluation.metrics}
     summary = tf.Summary(value=[tf.Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()])
-    with tf.Graph().as_default():
-        writer = tf.summary.FileWriter(os.path.join(train_dir, "eval"))
-        writer.add_summary(summary, evaluation.global_step)
-        writer.close()
+    written = Summaries(os.path.join(train_dir, "eval"))
+    written.write(summary, evaluation.global_step)
+    written.close()
 
 
 def follow(
@@ -133,14 +135,24 @@ def follow(
     state: State | None = State.IDLE
     while state not in (State.DONE, None):
         state = _next_state(board, state, start_timeout_secs, stop)
-        path = checkpoint.latest(train_dir)  # asked after the state, so that the last one is not missed
+        path = checkpoint.newest_sound(train_dir)  # asked after the state, so that the last one is not missed
         if path is not None and path != done_path:
             done_path = path
-            evaluation = evaluator.evaluate(path)
-            write_summaries(evaluation, train_dir)
-            print(evaluation.format(), flush=True)
+            _evaluate_one(evaluator, path, train_dir)
         if stop.wait(_POLL_SECS):
             raise StoppedError("told to stop while evaluating")
+
+
+def _evaluate_one(evaluator: Evaluator, path: str, train_dir: str) -> None:
+    try:
+        evaluation = evaluator.evaluate(path)
+    except (tf.errors.OpError, ValueError):  # the second is the Saver's, where it finds no files
+        if checkpoint.is_there(path):
+            raise
+        _log.info("%s was removed before it was evaluated: there are newer ones", path)
+        return
+    write_summaries(evaluation, train_dir)
+    print(evaluation.format(), flush=True)
 
 
 def _next_state(board: Blackboard, last: State, timeout_secs: float, stop: threading.Event) -> State | None:

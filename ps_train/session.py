@@ -16,7 +16,7 @@ from typing import Any, Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from ps_train import blackboard, checkpoint, ending, waiting
+from ps_train import blackboard, checkpoint, ending, saving, summaries, waiting
 from ps_train.beats import Beats
 from ps_train.blackboard import Blackboard, BlackboardError, State
 from ps_train.cluster import Cluster
@@ -38,14 +38,14 @@ class Settings(NamedTuple):
 
     Attributes:
       train_dir: folder of checkpoints and summaries.
-      save_model_secs: time between checkpoints, 0 for none but the last.
+      saves: when the chief saves.
       start_timeout_secs: bound of the wait for the other tasks.
       beat_timeout_secs: a worker that was not heard of for this long is gone.
       end_timeout_secs: bound of the chief's wait for workers that make no progress, at the end.
     """
 
     train_dir: str
-    save_model_secs: float
+    saves: saving.Schedule
     start_timeout_secs: float
     beat_timeout_secs: float
     end_timeout_secs: float
@@ -78,6 +78,8 @@ class SupervisedTraining:
         self._beats = beats
         self._settings = settings
         self._stop = stop
+        self._summaries = summaries.Summaries(settings.train_dir)
+        self._saving = saving.Saving(graph, settings.train_dir, settings.saves, _is_lost)
         with graph.graph.as_default():
             self._supervisor = self._make_supervisor()
         graph.graph.finalize()
@@ -93,10 +95,11 @@ class SupervisedTraining:
             ready_for_local_init_op=self._graph.update.ready_for_local_init_op,
             local_init_op=local_init_op,
             summary_op=None,
+            summary_writer=None,  # it would end training when the folder fails; summaries.py does not
             saver=self._graph.saver,
             global_step=self._graph.global_step,
             save_summaries_secs=0,
-            save_model_secs=self._settings.save_model_secs,
+            save_model_secs=0,  # saving.py does it
             recovery_wait_secs=_RECOVERY_WAIT_SECS,
             stop_grace_secs=_STOP_GRACE_SECS,
         )
@@ -140,7 +143,7 @@ class SupervisedTraining:
             ending.report_finished(self._cluster, self._board, outcome)
             return outcome
         with self._session(is_live) as session:
-            outcome = body(session, self._summary_writer(session))
+            outcome = body(session, self._summaries.write if self._cluster.is_chief else None)
             if not self._beats.is_replaced:
                 self._end(session, outcome)
             return outcome
@@ -178,11 +181,13 @@ class SupervisedTraining:
                 self._start_services(session, is_live)
             yield session
         finally:
+            self._saving.stop()
             self._supervisor.request_stop()
             # Closing frees the queue runner's thread, which `stop` then finds ended; the other way round `stop`
             # waits for all of its grace period and raises. After a peer died, closing itself stalls for 30 s.
             blackboard.close_in_background(session).join(_CLOSE_SECS)
             self._supervisor.stop(ignore_live_threads=True)
+            self._summaries.close()
 
     def _open(self, is_live: bool) -> tf.Session:
         """Returns a session on ready parameters; the chief prepares them where they are not."""
@@ -191,12 +196,14 @@ class SupervisedTraining:
         if is_live:
             # Also for a restarted chief: it must not overwrite what the others have trained meanwhile.
             return self._supervisor.session_manager.wait_for_session(self._target, config, timeout_secs)
-        path = checkpoint.latest(self._settings.train_dir)
+        path = checkpoint.newest_sound(self._settings.train_dir)
         if path is not None:
             checkpoint.check_fits(path, self._graph.saved_variables)
         self._tell_origin(path)
-        return self._supervisor.prepare_or_wait_for_session(
-            self._target, config, max_wait_secs=timeout_secs, start_standard_services=False)
+        # Not the Supervisor's own way, which restores what the file `checkpoint` names, sound or not.
+        return self._supervisor.session_manager.prepare_session(
+            self._target, self._supervisor.init_op, self._graph.saver, checkpoint_filename_with_path=path,
+            config=config)
 
     def _tell_origin(self, path: str | None) -> None:
         """Says where the parameters come from, loudly where a ps has lost them."""
@@ -212,17 +219,12 @@ class SupervisedTraining:
     def _start_services(self, session: tf.Session, is_live: bool) -> None:
         update = self._graph.update
         self._supervisor.coord.clear_stop()  # the end of a session before this one had set it
-        self._supervisor.summary_writer.reopen()
         session.run(update.release_op if is_live else update.chief_init_op)
         self._supervisor.start_queue_runners(session, update.queue_runners)
-        self._services = self._supervisor.start_standard_services(session)
+        self._summaries.start(self._graph.graph, int(session.run(self._graph.status)[0]))
         if not is_live:
             self._board.start_run()
-
-    def _summary_writer(self, session: tf.Session) -> Callable[[object, int], None] | None:
-        if not self._cluster.is_chief:
-            return None
-        return lambda summary, global_step: self._supervisor.summary_computed(session, summary, global_step)
+        self._saving.start(session)
 
     def _end(self, session: tf.Session, outcome: Outcome) -> None:
         """Ends training in this task; the chief besides waits for the others and, whatever they do, saves."""
@@ -232,12 +234,13 @@ class SupervisedTraining:
             if self._cluster.is_chief and outcome.end is not End.SIGNAL:
                 ending.wait_for_others(session, self._graph, self._cluster, self._board,
                                        self._settings.beat_timeout_secs, self._settings.end_timeout_secs, self._stop)
-        finally:
-            if self._cluster.is_chief:
-                self._supervisor.request_stop()
-                for service in self._services:  # one of them may be saving just now
-                    service.join(self._settings.end_timeout_secs)
-                ending.save(session, self._graph, self._settings.train_dir)
+        except BlackboardError as error:
+            if not self._cluster.is_chief:
+                raise
+            _log.warning("%s; saving without waiting for the other workers", error)
+        if self._cluster.is_chief:
+            self._supervisor.request_stop()
+            self._saving.save_last(session)
 
 
 def _is_lost(error: tf.errors.OpError) -> bool:

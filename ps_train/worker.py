@@ -8,7 +8,19 @@ import threading
 from collections.abc import Iterator
 from typing import Any, Callable, NamedTuple
 
-from ps_train import blackboard, checkpoint, evaluate, graph, optimizer, plugins, server, session, train, waiting
+from ps_train import (
+    blackboard,
+    checkpoint,
+    evaluate,
+    graph,
+    optimizer,
+    plugins,
+    saving,
+    server,
+    session,
+    train,
+    waiting,
+)
 from ps_train.beats import Beats
 from ps_train.blackboard import State
 from ps_train.cluster import Cluster
@@ -68,7 +80,7 @@ def _prepare_chief(config: Config, loaded: Plugins, train_graph: graph.TrainGrap
       UserCodeError: the checkpoint there is of another model, or the model cannot be built for evaluation.
     """
     checkpoint.check_writable(config.train_dir)
-    path = checkpoint.latest(config.train_dir)
+    path = checkpoint.newest_sound(config.train_dir)
     if path is not None:
         checkpoint.check_fits(path, train_graph.saved_variables)
     return evaluate.Evaluator(*loaded)
@@ -114,7 +126,9 @@ def _train(
     schedule = train.Schedule(
         config.train_steps, config.batch_size, config.log_steps, config.save_summaries_steps,
         config.step_timeout_secs)
-    settings = session.Settings(config.train_dir, config.save_model_secs, config.start_timeout_secs,
+    saves = saving.Schedule(
+        config.save_model_secs, config.save_model_steps, config.keep_checkpoint_max, config.save_timeout_secs)
+    settings = session.Settings(config.train_dir, saves, config.start_timeout_secs,
                                 config.beat_timeout_secs, config.end_timeout_secs)
     beats = Beats(board, cluster.task, cluster.worker_number, stop)
     supervised = session.SupervisedTraining(cluster, target, train_graph, board, beats, settings, stop)
@@ -124,7 +138,7 @@ def _train(
 
     waiting.for_tasks(cluster.ps[:1], config.start_timeout_secs, stop)
     beats.claim(config.beat_timeout_secs, config.start_timeout_secs)
-    with beats.going_on(), _telling_of_failure(cluster, board):
+    with beats.going_on(), _telling_of_failure(config, cluster, board):
         outcome = supervised.run(train_once)
     if beats.is_replaced:
         raise ClusterLostError(f"another process has taken the place of {cluster.task}, which was not heard of for "
@@ -133,7 +147,7 @@ def _train(
 
 
 @contextlib.contextmanager
-def _telling_of_failure(cluster: Cluster, board: blackboard.Blackboard) -> Iterator[None]:
+def _telling_of_failure(config: Config, cluster: Cluster, board: blackboard.Blackboard) -> Iterator[None]:
     """Lets the others end, instead of waiting, when the chief's own code fails."""
     try:
         yield
@@ -142,7 +156,7 @@ def _telling_of_failure(cluster: Cluster, board: blackboard.Blackboard) -> Itera
     except Exception:
         if cluster.is_chief:
             with contextlib.suppress(blackboard.BlackboardError):
-                board.announce(State.FAILED)
+                board.announce(State.IDLE if config.existing_servers else State.FAILED)
         raise
 
 
@@ -159,7 +173,7 @@ def _report(outcome: Outcome, config: Config) -> None:
 
 
 def _evaluate(evaluator: evaluate.Evaluator, config: Config, outcome: Outcome, update: optimizer.Update) -> None:
-    evaluation = evaluator.evaluate(checkpoint.latest(config.train_dir))
+    evaluation = evaluator.evaluate(checkpoint.newest_sound(config.train_dir))
     evaluate.write_summaries(evaluation, config.train_dir)
     print(evaluation.format(), flush=True)
     steps = evaluation.global_step - outcome.first_step

@@ -1,7 +1,8 @@
-"""Small child processes for tests of ports and processes."""
+"""Small child processes, and what else tests of ports, processes and folders share."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import pathlib
@@ -49,3 +50,11 @@ def is_free(port):
 
 def ports_of(held):
     return [holder.getsockname()[1] for holder in held]
+
+
+def fill(folder):
+    """Writes a file until the file system is full; returns it."""
+    with open(folder / "filler", "wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(bytes(1024))
+    return folder / "filler"

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 import ps_train
-from ps_train import beats, blackboard, graph, optimizer, plugins, session, train
+from ps_train import beats, blackboard, graph, optimizer, plugins, saving, session, train
 from ps_train.cluster import Cluster
 from tests import processes
 
@@ -55,13 +55,14 @@ def linear_data(num_examples: int = 64, seed: int = 0) -> tuple[np.ndarray, np.n
     return features, features @ TRUE_WEIGHTS
 
 
-def linear_model(**defaults) -> plugins.Model:
-    """Returns a linear regression that begins at zero."""
+def linear_model(parts: int = 1, **defaults) -> plugins.Model:
+    """Returns a linear regression that begins at zero, with its weights cut into parts."""
 
     def model_fn(features, labels, mode, params):
-        weights = tf.get_variable("weights", [4], initializer=tf.zeros_initializer())
+        weights = tf.get_variable("weights", [4], initializer=tf.zeros_initializer(),
+                                  partitioner=tf.fixed_size_partitioner(parts) if parts > 1 else None)
         bias = tf.get_variable("bias", [], initializer=tf.zeros_initializer())
-        predictions = tf.linalg.matvec(features, weights) + bias
+        predictions = tf.linalg.matvec(features, tf.convert_to_tensor(weights)) + bias
         return ps_train.ModelSpec(
             loss=tf.reduce_mean(tf.square(predictions - labels)), predictions=predictions,
             eval_metric_ops={"error": tf.metrics.mean_absolute_error(labels, predictions)})
@@ -99,11 +100,13 @@ def schedule(train_steps: int) -> train.Schedule:
 class Worker(threading.Thread):
     """One worker's supervised training in a thread, as a process would run it."""
 
-    def __init__(self, cluster: LocalCluster, index: int, train_dir, train_steps: int, stop=None, **graph_options):
+    def __init__(self, cluster: LocalCluster, index: int, train_dir, train_steps: int, stop=None, saves=None,
+                 **graph_options):
         super().__init__(daemon=True)
         self.graph = build_graph(cluster, index, **graph_options)
         self.board = blackboard.of_worker(cluster.target("worker", index), cluster.view("worker", index))
-        settings = session.Settings(str(train_dir), save_model_secs=0, start_timeout_secs=30.0, beat_timeout_secs=5.0,
+        settings = session.Settings(str(train_dir), saves or saving.Schedule(0, 0, 5, 30.0), start_timeout_secs=30.0,
+                                    beat_timeout_secs=5.0,
                                     end_timeout_secs=20.0)
         self.stop = stop or threading.Event()
         view = cluster.view("worker", index)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import threading
 
 import pytest
@@ -33,6 +34,18 @@ def start_process(tmp_path):
     """A ProcessGroup whose processes are ended, and whose logs are printed if the test failed, at the end."""
     with processes.ProcessGroup(tmp_path / "logs") as group:
         yield group
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A folder on a file system of 4 MiB of its own; its content ends with the test."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", folder], capture_output=True, text=True)
+    if mounted.returncode:
+        pytest.skip(f"needs a file system of its own, and may not mount one: {mounted.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", "--lazy", folder], check=True)
 
 
 @pytest.hookimpl(wrapper=True)

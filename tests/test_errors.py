@@ -14,6 +14,7 @@ from ps_train import errors
         (errors.UserCodeError, 1),
         (errors.DataError, 1),
         (errors.CheckpointError, 1),
+        (errors.SaveError, 1),
         (errors.ConfigError, 2),
         (errors.ClusterLostError, 138),
         (errors.StoppedError, 143),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from ps_train import blackboard, evaluate
+from ps_train import blackboard, checkpoint, evaluate
 from ps_train.blackboard import State
 from ps_train.errors import CheckpointError, ClusterLostError, DataError, StoppedError
 from tests import clusters
@@ -108,6 +108,22 @@ def test_an_evaluator_follows_the_checkpoints_and_ends_with_the_last(tmp_path, s
     chief.close()
     assert evaluated == paths
     assert "After 20 training steps" in capsys.readouterr().out
+
+
+def test_a_checkpoint_that_is_removed_before_it_is_evaluated_is_passed_over(tmp_path, caplog):
+    """The chief keeps only so many: the newer one is evaluated in the next round."""
+    path = save(tmp_path, 1)
+
+    class Late(evaluate.Evaluator):
+        def evaluate(self, path):
+            checkpoint.remove(path)
+            return super().evaluate(path)
+
+    evaluator = Late(clusters.linear_model(), PARAMS, clusters.array_dataset(*clusters.linear_data()), PARAMS)
+    with caplog.at_level("INFO"):
+        evaluate._evaluate_one(evaluator, path, str(tmp_path))
+    assert f"{path} was removed before it was evaluated" in caplog.text
+    assert not (tmp_path / "eval").exists()
 
 
 def test_an_evaluator_without_a_cluster_gives_up(tmp_path, stop):

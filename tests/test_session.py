@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 
 import numpy as np
@@ -98,6 +99,49 @@ def test_all_workers_running_out_of_data_ends_training_with_a_checkpoint(tmp_pat
     clusters.train_together(start_servers(1, 2), tmp_path, 1000, 2, gradients=gradients, dataset=dataset)
     steps_of_one_epoch = 64 / 8 if gradients is None else 32 / 8
     assert clusters.read_checkpoint(tmp_path)["global_step"] == steps_of_one_epoch
+
+
+@pytest.mark.parametrize("num_ps", [1, 3])
+def test_a_checkpoint_restores_on_another_number_of_ps_and_of_parts(tmp_path, start_servers, num_ps):
+    """Saved on 2 ps in two parts, continued in another number of parts, with the optimizer's slots: value by value."""
+    options = {"optimizer_name": "momentum", "learning_rate": 0.01}
+    clusters.train_together(start_servers(2, 1), tmp_path, 40, 1, model=clusters.linear_model(parts=2), **options)
+    saved = clusters.read_checkpoint(tmp_path)
+    assert saved["weights"].shape == saved["weights/Momentum"].shape == (4,)
+    worker = clusters.Worker(start_servers(num_ps, 1), 0, tmp_path, 50,
+                             model=clusters.linear_model(parts=num_ps), **options)
+    loop, restored = worker.body, {}
+
+    def body(live, write_summary):
+        with worker.graph.graph.as_default():
+            parts = {name: [variable for variable in tf.global_variables() if variable.op.name.startswith(name)]
+                     for name in ("weights", "bias")}
+        slots = [variable for variable in parts["weights"] if "Momentum" in variable.op.name]
+        whole = [variable for variable in parts["weights"] if variable not in slots]
+        assert len(whole) == len(slots) == num_ps
+        restored["weights"], restored["weights/Momentum"] = (np.concatenate(live.run(found))
+                                                             for found in (whole, slots))
+        return loop(live, write_summary)
+
+    worker.body = body
+    worker.start()
+    outcome = worker.result()
+    assert (outcome.first_step, outcome.global_step) == (40, 50)
+    for name, value in restored.items():
+        np.testing.assert_array_equal(value, saved[name])
+
+
+@pytest.mark.parametrize("do_damage", [
+    lambda path: os.truncate(f"{path}.data-00000-of-00001", 5), lambda path: os.remove(f"{path}.index")],
+    ids=["truncated", "missing"])
+def test_a_damaged_newest_checkpoint_makes_the_one_before_it_count(tmp_path, start_servers, do_damage, caplog):
+    """Training continues from there, also where the file `checkpoint` names the damaged one."""
+    for train_steps in (20, 40):
+        clusters.train_together(start_servers(1, 1), tmp_path, train_steps, 1)
+    do_damage(tmp_path / "model.ckpt-40")
+    (outcome,) = clusters.train_together(start_servers(1, 1), tmp_path, 60, 1)
+    assert outcome.first_step == 20
+    assert clusters.read_checkpoint(tmp_path)["global_step"] == 60
 
 
 def test_a_lost_session_is_replaced_and_training_goes_on_from_the_checkpoint(tmp_path, start_servers):

@@ -101,7 +101,7 @@ def test_sigterm_saves_and_the_same_command_continues(tmp_path, elsewhere, start
     assert start_process._processes["worker-0"].wait(15) == 143
     start_process._processes["ps-0"].send_signal(signal.SIGTERM)
     assert set(start_process.wait(15).values()) == {143}
-    step = re.search(r"saved \S+model.ckpt-(\d+)", start_process.log("worker-0"))[1]
+    step = re.findall(r"saved \S+model.ckpt-(\d+)", start_process.log("worker-0"))[-1]
     again = TaskCluster(1, 1)
     for job, index in again.tasks():
         start_process.start(f"again-{job}", [*again.flags(job, index), *flags[:-1], f"--train_steps={int(step) + 5}"],
