@@ -44,6 +44,11 @@ class Beats:
         self._claim = new_claim()
         self._left = threading.Event()
 
+    @property
+    def worker_name(self) -> str:
+        """The worker's name, such as `worker:1`."""
+        return self._task.name
+
     def claim(self, beat_timeout_secs: float, start_timeout_secs: float) -> None:
         """Makes this process the worker of its number.
 

@@ -78,6 +78,9 @@ class Config:
         None, _TRAINING, "Gradients in one update (with --sync_replicas); fewer than workers gives backup workers.",
         minimum=1, unset="all workers")
 
+    on_nan: str = _field("stop", _TRAINING, "What to do when a loss or gradient is not finite, before it is applied.",
+                         choices=("stop", "skip"))
+
     train_dir: str = _field("", _SAVING, "Folder of checkpoints and summaries; a second run continues there.",
                             unit="path", unset="ps_train/MODEL in the temporary folder; launch makes a new one")
     save_model_secs: int = _field(600, _SAVING, "Time between checkpoints; 0 saves by --save_model_steps and at the "

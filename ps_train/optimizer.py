@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
+from ps_train import finite
 from ps_train.errors import UserCodeError
 
 _MOMENTUM = 0.9
@@ -81,6 +82,7 @@ def build(loss: tf.Tensor, global_step: tf.Variable, settings: Settings) -> Upda
     if not any(gradient is not None for gradient, _ in gradients):
         raise UserCodeError("model_fn: the loss depends on no trainable variable; return the loss of a model with "
                             "variables made by tf.compat.v1.get_variable")
+    gradients = finite.guard(loss, gradients)
     if settings.replicas_to_aggregate is None:
         return for_train_op(optimizer.apply_gradients(gradients, global_step))
     return _synchronous(optimizer, gradients, global_step, settings)

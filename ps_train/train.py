@@ -10,11 +10,14 @@ from typing import Any, Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
+from ps_train import finite
 from ps_train.beats import Beats
 from ps_train.blackboard import State
+from ps_train.errors import UserCodeError
 from ps_train.graph import TrainGraph
 from ps_train.progress import End, Outcome, Progress
 
+_MOST_SKIPPED = 100  # batches in a row: then it is not the batch
 _log = logging.getLogger(__name__)
 
 
@@ -27,6 +30,7 @@ class Schedule(NamedTuple):
       log_steps: local steps between progress lines, 0 for none.
       save_summaries_steps: local steps between summaries, 0 for none.
       step_timeout_secs: bound of one step.
+      on_nan: "stop" or "skip", where a loss or gradient is not finite.
     """
 
     train_steps: int
@@ -34,6 +38,7 @@ class Schedule(NamedTuple):
     log_steps: int
     save_summaries_steps: int
     step_timeout_secs: float
+    on_nan: str = "stop"
 
 
 class Loop:
@@ -64,6 +69,8 @@ class Loop:
         self._options = tf.RunOptions(timeout_in_ms=math.ceil(schedule.step_timeout_secs * 1000))
         self._train = [graph.update.train_op, graph.progress]
         self._local_steps = 0
+        self._skipped_in_a_row = 0
+        self._last_report = (0.0, 0, 0)
 
     def run(self) -> Outcome:
         """Trains until the end and says why it came.
@@ -77,7 +84,7 @@ class Loop:
         self._last_report = (start_secs, first_step, 0)
         try:
             while (end := self._end(step, state)) is None:
-                step, state = self._one_step()
+                step, state = self._one_finite_step()
                 self._beats.step = int(step)
         except tf.errors.OutOfRangeError:
             end = End.DATA
@@ -89,6 +96,32 @@ class Loop:
         if state >= State.STOPPING:
             return End.ANNOUNCED
         return End.SIGNAL if self._stop.is_set() else None
+
+    def _one_finite_step(self) -> tuple[int, int]:
+        """Runs one step; where its numbers are not finite, nothing of it reaches a ps.
+
+        Raises:
+          UserCodeError: so it is, and that is to stop training, or it is so again and again.
+        """
+        try:
+            step, state = self._one_step()
+        except tf.errors.InvalidArgumentError as error:
+            found = finite.found_in(error)
+            if found is None:
+                raise
+            self._skip(found, error)
+            step, state = self._run(self._graph.status)
+        else:
+            self._skipped_in_a_row = 0
+        return step, state
+
+    def _skip(self, found: str, error: tf.errors.InvalidArgumentError) -> None:
+        self._skipped_in_a_row += 1
+        where = f"{self._beats.worker_name}, in the step after global step {self._beats.step}: {found}"
+        if self._schedule.on_nan == "stop" or self._skipped_in_a_row > _MOST_SKIPPED:
+            raise UserCodeError(f"{where}; nothing of it was applied. Look at that batch and at the model, lower "
+                                "--learning_rate, or skip such batches with --on_nan=skip") from error
+        _log.warning("%s; this batch is skipped", where)
 
     def _one_step(self) -> tuple[int, int]:
         """Runs one step, with what is due in it, and returns the global step and the training state after it."""

@@ -125,7 +125,7 @@ def _train(
 ) -> Outcome:
     schedule = train.Schedule(
         config.train_steps, config.batch_size, config.log_steps, config.save_summaries_steps,
-        config.step_timeout_secs)
+        config.step_timeout_secs, config.on_nan)
     saves = saving.Schedule(
         config.save_model_secs, config.save_model_steps, config.keep_checkpoint_max, config.save_timeout_secs)
     settings = session.Settings(config.train_dir, saves, config.start_timeout_secs,

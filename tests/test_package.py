@@ -29,7 +29,7 @@ WITHOUT_TENSORFLOW = [
     {"launch"},
 ]
 WITH_TENSORFLOW = [
-    {"inputs", "blackboard", "checkpoint", "summaries"},
+    {"inputs", "blackboard", "checkpoint", "summaries", "finite"},
     {"server", "placement", "optimizer", "beats"},
     {"graph"},
     {"ending", "saving"},

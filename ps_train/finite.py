@@ -1,0 +1,41 @@
+"""NaN and infinity are found on the worker, before any part of an update reaches a ps.
+
+    loss, gradients --> all checked --> then, and only then, pushed
+
+One NaN that reaches the parameters is in every worker's next step (tensorflow/tensorflow#14494).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+
+_MARK = "ps_train checked"
+_MESSAGE = re.compile(rf"{_MARK} (.+?) *: Tensor had ([\w ,]+) values")
+
+
+def guard(loss: tf.Tensor, gradients: Sequence[tuple[Any, tf.Variable]]) -> list[tuple[Any, tf.Variable]]:
+    """Returns the gradients, to be used only after the scalar loss and all of them were found finite.
+
+    Args:
+      gradients: (gradient or None, variable); a gradient is a tensor or IndexedSlices.
+    """
+    checks = [_check(loss, "the loss")]
+    checks += [_check(gradient, f"the gradient of {variable.op.name}") for gradient, variable in gradients
+               if gradient is not None]
+    with tf.control_dependencies(checks):
+        return [(None if gradient is None else tf.identity(gradient), variable) for gradient, variable in gradients]
+
+
+def _check(value: Any, name: str) -> tf.Operation:
+    tensor = value.values if isinstance(value, tf.IndexedSlices) else value
+    return tf.debugging.check_numerics(tensor, f"{_MARK} {name}").op
+
+
+def found_in(error: tf.errors.InvalidArgumentError) -> str | None:
+    """Returns what was not finite, as in "the gradient of hidden/weights has NaN", or None for any other error."""
+    match = _MESSAGE.search(error.message)
+    return f"{match[1]} has {match[2]}" if match else None
