@@ -1,8 +1,9 @@
 """The cluster's blackboard: small variables on the ps through which the tasks tell each other where training stands.
 
     each ps    its incarnation, a number drawn when it started · its own copy of the training state
-    ps 0       for which incarnations the chief has prepared the parameters · for each worker: who it is (its claim),
-               when it was last heard of (its beat, by ps 0's clock), its global step, whether it has finished
+    ps 0       for which incarnations the chief has prepared the parameters, and its fingerprint · for each worker: who
+               it is (its claim), when it was last heard of (its beat, by ps 0's clock), its global step, whether it has
+               finished
 
 Every task reaches it through the TensorFlow servers that are there anyway: no second port, no second protocol. The
 variables are made with raw operations under fixed names, so that any graph can name them and no Saver or readiness
@@ -20,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from ps_train import waiting
+from ps_train import sessions, waiting
 from ps_train.cluster import Cluster, Task
 from ps_train.errors import ClusterLostError
 
@@ -32,7 +33,7 @@ _UNREACHABLE = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.De
 _EVERY_PS = {"state": ([], tf.int64), "incarnation": ([], tf.int64)}
 _FIRST_PS = {"prepared": ([_MAX_PS], tf.int64), "claims": ([MAX_WORKERS], tf.int64),
              "beats": ([MAX_WORKERS], tf.float64), "steps": ([MAX_WORKERS], tf.int64),
-             "finished": ([MAX_WORKERS], tf.int64)}
+             "finished": ([MAX_WORKERS], tf.int64), "fingerprint": ([], tf.string)}
 _VARIABLES = {**_EVERY_PS, **_FIRST_PS}
 
 
@@ -103,7 +104,9 @@ def _read(name: str) -> tf.Tensor:
 
 
 def _assign(name: str, value: Any) -> tf.Operation:
-    return tf.raw_ops.AssignVariableOp(resource=_variable(name), value=tf.cast(value, _VARIABLES[name][1]))
+    dtype = _VARIABLES[name][1]
+    return tf.raw_ops.AssignVariableOp(
+        resource=_variable(name), value=value if dtype == tf.string else tf.cast(value, dtype))
 
 
 def _set_element(name: str, index: tf.Tensor, value: Any) -> tf.Operation:
@@ -161,6 +164,9 @@ class Blackboard:
         self._prepared = _read("prepared")
         self._incarnations_of_all = tf.placeholder(tf.int64, [_MAX_PS])
         self._set_prepared = _assign("prepared", self._incarnations_of_all)
+        self._text = tf.placeholder(tf.string, [])
+        self._set_fingerprint = _assign("fingerprint", self._text)
+        self._fingerprint = _read("fingerprint")
         self._mark_finished = _set_element("finished", self._worker, 1)
         self._reset_finished = _assign("finished", tf.zeros([MAX_WORKERS]))
         self._read_claim = _read("claims")[self._worker]
@@ -198,11 +204,16 @@ class Blackboard:
         state, prepared, *incarnations = self._run([self._state, self._prepared, *self._incarnations])
         return state in (State.RUNNING, State.STOPPING) and list(prepared[:len(self._ps)]) == incarnations
 
-    def start_run(self) -> None:
+    def fingerprint(self) -> str:
+        """Returns the chief's fingerprint, "" where it has not written one."""
+        return self._run(self._fingerprint).decode()
+
+    def start_run(self, fingerprint: str = "") -> None:
         """Announces that the parameters on the ps as they are now are ready; for the chief."""
         incarnations = np.zeros([_MAX_PS], np.int64)
         incarnations[:len(self._ps)] = self._run(self._incarnations)
-        self._run([self._reset_finished, self._set_prepared], {self._incarnations_of_all: incarnations})
+        self._run([self._reset_finished, self._set_prepared, self._set_fingerprint],
+                  {self._incarnations_of_all: incarnations, self._text: fingerprint})
         self.announce(State.RUNNING)
 
     def announce(self, state: State) -> None:
@@ -238,7 +249,7 @@ class Blackboard:
         with self._lock:
             session, self._session = self._session, None
         if session is not None:
-            close_in_background(session)
+            sessions.close_in_background(session)
 
     def _run(self, fetches: Any, feed: Mapping[tf.Tensor, Any] | None = None) -> Any:
         with self._lock:
@@ -251,30 +262,9 @@ class Blackboard:
                 return waiting.bounded(lambda: session.run(fetches, feed, options), 2 * _RUN_TIMEOUT_SECS, "an answer")
             except (*_UNREACHABLE, ClusterLostError) as error:
                 self._session = None
-                close_in_background(session)
-                raise BlackboardError(f"the blackboard on {self._ps[0]} does not answer: {reason_of(error)}") from error
-
-
-def reason_of(error: Exception) -> str:
-    """Returns the line of a TensorFlow error that says what happened, without the trace of the graph around it."""
-    lines = [line.strip() for line in str(getattr(error, "message", error)).splitlines() if line.strip()]
-    telling = [line for line in lines if not line.startswith(("Graph execution error", "Detected at node", "File ", "<",
-                                                              "Node:", "[[{{node", "node "))]
-    return (telling or lines or [type(error).__name__])[0]
-
-
-def close_in_background(session: tf.Session) -> threading.Thread:
-    """Closes a session in a daemon thread, which it returns: after a peer died, it stalls 30 s (client/session.py)."""
-    thread = threading.Thread(target=_close, args=(session,), daemon=True, name="close session")
-    thread.start()
-    return thread
-
-
-def _close(session: tf.Session) -> None:
-    try:
-        session.close()
-    except tf.errors.OpError:  # the peer is gone, and with it what there was to close
-        return
+                sessions.close_in_background(session)
+                reason = sessions.reason_of(error)
+                raise BlackboardError(f"the blackboard on {self._ps[0]} does not answer: {reason}") from error
 
 
 def of_ps(target: str, cluster: Cluster) -> Blackboard:

@@ -16,11 +16,11 @@ from typing import Any, Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from ps_train import blackboard, checkpoint, ending, saving, summaries, waiting
+from ps_train import checkpoint, ending, fingerprint, saving, sessions, summaries, waiting
 from ps_train.beats import Beats
 from ps_train.blackboard import Blackboard, BlackboardError, State
 from ps_train.cluster import Cluster
-from ps_train.errors import ClusterLostError, StoppedError
+from ps_train.errors import ClusterLostError, ConfigError, StoppedError
 from ps_train.graph import TrainGraph
 from ps_train.progress import End, Outcome
 
@@ -63,6 +63,7 @@ class SupervisedTraining:
         beats: Beats,
         settings: Settings,
         stop: threading.Event,
+        own_fingerprint: str = "",
     ) -> None:
         """Adds the Supervisor's operations to the graph and finalises it; nothing is sent yet.
 
@@ -70,6 +71,7 @@ class SupervisedTraining:
           target: address of the server whose session this is.
           beats: this worker's sign of life, which knows the global step that was seen last.
           stop: ends every wait and the training.
+          own_fingerprint: what this worker must have in common with the others, "" to compare nothing.
         """
         self._cluster = cluster
         self._target = target
@@ -78,8 +80,9 @@ class SupervisedTraining:
         self._beats = beats
         self._settings = settings
         self._stop = stop
+        self._fingerprint = own_fingerprint
         self._summaries = summaries.Summaries(settings.train_dir)
-        self._saving = saving.Saving(graph, settings.train_dir, settings.saves, _is_lost)
+        self._saving = saving.Saving(graph, settings.train_dir, settings.saves, sessions.is_lost)
         with graph.graph.as_default():
             self._supervisor = self._make_supervisor()
         graph.graph.finalize()
@@ -122,10 +125,10 @@ class SupervisedTraining:
             except tf.errors.OpError as error:
                 if self._stop.is_set():
                     raise StoppedError("told to stop while the session was lost; the last checkpoint stays") from error
-                if not _is_lost(error):
+                if not sessions.is_lost(error):
                     raise
                 failures = 1 if self._beats.step > step else failures + 1
-                reason = blackboard.reason_of(error)
+                reason = sessions.reason_of(error)
                 if failures > _MOST_FAILURES:
                     raise ClusterLostError(f"the session was lost {failures} times without a step between, the last "
                                            f"time: {reason}") from error
@@ -142,11 +145,32 @@ class SupervisedTraining:
             outcome = Outcome(End.ANNOUNCED, 0, 0, 0, 0.0)
             ending.report_finished(self._cluster, self._board, outcome)
             return outcome
+        if is_live:
+            is_live = self._belongs_here()
         with self._session(is_live) as session:
             outcome = body(session, self._summaries.write if self._cluster.is_chief else None)
             if not self._beats.is_replaced:
                 self._end(session, outcome)
             return outcome
+
+    def _belongs_here(self) -> bool:
+        """Returns whether this worker fits the training that is running; false where a chief may begin another one.
+
+        Raises:
+          ConfigError: it does not fit, and other workers are training.
+        """
+        theirs = self._board.fingerprint()
+        differing = fingerprint.differences(theirs, self._fingerprint, "the running training") if (
+            theirs and self._fingerprint) else []
+        if not differing:
+            return True
+        others = [worker for worker in self._board.snapshot().alive(self._settings.beat_timeout_secs)
+                  if worker != self._cluster.worker_number]
+        if self._cluster.is_chief and not others:
+            _log.warning("the ps hold another training, without workers: beginning anew")
+            return False
+        raise ConfigError("\n".join(f"{self._cluster.task} does not fit the training on {self._cluster.ps[0]}: {line}; "
+                                    "start it with the same flags and code" for line in differing))
 
     def _ready_state(self) -> str | None:
         """Returns "running" or "over" when a worker that is not the chief need not wait for it, else None."""
@@ -185,7 +209,7 @@ class SupervisedTraining:
             self._supervisor.request_stop()
             # Closing frees the queue runner's thread, which `stop` then finds ended; the other way round `stop`
             # waits for all of its grace period and raises. After a peer died, closing itself stalls for 30 s.
-            blackboard.close_in_background(session).join(_CLOSE_SECS)
+            sessions.close_in_background(session).join(_CLOSE_SECS)
             self._supervisor.stop(ignore_live_threads=True)
             self._summaries.close()
 
@@ -223,7 +247,7 @@ class SupervisedTraining:
         self._supervisor.start_queue_runners(session, update.queue_runners)
         self._summaries.start(self._graph.graph, int(session.run(self._graph.status)[0]))
         if not is_live:
-            self._board.start_run()
+            self._board.start_run(self._fingerprint)
         self._saving.start(session)
 
     def _end(self, session: tf.Session, outcome: Outcome) -> None:
@@ -241,12 +265,3 @@ class SupervisedTraining:
         if self._cluster.is_chief:
             self._supervisor.request_stop()
             self._saving.save_last(session)
-
-
-def _is_lost(error: tf.errors.OpError) -> bool:
-    """Tells whether an error means that a ps is gone or frozen, or its variables are, and not a fault of the user."""
-    if isinstance(error, (tf.errors.AbortedError, tf.errors.UnavailableError, tf.errors.DeadlineExceededError)):
-        return True
-    # A ps that came back empty: reading says the first, updating the second (kernels/resource_variable_ops.cc).
-    is_variable = "Could not find variable" in error.message or "Resource" in error.message
-    return is_variable and isinstance(error, (tf.errors.FailedPreconditionError, tf.errors.NotFoundError))

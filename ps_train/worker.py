@@ -12,6 +12,7 @@ from ps_train import (
     blackboard,
     checkpoint,
     evaluate,
+    fingerprint,
     graph,
     optimizer,
     plugins,
@@ -28,6 +29,7 @@ from ps_train.config import Config
 from ps_train.errors import ClusterLostError, ConfigError, StoppedError
 from ps_train.progress import End, Outcome
 
+_SHARED = ("model", "dataset", "params", "optimizer", "learning_rate", "sync_replicas", "replicas_to_aggregate")
 _log = logging.getLogger(__name__)
 
 
@@ -131,12 +133,13 @@ def _train(
     settings = session.Settings(config.train_dir, saves, config.start_timeout_secs,
                                 config.beat_timeout_secs, config.end_timeout_secs)
     beats = Beats(board, cluster.task, cluster.worker_number, stop)
-    supervised = session.SupervisedTraining(cluster, target, train_graph, board, beats, settings, stop)
+    own = fingerprint.describe(cluster, {name: getattr(config, name) for name in _SHARED}, train_graph.saved_variables)
+    supervised = session.SupervisedTraining(cluster, target, train_graph, board, beats, settings, stop, own)
 
     def train_once(live: Any, write_summary: Any) -> Outcome:
         return train.Loop(live, train_graph, schedule, stop, write_summary, beats).run()
 
-    waiting.for_tasks(cluster.ps[:1], config.start_timeout_secs, stop)
+    waiting.for_tasks(cluster.ps, config.start_timeout_secs, stop)
     beats.claim(config.beat_timeout_secs, config.start_timeout_secs)
     with beats.going_on(), _telling_of_failure(config, cluster, board):
         outcome = supervised.run(train_once)

@@ -27,13 +27,13 @@ def make(is_terminal=False, has_colours=False, clock=lambda: 0.0):
 
 
 @pytest.mark.parametrize(("found", "expected"), [
-    (HALF, "[============>           ]  50%  step 500 of 1000  250.0 steps/s  loss 0.1235  ETA 2 s"),
+    (HALF, "[======>     ]  50%  step 500 of 1000  250.0 steps/s  loss 0.1235  ETA 2 s"),
     (HALF._replace(step=0, steps_per_sec=0.0),
-     "[>                       ]   0%  step 0 of 1000  0.0 steps/s  loss 0.1235  ETA unknown"),
+     "[>           ]   0%  step 0 of 1000  0.0 steps/s  loss 0.1235  ETA unknown"),
     (HALF._replace(step=1003),
-     "[========================] 100%  step 1003 of 1000  250.0 steps/s  loss 0.1235  ETA 0 s"),
+     "[============] 100%  step 1003 of 1000  250.0 steps/s  loss 0.1235  ETA 0 s"),
     (HALF._replace(loss=float("nan"), steps_per_sec=float("nan")),
-     "[============>           ]  50%  step 500 of 1000  nan steps/s  loss nan  ETA unknown"),
+     "[======>     ]  50%  step 500 of 1000  nan steps/s  loss nan  ETA unknown"),
 ])
 def test_bar(found, expected):
     """The bar shows part, steps, rate, loss and the time that remains, also for odd numbers."""
@@ -42,7 +42,7 @@ def test_bar(found, expected):
 
 def test_bar_fits_the_terminal():
     """A longer one would wrap, and could not be erased."""
-    assert display.bar(HALF, 30) == "[============>           ]  50"
+    assert display.bar(HALF, 30) == "[======>     ]  50%  step 500 "
 
 
 @pytest.mark.parametrize(("secs", "text"), [

@@ -29,7 +29,8 @@ WITHOUT_TENSORFLOW = [
     {"launch"},
 ]
 WITH_TENSORFLOW = [
-    {"inputs", "blackboard", "checkpoint", "summaries", "finite"},
+    {"inputs", "checkpoint", "summaries", "finite", "sessions", "fingerprint"},
+    {"blackboard"},
     {"server", "placement", "optimizer", "beats"},
     {"graph"},
     {"ending", "saving"},

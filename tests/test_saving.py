@@ -14,7 +14,7 @@ import types
 import pytest
 import tensorflow.compat.v1 as tf
 
-from ps_train import checkpoint, saving, train
+from ps_train import checkpoint, saving
 from ps_train.errors import ClusterLostError, SaveError
 from ps_train.progress import End
 from tests import clusters, processes
@@ -358,7 +358,7 @@ def make_worker(cluster, folder, train_steps, **schedule):
 
 def train_to(worker, live, write_summary, step):
     """Trains until the global step is this."""
-    return train.Loop(live, worker.graph, worker.schedule._replace(train_steps=step), worker.stop, write_summary).run()
+    return worker.loop(live, write_summary, train_steps=step).run()
 
 
 def newest_step(folder):

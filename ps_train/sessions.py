@@ -1,0 +1,38 @@
+"""What every TensorFlow session needs when a peer may be gone: to be closed, and to have its errors understood."""
+
+from __future__ import annotations
+
+import threading
+
+import tensorflow.compat.v1 as tf
+
+
+def reason_of(error: Exception) -> str:
+    """Returns the line of a TensorFlow error that says what happened, without the trace of the graph around it."""
+    lines = [line.strip() for line in str(getattr(error, "message", error)).splitlines() if line.strip()]
+    telling = [line for line in lines if not line.startswith(("Graph execution error", "Detected at node", "File ", "<",
+                                                              "Node:", "[[{{node", "node "))]
+    return (telling or lines or [type(error).__name__])[0]
+
+
+def close_in_background(session: tf.Session) -> threading.Thread:
+    """Closes a session in a daemon thread, which it returns: after a peer died, it stalls 30 s (client/session.py)."""
+    thread = threading.Thread(target=_close, args=(session,), daemon=True, name="close session")
+    thread.start()
+    return thread
+
+
+def _close(session: tf.Session) -> None:
+    try:
+        session.close()
+    except tf.errors.OpError:  # the peer is gone, and with it what there was to close
+        return
+
+
+def is_lost(error: tf.errors.OpError) -> bool:
+    """Tells whether an error means that a ps is gone or frozen, or its variables are, and not a fault of the user."""
+    if isinstance(error, (tf.errors.AbortedError, tf.errors.UnavailableError, tf.errors.DeadlineExceededError)):
+        return True
+    # A ps that came back empty: reading says the first, updating the second (kernels/resource_variable_ops.cc).
+    is_variable = "Could not find variable" in error.message or "Resource" in error.message
+    return is_variable and isinstance(error, (tf.errors.FailedPreconditionError, tf.errors.NotFoundError))
