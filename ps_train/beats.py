@@ -17,6 +17,7 @@ from ps_train.cluster import Task
 from ps_train.errors import ConfigError
 
 BEAT_SECS = 1.0
+_LEAVE_SECS = 2.0
 _log = logging.getLogger(__name__)
 
 
@@ -93,10 +94,15 @@ class Beats:
             yield
         finally:
             self._left.set()
-            thread.join(BEAT_SECS)
             if not self.is_replaced:
-                with contextlib.suppress(BlackboardError):  # then there is nobody who would wait for this worker
-                    self._board.leave(self._number)
+                # A courtesy, so that nobody waits for the time-out of its beats: it may not hold up the end.
+                leaving = threading.Thread(target=self._leave, daemon=True, name="leave")
+                leaving.start()
+                leaving.join(_LEAVE_SECS)
+
+    def _leave(self) -> None:
+        with contextlib.suppress(BlackboardError):  # then there is nobody who would wait for this worker
+            self._board.leave(self._number)
 
     def _run(self) -> None:
         while not self._left.wait(BEAT_SECS):

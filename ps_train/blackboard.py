@@ -176,7 +176,7 @@ class Blackboard:
             self._beat = tf.cond(holds, lambda: self._stamp(self._value), lambda: tf.constant(False))
         with tf.control_dependencies([_set_element("claims", self._worker, self._claim)]):
             self._take = self._stamp(0)
-            self._unfinish = _set_element("finished", self._worker, 0)
+        self._unfinish = _set_element("finished", self._worker, 0)
         self._snapshot = [self._state, tf.timestamp(), *(_read(name) for name in (
             "claims", "beats", "steps", "finished"))]
 
@@ -230,7 +230,8 @@ class Blackboard:
 
     def claim(self, worker: int, claim: int) -> None:
         """Makes a process the holder of a worker's number, whoever had it before."""
-        self._run([self._take, self._unfinish], {self._worker: worker, self._claim: claim})
+        self._run(self._unfinish, {self._worker: worker})
+        self._run(self._take, {self._worker: worker, self._claim: claim})
 
     def leave(self, worker: int) -> None:
         """Gives a worker's number back: nobody waits for it any more."""
