@@ -50,24 +50,28 @@ class Beats:
         """The worker's name, such as `worker:1`."""
         return self._task.name
 
-    def claim(self, beat_timeout_secs: float, start_timeout_secs: float) -> None:
+    def claim(self, visitor: Blackboard, beat_timeout_secs: float, start_timeout_secs: float) -> None:
         """Makes this process the worker of its number.
 
         A process that had it and died is forgotten after `beat_timeout_secs`.
+
+        Args:
+          visitor: a view of the blackboard through ps 0's own server. A session through a server of this worker's name
+            would end those of another process with that name, before it is known whether that is alive.
 
         Raises:
           ConfigError: a process that is alive has it.
           ClusterLostError: ps 0 does not answer within `start_timeout_secs`.
         """
         what = f"the blackboard on {self._board.first_ps}"
-        snapshot = waiting.until(self._snapshot, start_timeout_secs, what, self._stop)
+        snapshot = waiting.until(lambda: _snapshot(visitor), start_timeout_secs, what, self._stop)
         beat_secs = float(snapshot.beats[self._number])
         if snapshot.is_alive(self._number, beat_timeout_secs):
             _log.info("%s was here %.1f s ago; waiting up to %g s to see whether it still is", self._task.name,
                       snapshot.age_secs(self._number), beat_timeout_secs)
 
         def is_free() -> bool:
-            now = self._snapshot()
+            now = _snapshot(visitor)
             if now is None:
                 return False
             if now.claims[self._number] and float(now.beats[self._number]) > beat_secs:
@@ -76,14 +80,7 @@ class Beats:
             return not now.is_alive(self._number, beat_timeout_secs)
 
         waiting.until(is_free, start_timeout_secs, what, self._stop)
-        self._board.claim(self._number, self._claim)
-
-    def _snapshot(self) -> Snapshot | None:
-        try:
-            return self._board.snapshot()
-        except BlackboardError as error:
-            _log.debug("%s", error)
-            return None
+        visitor.claim(self._number, self._claim)
 
     @contextlib.contextmanager
     def going_on(self) -> Iterator[None]:
@@ -118,3 +115,11 @@ class Beats:
         self.is_replaced = True
         self._left.set()
         self._stop.set()
+
+
+def _snapshot(board: Blackboard) -> Snapshot | None:
+    try:
+        return board.snapshot()
+    except BlackboardError as error:
+        _log.debug("%s", error)
+        return None

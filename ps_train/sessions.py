@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import threading
 
 import tensorflow.compat.v1 as tf
+
+# Cancelled: what a step was waiting for when its session was lost.
+_LOST = (tf.errors.AbortedError, tf.errors.UnavailableError, tf.errors.DeadlineExceededError, tf.errors.CancelledError)
+_LOST_AMONG_OTHERS = re.compile(r"^(ABORTED|UNAVAILABLE|DEADLINE_EXCEEDED): ", re.MULTILINE)
 
 
 def reason_of(error: Exception) -> str:
     """Returns the line of a TensorFlow error that says what happened, without the trace of the graph around it."""
     lines = [line.strip() for line in str(getattr(error, "message", error)).splitlines() if line.strip()]
     telling = [line for line in lines if not line.startswith(("Graph execution error", "Detected at node", "File ", "<",
-                                                              "Node:", "[[{{node", "node "))]
+                                                              "Node:", "[[{{node", "node ", "====="))]
     return (telling or lines or [type(error).__name__])[0]
 
 
@@ -31,7 +36,10 @@ def _close(session: tf.Session) -> None:
 
 def is_lost(error: tf.errors.OpError) -> bool:
     """Tells whether an error means that a ps is gone or frozen, or its variables are, and not a fault of the user."""
-    if isinstance(error, (tf.errors.AbortedError, tf.errors.UnavailableError, tf.errors.DeadlineExceededError)):
+    if isinstance(error, _LOST):
+        return True
+    # Of a step that failed at several places TensorFlow raises one error, of any type, that lists the others.
+    if _LOST_AMONG_OTHERS.search(error.message):
         return True
     # A ps that came back empty: reading says the first, updating the second (kernels/resource_variable_ops.cc).
     is_variable = "Could not find variable" in error.message or "Resource" in error.message

@@ -140,7 +140,8 @@ def _train(
         return train.Loop(live, train_graph, schedule, stop, write_summary, beats).run()
 
     waiting.for_tasks(cluster.ps, config.start_timeout_secs, stop)
-    beats.claim(config.beat_timeout_secs, config.start_timeout_secs)
+    with contextlib.closing(blackboard.of_client(cluster)) as visitor:
+        beats.claim(visitor, config.beat_timeout_secs, config.start_timeout_secs)
     with beats.going_on(), _telling_of_failure(config, cluster, board):
         outcome = supervised.run(train_once)
     if beats.is_replaced:
@@ -158,9 +159,15 @@ def _telling_of_failure(config: Config, cluster: Cluster, board: blackboard.Blac
         raise
     except Exception:
         if cluster.is_chief:
-            with contextlib.suppress(blackboard.BlackboardError):
-                board.announce(State.IDLE if config.existing_servers else State.FAILED)
+            _announce_failure(board, State.IDLE if config.existing_servers else State.FAILED)
         raise
+
+
+def _announce_failure(board: blackboard.Blackboard, state: State) -> None:
+    for _ in range(2):  # the first one may find that its session was lost
+        with contextlib.suppress(blackboard.BlackboardError):
+            board.announce(state)
+            return
 
 
 def _report(outcome: Outcome, config: Config) -> None:

@@ -131,7 +131,7 @@ class Worker(threading.Thread):
     def run(self) -> None:
         """Trains to the end."""
         try:
-            self.beats.claim(5.0, 30.0)
+            self.beats.claim(self.board, 5.0, 30.0)
             with self.beats.going_on():
                 self.outcome = self.supervised.run(lambda live, write: self.body(live, write))
         except BaseException as error:  # noqa: BLE001 (handed to the test)

@@ -28,7 +28,7 @@ def make(start_servers, monkeypatch):
 def test_a_worker_is_alive_from_its_claim_until_it_leaves(make, stop):
     """Each beat brings the step that it has reached."""
     own, board = make()
-    own.claim(5, 5)
+    own.claim(board, 5, 5)
     with own.going_on():
         own.step = 42
         waiting.until(lambda: board.snapshot().steps[0] == 42, 10, "a beat", stop)
@@ -39,11 +39,11 @@ def test_a_worker_is_alive_from_its_claim_until_it_leaves(make, stop):
 def test_a_second_process_with_the_same_number_is_refused(make):
     """It says who is running already; the first one is not disturbed."""
     first, board = make()
-    first.claim(5, 5)
+    first.claim(board, 5, 5)
     with first.going_on():
         second, _ = make()
         with pytest.raises(ConfigError, match=r"worker:0 localhost:\d+ is running already"):
-            second.claim(5, 20)
+            second.claim(board, 5, 20)
         assert not first.is_replaced
         assert board.snapshot().claims[0] == first._claim
 
@@ -51,9 +51,9 @@ def test_a_second_process_with_the_same_number_is_refused(make):
 def test_the_number_of_a_process_that_died_is_free_after_its_beat_timeout(make):
     """The new one waits for as long as the old one might still be there."""
     first, board = make()
-    first.claim(5, 5)
+    first.claim(board, 5, 5)
     second, _ = make()
-    second.claim(0.5, 20)
+    second.claim(board, 0.5, 20)
     assert board.snapshot().claims[0] == second._claim != first._claim
 
 
@@ -61,7 +61,7 @@ def test_a_process_that_was_replaced_stops(make):
     """One that was frozen, and wakes after another took its number, must not go on training."""
     stop = threading.Event()
     frozen, board = make(stop)
-    frozen.claim(5, 5)
+    frozen.claim(board, 5, 5)
     board.claim(0, claim=1)
     with frozen.going_on():
         assert stop.wait(10)
@@ -72,7 +72,7 @@ def test_a_process_that_was_replaced_stops(make):
 def test_a_claim_that_a_restarted_ps_forgot_is_made_again(make, stop):
     """The blackboard comes back empty, and the next beats fill it."""
     own, board = make()
-    own.claim(5, 5)
+    own.claim(board, 5, 5)
     with own.going_on():
         make.cluster.put_up_blackboard()
         waiting.until(lambda: board.snapshot().claims[0] == own._claim, 10, "the claim", stop)
