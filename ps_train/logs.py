@@ -12,11 +12,10 @@ import warnings
 def import_tensorflow_quietly() -> None:
     """Imports TensorFlow without its start-up lines.
 
-    A TF_CPP_MIN_LOG_LEVEL that the user set is left as it is. Level 3 and not 2, because TensorFlow 2.15 to 2.17
-    report at level "error" that a CUDA library was registered twice, on machines without any GPU
-    (tensorflow/tensorflow#62075); what really fails reaches us as a Python exception. TensorFlow 2.21 writes its
-    first lines before it reads that level, so what is written to file descriptor 2 meanwhile is held back, and
-    shown only if the import fails.
+    A TF_CPP_MIN_LOG_LEVEL that the user set is left as it is. Level 3 and not 2, because some versions report at level
+    "error" that a CUDA library was registered twice (2.14 in tensorflow/tensorflow#62075, 2.15 in #70947); what really
+    fails reaches us as a Python exception. TensorFlow 2.21 writes its first lines before it reads that level, so what
+    is written to file descriptor 2 meanwhile is held back, and shown only if the import fails.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")

@@ -3,7 +3,7 @@
     chief    restore or initialise --> announce "running" --> train --> announce "stopping" --> wait --> save --> close
     others   wait for "running"                           --> train --> report "finished"            -->      close
 
-This is the one module, besides a line of `task.py`, that asks whether this task is the chief.
+Besides a few lines of `worker.py` this is the one module that asks whether this task is the chief.
 """
 
 from __future__ import annotations
