@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from ps_train import __version__, cluster, config, flagset, logs, stopping
 from ps_train.errors import ConfigError, PsTrainError
 
-_CLEAN_UP_SECS = 5.0
+_CLEAN_UP_SECS = 1.0
 _USAGE = """\
 Parameter-server training for TensorFlow 1 graph code, one process per task.
 

@@ -17,7 +17,7 @@ from ps_train.cluster import Task
 from ps_train.errors import ConfigError
 
 BEAT_SECS = 1.0
-_LEAVE_SECS = 2.0
+_LEAVE_SECS = 1.0
 _log = logging.getLogger(__name__)
 
 

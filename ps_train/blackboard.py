@@ -246,9 +246,8 @@ class Blackboard:
         self._run(self._mark_finished, {self._worker: worker})
 
     def close(self) -> None:
-        """Closes the session, without waiting for a ps that is gone."""
-        with self._lock:
-            session, self._session = self._session, None
+        """Closes the session, without waiting for a ps that is gone, or for a call that is still waiting for it."""
+        session, self._session = self._session, None
         if session is not None:
             sessions.close_in_background(session)
 

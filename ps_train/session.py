@@ -26,7 +26,7 @@ from ps_train.progress import End, Outcome
 
 _RECOVERY_WAIT_SECS = 1  # TensorFlow's default of 30 makes every worker wait that long (tensorflow/tensorflow#10679)
 _STOP_GRACE_SECS = 2
-_CLOSE_SECS = 2.0
+_CLOSE_SECS = 1.0
 _MOST_FAILURES = 5  # new sessions in a row in which no step succeeded
 _log = logging.getLogger(__name__)
 
