@@ -14,10 +14,13 @@ from ps_train.errors import refuse
 from ps_train.tf_config import JOBS
 
 OPTIMIZERS = ("sgd", "momentum", "adagrad", "adam", "rmsprop", "ftrl")
+PLACEMENTS = ("bytes", "round_robin")
+WIRE_DTYPES = ("as_is", "bfloat16", "float16")
 
 _CLUSTER = "Cluster and task"
 _DATA = "Model and data"
 _TRAINING = "Training"
+_TRANSFER = "What lies on which ps, and how it travels"
 _SAVING = "Saving and reporting"
 _WAITING = "How long to wait"
 _LAUNCH = "Launching a whole cluster on this machine"
@@ -80,6 +83,15 @@ class Config:
 
     on_nan: str = _field("stop", _TRAINING, "What to do when a loss or gradient is not finite, before it is applied.",
                          choices=("stop", "skip"))
+
+    placement: str = _field("bytes", _TRANSFER, "Give each variable to the ps with the fewest bytes, or to one ps "
+                            "after the other.", choices=PLACEMENTS)
+    partition_bytes: int = _field(
+        0, _TRANSFER, "Cut a variable that is larger than this into parts, at most one for each ps; 0 cuts none.",
+        unit="bytes", minimum=0)
+    wire_dtype: str = _field("as_is", _TRANSFER, "What dense floats are rounded to under way, with error feedback.",
+                             choices=WIRE_DTYPES)
+    fused_transfers: bool = _field(True, _TRANSFER, "Send the dense variables of a ps together.")
 
     train_dir: str = _field("", _SAVING, "Folder of checkpoints and summaries; a second run continues there.",
                             unit="path", unset="ps_train/MODEL in the temporary folder; launch makes a new one")

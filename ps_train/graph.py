@@ -56,6 +56,7 @@ def build(
     dataset: Dataset,
     dataset_params: Mapping[str, Any],
     settings: optimizer.Settings,
+    plan: placement.Plan = placement.BY_BYTES,
     seed: int | None = None,
 ) -> TrainGraph:
     """Builds the graph of this worker.
@@ -67,7 +68,7 @@ def build(
     Raises:
       UserCodeError: a plug-in breaks its contract, or the update mode cannot use its train_op.
     """
-    with tf.Graph().as_default() as graph, placement.on_cluster(cluster, worker_device):
+    with tf.Graph().as_default() as graph, placement.on_cluster(cluster, worker_device, plan):
         if seed is not None:
             # Each worker draws its own dropout; the initial values all come from the chief, which is number 0.
             tf.set_random_seed(seed + cluster.worker_number)
@@ -76,6 +77,7 @@ def build(
         shard = (cluster.worker_number, cluster.num_workers)
         iterator, features, labels = _input(dataset, dataset_params, shard, cluster.task.device + "/cpu:0")
         spec = call_model_fn(model, features, labels, TRAIN, model_params)
+        placement.check_lookups(tf.global_variables())
         tf.summary.scalar("loss", spec.loss)
         update = _update(spec, global_step, settings)
         return TrainGraph(

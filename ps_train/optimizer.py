@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from ps_train import finite
+from ps_train import finite, transfer
 from ps_train.errors import UserCodeError
 
 _MOMENTUM = 0.9
@@ -33,12 +33,14 @@ class Settings(NamedTuple):
       optimizer: a name of `config.OPTIMIZERS`.
       replicas_to_aggregate: gradients averaged into one update, or None for async.
       num_workers: all workers, the chief among them.
+      wire: how dense variables travel.
     """
 
     optimizer: str
     learning_rate: float
     replicas_to_aggregate: int | None
     num_workers: int
+    wire: transfer.Wire = transfer.Wire()
 
 
 class Update(NamedTuple):
@@ -82,7 +84,7 @@ def build(loss: tf.Tensor, global_step: tf.Variable, settings: Settings) -> Upda
     if not any(gradient is not None for gradient, _ in gradients):
         raise UserCodeError("model_fn: the loss depends on no trainable variable; return the loss of a model with "
                             "variables made by tf.compat.v1.get_variable")
-    gradients = finite.guard(loss, gradients)
+    gradients = transfer.fuse(loss, finite.guard(loss, gradients), settings.wire)
     if settings.replicas_to_aggregate is None:
         return for_train_op(optimizer.apply_gradients(gradients, global_step))
     return _synchronous(optimizer, gradients, global_step, settings)

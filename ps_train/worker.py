@@ -8,6 +8,8 @@ import threading
 from collections.abc import Iterator
 from typing import Any, Callable, NamedTuple
 
+import tensorflow.compat.v1 as tf
+
 from ps_train import (
     blackboard,
     checkpoint,
@@ -15,11 +17,13 @@ from ps_train import (
     fingerprint,
     graph,
     optimizer,
+    placement,
     plugins,
     saving,
     server,
     session,
     train,
+    transfer,
     waiting,
 )
 from ps_train.beats import Beats
@@ -29,7 +33,9 @@ from ps_train.config import Config
 from ps_train.errors import ClusterLostError, ConfigError, StoppedError
 from ps_train.progress import End, Outcome
 
-_SHARED = ("model", "dataset", "params", "optimizer", "learning_rate", "sync_replicas", "replicas_to_aggregate")
+_SHARED = ("model", "dataset", "params", "optimizer", "learning_rate", "sync_replicas", "replicas_to_aggregate",
+           "placement", "partition_bytes")
+_WIRE_DTYPES = {"as_is": None, "bfloat16": tf.bfloat16, "float16": tf.float16}
 _log = logging.getLogger(__name__)
 
 
@@ -75,12 +81,15 @@ def work(config: Config, cluster: Cluster, loaded: Plugins, stop: threading.Even
 
 
 def _prepare_chief(config: Config, loaded: Plugins, train_graph: graph.TrainGraph) -> evaluate.Evaluator:
-    """Finds now what would end the chief later: a bad train_dir, another model's checkpoint, a bad evaluation graph.
+    """Says where the variables are, and finds what would end the chief later.
+
+    That is: a bad train_dir, another model's checkpoint, a bad evaluation graph.
 
     Raises:
       ConfigError: the train_dir cannot be written to.
       UserCodeError: the checkpoint there is of another model, or the model cannot be built for evaluation.
     """
+    _log.info("where the variables are:\n%s", placement.table(train_graph.saved_variables))
     checkpoint.check_writable(config.train_dir)
     path = checkpoint.newest_sound(config.train_dir)
     if path is not None:
@@ -100,10 +109,12 @@ def _finish(config: Config, board: blackboard.Blackboard, outcome: Outcome, repo
 
 def _build_graph(config: Config, cluster: Cluster, loaded: Plugins) -> graph.TrainGraph:
     settings = optimizer.Settings(
-        config.optimizer, config.learning_rate, _gradients_per_update(config, cluster), cluster.num_workers)
+        config.optimizer, config.learning_rate, _gradients_per_update(config, cluster), cluster.num_workers,
+        transfer.Wire(_WIRE_DTYPES[config.wire_dtype], config.fused_transfers))
     has_gpu = server.gpu_index(cluster, config.num_gpus) is not None
     worker_device = cluster.task.device + ("/gpu:0" if has_gpu else "/cpu:0")
-    return graph.build(cluster, worker_device, *loaded, settings, config.seed)
+    return graph.build(cluster, worker_device, *loaded, settings,
+                       placement.Plan(config.placement, config.partition_bytes), config.seed)
 
 
 def _gradients_per_update(config: Config, cluster: Cluster) -> int | None:

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 import ps_train
-from ps_train import beats, blackboard, graph, optimizer, plugins, saving, session, train
+from ps_train import beats, blackboard, graph, optimizer, placement, plugins, saving, session, train
 from ps_train.cluster import Cluster
 from tests import processes
 
@@ -82,14 +82,21 @@ def array_dataset(features: np.ndarray, labels: np.ndarray, **options) -> plugin
     return plugins.Dataset("arrays", input_fn, lambda params: None, {})
 
 
-def build_graph(cluster: LocalCluster, index: int, gradients: int | None = None, optimizer_name: str = "sgd",
-                learning_rate: float = 0.05, model=None, dataset=None, params=None) -> graph.TrainGraph:
-    """Builds one worker's graph; `gradients` is the number averaged into an update, None for async."""
+def build_graph(
+    cluster: LocalCluster, index: int, gradients: int | None = None, optimizer_name: str = "sgd",
+    learning_rate: float = 0.05, model=None, dataset=None, params=None, plan=placement.BY_BYTES, **chosen,
+) -> graph.TrainGraph:
+    """Builds one worker's graph.
+
+    Args:
+      gradients: the number averaged into an update, None for async.
+      chosen: other fields of optimizer.Settings.
+    """
     view = cluster.view("worker", index)
-    settings = optimizer.Settings(optimizer_name, learning_rate, gradients, view.num_workers)
+    settings = optimizer.Settings(optimizer_name, learning_rate, gradients, view.num_workers, **chosen)
     params = params or {"batch_size": 8, "seed": 7}
     return graph.build(view, view.task.device + "/cpu:0", model or linear_model(), params,
-                       dataset or array_dataset(*linear_data()), params, settings, seed=3)
+                       dataset or array_dataset(*linear_data()), params, settings, plan, seed=3)
 
 
 def schedule(train_steps: int) -> train.Schedule:

@@ -29,7 +29,7 @@ WITHOUT_TENSORFLOW = [
     {"launch"},
 ]
 WITH_TENSORFLOW = [
-    {"inputs", "checkpoint", "summaries", "finite", "sessions", "fingerprint"},
+    {"inputs", "checkpoint", "summaries", "finite", "sessions", "fingerprint", "transfer"},
     {"blackboard"},
     {"server", "placement", "optimizer", "beats"},
     {"graph"},
