@@ -80,7 +80,12 @@ class Config:
     replicas_to_aggregate: Optional[int] = _field(
         None, _TRAINING, "Gradients in one update (with --sync_replicas); fewer than workers gives backup workers.",
         minimum=1, unset="all workers")
-
+    communication_period: int = _field(
+        1, _TRAINING, "Steps on a worker's own copy of the parameters between two exchanges with the ps.",
+        unit="steps", minimum=1)
+    communication_warmup_steps: int = _field(
+        0, _TRAINING, "Exchange after every step until the global step is this (with --communication_period).",
+        unit="global steps", minimum=0)
     on_nan: str = _field("stop", _TRAINING, "What to do when a loss or gradient is not finite, before it is applied.",
                          choices=("stop", "skip"))
 

@@ -6,8 +6,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
@@ -18,6 +18,20 @@ from ps_train.inputs import input_feed
 from ps_train.plugins import TRAIN, Dataset, Model, ModelSpec
 
 
+class Standing(NamedTuple):
+    """Where training stands, in the order of `TrainGraph.progress`.
+
+    Attributes:
+      step: the global step.
+      state: the training state, see `blackboard.State`.
+      num_taken: mini-batches that this worker has just taken.
+    """
+
+    step: int
+    state: int
+    num_taken: int
+
+
 class TrainGraph(NamedTuple):
     """What a worker runs.
 
@@ -25,7 +39,7 @@ class TrainGraph(NamedTuple):
       graph: the finished graph.
       update: the train op and what its update mode needs around it.
       loss: scalar, of the mini-batch of the step that it is fetched with.
-      progress: int64 [2], the global step and the training state, read on ps 0 after the train op.
+      progress: int64 [3], a `Standing` read on ps 0 after the train op.
       status: the same, read without training.
       global_step: the variable, on ps 0.
       summary_op: scalar string, all summaries of the step that it is fetched with.
@@ -75,39 +89,56 @@ def build(
         with tf.device(cluster.ps[0].device + "/cpu:0"):
             global_step = tf.train.create_global_step()
         shard = (cluster.worker_number, cluster.num_workers)
-        iterator, features, labels = _input(dataset, dataset_params, shard, cluster.task.device + "/cpu:0")
-        spec = call_model_fn(model, features, labels, TRAIN, model_params)
+        source = _Input(dataset, dataset_params, shard, cluster.task.device + "/cpu:0")
+
+        def compute() -> ModelSpec:
+            return call_model_fn(model, *source.next_batch(), TRAIN, model_params)
+
+        spec = compute()
         placement.check_lookups(tf.global_variables())
         tf.summary.scalar("loss", spec.loss)
-        update = _update(spec, global_step, settings)
+        update = _update(spec, global_step, settings, lambda: compute().loss)
         return TrainGraph(
             graph=graph,
             update=update,
-            loss=spec.loss,
-            progress=_progress(cluster, global_step, [update.train_op]),
-            status=_progress(cluster, global_step, []),
+            loss=update.loss,
+            progress=_progress(cluster, global_step, [update.train_op], update.num_taken),
+            status=_progress(cluster, global_step),
             global_step=global_step,
             summary_op=_merged_summaries(worker_device),
-            input_init_op=iterator.initializer,
+            input_init_op=source.initializer,
             feed=input_feed(graph),
             saved_variables=tf.global_variables(),
             saver=tf.train.Saver(tf.global_variables(), save_relative_paths=True),
         )
 
 
-def _input(dataset: Dataset, params: Mapping[str, Any], shard: tuple[int, int], device: str) -> tuple:
-    """Returns (iterator, features, labels) of this worker's share of the training data."""
-    with tf.device(device), tf.name_scope("input"):
-        batches = dataset.input_fn(mode=TRAIN, params=params, shard=shard)
-        if not isinstance(batches, tf.compat.v2.data.Dataset):
-            raise UserCodeError(f"{dataset.name}.input_fn returned {type(batches).__name__}; it must return a "
-                                "tf.data.Dataset of (features, labels)")
-        iterator = tf.data.make_initializable_iterator(batches.prefetch(2))
-        element = iterator.get_next()
-    if not isinstance(element, tuple) or len(element) != 2:
-        raise UserCodeError(f"{dataset.name}.input_fn: its dataset yields {batches.element_spec}; it must yield "
-                            "(features, labels)")
-    return iterator, *element
+class _Input:
+    """This worker's share of the training data.
+
+    Attributes:
+      initializer: the operation to run first.
+    """
+
+    def __init__(self, dataset: Dataset, params: Mapping[str, Any], shard: tuple[int, int], device: str) -> None:
+        self._name = dataset.name
+        self._device = device
+        with tf.device(device), tf.name_scope("input"):
+            self._batches = dataset.input_fn(mode=TRAIN, params=params, shard=shard)
+            if not isinstance(self._batches, tf.compat.v2.data.Dataset):
+                raise UserCodeError(f"{self._name}.input_fn returned {type(self._batches).__name__}; it must return a "
+                                    "tf.data.Dataset of (features, labels)")
+            self._iterator = tf.data.make_initializable_iterator(self._batches.prefetch(2))
+        self.initializer = self._iterator.initializer
+
+    def next_batch(self) -> tuple[Any, Any]:
+        """Returns (features, labels); each such pair of tensors is another mini-batch."""
+        with tf.device(self._device), tf.name_scope("input"):
+            element = self._iterator.get_next()
+        if not isinstance(element, tuple) or len(element) != 2:
+            raise UserCodeError(f"{self._name}.input_fn: its dataset yields {self._batches.element_spec}; it must "
+                                "yield (features, labels)")
+        return element
 
 
 def call_model_fn(
@@ -118,7 +149,8 @@ def call_model_fn(
     Raises:
       UserCodeError: it returned no ModelSpec, or a loss that is no scalar.
     """
-    spec = model.model_fn(features=features, labels=labels, mode=mode, params=params)
+    with tf.variable_scope(tf.get_variable_scope(), auxiliary_name_scope=False):  # the same names each time
+        spec = model.model_fn(features=features, labels=labels, mode=mode, params=params)
     if not isinstance(spec, ModelSpec):
         raise UserCodeError(f"{model.name}.model_fn returned {type(spec).__name__}; it must return a "
                             "ps_train.ModelSpec, which has the same fields as an EstimatorSpec")
@@ -127,19 +159,26 @@ def call_model_fn(
     return spec
 
 
-def _update(spec: ModelSpec, global_step: tf.Variable, settings: optimizer.Settings) -> optimizer.Update:
+def _update(
+    spec: ModelSpec, global_step: tf.Variable, settings: optimizer.Settings, compute_loss: Callable[[], tf.Tensor]
+) -> optimizer.Update:
     if spec.train_op is None:
-        return optimizer.build(spec.loss, global_step, settings)
-    if settings.replicas_to_aggregate is not None:
-        raise UserCodeError("model_fn returned a train_op of its own, which --sync_replicas cannot aggregate; "
-                            "return the loss only and choose the rule with --optimizer")
-    return optimizer.for_train_op(spec.train_op)
+        return optimizer.build(spec.loss, global_step, settings, compute_loss)
+    refusing = ("--sync_replicas cannot aggregate" if settings.replicas_to_aggregate is not None else
+                "--communication_period cannot run on a worker's copy" if settings.period.steps > 1 else None)
+    if refusing:
+        raise UserCodeError(f"model_fn returned a train_op of its own, which {refusing}; return the loss only and "
+                            "choose the rule with --optimizer")
+    return optimizer.for_train_op(spec.train_op, spec.loss)
 
 
-def _progress(cluster: Cluster, global_step: tf.Variable, after: list[tf.Operation]) -> tf.Tensor:
-    """Returns int64 [2]: one tensor, so that a step fetches one thing from ps 0."""
+def _progress(
+    cluster: Cluster, global_step: tf.Variable, after: Sequence[tf.Operation] = (),
+    num_taken: Callable[[], tf.Tensor] = lambda: tf.constant(0, tf.int64),
+) -> tf.Tensor:
+    """Returns int64 [3]: one tensor, so that a step fetches one thing from ps 0."""
     with tf.control_dependencies(after), tf.device(cluster.ps[0].device + "/cpu:0"):
-        return tf.stack([global_step.read_value(), blackboard.state_tensor(cluster.ps[0])])
+        return tf.stack([global_step.read_value(), blackboard.state_tensor(cluster.ps[0]), num_taken()])
 
 
 def _merged_summaries(worker_device: str) -> tf.Tensor:

@@ -65,7 +65,9 @@ def _cutting(num_ps: int, partition_bytes: int) -> Callable[..., Any]:
     """
     def get(getter: Callable[..., Any], name: str, shape: Any = None, dtype: Any = tf.float32, **kwargs: Any) -> Any:
         known = tf.TensorShape(shape)
-        if kwargs.get("partitioner") is None and known.rank and known.is_fully_defined():
+        # Not an optimizer's slots, which are as long as the part of the variable that they belong to.
+        is_model = kwargs.get("trainable") is not False and kwargs.get("partitioner") is None
+        if is_model and known.rank and known.is_fully_defined():
             parts = min(-(-_bytes(known, tf.as_dtype(dtype)) // partition_bytes), num_ps, known.as_list()[0])
             if parts > 1:
                 kwargs["partitioner"] = tf.fixed_size_partitioner(parts)

@@ -81,6 +81,7 @@ class SupervisedTraining:
         self._settings = settings
         self._stop = stop
         self._fingerprint = own_fingerprint
+        self._has_begun = False
         self._summaries = summaries.Summaries(settings.train_dir)
         self._saving = saving.Saving(graph, settings.train_dir, settings.saves, sessions.is_lost)
         with graph.graph.as_default():
@@ -201,6 +202,7 @@ class SupervisedTraining:
                                   f"a session with {', '.join(map(str, self._cluster.ps))}", self._stop)
         try:
             session.run(self._graph.input_init_op, feed_dict=self._graph.feed)
+            self._take_what_is_kept(session)
             if self._cluster.is_chief:
                 self._start_services(session, is_live)
             yield session
@@ -212,6 +214,14 @@ class SupervisedTraining:
             sessions.close_in_background(session).join(_CLOSE_SECS)
             self._supervisor.stop(ignore_live_threads=True)
             self._summaries.close()
+
+    def _take_what_is_kept(self, session: tf.Session) -> None:
+        """Begins with what this process kept from an earlier session; a new process with nothing of an earlier one."""
+        keeping = self._graph.update.keeping
+        if not self._has_begun:
+            session.run(keeping.forget_op)
+        session.run(keeping.begin_op)
+        self._has_begun = True
 
     def _open(self, is_live: bool) -> tf.Session:
         """Returns a session on ready parameters; the chief prepares them where they are not."""

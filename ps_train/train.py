@@ -14,7 +14,7 @@ from ps_train import finite
 from ps_train.beats import Beats
 from ps_train.blackboard import State
 from ps_train.errors import UserCodeError
-from ps_train.graph import TrainGraph
+from ps_train.graph import Standing, TrainGraph
 from ps_train.progress import End, Outcome, Progress
 
 _MOST_SKIPPED = 100  # batches in a row: then it is not the batch
@@ -69,6 +69,9 @@ class Loop:
         self._options = tf.RunOptions(timeout_in_ms=math.ceil(schedule.step_timeout_secs * 1000))
         self._train = [graph.update.train_op, graph.progress]
         self._local_steps = 0
+        self._last_taken = 1
+        self._logs = _Every(schedule.log_steps)
+        self._summarises = _Every(schedule.save_summaries_steps if write_summary else 0, at_once=True)
         self._skipped_in_a_row = 0
         self._last_report = (0.0, 0, 0)
 
@@ -78,42 +81,47 @@ class Loop:
         Raises:
           tf.errors.OpError: the session failed.
         """
-        first_step, state = self._run(self._graph.status)
-        step = first_step
+        standing = self._status()
+        first_step = standing.step
         start_secs = time.monotonic()
         self._last_report = (start_secs, first_step, 0)
         try:
-            while (end := self._end(step, state)) is None:
-                step, state = self._one_finite_step()
-                self._beats.step = int(step)
+            while (end := self._end(standing)) is None:
+                standing = self._one_finite_step()
+                self._beats.step = standing.step
         except tf.errors.OutOfRangeError:
             end = End.DATA
-        return Outcome(end, int(first_step), int(step), self._local_steps, time.monotonic() - start_secs)
+            standing = self._send_rest()
+        return Outcome(end, first_step, standing.step, self._local_steps, time.monotonic() - start_secs)
 
-    def _end(self, step: int, state: int) -> End | None:
-        if step >= self._schedule.train_steps:
+    def _end(self, standing: Standing) -> End | None:
+        if standing.step >= self._schedule.train_steps:
             return End.STEPS
-        if state >= State.STOPPING:
+        if standing.state >= State.STOPPING:
             return End.ANNOUNCED
         return End.SIGNAL if self._stop.is_set() else None
 
-    def _one_finite_step(self) -> tuple[int, int]:
+    def _one_finite_step(self) -> Standing:
         """Runs one step; where its numbers are not finite, nothing of it reaches a ps.
 
         Raises:
           UserCodeError: so it is, and that is to stop training, or it is so again and again.
         """
         try:
-            step, state = self._one_step()
+            standing = self._one_step()
         except tf.errors.InvalidArgumentError as error:
             found = finite.found_in(error)
             if found is None:
                 raise
             self._skip(found, error)
-            step, state = self._run(self._graph.status)
-        else:
-            self._skipped_in_a_row = 0
-        return step, state
+            return self._send_rest()
+        self._skipped_in_a_row = 0
+        return standing
+
+    def _send_rest(self) -> Standing:
+        """Sends to the ps what a round had done before it failed."""
+        self._local_steps += int(self._run(self._graph.update.rest))
+        return self._status()
 
     def _skip(self, found: str, error: tf.errors.InvalidArgumentError) -> None:
         self._skipped_in_a_row += 1
@@ -123,23 +131,30 @@ class Loop:
                                 "--learning_rate, or skip such batches with --on_nan=skip") from error
         _log.warning("%s; this batch is skipped", where)
 
-    def _one_step(self) -> tuple[int, int]:
-        """Runs one step, with what is due in it, and returns the global step and the training state after it."""
-        logs = _is_due(self._local_steps + 1, self._schedule.log_steps)
-        summarises = self._write_summary is not None and _is_due(
-            self._local_steps, self._schedule.save_summaries_steps)
+    def _one_step(self) -> Standing:
+        """Runs one step, or one round of them, with what is due in it."""
+        logs = self._logs.is_due(self._local_steps + self._last_taken)
+        summarises = self._summarises.is_due(self._local_steps)
         if not logs and not summarises:
-            _, (step, state) = self._run(self._train)
-            self._local_steps += 1
-            return step, state
+            _, reached = self._run(self._train)
+            return self._count(reached)
         due = {"train": self._train, "loss": self._graph.loss}
         if summarises:
             due["summary"] = self._graph.summary_op
         fetched = self._run(due)
-        self._local_steps += 1
-        _, (step, state) = fetched["train"]
-        self._report(int(step), float(fetched["loss"]), fetched.get("summary"), logs)
-        return step, state
+        _, reached = fetched["train"]
+        standing = self._count(reached)
+        self._report(standing.step, float(fetched["loss"]), fetched.get("summary"), logs)
+        return standing
+
+    def _count(self, reached: Any) -> Standing:
+        standing = Standing(*map(int, reached))
+        self._last_taken = standing.num_taken
+        self._local_steps += standing.num_taken
+        return standing
+
+    def _status(self) -> Standing:
+        return Standing(*map(int, self._run(self._graph.status)))
 
     def _run(self, fetches: Any) -> Any:
         return self._session.run(fetches, options=self._options)
@@ -158,8 +173,20 @@ class Loop:
             self._last_report = (now_secs, step, self._local_steps)
 
 
-def _is_due(step: int, period_steps: int) -> bool:
-    return period_steps > 0 and step % period_steps == 0
+class _Every:
+    """Tells what is due again and again, each time that a count has come to the next multiple of a period."""
+
+    def __init__(self, period_steps: int, at_once: bool = False) -> None:
+        """Prepares it; a period of 0 is never over."""
+        self._period_steps = period_steps
+        self._due_step = 0 if at_once else period_steps
+
+    def is_due(self, step: int) -> bool:
+        """Tells whether it is due at this count; then it is due next at a later multiple."""
+        if not self._period_steps or step < self._due_step:
+            return False
+        self._due_step = (step // self._period_steps + 1) * self._period_steps
+        return True
 
 
 def _rates(steps_per_sec: float, examples_per_sec: float) -> tf.Summary:

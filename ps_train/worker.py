@@ -31,10 +31,11 @@ from ps_train.blackboard import State
 from ps_train.cluster import Cluster
 from ps_train.config import Config
 from ps_train.errors import ClusterLostError, ConfigError, StoppedError
+from ps_train.local_steps import Period
 from ps_train.progress import End, Outcome
 
 _SHARED = ("model", "dataset", "params", "optimizer", "learning_rate", "sync_replicas", "replicas_to_aggregate",
-           "placement", "partition_bytes")
+           "communication_period", "communication_warmup_steps", "placement", "partition_bytes")
 _WIRE_DTYPES = {"as_is": None, "bfloat16": tf.bfloat16, "float16": tf.float16}
 _log = logging.getLogger(__name__)
 
@@ -110,7 +111,8 @@ def _finish(config: Config, board: blackboard.Blackboard, outcome: Outcome, repo
 def _build_graph(config: Config, cluster: Cluster, loaded: Plugins) -> graph.TrainGraph:
     settings = optimizer.Settings(
         config.optimizer, config.learning_rate, _gradients_per_update(config, cluster), cluster.num_workers,
-        transfer.Wire(_WIRE_DTYPES[config.wire_dtype], config.fused_transfers))
+        transfer.Wire(_WIRE_DTYPES[config.wire_dtype], config.fused_transfers),
+        Period(config.communication_period, config.communication_warmup_steps, config.train_steps))
     has_gpu = server.gpu_index(cluster, config.num_gpus) is not None
     worker_device = cluster.task.device + ("/gpu:0" if has_gpu else "/cpu:0")
     return graph.build(cluster, worker_device, *loaded, settings,

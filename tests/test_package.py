@@ -29,7 +29,9 @@ WITHOUT_TENSORFLOW = [
     {"launch"},
 ]
 WITH_TENSORFLOW = [
-    {"inputs", "checkpoint", "summaries", "finite", "sessions", "fingerprint", "transfer"},
+    {"inputs", "checkpoint", "summaries", "finite", "sessions", "fingerprint", "transfer",
+     "replica"},
+    {"local_steps"},
     {"blackboard"},
     {"server", "placement", "optimizer", "beats"},
     {"graph"},
