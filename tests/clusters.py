@@ -83,10 +83,10 @@ def array_dataset(features: np.ndarray, labels: np.ndarray, **options) -> plugin
 
 
 def build_graph(cluster: LocalCluster, index: int, gradients: int | None = None, optimizer_name: str = "sgd",
-                learning_rate: float = 0.05, model=None, dataset=None, params=None) -> graph.TrainGraph:
+                learning_rate: float = 0.05, model=None, dataset=None, params=None, floor: int = 1) -> graph.TrainGraph:
     """Builds one worker's graph; `gradients` is the number averaged into an update, None for async."""
     view = cluster.view("worker", index)
-    settings = optimizer.Settings(optimizer_name, learning_rate, gradients, view.num_workers)
+    settings = optimizer.Settings(optimizer_name, learning_rate, gradients, view.num_workers, index, floor)
     params = params or {"batch_size": 8, "seed": 7}
     return graph.build(view, view.task.device + "/cpu:0", model or linear_model(), params,
                        dataset or array_dataset(*linear_data()), params, settings, seed=3)

@@ -29,8 +29,10 @@ WITHOUT_TENSORFLOW = [
     {"launch"},
 ]
 WITH_TENSORFLOW = [
-    {"inputs", "checkpoint", "summaries", "finite", "sessions", "fingerprint"},
-    {"blackboard"},
+    {"inputs", "checkpoint", "summaries", "finite", "sessions", "fingerprint", "notes"},
+    {"blackboard", "synchronous"},
+    {"members"},
+    {"coordinator"},
     {"server", "placement", "optimizer", "beats"},
     {"graph"},
     {"ending", "saving"},
