@@ -23,14 +23,10 @@ _log = logging.getLogger(__name__)
 
 
 def announce(session: tf.Session, graph: TrainGraph, board: Blackboard, outcome: Outcome) -> None:
-    """Tells the cluster how this worker ended; where that ends training for all, lets the others go.
-
-    Also at a signal: where all were told to stop, nobody's last step then waits for one who has gone already.
-    """
+    """Tells the cluster how this worker ended; where that ends training for all, lets the others go."""
     if outcome.end is End.STEPS:
         if board.state() < State.STOPPING:
             board.announce(State.STOPPING)
-    if outcome.end in (End.STEPS, End.SIGNAL):
         session.run(graph.update.release_op)
 
 

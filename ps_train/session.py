@@ -267,7 +267,10 @@ class SupervisedTraining:
         try:
             ending.announce(session, self._graph, self._board, outcome)
             ending.report_finished(self._cluster, self._board, outcome)
-            if self._cluster.is_chief and outcome.end is not End.SIGNAL:
+            if self._cluster.is_chief and outcome.end is End.SIGNAL:
+                # All are often told to stop together: then nobody's last step waits for an update that never comes.
+                session.run(self._graph.update.release_op)
+            elif self._cluster.is_chief:
                 ending.wait_for_others(session, self._graph, self._cluster, self._board,
                                        self._settings.beat_timeout_secs, self._settings.end_timeout_secs, self._stop)
         except BlackboardError as error:

@@ -87,8 +87,7 @@ def test_in_sync_the_others_go_on_with_any_number_of_gradients(train, replicas):
     training.open_gates()
     training.assert_ends_well(killed=["worker-2"])
     log = training.group.log("worker-0")
-    assert ("each update now averages 2 gradients; dead, or did not come: worker:2" in log) or (
-        f"each update now averages {4 if replicas == 5 else 2} gradients" in log)
+    assert ("each update now averages 4 gradients; dead, or did not come: worker:2" in log) == (replicas == 5)
     assert "gradients came too late for their update and were dropped" in log
 
 
@@ -99,8 +98,8 @@ def test_a_restarted_worker_rejoins(train, mode):
     training.wait_for_gates()
     training.kill("worker-1")
     training.start("worker", 1, "worker-1-again")
-    if mode:  # the others do not train on alone before it claims its number, as it waits for its old beats to age
-        training.group.wait_for_line("worker-1-again", "worker:1 was here")
+    if mode:  # a step of its own needs the other one, which is at its gate
+        training.group.wait_for_line("worker-0", "each update now averages 2 gradients")
     else:
         training.wait_for_gates("worker-1-again")
     training.open_gates()
