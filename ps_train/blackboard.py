@@ -6,8 +6,7 @@
                finished
 
 Every task reaches it through the TensorFlow servers that are there anyway: no second port, no second protocol. The
-variables are made with raw operations under fixed names, so that any graph can name them and no Saver or readiness
-check sees them.
+variables themselves are those of `notes.py`.
 """
 
 from __future__ import annotations
@@ -21,20 +20,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from ps_train import sessions, waiting
+from ps_train import notes, sessions, waiting
 from ps_train.cluster import Cluster, Task
 from ps_train.errors import ClusterLostError
 
-MAX_WORKERS = 1024  # so that no task needs to know how many workers there are
-_MAX_PS = 1024
 _RUN_TIMEOUT_SECS = 5.0
 _UNREACHABLE = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.DeadlineExceededError,
                 tf.errors.FailedPreconditionError, tf.errors.NotFoundError, tf.errors.CancelledError)
-_EVERY_PS = {"state": ([], tf.int64), "incarnation": ([], tf.int64)}
-_FIRST_PS = {"prepared": ([_MAX_PS], tf.int64), "claims": ([MAX_WORKERS], tf.int64),
-             "beats": ([MAX_WORKERS], tf.float64), "steps": ([MAX_WORKERS], tf.int64),
-             "finished": ([MAX_WORKERS], tf.int64), "fingerprint": ([], tf.string)}
-_VARIABLES = {**_EVERY_PS, **_FIRST_PS}
 
 
 class BlackboardError(ClusterLostError):
@@ -86,32 +78,12 @@ class Snapshot(NamedTuple):
 def state_tensor(ps: Task) -> tf.Tensor:
     """Returns a scalar int64 tensor, in the current graph, that reads the training state on that ps."""
     with tf.device(ps.device):
-        return _read("state")
+        return notes.read("state")
 
 
 def new_claim() -> int:
     """Returns a number that no other process has: a worker's or a ps's name for one life."""
     return secrets.randbelow(2**62) + 1
-
-
-def _variable(name: str) -> tf.Tensor:
-    shape, dtype = _VARIABLES[name]
-    return tf.raw_ops.VarHandleOp(dtype=dtype, shape=shape, shared_name=f"ps_train/{name}", container="")
-
-
-def _read(name: str) -> tf.Tensor:
-    return tf.raw_ops.ReadVariableOp(resource=_variable(name), dtype=_VARIABLES[name][1])
-
-
-def _assign(name: str, value: Any) -> tf.Operation:
-    dtype = _VARIABLES[name][1]
-    return tf.raw_ops.AssignVariableOp(
-        resource=_variable(name), value=value if dtype == tf.string else tf.cast(value, dtype))
-
-
-def _set_element(name: str, index: tf.Tensor, value: Any) -> tf.Operation:
-    return tf.raw_ops.ResourceScatterUpdate(
-        resource=_variable(name), indices=index, updates=tf.cast(value, _VARIABLES[name][1]))
 
 
 class Blackboard:
@@ -150,40 +122,39 @@ class Blackboard:
         self._announcements, self._incarnations, self._put_up = [], [], []
         for number, task in enumerate(self._ps):
             with tf.device(task.device):
-                self._announcements.append(_assign("state", self._value))
-                self._incarnations.append(_read("incarnation"))
+                self._announcements.append(notes.write("state", self._value))
+                self._incarnations.append(notes.read("incarnation"))
                 if number == 0:
-                    zeros = [_assign(name, tf.zeros(*_VARIABLES[name])) for name in _FIRST_PS]
-                    with tf.control_dependencies([*zeros, _assign("state", 0)]):
-                        self._put_up = _assign("incarnation", self._value)
+                    with tf.control_dependencies([*notes.clear_first_ps(), notes.write("state", 0)]):
+                        self._put_up = notes.write("incarnation", self._value)
         with tf.device(self._ps[0].device):
             self._build_first()
 
     def _build_first(self) -> None:
-        self._state = _read("state")
-        self._prepared = _read("prepared")
-        self._incarnations_of_all = tf.placeholder(tf.int64, [_MAX_PS])
-        self._set_prepared = _assign("prepared", self._incarnations_of_all)
+        self._state = notes.read("state")
+        self._prepared = notes.read("prepared")
+        self._incarnations_of_all = tf.placeholder(tf.int64, [notes.MAX_PS])
+        self._set_prepared = notes.write("prepared", self._incarnations_of_all)
         self._text = tf.placeholder(tf.string, [])
-        self._set_fingerprint = _assign("fingerprint", self._text)
-        self._fingerprint = _read("fingerprint")
-        self._mark_finished = _set_element("finished", self._worker, 1)
-        self._reset_finished = _assign("finished", tf.zeros([MAX_WORKERS]))
-        self._read_claim = _read("claims")[self._worker]
+        self._set_fingerprint = notes.write("fingerprint", self._text)
+        self._fingerprint = notes.read("fingerprint")
+        self._mark_finished = notes.write_element("finished", self._worker, 1)
+        self._reset_finished = notes.clear("finished")
+        self._read_claim = notes.read("claims")[self._worker]
         with tf.control_dependencies([self._read_claim]):
             # A beat never takes a claim that another process has.
             holds = tf.equal(self._read_claim, self._claim)
             self._beat = tf.cond(holds, lambda: self._stamp(self._value), lambda: tf.constant(False))
-        with tf.control_dependencies([_set_element("claims", self._worker, self._claim)]):
+        with tf.control_dependencies([notes.write_element("claims", self._worker, self._claim)]):
             self._take = self._stamp(0)
-        self._unfinish = _set_element("finished", self._worker, 0)
-        self._snapshot = [self._state, tf.timestamp(), *(_read(name) for name in (
+        self._unfinish = notes.write_element("finished", self._worker, 0)
+        self._snapshot = [self._state, tf.timestamp(), *(notes.read(name) for name in (
             "claims", "beats", "steps", "finished"))]
 
     def _stamp(self, step: Any) -> tf.Tensor:
         """Returns true, after noting that the worker was heard of now, at this global step."""
-        with tf.control_dependencies([_set_element("beats", self._worker, tf.timestamp()),
-                                      _set_element("steps", self._worker, step)]):
+        with tf.control_dependencies([notes.write_element("beats", self._worker, tf.timestamp()),
+                                      notes.write_element("steps", self._worker, step)]):
             return tf.constant(True)
 
     def put_up(self) -> None:
@@ -210,7 +181,7 @@ class Blackboard:
 
     def start_run(self, fingerprint: str = "") -> None:
         """Announces that the parameters on the ps as they are now are ready; for the chief."""
-        incarnations = np.zeros([_MAX_PS], np.int64)
+        incarnations = np.zeros([notes.MAX_PS], np.int64)
         incarnations[:len(self._ps)] = self._run(self._incarnations)
         self._run([self._reset_finished, self._set_prepared, self._set_fingerprint],
                   {self._incarnations_of_all: incarnations, self._text: fingerprint})

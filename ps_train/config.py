@@ -80,6 +80,9 @@ class Config:
     replicas_to_aggregate: Optional[int] = _field(
         None, _TRAINING, "Gradients in one update (with --sync_replicas); fewer than workers gives backup workers.",
         minimum=1, unset="all workers")
+    min_replicas_to_aggregate: Optional[int] = _field(
+        None, _TRAINING, "Gradients in one update at least (with --sync_replicas); where fewer workers are left, they "
+        "wait.", minimum=1, unset="1")
     communication_period: int = _field(
         1, _TRAINING, "Steps on a worker's own copy of the parameters between two exchanges with the ps.",
         unit="steps", minimum=1)
@@ -125,13 +128,21 @@ class Config:
 
     def __post_init__(self) -> None:
         problems = flagset.problems(vars(self), Config)
-        if self.replicas_to_aggregate is not None and not self.sync_replicas:
-            problems.append(f"--replicas_to_aggregate: got {self.replicas_to_aggregate!r}, which means something with "
-                            "--sync_replicas only; add that flag")
+        problems += self._aggregation_problems()
         refuse(problems)
         if not self.train_dir:
             name = self.model.rsplit(".", 1)[-1]
             object.__setattr__(self, "train_dir", os.path.join(tempfile.gettempdir(), "ps_train", name))
+
+    def _aggregation_problems(self) -> list[str]:
+        most, least = self.replicas_to_aggregate, self.min_replicas_to_aggregate
+        problems = [f"--{name}: got {value!r}, which means something with --sync_replicas only; add that flag"
+                    for name, value in (("replicas_to_aggregate", most), ("min_replicas_to_aggregate", least))
+                    if value is not None and not self.sync_replicas]
+        if isinstance(most, int) and isinstance(least, int) and least > most:
+            problems.append(f"--min_replicas_to_aggregate: got {least}; allowed: at most --replicas_to_aggregate, "
+                            f"{most}")
+        return problems
 
 
 @dataclasses.dataclass(frozen=True)

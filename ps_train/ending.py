@@ -1,6 +1,6 @@
 """How training ends in a worker: nobody is left waiting.
 
-    the last step taken, or in sync the data of one worker out --> announce "stopping", let everybody go
+    the last step taken --> announce "stopping", let everybody go
     every worker   report "finished"
     chief          wait until all have, or until nothing moves any more --> save (saving.py)
 """
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 def announce(session: tf.Session, graph: TrainGraph, board: Blackboard, outcome: Outcome) -> None:
     """Tells the cluster how this worker ended; where that ends training for all, lets the others go."""
-    if outcome.end is End.STEPS or (outcome.end is End.DATA and graph.update.ends_together):
+    if outcome.end is End.STEPS:
         if board.state() < State.STOPPING:
             board.announce(State.STOPPING)
         session.run(graph.update.release_op)
@@ -47,11 +47,13 @@ def wait_for_others(
 ) -> None:
     """Returns when every worker has finished or died, `stop` is set, or for `timeout_secs` no step and no worker came.
 
-    Whoever waits for another is let go again and again: a worker may have come late, or pushed a gradient for nothing.
+    Once training is over, whoever waits for another is let go again and again: a worker may have come late, or pushed a
+    gradient for nothing. Before, when this worker's data was out first, the others train on.
     """
     moved_secs, last = time.monotonic(), None
-    while unfinished := _unfinished(cluster, board.snapshot(), beat_timeout_secs):
-        session.run(graph.update.release_op)
+    while unfinished := _unfinished(cluster, (snapshot := board.snapshot()), beat_timeout_secs):
+        if snapshot.state >= State.STOPPING:
+            session.run(graph.update.release_op)
         step = int(session.run(graph.status)[0])
         if (step, unfinished) != last:
             moved_secs, last = time.monotonic(), (step, unfinished)

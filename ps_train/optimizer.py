@@ -1,7 +1,7 @@
 """How an update reaches the parameters: the only module that knows the update modes.
 
     async        pull, compute, push: nobody waits
-    sync         R gradients are averaged into one update by `tf.compat.v1.train.SyncReplicasOptimizer`
+    sync         R gradients are averaged into one update (synchronous.py)
     local steps  in either of them: what is pushed is the change that several steps made (local_steps.py)
 
 Each mode answers with an `Update`, so that nothing after this module asks for the mode.
@@ -9,13 +9,15 @@ Each mode answers with an `Update`, so that nothing after this module asks for t
 
 from __future__ import annotations
 
-from typing import Any, Callable, NamedTuple
+from typing import Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from ps_train import finite, local_steps, transfer
+from ps_train import finite, local_steps, synchronous, transfer
+from ps_train.coordinator import Coordinator, Synchronous
 from ps_train.errors import UserCodeError
 from ps_train.local_steps import Exchange, Keeping, Period, nothing_kept
+from ps_train.members import Members
 
 _MOMENTUM = 0.9
 _OPTIMIZERS = {
@@ -35,6 +37,8 @@ class Settings(NamedTuple):
       optimizer: a name of `config.OPTIMIZERS`.
       replicas_to_aggregate: gradients averaged into one update, or None for async.
       num_workers: all workers, the chief among them.
+      worker: the number of this worker.
+      min_replicas_to_aggregate: no update averages fewer gradients, however few workers are left.
       wire: how dense variables travel.
       period: the steps between two exchanges with the ps.
     """
@@ -43,6 +47,8 @@ class Settings(NamedTuple):
     learning_rate: float
     replicas_to_aggregate: int | None
     num_workers: int
+    worker: int = 0
+    min_replicas_to_aggregate: int = 1
     wire: transfer.Wire = transfer.Wire()
     period: Period = Period()
 
@@ -60,10 +66,10 @@ class Update(NamedTuple):
         (an identity of TensorFlow's own tensor, which complains at exit if nothing was done with it).
       local_init_op: each worker runs it before its first step.
       chief_init_op: the chief runs it besides, once the parameters are ready and before any worker trains.
-      queue_runners: what the chief runs in threads while it trains.
+      chief_resume_op: a new chief runs it instead, on parameters that are in use.
+      coordinator: what the chief does besides while it trains.
       release_op: whoever ends training runs it, so that no worker goes on waiting for another.
-      gradients_per_step: mini-batches in one global step.
-      ends_together: whether training is over for all as soon as one worker runs out of data.
+      gradients_per_step: mini-batches in one global step, while all workers are there.
     """
 
     train_op: tf.Operation
@@ -74,10 +80,10 @@ class Update(NamedTuple):
     ready_for_local_init_op: tf.Tensor
     local_init_op: tf.Operation
     chief_init_op: tf.Operation
-    queue_runners: list[Any]
+    chief_resume_op: tf.Operation
+    coordinator: Coordinator
     release_op: tf.Operation
     gradients_per_step: int
-    ends_together: bool
 
 
 def make_optimizer(name: str, learning_rate: float) -> tf.train.Optimizer:
@@ -149,10 +155,10 @@ def for_train_op(train_op: tf.Operation, loss: tf.Tensor) -> Update:
         ready_for_local_init_op=tf.identity(tf.report_uninitialized_variables(tf.global_variables())),
         local_init_op=tf.no_op(),
         chief_init_op=tf.no_op(),
-        queue_runners=[],
+        chief_resume_op=tf.no_op(),
+        coordinator=Coordinator(),
         release_op=tf.no_op(),
         gradients_per_step=1,
-        ends_together=False,
     )
 
 
@@ -161,54 +167,24 @@ def _one() -> tf.Tensor:
 
 
 def _synchronous(
-    inner: tf.train.Optimizer, gradients: list, loss: tf.Tensor, global_step: tf.Variable, settings: Settings
+    optimizer: tf.train.Optimizer, gradients: list, loss: tf.Tensor, global_step: tf.Variable, settings: Settings
 ) -> Update:
-    optimizer = tf.train.SyncReplicasOptimizer(
-        inner, replicas_to_aggregate=settings.replicas_to_aggregate, total_num_replicas=settings.num_workers)
-    token = optimizer.apply_gradients(gradients, global_step)
-    tokens_for_all = max(settings.num_workers, settings.replicas_to_aggregate)
-    # Only the tokens without which no update could come about. The usual `get_init_tokens_op()` puts in as many as
-    # gradients are aggregated: then a worker runs ahead and an update may average two gradients of the same worker.
-    tokens_at_start = max(0, settings.replicas_to_aggregate - settings.num_workers)
-    with tf.control_dependencies([_drain(optimizer)]):
-        drained = tf.group(optimizer.chief_init_op)
-    with tf.control_dependencies([drained]):
-        chief_init_op = tf.group(optimizer.get_init_tokens_op(tokens_at_start))
+    replicas = settings.replicas_to_aggregate
+    operations = synchronous.build(
+        optimizer, gradients, global_step, replicas, settings.num_workers, settings.worker)
+    tf.summary.scalar("dropped_gradients", operations.standing.dropped)
+    members = Members(replicas, settings.min_replicas_to_aggregate, settings.num_workers)
     return Update(
-        train_op=tf.group(token),
+        train_op=operations.train_op,
         loss=loss,
         num_taken=_one,
         rest=tf.constant(0, tf.int64),
         keeping=nothing_kept(),
-        ready_for_local_init_op=tf.identity(optimizer.ready_for_local_init_op),
-        local_init_op=optimizer.local_step_init_op,
-        chief_init_op=chief_init_op,
-        queue_runners=[_without_closing(optimizer.get_chief_queue_runner())],
-        release_op=optimizer.get_init_tokens_op(tokens_for_all),
-        gradients_per_step=settings.replicas_to_aggregate,
-        ends_together=True,
+        ready_for_local_init_op=tf.identity(tf.report_uninitialized_variables(tf.global_variables())),
+        local_init_op=operations.local_init_op,
+        chief_init_op=operations.begin_op,
+        chief_resume_op=operations.resume_op,
+        coordinator=Synchronous(operations, members),
+        release_op=operations.release_op,
+        gradients_per_step=replicas,
     )
-
-
-def _without_closing(runner: tf.train.QueueRunner) -> tf.train.QueueRunner:
-    """Returns the runner without its habit to close the queue when training stops.
-
-    The token queue lives on ps 0 and outlives the chief's session: closed, it would end the other workers, a restarted
-    chief, and the next run on existing servers. Closing the session frees the runner's thread as well.
-    """
-    return tf.train.QueueRunner(runner.queue, runner.enqueue_ops, close_op=tf.no_op(), cancel_op=tf.no_op())
-
-
-def _drain(optimizer: tf.train.SyncReplicasOptimizer) -> tf.Operation:
-    """Empties the token queue and the accumulators of what an earlier run on the same servers left there."""
-    queue = optimizer._sync_token_queue  # noqa: SLF001 (SyncReplicasOptimizer has no public name for it)
-    drained = [queue.dequeue_many(queue.size())]
-    for accumulator, device in optimizer._accumulator_list:  # noqa: SLF001
-        with tf.device(device):
-            drained.append(_drop_gradients(accumulator))
-    return tf.group(*drained)
-
-
-def _drop_gradients(accumulator: Any) -> tf.Operation:
-    """Takes out what gradients are in an accumulator; taking 0 of them is refused, taking from none would wait."""
-    return tf.cond(accumulator.num_accumulated() > 0, lambda: tf.group(accumulator.take_grad(1)), tf.no_op)

@@ -16,7 +16,7 @@ from typing import Any, Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from ps_train import checkpoint, ending, fingerprint, saving, sessions, summaries, waiting
+from ps_train import checkpoint, coordinator, ending, fingerprint, saving, sessions, summaries, waiting
 from ps_train.beats import Beats
 from ps_train.blackboard import Blackboard, BlackboardError, State
 from ps_train.cluster import Cluster
@@ -206,11 +206,16 @@ class SupervisedTraining:
             if self._cluster.is_chief:
                 self._start_services(session, is_live)
             yield session
+        except (tf.errors.OpError, RuntimeError) as error:
+            if self._graph.update.coordinator.error is None:
+                raise
+            # It has closed the session, which is what the step at hand complains of.
+            raise self._graph.update.coordinator.error from error
         finally:
+            self._graph.update.coordinator.stop()
             self._saving.stop()
             self._supervisor.request_stop()
-            # Closing frees the queue runner's thread, which `stop` then finds ended; the other way round `stop`
-            # waits for all of its grace period and raises. After a peer died, closing itself stalls for 30 s.
+            # Closing ends the update that waits on the ps, too. After a peer died, it stalls for 30 s.
             sessions.close_in_background(session).join(_CLOSE_SECS)
             self._supervisor.stop(ignore_live_threads=True)
             self._summaries.close()
@@ -253,19 +258,29 @@ class SupervisedTraining:
     def _start_services(self, session: tf.Session, is_live: bool) -> None:
         update = self._graph.update
         self._supervisor.coord.clear_stop()  # the end of a session before this one had set it
-        session.run(update.release_op if is_live else update.chief_init_op)
-        self._supervisor.start_queue_runners(session, update.queue_runners)
+        session.run(update.chief_resume_op if is_live else update.chief_init_op)
+        update.coordinator.start(session, self._watch(is_live))
         self._summaries.start(self._graph.graph, int(session.run(self._graph.status)[0]))
         if not is_live:
             self._board.start_run(self._fingerprint)
         self._saving.start(session)
+
+    def _watch(self, is_live: bool) -> coordinator.Watch:
+        settings = self._settings
+        names = {self._cluster.number_of(worker): str(worker) for worker in self._cluster.workers}
+        return coordinator.Watch(
+            self._board, names, self._cluster.worker_number, settings.beat_timeout_secs, settings.start_timeout_secs,
+            patience_secs=settings.beat_timeout_secs if is_live else settings.start_timeout_secs)
 
     def _end(self, session: tf.Session, outcome: Outcome) -> None:
         """Ends training in this task; the chief besides waits for the others and, whatever they do, saves."""
         try:
             ending.announce(session, self._graph, self._board, outcome)
             ending.report_finished(self._cluster, self._board, outcome)
-            if self._cluster.is_chief and outcome.end is not End.SIGNAL:
+            if self._cluster.is_chief and outcome.end is End.SIGNAL:
+                # All are often told to stop together: then nobody's last step waits for an update that never comes.
+                session.run(self._graph.update.release_op)
+            elif self._cluster.is_chief:
                 ending.wait_for_others(session, self._graph, self._cluster, self._board,
                                        self._settings.beat_timeout_secs, self._settings.end_timeout_secs, self._stop)
         except BlackboardError as error:
@@ -273,5 +288,6 @@ class SupervisedTraining:
                 raise
             _log.warning("%s; saving without waiting for the other workers", error)
         if self._cluster.is_chief:
+            self._graph.update.coordinator.conclude(session)
             self._supervisor.request_stop()
             self._saving.save_last(session)

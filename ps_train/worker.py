@@ -111,6 +111,7 @@ def _finish(config: Config, board: blackboard.Blackboard, outcome: Outcome, repo
 def _build_graph(config: Config, cluster: Cluster, loaded: Plugins) -> graph.TrainGraph:
     settings = optimizer.Settings(
         config.optimizer, config.learning_rate, _gradients_per_update(config, cluster), cluster.num_workers,
+        cluster.worker_number, config.min_replicas_to_aggregate or 1,
         transfer.Wire(_WIRE_DTYPES[config.wire_dtype], config.fused_transfers),
         Period(config.communication_period, config.communication_warmup_steps, config.train_steps))
     has_gpu = server.gpu_index(cluster, config.num_gpus) is not None
@@ -128,6 +129,9 @@ def _gradients_per_update(config: Config, cluster: Cluster) -> int | None:
         raise ConfigError(f"--sync_replicas: TF_CONFIG names {len(cluster.workers)} of {num_workers} workers to this "
                           "task, so it cannot know how many gradients there are; name all, or train without this flag")
     gradients = config.replicas_to_aggregate or num_workers
+    if (config.min_replicas_to_aggregate or 1) > gradients:
+        raise ConfigError(f"--min_replicas_to_aggregate: got {config.min_replicas_to_aggregate}; allowed: at most the "
+                          f"{gradients} gradients of an update, one from each worker")
     if gradients > num_workers:
         _log.warning("--replicas_to_aggregate=%d is more than the %d workers: each computes several mini-batches for "
                      "an update", gradients, num_workers)

@@ -84,7 +84,8 @@ def array_dataset(features: np.ndarray, labels: np.ndarray, **options) -> plugin
 
 def build_graph(
     cluster: LocalCluster, index: int, gradients: int | None = None, optimizer_name: str = "sgd",
-    learning_rate: float = 0.05, model=None, dataset=None, params=None, plan=placement.BY_BYTES, **chosen,
+    learning_rate: float = 0.05, model=None, dataset=None, params=None, floor: int = 1, plan=placement.BY_BYTES,
+    **chosen,
 ) -> graph.TrainGraph:
     """Builds one worker's graph.
 
@@ -93,7 +94,8 @@ def build_graph(
       chosen: other fields of optimizer.Settings.
     """
     view = cluster.view("worker", index)
-    settings = optimizer.Settings(optimizer_name, learning_rate, gradients, view.num_workers, **chosen)
+    settings = optimizer.Settings(optimizer_name, learning_rate, gradients, view.num_workers, index, floor,
+                                  **chosen)
     params = params or {"batch_size": 8, "seed": 7}
     return graph.build(view, view.task.device + "/cpu:0", model or linear_model(), params,
                        dataset or array_dataset(*linear_data()), params, settings, plan, seed=3)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from ps_train import blackboard
+from ps_train import blackboard, notes
 from ps_train.blackboard import State
 from ps_train.cluster import Cluster
 from ps_train.errors import ClusterLostError
@@ -48,8 +48,8 @@ def test_workers_that_finished_are_known_until_the_next_run(start_servers, open_
     chief, other = open_board(worker_board(cluster, 0)), open_board(worker_board(cluster, 1))
     assert not chief.snapshot().finished.any()
     other.report_finished(1)
-    chief.report_finished(blackboard.MAX_WORKERS - 1)
-    np.testing.assert_array_equal(np.flatnonzero(other.snapshot().finished), [1, blackboard.MAX_WORKERS - 1])
+    chief.report_finished(notes.MAX_WORKERS - 1)
+    np.testing.assert_array_equal(np.flatnonzero(other.snapshot().finished), [1, notes.MAX_WORKERS - 1])
     chief.start_run()
     assert not other.snapshot().finished.any()
     assert other.state() == State.RUNNING

@@ -51,10 +51,10 @@ def test_a_loss_without_variables_is_refused():
     settings = optimizer.Settings("sgd", 0.1, None, 1)
     with tf.Graph().as_default(), pytest.raises(UserCodeError, match="depends on no trainable variable"):
         tf.get_variable("unused", [1])
-        optimizer.build(tf.constant(1.0), tf.train.create_global_step(), settings)
+        optimizer.build(tf.constant(1.0), tf.train.create_global_step(), settings, lambda: tf.constant(1.0))
 
 
-def _steps_together(workers, num_steps):
+def steps_together(workers, num_steps):
     """Lets each worker's body take steps by itself, without a loop that would end training."""
     barrier = threading.Barrier(len(workers))
 
@@ -80,7 +80,7 @@ def test_one_synchronous_update_of_two_workers_is_the_numpy_average(tmp_path, st
     dataset = clusters.array_dataset(features, labels, shuffle=False)
     workers = [clusters.Worker(cluster, index, tmp_path, 1, gradients=2, learning_rate=0.1, dataset=dataset)
                for index in range(2)]
-    _steps_together(workers, 1)
+    steps_together(workers, 1)
     averages = [np.mean(pair, axis=0) for pair in zip(*(
         gradients_of(np.zeros(4), 0.0, features[index::2][:8], labels[index::2][:8]) for index in range(2)))]
     saved = clusters.read_checkpoint(tmp_path)
@@ -95,7 +95,7 @@ def test_twenty_synchronous_updates_equal_gradient_descent_on_both_batches(tmp_p
     cluster = start_servers(1, 2)
     dataset = clusters.array_dataset(features, labels, shuffle=False)
     workers = [clusters.Worker(cluster, index, tmp_path, 20, gradients=2, dataset=dataset) for index in range(2)]
-    _steps_together(workers, 20)
+    steps_together(workers, 20)
     weights, bias = np.zeros(4), 0.0
     for step in range(20):
         rows = [index + 2 * ((8 * step + row) % 32) for index in range(2) for row in range(8)]
@@ -156,7 +156,7 @@ def test_a_sparse_gradient_is_aggregated_and_touches_its_rows_only(tmp_path, sta
     model = clusters.plugins.Model("lookup", model_fn, {})
     workers = [clusters.Worker(cluster, index, tmp_path, 1, gradients=2, learning_rate=1.0, dataset=dataset,
                                model=model) for index in range(2)]
-    _steps_together(workers, 1)
+    steps_together(workers, 1)
     expected = np.zeros([4, 2])
     expected[1:3] = -1.0
     np.testing.assert_allclose(clusters.read_checkpoint(tmp_path)["table"], expected, rtol=1e-6)

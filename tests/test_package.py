@@ -29,10 +29,10 @@ WITHOUT_TENSORFLOW = [
     {"launch"},
 ]
 WITH_TENSORFLOW = [
-    {"inputs", "checkpoint", "summaries", "finite", "sessions", "fingerprint", "transfer",
-     "replica"},
-    {"local_steps"},
-    {"blackboard"},
+    {"inputs", "checkpoint", "summaries", "finite", "sessions", "fingerprint", "notes", "transfer", "replica"},
+    {"blackboard", "synchronous", "local_steps"},
+    {"members"},
+    {"coordinator"},
     {"server", "placement", "optimizer", "beats"},
     {"graph"},
     {"ending", "saving"},

@@ -66,26 +66,91 @@ def train(tmp_path, start_process):
     return lambda *args, **kwargs: Training(tmp_path, start_process, *args, **kwargs)
 
 
-def test_a_worker_that_dies_does_not_stop_the_others(train):
-    """Matrix rows 5 and 48: the chief trains to the end, and does not wait for the dead one."""
-    training = train()
+@pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
+def test_a_worker_that_dies_does_not_stop_the_others(train, mode):
+    """Matrix rows 5, 6, 7 and 48: the chief trains to the end, and does not wait for the dead one."""
+    training = train(flags=mode)
     training.wait_for_gates()
     training.kill("worker-1")
     training.open_gates()
     training.assert_ends_well(killed=["worker-1"])
+    assert ("each update now averages 1 gradients; dead, or did not come: worker:1"
+            in training.group.log("worker-0")) == bool(mode)
 
 
-def test_a_restarted_worker_rejoins(train):
+@pytest.mark.parametrize("replicas", [2, 5], ids=["backup", "several batches each"])
+def test_in_sync_the_others_go_on_with_any_number_of_gradients(train, replicas):
+    """Matrix row 6: with backup workers the number stays, with several batches each those of the living are left."""
+    training = train(1, 3, flags=["--sync_replicas", f"--replicas_to_aggregate={replicas}"])
+    training.wait_for_gates("worker-0")
+    training.kill("worker-2")
+    training.open_gates()
+    training.assert_ends_well(killed=["worker-2"])
+    log = training.group.log("worker-0")
+    assert ("each update now averages 4 gradients; dead, or did not come: worker:2" in log) == (replicas == 5)
+    assert "gradients came too late for their update and were dropped" in log
+
+
+@pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
+def test_a_restarted_worker_rejoins(train, mode):
     """Matrix row 8: it takes steps again, from the global step that the others have reached."""
-    training = train()
+    training = train(flags=mode)
     training.wait_for_gates()
     training.kill("worker-1")
     training.start("worker", 1, "worker-1-again")
-    training.wait_for_gates("worker-1-again")
+    if mode:  # a step of its own needs the other one, which is at its gate
+        training.group.wait_for_line("worker-0", "each update now averages 2 gradients")
+    else:
+        training.wait_for_gates("worker-1-again")
     training.open_gates()
     training.assert_ends_well(killed=["worker-1"])
     first_line = re.search(r"step (\d+) of", training.group.log("worker-1-again"))
     assert int(first_line[1]) > GATE_BATCH
+
+
+def test_a_frozen_worker_is_trained_without_and_rejoins_when_it_wakes(train):
+    """What it pushes for a step that is over is dropped and counted, and the updates wait for it again."""
+    training = train(1, 3, flags=["--sync_replicas"])
+    training.wait_for_gates("worker-0")
+    training.group.pause("worker-2")
+    training.group.wait_for_line("worker-0", "each update now averages 2 gradients; dead, or did not come: worker:2")
+    training.group.resume("worker-2")
+    training.group.wait_for_line("worker-0", "each update now averages 3 gradients")
+    training.open_gates()
+    training.assert_ends_well()
+
+
+def test_a_chief_that_dies_in_sync_while_a_worker_waits_lets_it_go_when_it_returns(train):
+    """The gradients that were on their way are stale, and both train on together."""
+    training = train(flags=["--sync_replicas"])
+    training.wait_for_gates("worker-0")
+    pathlib.Path(f"{training.folder}/gate.1").touch()  # worker 1 goes on, pushes, and waits
+    training.kill("worker-0")
+    training.start("worker", 0, "worker-0-again")
+    training.open_gates()
+    training.assert_ends_well(killed=["worker-0"])
+
+
+def test_below_the_floor_training_waits_for_the_worker_and_then_goes_on(train):
+    """With both gradients required, nothing moves until the dead worker is started again."""
+    training = train(flags=["--sync_replicas", "--min_replicas_to_aggregate=2"])
+    training.wait_for_gates()
+    training.kill("worker-1")
+    training.open_gates()
+    training.group.wait_for_line("worker-0", "each update now averages 2 gradients; dead, or did not come: worker:1")
+    training.start("worker", 1, "worker-1-again")
+    training.assert_ends_well(killed=["worker-1"])
+
+
+def test_below_the_floor_for_too_long_ends_the_chief_with_138(train):
+    """The error names who is missing, and its address."""
+    training = train(flags=["--sync_replicas", "--min_replicas_to_aggregate=2"], start_timeout_secs=15)
+    training.wait_for_gates()
+    training.kill("worker-1")
+    training.open_gates()
+    assert training.group.exit_code("worker-0") == 138
+    assert re.search(rf"waited \d+ s for worker:1 {training.cluster.workers[1]}: an update needs 2 gradients",
+                     training.group.log("worker-0"))
 
 
 @pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
@@ -104,10 +169,11 @@ def test_a_restarted_chief_continues_on_the_live_parameters(train, mode):
     assert int(re.search(r"step (\d+) of", log)[1]) > 10
 
 
+@pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
 @pytest.mark.parametrize("dead", [0, 1])
-def test_after_the_death_of_a_ps_all_continue_from_one_checkpoint(train, dead):
+def test_after_the_death_of_a_ps_all_continue_from_one_checkpoint(train, dead, mode):
     """Matrix rows 12 and 13: the chief restores both ps from the same checkpoint, and says so once."""
-    training = train(flags=["--save_model_secs=1"])
+    training = train(flags=["--save_model_secs=1", *mode])
     training.group.wait_for_line("worker-0", "examples/s")
     training.wait_for_gates()
     training.kill(f"ps-{dead}")
@@ -130,9 +196,10 @@ def test_a_ps_that_dies_before_the_first_checkpoint_is_told_loudly(train):
     assert "NO CHECKPOINT was saved before: STARTING AGAIN" in training.group.log("worker-0")
 
 
-def test_a_frozen_ps_is_noticed_and_training_goes_on_when_it_wakes(train):
+@pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
+def test_a_frozen_ps_is_noticed_and_training_goes_on_when_it_wakes(train, mode):
     """Matrix row 15: the step times out, and the same processes train on."""
-    training = train(flags=["--step_timeout_secs=2"])
+    training = train(flags=["--step_timeout_secs=2", *mode])
     training.open_gates()
     training.wait_for_gates()
     training.group.signal("ps-1", signal.SIGSTOP)
@@ -187,9 +254,10 @@ def test_a_chief_that_was_told_to_stop_continues_with_the_same_command(train, mo
     training.assert_ends_well(killed=["worker-0"])
 
 
-def test_sigterm_to_all_saves_and_ends_within_the_grace_period(train):
+@pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
+def test_sigterm_to_all_saves_and_ends_within_the_grace_period(train, mode):
     """Matrix row 23: all four are told at once, and the chief still saves on the ps."""
-    training = train(flags=["--save_model_secs=0"])
+    training = train(flags=["--save_model_secs=0", *mode])
     training.open_gates()
     training.wait_for_gates()
     for name in ("ps-0", "ps-1", "worker-0", "worker-1"):
