@@ -231,7 +231,7 @@ class Blackboard:
             try:
                 # Bounded from outside too: the time-out of RunOptions begins when the server has made the session.
                 return waiting.bounded(lambda: session.run(fetches, feed, options), 2 * _RUN_TIMEOUT_SECS, "an answer")
-            except (*_UNREACHABLE, ClusterLostError) as error:
+            except (*_UNREACHABLE, ClusterLostError, RuntimeError) as error:  # the last: `close` came in between
                 self._session = None
                 sessions.close_in_background(session)
                 reason = sessions.reason_of(error)
