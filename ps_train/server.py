@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import socket
 import threading
 import time
+from collections.abc import Iterator
 
 import tensorflow.compat.v1 as tf
 
@@ -16,6 +18,7 @@ from ps_train.cluster import Cluster, Task
 from ps_train.errors import ClusterLostError, ConfigError, StoppedError
 
 _POLL_SECS = 0.25
+_TICK_SECS = 0.25
 _LINGER_SECS = 1.0  # so that the chief gets the answer to its announcement before the server is gone
 _ASK_PERIOD_SECS = 2.0
 _LAST_SAVE_SECS = 10.0
@@ -74,6 +77,25 @@ def _check_port(task: Task) -> None:
         why = "is in use by another process" if error.errno == errno.EADDRINUSE else "may not be opened by this user"
         raise ConfigError(f"port {port} of {task} {why}; give the task another port, or find the holder with "
                           f"`ss -ltnp 'sport = :{port}'`") from None
+
+
+@contextlib.contextmanager
+def keeping_time(board: Blackboard) -> Iterator[None]:
+    """Lets the clock of a ps's own blackboard go while its body runs."""
+    over = threading.Event()
+
+    def tick() -> None:
+        while not over.wait(_TICK_SECS):
+            with contextlib.suppress(BlackboardError):  # not put up yet, or too busy
+                board.tick()
+
+    thread = threading.Thread(target=tick, daemon=True, name="clock")
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(_TICK_SECS)
 
 
 class Life:

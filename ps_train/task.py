@@ -47,6 +47,8 @@ def serve(config: Config, cluster: Cluster, stop: threading.Event) -> None:
     if cluster.job == "ps":
         with contextlib.closing(blackboard.of_ps(target, cluster)) as board:
             board.put_up()
+            with server.keeping_time(board):
+                stop.wait()
     stop.wait()
     raise StoppedError(f"{cluster.task.name} was told to stop")
 
@@ -68,6 +70,7 @@ def _serve_until_done(config: Config, cluster: Cluster, stop: threading.Event) -
     target = server.start(cluster, config.num_gpus)
     with contextlib.ExitStack() as stack:
         own = stack.enter_context(contextlib.closing(blackboard.of_ps(target, cluster)))
+        stack.enter_context(server.keeping_time(own))
         shared = own
         if cluster.task != cluster.ps[0]:
             shared = stack.enter_context(contextlib.closing(blackboard.of_client(cluster)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import threading
 
@@ -26,7 +27,13 @@ def stop():
 @pytest.fixture
 def start_servers():
     """A function (num_ps, num_workers) -> LocalCluster of in-process servers."""
-    return clusters.start
+    with contextlib.ExitStack() as clocks:
+        def start(num_ps, num_workers):
+            cluster = clusters.start(num_ps, num_workers)
+            clocks.enter_context(cluster.keeping_time())
+            return cluster
+
+        yield start
 
 
 @pytest.fixture
