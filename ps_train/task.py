@@ -80,7 +80,8 @@ def _serve_until_done(config: Config, cluster: Cluster, stop: threading.Event) -
 def _evaluate_until_done(config: Config, cluster: Cluster, plugins: Plugins, stop: threading.Event) -> None:
     plugins.dataset.prepare(plugins.dataset_params)
     with contextlib.closing(blackboard.of_client(cluster)) as board:
-        evaluate.follow(evaluate.Evaluator(*plugins), config.train_dir, board, config.start_timeout_secs, stop)
+        evaluate.follow(evaluate.Evaluator(*plugins), config.train_dir, board, config.start_timeout_secs,
+                        config.eval_timeout_secs, stop)
 
 
 def _refuse_existing_servers(config: Config, cluster: Cluster) -> None:
