@@ -74,7 +74,8 @@ def _serve_until_done(config: Config, cluster: Cluster, stop: threading.Event) -
         shared = own
         if cluster.task != cluster.ps[0]:
             shared = stack.enter_context(contextlib.closing(blackboard.of_client(cluster)))
-        server.Life(own, shared, config.beat_timeout_secs, config.idle_timeout_secs, stop).run()
+        server.Life(own, shared, config.beat_timeout_secs, config.idle_timeout_secs, config.stop_timeout_secs,
+                    stop).run()
 
 
 def _evaluate_until_done(config: Config, cluster: Cluster, plugins: Plugins, stop: threading.Event) -> None:

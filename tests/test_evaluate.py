@@ -79,27 +79,37 @@ def test_an_empty_held_out_set_is_an_error(tmp_path):
         evaluate.Evaluator(clusters.linear_model(), PARAMS, empty, PARAMS).evaluate(save(tmp_path, 1))
 
 
-def make_endless_evaluator():
-    """Returns an Evaluator whose held-out set never ends, which is the usual mistake."""
+@pytest.fixture
+def held_evaluator():
+    """An Evaluator whose held-out data does not come before the end of the test."""
+    is_over = threading.Event()
+
+    def hold(features):
+        is_over.wait(60)
+        return features
+
     def input_fn(mode, params, shard):
-        return ps_train.from_arrays(clusters.linear_data(), params["batch_size"], repeat=True)
+        dataset = ps_train.from_arrays(clusters.linear_data(), params["batch_size"])
+        return dataset.map(lambda features, labels: (
+            tf.ensure_shape(tf.numpy_function(hold, [features], tf.float32), [None, 4]), labels))
 
-    dataset = plugins.Dataset("endless", input_fn, lambda params: None, {})
-    return evaluate.Evaluator(clusters.linear_model(), PARAMS, dataset, PARAMS)
+    dataset = plugins.Dataset("held", input_fn, lambda params: None, {})
+    yield evaluate.Evaluator(clusters.linear_model(), PARAMS, dataset, PARAMS)
+    is_over.set()
 
 
-def test_an_evaluation_that_does_not_end_is_an_error(tmp_path, stop):
+def test_an_evaluation_that_does_not_end_is_an_error(tmp_path, stop, held_evaluator):
     """It says for how long it went on, of which checkpoint, and what the user may do."""
     path = save(tmp_path, 3)
     with pytest.raises(UserCodeError, match=rf"waited 0.5 s for the evaluation of {path}.*--eval_timeout_secs"):
-        evaluate.within(0.5, make_endless_evaluator(), path, stop)
+        evaluate.within(0.5, held_evaluator, path, stop)
 
 
-def test_a_signal_ends_an_evaluation(tmp_path, stop):
+def test_a_signal_ends_an_evaluation(tmp_path, stop, held_evaluator):
     """It does not wait for the end of the data."""
     threading.Timer(0.5, stop.set).start()
     with pytest.raises(StoppedError, match="told to stop while waiting for the evaluation of"):
-        evaluate.within(600, make_endless_evaluator(), save(tmp_path, 3), stop)
+        evaluate.within(600, held_evaluator, save(tmp_path, 3), stop)
 
 
 def test_summaries_go_into_the_folder_eval(tmp_path):
