@@ -1,9 +1,9 @@
 """The cluster's blackboard: small variables on the ps through which the tasks tell each other where training stands.
 
     each ps    its incarnation, a number drawn when it started · its own copy of the training state
-    ps 0       for which incarnations the chief has prepared the parameters, and its fingerprint · for each worker: who
-               it is (its claim), when it was last heard of (its beat, by ps 0's clock), its global step, whether it has
-               finished
+    ps 0       for which incarnations the chief has prepared the parameters, and its fingerprint · a clock · for each
+               worker: who it is (its claim), when it was last heard of (its beat, by that clock), its global step,
+               whether it has finished
 
 Every task reaches it through the TensorFlow servers that are there anyway: no second port, no second protocol. The
 variables themselves are those of `notes.py`.
@@ -14,6 +14,7 @@ from __future__ import annotations
 import enum
 import secrets
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -25,6 +26,7 @@ from ps_train.cluster import Cluster, Task
 from ps_train.errors import ClusterLostError
 
 _RUN_TIMEOUT_SECS = 5.0
+_LONGEST_TICK_SECS = 1.0
 _UNREACHABLE = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.DeadlineExceededError,
                 tf.errors.FailedPreconditionError, tf.errors.NotFoundError, tf.errors.CancelledError)
 
@@ -48,7 +50,7 @@ class Snapshot(NamedTuple):
 
     Attributes:
       state: the training state.
-      now_secs: ps 0's clock.
+      now_secs: ps 0's clock, which goes while ps 0 serves; see `Blackboard.tick`.
       claims: int64 [MAX_WORKERS], 0 where no worker is there.
       beats: float64 [MAX_WORKERS], ps 0's clock when each worker was last heard of.
       steps: int64 [MAX_WORKERS], the global step that each worker has seen.
@@ -105,6 +107,7 @@ class Blackboard:
         self._target = target
         self._ps = list(ps)
         self._filters = [task.device for task in self._ps] + ([own.device] if own else [])
+        self._ticked_secs = time.monotonic()
         self._session: tf.Session | None = None
         self._lock = threading.Lock()
         with tf.Graph().as_default() as self._graph:
@@ -148,18 +151,29 @@ class Blackboard:
         with tf.control_dependencies([notes.write_element("claims", self._worker, self._claim)]):
             self._take = self._stamp(0)
         self._unfinish = notes.write_element("finished", self._worker, 0)
-        self._snapshot = [self._state, tf.timestamp(), *(notes.read(name) for name in (
-            "claims", "beats", "steps", "finished"))]
+        self._secs = tf.placeholder(tf.float64, [])
+        self._tick = notes.add("clock", self._secs)
+        self._snapshot = [self._state, *(
+            notes.read(name) for name in ("clock", "claims", "beats", "steps", "finished"))]
 
     def _stamp(self, step: Any) -> tf.Tensor:
         """Returns true, after noting that the worker was heard of now, at this global step."""
-        with tf.control_dependencies([notes.write_element("beats", self._worker, tf.timestamp()),
+        with tf.control_dependencies([notes.write_element("beats", self._worker, notes.read("clock")),
                                       notes.write_element("steps", self._worker, step)]):
             return tf.constant(True)
 
     def put_up(self) -> None:
         """Makes this ps's part of the blackboard, in the state idle; each ps does so for itself, before it serves."""
         self._run(self._put_up, {self._value: new_claim()})
+
+    def tick(self) -> None:
+        """Lets the clock of this ps go on, by the time since the last tick; each ps does so again and again.
+
+        It is no time of day: that may jump, and all workers would seem dead, or a dead one alive. Nor does it count a
+        time for which the ps stood still (SIGSTOP, a machine that slept) and heard nobody.
+        """
+        last_secs, self._ticked_secs = self._ticked_secs, time.monotonic()
+        self._run(self._tick, {self._secs: min(self._ticked_secs - last_secs, _LONGEST_TICK_SECS)})
 
     def state(self) -> State:
         """Returns the training state."""

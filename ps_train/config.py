@@ -118,6 +118,7 @@ class Config:
     start_timeout_secs: float = _secs(300.0, "For the ps and the chief to be there, at the start and after a loss.")
     step_timeout_secs: float = _secs(300.0, "For one training step; then it is tried again in a new session.")
     save_timeout_secs: float = _secs(120.0, "For the last checkpoint, tried again while it fails.")
+    eval_timeout_secs: float = _secs(600.0, "For the evaluation of one checkpoint; then the task ends with 1.")
     beat_timeout_secs: float = _secs(10.0, "For a sign of life of a worker; then nobody waits for it any more.")
     end_timeout_secs: float = _secs(30.0, "For the other workers to finish, after the last step.")
     stop_timeout_secs: float = _secs(20.0, "For the work at hand, and the last checkpoint, after SIGTERM.")

@@ -17,6 +17,7 @@ _EVERY_PS = {
     "incarnation": ([], tf.int64),
 }
 _FIRST_PS = {
+    "clock": ([], tf.float64),
     "prepared": ([MAX_PS], tf.int64),
     "claims": ([MAX_WORKERS], tf.int64),
     "beats": ([MAX_WORKERS], tf.float64),

@@ -76,8 +76,8 @@ def _cutting(num_ps: int, partition_bytes: int) -> Callable[..., Any]:
     return get
 
 
-def table(variables: Sequence[tf.Variable]) -> str:
-    """Returns a table of variable, ps and bytes, of the largest ones where there are many, with a total for each ps."""
+def table(variables: Sequence[tf.Variable]) -> list[str]:
+    """Returns the lines of a table of variable, ps and bytes, of the largest ones where there are many, with a total for each ps."""
     rows = [(variable.op.name, tf.DeviceSpec.from_string(variable.device).task or 0,
              _bytes(variable.shape, variable.dtype.base_dtype)) for variable in variables]
     totals: dict[int, int] = {}
@@ -89,8 +89,8 @@ def table(variables: Sequence[tf.Variable]) -> str:
         shown.append((f"and {len(rows) - len(shown)} smaller ones", "", ""))
     shown += [("all", ps, totals[ps]) for ps in sorted(totals)]
     width = max(len(str(name)) for name, _, _ in shown)
-    return "\n".join([f"{'variable':{width}}  {'ps':>4}  {'bytes':>14}",
-                      *(f"{name:{width}}  {ps:>4}  {size:>14{',' if size else ''}}" for name, ps, size in shown)])
+    return [f"{'variable':{width}}  {'ps':>4}  {'bytes':>14}",
+            *(f"{name:{width}}  {ps:>4}  {size:>14{',' if size else ''}}" for name, ps, size in shown)]
 
 
 def check_lookups(variables: Sequence[tf.Variable]) -> None:

@@ -47,6 +47,8 @@ def serve(config: Config, cluster: Cluster, stop: threading.Event) -> None:
     if cluster.job == "ps":
         with contextlib.closing(blackboard.of_ps(target, cluster)) as board:
             board.put_up()
+            with server.keeping_time(board):
+                stop.wait()
     stop.wait()
     raise StoppedError(f"{cluster.task.name} was told to stop")
 
@@ -68,16 +70,19 @@ def _serve_until_done(config: Config, cluster: Cluster, stop: threading.Event) -
     target = server.start(cluster, config.num_gpus)
     with contextlib.ExitStack() as stack:
         own = stack.enter_context(contextlib.closing(blackboard.of_ps(target, cluster)))
+        stack.enter_context(server.keeping_time(own))
         shared = own
         if cluster.task != cluster.ps[0]:
             shared = stack.enter_context(contextlib.closing(blackboard.of_client(cluster)))
-        server.Life(own, shared, config.beat_timeout_secs, config.idle_timeout_secs, stop).run()
+        server.Life(own, shared, config.beat_timeout_secs, config.idle_timeout_secs, config.stop_timeout_secs,
+                    stop).run()
 
 
 def _evaluate_until_done(config: Config, cluster: Cluster, plugins: Plugins, stop: threading.Event) -> None:
     plugins.dataset.prepare(plugins.dataset_params)
     with contextlib.closing(blackboard.of_client(cluster)) as board:
-        evaluate.follow(evaluate.Evaluator(*plugins), config.train_dir, board, config.start_timeout_secs, stop)
+        evaluate.follow(evaluate.Evaluator(*plugins), config.train_dir, board, config.start_timeout_secs,
+                        config.eval_timeout_secs, stop)
 
 
 def _refuse_existing_servers(config: Config, cluster: Cluster) -> None:

@@ -73,10 +73,12 @@ def work(config: Config, cluster: Cluster, loaded: Plugins, stop: threading.Even
     evaluator = _prepare_chief(config, loaded, train_graph) if cluster.is_chief else None
     target = f"grpc://{cluster.task.address}" if config.existing_servers else server.start(cluster, config.num_gpus)
     with contextlib.closing(blackboard.of_worker(target, cluster)) as board:
-        outcome = _train(config, cluster, target, train_graph, board, stop)
-        _report(outcome, config)
-        if evaluator is not None:
-            _finish(config, board, outcome, lambda: _evaluate(evaluator, config, outcome, train_graph.update))
+        beats = _claim(config, cluster, board, stop)
+        with beats.going_on(), _telling_of_failure(config, cluster, board):
+            outcome = _train(config, cluster, target, train_graph, board, beats, stop)
+            _report(outcome, config)
+            if evaluator is not None:
+                _finish(config, board, outcome, lambda: _evaluate(evaluator, config, outcome, train_graph.update, stop))
     if outcome.end is End.SIGNAL:
         raise StoppedError(f"told to stop at step {outcome.global_step}; the same command continues from there")
 
@@ -90,7 +92,8 @@ def _prepare_chief(config: Config, loaded: Plugins, train_graph: graph.TrainGrap
       ConfigError: the train_dir cannot be written to.
       UserCodeError: the checkpoint there is of another model, or the model cannot be built for evaluation.
     """
-    _log.info("where the variables are:\n%s", placement.table(train_graph.saved_variables))
+    for line in placement.table(train_graph.saved_variables):
+        _log.info(line)
     checkpoint.check_writable(config.train_dir)
     path = checkpoint.newest_sound(config.train_dir)
     if path is not None:
@@ -138,9 +141,18 @@ def _gradients_per_update(config: Config, cluster: Cluster) -> int | None:
     return gradients
 
 
+def _claim(config: Config, cluster: Cluster, board: blackboard.Blackboard, stop: threading.Event) -> Beats:
+    """Makes this process the worker of its number."""
+    waiting.for_tasks(cluster.ps, config.start_timeout_secs, stop)
+    beats = Beats(board, cluster.task, cluster.worker_number, stop)
+    with contextlib.closing(blackboard.of_client(cluster)) as visitor:
+        beats.claim(visitor, config.beat_timeout_secs, config.start_timeout_secs)
+    return beats
+
+
 def _train(
     config: Config, cluster: Cluster, target: str, train_graph: graph.TrainGraph, board: blackboard.Blackboard,
-    stop: threading.Event,
+    beats: Beats, stop: threading.Event,
 ) -> Outcome:
     schedule = train.Schedule(
         config.train_steps, config.batch_size, config.log_steps, config.save_summaries_steps,
@@ -149,18 +161,13 @@ def _train(
         config.save_model_secs, config.save_model_steps, config.keep_checkpoint_max, config.save_timeout_secs)
     settings = session.Settings(config.train_dir, saves, config.start_timeout_secs,
                                 config.beat_timeout_secs, config.end_timeout_secs)
-    beats = Beats(board, cluster.task, cluster.worker_number, stop)
     own = fingerprint.describe(cluster, {name: getattr(config, name) for name in _SHARED}, train_graph.saved_variables)
     supervised = session.SupervisedTraining(cluster, target, train_graph, board, beats, settings, stop, own)
 
     def train_once(live: Any, write_summary: Any) -> Outcome:
         return train.Loop(live, train_graph, schedule, stop, write_summary, beats).run()
 
-    waiting.for_tasks(cluster.ps, config.start_timeout_secs, stop)
-    with contextlib.closing(blackboard.of_client(cluster)) as visitor:
-        beats.claim(visitor, config.beat_timeout_secs, config.start_timeout_secs)
-    with beats.going_on(), _telling_of_failure(config, cluster, board):
-        outcome = supervised.run(train_once)
+    outcome = supervised.run(train_once)
     if beats.is_replaced:
         raise ClusterLostError(f"another process has taken the place of {cluster.task}, which was not heard of for "
                                f"{config.beat_timeout_secs:g} s; this one ends")
@@ -169,21 +176,27 @@ def _train(
 
 @contextlib.contextmanager
 def _telling_of_failure(config: Config, cluster: Cluster, board: blackboard.Blackboard) -> Iterator[None]:
-    """Lets the others end, instead of waiting, when the chief's own code fails."""
+    """Lets the others go on, or end, instead of waiting for a worker whose own code fails, its evaluation too.
+
+    Without the chief they end. One that is lost, was told to stop or does not fit leaves the training as it is: it, or
+    another in its place, may come back.
+    """
     try:
         yield
-    except (ClusterLostError, StoppedError):
+    except (ClusterLostError, StoppedError, ConfigError):
         raise
     except Exception:
-        if cluster.is_chief:
-            _announce_failure(board, State.IDLE if config.existing_servers else State.FAILED)
+        if not cluster.is_chief:
+            _tell(lambda: board.report_finished(cluster.worker_number))
+        else:
+            _tell(lambda: board.announce(State.IDLE if config.existing_servers else State.FAILED))
         raise
 
 
-def _announce_failure(board: blackboard.Blackboard, state: State) -> None:
+def _tell(call: Callable[[], None]) -> None:
     for _ in range(2):  # the first one may find that its session was lost
         with contextlib.suppress(blackboard.BlackboardError):
-            board.announce(state)
+            call()
             return
 
 
@@ -199,8 +212,11 @@ def _report(outcome: Outcome, config: Config) -> None:
         _log.info("this worker took no step: %s", outcome.end.value)
 
 
-def _evaluate(evaluator: evaluate.Evaluator, config: Config, outcome: Outcome, update: optimizer.Update) -> None:
-    evaluation = evaluator.evaluate(checkpoint.newest_sound(config.train_dir))
+def _evaluate(
+    evaluator: evaluate.Evaluator, config: Config, outcome: Outcome, update: optimizer.Update, stop: threading.Event
+) -> None:
+    path = checkpoint.newest_sound(config.train_dir)
+    evaluation = evaluate.within(config.eval_timeout_secs, evaluator, path, stop)
     evaluate.write_summaries(evaluation, config.train_dir)
     print(evaluation.format(), flush=True)
     steps = evaluation.global_step - outcome.first_step

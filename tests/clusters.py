@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 import ps_train
-from ps_train import beats, blackboard, graph, optimizer, placement, plugins, saving, session, train
+from ps_train import beats, blackboard, graph, optimizer, placement, plugins, saving, server, session, train
 from ps_train.cluster import Cluster
 from tests import processes
 
@@ -40,6 +40,14 @@ class LocalCluster:
         for index in self.addresses["ps"]:
             with contextlib.closing(blackboard.of_ps(self.target("ps", index), self.view("ps", index))) as board:
                 board.put_up()
+
+
+    @contextlib.contextmanager
+    def keeping_time(self):
+        """Lets the clock of ps 0 go."""
+        own = blackboard.of_ps(self.target("ps", 0), self.view("ps", 0))
+        with contextlib.closing(own), server.keeping_time(own):
+            yield
 
 
 def start(num_ps: int, num_workers: int) -> LocalCluster:

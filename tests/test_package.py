@@ -115,6 +115,12 @@ def test_modules_with_tensorflow_are_known(module):
     assert not uses_it or module == "logs" or _has(module, WITH_TENSORFLOW)
 
 
+def test_no_timer_reads_the_time_of_day():
+    """Matrix row 47: it may jump. Every wait and every time-out counts on a monotonic clock."""
+    of_the_day = re.compile(r"\b(time\.time(_ns)?|from time import|datetime|tf\.timestamp|monotonic_ns)\b")
+    assert [module for module in MODULES if of_the_day.search((PACKAGE / f"{module}.py").read_text())] == []
+
+
 def test_the_version_is_that_of_the_changelog():
     """`__version__` and the newest heading of CHANGELOG.md agree; what is not released yet stands above it."""
     newest = re.search(r"^## \[?v?(\d[^\s\]]*)", (REPO / "CHANGELOG.md").read_text(), re.MULTILINE)

@@ -144,9 +144,9 @@ def test_the_table_names_variable_ps_and_bytes():
     with tf.Graph().as_default(), placement.on_cluster(cluster(2), WORKER_DEVICE):
         for index in range(100):
             tf.get_variable(f"v{index}", [10 + index])
-        lines = placement.table(tf.global_variables()[:2]).splitlines()
+        lines = placement.table(tf.global_variables()[:2])
         assert [line.split() for line in lines] == [
             ["variable", "ps", "bytes"], ["v0", "0", "40"], ["v1", "1", "44"], ["all", "0", "40"], ["all", "1", "44"]]
-        lines = placement.table(tf.global_variables()).splitlines()
+        lines = placement.table(tf.global_variables())
     assert len(lines) == 1 + 40 + 1 + 2
     assert lines[-3].split() == ["and", "60", "smaller", "ones"]

@@ -134,8 +134,8 @@ def test_a_busy_port_is_a_configuration_error(tmp_path, elsewhere, start_process
 def test_a_fault_in_the_users_input_fn_shows_their_traceback(tmp_path, elsewhere, start_process):
     """Exit code 1, and the line of the plug-in."""
     cluster = TaskCluster(1, 1)
-    start_process.start("worker", [*cluster.flags("worker", 0), *TINY, "--params=fail_on_shard=0",
-                                   f"--train_dir={tmp_path}/train"], cwd=elsewhere)
+    start_process.start("worker", [*cluster.flags("worker", 0), *TINY,
+                                   f"--train_dir={tmp_path}/train"], cwd=elsewhere, env={"TINY_FAULT": "input_fn"})
     assert start_process.wait() == {"worker": 1}
     log = start_process.log("worker")
     assert "tiny.py" in log and "RuntimeError: a fault in the user's input_fn" in log
