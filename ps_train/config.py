@@ -89,6 +89,9 @@ class Config:
     communication_warmup_steps: int = _field(
         0, _TRAINING, "Exchange after every step until the global step is this (with --communication_period).",
         unit="global steps", minimum=0)
+    staleness_bound: Optional[int] = _field(
+        None, _TRAINING, "Steps that a worker may be ahead of the slowest one that lives; async only.", unit="steps",
+        minimum=1, unset="unbounded")
     on_nan: str = _field("stop", _TRAINING, "What to do when a loss or gradient is not finite, before it is applied.",
                          choices=("stop", "skip"))
 
@@ -130,6 +133,12 @@ class Config:
     def __post_init__(self) -> None:
         problems = flagset.problems(vars(self), Config)
         problems += self._aggregation_problems()
+        if self.staleness_bound is not None and self.sync_replicas:
+            problems.append("--staleness_bound: got it with --sync_replicas, where nobody is ahead of another; leave "
+                            "one of them out")
+        if self.staleness_bound is not None and self.staleness_bound < self.communication_period:
+            problems.append(f"--staleness_bound: got {self.staleness_bound!r}; allowed: at least the "
+                            f"{self.communication_period} steps of --communication_period, taken at once")
         refuse(problems)
         if not self.train_dir:
             name = self.model.rsplit(".", 1)[-1]

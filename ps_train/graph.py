@@ -6,12 +6,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from ps_train import blackboard, optimizer, placement
+from ps_train import blackboard, optimizer, placement, staleness
 from ps_train.cluster import Cluster
 from ps_train.errors import UserCodeError
 from ps_train.inputs import input_feed
@@ -25,11 +25,17 @@ class Standing(NamedTuple):
       step: the global step.
       state: the training state, see `blackboard.State`.
       num_taken: mini-batches that this worker has just taken.
+      staleness: of the update that it has just made, see staleness.py.
+      lead: its steps ahead of the slowest worker, 0 where that is not bounded.
+      slowest: that one's number.
     """
 
     step: int
     state: int
     num_taken: int
+    staleness: int
+    lead: int
+    slowest: int
 
 
 class TrainGraph(NamedTuple):
@@ -39,10 +45,11 @@ class TrainGraph(NamedTuple):
       graph: the finished graph.
       update: the train op and what its update mode needs around it.
       loss: scalar, of the mini-batch of the step that it is fetched with.
-      progress: int64 [3], a `Standing` read on ps 0 after the train op.
+      progress: int64 [6], a `Standing` read on ps 0 after the train op.
       status: the same, read without training.
       global_step: the variable, on ps 0.
       summary_op: scalar string, all summaries of the step that it is fetched with.
+      join_op: lets this worker take part in the bound of the staleness, before its first step.
       input_init_op: initialises the input; run it with `feed`.
       feed: placeholder -> numpy array.
       saved_variables: all global variables, which a checkpoint has.
@@ -56,6 +63,7 @@ class TrainGraph(NamedTuple):
     status: tf.Tensor
     global_step: tf.Variable
     summary_op: tf.Tensor
+    join_op: tf.Operation
     input_init_op: tf.Operation
     feed: Mapping[tf.Tensor, Any]
     saved_variables: list[tf.Variable]
@@ -71,12 +79,14 @@ def build(
     dataset_params: Mapping[str, Any],
     settings: optimizer.Settings,
     plan: placement.Plan = placement.BY_BYTES,
+    bound: staleness.Bound | None = None,
     seed: int | None = None,
 ) -> TrainGraph:
     """Builds the graph of this worker.
 
     Args:
       worker_device: where the model computes, such as "/job:worker/task:0/cpu:0".
+      bound: of the staleness, or None.
       seed: graph-level seed, or None.
 
     Raises:
@@ -86,7 +96,7 @@ def build(
         if seed is not None:
             # Each worker draws its own dropout; the initial values all come from the chief, which is number 0.
             tf.set_random_seed(seed + cluster.worker_number)
-        with tf.device(cluster.ps[0].device + "/cpu:0"):
+        with _on_first_ps(cluster):
             global_step = tf.train.create_global_step()
         shard = (cluster.worker_number, cluster.num_workers)
         source = _Input(dataset, dataset_params, shard, cluster.task.device + "/cpu:0")
@@ -102,10 +112,11 @@ def build(
             graph=graph,
             update=update,
             loss=update.loss,
-            progress=_progress(cluster, global_step, [update.train_op], update.num_taken),
-            status=_progress(cluster, global_step),
+            progress=_progress(cluster, global_step, update, bound),
+            status=_status(cluster, global_step, bound),
             global_step=global_step,
             summary_op=_merged_summaries(worker_device),
+            join_op=_join(cluster, bound),
             input_init_op=source.initializer,
             feed=input_feed(graph),
             saved_variables=tf.global_variables(),
@@ -173,12 +184,40 @@ def _update(
 
 
 def _progress(
-    cluster: Cluster, global_step: tf.Variable, after: Sequence[tf.Operation] = (),
-    num_taken: Callable[[], tf.Tensor] = lambda: tf.constant(0, tf.int64),
+    cluster: Cluster, global_step: tf.Variable, update: optimizer.Update, bound: staleness.Bound | None
 ) -> tf.Tensor:
-    """Returns int64 [3]: one tensor, so that a step fetches one thing from ps 0."""
-    with tf.control_dependencies(after), tf.device(cluster.ps[0].device + "/cpu:0"):
-        return tf.stack([global_step.read_value(), blackboard.state_tensor(cluster.ps[0]), num_taken()])
+    """Returns what a step brings back: one tensor, so that it fetches one thing from ps 0."""
+    with _on_first_ps(cluster):
+        begun = global_step.read_value()
+        with tf.control_dependencies([update.train_op]):
+            reached, num_taken = global_step.read_value(), update.num_taken()
+            counted = [staleness.advance(cluster.worker_number, num_taken)] if bound else [reached]
+        with tf.control_dependencies(counted):
+            lead, slowest = _lead(cluster, bound)
+            return tf.stack([reached, blackboard.state_tensor(cluster.ps[0]), num_taken,
+                             staleness.of_update(begun, reached, num_taken), lead, slowest])
+
+
+def _status(cluster: Cluster, global_step: tf.Variable, bound: staleness.Bound | None) -> tf.Tensor:
+    with _on_first_ps(cluster):
+        nothing = tf.constant(0, tf.int64)
+        return tf.stack([global_step.read_value(), blackboard.state_tensor(cluster.ps[0]), nothing, nothing,
+                         *_lead(cluster, bound)])
+
+
+def _lead(cluster: Cluster, bound: staleness.Bound | None) -> tuple[tf.Tensor, tf.Tensor]:
+    if bound is None:
+        return tf.constant(0, tf.int64), tf.constant(cluster.worker_number, tf.int64)
+    return staleness.lead(cluster.worker_number, bound)
+
+
+def _join(cluster: Cluster, bound: staleness.Bound | None) -> tf.Operation:
+    with _on_first_ps(cluster):
+        return staleness.join(cluster.worker_number, bound) if bound else tf.no_op()
+
+
+def _on_first_ps(cluster: Cluster) -> Any:
+    return tf.device(cluster.ps[0].device + "/cpu:0")
 
 
 def _merged_summaries(worker_device: str) -> tf.Tensor:

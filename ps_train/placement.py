@@ -77,7 +77,10 @@ def _cutting(num_ps: int, partition_bytes: int) -> Callable[..., Any]:
 
 
 def table(variables: Sequence[tf.Variable]) -> list[str]:
-    """Returns the lines of a table of variable, ps and bytes, of the largest ones where there are many, with a total for each ps."""
+    """Returns the lines of a table of variable, ps and bytes, with a total for each ps.
+
+    Where there are very many variables, it shows the largest.
+    """
     rows = [(variable.op.name, tf.DeviceSpec.from_string(variable.device).task or 0,
              _bytes(variable.shape, variable.dtype.base_dtype)) for variable in variables]
     totals: dict[int, int] = {}

@@ -203,6 +203,7 @@ class SupervisedTraining:
         try:
             session.run(self._graph.input_init_op, feed_dict=self._graph.feed)
             self._take_what_is_kept(session)
+            session.run(self._graph.join_op)
             if self._cluster.is_chief:
                 self._start_services(session, is_live)
             yield session

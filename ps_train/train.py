@@ -13,10 +13,12 @@ import tensorflow.compat.v1 as tf
 from ps_train import finite
 from ps_train.beats import Beats
 from ps_train.blackboard import State
-from ps_train.errors import UserCodeError
+from ps_train.errors import ClusterLostError, UserCodeError
 from ps_train.graph import Standing, TrainGraph
 from ps_train.progress import End, Outcome, Progress
+from ps_train.staleness import Bound, Histogram
 
+_POLL_SECS = 0.005
 _MOST_SKIPPED = 100  # batches in a row: then it is not the batch
 _log = logging.getLogger(__name__)
 
@@ -31,6 +33,7 @@ class Schedule(NamedTuple):
       save_summaries_steps: local steps between summaries, 0 for none.
       step_timeout_secs: bound of one step.
       on_nan: "stop" or "skip", where a loss or gradient is not finite.
+      bound: how far this worker may run ahead of the slowest, or None.
     """
 
     train_steps: int
@@ -39,6 +42,7 @@ class Schedule(NamedTuple):
     save_summaries_steps: int
     step_timeout_secs: float
     on_nan: str = "stop"
+    bound: Bound | None = None
 
 
 class Loop:
@@ -73,6 +77,7 @@ class Loop:
         self._logs = _Every(schedule.log_steps)
         self._summarises = _Every(schedule.save_summaries_steps if write_summary else 0, at_once=True)
         self._skipped_in_a_row = 0
+        self._stalenesses, self._new_stalenesses = Histogram(), Histogram()
         self._last_report = (0.0, 0, 0)
 
     def run(self) -> Outcome:
@@ -87,12 +92,18 @@ class Loop:
         self._last_report = (start_secs, first_step, 0)
         try:
             while (end := self._end(standing)) is None:
-                standing = self._one_finite_step()
+                bound = self._schedule.bound
+                if bound and bound.holds_up(standing.lead):
+                    standing = self._wait_for_slowest(standing, bound)
+                else:
+                    standing = self._one_finite_step()
                 self._beats.step = standing.step
         except tf.errors.OutOfRangeError:
             end = End.DATA
             standing = self._send_rest()
-        return Outcome(end, first_step, standing.step, self._local_steps, time.monotonic() - start_secs)
+        self._stalenesses.update(self._new_stalenesses)
+        return Outcome(end, first_step, standing.step, self._local_steps, time.monotonic() - start_secs,
+                       self._stalenesses.line())
 
     def _end(self, standing: Standing) -> End | None:
         if standing.step >= self._schedule.train_steps:
@@ -100,6 +111,25 @@ class Loop:
         if standing.state >= State.STOPPING:
             return End.ANNOUNCED
         return End.SIGNAL if self._stop.is_set() else None
+
+    def _wait_for_slowest(self, standing: Standing, bound: Bound) -> Standing:
+        """Returns where training stands when this worker may go on, or need not any more.
+
+        Raises:
+          ClusterLostError: the slowest worker takes no step for as long as a step may take, but lives.
+        """
+        moved_secs, last_lead = time.monotonic(), standing.lead
+        while bound.holds_up(standing.lead) and self._end(standing) is None:
+            if standing.lead < last_lead:
+                moved_secs, last_lead = time.monotonic(), standing.lead
+            if time.monotonic() - moved_secs > self._schedule.step_timeout_secs:
+                raise ClusterLostError(
+                    f"{bound.names.get(standing.slowest, standing.slowest)} is alive but took no step for "
+                    f"{self._schedule.step_timeout_secs:g} s, and --staleness_bound={bound.steps} lets nobody run "
+                    "further ahead of it; see its log")
+            self._stop.wait(_POLL_SECS)
+            standing = self._status()
+        return standing
 
     def _one_finite_step(self) -> Standing:
         """Runs one step; where its numbers are not finite, nothing of it reaches a ps.
@@ -151,6 +181,7 @@ class Loop:
         standing = Standing(*map(int, reached))
         self._last_taken = standing.num_taken
         self._local_steps += standing.num_taken
+        self._new_stalenesses.add(standing.staleness)
         return standing
 
     def _status(self) -> Standing:
@@ -168,6 +199,9 @@ class Loop:
         if summary is not None:
             self._write_summary(summary, step)
             self._write_summary(_rates(steps_per_sec, examples_per_sec), step)
+            self._write_summary(self._new_stalenesses.summary(), step)
+            self._stalenesses.update(self._new_stalenesses)
+            self._new_stalenesses = Histogram()
         if logs:
             _log.info(Progress(step, self._schedule.train_steps, loss, steps_per_sec, examples_per_sec).format())
             self._last_report = (now_secs, step, self._local_steps)

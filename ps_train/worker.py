@@ -22,6 +22,7 @@ from ps_train import (
     saving,
     server,
     session,
+    staleness,
     train,
     transfer,
     waiting,
@@ -35,7 +36,7 @@ from ps_train.local_steps import Period
 from ps_train.progress import End, Outcome
 
 _SHARED = ("model", "dataset", "params", "optimizer", "learning_rate", "sync_replicas", "replicas_to_aggregate",
-           "communication_period", "communication_warmup_steps", "placement", "partition_bytes")
+           "communication_period", "communication_warmup_steps", "staleness_bound", "placement", "partition_bytes")
 _WIRE_DTYPES = {"as_is": None, "bfloat16": tf.bfloat16, "float16": tf.float16}
 _log = logging.getLogger(__name__)
 
@@ -120,7 +121,14 @@ def _build_graph(config: Config, cluster: Cluster, loaded: Plugins) -> graph.Tra
     has_gpu = server.gpu_index(cluster, config.num_gpus) is not None
     worker_device = cluster.task.device + ("/gpu:0" if has_gpu else "/cpu:0")
     return graph.build(cluster, worker_device, *loaded, settings,
-                       placement.Plan(config.placement, config.partition_bytes), config.seed)
+                       placement.Plan(config.placement, config.partition_bytes), _bound(config, cluster), config.seed)
+
+
+def _bound(config: Config, cluster: Cluster) -> staleness.Bound | None:
+    if config.staleness_bound is None:
+        return None
+    names = {cluster.number_of(worker): str(worker) for worker in cluster.workers}
+    return staleness.Bound(config.staleness_bound, config.communication_period, config.beat_timeout_secs, names)
 
 
 def _gradients_per_update(config: Config, cluster: Cluster) -> int | None:
@@ -156,7 +164,7 @@ def _train(
 ) -> Outcome:
     schedule = train.Schedule(
         config.train_steps, config.batch_size, config.log_steps, config.save_summaries_steps,
-        config.step_timeout_secs, config.on_nan)
+        config.step_timeout_secs, config.on_nan, _bound(config, cluster))
     saves = saving.Schedule(
         config.save_model_secs, config.save_model_steps, config.keep_checkpoint_max, config.save_timeout_secs)
     settings = session.Settings(config.train_dir, saves, config.start_timeout_secs,
@@ -205,6 +213,7 @@ def _report(outcome: Outcome, config: Config) -> None:
         rate = outcome.local_steps * config.batch_size / max(outcome.elapsed_secs, 1e-9)
         _log.info("training ended at step %d: %s; this worker did %d steps in %.2f s, %.0f examples/s",
                   outcome.global_step, outcome.end.value, outcome.local_steps, outcome.elapsed_secs, rate)
+        _log.info("%s", outcome.staleness)
     elif outcome.end is End.STEPS:
         _log.info("nothing to train: the global step is %d, and --train_steps=%d", outcome.global_step,
                   config.train_steps)

@@ -93,7 +93,7 @@ def array_dataset(features: np.ndarray, labels: np.ndarray, **options) -> plugin
 def build_graph(
     cluster: LocalCluster, index: int, gradients: int | None = None, optimizer_name: str = "sgd",
     learning_rate: float = 0.05, model=None, dataset=None, params=None, floor: int = 1, plan=placement.BY_BYTES,
-    **chosen,
+    bound=None, **chosen,
 ) -> graph.TrainGraph:
     """Builds one worker's graph.
 
@@ -106,7 +106,7 @@ def build_graph(
                                   **chosen)
     params = params or {"batch_size": 8, "seed": 7}
     return graph.build(view, view.task.device + "/cpu:0", model or linear_model(), params,
-                       dataset or array_dataset(*linear_data()), params, settings, plan, seed=3)
+                       dataset or array_dataset(*linear_data()), params, settings, plan, bound, seed=3)
 
 
 def schedule(train_steps: int) -> train.Schedule:
@@ -130,7 +130,7 @@ class Worker(threading.Thread):
         self.beats = beats.Beats(self.board, view.task, view.worker_number, self.stop)
         self.supervised = session.SupervisedTraining(
             view, cluster.target("worker", index), self.graph, self.board, self.beats, settings, self.stop)
-        self.schedule = schedule(train_steps)
+        self.schedule = schedule(train_steps)._replace(bound=graph_options.get("bound"))
         self.session: tf.Session | None = None
         self.outcome = None
         self.error: BaseException | None = None

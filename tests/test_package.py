@@ -30,7 +30,7 @@ WITHOUT_TENSORFLOW = [
 ]
 WITH_TENSORFLOW = [
     {"inputs", "checkpoint", "summaries", "finite", "sessions", "fingerprint", "notes", "transfer", "replica"},
-    {"blackboard", "synchronous", "local_steps"},
+    {"blackboard", "synchronous", "local_steps", "staleness"},
     {"members"},
     {"coordinator"},
     {"server", "placement", "optimizer", "beats"},

@@ -6,6 +6,7 @@ Each worker trains so many mini-batches, then waits in its input until its gate 
 from __future__ import annotations
 
 import contextlib
+import pathlib
 import re
 import shutil
 import signal

@@ -84,7 +84,7 @@ def _run_stopped(worker, live):
 
 
 def test_the_loop_fetches_operations_and_scalars_only(tmp_path, start_servers):
-    """A step brings 16 bytes of progress to Python, and no parameter, gradient or batch (tensorflow#6475)."""
+    """A step brings 48 bytes of progress to Python, and no parameter, gradient or batch (tensorflow#6475)."""
     worker = clusters.Worker(start_servers(1, 1), 0, tmp_path, 3)
     fetched = []
 
