@@ -32,8 +32,8 @@ class Watch(NamedTuple):
       names: number -> name and address of each worker.
       own: the chief's number.
       beat_timeout_secs: a worker that was not heard of for this long is dead.
-      start_timeout_secs: for how long the workers may be too few.
-      patience_secs: for how long those who lived before this session are waited for.
+      start_timeout_secs: for how long workers that are not here are waited for.
+      is_live: whether the parameters are in use already, and those who are not here dead.
     """
 
     board: Blackboard
@@ -41,7 +41,7 @@ class Watch(NamedTuple):
     own: int
     beat_timeout_secs: float
     start_timeout_secs: float
-    patience_secs: float
+    is_live: bool
 
     def name(self, workers: frozenset[int]) -> str:
         """Returns their names and addresses."""
@@ -84,11 +84,11 @@ class Synchronous(Coordinator):
         self.error = None
         self._last_standing = None
         self._stopped = stopped = threading.Event()
-        self._members.expect(watch.patience_secs)
-        self._look(session, watch)
+        if not watch.is_live:
+            self._members.expect(watch.start_timeout_secs)
         self._threads = [
             threading.Thread(target=self._repeat, args=(work, session, watch, stopped), daemon=True, name=name)
-            for name, work in (("updates", self._update), ("look", self._look_after_a_while))]
+            for name, work in (("updates", self._update), ("look", self._look_and_pause))]
         for thread in self._threads:
             thread.start()
 
@@ -119,13 +119,12 @@ class Synchronous(Coordinator):
     def _update(self, session: tf.Session, watch: Watch) -> None:
         session.run(self._operations.update_op)
 
-    def _look_after_a_while(self, session: tf.Session, watch: Watch) -> None:
-        if self._stopped.wait(_LOOK_SECS):
-            return
+    def _look_and_pause(self, session: tf.Session, watch: Watch) -> None:
         try:
             self._look(session, watch)
         except (BlackboardError, tf.errors.DeadlineExceededError) as error:
             _log.debug("a look was not answered: %s", error)  # where a ps is gone, the updates fail
+        self._stopped.wait(_LOOK_SECS)
 
     def _look(self, session: tf.Session, watch: Watch) -> None:
         need = self._members.look(watch.board.snapshot(), watch.own, watch.beat_timeout_secs)

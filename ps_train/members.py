@@ -39,7 +39,7 @@ class Members:
     def __init__(
         self, replicas_to_aggregate: int, floor: int, num_workers: int, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Begins with all of them expected.
+        """Begins with nobody but those who are heard of.
 
         Args:
           replicas_to_aggregate: gradients in an update while all are there.
@@ -51,13 +51,17 @@ class Members:
         self._clock = clock
         self._living = self._all
         self._expected: frozenset[int] = frozenset()
-        self._patience_end_secs = self._enough_secs = clock()
+        self._patience_end_secs = 0.0
+        self._enough_secs: float | None = None
 
     def expect(self, patience_secs: float) -> None:
-        """Counts all that live now as living for so long, or until they are heard of: they have to find back."""
+        """Counts all as living for so long, or until they are heard of; later, all who lived at the last look.
+
+        For new or restored parameters: the workers have to come, or to find back.
+        """
         self._expected = self._living
         self._patience_end_secs = self._clock() + patience_secs
-        self._enough_secs = self._clock()
+        self._enough_secs = None
 
     def look(self, snapshot: Snapshot, own: int, beat_timeout_secs: float) -> Need:
         """Returns what the next update needs.
@@ -71,7 +75,7 @@ class Members:
         self._expected = self._expected - there if now_secs < self._patience_end_secs else frozenset()
         finished = frozenset(worker for worker in self._all if snapshot.finished[worker])
         self._living = living = (there | self._expected) - finished
-        if self._gradients(there - finished) >= self._floor:
+        if self._enough_secs is None or self._gradients(there - finished) >= self._floor:
             self._enough_secs = now_secs
         return Need(living, self._all - living - finished, finished,
                     required=max(self._floor, self._gradients(living)),

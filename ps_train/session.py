@@ -259,7 +259,8 @@ class SupervisedTraining:
     def _start_services(self, session: tf.Session, is_live: bool) -> None:
         update = self._graph.update
         self._supervisor.coord.clear_stop()  # the end of a session before this one had set it
-        session.run(update.chief_resume_op if is_live else update.chief_init_op)
+        options = tf.RunOptions(timeout_in_ms=int(self._settings.start_timeout_secs * 1000))
+        session.run(update.chief_resume_op if is_live else update.chief_init_op, options=options)
         update.coordinator.start(session, self._watch(is_live))
         self._summaries.start(self._graph.graph, int(session.run(self._graph.status)[0]))
         if not is_live:
@@ -271,7 +272,7 @@ class SupervisedTraining:
         names = {self._cluster.number_of(worker): str(worker) for worker in self._cluster.workers}
         return coordinator.Watch(
             self._board, names, self._cluster.worker_number, settings.beat_timeout_secs, settings.start_timeout_secs,
-            patience_secs=settings.beat_timeout_secs if is_live else settings.start_timeout_secs)
+            is_live)
 
     def _end(self, session: tf.Session, outcome: Outcome) -> None:
         """Ends training in this task; the chief besides waits for the others and, whatever they do, saves."""

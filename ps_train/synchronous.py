@@ -51,7 +51,7 @@ class Operations(NamedTuple):
       flush_op: the global step rises without an update, so that every gradient on its way is stale, and all are let go.
       resume_op: the same, for a new chief, which then trains at that step itself.
       update_op: one update, as soon as the required gradients are there.
-      look_op: sets `required`, and lets everybody who waits look again.
+      look_op: sets `required`, which is all gradients at first, and lets everybody who waits look again.
       required: placeholder of `look_op`, int64 scalar, at least 1.
       standing: what the chief looks at.
       release_op: lets everybody go.
@@ -88,16 +88,18 @@ def build(
       worker: the number of this worker.
     """
     own_share = share(replicas_to_aggregate, num_workers, worker)
-    return _Synchronous(optimizer, gradients, global_step, num_workers, worker, own_share).operations()
+    return _Synchronous(
+        optimizer, gradients, global_step, replicas_to_aggregate, num_workers, worker, own_share).operations()
 
 
 class _Synchronous:
     def __init__(
-        self, optimizer: tf.train.Optimizer, gradients: list, global_step: tf.Variable, num_workers: int, worker: int,
-        own_share: int,
+        self, optimizer: tf.train.Optimizer, gradients: list, global_step: tf.Variable, replicas: int,
+        num_workers: int, worker: int, own_share: int,
     ) -> None:
         self._optimizer = optimizer
         self._global_step = global_step
+        self._replicas = replicas
         self._worker = worker
         self._num_workers = num_workers
         self._share = own_share
@@ -196,6 +198,7 @@ class _Synchronous:
         with tf.control_dependencies(emptied):
             ready = _on_each(everything, lambda accumulator: accumulator.set_global_step(step))
         with tf.device(self._ps):
+            ready.append(notes.write("required", self._replicas))
             if num_steps == 0:
                 ready.append(notes.clear("unused"))
             with tf.control_dependencies(ready):

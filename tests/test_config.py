@@ -110,10 +110,18 @@ def test_replicas_to_aggregate_must_be_positive(number):
     assert message == f"--replicas_to_aggregate: got {number}; allowed: a 64-bit integer of at least 1"
 
 
-def test_replicas_to_aggregate_needs_sync_replicas():
+@pytest.mark.parametrize("name", ["replicas_to_aggregate", "min_replicas_to_aggregate"])
+def test_replicas_to_aggregate_needs_sync_replicas(name):
     """Without --sync_replicas it would silently do nothing."""
-    assert _refusal(config.parse_task, ["--replicas_to_aggregate=2"], {}) == (
-        "--replicas_to_aggregate: got 2, which means something with --sync_replicas only; add that flag")
+    assert _refusal(config.parse_task, [f"--{name}=2"], {}) == (
+        f"--{name}: got 2, which means something with --sync_replicas only; add that flag")
+
+
+def test_the_floor_is_not_above_the_number_of_gradients():
+    """No update could ever come about."""
+    flags = ["--sync_replicas", "--replicas_to_aggregate=2", "--min_replicas_to_aggregate=3"]
+    assert _refusal(config.parse_task, flags, {}) == (
+        "--min_replicas_to_aggregate: got 3; allowed: at most --replicas_to_aggregate, 2")
 
 
 def test_all_wrong_values_are_told_together():

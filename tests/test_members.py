@@ -60,7 +60,7 @@ def test_those_who_are_expected_count_as_living_until_they_came_or_the_patience_
     assert (need.living, need.missing, need.required) == ({0}, {1, 2}, 1)
 
 
-def test_in_a_new_session_those_are_expected_that_lived_in_the_last_one():
+def test_for_restored_parameters_those_are_expected_that_lived_before():
     """After a ps has come back empty, the living take a moment to be heard of; the dead are not waited for again."""
     members = Members(3, 1, 3)
     _look(members, _snapshot([99.0, 99.0, 10.0]))
@@ -90,6 +90,7 @@ def test_too_few_for_the_floor_is_timed_and_hopeless_only_where_they_are_finishe
     """Expected ones count as living, but not as there: the time for the floor begins at the start."""
     clock = Clock()
     members = Members(3, 2, 3, clock)
+    clock.secs = 0.5
     members.expect(60.0)
     for clock.secs, beats, short_secs in (
             (1, [99, 99, 0], 0), (4, [99, 0, 0], 3), (9, [99, 0, 0], 8), (10, [99, 99, 99], 0)):

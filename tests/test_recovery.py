@@ -47,17 +47,13 @@ def test_in_sync_the_others_go_on_with_any_number_of_gradients(train, replicas):
     assert "gradients came too late for their update and were dropped" in log
 
 
-@pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
-def test_a_restarted_worker_rejoins(train, mode):
+def test_a_restarted_worker_rejoins(train):
     """Matrix row 8: it takes steps again, from the global step that the others have reached."""
-    training = train(flags=mode)
+    training = train()
     training.wait_for_gates()
     training.kill("worker-1")
     training.start("worker", 1, "worker-1-again")
-    if mode:  # a step of its own needs the other one, which is at its gate
-        training.group.wait_for_line("worker-0", "each update now averages 2 gradients")
-    else:
-        training.wait_for_gates("worker-1-again")
+    training.wait_for_gates("worker-1-again")
     training.open_gates()
     training.assert_ends_well(killed=["worker-1"])
     first_line = re.search(r"step (\d+) of", training.group.log("worker-1-again"))
@@ -88,7 +84,7 @@ def test_a_chief_that_dies_in_sync_while_a_worker_waits_lets_it_go_when_it_retur
 
 
 def test_below_the_floor_training_waits_for_the_worker_and_then_goes_on(train):
-    """With both gradients required, nothing moves until the dead worker is started again."""
+    """Matrix rows 7 and 8 in sync: with both gradients required, training needs the dead one, which rejoins."""
     training = train(flags=["--sync_replicas", "--min_replicas_to_aggregate=2"])
     training.wait_for_gates()
     training.kill("worker-1")
@@ -96,6 +92,7 @@ def test_below_the_floor_training_waits_for_the_worker_and_then_goes_on(train):
     training.group.wait_for_line("worker-0", "each update now averages 2 gradients; dead, or did not come: worker:1")
     training.start("worker", 1, "worker-1-again")
     training.assert_ends_well(killed=["worker-1"])
+    assert int(re.search(r"step (\d+) of", training.group.log("worker-1-again"))[1]) > 10
 
 
 def test_below_the_floor_for_too_long_ends_the_chief_with_138(train):
@@ -219,7 +216,7 @@ def test_sigterm_to_all_saves_and_ends_within_the_grace_period(train, mode):
     for name in ("ps-0", "ps-1", "worker-0", "worker-1"):
         training.group.signal(name, signal.SIGTERM)
     assert set(training.group.wait(25).values()) == {143}
-    assert clusters.read_checkpoint(training.train_dir)["global_step"] > GATE_BATCH
+    assert clusters.read_checkpoint(training.train_dir)["global_step"] >= 10
 
 
 @pytest.mark.parametrize("name", ["worker-0", "worker-1"])

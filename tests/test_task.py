@@ -72,11 +72,11 @@ def test_tf_config_describes_the_same_cluster_with_chief_and_evaluator(tmp_path,
 
 
 def test_existing_servers_are_used_twice_and_left_running(tmp_path, elsewhere, start_process):
-    """Two trainings after each other on servers that `serve` started; SIGTERM ends these with 143."""
+    """Three trainings after each other on servers that `serve` started; SIGTERM ends these with 143."""
     cluster = TaskCluster(1, 2)
     servers = [start_process.start(f"serve-{job}-{index}", ["serve", *cluster.flags(job, index), *TINY],
                                    cwd=elsewhere) for job, index in cluster.tasks()]
-    for run, mode in enumerate(MODES.values()):
+    for run, mode in enumerate([*MODES.values(), MODES["sync"]]):
         clients = [start_process.start(
             f"client-{run}-{index}",
             [*cluster.flags("worker", index), *TINY, "--existing_servers", f"--train_dir={tmp_path}/train",
