@@ -9,7 +9,7 @@ The model is a plug-in, so that the very same one trains here and in ps_train. L
 from __future__ import annotations
 
 import argparse
-import tempfile
+import os
 import time
 
 import tensorflow.compat.v1 as tf
@@ -43,6 +43,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--params", default="")
     parser.add_argument("--optimizer", default="adam", choices=OPTIMIZERS)
     parser.add_argument("--train_steps", type=int, default=10**9)
+    parser.add_argument("--train_dir", required=True)
     return parser.parse_args()
 
 
@@ -64,7 +65,7 @@ def _work(arguments: argparse.Namespace, cluster: tf.train.ClusterSpec, server: 
         train_op = optimizer.minimize(loss, global_step=global_step)
         init_op = tf.global_variables_initializer()
     supervisor = tf.train.Supervisor(
-        is_chief=is_chief, logdir=tempfile.mkdtemp(), init_op=init_op, recovery_wait_secs=1, global_step=global_step,
+        is_chief=is_chief, logdir=arguments.train_dir, init_op=init_op, recovery_wait_secs=1, global_step=global_step,
         summary_op=None)  # else it would run the model's summaries, which need a batch
     config = tf.ConfigProto(allow_soft_placement=True, device_filters=["/job:ps", worker_device])
     session = supervisor.prepare_or_wait_for_session(server.target, config=config)
@@ -75,6 +76,9 @@ def _work(arguments: argparse.Namespace, cluster: tf.train.ClusterSpec, server: 
         _, step = session.run([train_op, global_step], feed_dict={images: batch_images, labels: batch_labels})
         local_step += 1
         print(f"{time.time():f}: Worker {arguments.task_index}: training step {local_step} done (global step: {step})")
+    if is_chief:
+        supervisor.saver.save(session, os.path.join(arguments.train_dir, "model.ckpt"), global_step=step)
+    os._exit(0)  # closing a session whose peer has ended takes 30 s
 
 
 if __name__ == "__main__":

@@ -34,39 +34,42 @@ def ps_train(name: str) -> Peer:
     flags = MODES[name]
 
     def cast(setting: Setting, folder: str) -> Cast:
-        given = ["-m", "ps_train", f"--model={setting.model}", f"--params={setting.params}",
-                 *examples.ps_train_flags(setting.data_dir), f"--optimizer={setting.optimizer}",
-                 f"--learning_rate={setting.learning_rate}", f"--batch_size={setting.batch_size}",
-                 "--train_steps=1000000000", f"--train_dir={os.path.join(folder, 'train')}", *flags]
+        given = [*examples.ps_train_flags(setting.data_dir), f"--learning_rate={setting.learning_rate}",
+                 f"--batch_size={setting.batch_size}", *flags]
         if setting.seed is not None:
             given.append(f"--seed={setting.seed}")
         batches_per_step = setting.num_workers if "--sync_replicas" in flags else 1
-        return _with_ps(setting, folder, given, ["--resource_variables", f"--batches_per_step={batches_per_step}"])
+        return _with_ps(setting, folder, ["-m", "ps_train", *given], batches_per_step, ["--resource_variables"])
 
     return Peer(name, cast)
 
 
 def _classic(setting: Setting, folder: str) -> Cast:
-    given = ["-m", "benchmarks.classic", f"--model={setting.model}", f"--params={setting.params}",
-             f"--optimizer={setting.optimizer}", *setting.common_flags()]
-    return _with_ps(setting, folder, given, [])
+    return _with_ps(setting, folder, ["-m", "benchmarks.classic", *setting.common_flags()], 1, [])
 
 
-def _with_ps(setting: Setting, folder: str, command: list[str], observing: list[str]) -> Cast:
-    """Returns a cluster whose tasks are told who they are in the classic way, with an observer of ps 0."""
+def _with_ps(
+    setting: Setting, folder: str, command: list[str], batches_per_step: int, observing: list[str]
+) -> Cast:
+    """Returns a cluster whose tasks are told who they are in the classic way; with an observer of ps 0, if wanted."""
     wires = Wires(setting.num_ps, setting.num_workers, setting.link)
+    train_steps = 10**9 if setting.train_batches is None else setting.train_batches // batches_per_step
+    model = [f"--model={setting.model}", f"--params={setting.params}"]
+    given = [*command, *model, f"--optimizer={setting.optimizer}", f"--train_steps={train_steps}",
+             f"--train_dir={os.path.join(folder, 'train')}"]
     tasks = []
     for job, count in (("ps", setting.num_ps), ("worker", setting.num_workers)):
         for index in range(count):
             hosts = wires.hosts(job, index)
             tasks.append(Task(f"{job}-{index}", [
-                *command, f"--ps_hosts={hosts['ps']}", f"--worker_hosts={hosts['worker']}", f"--job_name={job}",
+                *given, f"--ps_hosts={hosts['ps']}", f"--worker_hosts={hosts['worker']}", f"--job_name={job}",
                 f"--task_index={index}"]))
-    observer = Task("observer", [
-        "-m", "benchmarks.harness.observer", f"--ps_host={wires.ps[0]}", f"--model={setting.model}",
-        f"--params={setting.params}", f"--recording={folder}", *setting.common_flags(), *observing,
-        *(["--snapshots"] if setting.has_accuracy else [])])
-    return Cast(tasks, "observer", wires, observer)
+    if setting.train_batches is not None:
+        return Cast(tasks, "worker-0", wires)
+    return Cast(tasks, "observer", wires, Task("observer", [
+        "-m", "benchmarks.harness.observer", f"--ps_host={wires.ps[0]}", f"--recording={folder}", *model,
+        f"--batches_per_step={batches_per_step}", *setting.common_flags(), *observing,
+        *(["--snapshots"] if setting.has_accuracy else [])]))
 
 
 def _parameter_server_strategy(steps_per_call: int) -> Peer:

@@ -83,6 +83,13 @@ class Evaluator:
             right += int(np.sum(classes == self._labels[rows]))
         return right / len(self._labels)
 
+    def accuracy_of_checkpoint(self, train_dir: str) -> float:
+        """Returns the same for the parameters in the newest checkpoint of a folder."""
+        import tensorflow as tf  # noqa: PLC0415 (it is there already, see above)
+
+        reader = tf.train.load_checkpoint(train_dir)
+        return self.accuracy({name: reader.get_tensor(name) for name in self._variables})
+
     def _load(self, parameters: Mapping[str, np.ndarray]) -> None:
         if parameters.keys() != self._variables.keys():
             raise ValueError(f"recorded are {sorted(parameters)}, and the model has {sorted(self._variables)}")

@@ -1,4 +1,4 @@
-"""Looks at the parameters on a ps while a cluster trains, and records them: for the classic loop and for ps_train alike.
+"""Looks at the parameters on a ps while a cluster trains and records them: of the classic loop and of ps_train alike.
 
 It is a TensorFlow client of ps 0 and knows nothing of the workers. A sample costs the ps one read of the parameters.
 """

@@ -127,8 +127,9 @@ def as_json(
     """Returns everything as JSON; each figure as {"median", "low", "high", "runs"} or null."""
     return json.dumps({
         "machine": machine,
-        "results": [{"name": result.name, **{key: spread and spread._asdict() for key, spread in result.figures.items()}}
-                    for result in results],
+        "results": [
+            {"name": result.name, **{key: spread and spread._asdict() for key, spread in result.figures.items()}}
+            for result in results],
         "ratios": [{**ratio._asdict(), "measured": ratio_value(ratio, results)} for ratio in ratios],
         "skipped": dict(skipped),
     }, indent=1)

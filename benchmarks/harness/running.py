@@ -65,7 +65,7 @@ def _started(cast: Cast, folder: str) -> Iterator[dict[str, Process]]:
 
 
 def _start(task: Task, folder: str) -> Process:
-    environ = {**os.environ, "PYTHONPATH": str(REPO), "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1", **task.env}
+    environ = {**os.environ, "PYTHONPATH": str(REPO), "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
     environ.pop("TF_CONFIG", None)
     return Process(task.name, [sys.executable, *task.command], os.path.join(folder, f"{task.name}.log"), environ)
 

@@ -20,7 +20,7 @@ _BYTES_ACKED_OFFSET = 120  # in struct tcp_info, linux/tcp.h
 
 
 def between(pids: Iterable[int]) -> int | None:
-    """Returns the bytes sent so far over the connections between these processes; None where the kernel does not say."""
+    """Returns the bytes sent so far between these processes; None where the kernel does not say."""
     if not hasattr(os, "pidfd_open"):
         return None
     try:

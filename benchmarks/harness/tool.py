@@ -9,6 +9,7 @@ when it is started once more with the same --work_dir. The order turns with each
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import pathlib
 import re
 import shutil
@@ -36,7 +37,7 @@ def parser(description: str, name: str) -> argparse.ArgumentParser:
     found.add_argument("--data_dir", default="", help="folder of the MNIST files; without it the drawn digits are used")
     found.add_argument("--repeats", type=int, default=3, help="runs of each; 0 reports what is there")
     found.add_argument("--only", default="", help="names or beginnings of names, separated by ';'; default all")
-    found.add_argument("--work_dir", default=f"runs/{name}", help="where the runs are kept; it may be removed afterwards")
+    found.add_argument("--work_dir", default=f"runs/{name}", help="where the runs are kept; not needed afterwards")
     found.add_argument("--out", default="", help="folder of the report: Markdown, JSON, SVG; default the work_dir")
     found.add_argument("--min_secs", type=float, default=6.0, help="of a run, at least")
     found.add_argument("--batches", type=int, default=4000, help="of a run, at least")
@@ -56,16 +57,16 @@ def main(
     """Runs what is wanted and missing, evaluates, reports; returns the exit code, 1 where a run failed."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the tasks of the run at hand are ended
     work_dir = pathlib.Path(arguments.work_dir)
-    skipped, failed = _run_missing(_wanted(trials, arguments.only), arguments.repeats, work_dir)
-    evaluation.complete([folder for trial in trials for folder in _finished(work_dir, trial)])
-    results = [report.summarise(trial.name, folders) for trial in trials if (folders := _finished(work_dir, trial))]
+    skipped, failed = run_missing(wanted(trials, arguments.only), arguments.repeats, work_dir)
+    evaluation.complete([folder for trial in trials for folder in finished(work_dir, trial)])
+    results = [report.summarise(trial.name, folders) for trial in trials if (folders := finished(work_dir, trial))]
     _write(pathlib.Path(arguments.out or work_dir), file_name, title, results, ratios, skipped)
     for name, reason in failed.items():
         print(f"{name} failed: {reason}", file=sys.stderr)
     return 1 if failed else 0
 
 
-def _wanted(trials: Sequence[Trial], only: str) -> list[Trial]:
+def wanted(trials: Sequence[Trial], only: str) -> list[Trial]:
     """Returns the trials whose name, or beginning of it up to the end of a word, is listed; all for "".
 
     Raises:
@@ -80,10 +81,14 @@ def _wanted(trials: Sequence[Trial], only: str) -> list[Trial]:
     return [trial for trial in trials if not names or any(trial in found for found in fitting.values())]
 
 
-def _run_missing(
+def run_missing(
     trials: Sequence[Trial], repeats: int, work_dir: pathlib.Path
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Returns name -> reason of those that cannot run here, and of those that failed; these are not tried again."""
+    """Runs what is missing; the number of a repeat is its seed.
+
+    Returns:
+      name -> reason of those that cannot run here, and of those that failed; these are not tried again.
+    """
     skipped: dict[str, str] = {}
     failed: dict[str, str] = {}
     for repeat in range(repeats):
@@ -95,7 +100,7 @@ def _run_missing(
             shutil.rmtree(folder, ignore_errors=True)  # of a run that was ended
             print(f"run {repeat + 1} of {repeats}: {trial.name}", flush=True)
             try:
-                running.run(trial.peer, trial.setting, str(folder))
+                running.run(trial.peer, dataclasses.replace(trial.setting, seed=repeat), str(folder))
             except running.SkippedError as error:
                 skipped[trial.name] = str(error)
                 print(f"  skipped: {error}", flush=True)
@@ -109,7 +114,7 @@ def _folder(work_dir: pathlib.Path, trial: Trial, repeat: int) -> pathlib.Path:
     return work_dir / f"{re.sub(r'[^A-Za-z0-9]+', '-', trial.name).strip('-')}.{repeat}"
 
 
-def _finished(work_dir: pathlib.Path, trial: Trial) -> list[pathlib.Path]:
+def finished(work_dir: pathlib.Path, trial: Trial) -> list[pathlib.Path]:
     """Returns the folders of this trial's complete runs, in order."""
     pattern = f"{_folder(work_dir, trial, 0).stem}.*/run.json"
     return sorted(path.parent for path in work_dir.glob(pattern))

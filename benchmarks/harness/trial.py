@@ -20,6 +20,7 @@ class Setting:
       batches, min_secs, max_secs: see recording.Limits.
       snapshot_secs: between samples.
       has_accuracy: whether the parameters are recorded, which needs them all on one ps.
+      train_batches: with it nothing is recorded, and the chief saves and ends when so many mini-batches are done.
       link: what is between each worker and each ps; None for a direct connection.
     """
 
@@ -37,6 +38,7 @@ class Setting:
     max_secs: float = 60.0
     snapshot_secs: float = 0.1
     has_accuracy: bool = True
+    train_batches: int | None = None
     link: Link | None = None
 
     def common_flags(self) -> list[str]:
@@ -54,20 +56,18 @@ class Task(NamedTuple):
     Attributes:
       name: such as "worker-1"; its log is called so.
       command: after `python`.
-      env: what it has in its environment besides.
     """
 
     name: str
     command: Sequence[str]
-    env: dict[str, str] = {}
 
 
 class Cast(NamedTuple):
     """The processes of one run.
 
     Attributes:
-      tasks: those that train, the more of them the longer the table's column of memory.
-      recorder: the name of the task that records, and whose end is the end of the run, or a task besides.
+      tasks: those that train, the ones whose memory and bytes count.
+      recorder: the name of the task whose end is the end of the run, as a rule the one that records.
       observer: that task besides, where a training is looked at from outside.
       wires: what lies between the tasks.
     """
