@@ -48,24 +48,45 @@ def rate(times: Sequence[float], counts: Sequence[float]) -> float:
     return (counts[-1] - counts[start]) / (times[-1] - times[start])
 
 
-def bytes_per_batch(
-    byte_times: Sequence[float], num_bytes: Sequence[float], times: Sequence[float], batches: Sequence[float]
-) -> float | None:
-    """Returns bytes per mini-batch over the second half, from two series with times of their own; None where unknown.
+def second_half(
+    series: Sequence[tuple[float, float | None]], start_secs: float, end_secs: float
+) -> tuple[tuple[float, float], tuple[float, float]] | None:
+    """Returns the first and the last (time, value) in the second half of a time; None where there are not two.
 
     Args:
-      byte_times: when the bytes were counted; only what lies within `times` is used.
-      num_bytes: transferred so far.
+      series: (time, value); a value that is None was not known.
+      start_secs: when the time begins.
+      end_secs: when it ends.
+    """
+    middle = (start_secs + end_secs) / 2
+    inside = [(secs, value) for secs, value in series if value is not None and middle <= secs <= end_secs]
+    return (inside[0], inside[-1]) if len(inside) >= 2 else None
+
+
+def per_second(
+    series: Sequence[tuple[float, float | None]], start_secs: float, end_secs: float
+) -> float | None:
+    """Returns the growth of a series per second over the second half of a time; None where it is not known."""
+    ends = second_half(series, start_secs, end_secs)
+    return (ends[1][1] - ends[0][1]) / (ends[1][0] - ends[0][0]) if ends else None
+
+
+def per_batch(
+    series: Sequence[tuple[float, float | None]], times: Sequence[float], batches: Sequence[float]
+) -> float | None:
+    """Returns the growth of a series per mini-batch over the second half of a recording; None where it is not known.
+
+    Args:
+      series: (time, value), at times of its own.
       times: when the batches were counted.
       batches: trained on so far.
     """
-    middle = (times[0] + times[-1]) / 2
-    inside = [(secs, count) for secs, count in zip(byte_times, num_bytes) if middle <= secs <= times[-1]]
-    if len(inside) < 2:
+    ends = second_half(series, times[0], times[-1])
+    if ends is None:
         return None
-    (start_secs, start_bytes), (end_secs, end_bytes) = inside[0], inside[-1]
+    (start_secs, start_value), (end_secs, end_value) = ends
     start_batches, end_batches = np.interp([start_secs, end_secs], times, batches)
-    return None if end_batches <= start_batches else float((end_bytes - start_bytes) / (end_batches - start_batches))
+    return float((end_value - start_value) / (end_batches - start_batches)) if end_batches > start_batches else None
 
 
 def secs_to(curve: Sequence[Point], accuracy: float) -> float | None:

@@ -27,6 +27,7 @@ COLUMNS = (
     Column("bytes_per_step", "bytes per batch", "{:,.0f}"),
     Column("peak_memory_mb", "peak memory, MB", "{:.0f}"),
     Column("start_secs", "s from start to first step", "{:.1f}"),
+    Column("others_cores", "cores taken by others", "{:.2f}"),
 )
 
 
@@ -63,14 +64,16 @@ def run_figures(folder: pathlib.Path) -> dict[str, float | None]:
     curve = read_curve(folder)
     samples = [json.loads(line) for line in (folder / "samples.jsonl").read_text(encoding="utf-8").splitlines()[1:]]
     times, batches = [sample["time"] for sample in samples], [point.batches for point in curve]
-    byte_times, num_bytes = zip(*run["bytes"]) if run["bytes"] else ((), ())
+    num_bytes, others_secs = ([(sample["time"], sample[key]) for sample in run["samples"]]
+                              for key in ("bytes", "others_cpu_secs"))
     return {
         "batches_per_sec": measures.rate(times, batches),
         "secs_to_97": measures.secs_to(curve, TARGET_ACCURACY),
         "accuracy": curve[-1].accuracy,
-        "bytes_per_step": measures.bytes_per_batch(byte_times, num_bytes, times, batches),
+        "bytes_per_step": measures.per_batch(num_bytes, times, batches),
         "peak_memory_mb": sum(run["peak_memory_mb"].values()) or None,
         "start_secs": times[0] - run["start_time"],
+        "others_cores": measures.per_second(others_secs, times[0], times[-1]),
     }
 
 

@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 
-from benchmarks.harness import tcp_bytes
+from benchmarks.harness import proc, tcp_bytes
 from benchmarks.harness.options import CANNOT_RUN
 from benchmarks.harness.trial import Cast, Peer, Setting, Task
 from ps_train.processes import Process
@@ -71,28 +71,33 @@ def _start(task: Task, folder: str) -> Process:
 
 
 def _watch(cast: Cast, processes: dict[str, Process], deadline_secs: float) -> dict[str, object]:
-    """Returns, when the recording is complete, what was counted: bytes by time, and the most memory of each task.
+    """Returns, when the recording is complete, what was counted: samples by time, and the most memory of each task.
 
     Raises:
       SkippedError, RunError: see `run`.
     """
     tasks = [processes[task.name] for task in cast.tasks]
-    pids = [process.pid for process in tasks]
-    counts: list[tuple[float, int]] = []
+    samples = []
     memory_mb = dict.fromkeys([task.name for task in cast.tasks], 0.0)
     while processes[cast.recorder].poll() is None:
-        sent = cast.wires.num_bytes()
-        sent = tcp_bytes.between(pids) if sent is None else sent
-        if sent is not None:
-            counts.append((time.time(), sent))
+        samples.append(_sample(cast, tasks, processes))
         for process in tasks:
-            memory_mb[process.name] = max(memory_mb[process.name], _peak_memory_mb(process.pid))
+            memory_mb[process.name] = max(memory_mb[process.name], proc.peak_memory_mb(process.pid))
         _check([process for process in processes.values() if process.name != cast.recorder])
         if time.monotonic() > deadline_secs:
             raise RunError("no recording in time:\n" + "\n".join(map(_last_lines, processes.values())))
         time.sleep(_SAMPLE_SECS)
     _check([processes[cast.recorder]])
-    return {"bytes": counts, "peak_memory_mb": memory_mb}
+    return {"samples": samples, "peak_memory_mb": memory_mb}
+
+
+def _sample(cast: Cast, tasks: Sequence[Process], processes: dict[str, Process]) -> dict[str, float | None]:
+    """Returns what was sent between the tasks and what others took of the CPU, both since some time in the past."""
+    sent = cast.wires.num_bytes()
+    if sent is None:
+        sent = tcp_bytes.between([process.pid for process in tasks])
+    others_secs = proc.others_cpu_secs([process.pid for process in processes.values()])
+    return {"time": time.time(), "bytes": sent, "others_cpu_secs": others_secs}
 
 
 def _check(processes: Sequence[Process]) -> None:
@@ -107,13 +112,3 @@ def _check(processes: Sequence[Process]) -> None:
 def _last_lines(process: Process, count: int = _LOG_LINES) -> str:
     lines = pathlib.Path(process.log_path).read_text(encoding="utf-8", errors="replace").splitlines()[-count:]
     return "\n".join([f"--- {process.name}", *lines])
-
-
-def _peak_memory_mb(pid: int) -> float:
-    """Returns the most that the process had in memory so far, 0 where /proc does not say."""
-    try:
-        status = pathlib.Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return 0.0
-    lines = [line for line in status.splitlines() if line.startswith("VmHWM:")]
-    return int(lines[0].split()[1]) / 1024 if lines else 0.0
