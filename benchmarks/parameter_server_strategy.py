@@ -74,7 +74,7 @@ def _record(arguments: argparse.Namespace, model: eager.Mlp, steps: tf.Variable)
         time.sleep(_POLL_SECS)
     recorder = options.recorder(arguments)
     while not recorder.note(int(steps.numpy()), model.copy_parameters):
-        time.sleep(arguments.snapshot_secs)
+        time.sleep(recorder.pause_secs())
     os._exit(0)
 
 

@@ -26,7 +26,7 @@ def main() -> int:
     parser = tool.parser(__doc__, "slow_link")
     parser.set_defaults(batches=3000, max_secs=180.0)
     arguments = parser.parse_args()
-    setting = tool.setting(arguments, link=LINK, snapshot_secs=0.2)
+    setting = tool.setting(arguments, link=LINK)
     names = (CLASSIC, ASYNC, f"{ASYNC} bfloat16", K5, K20, K20_BFLOAT16)
     trials = [Trial(name, PEERS[name], setting) for name in names]
     return tool.main(arguments, "100 Mbit/s and 10 ms between each worker and the ps", trials, RATIOS, "slow_link")

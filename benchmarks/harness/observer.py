@@ -78,7 +78,7 @@ def _record(arguments: argparse.Namespace, session: tf.Session, global_step: tf.
     while not is_over:
         step, values = session.run([global_step, parameters])
         is_over = recorder.note(step * arguments.batches_per_step, lambda: values)  # noqa: B023 (called at once)
-        time.sleep(arguments.snapshot_secs)
+        time.sleep(recorder.pause_secs())
 
 
 if __name__ == "__main__":

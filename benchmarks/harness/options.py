@@ -21,14 +21,13 @@ def parser(description: str) -> argparse.ArgumentParser:
     found.add_argument("--batches", type=int, default=4000, help="of all workers: the run lasts at least so long")
     found.add_argument("--min_secs", type=float, default=6.0, help="and so long")
     found.add_argument("--max_secs", type=float, default=60.0, help="but never longer")
-    found.add_argument("--snapshot_secs", type=float, default=0.1)
     return found
 
 
 def recorder(arguments: argparse.Namespace) -> Recorder:
     """Returns the Recorder that the flags ask for."""
     limits = Limits(arguments.batches, arguments.min_secs, arguments.max_secs)
-    return Recorder(arguments.recording, limits, arguments.snapshot_secs)
+    return Recorder(arguments.recording, limits)
 
 
 def leave(reason: object) -> None:

@@ -15,6 +15,9 @@ from typing import Callable, NamedTuple
 
 import numpy as np
 
+_LEAST_PAUSE_SECS = 0.02
+_PAUSE_SHARE = 0.04  # of the time so far: as exact for a run that learns in half a second as for one that takes minutes
+
 Parameters = Mapping[str, np.ndarray]
 
 
@@ -35,17 +38,12 @@ class Limits(NamedTuple):
 class Recorder:
     """Writes a recording; its clock starts with the first sample, when the first training call has returned."""
 
-    def __init__(self, folder: str, limits: Limits, snapshot_secs: float) -> None:
-        """Makes the folder.
-
-        Args:
-          snapshot_secs: time between samples.
-        """
+    def __init__(self, folder: str, limits: Limits) -> None:
+        """Makes the folder."""
         os.makedirs(folder, exist_ok=True)
         self._samples = open(os.path.join(folder, "samples.jsonl"), "w", encoding="utf-8")  # noqa: SIM115 (a run long)
         self._parameters = open(os.path.join(folder, "parameters.f32"), "wb")  # noqa: SIM115 (the same)
         self._limits = limits
-        self._snapshot_secs = snapshot_secs
         self._first_secs: float | None = None
         self._due_secs = 0.0
 
@@ -60,11 +58,15 @@ class Recorder:
         is_over = self._is_over(batches, now_secs)
         if now_secs >= self._due_secs or is_over:
             self._write(now_secs, batches, copy_parameters())
-            self._due_secs = now_secs + self._snapshot_secs
+            self._due_secs = now_secs + max(_LEAST_PAUSE_SECS, _PAUSE_SHARE * (now_secs - self._first_secs))
         if is_over:
             self._samples.close()
             self._parameters.close()
         return is_over
+
+    def pause_secs(self) -> float:
+        """Returns the time until the next sample is due."""
+        return max(0.0, self._due_secs - time.time())
 
     def _is_over(self, batches: int, now_secs: float) -> bool:
         if self._first_secs is None:

@@ -18,7 +18,6 @@ class Setting:
       model, params: the plug-in (of the peers that take one).
       num_ps: for the peers that have one.
       batches, min_secs, max_secs: see recording.Limits.
-      snapshot_secs: between samples.
       has_accuracy: whether the parameters are recorded, which needs them all on one ps.
       train_batches: with it nothing is recorded, and the chief saves and ends when so many mini-batches are done.
       link: what is between each worker and each ps; None for a direct connection.
@@ -36,7 +35,6 @@ class Setting:
     batches: int = 4000
     min_secs: float = 6.0
     max_secs: float = 60.0
-    snapshot_secs: float = 0.1
     has_accuracy: bool = True
     train_batches: int | None = None
     link: Link | None = None
@@ -44,7 +42,7 @@ class Setting:
     def common_flags(self) -> list[str]:
         """Returns what every peer of `benchmarks.harness.options` is told."""
         flags = {name: getattr(self, name) for name in (
-            "data_dir", "learning_rate", "batch_size", "batches", "min_secs", "max_secs", "snapshot_secs")}
+            "data_dir", "learning_rate", "batch_size", "batches", "min_secs", "max_secs")}
         if self.seed is not None:
             flags["seed"] = self.seed
         return [f"--{name}={value}" for name, value in flags.items()]
