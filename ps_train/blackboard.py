@@ -1,6 +1,6 @@
 """The cluster's blackboard: small variables on the ps through which the tasks tell each other where training stands.
 
-    each ps    its incarnation, a number drawn when it started · its own copy of the training state
+    each ps    its incarnation, a number drawn when it started · its own copy of the training state · where ps 0 is
     ps 0       for which incarnations the chief has prepared the parameters, and its fingerprint · for each worker: who
                it is (its claim), when it was last heard of (its beat, by ps 0's clock), its global step, whether it has
                finished
@@ -30,7 +30,7 @@ _MAX_PS = 1024
 _RUN_TIMEOUT_SECS = 5.0
 _UNREACHABLE = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.DeadlineExceededError,
                 tf.errors.FailedPreconditionError, tf.errors.NotFoundError, tf.errors.CancelledError)
-_EVERY_PS = {"state": ([], tf.int64), "incarnation": ([], tf.int64)}
+_EVERY_PS = {"state": ([], tf.int64), "incarnation": ([], tf.int64), "first_ps": ([], tf.string)}
 _FIRST_PS = {"prepared": ([_MAX_PS], tf.int64), "claims": ([MAX_WORKERS], tf.int64),
              "beats": ([MAX_WORKERS], tf.float64), "steps": ([MAX_WORKERS], tf.int64),
              "finished": ([MAX_WORKERS], tf.int64), "fingerprint": ([], tf.string)}
@@ -122,17 +122,18 @@ class Blackboard:
     ever if its server is gone.
     """
 
-    def __init__(self, target: str, ps: Sequence[Task], own: Task | None) -> None:
+    def __init__(self, target: str, ps: Sequence[Task], own: Task | None, is_elastic: bool = False) -> None:
         """Prepares the operations; nothing is sent yet.
 
         Args:
           target: address of the server whose session this is, such as `grpc://localhost:2223`.
           ps: the parameter servers that this task talks to; what is only on the first one is read and written there.
           own: the task behind `target`, or None where that is the first ps.
+          is_elastic: see `Cluster`.
         """
         self._target = target
         self._ps = list(ps)
-        self._filters = [task.device for task in self._ps] + ([own.device] if own else [])
+        self._options = sessions.options([*self._ps, *([own] if own else [])], is_elastic)
         self._session: tf.Session | None = None
         self._lock = threading.Lock()
         with tf.Graph().as_default() as self._graph:
@@ -147,13 +148,14 @@ class Blackboard:
     def _build(self) -> None:
         self._value, self._worker = tf.placeholder(tf.int64, []), tf.placeholder(tf.int64, [])
         self._claim = tf.placeholder(tf.int64, [])
-        self._announcements, self._incarnations, self._put_up = [], [], []
+        self._announcements, self._incarnations, self._put_up, self._tell_first_ps = [], [], [], []
         for number, task in enumerate(self._ps):
             with tf.device(task.device):
                 self._announcements.append(_assign("state", self._value))
                 self._incarnations.append(_read("incarnation"))
+                self._tell_first_ps.append(_assign("first_ps", self._ps[0].address))
                 if number == 0:
-                    zeros = [_assign(name, tf.zeros(*_VARIABLES[name])) for name in _FIRST_PS]
+                    zeros = [_assign(name, tf.zeros(*_VARIABLES[name])) for name in ("first_ps", *_FIRST_PS)]
                     with tf.control_dependencies([*zeros, _assign("state", 0)]):
                         self._put_up = _assign("incarnation", self._value)
         with tf.device(self._ps[0].device):
@@ -161,6 +163,7 @@ class Blackboard:
 
     def _build_first(self) -> None:
         self._state = _read("state")
+        self._told_first_ps = _read("first_ps")
         self._prepared = _read("prepared")
         self._incarnations_of_all = tf.placeholder(tf.int64, [_MAX_PS])
         self._set_prepared = _assign("prepared", self._incarnations_of_all)
@@ -194,6 +197,10 @@ class Blackboard:
         """Returns the training state."""
         return State(int(self._run(self._state)))
 
+    def told_first_ps(self) -> str:
+        """Returns the address of ps 0 that a chief has told this ps, "" where none has."""
+        return self._run(self._told_first_ps).decode()
+
     def snapshot(self) -> Snapshot:
         """Returns what ps 0 knows now."""
         state, now_secs, claims, beats, steps, finished = self._run(self._snapshot)
@@ -212,7 +219,7 @@ class Blackboard:
         """Announces that the parameters on the ps as they are now are ready; for the chief."""
         incarnations = np.zeros([_MAX_PS], np.int64)
         incarnations[:len(self._ps)] = self._run(self._incarnations)
-        self._run([self._reset_finished, self._set_prepared, self._set_fingerprint],
+        self._run([self._reset_finished, self._set_prepared, self._set_fingerprint, self._tell_first_ps],
                   {self._incarnations_of_all: incarnations, self._text: fingerprint})
         self.announce(State.RUNNING)
 
@@ -254,8 +261,7 @@ class Blackboard:
     def _run(self, fetches: Any, feed: Mapping[tf.Tensor, Any] | None = None) -> Any:
         with self._lock:
             if self._session is None:
-                config = tf.ConfigProto(device_filters=self._filters, allow_soft_placement=True)
-                self._session = tf.Session(self._target, graph=self._graph, config=config)
+                self._session = tf.Session(self._target, graph=self._graph, config=self._options)
             session, options = self._session, tf.RunOptions(timeout_in_ms=int(_RUN_TIMEOUT_SECS * 1000))
             try:
                 # Bounded from outside too: the time-out of RunOptions begins when the server has made the session.
@@ -269,15 +275,30 @@ class Blackboard:
 
 def of_ps(target: str, cluster: Cluster) -> Blackboard:
     """Returns a ps's own view: it looks at itself only, and so needs no other task."""
-    return Blackboard(target, [cluster.task], None)
+    return Blackboard(target, [cluster.task], None, cluster.is_elastic)
 
 
 def of_worker(target: str, cluster: Cluster) -> Blackboard:
     """Returns a worker's view: it reads ps 0, and the chief writes to every ps."""
-    return Blackboard(target, cluster.ps, cluster.task)
+    return Blackboard(target, cluster.ps, cluster.task, cluster.is_elastic)
 
 
 def of_client(cluster: Cluster) -> Blackboard:
     """Returns the view of a task without a server, such as an evaluator: it is a client of ps 0."""
-    first = cluster.ps[0]
-    return Blackboard(f"grpc://{first.address}", [first], None)
+    return _of_first_ps(cluster.ps[0].address, cluster)
+
+
+def of_other_ps(own: Blackboard, cluster: Cluster) -> Blackboard:
+    """Returns the view that a ps other than the first has of ps 0, whose address the chief tells where nobody else did.
+
+    Raises:
+      BlackboardError: it has not been told yet.
+    """
+    address = cluster.addresses["ps"].get(0) or own.told_first_ps()
+    if not address:
+        raise BlackboardError(f"{cluster.task} has not been told yet where ps:0 is")
+    return _of_first_ps(address, cluster)
+
+
+def _of_first_ps(address: str, cluster: Cluster) -> Blackboard:
+    return Blackboard(f"grpc://{address}", [Task("ps", 0, address)], None, cluster.is_elastic)

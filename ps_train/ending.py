@@ -63,7 +63,9 @@ def wait_for_others(
 
 
 def _unfinished(cluster: Cluster, snapshot: Snapshot, beat_timeout_secs: float) -> list[str]:
-    """Returns the workers that may still take a step: not finished, and either alive or not here yet."""
+    """Returns the workers that may still take a step: not finished, and either alive, or told of and not here yet."""
     numbers = {cluster.number_of(task): str(task) for task in cluster.workers}
+    numbers.update((number, cluster.worker_name(number)) for number in snapshot.alive(beat_timeout_secs)
+                   if number not in numbers)
     return [name for number, name in numbers.items() if not snapshot.finished[number]
             and (not snapshot.claims[number] or snapshot.is_alive(number, beat_timeout_secs))]

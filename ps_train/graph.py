@@ -73,8 +73,7 @@ def build(
             tf.set_random_seed(seed + cluster.worker_number)
         with tf.device(cluster.ps[0].device + "/cpu:0"):
             global_step = tf.train.create_global_step()
-        shard = (cluster.worker_number, cluster.num_workers)
-        iterator, features, labels = _input(dataset, dataset_params, shard, cluster.task.device + "/cpu:0")
+        iterator, features, labels = _input(dataset, dataset_params, cluster.shard, cluster.task.device + "/cpu:0")
         spec = call_model_fn(model, features, labels, TRAIN, model_params)
         tf.summary.scalar("loss", spec.loss)
         update = _update(spec, global_step, settings)

@@ -215,7 +215,7 @@ class SupervisedTraining:
 
     def _open(self, is_live: bool) -> tf.Session:
         """Returns a session on ready parameters; the chief prepares them where they are not."""
-        config = tf.ConfigProto(device_filters=self._cluster.device_filters, allow_soft_placement=True)
+        config = sessions.options(self._cluster.peers, self._cluster.is_elastic)
         timeout_secs = self._settings.start_timeout_secs
         if is_live:
             # Also for a restarted chief: it must not overwrite what the others have trained meanwhile.

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 
 import tensorflow.compat.v1 as tf
@@ -68,10 +69,14 @@ def _serve_until_done(config: Config, cluster: Cluster, stop: threading.Event) -
     target = server.start(cluster, config.num_gpus)
     with contextlib.ExitStack() as stack:
         own = stack.enter_context(contextlib.closing(blackboard.of_ps(target, cluster)))
-        shared = own
-        if cluster.task != cluster.ps[0]:
-            shared = stack.enter_context(contextlib.closing(blackboard.of_client(cluster)))
-        server.Life(own, shared, config.beat_timeout_secs, config.idle_timeout_secs, stop).run()
+
+        @functools.lru_cache(maxsize=None)  # an error is not kept: it may be found later
+        def find_first() -> blackboard.Blackboard:
+            if cluster.index == 0:
+                return own
+            return stack.enter_context(contextlib.closing(blackboard.of_other_ps(own, cluster)))
+
+        server.Life(own, find_first, config.beat_timeout_secs, config.idle_timeout_secs, stop).run()
 
 
 def _evaluate_until_done(config: Config, cluster: Cluster, plugins: Plugins, stop: threading.Event) -> None:

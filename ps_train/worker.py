@@ -103,6 +103,9 @@ def _build_graph(config: Config, cluster: Cluster, loaded: Plugins) -> graph.Tra
         config.optimizer, config.learning_rate, _gradients_per_update(config, cluster), cluster.num_workers)
     has_gpu = server.gpu_index(cluster, config.num_gpus) is not None
     worker_device = cluster.task.device + ("/gpu:0" if has_gpu else "/cpu:0")
+    if cluster.is_elastic and config.seed is not None:  # all draw from the same data: not in the same order
+        own_params = {**loaded.dataset_params, "seed": config.seed + cluster.worker_number}
+        loaded = loaded._replace(dataset_params=own_params)
     return graph.build(cluster, worker_device, *loaded, settings, config.seed)
 
 
@@ -110,6 +113,10 @@ def _gradients_per_update(config: Config, cluster: Cluster) -> int | None:
     """Returns the number of gradients averaged into one update, or None for async."""
     if not config.sync_replicas:
         return None
+    if cluster.is_elastic:
+        raise ConfigError("--sync_replicas: the workers of an elastic cluster come and go, so nobody knows how many "
+                          "gradients make an update; train without this flag, or with a fixed number of workers "
+                          "(--noelastic)")
     num_workers = cluster.num_workers
     if len(cluster.workers) < num_workers:
         raise ConfigError(f"--sync_replicas: TF_CONFIG names {len(cluster.workers)} of {num_workers} workers to this "
