@@ -2,8 +2,8 @@
 
     each ps    its incarnation, a number drawn when it started · its own copy of the training state · where ps 0 is
     ps 0       for which incarnations the chief has prepared the parameters, and its fingerprint · for each worker: who
-               it is (its claim), when it was last heard of (its beat, by ps 0's clock), its global step, whether it has
-               finished
+               it is (its claim), when it was last heard of (its beat, by ps 0's clock), its global step, how many steps
+               it has taken, whether it has finished
 
 Every task reaches it through the TensorFlow servers that are there anyway: no second port, no second protocol. The
 variables are made with raw operations under fixed names, so that any graph can name them and no Saver or readiness
@@ -23,7 +23,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_train import sessions, waiting
 from ps_train.cluster import Cluster, Task
-from ps_train.errors import ClusterLostError
+from ps_train.errors import ClusterLostError, ConfigError
 
 MAX_WORKERS = 1024  # so that no task needs to know how many workers there are
 _MAX_PS = 1024
@@ -33,7 +33,8 @@ _UNREACHABLE = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.De
 _EVERY_PS = {"state": ([], tf.int64), "incarnation": ([], tf.int64), "first_ps": ([], tf.string)}
 _FIRST_PS = {"prepared": ([_MAX_PS], tf.int64), "claims": ([MAX_WORKERS], tf.int64),
              "beats": ([MAX_WORKERS], tf.float64), "steps": ([MAX_WORKERS], tf.int64),
-             "finished": ([MAX_WORKERS], tf.int64), "fingerprint": ([], tf.string)}
+             "local_steps": ([MAX_WORKERS], tf.int64), "finished": ([MAX_WORKERS], tf.int64),
+             "fingerprint": ([], tf.string)}
 _VARIABLES = {**_EVERY_PS, **_FIRST_PS}
 
 
@@ -60,6 +61,7 @@ class Snapshot(NamedTuple):
       claims: int64 [MAX_WORKERS], 0 where no worker is there.
       beats: float64 [MAX_WORKERS], ps 0's clock when each worker was last heard of.
       steps: int64 [MAX_WORKERS], the global step that each worker has seen.
+      local_steps: int64 [MAX_WORKERS], the steps that it has taken itself in this training, in all of its lives.
       finished: bool [MAX_WORKERS].
     """
 
@@ -68,6 +70,7 @@ class Snapshot(NamedTuple):
     claims: np.ndarray
     beats: np.ndarray
     steps: np.ndarray
+    local_steps: np.ndarray
     finished: np.ndarray
 
     def is_alive(self, worker: int, timeout_secs: float) -> bool:
@@ -117,9 +120,9 @@ def _set_element(name: str, index: tf.Tensor, value: Any) -> tf.Operation:
 class Blackboard:
     """One task's view of the blackboard, through a session of its own that outlives the training session.
 
-    Any method raises BlackboardError where a ps does not answer, or has not put the blackboard up yet. Close it, as
-    with `contextlib.closing`: a session that is left to Python's own clean-up closes there and then, which waits for
-    ever if its server is gone.
+    Any method raises BlackboardError where a ps does not answer, or has not put the blackboard up yet, and ConfigError
+    where it is something else than this task expects. Close it, as with `contextlib.closing`: a session that is left to
+    Python's own clean-up closes there and then, which waits for ever if its server is gone.
     """
 
     def __init__(self, target: str, ps: Sequence[Task], own: Task | None, is_elastic: bool = False) -> None:
@@ -172,22 +175,29 @@ class Blackboard:
         self._fingerprint = _read("fingerprint")
         self._mark_finished = _set_element("finished", self._worker, 1)
         self._reset_finished = _assign("finished", tf.zeros([MAX_WORKERS]))
+        self._reset_local_steps = _assign("local_steps", tf.zeros([MAX_WORKERS]))
+        self._local_steps = tf.placeholder(tf.int64, [])
         self._read_claim = _read("claims")[self._worker]
         with tf.control_dependencies([self._read_claim]):
             # A beat never takes a claim that another process has.
             holds = tf.equal(self._read_claim, self._claim)
-            self._beat = tf.cond(holds, lambda: self._stamp(self._value), lambda: tf.constant(False))
+            self._beat = tf.cond(holds, self._stamp_steps, lambda: tf.constant(False))
         with tf.control_dependencies([_set_element("claims", self._worker, self._claim)]):
             self._take = self._stamp(0)
         self._unfinish = _set_element("finished", self._worker, 0)
         self._snapshot = [self._state, tf.timestamp(), *(_read(name) for name in (
-            "claims", "beats", "steps", "finished"))]
+            "claims", "beats", "steps", "local_steps", "finished"))]
 
     def _stamp(self, step: Any) -> tf.Tensor:
         """Returns true, after noting that the worker was heard of now, at this global step."""
         with tf.control_dependencies([_set_element("beats", self._worker, tf.timestamp()),
                                       _set_element("steps", self._worker, step)]):
             return tf.constant(True)
+
+    def _stamp_steps(self) -> tf.Tensor:
+        """Returns true, after noting besides how many steps the worker has taken."""
+        with tf.control_dependencies([_set_element("local_steps", self._worker, self._local_steps)]):
+            return self._stamp(self._value)
 
     def put_up(self) -> None:
         """Makes this ps's part of the blackboard, in the state idle; each ps does so for itself, before it serves."""
@@ -203,8 +213,8 @@ class Blackboard:
 
     def snapshot(self) -> Snapshot:
         """Returns what ps 0 knows now."""
-        state, now_secs, claims, beats, steps, finished = self._run(self._snapshot)
-        return Snapshot(State(int(state)), float(now_secs), claims, beats, steps, finished.astype(bool))
+        state, now_secs, claims, beats, steps, local_steps, finished = self._run(self._snapshot)
+        return Snapshot(State(int(state)), float(now_secs), claims, beats, steps, local_steps, finished.astype(bool))
 
     def is_prepared(self) -> bool:
         """Tells whether the parameters that the ps hold were prepared by a chief, and none has restarted since."""
@@ -217,6 +227,8 @@ class Blackboard:
 
     def start_run(self, fingerprint: str = "") -> None:
         """Announces that the parameters on the ps as they are now are ready; for the chief."""
+        if self.state() == State.IDLE:  # else it is a training that goes on, after the loss of a ps
+            self._run(self._reset_local_steps)
         incarnations = np.zeros([_MAX_PS], np.int64)
         incarnations[:len(self._ps)] = self._run(self._incarnations)
         self._run([self._reset_finished, self._set_prepared, self._set_fingerprint, self._tell_first_ps],
@@ -244,9 +256,10 @@ class Blackboard:
         """Gives a worker's number back: nobody waits for it any more."""
         self._run(self._take, {self._worker: worker, self._claim: 0})
 
-    def beat(self, worker: int, claim: int, step: int) -> bool:
+    def beat(self, worker: int, claim: int, step: int, local_steps: int = 0) -> bool:
         """Notes that a worker is alive; returns false where another process holds its number, or nobody does."""
-        return bool(self._run(self._beat, {self._worker: worker, self._claim: claim, self._value: step}))
+        return bool(self._run(self._beat, {self._worker: worker, self._claim: claim, self._value: step,
+                                           self._local_steps: local_steps}))
 
     def report_finished(self, worker: int) -> None:
         """Notes that a worker takes no further step."""
@@ -266,6 +279,10 @@ class Blackboard:
             try:
                 # Bounded from outside too: the time-out of RunOptions begins when the server has made the session.
                 return waiting.bounded(lambda: session.run(fetches, feed, options), 2 * _RUN_TIMEOUT_SECS, "an answer")
+            except tf.errors.InvalidArgumentError as error:  # about a device, say: our own operations are sound
+                raise ConfigError(
+                    f"{' or '.join(map(str, self._ps))} is no ps as this task expects it: {sessions.reason_of(error)}; "
+                    "start all tasks from the same version, and all with or all without --elastic") from error
             except (*_UNREACHABLE, ClusterLostError) as error:
                 self._session = None
                 sessions.close_in_background(session)

@@ -254,6 +254,7 @@ class SupervisedTraining:
         """Ends training in this task; the chief besides waits for the others and, whatever they do, saves."""
         try:
             ending.announce(session, self._graph, self._board, outcome)
+            self._beats.beat()  # so that the chief reads the last count of steps
             ending.report_finished(self._cluster, self._board, outcome)
             if self._cluster.is_chief and outcome.end is not End.SIGNAL:
                 ending.wait_for_others(session, self._graph, self._cluster, self._board,

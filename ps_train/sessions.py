@@ -1,4 +1,4 @@
-"""What every TensorFlow session needs when a peer may be gone or new: its options, its end, and what its errors mean."""
+"""What every TensorFlow session needs when peers come and go: its options, its end, and what its errors mean."""
 
 from __future__ import annotations
 

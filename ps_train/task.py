@@ -70,7 +70,7 @@ def _serve_until_done(config: Config, cluster: Cluster, stop: threading.Event) -
     with contextlib.ExitStack() as stack:
         own = stack.enter_context(contextlib.closing(blackboard.of_ps(target, cluster)))
 
-        @functools.lru_cache(maxsize=None)  # an error is not kept: it may be found later
+        @functools.cache  # an error is not kept: it may be found later
         def find_first() -> blackboard.Blackboard:
             if cluster.index == 0:
                 return own

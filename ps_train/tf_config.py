@@ -11,10 +11,11 @@ told itself only, as the one entry of its list whatever its index.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from ps_train.addresses import parse_address, refuse_duplicates
 from ps_train.errors import ConfigError
@@ -25,7 +26,8 @@ LARGEST_INDEX = 1022  # the blackboard has room for 1024 workers, a chief task a
 _INDEX = re.compile(r"[0-9]{1,9}")  # TensorFlow keeps it in 32 bits
 
 
-class TfConfig(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class TfConfig:
     """What TF_CONFIG says.
 
     Attributes:

@@ -84,8 +84,10 @@ class Loop:
         self._last_report = (start_secs, first_step, 0)
         try:
             while (end := self._end(step, state)) is None:
+                taken = self._local_steps
                 step, state = self._one_finite_step()
                 self._beats.step = int(step)
+                self._beats.local_steps += self._local_steps - taken
         except tf.errors.OutOfRangeError:
             end = End.DATA
         return Outcome(end, int(first_step), int(step), self._local_steps, time.monotonic() - start_secs)

@@ -11,6 +11,7 @@ from typing import Any, Callable, NamedTuple
 from ps_train import (
     blackboard,
     checkpoint,
+    ending,
     evaluate,
     fingerprint,
     graph,
@@ -69,7 +70,8 @@ def work(config: Config, cluster: Cluster, loaded: Plugins, stop: threading.Even
         outcome = _train(config, cluster, target, train_graph, board, stop)
         _report(outcome, config)
         if evaluator is not None:
-            _finish(config, board, outcome, lambda: _evaluate(evaluator, config, outcome, train_graph.update))
+            _finish(config, cluster, board, outcome,
+                    lambda: _evaluate(evaluator, config, outcome, train_graph.update))
     if outcome.end is End.SIGNAL:
         raise StoppedError(f"told to stop at step {outcome.global_step}; the same command continues from there")
 
@@ -88,10 +90,13 @@ def _prepare_chief(config: Config, loaded: Plugins, train_graph: graph.TrainGrap
     return evaluate.Evaluator(*loaded)
 
 
-def _finish(config: Config, board: blackboard.Blackboard, outcome: Outcome, report: Callable[[], None]) -> None:
+def _finish(
+    config: Config, cluster: Cluster, board: blackboard.Blackboard, outcome: Outcome, report: Callable[[], None]
+) -> None:
     """Says to the cluster, as the chief, that it may end, after the report; to existing servers, that they are free."""
     if outcome.end is not End.SIGNAL:
         report()
+        _tell_steps(cluster, board)
     if config.existing_servers:
         board.announce(State.IDLE)
     elif outcome.end is not End.SIGNAL:
@@ -187,6 +192,13 @@ def _report(outcome: Outcome, config: Config) -> None:
                   config.train_steps)
     else:
         _log.info("this worker took no step: %s", outcome.end.value)
+
+
+def _tell_steps(cluster: Cluster, board: blackboard.Blackboard) -> None:
+    try:
+        print(ending.steps_table(cluster, board.snapshot()), flush=True)
+    except blackboard.BlackboardError as error:
+        _log.warning("who took how many steps is not known: %s", error)
 
 
 def _evaluate(evaluator: evaluate.Evaluator, config: Config, outcome: Outcome, update: optimizer.Update) -> None:

@@ -22,7 +22,8 @@ def input_fn(mode, params, shard):
     dataset = ps_train.from_arrays((features[index::count], labels[index::count]), params["batch_size"],
                                    shuffle=training, repeat=training, seed=params["seed"])
     if params["gate"] and training:
-        gate = Gate(f"{params['gate']}.{index}", params["gate_batch"], params["gate_poll_secs"])
+        name = os.environ.get("TINY_GATE", index)  # in an elastic cluster every worker has the shard 0 of 1
+        gate = Gate(f"{params['gate']}.{name}", params["gate_batch"], params["gate_poll_secs"])
         dataset = dataset.map(lambda features, labels: (tf.numpy_function(gate, [features], tf.float32), labels))
     return dataset.map(lambda features, labels: (tf.ensure_shape(features, [None, 4]), labels))
 
