@@ -56,6 +56,9 @@ class Config:
         "localhost:2223,localhost:2224", _CLUSTER, "Addresses of the workers.", unit="host:port,...", form=parse_hosts)
     existing_servers: bool = _field(
         False, _CLUSTER, "Use servers that `ps_train serve` started, and leave them running.")
+    elastic: Optional[bool] = _field(
+        None, _CLUSTER, "Let workers that no other task was told of come and go; --worker_hosts is then a worker's own "
+        "address.", unset="true where TF_CONFIG tells of no other worker")
     num_gpus: Optional[int] = _field(
         None, _CLUSTER, "GPUs of this machine; a worker takes number task_index % num_gpus, a ps never sees one.",
         minimum=0, unset="what is there")

@@ -98,8 +98,7 @@ def build(
             tf.set_random_seed(seed + cluster.worker_number)
         with _on_first_ps(cluster):
             global_step = tf.train.create_global_step()
-        shard = (cluster.worker_number, cluster.num_workers)
-        source = _Input(dataset, dataset_params, shard, cluster.task.device + "/cpu:0")
+        source = _Input(dataset, dataset_params, cluster.shard, cluster.task.device + "/cpu:0")
 
         def compute() -> ModelSpec:
             return call_model_fn(model, *source.next_batch(), TRAIN, model_params)

@@ -15,6 +15,7 @@ MAX_PS = 1024
 _EVERY_PS = {
     "state": ([], tf.int64),
     "incarnation": ([], tf.int64),
+    "first_ps": ([], tf.string),
 }
 _FIRST_PS = {
     "clock": ([], tf.float64),
@@ -22,6 +23,7 @@ _FIRST_PS = {
     "claims": ([MAX_WORKERS], tf.int64),
     "beats": ([MAX_WORKERS], tf.float64),
     "steps": ([MAX_WORKERS], tf.int64),
+    "local_steps": ([MAX_WORKERS], tf.int64),
     "finished": ([MAX_WORKERS], tf.int64),
     "fingerprint": ([], tf.string),
     "paces": ([MAX_WORKERS], tf.int64),  # of staleness.py

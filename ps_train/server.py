@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from typing import Callable
 
 import tensorflow.compat.v1 as tf
 
@@ -38,8 +39,9 @@ def start(cluster: Cluster, num_gpus: int | None) -> str:
     ports.release_held_port()
     _check_port(cluster.task)
     try:
-        server = tf.train.Server(tf.train.ClusterSpec(cluster.server_spec), job_name=cluster.job,
-                                 task_index=cluster.index, config=_session_config(cluster, num_gpus))
+        tasks, job, index = cluster.boot
+        server = tf.train.Server(tf.train.ClusterSpec(tasks), job_name=job, task_index=index,
+                                 config=_session_config(cluster, num_gpus))
     except tf.errors.OpError as error:
         raise ConfigError(f"TensorFlow could not start the server of {cluster.task}: {error.message}") from error
     _log.info("%s serves at %s, on every network interface and without authentication", cluster.task.name,
@@ -106,21 +108,22 @@ class Life:
     """
 
     def __init__(
-        self, own: Blackboard, shared: Blackboard, beat_timeout_secs: float, idle_timeout_secs: float,
-        stop_timeout_secs: float, stop: threading.Event,
+        self, own: Blackboard, find_first: Callable[[], Blackboard], beat_timeout_secs: float,
+        idle_timeout_secs: float, stop_timeout_secs: float, stop: threading.Event,
     ) -> None:
         """Prepares it.
 
         Args:
           own: this ps's view of itself.
-          shared: its view of ps 0, which knows the workers; the same one where it is ps 0.
+          find_first: returns its view of ps 0, which knows the workers; raises BlackboardError as long as this ps
+            does not know where that is.
           beat_timeout_secs: a worker that was not heard of for this long is gone.
           idle_timeout_secs: how long it serves without any worker.
           stop_timeout_secs: how long a task that is told to stop may take, which the chief needs a ps for.
           stop: asks it to end as soon as no worker needs it any more.
         """
         self._own = own
-        self._shared = shared
+        self._find_first = find_first
         self._beat_timeout_secs = beat_timeout_secs
         self._idle_timeout_secs = idle_timeout_secs
         self._last_save_secs = stop_timeout_secs * _SHARE_OF_GRACE
@@ -166,8 +169,8 @@ class Life:
 
     def _is_needed(self) -> bool:
         try:
-            return bool(self._shared.snapshot().alive(self._beat_timeout_secs))
-        except BlackboardError:  # ps 0 is gone
+            return bool(self._find_first().snapshot().alive(self._beat_timeout_secs))
+        except BlackboardError:  # ps 0 is gone, or not known yet
             return False
 
     def _serve_the_last_save(self) -> None:

@@ -231,7 +231,7 @@ class SupervisedTraining:
 
     def _open(self, is_live: bool) -> tf.Session:
         """Returns a session on ready parameters; the chief prepares them where they are not."""
-        config = tf.ConfigProto(device_filters=self._cluster.device_filters, allow_soft_placement=True)
+        config = sessions.options(self._cluster.peers, self._cluster.is_elastic)
         timeout_secs = self._settings.start_timeout_secs
         if is_live:
             # Also for a restarted chief: it must not overwrite what the others have trained meanwhile.
@@ -278,6 +278,7 @@ class SupervisedTraining:
         """Ends training in this task; the chief besides waits for the others and, whatever they do, saves."""
         try:
             ending.announce(session, self._graph, self._board, outcome)
+            self._beats.beat()  # so that the chief reads the last count of steps
             ending.report_finished(self._cluster, self._board, outcome)
             if self._cluster.is_chief and outcome.end is End.SIGNAL:
                 # All are often told to stop together: then nobody's last step waits for an update that never comes.

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 
 import tensorflow.compat.v1 as tf
@@ -71,10 +72,14 @@ def _serve_until_done(config: Config, cluster: Cluster, stop: threading.Event) -
     with contextlib.ExitStack() as stack:
         own = stack.enter_context(contextlib.closing(blackboard.of_ps(target, cluster)))
         stack.enter_context(server.keeping_time(own))
-        shared = own
-        if cluster.task != cluster.ps[0]:
-            shared = stack.enter_context(contextlib.closing(blackboard.of_client(cluster)))
-        server.Life(own, shared, config.beat_timeout_secs, config.idle_timeout_secs, config.stop_timeout_secs,
+
+        @functools.cache  # an error is not kept: it may be found later
+        def find_first() -> blackboard.Blackboard:
+            if cluster.index == 0:
+                return own
+            return stack.enter_context(contextlib.closing(blackboard.of_other_ps(own, cluster)))
+
+        server.Life(own, find_first, config.beat_timeout_secs, config.idle_timeout_secs, config.stop_timeout_secs,
                     stop).run()
 
 

@@ -150,7 +150,7 @@ class Loop:
 
     def _send_rest(self) -> Standing:
         """Sends to the ps what a round had done before it failed."""
-        self._local_steps += int(self._run(self._graph.update.rest))
+        self._took(int(self._run(self._graph.update.rest)))
         return self._status()
 
     def _skip(self, found: str, error: tf.errors.InvalidArgumentError) -> None:
@@ -180,9 +180,13 @@ class Loop:
     def _count(self, reached: Any) -> Standing:
         standing = Standing(*map(int, reached))
         self._last_taken = standing.num_taken
-        self._local_steps += standing.num_taken
+        self._took(standing.num_taken)
         self._new_stalenesses.add(standing.staleness)
         return standing
+
+    def _took(self, num_steps: int) -> None:
+        self._local_steps += num_steps
+        self._beats.local_steps += num_steps
 
     def _status(self) -> Standing:
         return Standing(*map(int, self._run(self._graph.status)))

@@ -8,11 +8,11 @@ import threading
 from collections.abc import Iterator
 from typing import Any, Callable, NamedTuple
 
-import tensorflow.compat.v1 as tf
-
 from ps_train import (
     blackboard,
     checkpoint,
+    choices,
+    ending,
     evaluate,
     fingerprint,
     graph,
@@ -22,9 +22,7 @@ from ps_train import (
     saving,
     server,
     session,
-    staleness,
     train,
-    transfer,
     waiting,
 )
 from ps_train.beats import Beats
@@ -32,12 +30,8 @@ from ps_train.blackboard import State
 from ps_train.cluster import Cluster
 from ps_train.config import Config
 from ps_train.errors import ClusterLostError, ConfigError, StoppedError
-from ps_train.local_steps import Period
 from ps_train.progress import End, Outcome
 
-_SHARED = ("model", "dataset", "params", "optimizer", "learning_rate", "sync_replicas", "replicas_to_aggregate",
-           "communication_period", "communication_warmup_steps", "staleness_bound", "placement", "partition_bytes")
-_WIRE_DTYPES = {"as_is": None, "bfloat16": tf.bfloat16, "float16": tf.float16}
 _log = logging.getLogger(__name__)
 
 
@@ -79,7 +73,8 @@ def work(config: Config, cluster: Cluster, loaded: Plugins, stop: threading.Even
             outcome = _train(config, cluster, target, train_graph, board, beats, stop)
             _report(outcome, config)
             if evaluator is not None:
-                _finish(config, board, outcome, lambda: _evaluate(evaluator, config, outcome, train_graph.update, stop))
+                _finish(config, cluster, board, outcome,
+                        lambda: _evaluate(evaluator, config, outcome, train_graph.update, stop))
     if outcome.end is End.SIGNAL:
         raise StoppedError(f"told to stop at step {outcome.global_step}; the same command continues from there")
 
@@ -102,10 +97,13 @@ def _prepare_chief(config: Config, loaded: Plugins, train_graph: graph.TrainGrap
     return evaluate.Evaluator(*loaded)
 
 
-def _finish(config: Config, board: blackboard.Blackboard, outcome: Outcome, report: Callable[[], None]) -> None:
+def _finish(
+    config: Config, cluster: Cluster, board: blackboard.Blackboard, outcome: Outcome, report: Callable[[], None]
+) -> None:
     """Says to the cluster, as the chief, that it may end, after the report; to existing servers, that they are free."""
     if outcome.end is not End.SIGNAL:
         report()
+        _tell_steps(cluster, board)
     if config.existing_servers:
         board.announce(State.IDLE)
     elif outcome.end is not End.SIGNAL:
@@ -113,40 +111,13 @@ def _finish(config: Config, board: blackboard.Blackboard, outcome: Outcome, repo
 
 
 def _build_graph(config: Config, cluster: Cluster, loaded: Plugins) -> graph.TrainGraph:
-    settings = optimizer.Settings(
-        config.optimizer, config.learning_rate, _gradients_per_update(config, cluster), cluster.num_workers,
-        cluster.worker_number, config.min_replicas_to_aggregate or 1,
-        transfer.Wire(_WIRE_DTYPES[config.wire_dtype], config.fused_transfers),
-        Period(config.communication_period, config.communication_warmup_steps, config.train_steps))
     has_gpu = server.gpu_index(cluster, config.num_gpus) is not None
     worker_device = cluster.task.device + ("/gpu:0" if has_gpu else "/cpu:0")
-    return graph.build(cluster, worker_device, *loaded, settings,
-                       placement.Plan(config.placement, config.partition_bytes), _bound(config, cluster), config.seed)
-
-
-def _bound(config: Config, cluster: Cluster) -> staleness.Bound | None:
-    if config.staleness_bound is None:
-        return None
-    names = {cluster.number_of(worker): str(worker) for worker in cluster.workers}
-    return staleness.Bound(config.staleness_bound, config.communication_period, config.beat_timeout_secs, names)
-
-
-def _gradients_per_update(config: Config, cluster: Cluster) -> int | None:
-    """Returns the number of gradients averaged into one update, or None for async."""
-    if not config.sync_replicas:
-        return None
-    num_workers = cluster.num_workers
-    if len(cluster.workers) < num_workers:
-        raise ConfigError(f"--sync_replicas: TF_CONFIG names {len(cluster.workers)} of {num_workers} workers to this "
-                          "task, so it cannot know how many gradients there are; name all, or train without this flag")
-    gradients = config.replicas_to_aggregate or num_workers
-    if (config.min_replicas_to_aggregate or 1) > gradients:
-        raise ConfigError(f"--min_replicas_to_aggregate: got {config.min_replicas_to_aggregate}; allowed: at most the "
-                          f"{gradients} gradients of an update, one from each worker")
-    if gradients > num_workers:
-        _log.warning("--replicas_to_aggregate=%d is more than the %d workers: each computes several mini-batches for "
-                     "an update", gradients, num_workers)
-    return gradients
+    if cluster.is_elastic and config.seed is not None:  # all draw from the same data: not in the same order
+        own_params = {**loaded.dataset_params, "seed": config.seed + cluster.worker_number}
+        loaded = loaded._replace(dataset_params=own_params)
+    return graph.build(cluster, worker_device, *loaded, choices.of_updates(config, cluster),
+                       choices.of_placement(config), choices.of_staleness(config, cluster), config.seed)
 
 
 def _claim(config: Config, cluster: Cluster, board: blackboard.Blackboard, stop: threading.Event) -> Beats:
@@ -164,12 +135,12 @@ def _train(
 ) -> Outcome:
     schedule = train.Schedule(
         config.train_steps, config.batch_size, config.log_steps, config.save_summaries_steps,
-        config.step_timeout_secs, config.on_nan, _bound(config, cluster))
+        config.step_timeout_secs, config.on_nan, choices.of_staleness(config, cluster))
     saves = saving.Schedule(
         config.save_model_secs, config.save_model_steps, config.keep_checkpoint_max, config.save_timeout_secs)
     settings = session.Settings(config.train_dir, saves, config.start_timeout_secs,
                                 config.beat_timeout_secs, config.end_timeout_secs)
-    own = fingerprint.describe(cluster, {name: getattr(config, name) for name in _SHARED}, train_graph.saved_variables)
+    own = fingerprint.describe(cluster, choices.shared(config), train_graph.saved_variables)
     supervised = session.SupervisedTraining(cluster, target, train_graph, board, beats, settings, stop, own)
 
     def train_once(live: Any, write_summary: Any) -> Outcome:
@@ -219,6 +190,13 @@ def _report(outcome: Outcome, config: Config) -> None:
                   config.train_steps)
     else:
         _log.info("this worker took no step: %s", outcome.end.value)
+
+
+def _tell_steps(cluster: Cluster, board: blackboard.Blackboard) -> None:
+    try:
+        print(ending.steps_table(cluster, board.snapshot()), flush=True)
+    except blackboard.BlackboardError as error:
+        _log.warning("who took how many steps is not known: %s", error)
 
 
 def _evaluate(

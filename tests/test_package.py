@@ -34,7 +34,7 @@ WITH_TENSORFLOW = [
     {"members"},
     {"coordinator"},
     {"server", "placement", "optimizer", "beats"},
-    {"graph"},
+    {"graph", "choices"},
     {"ending", "saving"},
     {"session"},
     {"train"},

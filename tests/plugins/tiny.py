@@ -25,8 +25,9 @@ def input_fn(mode, params, shard):
                                    shuffle=training, repeat=training and params["repeat"], seed=params["seed"])
     if training:
         dataset = dataset.take(params["num_batches"])  # -1 takes all
+    name = os.environ.get("TINY_GATE", index)  # in an elastic cluster every worker has the shard 0 of 1
     if params["gate" if training else "eval_gate"]:
-        at = (f"{params['gate']}.{index}", params["gate_batch"]) if training else (params["eval_gate"], 0)
+        at = (f"{params['gate']}.{name}", params["gate_batch"]) if training else (params["eval_gate"], 0)
         gate = Gate(*at, params["gate_poll_secs"])
         dataset = dataset.map(lambda features, labels: (tf.numpy_function(gate, [features], tf.float32), labels))
     return dataset.map(lambda features, labels: (tf.ensure_shape(features, [None, 4]), labels))
