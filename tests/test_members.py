@@ -24,7 +24,8 @@ class Clock:
 def _snapshot(beats, claims=None, finished=()):
     """Returns what ps 0 knows at second 100 by its clock."""
     claims = np.ones(len(beats), np.int64) if claims is None else np.array(claims)
-    return Snapshot(State.RUNNING, 100.0, claims, np.array(beats), np.zeros(len(beats), np.int64), np.zeros(len(beats), np.int64),
+    zeros = np.zeros(len(beats), np.int64)
+    return Snapshot(State.RUNNING, 100.0, claims, np.array(beats), zeros, zeros,
                     np.array([number in finished for number in range(len(beats))]))
 
 
