@@ -67,7 +67,7 @@ class Coordinator:
         """Ends; the session is closed next."""
 
 
-class Synchronous(Coordinator):
+class UpdateRunner(Coordinator):
     """Runs the updates of one training, over all its sessions."""
 
     def __init__(self, operations: Operations, members: Members) -> None:

@@ -29,13 +29,14 @@ WITHOUT_TENSORFLOW = [
     {"launch"},
 ]
 WITH_TENSORFLOW = [
-    {"inputs", "checkpoint", "summaries", "finite", "sessions", "fingerprint", "notes"},
+    {"inputs", "checkpoint", "summaries", "finite", "sessions", "fingerprint", "notes",
+     "accumulators", "bells"},
     {"blackboard", "synchronous"},
     {"members"},
     {"coordinator"},
     {"server", "placement", "optimizer", "beats"},
     {"graph"},
-    {"ending", "saving"},
+    {"ending", "saving", "joining", "opening"},
     {"session"},
     {"train"},
     {"evaluate"},
