@@ -147,7 +147,7 @@ class UpdateRunner(Coordinator):
         last, self._last_need = self._last_need, need
         if last is None and not need.missing or last and (last.required, last.missing) == (need.required, need.missing):
             return
-        told = [f"each update now averages {need.required} gradients"]
+        told = [f"gradients per update from now on: {need.required}"]
         if need.missing:
             told.append(f"dead, or did not come: {watch.name(need.missing)}")
         if need.finished:
