@@ -70,6 +70,7 @@ def _resolve(task_config: config.Config) -> cluster.Cluster:
         task_config.task_index,
         task_config.tf_config,
         task_config.given,
+        task_config.elastic,
     )
 
 

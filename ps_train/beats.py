@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator
 
 from ps_train import waiting
-from ps_train.blackboard import Blackboard, BlackboardError, Snapshot, new_claim
+from ps_train.blackboard import Blackboard, BlackboardError, Snapshot, State, new_claim
 from ps_train.cluster import Task
 from ps_train.errors import ConfigError
 
@@ -26,6 +26,7 @@ class Beats:
 
     Attributes:
       step: the global step that the worker has seen; whoever trains sets it.
+      local_steps: the steps that it has taken, in an earlier life too; whoever trains adds to it.
       is_replaced: whether another process has taken this worker's number.
     """
 
@@ -37,6 +38,7 @@ class Beats:
           stop: is set when another process has taken the number.
         """
         self.step = 0
+        self.local_steps = 0
         self.is_replaced = False
         self._board = board
         self._task = task
@@ -80,6 +82,8 @@ class Beats:
             return not now.is_alive(self._number, beat_timeout_secs)
 
         waiting.until(is_free, start_timeout_secs, what, self._stop)
+        now = visitor.snapshot()
+        self.local_steps = int(now.local_steps[self._number]) if now.state != State.IDLE else 0
         visitor.claim(self._number, self._claim)
 
     @contextlib.contextmanager
@@ -97,6 +101,15 @@ class Beats:
                 leaving.start()
                 leaving.join(_LEAVE_SECS)
 
+    def beat(self) -> None:
+        """Sends one sign of life.
+
+        Raises:
+          BlackboardError: ps 0 does not answer.
+        """
+        if not self._board.beat(self._number, self._claim, self.step, self.local_steps):
+            self._answer_refusal()
+
     def _leave(self) -> None:
         with contextlib.suppress(BlackboardError):  # then there is nobody who would wait for this worker
             self._board.leave(self._number)
@@ -104,8 +117,7 @@ class Beats:
     def _run(self) -> None:
         while not self._left.wait(BEAT_SECS):
             with contextlib.suppress(BlackboardError):  # the next beat may get through; the training will notice
-                if not self._board.beat(self._number, self._claim, self.step):
-                    self._answer_refusal()
+                self.beat()
 
     def _answer_refusal(self) -> None:
         """Claims again where ps 0 has restarted and forgotten; gives way where another process has the number."""

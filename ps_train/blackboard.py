@@ -1,9 +1,9 @@
 """The cluster's blackboard: small variables on the ps through which the tasks tell each other where training stands.
 
-    each ps    its incarnation, a number drawn when it started · its own copy of the training state
-    ps 0       for which incarnations the chief has prepared the parameters, and its fingerprint · for each worker: who
-               it is (its claim), when it was last heard of (its beat, by ps 0's clock), its global step, whether it has
-               finished
+    each ps    its incarnation, a number drawn when it started · its own copy of the training state · where ps 0 is
+    ps 0       for which incarnations the chief has prepared the parameters, and its fingerprint · a clock · for each
+               worker: who it is (its claim), when it was last heard of (its beat, by that clock), its global step, how
+               many steps it has taken, whether it has finished
 
 Every task reaches it through the TensorFlow servers that are there anyway: no second port, no second protocol. The
 variables themselves are those of `notes.py`.
@@ -14,6 +14,7 @@ from __future__ import annotations
 import enum
 import secrets
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -22,9 +23,10 @@ import tensorflow.compat.v1 as tf
 
 from ps_train import notes, sessions, waiting
 from ps_train.cluster import Cluster, Task
-from ps_train.errors import ClusterLostError
+from ps_train.errors import ClusterLostError, ConfigError
 
 _RUN_TIMEOUT_SECS = 5.0
+_LONGEST_TICK_SECS = 1.0
 _UNREACHABLE = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.DeadlineExceededError,
                 tf.errors.FailedPreconditionError, tf.errors.NotFoundError, tf.errors.CancelledError)
 
@@ -48,10 +50,11 @@ class Snapshot(NamedTuple):
 
     Attributes:
       state: the training state.
-      now_secs: ps 0's clock.
+      now_secs: ps 0's clock, which goes while ps 0 serves; see `Blackboard.tick`.
       claims: int64 [MAX_WORKERS], 0 where no worker is there.
       beats: float64 [MAX_WORKERS], ps 0's clock when each worker was last heard of.
       steps: int64 [MAX_WORKERS], the global step that each worker has seen.
+      local_steps: int64 [MAX_WORKERS], the steps that it has taken itself in this training, in all of its lives.
       finished: bool [MAX_WORKERS].
     """
 
@@ -60,6 +63,7 @@ class Snapshot(NamedTuple):
     claims: np.ndarray
     beats: np.ndarray
     steps: np.ndarray
+    local_steps: np.ndarray
     finished: np.ndarray
 
     def is_alive(self, worker: int, timeout_secs: float) -> bool:
@@ -89,22 +93,24 @@ def new_claim() -> int:
 class Blackboard:
     """One task's view of the blackboard, through a session of its own that outlives the training session.
 
-    Any method raises BlackboardError where a ps does not answer, or has not put the blackboard up yet. Close it, as
-    with `contextlib.closing`: a session that is left to Python's own clean-up closes there and then, which waits for
-    ever if its server is gone.
+    Any method raises BlackboardError where a ps does not answer, or has not put the blackboard up yet, and ConfigError
+    where it is something else than this task expects. Close it, as with `contextlib.closing`: a session that is left to
+    Python's own clean-up closes there and then, which waits for ever if its server is gone.
     """
 
-    def __init__(self, target: str, ps: Sequence[Task], own: Task | None) -> None:
+    def __init__(self, target: str, ps: Sequence[Task], own: Task | None, is_elastic: bool = False) -> None:
         """Prepares the operations; nothing is sent yet.
 
         Args:
           target: address of the server whose session this is, such as `grpc://localhost:2223`.
           ps: the parameter servers that this task talks to; what is only on the first one is read and written there.
           own: the task behind `target`, or None where that is the first ps.
+          is_elastic: see `Cluster`.
         """
         self._target = target
         self._ps = list(ps)
-        self._filters = [task.device for task in self._ps] + ([own.device] if own else [])
+        self._options = sessions.options([*self._ps, *([own] if own else [])], is_elastic)
+        self._ticked_secs = time.monotonic()
         self._session: tf.Session | None = None
         self._lock = threading.Lock()
         with tf.Graph().as_default() as self._graph:
@@ -119,19 +125,22 @@ class Blackboard:
     def _build(self) -> None:
         self._value, self._worker = tf.placeholder(tf.int64, []), tf.placeholder(tf.int64, [])
         self._claim = tf.placeholder(tf.int64, [])
-        self._announcements, self._incarnations, self._put_up = [], [], []
+        self._announcements, self._incarnations, self._put_up, self._tell_first_ps = [], [], [], []
         for number, task in enumerate(self._ps):
             with tf.device(task.device):
                 self._announcements.append(notes.write("state", self._value))
                 self._incarnations.append(notes.read("incarnation"))
+                self._tell_first_ps.append(notes.write("first_ps", self._ps[0].address))
                 if number == 0:
-                    with tf.control_dependencies([*notes.clear_first_ps(), notes.write("state", 0)]):
+                    cleared = [*notes.clear_first_ps(), notes.clear("first_ps"), notes.write("state", 0)]
+                    with tf.control_dependencies(cleared):
                         self._put_up = notes.write("incarnation", self._value)
         with tf.device(self._ps[0].device):
             self._build_first()
 
     def _build_first(self) -> None:
         self._state = notes.read("state")
+        self._told_first_ps = notes.read("first_ps")
         self._prepared = notes.read("prepared")
         self._incarnations_of_all = tf.placeholder(tf.int64, [notes.MAX_PS])
         self._set_prepared = notes.write("prepared", self._incarnations_of_all)
@@ -140,35 +149,57 @@ class Blackboard:
         self._fingerprint = notes.read("fingerprint")
         self._mark_finished = notes.write_element("finished", self._worker, 1)
         self._reset_finished = notes.clear("finished")
+        self._reset_local_steps = notes.clear("local_steps")
+        self._local_steps = tf.placeholder(tf.int64, [])
         self._read_claim = notes.read("claims")[self._worker]
         with tf.control_dependencies([self._read_claim]):
             # A beat never takes a claim that another process has.
             holds = tf.equal(self._read_claim, self._claim)
-            self._beat = tf.cond(holds, lambda: self._stamp(self._value), lambda: tf.constant(False))
+            self._beat = tf.cond(holds, self._stamp_steps, lambda: tf.constant(False))
         with tf.control_dependencies([notes.write_element("claims", self._worker, self._claim)]):
             self._take = self._stamp(0)
         self._unfinish = notes.write_element("finished", self._worker, 0)
-        self._snapshot = [self._state, tf.timestamp(), *(notes.read(name) for name in (
-            "claims", "beats", "steps", "finished"))]
+        self._secs = tf.placeholder(tf.float64, [])
+        self._tick = notes.add("clock", self._secs)
+        self._snapshot = [self._state, *(
+            notes.read(name) for name in ("clock", "claims", "beats", "steps", "local_steps", "finished"))]
 
     def _stamp(self, step: Any) -> tf.Tensor:
         """Returns true, after noting that the worker was heard of now, at this global step."""
-        with tf.control_dependencies([notes.write_element("beats", self._worker, tf.timestamp()),
+        with tf.control_dependencies([notes.write_element("beats", self._worker, notes.read("clock")),
                                       notes.write_element("steps", self._worker, step)]):
             return tf.constant(True)
+
+    def _stamp_steps(self) -> tf.Tensor:
+        """Returns true, after noting besides how many steps the worker has taken."""
+        with tf.control_dependencies([notes.write_element("local_steps", self._worker, self._local_steps)]):
+            return self._stamp(self._value)
 
     def put_up(self) -> None:
         """Makes this ps's part of the blackboard, in the state idle; each ps does so for itself, before it serves."""
         self._run(self._put_up, {self._value: new_claim()})
 
+    def tick(self) -> None:
+        """Lets the clock of this ps go on, by the time since the last tick; each ps does so again and again.
+
+        It is no time of day: that may jump, and all workers would seem dead, or a dead one alive. Nor does it count a
+        time for which the ps stood still (SIGSTOP, a machine that slept) and heard nobody.
+        """
+        last_secs, self._ticked_secs = self._ticked_secs, time.monotonic()
+        self._run(self._tick, {self._secs: min(self._ticked_secs - last_secs, _LONGEST_TICK_SECS)})
+
     def state(self) -> State:
         """Returns the training state."""
         return State(int(self._run(self._state)))
 
+    def told_first_ps(self) -> str:
+        """Returns the address of ps 0 that a chief has told this ps, "" where none has."""
+        return self._run(self._told_first_ps).decode()
+
     def snapshot(self) -> Snapshot:
         """Returns what ps 0 knows now."""
-        state, now_secs, claims, beats, steps, finished = self._run(self._snapshot)
-        return Snapshot(State(int(state)), float(now_secs), claims, beats, steps, finished.astype(bool))
+        state, now_secs, claims, beats, steps, local_steps, finished = self._run(self._snapshot)
+        return Snapshot(State(int(state)), float(now_secs), claims, beats, steps, local_steps, finished.astype(bool))
 
     def is_prepared(self) -> bool:
         """Tells whether the parameters that the ps hold were prepared by a chief, and none has restarted since."""
@@ -181,9 +212,11 @@ class Blackboard:
 
     def start_run(self, fingerprint: str = "") -> None:
         """Announces that the parameters on the ps as they are now are ready; for the chief."""
+        if self.state() == State.IDLE:  # else it is a training that goes on, after the loss of a ps
+            self._run(self._reset_local_steps)
         incarnations = np.zeros([notes.MAX_PS], np.int64)
         incarnations[:len(self._ps)] = self._run(self._incarnations)
-        self._run([self._reset_finished, self._set_prepared, self._set_fingerprint],
+        self._run([self._reset_finished, self._set_prepared, self._set_fingerprint, self._tell_first_ps],
                   {self._incarnations_of_all: incarnations, self._text: fingerprint})
         self.announce(State.RUNNING)
 
@@ -208,9 +241,10 @@ class Blackboard:
         """Gives a worker's number back: nobody waits for it any more."""
         self._run(self._take, {self._worker: worker, self._claim: 0})
 
-    def beat(self, worker: int, claim: int, step: int) -> bool:
+    def beat(self, worker: int, claim: int, step: int, local_steps: int = 0) -> bool:
         """Notes that a worker is alive; returns false where another process holds its number, or nobody does."""
-        return bool(self._run(self._beat, {self._worker: worker, self._claim: claim, self._value: step}))
+        return bool(self._run(self._beat, {self._worker: worker, self._claim: claim, self._value: step,
+                                           self._local_steps: local_steps}))
 
     def report_finished(self, worker: int) -> None:
         """Notes that a worker takes no further step."""
@@ -225,13 +259,16 @@ class Blackboard:
     def _run(self, fetches: Any, feed: Mapping[tf.Tensor, Any] | None = None) -> Any:
         with self._lock:
             if self._session is None:
-                config = tf.ConfigProto(device_filters=self._filters, allow_soft_placement=True)
-                self._session = tf.Session(self._target, graph=self._graph, config=config)
+                self._session = tf.Session(self._target, graph=self._graph, config=self._options)
             session, options = self._session, tf.RunOptions(timeout_in_ms=int(_RUN_TIMEOUT_SECS * 1000))
             try:
                 # Bounded from outside too: the time-out of RunOptions begins when the server has made the session.
                 return waiting.bounded(lambda: session.run(fetches, feed, options), 2 * _RUN_TIMEOUT_SECS, "an answer")
-            except (*_UNREACHABLE, ClusterLostError) as error:
+            except tf.errors.InvalidArgumentError as error:  # about a device, say: our own operations are sound
+                raise ConfigError(
+                    f"{' or '.join(map(str, self._ps))} is no ps as this task expects it: {sessions.reason_of(error)}; "
+                    "start all tasks from the same version, and all with or all without --elastic") from error
+            except (*_UNREACHABLE, ClusterLostError, RuntimeError) as error:  # the last: `close` came in between
                 self._session = None
                 sessions.close_in_background(session)
                 reason = sessions.reason_of(error)
@@ -240,15 +277,30 @@ class Blackboard:
 
 def of_ps(target: str, cluster: Cluster) -> Blackboard:
     """Returns a ps's own view: it looks at itself only, and so needs no other task."""
-    return Blackboard(target, [cluster.task], None)
+    return Blackboard(target, [cluster.task], None, cluster.is_elastic)
 
 
 def of_worker(target: str, cluster: Cluster) -> Blackboard:
     """Returns a worker's view: it reads ps 0, and the chief writes to every ps."""
-    return Blackboard(target, cluster.ps, cluster.task)
+    return Blackboard(target, cluster.ps, cluster.task, cluster.is_elastic)
 
 
 def of_client(cluster: Cluster) -> Blackboard:
     """Returns the view of a task without a server, such as an evaluator: it is a client of ps 0."""
-    first = cluster.ps[0]
-    return Blackboard(f"grpc://{first.address}", [first], None)
+    return _of_first_ps(cluster.ps[0].address, cluster)
+
+
+def of_other_ps(own: Blackboard, cluster: Cluster) -> Blackboard:
+    """Returns the view that a ps other than the first has of ps 0, whose address the chief tells where nobody else did.
+
+    Raises:
+      BlackboardError: it has not been told yet.
+    """
+    address = cluster.addresses["ps"].get(0) or own.told_first_ps()
+    if not address:
+        raise BlackboardError(f"{cluster.task} has not been told yet where ps:0 is")
+    return _of_first_ps(address, cluster)
+
+
+def _of_first_ps(address: str, cluster: Cluster) -> Blackboard:
+    return Blackboard(f"grpc://{address}", [Task("ps", 0, address)], None, cluster.is_elastic)

@@ -13,7 +13,7 @@ from typing import Any
 
 from ps_train.addresses import parse_hosts, refuse_duplicates
 from ps_train.errors import ConfigError, refuse
-from ps_train.tf_config import CHIEF_JOBS, parse_tf_config
+from ps_train.tf_config import CHIEF_JOBS, LARGEST_INDEX, parse_tf_config
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,11 +46,13 @@ class Cluster:
       job: this task's job.
       index: this task's index in its job.
       addresses: job -> index -> "host:port"; a sparse cluster has gaps, and an evaluator may be missing.
+      is_elastic: whether workers that no other task was told of may come and go.
     """
 
     job: str
     index: int
     addresses: Mapping[str, Mapping[int, str]]
+    is_elastic: bool = False
 
     @property
     def task(self) -> Task:
@@ -91,15 +93,26 @@ class Cluster:
         has_chief_job = any(self.addresses.get(job) for job in CHIEF_JOBS)
         return worker.index + (has_chief_job and worker.job == "worker")
 
+    def worker_name(self, number: int) -> str:
+        """Returns the name of the worker that has a number, as in messages; the inverse of `number_of`."""
+        named = {self.number_of(task): task.name for task in self.workers}
+        chief_task_is_zero = self.chief.job != "worker"
+        return named.get(number, f"worker:{number - chief_task_is_zero}")
+
     @property
     def num_workers(self) -> int:
         """How many workers there are, as far as this task knows: one more than the largest number."""
         return 1 + max(map(self.number_of, self.workers))
 
     @property
-    def device_filters(self) -> list[str]:
-        """The tasks that this task's session talks to: without them it waits for ever for an absent worker."""
-        return ["/job:ps", self.task.device]
+    def shard(self) -> tuple[int, int]:
+        """This worker's share of the data, (index, count): all of it where nobody knows how many workers there are."""
+        return (0, 1) if self.is_elastic else (self.worker_number, self.num_workers)
+
+    @property
+    def peers(self) -> list[Task]:
+        """The tasks that this worker's session talks to, itself among them."""
+        return [*self.ps, self.task]
 
     def hosts(self, job: str) -> str:
         """The job's addresses by index, as --ps_hosts and --worker_hosts give them."""
@@ -108,7 +121,18 @@ class Cluster:
     @property
     def server_spec(self) -> dict[str, dict[int, str]]:
         """What `tf.train.ClusterSpec` takes; an evaluator has no server and is left out."""
-        return {job: dict(tasks) for job, tasks in self.addresses.items() if job != "evaluator"}
+        return {job: dict(tasks) for job, tasks in self.addresses.items() if tasks and job != "evaluator"}
+
+    @property
+    def boot(self) -> tuple[dict[str, dict[int, str]], str, int]:
+        """What this task's server is told when it starts: the tasks, and which job and index it has among them.
+
+        An elastic one knows itself only, under a name that no session uses: TensorFlow refuses a session that brings
+        its own tasks (`sessions.options`) and has the server's own name among them.
+        """
+        if self.is_elastic:
+            return {"boot": {0: self.task.address}}, "boot", 0
+        return self.server_spec, self.job, self.index
 
     def _tasks(self, job: str) -> list[Task]:
         return [Task(job, index, address) for index, address in sorted(self.addresses.get(job, {}).items())]
@@ -124,6 +148,7 @@ def resolve(
     task_index: int | None,
     tf_config: str = "",
     given: frozenset[str] = frozenset(),
+    elastic: bool | None = None,
 ) -> Cluster:
     """Returns the Cluster that the flags, or TF_CONFIG where it is set, describe.
 
@@ -134,6 +159,7 @@ def resolve(
       task_index: this task's index, or None.
       tf_config: the text of TF_CONFIG, "" for none.
       given: the names of the flags that the user gave: with TF_CONFIG these must agree with it.
+      elastic: whether workers come and go, or None for what TF_CONFIG's form says.
 
     Raises:
       ConfigError: anything in it is malformed, contradictory or out of range.
@@ -141,13 +167,20 @@ def resolve(
     flag_values = {"ps_hosts": ps_hosts, "worker_hosts": worker_hosts,
                    "job_name": job_name, "task_index": task_index}
     if tf_config.strip():
-        cluster = Cluster(*parse_tf_config(tf_config))
+        told = parse_tf_config(tf_config)
+        cluster = Cluster(told.job, told.index, told.addresses, told.is_dynamic if elastic is None else elastic)
         _check_agreement(cluster, {name: value for name, value in flag_values.items() if name in given})
-        return cluster
-    return _from_flags(ps_hosts, worker_hosts, job_name, task_index)
+        if not cluster.is_elastic and not cluster.workers:
+            raise ConfigError("TF_CONFIG: cluster names no worker, which only a cluster whose workers come and go may "
+                              "do; leave --noelastic out")
+    else:
+        cluster = _from_flags(ps_hosts, worker_hosts, job_name, task_index, bool(elastic))
+    return _without_other_workers(cluster) if cluster.is_elastic else cluster
 
 
-def _from_flags(ps_hosts: str, worker_hosts: str, job_name: str | None, task_index: int | None) -> Cluster:
+def _from_flags(
+    ps_hosts: str, worker_hosts: str, job_name: str | None, task_index: int | None, elastic: bool
+) -> Cluster:
     if job_name is None:
         raise ConfigError("--job_name: not given, and TF_CONFIG is not set; give --job_name=ps or --job_name=worker, "
                           "or run a whole cluster on this machine with `ps_train launch`")
@@ -157,12 +190,30 @@ def _from_flags(ps_hosts: str, worker_hosts: str, job_name: str | None, task_ind
     if job_name not in ("ps", "worker"):
         raise ConfigError(f"--job_name: got {job_name!r}, which only TF_CONFIG can place; allowed here: ps, worker")
     addresses = {"ps": parse_hosts("--ps_hosts", ps_hosts), "worker": parse_hosts("--worker_hosts", worker_hosts)}
+    if elastic:
+        addresses["worker"] = _elastic_workers(addresses["worker"], job_name, task_index)
     refuse_duplicates(addresses)
     if task_index not in addresses[job_name]:
         count = len(addresses[job_name])
         raise ConfigError(f"--task_index: got {task_index}; allowed: 0 to {count - 1}, since --{job_name}_hosts names "
                           f"{count} task{'s' if count > 1 else ''}")
-    return Cluster(job_name, task_index, addresses)
+    return Cluster(job_name, task_index, addresses, elastic)
+
+
+def _elastic_workers(told: dict[int, str], job_name: str, task_index: int) -> dict[int, str]:
+    """Returns index -> address of the workers where they come and go: a lone address is the worker's own."""
+    if job_name == "ps":
+        return {}
+    if task_index > LARGEST_INDEX:
+        raise ConfigError(f"--task_index: got {task_index}; allowed: 0 to {LARGEST_INDEX}")
+    return {task_index: told[0]} if len(told) == 1 else told
+
+
+def _without_other_workers(cluster: Cluster) -> Cluster:
+    """Returns an elastic cluster as it is used: who else is a worker now, the blackboard says."""
+    own = {index: address for index, address in cluster.addresses.get("worker", {}).items()
+           if (cluster.job, cluster.index) == ("worker", index)}
+    return dataclasses.replace(cluster, addresses={**cluster.addresses, "worker": own})
 
 
 def _check_agreement(cluster: Cluster, flag_values: Mapping[str, Any]) -> None:

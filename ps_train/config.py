@@ -14,10 +14,13 @@ from ps_train.errors import refuse
 from ps_train.tf_config import JOBS
 
 OPTIMIZERS = ("sgd", "momentum", "adagrad", "adam", "rmsprop", "ftrl")
+PLACEMENTS = ("bytes", "round_robin")
+WIRE_DTYPES = ("as_is", "bfloat16", "float16")
 
 _CLUSTER = "Cluster and task"
 _DATA = "Model and data"
 _TRAINING = "Training"
+_TRANSFER = "What lies on which ps, and how it travels"
 _SAVING = "Saving and reporting"
 _WAITING = "How long to wait"
 _LAUNCH = "Launching a whole cluster on this machine"
@@ -53,6 +56,9 @@ class Config:
         "localhost:2223,localhost:2224", _CLUSTER, "Addresses of the workers.", unit="host:port,...", form=parse_hosts)
     existing_servers: bool = _field(
         False, _CLUSTER, "Use servers that `ps_train serve` started, and leave them running.")
+    elastic: Optional[bool] = _field(
+        None, _CLUSTER, "Let workers that no other task was told of come and go; --worker_hosts is then a worker's own "
+        "address.", unset="true where TF_CONFIG tells of no other worker")
     num_gpus: Optional[int] = _field(
         None, _CLUSTER, "GPUs of this machine; a worker takes number task_index % num_gpus, a ps never sees one.",
         minimum=0, unset="what is there")
@@ -80,9 +86,26 @@ class Config:
     min_replicas_to_aggregate: Optional[int] = _field(
         None, _TRAINING, "Gradients in one update at least (with --sync_replicas); where fewer workers are left, they "
         "wait.", minimum=1, unset="1")
-
+    communication_period: int = _field(
+        1, _TRAINING, "Steps on a worker's own copy of the parameters between two exchanges with the ps.",
+        unit="steps", minimum=1)
+    communication_warmup_steps: int = _field(
+        0, _TRAINING, "Exchange after every step until the global step is this (with --communication_period).",
+        unit="global steps", minimum=0)
+    staleness_bound: Optional[int] = _field(
+        None, _TRAINING, "Steps that a worker may be ahead of the slowest one that lives; async only.", unit="steps",
+        minimum=1, unset="unbounded")
     on_nan: str = _field("stop", _TRAINING, "What to do when a loss or gradient is not finite, before it is applied.",
                          choices=("stop", "skip"))
+
+    placement: str = _field("bytes", _TRANSFER, "Give each variable to the ps with the fewest bytes, or to one ps "
+                            "after the other.", choices=PLACEMENTS)
+    partition_bytes: int = _field(
+        0, _TRANSFER, "Cut a variable that is larger than this into parts, at most one for each ps; 0 cuts none.",
+        unit="bytes", minimum=0)
+    wire_dtype: str = _field("as_is", _TRANSFER, "What dense floats are rounded to under way, with error feedback.",
+                             choices=WIRE_DTYPES)
+    fused_transfers: bool = _field(True, _TRANSFER, "Send the dense variables of a ps together.")
 
     train_dir: str = _field("", _SAVING, "Folder of checkpoints and summaries; a second run continues there.",
                             unit="path", unset="ps_train/MODEL in the temporary folder; launch makes a new one")
@@ -101,6 +124,7 @@ class Config:
     start_timeout_secs: float = _secs(300.0, "For the ps and the chief to be there, at the start and after a loss.")
     step_timeout_secs: float = _secs(300.0, "For one training step; then it is tried again in a new session.")
     save_timeout_secs: float = _secs(120.0, "For the last checkpoint, tried again while it fails.")
+    eval_timeout_secs: float = _secs(600.0, "For the evaluation of one checkpoint; then the task ends with 1.")
     beat_timeout_secs: float = _secs(10.0, "For a sign of life of a worker; then nobody waits for it any more.")
     end_timeout_secs: float = _secs(30.0, "For the other workers to finish, after the last step.")
     stop_timeout_secs: float = _secs(20.0, "For the work at hand, and the last checkpoint, after SIGTERM.")
@@ -112,6 +136,12 @@ class Config:
     def __post_init__(self) -> None:
         problems = flagset.problems(vars(self), Config)
         problems += self._aggregation_problems()
+        if self.staleness_bound is not None and self.sync_replicas:
+            problems.append("--staleness_bound: got it with --sync_replicas, where nobody is ahead of another; leave "
+                            "one of them out")
+        if self.staleness_bound is not None and self.staleness_bound < self.communication_period:
+            problems.append(f"--staleness_bound: got {self.staleness_bound!r}; allowed: at least the "
+                            f"{self.communication_period} steps of --communication_period, taken at once")
         refuse(problems)
         if not self.train_dir:
             name = self.model.rsplit(".", 1)[-1]

@@ -11,6 +11,7 @@ import logging
 import threading
 import time
 
+import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_train.blackboard import Blackboard, Snapshot, State
@@ -64,8 +65,23 @@ def wait_for_others(
             return
 
 
+def steps_table(cluster: Cluster, snapshot: Snapshot) -> str:
+    """Returns the lines that tell how many steps each worker took, those that left among them."""
+    numbers = [int(number) for number in np.flatnonzero(snapshot.local_steps)]
+    names = [cluster.worker_name(number) for number in numbers]
+    titles = [f"{name} (chief)" if name == cluster.chief.name else name for name in names]
+    steps = [int(snapshot.local_steps[number]) for number in numbers]
+    endings = ["" if snapshot.finished[number] else "  left before the end" for number in numbers]
+    width, digits = max(map(len, titles), default=0), len(str(max(steps, default=0)))
+    lines = [f"  {title:<{width}}  {count:>{digits}}  {count / sum(steps):6.1%}{ending}"
+             for title, count, ending in zip(titles, steps, endings)]
+    return "\n".join([f"Steps of each worker, {sum(steps)} in all:", *lines])
+
+
 def _unfinished(cluster: Cluster, snapshot: Snapshot, beat_timeout_secs: float) -> list[str]:
-    """Returns the workers that may still take a step: not finished, and either alive or not here yet."""
+    """Returns the workers that may still take a step: not finished, and either alive, or told of and not here yet."""
     numbers = {cluster.number_of(task): str(task) for task in cluster.workers}
+    numbers.update((number, cluster.worker_name(number)) for number in snapshot.alive(beat_timeout_secs)
+                   if number not in numbers)
     return [name for number, name in numbers.items() if not snapshot.finished[number]
             and (not snapshot.claims[number] or snapshot.is_alive(number, beat_timeout_secs))]

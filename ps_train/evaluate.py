@@ -12,7 +12,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_train import checkpoint, waiting
 from ps_train.blackboard import Blackboard, BlackboardError, State
-from ps_train.errors import ClusterLostError, DataError, StoppedError
+from ps_train.errors import ClusterLostError, DataError, StoppedError, UserCodeError
 from ps_train.graph import call_model_fn
 from ps_train.inputs import input_feed
 from ps_train.plugins import EVAL, Dataset, Model
@@ -110,6 +110,21 @@ class Evaluator:
             num_examples += int(batch_size)
 
 
+def within(timeout_secs: float, evaluator: Evaluator, path: str, stop: threading.Event) -> Evaluation:
+    """Returns what `evaluator.evaluate(path)` does, in bounded time.
+
+    Raises:
+      UserCodeError: it takes longer.
+      StoppedError: `stop` was set first.
+      PsTrainError: as `Evaluator.evaluate` does.
+    """
+    try:
+        return waiting.bounded(lambda: evaluator.evaluate(path), timeout_secs, f"the evaluation of {path}", stop)
+    except ClusterLostError as error:
+        raise UserCodeError(f"{error}; the checkpoint is sound. Does the dataset of mode \"eval\" end? If so, give "
+                            "a longer --eval_timeout_secs and run the same command again") from None
+
+
 def write_summaries(evaluation: Evaluation, train_dir: str) -> None:
     """Writes the metrics for TensorBoard, into the folder `eval` of the train_dir."""
     values = {evaluation.loss_name: evaluation.loss_mean, **evaluation.metrics}
@@ -120,7 +135,8 @@ def write_summaries(evaluation: Evaluation, train_dir: str) -> None:
 
 
 def follow(
-    evaluator: Evaluator, train_dir: str, board: Blackboard, start_timeout_secs: float, stop: threading.Event
+    evaluator: Evaluator, train_dir: str, board: Blackboard, start_timeout_secs: float, eval_timeout_secs: float,
+    stop: threading.Event,
 ) -> None:
     """Evaluates each new checkpoint in the folder until training is over, the last one always.
 
@@ -129,6 +145,7 @@ def follow(
 
     Raises:
       ClusterLostError: the blackboard was not there within `start_timeout_secs`, or the chief gave up.
+      UserCodeError: an evaluation took longer than `eval_timeout_secs`.
       StoppedError: `stop` was set first.
     """
     done_path = None
@@ -138,14 +155,16 @@ def follow(
         path = checkpoint.newest_sound(train_dir)  # asked after the state, so that the last one is not missed
         if path is not None and path != done_path:
             done_path = path
-            _evaluate_one(evaluator, path, train_dir)
+            _evaluate_one(evaluator, path, train_dir, eval_timeout_secs, stop)
         if stop.wait(_POLL_SECS):
             raise StoppedError("told to stop while evaluating")
 
 
-def _evaluate_one(evaluator: Evaluator, path: str, train_dir: str) -> None:
+def _evaluate_one(
+    evaluator: Evaluator, path: str, train_dir: str, timeout_secs: float, stop: threading.Event
+) -> None:
     try:
-        evaluation = evaluator.evaluate(path)
+        evaluation = within(timeout_secs, evaluator, path, stop)
     except (tf.errors.OpError, ValueError):  # the second is the Saver's, where it finds no files
         if checkpoint.is_there(path):
             raise

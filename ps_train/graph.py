@@ -7,15 +7,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from ps_train import blackboard, optimizer, placement
+from ps_train import blackboard, optimizer, placement, staleness
 from ps_train.cluster import Cluster
 from ps_train.errors import UserCodeError
 from ps_train.inputs import input_feed
 from ps_train.plugins import TRAIN, Dataset, Model, ModelSpec
+
+
+class Standing(NamedTuple):
+    """Where training stands, in the order of `TrainGraph.progress`.
+
+    Attributes:
+      step: the global step.
+      state: the training state, see `blackboard.State`.
+      num_taken: mini-batches that this worker has just taken.
+      staleness: of the update that it has just made, see staleness.py.
+      lead: its steps ahead of the slowest worker, 0 where that is not bounded.
+      slowest: that one's number.
+    """
+
+    step: int
+    state: int
+    num_taken: int
+    staleness: int
+    lead: int
+    slowest: int
 
 
 class TrainGraph(NamedTuple):
@@ -25,10 +45,11 @@ class TrainGraph(NamedTuple):
       graph: the finished graph.
       update: the train op and what its update mode needs around it.
       loss: scalar, of the mini-batch of the step that it is fetched with.
-      progress: int64 [2], the global step and the training state, read on ps 0 after the train op.
+      progress: int64 [6], a `Standing` read on ps 0 after the train op.
       status: the same, read without training.
       global_step: the variable, on ps 0.
       summary_op: scalar string, all summaries of the step that it is fetched with.
+      join_op: lets this worker take part in the bound of the staleness, before its first step.
       input_init_op: initialises the input; run it with `feed`.
       feed: placeholder -> numpy array.
       saved_variables: all global variables, which a checkpoint has.
@@ -42,6 +63,7 @@ class TrainGraph(NamedTuple):
     status: tf.Tensor
     global_step: tf.Variable
     summary_op: tf.Tensor
+    join_op: tf.Operation
     input_init_op: tf.Operation
     feed: Mapping[tf.Tensor, Any]
     saved_variables: list[tf.Variable]
@@ -56,56 +78,77 @@ def build(
     dataset: Dataset,
     dataset_params: Mapping[str, Any],
     settings: optimizer.Settings,
+    plan: placement.Plan = placement.BY_BYTES,
+    bound: staleness.Bound | None = None,
     seed: int | None = None,
 ) -> TrainGraph:
     """Builds the graph of this worker.
 
     Args:
       worker_device: where the model computes, such as "/job:worker/task:0/cpu:0".
+      bound: of the staleness, or None.
       seed: graph-level seed, or None.
 
     Raises:
       UserCodeError: a plug-in breaks its contract, or the update mode cannot use its train_op.
     """
-    with tf.Graph().as_default() as graph, placement.on_cluster(cluster, worker_device):
+    with tf.Graph().as_default() as graph, placement.on_cluster(cluster, worker_device, plan):
         if seed is not None:
             # Each worker draws its own dropout; the initial values all come from the chief, which is number 0.
             tf.set_random_seed(seed + cluster.worker_number)
-        with tf.device(cluster.ps[0].device + "/cpu:0"):
+        with _on_first_ps(cluster):
             global_step = tf.train.create_global_step()
-        shard = (cluster.worker_number, cluster.num_workers)
-        iterator, features, labels = _input(dataset, dataset_params, shard, cluster.task.device + "/cpu:0")
-        spec = call_model_fn(model, features, labels, TRAIN, model_params)
+        source = _Input(dataset, dataset_params, cluster.shard, cluster.task.device + "/cpu:0")
+
+        def compute() -> ModelSpec:
+            return call_model_fn(model, *source.next_batch(), TRAIN, model_params)
+
+        spec = compute()
+        placement.check_lookups(tf.global_variables())
         tf.summary.scalar("loss", spec.loss)
-        update = _update(spec, global_step, settings)
+        update = _update(spec, global_step, settings, lambda: compute().loss)
         return TrainGraph(
             graph=graph,
             update=update,
-            loss=spec.loss,
-            progress=_progress(cluster, global_step, [update.train_op]),
-            status=_progress(cluster, global_step, []),
+            loss=update.loss,
+            progress=_progress(cluster, global_step, update, bound),
+            status=_status(cluster, global_step, bound),
             global_step=global_step,
             summary_op=_merged_summaries(worker_device),
-            input_init_op=iterator.initializer,
+            join_op=_join(cluster, bound),
+            input_init_op=source.initializer,
             feed=input_feed(graph),
             saved_variables=tf.global_variables(),
             saver=tf.train.Saver(tf.global_variables(), save_relative_paths=True),
         )
 
 
-def _input(dataset: Dataset, params: Mapping[str, Any], shard: tuple[int, int], device: str) -> tuple:
-    """Returns (iterator, features, labels) of this worker's share of the training data."""
-    with tf.device(device), tf.name_scope("input"):
-        batches = dataset.input_fn(mode=TRAIN, params=params, shard=shard)
-        if not isinstance(batches, tf.compat.v2.data.Dataset):
-            raise UserCodeError(f"{dataset.name}.input_fn returned {type(batches).__name__}; it must return a "
-                                "tf.data.Dataset of (features, labels)")
-        iterator = tf.data.make_initializable_iterator(batches.prefetch(2))
-        element = iterator.get_next()
-    if not isinstance(element, tuple) or len(element) != 2:
-        raise UserCodeError(f"{dataset.name}.input_fn: its dataset yields {batches.element_spec}; it must yield "
-                            "(features, labels)")
-    return iterator, *element
+class _Input:
+    """This worker's share of the training data.
+
+    Attributes:
+      initializer: the operation to run first.
+    """
+
+    def __init__(self, dataset: Dataset, params: Mapping[str, Any], shard: tuple[int, int], device: str) -> None:
+        self._name = dataset.name
+        self._device = device
+        with tf.device(device), tf.name_scope("input"):
+            self._batches = dataset.input_fn(mode=TRAIN, params=params, shard=shard)
+            if not isinstance(self._batches, tf.compat.v2.data.Dataset):
+                raise UserCodeError(f"{self._name}.input_fn returned {type(self._batches).__name__}; it must return a "
+                                    "tf.data.Dataset of (features, labels)")
+            self._iterator = tf.data.make_initializable_iterator(self._batches.prefetch(2))
+        self.initializer = self._iterator.initializer
+
+    def next_batch(self) -> tuple[Any, Any]:
+        """Returns (features, labels); each such pair of tensors is another mini-batch."""
+        with tf.device(self._device), tf.name_scope("input"):
+            element = self._iterator.get_next()
+        if not isinstance(element, tuple) or len(element) != 2:
+            raise UserCodeError(f"{self._name}.input_fn: its dataset yields {self._batches.element_spec}; it must "
+                                "yield (features, labels)")
+        return element
 
 
 def call_model_fn(
@@ -116,7 +159,8 @@ def call_model_fn(
     Raises:
       UserCodeError: it returned no ModelSpec, or a loss that is no scalar.
     """
-    spec = model.model_fn(features=features, labels=labels, mode=mode, params=params)
+    with tf.variable_scope(tf.get_variable_scope(), auxiliary_name_scope=False):  # the same names each time
+        spec = model.model_fn(features=features, labels=labels, mode=mode, params=params)
     if not isinstance(spec, ModelSpec):
         raise UserCodeError(f"{model.name}.model_fn returned {type(spec).__name__}; it must return a "
                             "ps_train.ModelSpec, which has the same fields as an EstimatorSpec")
@@ -125,19 +169,54 @@ def call_model_fn(
     return spec
 
 
-def _update(spec: ModelSpec, global_step: tf.Variable, settings: optimizer.Settings) -> optimizer.Update:
+def _update(
+    spec: ModelSpec, global_step: tf.Variable, settings: optimizer.Settings, compute_loss: Callable[[], tf.Tensor]
+) -> optimizer.Update:
     if spec.train_op is None:
-        return optimizer.build(spec.loss, global_step, settings)
-    if settings.replicas_to_aggregate is not None:
-        raise UserCodeError("model_fn returned a train_op of its own, which --sync_replicas cannot aggregate; "
-                            "return the loss only and choose the rule with --optimizer")
-    return optimizer.for_train_op(spec.train_op)
+        return optimizer.build(spec.loss, global_step, settings, compute_loss)
+    refusing = ("--sync_replicas cannot aggregate" if settings.replicas_to_aggregate is not None else
+                "--communication_period cannot run on a worker's copy" if settings.period.steps > 1 else None)
+    if refusing:
+        raise UserCodeError(f"model_fn returned a train_op of its own, which {refusing}; return the loss only and "
+                            "choose the rule with --optimizer")
+    return optimizer.for_train_op(spec.train_op, spec.loss)
 
 
-def _progress(cluster: Cluster, global_step: tf.Variable, after: list[tf.Operation]) -> tf.Tensor:
-    """Returns int64 [2]: one tensor, so that a step fetches one thing from ps 0."""
-    with tf.control_dependencies(after), tf.device(cluster.ps[0].device + "/cpu:0"):
-        return tf.stack([global_step.read_value(), blackboard.state_tensor(cluster.ps[0])])
+def _progress(
+    cluster: Cluster, global_step: tf.Variable, update: optimizer.Update, bound: staleness.Bound | None
+) -> tf.Tensor:
+    """Returns what a step brings back: one tensor, so that it fetches one thing from ps 0."""
+    with _on_first_ps(cluster):
+        begun = global_step.read_value()
+        with tf.control_dependencies([update.train_op]):
+            reached, num_taken = global_step.read_value(), update.num_taken()
+            counted = [staleness.advance(cluster.worker_number, num_taken)] if bound else [reached]
+        with tf.control_dependencies(counted):
+            lead, slowest = _lead(cluster, bound)
+            return tf.stack([reached, blackboard.state_tensor(cluster.ps[0]), num_taken,
+                             staleness.of_update(begun, reached, num_taken), lead, slowest])
+
+
+def _status(cluster: Cluster, global_step: tf.Variable, bound: staleness.Bound | None) -> tf.Tensor:
+    with _on_first_ps(cluster):
+        nothing = tf.constant(0, tf.int64)
+        return tf.stack([global_step.read_value(), blackboard.state_tensor(cluster.ps[0]), nothing, nothing,
+                         *_lead(cluster, bound)])
+
+
+def _lead(cluster: Cluster, bound: staleness.Bound | None) -> tuple[tf.Tensor, tf.Tensor]:
+    if bound is None:
+        return tf.constant(0, tf.int64), tf.constant(cluster.worker_number, tf.int64)
+    return staleness.lead(cluster.worker_number, bound)
+
+
+def _join(cluster: Cluster, bound: staleness.Bound | None) -> tf.Operation:
+    with _on_first_ps(cluster):
+        return staleness.join(cluster.worker_number, bound) if bound else tf.no_op()
+
+
+def _on_first_ps(cluster: Cluster) -> Any:
+    return tf.device(cluster.ps[0].device + "/cpu:0")
 
 
 def _merged_summaries(worker_device: str) -> tf.Tensor:

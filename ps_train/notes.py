@@ -15,14 +15,18 @@ MAX_PS = 1024
 _EVERY_PS = {
     "state": ([], tf.int64),
     "incarnation": ([], tf.int64),
+    "first_ps": ([], tf.string),
 }
 _FIRST_PS = {
+    "clock": ([], tf.float64),
     "prepared": ([MAX_PS], tf.int64),
     "claims": ([MAX_WORKERS], tf.int64),
     "beats": ([MAX_WORKERS], tf.float64),
     "steps": ([MAX_WORKERS], tf.int64),
+    "local_steps": ([MAX_WORKERS], tf.int64),
     "finished": ([MAX_WORKERS], tf.int64),
     "fingerprint": ([], tf.string),
+    "paces": ([MAX_WORKERS], tf.int64),  # of staleness.py
     # Of sync, see synchronous.py: the gradients that an update waits for, the global step that each worker waits for,
     # and the gradients that are in no update, or not yet.
     "required": ([], tf.int64),
@@ -52,6 +56,12 @@ def add(name: str, value: Any) -> tf.Operation:
 def write_element(name: str, index: Any, value: Any) -> tf.Operation:
     """Replaces one element of a note."""
     return tf.raw_ops.ResourceScatterUpdate(
+        resource=_handle(name), indices=index, updates=tf.cast(value, _ALL[name][1]))
+
+
+def add_element(name: str, index: Any, value: Any) -> tf.Operation:
+    """Adds to one element of a note."""
+    return tf.raw_ops.ResourceScatterAdd(
         resource=_handle(name), indices=index, updates=tf.cast(value, _ALL[name][1]))
 
 

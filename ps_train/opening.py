@@ -6,7 +6,7 @@ import logging
 
 import tensorflow.compat.v1 as tf
 
-from ps_train import checkpoint
+from ps_train import checkpoint, sessions
 from ps_train.cluster import Cluster
 from ps_train.graph import TrainGraph
 
@@ -64,7 +64,7 @@ class Opening:
           lost_step: the global step that was seen last, 0 at the start.
           timeout_secs: bound of the wait for live parameters.
         """
-        config = tf.ConfigProto(device_filters=self._cluster.device_filters, allow_soft_placement=True)
+        config = sessions.options(self._cluster.peers, self._cluster.is_elastic)
         if is_live:
             return self.supervisor.session_manager.wait_for_session(self._target, config, timeout_secs)
         path = checkpoint.newest_sound(self._train_dir)

@@ -1,20 +1,22 @@
 """How an update reaches the parameters: the only module that knows the update modes.
 
-    async  pull, compute, push: nobody waits
-    sync   R gradients are averaged into one update (synchronous.py)
+    async        pull, compute, push: nobody waits
+    sync         R gradients are averaged into one update (synchronous.py)
+    local steps  in either of them: what is pushed is the change that several steps made (local_steps.py)
 
 Each mode answers with an `Update`, so that nothing after this module asks for the mode.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from ps_train import finite, synchronous
+from ps_train import finite, local_steps, synchronous, transfer
 from ps_train.coordinator import Coordinator, UpdateRunner
 from ps_train.errors import UserCodeError
+from ps_train.local_steps import Exchange, Keeping, Period, nothing_kept
 from ps_train.members import Members
 
 _MOMENTUM = 0.9
@@ -37,6 +39,8 @@ class Settings(NamedTuple):
       num_workers: all workers, the chief among them.
       worker: the number of this worker.
       min_replicas_to_aggregate: no update averages fewer gradients, however few workers are left.
+      wire: how dense variables travel.
+      period: the steps between two exchanges with the ps.
     """
 
     optimizer: str
@@ -45,13 +49,19 @@ class Settings(NamedTuple):
     num_workers: int
     worker: int = 0
     min_replicas_to_aggregate: int = 1
+    wire: transfer.Wire = transfer.Wire()
+    period: Period = Period()
 
 
 class Update(NamedTuple):
     """What one update mode needs, with a no-op wherever it needs nothing.
 
     Attributes:
-      train_op: one step of a worker.
+      train_op: one step of a worker, or one round of several.
+      loss: scalar, of its last mini-batch.
+      num_taken: adds to the current graph how many mini-batches it took, an int64 scalar to be read after it.
+      rest: int64 scalar, the mini-batches of a round that failed in its midst; computing it sends them to the ps.
+      keeping: what becomes of that which a worker keeps from round to round.
       ready_for_local_init_op: string [n], the names of what must be initialised before `local_init_op` may run
         (an identity of TensorFlow's own tensor, which complains at exit if nothing was done with it).
       local_init_op: each worker runs it before its first step.
@@ -63,6 +73,10 @@ class Update(NamedTuple):
     """
 
     train_op: tf.Operation
+    loss: tf.Tensor
+    num_taken: Callable[[], tf.Tensor]
+    rest: tf.Tensor
+    keeping: Keeping
     ready_for_local_init_op: tf.Tensor
     local_init_op: tf.Operation
     chief_init_op: tf.Operation
@@ -77,27 +91,67 @@ def make_optimizer(name: str, learning_rate: float) -> tf.train.Optimizer:
     return _OPTIMIZERS[name](learning_rate)
 
 
-def build(loss: tf.Tensor, global_step: tf.Variable, settings: Settings) -> Update:
+def build(
+    loss: tf.Tensor, global_step: tf.Variable, settings: Settings, compute_loss: Callable[[], tf.Tensor]
+) -> Update:
     """Adds the gradients of the scalar `loss`, and what carries them to the parameters, to the current graph.
+
+    Args:
+      compute_loss: builds the model once more, on the next mini-batch, and returns its loss.
 
     Raises:
       UserCodeError: the loss depends on no trainable variable.
+      ConfigError: the model cannot be trained with local steps.
     """
     optimizer = make_optimizer(settings.optimizer, settings.learning_rate)
     gradients = optimizer.compute_gradients(loss)
     if not any(gradient is not None for gradient, _ in gradients):
         raise UserCodeError("model_fn: the loss depends on no trainable variable; return the loss of a model with "
                             "variables made by tf.compat.v1.get_variable")
-    gradients = finite.guard(loss, gradients)
+    if settings.period.steps > 1:
+        return _in_rounds(optimizer, gradients, global_step, settings, compute_loss)
+    with tf.control_dependencies(tf.get_collection(tf.GraphKeys.UPDATE_OPS)):
+        checked = finite.guard(loss, gradients)
+    return _arriving(optimizer, transfer.fuse(loss, checked, settings.wire), loss, global_step, settings)
+
+
+def _in_rounds(
+    optimizer: tf.train.Optimizer, gradients: list, global_step: tf.Variable, settings: Settings,
+    compute_loss: Callable[[], tf.Tensor],
+) -> Update:
+    optimizer.apply_gradients(gradients)  # never run: it makes the slots that a checkpoint has
+    is_async = settings.replicas_to_aggregate is None
+    done = local_steps.build(
+        gradients, compute_loss, optimizer, make_optimizer(settings.optimizer, settings.learning_rate), global_step,
+        settings.period, settings.num_workers if is_async else 1, settings.wire)
+    rest = tf.constant(0, tf.int64)
+    if is_async:
+        exchange = Exchange(done.num_taken.read_value)
+        with tf.control_dependencies([exchange.apply_gradients(done.rest, global_step)]):
+            rest = done.num_taken.read_value()
+    else:  # the chief applies it, for all who took as many steps
+        exchange = Exchange(lambda: settings.period.of_next_round(global_step))
+    return _arriving(exchange, done.change, done.loss, global_step, settings)._replace(
+        num_taken=done.num_taken.read_value, rest=rest, keeping=done.keeping)
+
+
+def _arriving(
+    optimizer: tf.train.Optimizer, gradients: list, loss: tf.Tensor, global_step: tf.Variable, settings: Settings
+) -> Update:
+    """Returns the Update by which gradients that lie on the ps reach the parameters."""
     if settings.replicas_to_aggregate is None:
-        return for_train_op(optimizer.apply_gradients(gradients, global_step))
-    return _synchronous(optimizer, gradients, global_step, settings)
+        return for_train_op(optimizer.apply_gradients(gradients, global_step), loss)
+    return _synchronous(optimizer, gradients, loss, global_step, settings)
 
 
-def for_train_op(train_op: tf.Operation) -> Update:
+def for_train_op(train_op: tf.Operation, loss: tf.Tensor) -> Update:
     """Returns the Update of a train op that increments the global step by itself: asynchronous."""
     return Update(
         train_op=tf.group(train_op),
+        loss=loss,
+        num_taken=_one,
+        rest=tf.constant(0, tf.int64),
+        keeping=nothing_kept(),
         ready_for_local_init_op=tf.identity(tf.report_uninitialized_variables(tf.global_variables())),
         local_init_op=tf.no_op(),
         chief_init_op=tf.no_op(),
@@ -108,8 +162,12 @@ def for_train_op(train_op: tf.Operation) -> Update:
     )
 
 
+def _one() -> tf.Tensor:
+    return tf.constant(1, tf.int64)
+
+
 def _synchronous(
-    optimizer: tf.train.Optimizer, gradients: list, global_step: tf.Variable, settings: Settings
+    optimizer: tf.train.Optimizer, gradients: list, loss: tf.Tensor, global_step: tf.Variable, settings: Settings
 ) -> Update:
     replicas = settings.replicas_to_aggregate
     operations = synchronous.Synchronous(
@@ -118,6 +176,10 @@ def _synchronous(
     members = Members(replicas, settings.min_replicas_to_aggregate, settings.num_workers)
     return Update(
         train_op=operations.train_op,
+        loss=loss,
+        num_taken=_one,
+        rest=tf.constant(0, tf.int64),
+        keeping=nothing_kept(),
         ready_for_local_init_op=tf.identity(tf.report_uninitialized_variables(tf.global_variables())),
         local_init_op=operations.local_init_op,
         chief_init_op=operations.begin_op,

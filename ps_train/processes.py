@@ -61,6 +61,11 @@ class Process:
         self._reader.seek(0, os.SEEK_END)
         self._start()
 
+    @property
+    def pid(self) -> int:
+        """Its process id, which after a restart is another one."""
+        return self._popen.pid
+
     def restart(self) -> None:
         """Starts it again after it has ended: the same command, the same port, and its log goes on."""
         self.restarts += 1

@@ -60,6 +60,7 @@ class Outcome(NamedTuple):
       global_step: the last global step that it saw.
       local_steps: mini-batches that it trained on.
       elapsed_secs: how long it trained.
+      staleness: of its updates, in words, "" where there were none.
     """
 
     end: End
@@ -67,3 +68,4 @@ class Outcome(NamedTuple):
     global_step: int
     local_steps: int
     elapsed_secs: float
+    staleness: str = ""

@@ -184,6 +184,7 @@ class Saving:
     def _write(self, session: tf.Session, step: int, path: str, stop: threading.Event) -> None:
         try:
             os.makedirs(self._train_dir, exist_ok=True)
+            session.run(self._graph.update.keeping.before_save_op)
             # The note would be written, and the oldest checkpoint removed, before the new one was read back.
             self._graph.saver.save(
                 session, os.path.join(self._train_dir, checkpoint.BASENAME), step, write_state=False)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import socket
 import threading
 import time
+from collections.abc import Iterator
+from typing import Callable
 
 import tensorflow.compat.v1 as tf
 
@@ -16,9 +19,10 @@ from ps_train.cluster import Cluster, Task
 from ps_train.errors import ClusterLostError, ConfigError, StoppedError
 
 _POLL_SECS = 0.25
+_TICK_SECS = 0.25
 _LINGER_SECS = 1.0  # so that the chief gets the answer to its announcement before the server is gone
 _ASK_PERIOD_SECS = 2.0
-_LAST_SAVE_SECS = 10.0
+_SHARE_OF_GRACE = 0.9  # so that a ps that is told to stop ends by itself, and says why
 _log = logging.getLogger(__name__)
 
 
@@ -35,8 +39,9 @@ def start(cluster: Cluster, num_gpus: int | None) -> str:
     ports.release_held_port()
     _check_port(cluster.task)
     try:
-        server = tf.train.Server(tf.train.ClusterSpec(cluster.server_spec), job_name=cluster.job,
-                                 task_index=cluster.index, config=_session_config(cluster, num_gpus))
+        tasks, job, index = cluster.boot
+        server = tf.train.Server(tf.train.ClusterSpec(tasks), job_name=job, task_index=index,
+                                 config=_session_config(cluster, num_gpus))
     except tf.errors.OpError as error:
         raise ConfigError(f"TensorFlow could not start the server of {cluster.task}: {error.message}") from error
     _log.info("%s serves at %s, on every network interface and without authentication", cluster.task.name,
@@ -76,6 +81,25 @@ def _check_port(task: Task) -> None:
                           f"`ss -ltnp 'sport = :{port}'`") from None
 
 
+@contextlib.contextmanager
+def keeping_time(board: Blackboard) -> Iterator[None]:
+    """Lets the clock of a ps's own blackboard go while its body runs."""
+    over = threading.Event()
+
+    def tick() -> None:
+        while not over.wait(_TICK_SECS):
+            with contextlib.suppress(BlackboardError):  # not put up yet, or too busy
+                board.tick()
+
+    thread = threading.Thread(target=tick, daemon=True, name="clock")
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(_TICK_SECS)
+
+
 class Life:
     """How long a ps serves.
 
@@ -84,22 +108,25 @@ class Life:
     """
 
     def __init__(
-        self, own: Blackboard, shared: Blackboard, beat_timeout_secs: float, idle_timeout_secs: float,
-        stop: threading.Event,
+        self, own: Blackboard, find_first: Callable[[], Blackboard], beat_timeout_secs: float,
+        idle_timeout_secs: float, stop_timeout_secs: float, stop: threading.Event,
     ) -> None:
         """Prepares it.
 
         Args:
           own: this ps's view of itself.
-          shared: its view of ps 0, which knows the workers; the same one where it is ps 0.
+          find_first: returns its view of ps 0, which knows the workers; raises BlackboardError as long as this ps
+            does not know where that is.
           beat_timeout_secs: a worker that was not heard of for this long is gone.
           idle_timeout_secs: how long it serves without any worker.
+          stop_timeout_secs: how long a task that is told to stop may take, which the chief needs a ps for.
           stop: asks it to end as soon as no worker needs it any more.
         """
         self._own = own
-        self._shared = shared
+        self._find_first = find_first
         self._beat_timeout_secs = beat_timeout_secs
         self._idle_timeout_secs = idle_timeout_secs
+        self._last_save_secs = stop_timeout_secs * _SHARE_OF_GRACE
         self._stop = stop
         self._needed_secs = self._asked_secs = time.monotonic()
 
@@ -142,12 +169,16 @@ class Life:
 
     def _is_needed(self) -> bool:
         try:
-            return bool(self._shared.snapshot().alive(self._beat_timeout_secs))
-        except BlackboardError:  # ps 0 is gone
+            return bool(self._find_first().snapshot().alive(self._beat_timeout_secs))
+        except BlackboardError:  # ps 0 is gone, or not known yet
             return False
 
     def _serve_the_last_save(self) -> None:
-        """Returns when no worker is there: all are often told to stop together, and the chief then saves."""
-        end_secs = time.monotonic() + _LAST_SAVE_SECS
+        """Returns when no worker is there, or the grace period is nearly over.
+
+        A ps cannot know whether it alone was told to stop. All are, as a rule, and then the chief needs it for its last
+        save. If it is alone, these are some more steps, which are lost with it.
+        """
+        end_secs = time.monotonic() + self._last_save_secs
         while time.monotonic() < end_secs and self._is_needed():
             time.sleep(_POLL_SECS)

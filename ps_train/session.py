@@ -81,6 +81,7 @@ class SupervisedTraining:
         self._settings = settings
         self._stop = stop
         self._fingerprint = own_fingerprint
+        self._has_begun = False
         self._summaries = summaries.Summaries(settings.train_dir)
         self._saving = saving.Saving(graph, settings.train_dir, settings.saves, sessions.is_lost)
         self._joining = Joining(cluster, board, settings.beat_timeout_secs, settings.start_timeout_secs, stop,
@@ -136,6 +137,8 @@ class SupervisedTraining:
                                   f"a session with {', '.join(map(str, self._cluster.ps))}", self._stop)
         try:
             session.run(self._graph.input_init_op, feed_dict=self._graph.feed)
+            self._take_what_is_kept(session)
+            session.run(self._graph.join_op)
             if self._cluster.is_chief:
                 self._start_services(session, is_live)
             yield session
@@ -152,6 +155,14 @@ class SupervisedTraining:
             sessions.close_in_background(session).join(_CLOSE_SECS)
             self._supervisor.stop(ignore_live_threads=True)
             self._summaries.close()
+
+    def _take_what_is_kept(self, session: tf.Session) -> None:
+        """Begins with what this process kept from an earlier session; a new process with nothing of an earlier one."""
+        keeping = self._graph.update.keeping
+        if not self._has_begun:
+            session.run(keeping.forget_op)
+        session.run(keeping.begin_op)
+        self._has_begun = True
 
     def _start_services(self, session: tf.Session, is_live: bool) -> None:
         update = self._graph.update
@@ -175,6 +186,7 @@ class SupervisedTraining:
         """Ends training in this task; the chief besides waits for the others and, whatever they do, saves."""
         try:
             ending.announce(session, self._graph, self._board, outcome)
+            self._beats.beat()  # so that the chief reads the last count of steps
             ending.report_finished(self._cluster, self._board, outcome)
             if self._cluster.is_chief and outcome.end is End.SIGNAL:
                 # All are often told to stop together: then nobody's last step waits for an update that never comes.

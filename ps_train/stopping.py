@@ -7,6 +7,7 @@ another thread, and the main thread waits.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
 import threading
@@ -16,6 +17,7 @@ from typing import Callable
 from ps_train.errors import StoppedError
 
 _POLL_SECS = 0.2
+_log = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager
@@ -61,6 +63,8 @@ def run(body: Callable[[], None], stop: threading.Event, grace_secs: float) -> N
     thread.start()
     while thread.is_alive() and not stop.is_set():
         thread.join(_POLL_SECS)
+    if thread.is_alive():
+        _log.info("stopping: what it is doing has %g s to end; another signal ends it at once", grace_secs)
     thread.join(grace_secs)
     if thread.is_alive():
         raise StoppedError(f"told to stop, and ended without saving: what it was doing did not end in {grace_secs:g} s")

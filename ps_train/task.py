@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 
 import tensorflow.compat.v1 as tf
@@ -47,6 +48,8 @@ def serve(config: Config, cluster: Cluster, stop: threading.Event) -> None:
     if cluster.job == "ps":
         with contextlib.closing(blackboard.of_ps(target, cluster)) as board:
             board.put_up()
+            with server.keeping_time(board):
+                stop.wait()
     stop.wait()
     raise StoppedError(f"{cluster.task.name} was told to stop")
 
@@ -68,16 +71,23 @@ def _serve_until_done(config: Config, cluster: Cluster, stop: threading.Event) -
     target = server.start(cluster, config.num_gpus)
     with contextlib.ExitStack() as stack:
         own = stack.enter_context(contextlib.closing(blackboard.of_ps(target, cluster)))
-        shared = own
-        if cluster.task != cluster.ps[0]:
-            shared = stack.enter_context(contextlib.closing(blackboard.of_client(cluster)))
-        server.Life(own, shared, config.beat_timeout_secs, config.idle_timeout_secs, stop).run()
+        stack.enter_context(server.keeping_time(own))
+
+        @functools.cache  # an error is not kept: it may be found later
+        def find_first() -> blackboard.Blackboard:
+            if cluster.index == 0:
+                return own
+            return stack.enter_context(contextlib.closing(blackboard.of_other_ps(own, cluster)))
+
+        server.Life(own, find_first, config.beat_timeout_secs, config.idle_timeout_secs, config.stop_timeout_secs,
+                    stop).run()
 
 
 def _evaluate_until_done(config: Config, cluster: Cluster, plugins: Plugins, stop: threading.Event) -> None:
     plugins.dataset.prepare(plugins.dataset_params)
     with contextlib.closing(blackboard.of_client(cluster)) as board:
-        evaluate.follow(evaluate.Evaluator(*plugins), config.train_dir, board, config.start_timeout_secs, stop)
+        evaluate.follow(evaluate.Evaluator(*plugins), config.train_dir, board, config.start_timeout_secs,
+                        config.eval_timeout_secs, stop)
 
 
 def _refuse_existing_servers(config: Config, cluster: Cluster) -> None:

@@ -1,11 +1,17 @@
 """Reads TF_CONFIG, the environment variable by which schedulers place a task.
 
     dense    {"cluster": {"ps": ["host:port", ...], "worker": [...]}, "task": {"type": "worker", "index": 0}}
-    sparse   {"cluster": {"ps": [...], "worker": {"3": "host:port"}}, "task": {"type": "worker", "index": 3}}
+    sparse   {"cluster": {"ps": [...], "worker": {"0": ..., "3": ...}}, "task": {"type": "worker", "index": 3}}
+    dynamic  {"cluster": {"ps": [...], "worker": {"3": "host:port"}}, "task": {"type": "worker", "index": 3}}
+             {"cluster": {"ps": ["host:port"], "worker": {}}, "task": {"type": "ps", "index": 1}}
+
+The last one is what Kubeflow's operator writes with `enableDynamicWorker`: a worker is told all ps and itself, a ps is
+told itself only, as the one entry of its list whatever its index.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from collections.abc import Mapping
@@ -16,27 +22,63 @@ from ps_train.errors import ConfigError
 
 JOBS = ("ps", "worker", "chief", "master", "evaluator")
 CHIEF_JOBS = ("chief", "master")  # two words for the same role; at most one of them may be there
-_LARGEST_INDEX = 1022  # the blackboard has room for 1024 workers, a chief task among them
+LARGEST_INDEX = 1022  # the blackboard has room for 1024 workers, a chief task among them
 _INDEX = re.compile(r"[0-9]{1,9}")  # TensorFlow keeps it in 32 bits
 
 
-def parse_tf_config(text: str) -> tuple[str, int, dict[str, dict[int, str]]]:
-    """Returns the task's job and index, and job -> index -> address of the cluster, in either form.
+@dataclasses.dataclass(frozen=True)
+class TfConfig:
+    """What TF_CONFIG says.
+
+    Attributes:
+      job: the task's job.
+      index: its index there.
+      addresses: job -> index -> address.
+      is_dynamic: whether it has the form of a cluster whose workers come and go.
+    """
+
+    job: str
+    index: int
+    addresses: dict[str, dict[int, str]]
+    is_dynamic: bool
+
+
+def parse_tf_config(text: str) -> TfConfig:
+    """Returns what TF_CONFIG says, in any of its forms.
 
     Raises:
       ConfigError: it is not JSON (with the position), lacks a part, or contradicts itself.
     """
     content = _parse_json(text)
-    addresses = {job: _parse_job(job, tasks) for job, tasks in _mapping(content, "cluster").items()}
+    cluster, task = _mapping(content, "cluster"), _mapping(content, "task")
+    is_dynamic = _is_dynamic(cluster, task)
+    if is_dynamic:
+        cluster = _told_by_index(cluster, task)
+    addresses = {job: _parse_job(job, tasks) for job, tasks in cluster.items()}
     if all(job in addresses for job in CHIEF_JOBS):
         raise ConfigError("TF_CONFIG: cluster names both a chief and a master; they are the same role, keep one")
     refuse_duplicates(addresses)
-    job, index = _parse_task(_mapping(content, "task"), addresses)
+    job, index = _parse_task(task, addresses)
     if "ps" not in addresses:
         raise ConfigError("TF_CONFIG: cluster names no ps; allowed: at least one, such as \"ps\": [\"host:2222\"]")
-    if not addresses.keys() & {"worker", *CHIEF_JOBS}:
+    if not (is_dynamic or addresses.keys() & {"worker", *CHIEF_JOBS}):
         raise ConfigError("TF_CONFIG: cluster names no worker and no chief; allowed: at least one of them")
-    return job, index, addresses
+    return TfConfig(job, index, addresses, is_dynamic)
+
+
+def _is_dynamic(cluster: Mapping[str, Any], task: Mapping[str, Any]) -> bool:
+    """Tells whether this is the dynamic form: a ps list, and an object of workers without any but this task."""
+    own = {str(task.get("index"))} if task.get("type") == "worker" else set()
+    return (cluster.keys() == {"ps", "worker"} and isinstance(cluster["ps"], list)
+            and isinstance(cluster["worker"], dict) and cluster["worker"].keys() == own)
+
+
+def _told_by_index(cluster: Mapping[str, Any], task: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the cluster part of the dynamic form with a lone ps under its index, and without a job that has none."""
+    told = {job: tasks for job, tasks in cluster.items() if tasks or job == "ps"}
+    if task.get("type") == "ps" and len(told["ps"]) == 1:
+        told["ps"] = {_parse_index("TF_CONFIG: task index", task.get("index")): told["ps"][0]}
+    return told
 
 
 def _parse_json(text: str) -> Any:
@@ -89,8 +131,8 @@ def _parse_job(job: str, tasks: Any) -> dict[int, str]:
 
 def _parse_index(what: str, value: Any) -> int:
     """Returns a task index given as 3 or, as templates often write it, "3"."""
-    if not _INDEX.fullmatch(str(value)) or int(value) > _LARGEST_INDEX:
-        raise ConfigError(f"{what}: got {value!r}; allowed: an integer from 0 to {_LARGEST_INDEX}")
+    if not _INDEX.fullmatch(str(value)) or int(value) > LARGEST_INDEX:
+        raise ConfigError(f"{what}: got {value!r}; allowed: an integer from 0 to {LARGEST_INDEX}")
     return int(value)
 
 

@@ -13,10 +13,12 @@ import tensorflow.compat.v1 as tf
 from ps_train import finite
 from ps_train.beats import Beats
 from ps_train.blackboard import State
-from ps_train.errors import UserCodeError
-from ps_train.graph import TrainGraph
+from ps_train.errors import ClusterLostError, UserCodeError
+from ps_train.graph import Standing, TrainGraph
 from ps_train.progress import End, Outcome, Progress
+from ps_train.staleness import Bound, Histogram
 
+_POLL_SECS = 0.005
 _MOST_SKIPPED = 100  # batches in a row: then it is not the batch
 _log = logging.getLogger(__name__)
 
@@ -31,6 +33,7 @@ class Schedule(NamedTuple):
       save_summaries_steps: local steps between summaries, 0 for none.
       step_timeout_secs: bound of one step.
       on_nan: "stop" or "skip", where a loss or gradient is not finite.
+      bound: how far this worker may run ahead of the slowest, or None.
     """
 
     train_steps: int
@@ -39,6 +42,7 @@ class Schedule(NamedTuple):
     save_summaries_steps: int
     step_timeout_secs: float
     on_nan: str = "stop"
+    bound: Bound | None = None
 
 
 class Loop:
@@ -69,7 +73,11 @@ class Loop:
         self._options = tf.RunOptions(timeout_in_ms=math.ceil(schedule.step_timeout_secs * 1000))
         self._train = [graph.update.train_op, graph.progress]
         self._local_steps = 0
+        self._last_taken = 1
+        self._logs = _Every(schedule.log_steps)
+        self._summarises = _Every(schedule.save_summaries_steps if write_summary else 0, at_once=True)
         self._skipped_in_a_row = 0
+        self._stalenesses, self._new_stalenesses = Histogram(), Histogram()
         self._last_report = (0.0, 0, 0)
 
     def run(self) -> Outcome:
@@ -78,42 +86,72 @@ class Loop:
         Raises:
           tf.errors.OpError: the session failed.
         """
-        first_step, state = self._run(self._graph.status)
-        step = first_step
+        standing = self._status()
+        first_step = standing.step
         start_secs = time.monotonic()
         self._last_report = (start_secs, first_step, 0)
         try:
-            while (end := self._end(step, state)) is None:
-                step, state = self._one_finite_step()
-                self._beats.step = int(step)
+            while (end := self._end(standing)) is None:
+                bound = self._schedule.bound
+                if bound and bound.holds_up(standing.lead):
+                    standing = self._wait_for_slowest(standing, bound)
+                else:
+                    standing = self._one_finite_step()
+                self._beats.step = standing.step
         except tf.errors.OutOfRangeError:
             end = End.DATA
-        return Outcome(end, int(first_step), int(step), self._local_steps, time.monotonic() - start_secs)
+            standing = self._send_rest()
+        self._stalenesses.update(self._new_stalenesses)
+        return Outcome(end, first_step, standing.step, self._local_steps, time.monotonic() - start_secs,
+                       self._stalenesses.line())
 
-    def _end(self, step: int, state: int) -> End | None:
-        if step >= self._schedule.train_steps:
+    def _end(self, standing: Standing) -> End | None:
+        if standing.step >= self._schedule.train_steps:
             return End.STEPS
-        if state >= State.STOPPING:
+        if standing.state >= State.STOPPING:
             return End.ANNOUNCED
         return End.SIGNAL if self._stop.is_set() else None
 
-    def _one_finite_step(self) -> tuple[int, int]:
+    def _wait_for_slowest(self, standing: Standing, bound: Bound) -> Standing:
+        """Returns where training stands when this worker may go on, or need not any more.
+
+        Raises:
+          ClusterLostError: the slowest worker takes no step for as long as a step may take, but lives.
+        """
+        moved_secs, last_lead = time.monotonic(), standing.lead
+        while bound.holds_up(standing.lead) and self._end(standing) is None:
+            if standing.lead < last_lead:
+                moved_secs, last_lead = time.monotonic(), standing.lead
+            if time.monotonic() - moved_secs > self._schedule.step_timeout_secs:
+                raise ClusterLostError(
+                    f"{bound.names.get(standing.slowest, standing.slowest)} is alive but took no step for "
+                    f"{self._schedule.step_timeout_secs:g} s, and --staleness_bound={bound.steps} lets nobody run "
+                    "further ahead of it; see its log")
+            self._stop.wait(_POLL_SECS)
+            standing = self._status()
+        return standing
+
+    def _one_finite_step(self) -> Standing:
         """Runs one step; where its numbers are not finite, nothing of it reaches a ps.
 
         Raises:
           UserCodeError: so it is, and that is to stop training, or it is so again and again.
         """
         try:
-            step, state = self._one_step()
+            standing = self._one_step()
         except tf.errors.InvalidArgumentError as error:
             found = finite.found_in(error)
             if found is None:
                 raise
             self._skip(found, error)
-            step, state = self._run(self._graph.status)
-        else:
-            self._skipped_in_a_row = 0
-        return step, state
+            return self._send_rest()
+        self._skipped_in_a_row = 0
+        return standing
+
+    def _send_rest(self) -> Standing:
+        """Sends to the ps what a round had done before it failed."""
+        self._took(int(self._run(self._graph.update.rest)))
+        return self._status()
 
     def _skip(self, found: str, error: tf.errors.InvalidArgumentError) -> None:
         self._skipped_in_a_row += 1
@@ -123,23 +161,35 @@ class Loop:
                                 "--learning_rate, or skip such batches with --on_nan=skip") from error
         _log.warning("%s; this batch is skipped", where)
 
-    def _one_step(self) -> tuple[int, int]:
-        """Runs one step, with what is due in it, and returns the global step and the training state after it."""
-        logs = _is_due(self._local_steps + 1, self._schedule.log_steps)
-        summarises = self._write_summary is not None and _is_due(
-            self._local_steps, self._schedule.save_summaries_steps)
+    def _one_step(self) -> Standing:
+        """Runs one step, or one round of them, with what is due in it."""
+        logs = self._logs.is_due(self._local_steps + self._last_taken)
+        summarises = self._summarises.is_due(self._local_steps)
         if not logs and not summarises:
-            _, (step, state) = self._run(self._train)
-            self._local_steps += 1
-            return step, state
+            _, reached = self._run(self._train)
+            return self._count(reached)
         due = {"train": self._train, "loss": self._graph.loss}
         if summarises:
             due["summary"] = self._graph.summary_op
         fetched = self._run(due)
-        self._local_steps += 1
-        _, (step, state) = fetched["train"]
-        self._report(int(step), float(fetched["loss"]), fetched.get("summary"), logs)
-        return step, state
+        _, reached = fetched["train"]
+        standing = self._count(reached)
+        self._report(standing.step, float(fetched["loss"]), fetched.get("summary"), logs)
+        return standing
+
+    def _count(self, reached: Any) -> Standing:
+        standing = Standing(*map(int, reached))
+        self._last_taken = standing.num_taken
+        self._took(standing.num_taken)
+        self._new_stalenesses.add(standing.staleness)
+        return standing
+
+    def _took(self, num_steps: int) -> None:
+        self._local_steps += num_steps
+        self._beats.local_steps += num_steps
+
+    def _status(self) -> Standing:
+        return Standing(*map(int, self._run(self._graph.status)))
 
     def _run(self, fetches: Any) -> Any:
         return self._session.run(fetches, options=self._options)
@@ -153,13 +203,28 @@ class Loop:
         if summary is not None:
             self._write_summary(summary, step)
             self._write_summary(_rates(steps_per_sec, examples_per_sec), step)
+            self._write_summary(self._new_stalenesses.summary(), step)
+            self._stalenesses.update(self._new_stalenesses)
+            self._new_stalenesses = Histogram()
         if logs:
             _log.info(Progress(step, self._schedule.train_steps, loss, steps_per_sec, examples_per_sec).format())
             self._last_report = (now_secs, step, self._local_steps)
 
 
-def _is_due(step: int, period_steps: int) -> bool:
-    return period_steps > 0 and step % period_steps == 0
+class _Every:
+    """Tells what is due again and again, each time that a count has come to the next multiple of a period."""
+
+    def __init__(self, period_steps: int, at_once: bool = False) -> None:
+        """Prepares it; a period of 0 is never over."""
+        self._period_steps = period_steps
+        self._due_step = 0 if at_once else period_steps
+
+    def is_due(self, step: int) -> bool:
+        """Tells whether it is due at this count; then it is due next at a later multiple."""
+        if not self._period_steps or step < self._due_step:
+            return False
+        self._due_step = (step // self._period_steps + 1) * self._period_steps
+        return True
 
 
 def _rates(steps_per_sec: float, examples_per_sec: float) -> tf.Summary:

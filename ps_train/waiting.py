@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import socket
 import threading
 import time
@@ -27,10 +28,10 @@ def until(
     """Returns the first true value of `condition()`, which is asked five times a second.
 
     Args:
-      condition: what is waited for; it must not block for long.
+      condition: what is waited for; it should not block for long, as the bound is looked at between two questions.
       timeout_secs: the bound.
       what: whom or what is waited for, as in "waited 300 s for ..."; or a function that says so.
-      stop: ends the wait at once when it is set.
+      stop: ends the wait at once when it is set, also while the condition blocks.
       advice: what the user may do about it.
 
     Raises:
@@ -39,7 +40,7 @@ def until(
     """
     start_secs = time.monotonic()
     remind_secs = start_secs + _REMIND_SECS
-    while not (value := condition()):
+    while not (value := _answer(condition, stop)):
         now_secs = time.monotonic()
         name = what if isinstance(what, str) else what()
         if now_secs - start_secs >= timeout_secs:
@@ -50,6 +51,14 @@ def until(
         if stop.wait(_POLL_SECS):
             raise StoppedError(f"told to stop while waiting for {name}")
     return value
+
+
+def _answer(condition: Callable[[], Any], stop: threading.Event) -> Any:
+    """Returns what the condition says, or None where `stop` is set while it blocks, on a peer that is frozen say."""
+    try:
+        return bounded(condition, math.inf, "an answer", stop)
+    except StoppedError:
+        return None
 
 
 def for_tasks(tasks: Iterable[Task], timeout_secs: float, stop: threading.Event) -> None:

@@ -11,10 +11,13 @@ from typing import Any, Callable, NamedTuple
 from ps_train import (
     blackboard,
     checkpoint,
+    choices,
+    ending,
     evaluate,
     fingerprint,
     graph,
     optimizer,
+    placement,
     plugins,
     saving,
     server,
@@ -29,7 +32,6 @@ from ps_train.config import Config
 from ps_train.errors import ClusterLostError, ConfigError, StoppedError
 from ps_train.progress import End, Outcome
 
-_SHARED = ("model", "dataset", "params", "optimizer", "learning_rate", "sync_replicas", "replicas_to_aggregate")
 _log = logging.getLogger(__name__)
 
 
@@ -66,21 +68,28 @@ def work(config: Config, cluster: Cluster, loaded: Plugins, stop: threading.Even
     evaluator = _prepare_chief(config, loaded, train_graph) if cluster.is_chief else None
     target = f"grpc://{cluster.task.address}" if config.existing_servers else server.start(cluster, config.num_gpus)
     with contextlib.closing(blackboard.of_worker(target, cluster)) as board:
-        outcome = _train(config, cluster, target, train_graph, board, stop)
-        _report(outcome, config)
-        if evaluator is not None:
-            _finish(config, board, outcome, lambda: _evaluate(evaluator, config, outcome, train_graph.update))
+        beats = _claim(config, cluster, board, stop)
+        with beats.going_on(), _telling_of_failure(config, cluster, board):
+            outcome = _train(config, cluster, target, train_graph, board, beats, stop)
+            _report(outcome, config)
+            if evaluator is not None:
+                _finish(config, cluster, board, outcome,
+                        lambda: _evaluate(evaluator, config, outcome, train_graph.update, stop))
     if outcome.end is End.SIGNAL:
         raise StoppedError(f"told to stop at step {outcome.global_step}; the same command continues from there")
 
 
 def _prepare_chief(config: Config, loaded: Plugins, train_graph: graph.TrainGraph) -> evaluate.Evaluator:
-    """Finds now what would end the chief later: a bad train_dir, another model's checkpoint, a bad evaluation graph.
+    """Says where the variables are, and finds what would end the chief later.
+
+    That is: a bad train_dir, another model's checkpoint, a bad evaluation graph.
 
     Raises:
       ConfigError: the train_dir cannot be written to.
       UserCodeError: the checkpoint there is of another model, or the model cannot be built for evaluation.
     """
+    for line in placement.table(train_graph.saved_variables):
+        _log.info(line)
     checkpoint.check_writable(config.train_dir)
     path = checkpoint.newest_sound(config.train_dir)
     if path is not None:
@@ -88,10 +97,13 @@ def _prepare_chief(config: Config, loaded: Plugins, train_graph: graph.TrainGrap
     return evaluate.Evaluator(*loaded)
 
 
-def _finish(config: Config, board: blackboard.Blackboard, outcome: Outcome, report: Callable[[], None]) -> None:
+def _finish(
+    config: Config, cluster: Cluster, board: blackboard.Blackboard, outcome: Outcome, report: Callable[[], None]
+) -> None:
     """Says to the cluster, as the chief, that it may end, after the report; to existing servers, that they are free."""
     if outcome.end is not End.SIGNAL:
         report()
+        _tell_steps(cluster, board)
     if config.existing_servers:
         board.announce(State.IDLE)
     elif outcome.end is not End.SIGNAL:
@@ -99,55 +111,42 @@ def _finish(config: Config, board: blackboard.Blackboard, outcome: Outcome, repo
 
 
 def _build_graph(config: Config, cluster: Cluster, loaded: Plugins) -> graph.TrainGraph:
-    settings = optimizer.Settings(
-        config.optimizer, config.learning_rate, _gradients_per_update(config, cluster), cluster.num_workers,
-        cluster.worker_number, config.min_replicas_to_aggregate or 1)
     has_gpu = server.gpu_index(cluster, config.num_gpus) is not None
     worker_device = cluster.task.device + ("/gpu:0" if has_gpu else "/cpu:0")
-    return graph.build(cluster, worker_device, *loaded, settings, config.seed)
+    if cluster.is_elastic and config.seed is not None:  # all draw from the same data: not in the same order
+        own_params = {**loaded.dataset_params, "seed": config.seed + cluster.worker_number}
+        loaded = loaded._replace(dataset_params=own_params)
+    return graph.build(cluster, worker_device, *loaded, choices.of_updates(config, cluster),
+                       choices.of_placement(config), choices.of_staleness(config, cluster), config.seed)
 
 
-def _gradients_per_update(config: Config, cluster: Cluster) -> int | None:
-    """Returns the number of gradients averaged into one update, or None for async."""
-    if not config.sync_replicas:
-        return None
-    num_workers = cluster.num_workers
-    if len(cluster.workers) < num_workers:
-        raise ConfigError(f"--sync_replicas: TF_CONFIG names {len(cluster.workers)} of {num_workers} workers to this "
-                          "task, so it cannot know how many gradients there are; name all, or train without this flag")
-    gradients = config.replicas_to_aggregate or num_workers
-    if (config.min_replicas_to_aggregate or 1) > gradients:
-        raise ConfigError(f"--min_replicas_to_aggregate: got {config.min_replicas_to_aggregate}; allowed: at most the "
-                          f"{gradients} gradients of an update, one from each worker")
-    if gradients > num_workers:
-        _log.warning("--replicas_to_aggregate=%d is more than the %d workers: each computes several mini-batches for "
-                     "an update", gradients, num_workers)
-    return gradients
+def _claim(config: Config, cluster: Cluster, board: blackboard.Blackboard, stop: threading.Event) -> Beats:
+    """Makes this process the worker of its number."""
+    waiting.for_tasks(cluster.ps, config.start_timeout_secs, stop)
+    beats = Beats(board, cluster.task, cluster.worker_number, stop)
+    with contextlib.closing(blackboard.of_client(cluster)) as visitor:
+        beats.claim(visitor, config.beat_timeout_secs, config.start_timeout_secs)
+    return beats
 
 
 def _train(
     config: Config, cluster: Cluster, target: str, train_graph: graph.TrainGraph, board: blackboard.Blackboard,
-    stop: threading.Event,
+    beats: Beats, stop: threading.Event,
 ) -> Outcome:
     schedule = train.Schedule(
         config.train_steps, config.batch_size, config.log_steps, config.save_summaries_steps,
-        config.step_timeout_secs, config.on_nan)
+        config.step_timeout_secs, config.on_nan, choices.of_staleness(config, cluster))
     saves = saving.Schedule(
         config.save_model_secs, config.save_model_steps, config.keep_checkpoint_max, config.save_timeout_secs)
     settings = session.Settings(config.train_dir, saves, config.start_timeout_secs,
                                 config.beat_timeout_secs, config.end_timeout_secs)
-    beats = Beats(board, cluster.task, cluster.worker_number, stop)
-    own = fingerprint.describe(cluster, {name: getattr(config, name) for name in _SHARED}, train_graph.saved_variables)
+    own = fingerprint.describe(cluster, choices.shared(config), train_graph.saved_variables)
     supervised = session.SupervisedTraining(cluster, target, train_graph, board, beats, settings, stop, own)
 
     def train_once(live: Any, write_summary: Any) -> Outcome:
         return train.Loop(live, train_graph, schedule, stop, write_summary, beats).run()
 
-    waiting.for_tasks(cluster.ps, config.start_timeout_secs, stop)
-    with contextlib.closing(blackboard.of_client(cluster)) as visitor:
-        beats.claim(visitor, config.beat_timeout_secs, config.start_timeout_secs)
-    with beats.going_on(), _telling_of_failure(config, cluster, board):
-        outcome = supervised.run(train_once)
+    outcome = supervised.run(train_once)
     if beats.is_replaced:
         raise ClusterLostError(f"another process has taken the place of {cluster.task}, which was not heard of for "
                                f"{config.beat_timeout_secs:g} s; this one ends")
@@ -156,21 +155,27 @@ def _train(
 
 @contextlib.contextmanager
 def _telling_of_failure(config: Config, cluster: Cluster, board: blackboard.Blackboard) -> Iterator[None]:
-    """Lets the others end, instead of waiting, when the chief's own code fails."""
+    """Lets the others go on, or end, instead of waiting for a worker whose own code fails, its evaluation too.
+
+    Without the chief they end. One that is lost, was told to stop or does not fit leaves the training as it is: it, or
+    another in its place, may come back.
+    """
     try:
         yield
-    except (ClusterLostError, StoppedError):
+    except (ClusterLostError, StoppedError, ConfigError):
         raise
     except Exception:
-        if cluster.is_chief:
-            _announce_failure(board, State.IDLE if config.existing_servers else State.FAILED)
+        if not cluster.is_chief:
+            _tell(lambda: board.report_finished(cluster.worker_number))
+        else:
+            _tell(lambda: board.announce(State.IDLE if config.existing_servers else State.FAILED))
         raise
 
 
-def _announce_failure(board: blackboard.Blackboard, state: State) -> None:
+def _tell(call: Callable[[], None]) -> None:
     for _ in range(2):  # the first one may find that its session was lost
         with contextlib.suppress(blackboard.BlackboardError):
-            board.announce(state)
+            call()
             return
 
 
@@ -179,6 +184,7 @@ def _report(outcome: Outcome, config: Config) -> None:
         rate = outcome.local_steps * config.batch_size / max(outcome.elapsed_secs, 1e-9)
         _log.info("training ended at step %d: %s; this worker did %d steps in %.2f s, %.0f examples/s",
                   outcome.global_step, outcome.end.value, outcome.local_steps, outcome.elapsed_secs, rate)
+        _log.info("%s", outcome.staleness)
     elif outcome.end is End.STEPS:
         _log.info("nothing to train: the global step is %d, and --train_steps=%d", outcome.global_step,
                   config.train_steps)
@@ -186,8 +192,18 @@ def _report(outcome: Outcome, config: Config) -> None:
         _log.info("this worker took no step: %s", outcome.end.value)
 
 
-def _evaluate(evaluator: evaluate.Evaluator, config: Config, outcome: Outcome, update: optimizer.Update) -> None:
-    evaluation = evaluator.evaluate(checkpoint.newest_sound(config.train_dir))
+def _tell_steps(cluster: Cluster, board: blackboard.Blackboard) -> None:
+    try:
+        print(ending.steps_table(cluster, board.snapshot()), flush=True)
+    except blackboard.BlackboardError as error:
+        _log.warning("who took how many steps is not known: %s", error)
+
+
+def _evaluate(
+    evaluator: evaluate.Evaluator, config: Config, outcome: Outcome, update: optimizer.Update, stop: threading.Event
+) -> None:
+    path = checkpoint.newest_sound(config.train_dir)
+    evaluation = evaluate.within(config.eval_timeout_secs, evaluator, path, stop)
     evaluate.write_summaries(evaluation, config.train_dir)
     print(evaluation.format(), flush=True)
     steps = evaluation.global_step - outcome.first_step

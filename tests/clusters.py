@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 import ps_train
-from ps_train import beats, blackboard, graph, optimizer, plugins, saving, session, train
+from ps_train import beats, blackboard, graph, optimizer, placement, plugins, saving, server, session, train
 from ps_train.cluster import Cluster
 from tests import processes
 
@@ -40,6 +40,14 @@ class LocalCluster:
         for index in self.addresses["ps"]:
             with contextlib.closing(blackboard.of_ps(self.target("ps", index), self.view("ps", index))) as board:
                 board.put_up()
+
+
+    @contextlib.contextmanager
+    def keeping_time(self):
+        """Lets the clock of ps 0 go."""
+        own = blackboard.of_ps(self.target("ps", 0), self.view("ps", 0))
+        with contextlib.closing(own), server.keeping_time(own):
+            yield
 
 
 def start(num_ps: int, num_workers: int) -> LocalCluster:
@@ -82,14 +90,23 @@ def array_dataset(features: np.ndarray, labels: np.ndarray, **options) -> plugin
     return plugins.Dataset("arrays", input_fn, lambda params: None, {})
 
 
-def build_graph(cluster: LocalCluster, index: int, gradients: int | None = None, optimizer_name: str = "sgd",
-                learning_rate: float = 0.05, model=None, dataset=None, params=None, floor: int = 1) -> graph.TrainGraph:
-    """Builds one worker's graph; `gradients` is the number averaged into an update, None for async."""
+def build_graph(
+    cluster: LocalCluster, index: int, gradients: int | None = None, optimizer_name: str = "sgd",
+    learning_rate: float = 0.05, model=None, dataset=None, params=None, floor: int = 1, plan=placement.BY_BYTES,
+    bound=None, **chosen,
+) -> graph.TrainGraph:
+    """Builds one worker's graph.
+
+    Args:
+      gradients: the number averaged into an update, None for async.
+      chosen: other fields of optimizer.Settings.
+    """
     view = cluster.view("worker", index)
-    settings = optimizer.Settings(optimizer_name, learning_rate, gradients, view.num_workers, index, floor)
+    settings = optimizer.Settings(optimizer_name, learning_rate, gradients, view.num_workers, index, floor,
+                                  **chosen)
     params = params or {"batch_size": 8, "seed": 7}
     return graph.build(view, view.task.device + "/cpu:0", model or linear_model(), params,
-                       dataset or array_dataset(*linear_data()), params, settings, seed=3)
+                       dataset or array_dataset(*linear_data()), params, settings, plan, bound, seed=3)
 
 
 def schedule(train_steps: int) -> train.Schedule:
@@ -113,7 +130,7 @@ class Worker(threading.Thread):
         self.supervised = session.SupervisedTraining(
             view, cluster.target("worker", index), self.graph, self.board, self.beats, settings, self.stop,
             own_fingerprint)
-        self.schedule = schedule(train_steps)
+        self.schedule = schedule(train_steps)._replace(bound=graph_options.get("bound"))
         self.session: tf.Session | None = None
         self.outcome = None
         self.error: BaseException | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import threading
 
@@ -12,7 +13,7 @@ from ps_train import logs
 logs.import_tensorflow_quietly()
 
 from ps_train import task  # noqa: E402 (what imports TensorFlow comes after it was made quiet)
-from tests import clusters, processes  # noqa: E402
+from tests import clusters, processes, training  # noqa: E402
 
 task.prepare_tensorflow(tf_log=False)  # every test runs in the mode that a task runs in
 
@@ -26,7 +27,13 @@ def stop():
 @pytest.fixture
 def start_servers():
     """A function (num_ps, num_workers) -> LocalCluster of in-process servers."""
-    return clusters.start
+    with contextlib.ExitStack() as clocks:
+        def start(num_ps, num_workers):
+            cluster = clusters.start(num_ps, num_workers)
+            clocks.enter_context(cluster.keeping_time())
+            return cluster
+
+        yield start
 
 
 @pytest.fixture
@@ -34,6 +41,12 @@ def start_process(tmp_path):
     """A ProcessGroup whose processes are ended, and whose logs are printed if the test failed, at the end."""
     with processes.ProcessGroup(tmp_path / "logs") as group:
         yield group
+
+
+@pytest.fixture
+def train(tmp_path, start_process):
+    """A function that starts a training.Training, whose arguments it takes."""
+    return lambda *args, **kwargs: training.Training(tmp_path, start_process, *args, **kwargs)
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pathlib
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -52,11 +53,13 @@ class ProcessGroup:
         self._log_dir.mkdir(parents=True)
         self._processes: dict[str, subprocess.Popen] = {}
 
-    def start(self, name: str, arguments: list[str], cwd=REPO, env: dict[str, str] | None = None) -> subprocess.Popen:
-        """Starts `python -m ps_train` with the arguments; `name` is that of its log."""
+    def start(self, name: str, arguments: list[str], cwd=REPO, env: dict[str, str] | None = None,
+              log_path: str | None = None) -> subprocess.Popen:
+        """Starts `python -m ps_train` with the arguments; `name` is that of its log, unless that is elsewhere."""
         environ = {**os.environ, "PYTHONPATH": str(REPO), "PYTHONUNBUFFERED": "1", **(env or {})}
         environ.pop("TF_CONFIG", None) if "TF_CONFIG" not in (env or {}) else None
-        with open(self._log_dir / name, "wb") as log:
+        (self._log_dir / name).touch()
+        with open(log_path or self._log_dir / name, "wb") as log:
             process = subprocess.Popen([sys.executable, "-m", "ps_train", *arguments], cwd=cwd, env=environ,
                                        stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
         self._processes[name] = process
@@ -110,6 +113,11 @@ class ProcessGroup:
     def exit_code(self, name: str, deadline_secs: float = DEADLINE_SECS) -> int:
         """Returns the exit code of a process, which must end before the deadline."""
         return self._processes[name].wait(deadline_secs)
+
+    def status(self, name: str, field: str) -> int:
+        """Returns a number of a running process from Linux' /proc: "Threads", or "VmRSS" in KiB."""
+        status = pathlib.Path(f"/proc/{self._processes[name].pid}/status").read_text()
+        return int(re.search(rf"^{field}:\s+(\d+)", status, re.MULTILINE)[1])
 
     def log(self, name: str) -> str:
         """Returns what a process has printed so far."""

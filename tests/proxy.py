@@ -162,19 +162,19 @@ class Proxy:
                 writer.write_eof()
                 return
             while chunk:
-                size = await self._allowance(way)
+                size = await self._allowance(way, len(chunk))
                 piece, chunk = chunk[:size], chunk[size:]
                 await self._is_open[way].wait()
                 writer.write(piece)
                 await writer.drain()
                 self.num_bytes[way] += len(piece)
 
-    async def _allowance(self, way: str) -> int:
-        """Returns how many bytes may pass at once, when they may."""
+    async def _allowance(self, way: str, wanted_bytes: int) -> int:
+        """Returns how many bytes of a chunk may pass at once, when they may; the link is taken for these only."""
         rate = self._bytes_per_sec
         if rate is None:
-            return _CHUNK_BYTES
-        num_bytes = max(1, int(rate * _PIECE_SECS))
+            return wanted_bytes
+        num_bytes = min(wanted_bytes, max(1, int(rate * _PIECE_SECS)))
         start_secs = max(self._loop.time(), self._free_secs[way])
         self._free_secs[way] = start_secs + num_bytes / rate
         await asyncio.sleep(self._free_secs[way] - self._loop.time())

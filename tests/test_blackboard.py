@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
+import types
 
 import numpy as np
 import pytest
@@ -87,6 +88,22 @@ def test_a_beat_counts_for_the_process_that_holds_the_number_only(start_servers,
     board.leave(3)
     assert not board.beat(3, claim=78, step=14)
     assert board.snapshot().alive(timeout_secs=5) == []
+
+
+def test_the_clock_of_ps_0_goes_while_it_serves(open_board, monkeypatch):
+    """Matrix row 47: a worker grows old by it, neither by the time of day nor by a time that ps 0 stood still."""
+    cluster = clusters.start(1, 1)  # nobody lets its clock go but this test
+    seconds = [1000.0]
+    monkeypatch.setattr(blackboard, "time", types.SimpleNamespace(monotonic=lambda: seconds[0]))
+    board = open_board(worker_board(cluster, 0))
+    own = open_board(blackboard.of_ps(cluster.target("ps", 0), cluster.view("ps", 0)))
+    board.claim(0, claim=1)
+    for elapsed_secs, age_secs in ((0.25, 0.25), (0.5, 0.75), (3600, 1.75), (0.25, 2.0)):
+        seconds[0] += elapsed_secs
+        own.tick()
+        assert board.snapshot().age_secs(0) == age_secs
+    assert board.beat(0, claim=1, step=0)
+    assert board.snapshot().age_secs(0) == 0
 
 
 def test_a_training_graph_reads_the_state_beside_its_own_variables(start_servers, open_board):

@@ -104,6 +104,19 @@ def test_a_worker_that_knows_only_itself_is_not_the_chief():
     assert found.worker_number == 1
 
 
+@pytest.mark.parametrize(("addresses", "names"), [
+    ({"worker": {0: "b:1", 3: "c:1"}}, {0: "worker:0", 1: "worker:1", 3: "worker:3", 9: "worker:9"}),
+    ({"chief": {0: "b:1"}, "worker": {1: "c:1"}}, {0: "chief:0", 1: "worker:0", 2: "worker:1", 9: "worker:8"}),
+    ({"master": {0: "b:1"}}, {0: "master:0", 1: "worker:0"}),
+])
+def test_a_number_has_a_name_whether_the_cluster_tells_of_that_worker_or_not(addresses, names):
+    """The inverse of `number_of`."""
+    found = Cluster("worker", 0, {"ps": {0: "a:1"}, **addresses})
+    assert {number: found.worker_name(number) for number in names} == names
+    for task in found.workers:
+        assert found.worker_name(found.number_of(task)) == task.name
+
+
 @pytest.mark.parametrize("evaluators", [{}, {"evaluator": ["e:1"]}])
 def test_an_evaluator_need_not_be_in_the_cluster(evaluators):
     """Estimator's TF_CONFIG leaves the evaluator's address out; named or not, it is neither worker nor chief."""
@@ -155,7 +168,9 @@ def test_flags_made_of_a_tf_config_agree_with_it(described):
     text = tf_config({name: {str(key): value for key, value in tasks.items()} for name, tasks in addresses.items()},
                      job, index)
     found = _placed(text)
-    assert found == Cluster(job, index, addresses)
+    if found.is_elastic:  # a lone worker in the sparse form reads like one whose fellows come and go
+        assert len(addresses["worker"]) == 1 and job == "worker"
+    assert found == Cluster(job, index, addresses, found.is_elastic)
     assert set(found.server_spec) == set(addresses) - {"evaluator"}
     names = frozenset({"ps_hosts", "worker_hosts", "job_name", "task_index"})
     assert cluster.resolve(found.hosts("ps"), found.hosts("worker"), job, index, text, names) == found
@@ -167,13 +182,68 @@ def test_an_empty_tf_config_is_none(text):
     assert cluster.resolve(PS, WORKERS, "ps", 1, text).task == Task("ps", 1, "b:2")
 
 
+# --- workers that come and go
+
+@pytest.mark.parametrize(("cluster_part", "job", "index", "known"), [
+    ({"ps": ["a:1"], "worker": {}}, "ps", 0, {"ps": {0: "a:1"}, "worker": {}}),
+    ({"ps": ["b:1"], "worker": {}}, "ps", 1, {"ps": {1: "b:1"}, "worker": {}}),
+    ({"ps": ["a:1", "b:1"], "worker": {}}, "ps", 1, {"ps": {0: "a:1", 1: "b:1"}, "worker": {}}),
+    ({"ps": ["a:1", "b:1"], "worker": {"3": "c:1"}}, "worker", 3, {"ps": {0: "a:1", 1: "b:1"}, "worker": {3: "c:1"}}),
+    ({"ps": ["a:1"], "worker": {"0": "c:1"}}, "worker", "0", {"ps": {0: "a:1"}, "worker": {0: "c:1"}}),
+    ({"ps": ["a:1"], "worker": {}}, "evaluator", 0, {"ps": {0: "a:1"}, "worker": {}}),
+])
+def test_the_tf_config_of_a_dynamic_job_makes_an_elastic_cluster(cluster_part, job, index, known):
+    """As Kubeflow's operator writes it: a ps is told itself under its real index, a worker all ps and itself."""
+    found = _placed(tf_config(cluster_part, job, index))
+    assert found == Cluster(job, int(index), known, is_elastic=True)
+    assert found.boot == ({"boot": {0: found.task.address}}, "boot", 0)
+
+
+@pytest.mark.parametrize(("cluster_part", "job", "index"), [
+    ({"ps": ["a:1"], "worker": ["c:1"]}, "worker", 0),
+    ({"ps": ["a:1"], "worker": {"0": "c:1", "3": "d:1"}}, "worker", 3),
+    ({"ps": ["a:1"], "worker": {"0": "c:1"}}, "ps", 0),
+    ({"ps": ["a:1"], "worker": {"1": "c:1"}, "chief": ["d:1"]}, "worker", 1),
+])
+def test_another_tf_config_makes_an_elastic_cluster_only_when_told_to(cluster_part, job, index):
+    """Then a task forgets the other workers; `--noelastic` keeps one that knows itself only in a fixed cluster."""
+    text = tf_config(cluster_part, job, index)
+    assert not _placed(text).is_elastic
+    found = cluster.resolve("", "", None, None, text, elastic=True)
+    assert found.is_elastic and set(found.workers) <= {found.task, found.chief}
+    assert not cluster.resolve("", "", None, None, tf_config({"ps": ["a:1"], "worker": {"3": "c:1"}}, "worker", 3),
+                               elastic=False).is_elastic
+
+
+@pytest.mark.parametrize(("worker_hosts", "job", "index", "workers"), [
+    ("c:3", "worker", 0, {0: "c:3"}), ("c:3", "worker", 7, {7: "c:3"}), ("c:3", "worker", 1022, {1022: "c:3"}),
+    ("c:3,d:4", "worker", 1, {1: "d:4"}), ("c:3,d:4", "ps", 1, {}), ("a:1,b:2", "ps", 0, {}),
+])
+def test_the_flags_of_an_elastic_worker_name_itself_or_all(worker_hosts, job, index, workers):
+    """A lone address is its own, whatever its index; a ps needs none, so the default may be anything."""
+    found = cluster.resolve(PS, worker_hosts, job, index, elastic=True)
+    assert found == Cluster(job, index, {"ps": {0: "a:1", 1: "b:2"}, "worker": workers}, is_elastic=True)
+    assert found.shard == (0, 1)
+
+
+def test_what_an_elastic_cluster_cannot_be_is_refused():
+    """An index that is not in the list or too large, and a fixed cluster without workers."""
+    assert _refusal(lambda: cluster.resolve(PS, "c:3,d:4", "worker", 2, elastic=True)) == (
+        "--task_index: got 2; allowed: 0 to 1, since --worker_hosts names 2 tasks")
+    assert _refusal(lambda: cluster.resolve(PS, "c:3", "worker", 1023, elastic=True)) == (
+        "--task_index: got 1023; allowed: 0 to 1022")
+    text = tf_config({"ps": ["a:1"], "worker": {}}, "ps", 0)
+    assert "leave --noelastic out" in _refusal(lambda: cluster.resolve("", "", None, None, text, elastic=False))
+
+
 # --- what TensorFlow is told
 
-def test_devices_and_filters():
+def test_devices_and_peers():
     """A session is confined to the ps and its own task."""
     found = cluster.resolve(PS, WORKERS, "worker", 1)
     assert found.task.device == "/job:worker/task:1"
-    assert found.device_filters == ["/job:ps", "/job:worker/task:1"]
+    assert [task.device for task in found.peers] == ["/job:ps/task:0", "/job:ps/task:1", "/job:worker/task:1"]
+    assert found.boot == (found.server_spec, "worker", 1)
     assert found.server_spec == {"ps": {0: "a:1", 1: "b:2"}, "worker": {0: "c:3", 1: "d:4", 2: "e:5"}}
 
 

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from ps_train import blackboard, checkpoint, evaluate
+import ps_train
+from ps_train import blackboard, checkpoint, evaluate, plugins
 from ps_train.blackboard import State
-from ps_train.errors import CheckpointError, ClusterLostError, DataError, StoppedError
+from ps_train.errors import CheckpointError, ClusterLostError, DataError, StoppedError, UserCodeError
 from tests import clusters
 
 PARAMS = {"batch_size": 24, "seed": None}
@@ -78,6 +79,39 @@ def test_an_empty_held_out_set_is_an_error(tmp_path):
         evaluate.Evaluator(clusters.linear_model(), PARAMS, empty, PARAMS).evaluate(save(tmp_path, 1))
 
 
+@pytest.fixture
+def held_evaluator():
+    """An Evaluator whose held-out data does not come before the end of the test."""
+    is_over = threading.Event()
+
+    def hold(features):
+        is_over.wait(60)
+        return features
+
+    def input_fn(mode, params, shard):
+        dataset = ps_train.from_arrays(clusters.linear_data(), params["batch_size"])
+        return dataset.map(lambda features, labels: (
+            tf.ensure_shape(tf.numpy_function(hold, [features], tf.float32), [None, 4]), labels))
+
+    dataset = plugins.Dataset("held", input_fn, lambda params: None, {})
+    yield evaluate.Evaluator(clusters.linear_model(), PARAMS, dataset, PARAMS)
+    is_over.set()
+
+
+def test_an_evaluation_that_does_not_end_is_an_error(tmp_path, stop, held_evaluator):
+    """It says for how long it went on, of which checkpoint, and what the user may do."""
+    path = save(tmp_path, 3)
+    with pytest.raises(UserCodeError, match=rf"waited 0.5 s for the evaluation of {path}.*--eval_timeout_secs"):
+        evaluate.within(0.5, held_evaluator, path, stop)
+
+
+def test_a_signal_ends_an_evaluation(tmp_path, stop, held_evaluator):
+    """It does not wait for the end of the data."""
+    threading.Timer(0.5, stop.set).start()
+    with pytest.raises(StoppedError, match="told to stop while waiting for the evaluation of"):
+        evaluate.within(600, held_evaluator, save(tmp_path, 3), stop)
+
+
 def test_summaries_go_into_the_folder_eval(tmp_path):
     """Loss and metrics at the checkpoint's step."""
     evaluate.write_summaries(evaluate.Evaluation(9, 2, "cross entropy", 3.0, {"accuracy": 0.5}), str(tmp_path))
@@ -104,7 +138,7 @@ def test_an_evaluator_follows_the_checkpoints_and_ends_with_the_last(tmp_path, s
 
     paths = [save(tmp_path, 10)]
     evaluator = Recording(clusters.linear_model(), PARAMS, clusters.array_dataset(*clusters.linear_data()), PARAMS)
-    evaluate.follow(evaluator, str(tmp_path), blackboard.of_client(cluster.view("worker", 0)), 10, stop)
+    evaluate.follow(evaluator, str(tmp_path), blackboard.of_client(cluster.view("worker", 0)), 10, 60, stop)
     chief.close()
     assert evaluated == paths
     assert "After 20 training steps" in capsys.readouterr().out
@@ -121,7 +155,7 @@ def test_a_checkpoint_that_is_removed_before_it_is_evaluated_is_passed_over(tmp_
 
     evaluator = Late(clusters.linear_model(), PARAMS, clusters.array_dataset(*clusters.linear_data()), PARAMS)
     with caplog.at_level("INFO"):
-        evaluate._evaluate_one(evaluator, path, str(tmp_path))
+        evaluate._evaluate_one(evaluator, path, str(tmp_path), 60, threading.Event())
     assert f"{path} was removed before it was evaluated" in caplog.text
     assert not (tmp_path / "eval").exists()
 
@@ -131,7 +165,7 @@ def test_an_evaluator_without_a_cluster_gives_up(tmp_path, stop):
     cluster = clusters.LocalCluster(1, 1)  # its blackboard is not up
     board = blackboard.of_client(cluster.view("worker", 0))
     with pytest.raises(ClusterLostError, match="waited 0.3 s for the blackboard"):
-        evaluate.follow(make_evaluator(*clusters.linear_data()), str(tmp_path), board, 0.3, stop)
+        evaluate.follow(make_evaluator(*clusters.linear_data()), str(tmp_path), board, 0.3, 60, stop)
     board.close()
 
 
@@ -141,5 +175,5 @@ def test_an_evaluator_obeys_a_signal(tmp_path, start_servers):
     stop.set()
     board = blackboard.of_client(start_servers(1, 1).view("worker", 0))
     with pytest.raises(StoppedError):
-        evaluate.follow(make_evaluator(*clusters.linear_data()), str(tmp_path), board, 10, stop)
+        evaluate.follow(make_evaluator(*clusters.linear_data()), str(tmp_path), board, 10, 60, stop)
     board.close()

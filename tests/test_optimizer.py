@@ -51,7 +51,7 @@ def test_a_loss_without_variables_is_refused():
     settings = optimizer.Settings("sgd", 0.1, None, 1)
     with tf.Graph().as_default(), pytest.raises(UserCodeError, match="depends on no trainable variable"):
         tf.get_variable("unused", [1])
-        optimizer.build(tf.constant(1.0), tf.train.create_global_step(), settings)
+        optimizer.build(tf.constant(1.0), tf.train.create_global_step(), settings, lambda: tf.constant(1.0))
 
 
 def steps_together(workers, num_steps):

@@ -29,13 +29,13 @@ WITHOUT_TENSORFLOW = [
     {"launch"},
 ]
 WITH_TENSORFLOW = [
-    {"inputs", "checkpoint", "summaries", "finite", "sessions", "fingerprint", "notes",
+    {"inputs", "checkpoint", "summaries", "finite", "sessions", "fingerprint", "notes", "transfer", "replica",
      "accumulators", "bells"},
-    {"blackboard", "synchronous"},
+    {"blackboard", "synchronous", "local_steps", "staleness"},
     {"members"},
     {"coordinator"},
     {"server", "placement", "optimizer", "beats"},
-    {"graph"},
+    {"graph", "choices"},
     {"ending", "saving", "joining", "opening"},
     {"session"},
     {"train"},
@@ -114,6 +114,12 @@ def test_modules_with_tensorflow_are_known(module):
     """A module that imports TensorFlow stands in a layer that may; only `logs` does so, in a function."""
     uses_it = any(name.split(".")[0] == "tensorflow" for name in _imports(module))
     assert not uses_it or module == "logs" or _has(module, WITH_TENSORFLOW)
+
+
+def test_no_timer_reads_the_time_of_day():
+    """Matrix row 47: it may jump. Every wait and every time-out counts on a monotonic clock."""
+    of_the_day = re.compile(r"\b(time\.time(_ns)?|from time import|datetime|tf\.timestamp|monotonic_ns)\b")
+    assert [module for module in MODULES if of_the_day.search((PACKAGE / f"{module}.py").read_text())] == []
 
 
 def test_the_version_is_that_of_the_changelog():

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 import tensorflow.compat.v1 as tf
 
 from ps_train import placement
 from ps_train.cluster import Cluster
+from ps_train.errors import UserCodeError
 
 WORKER_DEVICE = "/job:worker/task:1/cpu:0"
 
@@ -79,3 +82,71 @@ def test_slots_live_beside_their_variable():
         optimizer.minimize(tf.add_n([tf.reduce_sum(weight**2) for weight in weights]))
         for weight in weights:
             assert {optimizer.get_slot(weight, name).device for name in ("m", "v")} == {weight.device}
+
+
+def test_round_robin_deals_by_count():
+    """As `replica_device_setter` does by itself."""
+    plan = placement.Plan("round_robin")
+    with tf.Graph().as_default(), placement.on_cluster(cluster(2), WORKER_DEVICE, plan):
+        variables = [tf.get_variable(f"v{index}", [size]) for index, size in enumerate([1000, 1, 1000, 1])]
+    assert [tf.DeviceSpec.from_string(variable.device).task for variable in variables] == [0, 1, 0, 1]
+
+
+def parts_of(num_ps, partition_bytes, shape):
+    """Returns (ps, bytes) of each part of a variable of that shape, or of the whole one."""
+    plan = placement.Plan(partition_bytes=partition_bytes)
+    with tf.Graph().as_default(), placement.on_cluster(cluster(num_ps), WORKER_DEVICE, plan):
+        tf.get_variable("v", shape)
+        return [(tf.DeviceSpec.from_string(variable.device).task, placement.variable_bytes(variable.op))
+                for variable in tf.global_variables()]
+
+
+@pytest.mark.parametrize(("num_ps", "partition_bytes", "shape", "expected"), [
+    (4, 1000, [1000, 10], [(0, 10000), (1, 10000), (2, 10000), (3, 10000)]),
+    (4, 20000, [1000, 10], [(0, 20000), (1, 20000)]),
+    (4, 40000, [1000, 10], [(0, 40000)]),
+    (4, 100, [3, 1000], [(0, 4000), (1, 4000), (2, 4000)]),
+    (2, 1, [], [(0, 4)]),
+    (4, 0, [1000, 10], [(0, 40000)]),
+], ids=["a part for each ps", "as few as needed", "small enough", "few rows", "scalar", "off"])
+def test_a_large_variable_is_cut_into_parts(num_ps, partition_bytes, shape, expected):
+    """Equal ones, at most one for each ps."""
+    assert parts_of(num_ps, partition_bytes, shape) == expected
+
+
+def test_one_large_variable_among_small_ones_fills_four_ps_alike():
+    """The fullest ps has at most 1.1 times the mean."""
+    plan = placement.Plan(partition_bytes=100_000)
+    with tf.Graph().as_default(), placement.on_cluster(cluster(4), WORKER_DEVICE, plan):
+        tf.get_variable("large", [100_003, 16])
+        for index in range(7):
+            tf.get_variable(f"small{index}", [1000 * (index + 1)])
+        loads = [0] * 4
+        for variable in tf.global_variables():
+            loads[tf.DeviceSpec.from_string(variable.device).task] += placement.variable_bytes(variable.op)
+    assert max(loads) <= 1.1 * sum(loads) / 4
+
+
+@pytest.mark.parametrize("strategy", ["mod", "div"])
+def test_a_lookup_whose_rows_depend_on_the_number_of_ps_is_refused(strategy):
+    """`div` means the rows of the whole variable, `mod` those of the parts; ids that the model hashed are fine."""
+    plan = placement.Plan(partition_bytes=100)
+    with tf.Graph().as_default(), placement.on_cluster(cluster(2), WORKER_DEVICE, plan):
+        table = tf.get_variable("table", [1000, 4])
+        tf.nn.embedding_lookup(table, tf.constant([3, 2007]) % 1000, partition_strategy=strategy)
+        refused = pytest.raises(UserCodeError, match='lookup of table, .* needs partition_strategy="div"')
+        with refused if strategy == "mod" else contextlib.nullcontext():
+            placement.check_lookups(tf.global_variables())
+
+
+def test_the_table_names_variable_ps_and_bytes():
+    """With a total for each ps; of very many variables it shows the largest."""
+    with tf.Graph().as_default(), placement.on_cluster(cluster(2), WORKER_DEVICE):
+        for index in range(100):
+            tf.get_variable(f"v{index}", [10 + index])
+        lines = placement.table(tf.global_variables()[:2])
+        assert [line.split() for line in lines] == [
+            ["variable", "ps", "bytes"], ["v0", "0", "40"], ["v1", "1", "44"], ["all", "0", "40"], ["all", "1", "44"]]
+        lines = placement.table(tf.global_variables())
+    assert len(lines) == 1 + 40 + 1 + 2
+    assert lines[-3].split() == ["and", "60", "smaller", "ones"]

@@ -199,6 +199,16 @@ def test_a_throttled_link_is_as_slow_as_told_over_all_connections(proxy):
         assert len(echo(client, b"x" * 100_000)) == 100_000
 
 
+def test_a_small_message_takes_a_throttled_link_for_its_own_size_only(proxy):
+    """100 bytes at 1 MB/s take it for 0.1 ms, and not for the whole piece that might have passed."""
+    proxy.throttle(1_000_000)
+    start_secs = proxy._loop.time()
+    assert proxy._call(proxy._allowance(UP, 100)) == 100
+    assert proxy._free_secs[UP] <= proxy._loop.time()  # it is free again: the wait was for these bytes
+    assert proxy._free_secs[UP] >= start_secs + 0.0001
+    assert proxy._call(proxy._allowance(UP, 1_000_000)) == 20_000
+
+
 def test_nobody_behind_the_proxy_ends_the_connection_and_later_it_works():
     """The server may come after the proxy, and may go and come back."""
     (port,) = processes.free_ports(1)

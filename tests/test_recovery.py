@@ -5,65 +5,21 @@ Each worker trains so many mini-batches, then waits in its input until its gate 
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
 import re
 import shutil
 import signal
+import threading
 
 import pytest
 
+from ps_train import blackboard, waiting
+from ps_train.blackboard import State
+from ps_train.cluster import Cluster
 from tests import clusters
-from tests.processes import REPO, TaskCluster
-
-GATE_BATCH = 30
-MODES = {"async": [], "sync": ["--sync_replicas"]}
-
-
-class Training:
-    """A cluster that trains up to its gates."""
-
-    def __init__(self, tmp_path, group, num_ps=2, num_workers=2, flags=(), start_timeout_secs=60):
-        self.folder, self.group = tmp_path, group
-        self.train_dir = tmp_path / "train"
-        shutil.copy(REPO / "tests/plugins/tiny.py", tmp_path)
-        self.cluster = TaskCluster(num_ps, num_workers)
-        self.flags = ["--model=tiny", "--dataset=tiny", "--batch_size=16", "--log_steps=10", "--train_steps=400",
-                      f"--train_dir={self.train_dir}", f"--params=gate={tmp_path}/gate,gate_batch={GATE_BATCH}",
-                      "--beat_timeout_secs=4", f"--start_timeout_secs={start_timeout_secs}", *flags]
-        for job, index in self.cluster.tasks():
-            self.start(job, index)
-
-    def start(self, job, index, name=None, flags=()):
-        """Starts a task, under another name for its log when it is started again."""
-        self.group.start(name or f"{job}-{index}", [*self.cluster.flags(job, index), *self.flags, *flags],
-                         cwd=self.folder)
-
-    def wait_for_gates(self, *workers):
-        """Returns when these workers have trained up to their gates."""
-        for name in workers or [f"worker-{index}" for index in range(len(self.cluster.workers))]:
-            self.group.wait_for_line(name, "examples/s")
-
-    def open_gates(self):
-        """Lets all workers train to the end."""
-        for index in range(len(self.cluster.workers)):
-            pathlib.Path(f"{self.folder}/gate.{index}").touch()
-
-    def kill(self, name):
-        """Ends a task as kill -9 does."""
-        self.group.signal(name, signal.SIGKILL)
-        assert self.group.exit_code(name) == -signal.SIGKILL
-
-    def assert_ends_well(self, killed=()):
-        """All tasks but the killed ones exit 0, and the checkpoint is at the last step."""
-        codes = self.group.wait()
-        assert {name: code for name, code in codes.items() if name not in killed and code} == {}
-        assert clusters.read_checkpoint(self.train_dir)["global_step"] >= 400
-
-
-@pytest.fixture
-def train(tmp_path, start_process):
-    """A function that starts a Training."""
-    return lambda *args, **kwargs: Training(tmp_path, start_process, *args, **kwargs)
+from tests.processes import DEADLINE_SECS, REPO, TaskCluster
+from tests.training import GATE_BATCH, MODES, TRAIN_STEPS
 
 
 @pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
@@ -283,3 +239,95 @@ def test_sigterm_is_heard_while_a_worker_waits_for_a_ps(tmp_path, start_process)
     assert start_process.exit_code("worker", 3) == 143
 
 
+
+def test_a_worker_that_never_comes_is_told_once_and_not_needed(train):
+    """Matrix row 2: the others train to the end; the chief waits for it a while, and says so."""
+    training = train(1, 3, flags=["--end_timeout_secs=3"], absent=["worker-2"])
+    training.open_gates()
+    training.assert_ends_well()
+    log = training.group.log("worker-0")
+    assert log.count("worker:2") == 1, log
+    assert f"ending without worker:2 {training.cluster.workers[2]}: not finished" in log
+
+
+def test_a_chief_that_starts_last_is_waited_for(train):
+    """Matrix row 4: the others say for whom they wait, and then train."""
+    training = train(absent=["worker-0"])
+    training.group.wait_for_line("worker-1", f"waiting for worker:0 {training.cluster.workers[0]} (chief) to prepare")
+    training.start("worker", 0)
+    training.wait_for_gates()
+    training.open_gates()
+    training.assert_ends_well()
+
+
+def test_a_restart_storm_leaves_a_ps_as_it_was(train):
+    """Matrix row 9: a worker dies and comes back five times; neither threads nor memory of the ps add up."""
+    training = train(1, 2)
+    training.wait_for_gates()
+    name, names, grown = "worker-1", [], []
+    for number in range(5):
+        training.kill(name)
+        names.append(name)
+        name = f"worker-1-again-{number}"
+        training.start("worker", 1, name)
+        training.wait_for_gates(name)
+        grown.append((training.group.status("ps-0", "Threads"), training.group.status("ps-0", "VmRSS")))
+    training.open_gates()
+    training.assert_ends_well(killed=names)
+    (first_threads, first_kib), (last_threads, last_kib) = grown[0], grown[-1]
+    assert last_threads <= first_threads + 8, grown  # gRPC makes and ends some as it likes
+    assert last_kib <= first_kib + 32 * 1024, grown
+
+
+def test_a_ps_that_dies_during_the_evaluation_is_not_needed_any_more(train):
+    """Matrix row 50: everything is saved; the chief evaluates and ends with 0."""
+    training = train(1, 2, holds_evaluation=True)
+    training.open_gates()
+    training.group.wait_for_line("worker-0", "training ended")
+    assert training.group.exit_code("worker-1") == 0
+    training.kill("ps-0")
+    training.open_eval_gate()
+    training.assert_ends_well(killed=["ps-0"])
+    assert "After 40" in training.group.log("worker-0")
+
+
+def test_a_worker_that_dies_after_the_last_step_keeps_nobody(train):
+    """Matrix row 51: it cannot say any more that it has finished; all others end with 0."""
+    training = train(1, 2)
+    training.wait_for_gates()
+    training.open_gates(0)
+    wait_for_state(training, State.STOPPING)
+    training.kill("worker-1")
+    training.assert_ends_well(killed=["worker-1"])
+
+
+def test_a_chief_that_dies_before_it_says_done_is_replaced(train):
+    """Matrix row 51: it is killed in its evaluation; started again it takes no step, evaluates, and all end with 0."""
+    training = train(2, 2, holds_evaluation=True)
+    training.open_gates()
+    training.group.wait_for_line("worker-0", "training ended")
+    assert training.group.exit_code("worker-1") == 0
+    training.kill("worker-0")
+    training.open_eval_gate()
+    training.start("worker", 0, "worker-0-again")
+    training.assert_ends_well(killed=["worker-0"])
+    log = training.group.log("worker-0-again")
+    assert "nothing to train" in log and "After 40" in log
+
+
+def test_a_chief_that_dies_before_it_says_done_and_stays_away_ends_the_ps(train):
+    """Matrix row 51: each ps ends with 138 after its idle time-out; the last step is saved."""
+    training = train(2, 1, flags=["--idle_timeout_secs=3"], holds_evaluation=True)
+    training.open_gates()
+    training.group.wait_for_line("worker-0", "training ended")
+    training.kill("worker-0")
+    assert [training.group.exit_code(f"ps-{index}") for index in range(2)] == [138, 138]
+    assert clusters.read_checkpoint(training.train_dir)["global_step"] == TRAIN_STEPS
+
+
+def wait_for_state(training, state):
+    """Returns when the blackboard says that training is there."""
+    view = Cluster("worker", 0, {"ps": dict(enumerate(training.cluster.ps)),
+                                 "worker": dict(enumerate(training.cluster.workers))})
+    with contextlib.closing(blackboard.of_client(view)) as board:
+        waiting.until(lambda: board.state() >= state, DEADLINE_SECS, state.name, threading.Event())

@@ -14,7 +14,7 @@ import types
 import pytest
 import tensorflow.compat.v1 as tf
 
-from ps_train import checkpoint, saving
+from ps_train import checkpoint, local_steps, saving
 from ps_train.errors import ClusterLostError, SaveError
 from ps_train.progress import End
 from tests import clusters, processes
@@ -33,6 +33,7 @@ class Training:
             tf.get_variable("weights", [1000], initializer=tf.ones_initializer())
             self.saver = tf.train.Saver()
             self.status = tf.stack([self.global_step, 0])
+            keeping = local_steps.nothing_kept()
             self.step = tf.placeholder(tf.int64, [])
             self.set_step = self.global_step.assign(self.step)
             self.session = tf.Session(graph=graph)
@@ -40,7 +41,9 @@ class Training:
         self.folder = str(folder)
         self.save = self.saver.save
         self.saved_steps = []
-        self.graph = types.SimpleNamespace(saver=types.SimpleNamespace(save=self.counted_save), status=self.status)
+        self.graph = types.SimpleNamespace(
+            saver=types.SimpleNamespace(save=self.counted_save), status=self.status,
+            update=types.SimpleNamespace(keeping=keeping))
         self.schedule = saving.Schedule(**{"every_secs": 0, "every_steps": 0, "keep_max": 5, "timeout_secs": 20.0,
                                            **schedule})
         self.saving = saving.Saving(self.graph, self.folder, self.schedule,

@@ -63,7 +63,8 @@ def _serve(cluster, stop, idle_secs=60):
     def run():
         try:
             with contextlib.closing(blackboard.of_ps(cluster.target("ps", 0), cluster.view("ps", 0))) as board:
-                server.Life(board, board, beat_timeout_secs=5, idle_timeout_secs=idle_secs, stop=stop).run()
+                server.Life(board, lambda: board, beat_timeout_secs=5, idle_timeout_secs=idle_secs,
+                            stop_timeout_secs=20, stop=stop).run()
         except PsTrainError as error:
             errors.append(error)
 

@@ -23,7 +23,8 @@ def test_a_valid_tf_config_comes_back_as_it_was(described):
     """Written as JSON, dense where it can be, and read again, a cluster and its task are the same."""
     addresses, job, index = described
     for dense in (True, False):
-        assert parse_tf_config(tf_config(as_json(addresses, dense), job, index)) == (job, index, addresses)
+        found = parse_tf_config(tf_config(as_json(addresses, dense), job, index))
+        assert (found.job, found.index, found.addresses) == (job, index, addresses)
 
 
 def as_json(addresses, dense):
@@ -102,7 +103,7 @@ def test_a_tf_config_without_a_part_is_shown_how_it_should_read(text, missing):
     """The example in the message is itself a TF_CONFIG that is accepted."""
     message = _refusal(parse_tf_config, text)
     assert message.startswith(f"TF_CONFIG: {missing!r} is missing or no object; it should read like ")
-    assert parse_tf_config(message.partition(" like ")[2])[:2] == ("worker", 0)
+    assert parse_tf_config(message.partition(" like ")[2]).job == "worker"
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "1" * 5000, '{"cluster": ' * 50_000])
@@ -116,9 +117,10 @@ def test_a_tf_config_that_would_break_the_reader_is_refused(text):
 def test_any_tf_config_is_a_cluster_or_a_config_error(text):
     """No text and no JSON raises anything but a ConfigError of one line."""
     try:
-        job, index, addresses = parse_tf_config(text)
+        found = parse_tf_config(text)
     except ConfigError as error:
         assert "\n" not in str(error)
     else:
-        assert addresses["ps"] and addresses.keys() & {"worker", "chief", "master"}
-        assert job == "evaluator" or index in addresses[job]
+        assert found.addresses["ps"]
+        assert found.is_dynamic or found.addresses.keys() & {"worker", "chief", "master"}
+        assert found.job == "evaluator" or found.index in found.addresses[found.job]

@@ -74,6 +74,15 @@ def test_a_signal_ends_the_wait_at_once(stop):
         waiting.until(lambda: False, 30, "it", stop)
 
 
+def test_a_signal_ends_the_wait_while_the_condition_blocks(stop):
+    """A peer that is frozen answers nothing, for as long as a call may take: the signal is heard all the same."""
+    forever = threading.Event()
+    threading.Timer(0.2, stop.set).start()
+    with _takes(0.1, 5), pytest.raises(StoppedError, match="^told to stop while waiting for it$"):
+        waiting.until(forever.wait, 30, "it", stop)
+    forever.set()
+
+
 def test_a_long_wait_reminds(stop, monkeypatch, caplog):
     """Every ten seconds it says what it waits for, since when, and until when; it reads the monotonic clock only."""
     seconds = itertools.count()

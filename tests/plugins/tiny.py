@@ -8,21 +8,27 @@ import tensorflow.compat.v1 as tf
 
 import ps_train
 
-DEFAULT_PARAMS = {"num_examples": 640, "fail_on_shard": -1, "gate": "", "gate_batch": 0, "gate_poll_secs": 0.02}
+DEFAULT_PARAMS = {"num_examples": 640, "repeat": True, "num_batches": -1, "gate": "", "gate_batch": 0,
+                  "gate_poll_secs": 0.02, "eval_gate": ""}
+FAULT = os.environ.get("TINY_FAULT", "")  # of one task's code only: input_fn, model_fn, or step
 
 
 def input_fn(mode, params, shard):
     """Yields features float32 [batch, 4] and labels float32 [batch] of a linear function."""
     index, count = shard
-    if mode == ps_train.TRAIN and index == params["fail_on_shard"]:
+    if mode == ps_train.TRAIN and FAULT == "input_fn":
         raise RuntimeError("a fault in the user's input_fn")
     features = np.random.default_rng(0).normal(size=(params["num_examples"], 4)).astype(np.float32)
     labels = features @ np.array([1.0, -2.0, 3.0, 0.5], np.float32)
     training = mode == ps_train.TRAIN
     dataset = ps_train.from_arrays((features[index::count], labels[index::count]), params["batch_size"],
-                                   shuffle=training, repeat=training, seed=params["seed"])
-    if params["gate"] and training:
-        gate = Gate(f"{params['gate']}.{index}", params["gate_batch"], params["gate_poll_secs"])
+                                   shuffle=training, repeat=training and params["repeat"], seed=params["seed"])
+    if training:
+        dataset = dataset.take(params["num_batches"])  # -1 takes all
+    name = os.environ.get("TINY_GATE", index)  # in an elastic cluster every worker has the shard 0 of 1
+    if params["gate" if training else "eval_gate"]:
+        at = (f"{params['gate']}.{name}", params["gate_batch"]) if training else (params["eval_gate"], 0)
+        gate = Gate(*at, params["gate_poll_secs"])
         dataset = dataset.map(lambda features, labels: (tf.numpy_function(gate, [features], tf.float32), labels))
     return dataset.map(lambda features, labels: (tf.ensure_shape(features, [None, 4]), labels))
 
@@ -37,11 +43,15 @@ class Gate:
         self.left -= 1
         while self.left < 0 and not os.path.exists(self.path):
             time.sleep(self.poll_secs)
+        if self.left < 0 and FAULT == "step":
+            raise RuntimeError("a fault in the user's data, in the middle of training")
         return features
 
 
 def model_fn(features, labels, mode, params):
     """Linear regression."""
+    if FAULT == "model_fn":
+        raise RuntimeError("a fault in the user's model_fn")
     weights = tf.get_variable("weights", [4], initializer=tf.zeros_initializer())
     predictions = tf.linalg.matvec(features, weights)
     return ps_train.ModelSpec(loss=tf.reduce_mean(tf.square(predictions - labels)), predictions=predictions,

@@ -1,0 +1,32 @@
+"""How the speed grows with workers and with parameter servers: 1, 2 and 4 workers with 1 and 2 ps.
+
+Each worker is a process of this machine, so on fewer cores than tasks they take from each other.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from benchmarks.harness import tool
+from benchmarks.harness.catalogue import ASYNC, CLASSIC, K20, LIMIT, PEERS, SYNC
+from benchmarks.harness.tool import Trial
+
+_WORKERS, _PS = (1, 2, 4), (1, 2)
+
+
+def main() -> int:
+    """Runs the tool."""
+    parser = tool.parser(__doc__, "scaling")
+    parser.set_defaults(batches=1)  # only speed is asked for: --min_secs decides
+    arguments = parser.parse_args()
+    trials = []
+    for name in (CLASSIC, ASYNC, SYNC, K20, LIMIT):
+        for num_ps in (0,) if name == LIMIT else _PS:
+            for num_workers in _WORKERS:
+                setting = tool.setting(arguments, has_accuracy=False, num_ps=num_ps, num_workers=num_workers)
+                trials.append(Trial(f"{name}: {num_workers} workers, {num_ps} ps", PEERS[name], setting))
+    return tool.main(arguments, "Workers and parameter servers", trials, (), "scaling")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,258 @@
+"""Local steps: several steps on the worker's own copy of the parameters, then one change for the ps.
+
+    one session run = one round
+      pull   the parameters on the ps --> the copy; a second one keeps where the round began
+      steps  in a while loop on the worker: a batch --> the loss --> its gradients --> the user's optimizer, on the copy
+      push   where the round began - the copy --> the ps, which subtract it; the global step rises by the steps taken
+
+So a round costs the transfers of a single step (local SGD: Stich 2019, arxiv.org/abs/1805.09767). In async each
+worker's change is divided by the number of workers, in sync the changes of R workers are averaged: either way the
+parameters move by the mean of what the workers did.
+
+The optimizer's slots stay on the worker. The ps have them too, as with single steps, so that a checkpoint fits both
+ways: a worker that begins takes them from there, and the chief puts its own there before each save.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Callable, NamedTuple
+
+import tensorflow.compat.v1 as tf
+
+from ps_train import finite, replica, transfer
+from ps_train.errors import ConfigError
+from ps_train.replica import Copy, Whole
+
+Gradients = Sequence[tuple[Any, tf.Variable]]
+
+
+class Period(NamedTuple):
+    """How many steps a round has.
+
+    Attributes:
+      steps: of most rounds.
+      warmup_steps: before this global step a round has one step.
+      train_steps: no round goes beyond this global step.
+    """
+
+    steps: int = 1
+    warmup_steps: int = 0
+    train_steps: int | None = None
+
+    def of_next_round(self, global_step: tf.Variable) -> tf.Tensor:
+        """Returns the steps of a round that begins now, an int64 scalar on ps 0, at least 1."""
+        with tf.device(global_step.device):
+            now = global_step.read_value()
+            steps = tf.where(now < self.warmup_steps, tf.ones_like(now), self.steps)
+            if self.train_steps is not None:
+                steps = tf.minimum(steps, self.train_steps - now)
+            return tf.maximum(steps, 1)
+
+
+class Exchange(tf.train.GradientDescentOptimizer):
+    """Subtracts the change of a round from the parameters, and adds its steps to the global step."""
+
+    def __init__(self, num_steps: Callable[[], tf.Tensor]) -> None:
+        """Prepares it; `num_steps` makes an int64 scalar, when the parameters are changed."""
+        super().__init__(learning_rate=1.0)
+        self._num_steps = num_steps
+
+    def apply_gradients(
+        self, grads_and_vars: Gradients, global_step: tf.Variable | None = None, name: str | None = None
+    ) -> tf.Operation:
+        """Applies the changes; see `tf.compat.v1.train.Optimizer`."""
+        applied = super().apply_gradients(grads_and_vars, name=name)
+        if global_step is None:
+            return applied
+        with tf.control_dependencies([applied]):
+            return global_step.assign_add(self._num_steps(), read_value=False)
+
+
+class Keeping(NamedTuple):
+    """What becomes of that which a worker keeps from round to round.
+
+    Attributes:
+      forget_op: makes `begin_op` take everything anew, for the first session of a process.
+      begin_op: takes the optimizer's slots from the ps, unless this worker has its own; before the first round.
+      before_save_op: puts this worker's slots on the ps, for a checkpoint.
+    """
+
+    forget_op: tf.Operation
+    begin_op: tf.Operation
+    before_save_op: tf.Operation
+
+
+def nothing_kept() -> Keeping:
+    """Returns what there is to do where a worker keeps nothing."""
+    return Keeping(tf.no_op(), tf.no_op(), tf.no_op())
+
+
+class Round(NamedTuple):
+    """What a worker runs.
+
+    Attributes:
+      change: (tensor on its ps, variable) of each variable of the model: what to subtract, after the local steps.
+      rest: the same, of the steps since the last pull, where the data ran out or a fault ended them early.
+      num_taken: int64 scalar variable, the steps since the last pull.
+      loss: scalar, of the last mini-batch.
+      keeping: what becomes of the optimizer's slots.
+    """
+
+    change: Gradients
+    rest: Gradients
+    num_taken: tf.Variable
+    loss: tf.Tensor
+    keeping: Keeping
+
+
+def build(
+    gradients: Gradients,
+    compute_loss: Callable[[], tf.Tensor],
+    ps_optimizer: tf.train.Optimizer,
+    own_optimizer: tf.train.Optimizer,
+    global_step: tf.Variable,
+    period: Period,
+    num_workers: int,
+    wire: transfer.Wire,
+) -> Round:
+    """Adds a round to the current graph.
+
+    Args:
+      gradients: of the single-step graph; they tell which variables are sparse.
+      compute_loss: builds the model again, on the next mini-batch, and returns its scalar loss.
+      ps_optimizer: has its slots on the ps, from where a checkpoint has them.
+      own_optimizer: another one of the same rule, without slots yet.
+      num_workers: what a change is divided by.
+
+    Raises:
+      ConfigError: the model cannot be trained so.
+      UserCodeError: the model makes other variables when it is built again.
+    """
+    slots = {variable.ref() for variable in ps_optimizer.variables()}
+    variables = [variable for variable in tf.global_variables()
+                 if variable is not global_step and variable.ref() not in slots]
+    _refuse_what_cannot_be_copied(gradients, variables)
+    copies = [replica.copy(whole) for whole in replica.wholes(variables)]
+    return _Builder(copies, compute_loss, ps_optimizer, own_optimizer, global_step, period, num_workers, wire).build()
+
+
+def _refuse_what_cannot_be_copied(gradients: Gradients, variables: Sequence[tf.Variable]) -> None:
+    sparse = [variable.op.name for gradient, variable in gradients if isinstance(gradient, tf.IndexedSlices)]
+    if sparse:
+        raise ConfigError(f"--communication_period: the model looks up rows of {', '.join(sparse)}; such a table is "
+                          "never copied whole to a worker. Leave the flag out, which pulls the rows of each mini-batch")
+    others = [variable.op.name for variable in variables if not variable.dtype.base_dtype.is_floating]
+    if others:
+        raise ConfigError(f"--communication_period: {', '.join(others)} cannot be averaged over workers, not being "
+                          "floats; leave the flag out, or make them local variables")
+
+
+class _Builder:
+    def __init__(
+        self, copies: list[Copy], compute_loss: Callable[[], tf.Tensor], ps_optimizer: tf.train.Optimizer,
+        own_optimizer: tf.train.Optimizer, global_step: tf.Variable, period: Period, num_workers: int,
+        wire: transfer.Wire,
+    ) -> None:
+        self._copies = copies
+        self._compute_loss = compute_loss
+        self._ps_optimizer = ps_optimizer
+        self._own_optimizer = own_optimizer
+        self._global_step = global_step
+        self._period = period
+        self._num_workers = num_workers
+        self._wire = wire
+        self._num_taken = replica.own_variable("num_taken", [], tf.int64)
+
+    def build(self) -> Round:
+        """Returns the operations."""
+        with tf.name_scope("round"):
+            pulled, num_steps = self._pull()
+            loss = self._steps(pulled, num_steps)
+            with tf.control_dependencies([loss]):
+                change = self._push()
+            return Round(change, self._push(), self._num_taken, loss, self._keeping(self._slots()))
+
+    def _keeping(self, slots: list[tuple[Whole, tf.Variable]]) -> Keeping:
+        def take() -> tf.Operation:
+            taken = [own.assign(whole.join([part.read_value() for part in whole.parts])) for whole, own in slots]
+            with tf.control_dependencies(taken):
+                return tf.group(self._num_taken.assign(0))
+
+        given = [part.assign(value) for whole, own in slots
+                 for part, value in zip(whole.parts, whole.cut(own.read_value()))]
+        return Keeping(
+            forget_op=tf.raw_ops.DestroyResourceOp(resource=self._num_taken.handle, ignore_lookup_error=True),
+            begin_op=tf.group(tf.cond(tf.is_variable_initialized(self._num_taken), tf.no_op, take)),
+            before_save_op=tf.group(*given),
+        )
+
+    def _pull(self) -> tuple[tf.Operation, tf.Tensor]:
+        num_steps = self._period.of_next_round(self._global_step)
+        values: dict[Any, tf.Tensor] = {}
+        for group in transfer.group([part for copy in self._copies for part in copy.of.parts], self._wire):
+            values.update(zip((part.ref() for part in group.variables), transfer.pull(group, self._wire)))
+        assigned = [self._num_taken.assign(0)]
+        for copy in self._copies:
+            value = copy.of.join([values[part.ref()] for part in copy.of.parts])
+            assigned += [copy.now.assign(value), copy.begin.assign(value)]
+        return tf.group(*assigned), num_steps
+
+    def _steps(self, pulled: tf.Operation, num_steps: tf.Tensor) -> tf.Tensor:
+        """Returns the loss of the last step, after all of them."""
+        def step(number: tf.Tensor, _: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            loss, trained = self._step()
+            # The next step reads the copy when this one's number has come: see _MaybeAddControlDependency in
+            # control_flow_ops.py, which ties whatever depends on constants only to the step's beginning.
+            with tf.control_dependencies([trained]):
+                return number + 1, tf.identity(loss)
+
+        with tf.control_dependencies([pulled]):
+            first = tf.identity(tf.constant(0, tf.int64))
+        _, loss = tf.while_loop(lambda number, _: number < num_steps, step, [first, tf.constant(0.0)],
+                                parallel_iterations=1, back_prop=False)
+        return loss
+
+    def _step(self) -> tuple[tf.Tensor, tf.Operation]:
+        """Returns the loss of a mini-batch, a float32 scalar, and the operation that applies its gradients."""
+        values = {copy.of.name: copy.now.read_value() for copy in self._copies}
+        with replica.reading(self._copies, values):
+            loss = self._compute_loss()
+            update_ops = tf.get_collection(tf.GraphKeys.UPDATE_OPS)
+        trained = [copy for copy in self._copies if copy.of.parts[0].trainable]
+        found = tf.gradients(loss, [values[copy.of.name] for copy in trained])
+        # The parts' names are the model's own, for the message where something is not finite.
+        checked = finite.guard(loss, [(value, copy.of.parts[0]) for value, copy in zip(found, trained)])
+        pairs = [(value, copy.now) for (value, _), copy in zip(checked, trained)]
+        with replica.on_this_worker():
+            applied = self._own_optimizer.apply_gradients(pairs)
+        with tf.control_dependencies([applied, *update_ops]):
+            counted = self._num_taken.assign_add(1, read_value=False)
+        return tf.cast(loss, tf.float32), counted
+
+    def _push(self) -> Gradients:
+        """Returns (what to subtract, on its ps; variable) of each variable."""
+        change: dict[Any, tf.Tensor] = {}
+        for copy in self._copies:
+            difference = (copy.begin.read_value() - copy.now.read_value()) / self._num_workers
+            change.update(zip((part.ref() for part in copy.of.parts), copy.of.cut(difference)))
+        pairs = []
+        for group in transfer.group([part for copy in self._copies for part in copy.of.parts], self._wire):
+            arrived = transfer.push(group, [change[part.ref()] for part in group.variables], self._wire)
+            pairs += list(zip(arrived, group.variables))
+        return pairs
+
+    def _slots(self) -> list[tuple[Whole, tf.Variable]]:
+        """Returns (slot on the ps, own slot) of every slot, and of what else the rule keeps, as Adam's powers."""
+        pairs = []
+        matched = set()
+        for name in self._own_optimizer.get_slot_names():
+            for copy in self._copies:
+                own = self._own_optimizer.get_slot(copy.now, name)
+                if own is not None:
+                    parts = [self._ps_optimizer.get_slot(part, name) for part in copy.of.parts]
+                    pairs.append((Whole(own.op.name, parts), own))
+                    matched |= {own.ref(), *(part.ref() for part in parts)}
+        others = [[variable for variable in optimizer.variables() if variable.ref() not in matched]
+                  for optimizer in (self._ps_optimizer, self._own_optimizer)]
+        return pairs + [(Whole(own.op.name, [there]), own) for there, own in zip(*others)]

@@ -1,0 +1,133 @@
+"""Dense variables travel fused, checked against what happens without."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from ps_train import transfer
+from tests import clusters
+
+PLAIN = transfer.Wire(is_fused=False)
+PS = "/job:ps/"
+
+
+def crossings(graph):
+    """Returns the tensors that travel between a ps and a worker in a step, as (from, to) jobs."""
+    def job(op):
+        return tf.DeviceSpec.from_string(op.device).job
+
+    step = transfer._upstream([graph.progress, *(op.outputs[0] for op in [graph.loss.op])])
+    tensors = {tensor: job(op) for op in step for tensor in op.inputs
+               if job(op) != job(tensor.op) and tensor.dtype != tf.resource}
+    return [(job(tensor.op), to) for tensor, to in tensors.items() if tensor.shape.num_elements() != 1]
+
+
+def many_variables_model(count=20):
+    """Returns a model with that many small variables; its gradients differ from variable to variable."""
+    def model_fn(features, labels, mode, params):
+        variables = [tf.get_variable(f"v{index}", [4], initializer=tf.ones_initializer()) for index in range(count)]
+        factors = [tf.linalg.matvec(features, variable) / (index + 1.0) for index, variable in enumerate(variables)]
+        return clusters.ps_train.ModelSpec(loss=tf.reduce_mean(tf.square(tf.add_n(factors) - labels)))
+
+    return clusters.plugins.Model("many", model_fn, {})
+
+
+@pytest.mark.parametrize("gradients", [None, 1], ids=["async", "sync"])
+def test_a_step_makes_one_transfer_each_way_for_each_ps(start_servers, gradients):
+    """Two ps and twenty variables: two tensors to the worker, two back; without fusing, twenty each way."""
+    cluster = start_servers(2, 1)
+    fused = clusters.build_graph(cluster, 0, gradients, model=many_variables_model())
+    assert sorted(crossings(fused)) == sorted([("ps", "worker"), ("worker", "ps")] * 2)
+    plain = clusters.build_graph(cluster, 0, gradients, model=many_variables_model(), wire=PLAIN)
+    assert len(crossings(plain)) == 2 * 20
+
+
+@pytest.mark.parametrize("gradients", [None, 1], ids=["async", "sync"])
+def test_fused_and_plain_training_end_with_the_same_values(tmp_path, start_servers, gradients):
+    """Fifty steps of Adam, bit for bit; the checkpoints have the same variables."""
+    ends = []
+    for name, wire in (("fused", transfer.Wire()), ("plain", PLAIN)):
+        clusters.train_together(start_servers(2, 1), tmp_path / name, 50, 1, gradients=gradients, wire=wire,
+                                optimizer_name="adam", model=many_variables_model())
+        ends.append(clusters.read_checkpoint(tmp_path / name))
+    assert ends[0].keys() == ends[1].keys()
+    for name, value in ends[0].items():
+        np.testing.assert_array_equal(value, ends[1][name], err_msg=name)
+
+
+def test_a_sparse_variable_is_looked_up_on_its_ps(start_servers):
+    """Only the rows travel, fused or not, and its gradient stays IndexedSlices."""
+    def model_fn(features, labels, mode, params):
+        table = tf.get_variable("table", [1000, 2], initializer=tf.ones_initializer())
+        scale, shift = tf.get_variable("scale", [2]), tf.get_variable("shift", [2])
+        rows = tf.nn.embedding_lookup(table, tf.cast(tf.abs(features[:, 0]), tf.int32)) * scale + shift
+        return clusters.ps_train.ModelSpec(loss=tf.reduce_mean(tf.reduce_sum(rows, axis=1) - labels))
+
+    built = clusters.build_graph(start_servers(1, 1), 0, model=clusters.plugins.Model("lookup", model_fn, {}))
+    step = transfer._upstream([built.progress])
+    assert not [tensor for op in step for tensor in op.inputs if tensor.shape == [1000, 2] and PS in tensor.op.device]
+    assert "ResourceScatterAdd" in {op.type for op in step}
+
+
+def test_reads_that_the_model_orders_itself_are_left_alone():
+    """A read under `control_dependencies`, or in a branch, sees what it is meant to see."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        first = tf.get_variable("first", initializer=[1.0, 2.0])
+        second = tf.get_variable("second", initializer=[3.0])
+        with tf.control_dependencies([first.assign([10.0, 20.0])]):
+            after = tf.identity(first.read_value())
+        branch = tf.cond(tf.constant(True), lambda: tf.reduce_sum(second), lambda: 0.0)
+        loss = tf.reduce_sum(first * after) + branch + tf.reduce_sum(second)
+        pairs = transfer.fuse(loss, [(tf.ones([2]), first), (tf.ones([1]), second)], transfer.Wire())
+        session.run(tf.global_variables_initializer())
+        assert [value.tolist() for value in session.run([gradient for gradient, _ in pairs])] == [[1.0, 1.0], [1.0]]
+        reads = [op for op in transfer._upstream([loss]) if op.type == "ReadVariableOp" and op.control_inputs]
+        assert reads
+        np.testing.assert_array_equal(session.run(after), [10.0, 20.0])
+
+
+def push_many(dtype, values):
+    """Returns what arrives of each of these values, pushed one after the other."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        variable = tf.get_variable("v", values[0].shape)
+        value = tf.placeholder(tf.float32, values[0].shape)
+        together = transfer.Group("", [variable])
+        (arrived,) = transfer.push(together, [value], transfer.Wire(dtype))
+        session.run(tf.local_variables_initializer())
+        return [session.run(arrived, {value: one}) for one in values]
+
+
+@pytest.mark.parametrize("dtype", [tf.bfloat16, tf.float16], ids=["bfloat16", "float16"])
+def test_what_a_cast_loses_is_sent_later(dtype):
+    """Each value is rounded; the sum over 100 pushes differs from the exact one by one rounding, not by 100."""
+    values = [np.full([3], 0.1 * 1.001, np.float32)] * 100
+    arrived = push_many(dtype, values)
+    epsilon = 2.0**-8 if dtype == tf.bfloat16 else 2.0**-11
+    assert not np.array_equal(arrived[0], values[0])
+    np.testing.assert_allclose(np.sum(arrived, axis=0), np.sum(values, axis=0), atol=2 * 0.1 * epsilon, rtol=1e-6)
+
+
+def test_float16_sends_what_is_too_large_for_it_in_several_pushes():
+    """65504 is the end of float16: the rest of 100000 comes with the next push, and nothing is infinite."""
+    arrived = push_many(tf.float16, [np.array([1e5], np.float32), np.array([0.0], np.float32)])
+    np.testing.assert_allclose(np.sum(arrived), 1e5, rtol=1e-3)
+    assert np.isfinite(arrived).all()
+
+
+def test_half_the_bytes_travel_and_the_checkpoint_has_the_ps_own_values(tmp_path, start_servers):
+    """The tensors under way are bfloat16; what is saved is not rounded to it, and integers are never cast."""
+    cluster = start_servers(2, 1)
+    wire = transfer.Wire(tf.bfloat16)
+    built = clusters.build_graph(cluster, 0, model=many_variables_model(), wire=wire)
+    step = transfer._upstream([built.progress])
+    travelling = [tensor.dtype for op in step for tensor in op.inputs
+                  if ("/job:ps" in op.device) != ("/job:ps" in tensor.op.device) and tensor.shape.num_elements() != 1
+                  and tensor.dtype != tf.resource]
+    assert set(travelling) == {tf.bfloat16}
+    clusters.train_together(cluster, tmp_path, 30, 1, wire=wire, model=many_variables_model())
+    saved = clusters.read_checkpoint(tmp_path)
+    assert saved["global_step"] == 30
+    rounded = saved["v3"].astype(tf.bfloat16.as_numpy_dtype).astype(np.float32)
+    assert not np.array_equal(saved["v3"], rounded)

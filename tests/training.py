@@ -1,0 +1,77 @@
+"""A training of real processes that stands still at a gate, so that a fault has its moment."""
+
+from __future__ import annotations
+
+import pathlib
+import shutil
+import signal
+
+from tests import clusters
+from tests.processes import REPO, TaskCluster
+
+GATE_BATCH = 30
+TRAIN_STEPS = 400
+MODES = {"async": [], "sync": ["--sync_replicas"]}
+
+
+class Training:
+    """A cluster that trains up to its gates: each worker takes so many mini-batches, then waits in its input.
+
+    Attributes:
+      cluster: the tasks and their addresses.
+      group: their processes, each by the name `job-index`.
+      train_dir: where the chief saves.
+    """
+
+    def __init__(self, tmp_path, group, num_ps=2, num_workers=2, flags=(), start_timeout_secs=60, params="",
+                 holds_evaluation=False, absent=(), faults=None):
+        """Starts it.
+
+        Args:
+          holds_evaluation: whether the chief's evaluation waits for `open_eval_gate`.
+          params: further parameters of the plug-in `tiny`, each with a comma in front.
+          absent: names of tasks that are not started yet.
+          faults: name of a task -> what its copy of the plug-in does wrong, see tests/plugins/tiny.py.
+        """
+        self.folder, self.group = tmp_path, group
+        self.train_dir = tmp_path / "train"
+        shutil.copy(REPO / "tests/plugins/tiny.py", tmp_path)
+        self.cluster = TaskCluster(num_ps, num_workers)
+        params += f",eval_gate={tmp_path}/eval_gate" if holds_evaluation else ""
+        self.flags = ["--model=tiny", "--dataset=tiny", "--batch_size=16", "--log_steps=10",
+                      f"--train_steps={TRAIN_STEPS}", f"--train_dir={self.train_dir}",
+                      f"--params=gate={tmp_path}/gate,gate_batch={GATE_BATCH}{params}",
+                      "--beat_timeout_secs=4", f"--start_timeout_secs={start_timeout_secs}", *flags]
+        for job, index in self.cluster.tasks():
+            if f"{job}-{index}" not in absent:
+                self.start(job, index, fault=(faults or {}).get(f"{job}-{index}", ""))
+
+    def start(self, job, index, name=None, flags=(), fault=""):
+        """Starts a task, under another name for its log when it is started again."""
+        self.group.start(name or f"{job}-{index}", [*self.cluster.flags(job, index), *self.flags, *flags],
+                         cwd=self.folder, env={"TINY_FAULT": fault})
+
+    def wait_for_gates(self, *workers):
+        """Returns when these workers have trained up to their gates."""
+        for name in workers or [f"worker-{index}" for index in range(len(self.cluster.workers))]:
+            self.group.wait_for_line(name, "examples/s")
+
+    def open_gates(self, *indices):
+        """Lets these workers, or all, train to the end."""
+        for index in indices or range(len(self.cluster.workers)):
+            pathlib.Path(f"{self.folder}/gate.{index}").touch()
+
+    def open_eval_gate(self):
+        """Lets the chief evaluate, where it waits for that."""
+        pathlib.Path(f"{self.folder}/eval_gate").touch()
+
+    def kill(self, name):
+        """Ends a task as kill -9 does."""
+        self.group.signal(name, signal.SIGKILL)
+        assert self.group.exit_code(name) == -signal.SIGKILL
+
+    def assert_ends_well(self, killed=()):
+        """All tasks but the killed ones exit 0, and the checkpoint is at the last step."""
+        codes = self.group.wait()
+        assert {name: code for name, code in codes.items() if name not in killed and code} == {}
+        assert clusters.read_checkpoint(self.train_dir)["global_step"] >= TRAIN_STEPS
