@@ -67,7 +67,7 @@ class Coordinator:
         """Ends; the session is closed next."""
 
 
-class Synchronous(Coordinator):
+class UpdateRunner(Coordinator):
     """Runs the updates of one training, over all its sessions."""
 
     def __init__(self, operations: Operations, members: Members) -> None:
@@ -147,7 +147,7 @@ class Synchronous(Coordinator):
         last, self._last_need = self._last_need, need
         if last is None and not need.missing or last and (last.required, last.missing) == (need.required, need.missing):
             return
-        told = [f"each update now averages {need.required} gradients"]
+        told = [f"gradients per update from now on: {need.required}"]
         if need.missing:
             told.append(f"dead, or did not come: {watch.name(need.missing)}")
         if need.finished:

@@ -14,7 +14,7 @@ from typing import Callable, NamedTuple
 import tensorflow.compat.v1 as tf
 
 from ps_train import finite, local_steps, synchronous, transfer
-from ps_train.coordinator import Coordinator, Synchronous
+from ps_train.coordinator import Coordinator, UpdateRunner
 from ps_train.errors import UserCodeError
 from ps_train.local_steps import Exchange, Keeping, Period, nothing_kept
 from ps_train.members import Members
@@ -170,8 +170,8 @@ def _synchronous(
     optimizer: tf.train.Optimizer, gradients: list, loss: tf.Tensor, global_step: tf.Variable, settings: Settings
 ) -> Update:
     replicas = settings.replicas_to_aggregate
-    operations = synchronous.build(
-        optimizer, gradients, global_step, replicas, settings.num_workers, settings.worker)
+    operations = synchronous.Synchronous(
+        optimizer, gradients, global_step, replicas, settings.num_workers, settings.worker).operations()
     tf.summary.scalar("dropped_gradients", operations.standing.dropped)
     members = Members(replicas, settings.min_replicas_to_aggregate, settings.num_workers)
     return Update(
@@ -184,7 +184,7 @@ def _synchronous(
         local_init_op=operations.local_init_op,
         chief_init_op=operations.begin_op,
         chief_resume_op=operations.resume_op,
-        coordinator=Synchronous(operations, members),
+        coordinator=UpdateRunner(operations, members),
         release_op=operations.release_op,
         gradients_per_step=replicas,
     )

@@ -6,23 +6,22 @@
 Where nobody dies, the numbers are those of `tf.compat.v1.train.SyncReplicasOptimizer`: an accumulator beside each
 variable averages what is pushed to it, and drops what was computed for an earlier global step. That optimizer waits
 inside the accumulators, for a number that is fixed when the graph is made, and puts tokens into a queue, which are too
-many or too few once somebody has died. Here a wait is a condition over what is written on ps 0 (`notes.py`):
+many or too few once somebody has died. Here all wait for what is written on ps 0 (`notes.py`), while:
 
     chief    gradients in the gate < required           `required` follows the living (coordinator.py)
     worker   the global step < awaited by this worker   0 lets it go whatever the step is
 
-A condition is looked at again whenever the waiting one's bell rings. A ring is kept until it is heard, several count as
-one, and one too many costs a look: so whoever is in doubt rings.
+Each worker and the chief's update have a bell (`bells.py`) to be woken by.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Callable, NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from ps_train import notes
+from ps_train import accumulators, notes
+from ps_train.bells import Bell
 
 
 class Standing(NamedTuple):
@@ -75,128 +74,110 @@ def share(replicas_to_aggregate: int, num_workers: int, worker: int) -> int:
     return max(1, each + (worker < more))
 
 
-def build(
-    optimizer: tf.train.Optimizer, gradients: list, global_step: tf.Variable, replicas_to_aggregate: int,
-    num_workers: int, worker: int,
-) -> Operations:
-    """Adds the operations of one worker and of the chief to the current graph.
+class Synchronous:
+    """Builds the operations of one worker, and those of the chief, in the current graph."""
 
-    Args:
-      optimizer: applies the mean.
-      gradients: pairs of a gradient, dense, sparse or None, and its variable.
-      global_step: the variable, on ps 0.
-      worker: the number of this worker.
-    """
-    own_share = share(replicas_to_aggregate, num_workers, worker)
-    return _Synchronous(
-        optimizer, gradients, global_step, replicas_to_aggregate, num_workers, worker, own_share).operations()
-
-
-class _Synchronous:
     def __init__(
-        self, optimizer: tf.train.Optimizer, gradients: list, global_step: tf.Variable, replicas: int,
-        num_workers: int, worker: int, own_share: int,
+        self, optimizer: tf.train.Optimizer, gradients: list, global_step: tf.Variable, replicas_to_aggregate: int,
+        num_workers: int, worker: int,
     ) -> None:
+        """Makes what they work on.
+
+        Args:
+          optimizer: applies the mean.
+          gradients: pairs of a gradient, dense, sparse or None, and its variable.
+          global_step: the variable, on ps 0.
+          worker: the number of this worker.
+        """
         self._optimizer = optimizer
+        self._gradients = gradients
         self._global_step = global_step
-        self._replicas = replicas
-        self._worker = worker
+        self._replicas = replicas_to_aggregate
         self._num_workers = num_workers
-        self._share = own_share
+        self._worker = worker
+        self._share = share(replicas_to_aggregate, num_workers, worker)
         self._ps = global_step.device
-        with tf.device(self._ps):
-            # The last bell is the chief's, which waits for an update's gradients beside its own step.
-            self._bells = [tf.ConditionalAccumulator(tf.float32, [], f"ps_train/bell_{number}")
-                           for number in range(num_workers + 1)]
-            self._gate = tf.ConditionalAccumulator(tf.float32, [], "ps_train/gate", reduction_type="SUM")
-        self._triples = [(gradient, variable, _accumulator(gradient, variable)) for gradient, variable in gradients]
-        # Local variables: they stay on this worker. Their initial values are set in each new session.
-        self._local_step = tf.Variable(global_step.read_value(), trainable=False, name="local_step",
-                                       collections=[tf.GraphKeys.LOCAL_VARIABLES])
-        self._num_pushed = tf.Variable(0, trainable=False, name="num_pushed",
-                                       collections=[tf.GraphKeys.LOCAL_VARIABLES])
+        self._worker_bells = [Bell(f"ps_train/bell_{number}", self._ps) for number in range(num_workers)]
+        self._update_bell = Bell("ps_train/bell_of_update", self._ps)
+        self._gate = accumulators.for_count("ps_train/gate", self._ps)
+        self._accumulators = [None if gradient is None else accumulators.for_gradient(gradient, variable)
+                              for gradient, variable in gradients]
+        # Local: on this worker, and begun anew in each session.
+        self._local_step = _local(global_step.read_value(), "local_step")
+        self._num_pushed = _local(0, "num_pushed")
 
     def operations(self) -> Operations:
         """Returns the operations."""
-        train_op, update_op = self._step(), self._update()
         flush_op = self._begin(1)
         with tf.control_dependencies([flush_op]):
             resume_op = self._local_step.assign(self._global_step.read_value()).op
         with tf.device(self._ps):
             required = tf.placeholder(tf.int64, [], "required")
             with tf.control_dependencies([notes.write("required", required)]):
-                look_op = self._ring(self._bells)
-            gathered = self._gate.num_accumulated()
-            return Operations(
-                train_op=train_op,
-                local_init_op=notes.write_element("awaited", self._worker, 0),
-                begin_op=self._begin(0),
-                flush_op=flush_op,
-                resume_op=resume_op,
-                update_op=update_op,
-                look_op=look_op,
-                required=required,
-                standing=Standing(
-                    self._global_step.read_value(), gathered, notes.read("awaited")[:self._num_workers],
-                    tf.maximum(notes.read("unused") - tf.cast(gathered, tf.int64), 0)),
-                release_op=self._release(),
-            )
+                look_op = tf.group(self._update_bell.ring(), self._ring_for_workers())
+            local_init_op = notes.write_element("awaited", self._worker, 0)
+            gathered = self._gate.size()
+            standing = Standing(self._global_step.read_value(), gathered, notes.read("awaited")[:self._num_workers],
+                                tf.maximum(notes.read("unused") - tf.cast(gathered, tf.int64), 0))
+        return Operations(
+            train_op=self._step(), local_init_op=local_init_op, begin_op=self._begin(0), flush_op=flush_op,
+            resume_op=resume_op, update_op=self._update(), look_op=look_op, required=required, standing=standing,
+            release_op=self._release())
 
     def _step(self) -> tf.Operation:
         """A worker's step: its own global step stays until an update has come, which its next step then begins from."""
         step = self._local_step.read_value()
         num_pushed = self._num_pushed.read_value() + 1
-        pushes = []
-        for gradient, variable, accumulator in self._triples:
-            if accumulator is not None:
-                with tf.device(variable.device):
-                    pushes.append(_push(accumulator, gradient, step))
+        pushes = [accumulator.push(gradient, step)
+                  for (gradient, _), accumulator in zip(self._gradients, self._accumulators) if accumulator is not None]
         with tf.device(self._ps):
             with tf.control_dependencies(pushes):
-                awaited = step + 1
-                if self._share > 1:  # it waits with the last of its share only
-                    awaited = tf.where(num_pushed < self._share, tf.zeros_like(step), awaited)
-                noted = [notes.write_element("awaited", self._worker, awaited), notes.add("unused", 1)]
+                noted = [notes.write_element("awaited", self._worker, self._awaited(step, num_pushed)),
+                         notes.add("unused", 1)]
             with tf.control_dependencies(noted):
-                entered = self._gate.apply_grad(1.0, step)
+                entered = self._gate.push(1.0, step)
             with tf.control_dependencies([entered]):
-                rung = self._ring([self._bells[-1]])
+                rung = self._update_bell.ring()
             with tf.control_dependencies([rung]):
-                waited = self._wait_while(self._is_waiting, self._bells[self._worker])
+                waited = self._worker_bells[self._worker].wait_while(
+                    lambda: notes.read("awaited")[self._worker] > self._global_step.read_value())
             with tf.control_dependencies([waited]):
                 next_step = self._global_step.read_value()
         counted = self._num_pushed.assign(tf.where(next_step > step, 0, num_pushed))
         return tf.group(self._local_step.assign(next_step), counted)
 
+    def _awaited(self, step: tf.Tensor, num_pushed: tf.Tensor) -> tf.Tensor:
+        """Returns the global step to wait for: the next one, with the last gradient of its share; before that none."""
+        if self._share == 1:
+            return step + 1
+        return tf.where(num_pushed < self._share, tf.zeros_like(step), step + 1)
+
     def _update(self) -> tf.Operation:
         """The chief's part: whoever is in the gate has pushed all its gradients, so no accumulator is empty."""
         with tf.device(self._ps):
-            ready = self._wait_while(self._is_short, self._bells[-1])
+            ready = self._update_bell.wait_while(
+                lambda: tf.cast(self._gate.size(), tf.int64) < notes.read("required"))
             with tf.control_dependencies([ready]):
-                num_taken = self._gate.take_grad(1)
+                num_taken = self._gate.take()
         with tf.control_dependencies([num_taken]):
-            means = []
-            for _, variable, accumulator in self._triples:
-                with tf.device(variable.device):
-                    means.append((None if accumulator is None else _take(accumulator), variable))
+            means = [(None if accumulator is None else accumulator.take(), variable)
+                     for (_, variable), accumulator in zip(self._gradients, self._accumulators)]
         with tf.device(self._ps):
             # It adds one to the global step when all variables have their new values.
             applied = self._optimizer.apply_gradients(means, self._global_step)
             with tf.control_dependencies([applied]):
-                return tf.group(self._ring(self._bells[:-1]), notes.add("unused", -num_taken))
+                return tf.group(self._ring_for_workers(), notes.add("unused", -num_taken))
 
     def _begin(self, num_steps: int) -> tf.Operation:
         """Raises the global step by so many, with nothing accumulated and nobody waiting."""
+        everything = [self._gate, *(accumulator for accumulator in self._accumulators if accumulator is not None)]
         with tf.device(self._ps):
             step = self._global_step.read_value() + num_steps
-        everything = [(self._gate, self._ps), *(
-            (accumulator, variable.device) for _, variable, accumulator in self._triples if accumulator is not None)]
-        # Set before, so that nothing old comes in any more, and after, as taking gradients raises it.
-        refusing = _on_each(everything, lambda accumulator: accumulator.set_global_step(step))
-        with tf.control_dependencies(refusing):
-            emptied = _on_each(everything, _drop)
-        with tf.control_dependencies(emptied):
-            ready = _on_each(everything, lambda accumulator: accumulator.set_global_step(step))
+        # Set before, so that nothing old comes in any more, and after, as taking raises it.
+        with tf.control_dependencies([accumulator.set_step(step) for accumulator in everything]):
+            dropped = [accumulator.drop() for accumulator in everything]
+        with tf.control_dependencies(dropped):
+            ready = [accumulator.set_step(step) for accumulator in everything]
         with tf.device(self._ps):
             ready.append(notes.write("required", self._replicas))
             if num_steps == 0:
@@ -208,58 +189,11 @@ class _Synchronous:
 
     def _release(self) -> tf.Operation:
         with tf.device(self._ps), tf.control_dependencies([notes.clear("awaited")]):
-            return self._ring(self._bells[:-1])
+            return self._ring_for_workers()
 
-    def _is_waiting(self) -> tf.Tensor:
-        return notes.read("awaited")[self._worker] > self._global_step.read_value()
-
-    def _is_short(self) -> tf.Tensor:
-        return tf.cast(self._gate.num_accumulated(), tf.int64) < notes.read("required")
-
-    def _wait_while(self, condition: Callable[[], tf.Tensor], bell: Any) -> tf.Tensor:
-        def look_again(_: tf.Tensor) -> tf.Tensor:
-            with tf.control_dependencies([bell.take_grad(1)]):
-                return condition()
-
-        return tf.while_loop(lambda waits: waits, look_again, [condition()], parallel_iterations=1, back_prop=False)
-
-    def _ring(self, bells: Iterable[Any]) -> tf.Operation:
-        never_stale = tf.constant(tf.int64.max, tf.int64)
-        return tf.group(*(bell.apply_grad(0.0, never_stale) for bell in bells))
+    def _ring_for_workers(self) -> tf.Operation:
+        return tf.group(*(bell.ring() for bell in self._worker_bells))
 
 
-def _accumulator(gradient: Any, variable: tf.Variable) -> Any:
-    """Returns the accumulator of a variable, beside it; None where there is no gradient."""
-    if gradient is None:
-        return None
-    name = f"{variable.op.name}/gradients"
-    with tf.device(variable.device):
-        if isinstance(gradient, tf.IndexedSlices):
-            return tf.SparseConditionalAccumulator(gradient.dtype, shape=(), shared_name=name)
-        return tf.ConditionalAccumulator(gradient.dtype, variable.shape, shared_name=name)
-
-
-def _push(accumulator: Any, gradient: Any, step: tf.Tensor) -> tf.Operation:
-    if isinstance(gradient, tf.IndexedSlices):
-        return accumulator.apply_indexed_slices_grad(gradient, step)
-    return accumulator.apply_grad(gradient, step)
-
-
-def _take(accumulator: Any) -> Any:
-    """Returns the mean of all gradients that are there, and raises the accumulator's own step by one."""
-    if isinstance(accumulator, tf.SparseConditionalAccumulator):
-        return accumulator.take_indexed_slices_grad(1)
-    return accumulator.take_grad(1)
-
-
-def _drop(accumulator: Any) -> tf.Operation:
-    """Takes out what is accumulated; taking 0 gradients is refused, and taking from an empty one would wait."""
-    return tf.cond(accumulator.num_accumulated() > 0, lambda: tf.group(accumulator.take_grad(1)), tf.no_op)
-
-
-def _on_each(accumulators: Iterable[tuple[Any, str]], make: Callable[[Any], tf.Operation]) -> list[tf.Operation]:
-    made = []
-    for accumulator, device in accumulators:
-        with tf.device(device):
-            made.append(make(accumulator))
-    return made
+def _local(value: Any, name: str) -> tf.Variable:
+    return tf.Variable(value, trainable=False, name=name, collections=[tf.GraphKeys.LOCAL_VARIABLES])

@@ -118,18 +118,18 @@ class Worker(threading.Thread):
     """One worker's supervised training in a thread, as a process would run it."""
 
     def __init__(self, cluster: LocalCluster, index: int, train_dir, train_steps: int, stop=None, saves=None,
-                 **graph_options):
+                 start_timeout_secs=30.0, end_timeout_secs=20.0, own_fingerprint="", **graph_options):
         super().__init__(daemon=True)
         self.graph = build_graph(cluster, index, **graph_options)
         self.board = blackboard.of_worker(cluster.target("worker", index), cluster.view("worker", index))
-        settings = session.Settings(str(train_dir), saves or saving.Schedule(0, 0, 5, 30.0), start_timeout_secs=30.0,
-                                    beat_timeout_secs=5.0,
-                                    end_timeout_secs=20.0)
+        settings = session.Settings(str(train_dir), saves or saving.Schedule(0, 0, 5, 30.0), start_timeout_secs,
+                                    beat_timeout_secs=5.0, end_timeout_secs=end_timeout_secs)
         self.stop = stop or threading.Event()
         view = cluster.view("worker", index)
         self.beats = beats.Beats(self.board, view.task, view.worker_number, self.stop)
         self.supervised = session.SupervisedTraining(
-            view, cluster.target("worker", index), self.graph, self.board, self.beats, settings, self.stop)
+            view, cluster.target("worker", index), self.graph, self.board, self.beats, settings, self.stop,
+            own_fingerprint)
         self.schedule = schedule(train_steps)._replace(bound=graph_options.get("bound"))
         self.session: tf.Session | None = None
         self.outcome = None

@@ -125,8 +125,7 @@ def test_the_floor_keeps_an_update_waiting_until_a_worker_comes_back(tmp_path, s
 def test_below_the_floor_for_too_long_ends_the_chief_and_names_who_is_missing(tmp_path, start_servers):
     """It is bounded by the start time-out, and another attempt may succeed: exit code 138."""
     cluster = start_servers(1, 2)
-    chief = clusters.Worker(cluster, 0, tmp_path, 6, gradients=2, floor=2)
-    chief.supervised._settings = chief.supervised._settings._replace(start_timeout_secs=2.0)
+    chief = clusters.Worker(cluster, 0, tmp_path, 6, gradients=2, floor=2, start_timeout_secs=2.0)
     chief.start()
     with pytest.raises(ClusterLostError) as error:
         chief.result()
@@ -137,13 +136,28 @@ def test_below_the_floor_for_too_long_ends_the_chief_and_names_who_is_missing(tm
 def test_a_worker_that_never_comes_is_named_and_then_trained_without(tmp_path, start_servers, caplog):
     """Matrix row 3: after the start time-out, with a warning that has its address."""
     cluster = start_servers(1, 2)
-    chief = clusters.Worker(cluster, 0, tmp_path, 6, gradients=2)
-    chief.supervised._settings = chief.supervised._settings._replace(start_timeout_secs=2.0, end_timeout_secs=0.3)
+    chief = clusters.Worker(cluster, 0, tmp_path, 6, gradients=2, start_timeout_secs=2.0, end_timeout_secs=0.3)
     with caplog.at_level("WARNING"):
         chief.start()
         assert chief.result().end is End.STEPS
-    assert ("each update now averages 1 gradients; dead, or did not come: "
+    assert ("gradients per update from now on: 1; dead, or did not come: "
             f"worker:1 {cluster.addresses['worker'][1]}") in caplog.text
+
+
+@pytest.mark.parametrize("dry_index", [0, 1])
+def test_training_ends_where_those_whose_data_is_out_leave_too_few_for_the_floor(tmp_path, start_servers, dry_index):
+    """The worker that has data left would wait for ever, as a finished one does not come back."""
+    cluster = start_servers(1, 2)
+    features, labels = clusters.linear_data()
+    workers = [
+        clusters.Worker(cluster, index, tmp_path, 60, gradients=2, floor=2,
+                        dataset=clusters.array_dataset(features, labels, repeat=index != dry_index))
+        for index in range(2)]
+    for worker in workers:
+        worker.start()
+    assert workers[dry_index].result().end is End.DATA
+    assert workers[1 - dry_index].result().end is End.ANNOUNCED
+    assert clusters.read_checkpoint(tmp_path)["global_step"] == 32 / 8
 
 
 def test_gradients_that_come_too_late_are_dropped_counted_and_told(tmp_path, start_servers, caplog):

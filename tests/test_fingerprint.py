@@ -48,8 +48,7 @@ def test_many_differences_are_counted():
 
 
 def _start(cluster, index, tmp_path, own, steps):
-    worker = clusters.Worker(cluster, index, tmp_path, steps)
-    worker.supervised._fingerprint = own
+    worker = clusters.Worker(cluster, index, tmp_path, steps, own_fingerprint=own)
     worker.start()
     return worker
 

@@ -29,13 +29,14 @@ WITHOUT_TENSORFLOW = [
     {"launch"},
 ]
 WITH_TENSORFLOW = [
-    {"inputs", "checkpoint", "summaries", "finite", "sessions", "fingerprint", "notes", "transfer", "replica"},
+    {"inputs", "checkpoint", "summaries", "finite", "sessions", "fingerprint", "notes", "transfer", "replica",
+     "accumulators", "bells"},
     {"blackboard", "synchronous", "local_steps", "staleness"},
     {"members"},
     {"coordinator"},
     {"server", "placement", "optimizer", "beats"},
     {"graph", "choices"},
-    {"ending", "saving"},
+    {"ending", "saving", "joining", "opening"},
     {"session"},
     {"train"},
     {"evaluate"},

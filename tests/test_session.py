@@ -226,8 +226,7 @@ def test_a_restarted_chief_continues_on_the_live_parameters(tmp_path, start_serv
 def test_a_worker_waits_for_the_chief_and_names_it(tmp_path, start_servers):
     """Without a chief the wait ends, and the message has the chief's name and address."""
     cluster = start_servers(1, 2)
-    worker = clusters.Worker(cluster, 1, tmp_path, 10)
-    worker.supervised._settings = worker.supervised._settings._replace(start_timeout_secs=0.5)
+    worker = clusters.Worker(cluster, 1, tmp_path, 10, start_timeout_secs=0.5)
     worker.start()
     with pytest.raises(ClusterLostError) as error:
         worker.result()
@@ -246,8 +245,7 @@ def test_a_stop_signal_ends_the_wait_for_the_chief(tmp_path, start_servers):
 
 def test_the_chief_ends_without_a_worker_that_never_came(tmp_path, start_servers, caplog):
     """It waits for as long as it was told, names the worker, and saves."""
-    chief = clusters.Worker(start_servers(1, 2), 0, tmp_path, 10)
-    chief.supervised._settings = chief.supervised._settings._replace(end_timeout_secs=0.3)
+    chief = clusters.Worker(start_servers(1, 2), 0, tmp_path, 10, end_timeout_secs=0.3)
     with caplog.at_level("WARNING"):
         chief.start()
         assert chief.result().end is End.STEPS
