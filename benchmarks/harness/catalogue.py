@@ -11,7 +11,8 @@ from benchmarks.harness import examples
 from benchmarks.harness.trial import Cast, Peer, Setting, Task
 from benchmarks.harness.wires import Wires
 
-CLASSIC, DDP, LIMIT = "classic loop", "DDP (gloo)", "no communication"
+CLASSIC, DDP = "classic loop", "DDP (gloo)"
+LIMIT, LIMIT_1_THREAD = "no communication", "no communication, 1 thread"
 ASYNC, SYNC = "ps_train", "ps_train sync"
 K5, K20, K20_BFLOAT16 = "ps_train K=5", "ps_train K=20", "ps_train K=20 bfloat16"
 
@@ -103,12 +104,16 @@ def _ddp(setting: Setting, folder: str) -> Cast:
                           f"--num_workers={setting.num_workers}", *setting.common_flags()])
 
 
-def _no_communication(setting: Setting, folder: str) -> Cast:
-    counts = pathlib.Path(folder, "counts")
-    counts.write_bytes(np.zeros(setting.num_workers, np.int64).tobytes())
-    return _alike(Wires(0, setting.num_workers), [
-        "-m", "benchmarks.no_communication", f"--num_workers={setting.num_workers}", f"--counts={counts}",
-        f"--model={setting.model}", f"--params={setting.params}", f"--recording={folder}", *setting.common_flags()])
+def _no_communication(name: str, threads: int) -> Peer:
+    def cast(setting: Setting, folder: str) -> Cast:
+        counts = pathlib.Path(folder, "counts")
+        counts.write_bytes(np.zeros(setting.num_workers, np.int64).tobytes())
+        return _alike(Wires(0, setting.num_workers), [
+            "-m", "benchmarks.no_communication", f"--num_workers={setting.num_workers}", f"--counts={counts}",
+            f"--threads={threads}", f"--model={setting.model}", f"--params={setting.params}", f"--recording={folder}",
+            *setting.common_flags()])
+
+    return Peer(name, cast)
 
 
 def _alike(wires: Wires, command: list[str]) -> Cast:
@@ -123,5 +128,6 @@ PEERS: dict[str, Peer] = {peer.name: peer for peer in [
     *map(_parameter_server_strategy, (1, 25)),
     *map(_multi_worker_mirrored, (1, 25)),
     Peer(DDP, _ddp),
-    Peer(LIMIT, _no_communication),
+    _no_communication(LIMIT, 0),
+    _no_communication(LIMIT_1_THREAD, 1),
 ]}

@@ -13,6 +13,7 @@ def describe() -> dict[str, str]:
     """Returns processor, cores, system and versions, in words."""
     return {"CPU": f"{_processor()}, {_cores()} cores", "system": f"{platform.system()} {platform.release()}",
             "Python": platform.python_version(),
+            **({"TF_NUM_INTRAOP_THREADS": threads} if (threads := os.environ.get("TF_NUM_INTRAOP_THREADS")) else {}),
             **{name: version for name in ("tensorflow", "torch", "numpy") if (version := _version(name))}}
 
 
