@@ -19,9 +19,9 @@ MODULES = sorted(path.stem for path in PACKAGE.glob("*.py"))
 
 # A module imports only from lines above its own.
 WITHOUT_TENSORFLOW = [
-    {"errors", "progress"},
-    {"flagset", "addresses", "plugins", "ports"},
-    {"tf_config"},
+    {"errors", "progress", "spans"},
+    {"flagset", "addresses", "plugins", "ports", "phases"},
+    {"tf_config", "timeline"},
     {"cluster"},
     {"config", "waiting", "stopping", "logs"},
     {"commands", "processes"},
@@ -35,9 +35,9 @@ WITH_TENSORFLOW = [
     {"coordinator"},
     {"server", "placement", "optimizer", "beats"},
     {"graph", "choices"},
-    {"ending", "saving"},
-    {"session"},
-    {"train"},
+    {"ending", "saving", "exchange"},
+    {"session", "collector"},
+    {"train", "profile"},
     {"evaluate"},
     {"worker"},
     {"task"},

@@ -1,0 +1,78 @@
+"""The chief's part of a profile: it collects what the workers have recorded, and writes it as one Chrome trace.
+
+    its own part, and one from each other worker (exchange.py) --> train_dir/profile/steps-A-B.json
+
+It does so in a thread, beside the training, which may go on for days; the end of training ends the wait.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import threading
+
+from ps_train import timeline
+from ps_train.blackboard import BlackboardError
+from ps_train.cluster import Cluster
+from ps_train.exchange import Exchange
+from ps_train.timeline import Part
+
+_PERIOD_SECS = 1.0
+_CLOSE_SECS = 15.0  # as long as the two calls of the last round may take, and some time to write
+_log = logging.getLogger(__name__)
+
+
+class Collector:
+    """Collects the parts of all workers, and writes the trace."""
+
+    def __init__(self, cluster: Cluster, exchange: Exchange, path: str) -> None:
+        """Prepares; nothing is asked yet."""
+        self._missing = {cluster.number_of(task): task.name for task in cluster.workers if task != cluster.task}
+        self._exchange = exchange
+        self._path = path
+        self._parts: list[Part] = []
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True, name="collector")
+
+    def start(self, own: Part) -> None:
+        """Begins to collect, with the chief's own part."""
+        self._parts.append(own)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Ends the wait for the others: what is there now is written."""
+        self._closing.set()
+        if self._thread.is_alive():
+            self._thread.join(_CLOSE_SECS)
+
+    def _run(self) -> None:
+        is_last = False
+        while self._missing and not is_last:
+            is_last = self._closing.wait(_PERIOD_SECS)
+            with contextlib.suppress(BlackboardError):  # the next time it may answer
+                for number, packed in self._exchange.collect(self._missing).items():
+                    self._parts.append(timeline.unpack(packed))
+                    del self._missing[number]
+        if self._missing:
+            _log.warning("profile: nothing came from %s; was it started with --profile_steps?",
+                         ", ".join(self._missing.values()))
+        if any(part.runs for part in self._parts):
+            self._write()
+
+    def _write(self) -> None:
+        unfinished = f"{self._path}.{os.getpid()}"
+        try:
+            os.makedirs(os.path.dirname(self._path), exist_ok=True)
+            with open(unfinished, "w", encoding="utf-8") as file:
+                json.dump(timeline.trace(self._parts), file)
+            os.replace(unfinished, self._path)
+        except OSError as error:
+            _log.warning("profile: cannot write %s: %s", self._path, error.strerror)
+            with contextlib.suppress(OSError):
+                os.remove(unfinished)
+        else:
+            names = sorted(part.worker for part in self._parts if part.runs)
+            _log.info("profile: %s shows %s and the ps on one time line; open it in https://ui.perfetto.dev or "
+                      "chrome://tracing", self._path, ", ".join(names))
