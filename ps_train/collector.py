@@ -1,6 +1,6 @@
 """The chief's part of a profile: it collects what the workers have recorded, and writes it as one Chrome trace.
 
-    its own part, and one from each other worker (exchange.py) --> train_dir/profile/steps-A-B.json
+    its own part, and one from each other worker (profile_board.py) --> train_dir/profile/steps-A-B.json
 
 It does so in a thread, beside the training, which may go on for days; the end of training ends the wait.
 """
@@ -16,7 +16,7 @@ import threading
 from ps_train import timeline
 from ps_train.blackboard import BlackboardError
 from ps_train.cluster import Cluster
-from ps_train.exchange import Exchange
+from ps_train.profile_board import ProfileBoard
 from ps_train.timeline import Part
 
 _PERIOD_SECS = 1.0
@@ -27,10 +27,10 @@ _log = logging.getLogger(__name__)
 class Collector:
     """Collects the parts of all workers, and writes the trace."""
 
-    def __init__(self, cluster: Cluster, exchange: Exchange, path: str) -> None:
+    def __init__(self, cluster: Cluster, board: ProfileBoard, path: str) -> None:
         """Prepares; nothing is asked yet."""
         self._missing = {cluster.number_of(task): task.name for task in cluster.workers if task != cluster.task}
-        self._exchange = exchange
+        self._board = board
         self._path = path
         self._parts: list[Part] = []
         self._closing = threading.Event()
@@ -52,7 +52,7 @@ class Collector:
         while self._missing and not is_last:
             is_last = self._closing.wait(_PERIOD_SECS)
             with contextlib.suppress(BlackboardError):  # the next time it may answer
-                for number, packed in self._exchange.collect(self._missing).items():
+                for number, packed in self._board.collect(self._missing).items():
                     self._parts.append(timeline.unpack(packed))
                     del self._missing[number]
         if self._missing:

@@ -19,7 +19,7 @@ What is hidden behind something else counts as that: a pull that goes on while t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ps_train.spans import TRANSFER, Span
@@ -40,12 +40,26 @@ class Run(NamedTuple):
       start_us: microseconds since 1970 of the call of session.run.
       end_us: the same, of its return.
       spans: what was done for it, by the same clock.
+      answered: names of the worker's nodes that run when a ps has changed something: what they send is no gradient.
     """
 
     global_step: int
     start_us: float
     end_us: float
     spans: Sequence[Span]
+    answered: Collection[str] = ()
+
+
+def shifted(run: Run, caller_us: float, tasks_us: Mapping[str, float]) -> Run:
+    """Returns a run by another clock.
+
+    Args:
+      caller_us: what to add to the times of the call itself.
+      tasks_us: task -> what to add to the times of its spans.
+    """
+    moved = [span._replace(start_us=span.start_us + tasks_us[span.task], end_us=span.end_us + tasks_us[span.task])
+             for span in run.spans]
+    return run._replace(start_us=run.start_us + caller_us, end_us=run.end_us + caller_us, spans=moved)
 
 
 class Segment(NamedTuple):
@@ -71,7 +85,7 @@ def segments(run: Run, worker: str) -> list[Segment]:
     busy = [span for span in own if span.operation != TRANSFER and not _WAITS.search(span.operation)]
     first_us = bounded(min(span.start_us for span in run.spans))
     last_us = bounded(max(span.end_us for span in run.spans))
-    computed_us = bounded(_computed_us(run.spans, busy, worker, default=first_us))
+    computed_us = bounded(_computed_us(run, busy, worker, default=first_us))
     pulled_us = bounded(max((span.end_us for span in own if span.operation == TRANSFER and span.end_us <= computed_us),
                             default=first_us))
     ends_us = [run.start_us, first_us, pulled_us, computed_us, last_us, run.end_us]
@@ -88,9 +102,9 @@ def num_batches(run: Run, worker: str) -> int:
     return sum(span.task == worker and span.operation == _INPUT for span in run.spans)
 
 
-def _computed_us(spans: Iterable[Span], busy: Sequence[Span], worker: str, default: float) -> float:
-    """Returns when the last thing was computed that the worker sent to a ps; where it sent nothing, its last end."""
-    sent = {span.node for span in spans if span.sender == worker and span.num_bytes}
+def _computed_us(run: Run, busy: Sequence[Span], worker: str, default: float) -> float:
+    """Returns when the last gradient was computed that the worker sent to a ps; where it sent none, its last end."""
+    sent = {span.node for span in run.spans if span.sender == worker and span.num_bytes} - set(run.answered)
     ends_us = [span.end_us for span in busy if span.node in sent] or [span.end_us for span in busy]
     return max(ends_us, default=default)
 

@@ -2,7 +2,7 @@
 
     each worker   its steps that begin in [A, B) --> spans --> a table in its log
                                                        |
-                                                       v  by ps 0's clock (exchange.py)
+                                                       v  by ps 0's clock (profile_board.py)
     chief         the parts of all workers --> train_dir/profile/steps-A-B.json (collector.py)
 
 A step here is one session run. A profile never ends training: what fails in it is a warning.
@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import statistics
 import time
 from collections import deque
@@ -26,18 +27,20 @@ from ps_train.beats import Beats
 from ps_train.blackboard import BlackboardError
 from ps_train.cluster import Cluster
 from ps_train.collector import Collector
-from ps_train.exchange import Exchange, Reading
+from ps_train.graph import TrainGraph
 from ps_train.phases import Run
+from ps_train.profile_board import ProfileBoard, Reading
 from ps_train.timeline import Part
 
 _MOST_UNTRACED = 100
+_CHANGES = re.compile("Assign|Apply|Scatter|Enqueue")  # as in ResourceApplyAdam
 _log = logging.getLogger(__name__)
 
 
 class NoProfile:
     """Nothing is recorded, and nothing costs anything."""
 
-    def of_session(self, session: tf.Session, status: tf.Tensor) -> tf.Session:
+    def of_session(self, session: tf.Session, graph: TrainGraph) -> tf.Session:
         """Returns the session as it is."""
         return session
 
@@ -51,37 +54,35 @@ class NoProfile:
 class Profile:
     """The profile of one worker's training, over all of its sessions."""
 
-    def __init__(self, steps: range, cluster: Cluster, exchange: Exchange, beats: Beats, train_dir: str) -> None:
+    def __init__(self, steps: range, cluster: Cluster, board: ProfileBoard, beats: Beats, train_dir: str) -> None:
         """Prepares; nothing is sent yet.
 
         Args:
           steps: the global steps at which a step must begin to be traced.
-          exchange: is closed by `close`.
+          board: is closed by `close`.
           beats: knows the global step that this worker saw last.
           train_dir: where the chief writes the trace.
         """
         self._steps = steps
         self._cluster = cluster
-        self._exchange = exchange
+        self._board = board
         self._beats = beats
         path = os.path.join(train_dir, "profile", f"steps-{steps.start}-{steps.stop}.json")
-        self._collector = Collector(cluster, exchange, path) if cluster.is_chief else None
+        self._collector = Collector(cluster, board, path) if cluster.is_chief else None
         self._traced: list[tuple[int, float, float, Any]] = []
         self._untraced_secs: deque[float] = deque(maxlen=_MOST_UNTRACED)
+        self._answered: list[str] = []
         self._is_new = True
         self._is_finished = False
 
-    def of_session(self, session: tf.Session, status: tf.Tensor) -> _Session:
-        """Returns what runs steps in that session, and traces those that were asked for.
-
-        Args:
-          status: what is run to learn the global step, int64 with that as its first element, without training.
-        """
+    def of_session(self, session: tf.Session, graph: TrainGraph) -> _Session:
+        """Returns what runs steps in that session, and traces those that were asked for."""
         if self._is_new:
             self._is_new = False
+            self._answered = sorted(_answered(graph.graph, self._cluster.task.name))
             with contextlib.suppress(BlackboardError):  # what a run before this one left on servers that live on
-                self._exchange.clear(self._cluster.worker_number)
-        return _Session(session, status, self, self._beats)
+                self._board.clear(self._cluster.worker_number)
+        return _Session(session, graph, self, self._beats)
 
     def run(self, session: tf.Session, step: int, fetches: Any, options: tf.RunOptions) -> Any:
         """Runs a training step that begins at this global step."""
@@ -112,7 +113,7 @@ class Profile:
             self._collector.start(part)
             return
         try:
-            self._exchange.deliver(self._cluster.worker_number, timeline.pack(part))
+            self._board.deliver(self._cluster.worker_number, timeline.pack(part))
         except BlackboardError as error:
             _log.warning("profile: the trace will be without %s: %s", part.worker, error)
 
@@ -120,17 +121,17 @@ class Profile:
         """Ends the chief's wait for the parts of the others."""
         if self._collector is not None:
             self._collector.close()
-        self._exchange.close()
+        self._board.close()
 
     def _part(self) -> Part:
         """Returns what was recorded, by ps 0's clock as far as that is known."""
         try:
-            clocks: Mapping[str, Reading] = self._exchange.clocks() if self._traced else {}
+            clocks: Mapping[str, Reading] = self._board.clocks() if self._traced else {}
         except BlackboardError as error:
             _log.warning("profile: the clocks of all tasks are taken to be the same: %s", error)
             clocks = {}
         first_ps = self._cluster.ps[0].name
-        runs = [_aligned(Run(step, start_us, end_us, spans.read(stats)), clocks, first_ps)
+        runs = [_aligned(Run(step, start_us, end_us, spans.read(stats), self._answered), clocks, first_ps)
                 for step, start_us, end_us, stats in self._traced]
         self._traced = []
         error_secs = max((clock.error_secs for clock in clocks.values()), default=0.0)
@@ -148,29 +149,41 @@ class Profile:
 class _Session:
     """A session for `train.Loop`: its `run` is that of `tf.Session`, with steps traced."""
 
-    def __init__(self, session: tf.Session, status: tf.Tensor, profile: Profile, beats: Beats) -> None:
+    def __init__(self, session: tf.Session, graph: TrainGraph, profile: Profile, beats: Beats) -> None:
         self._session = session
-        self._status = status
+        self._graph = graph
         self._profile = profile
         self._beats = beats
         self._known_step: int | None = None
 
     def run(self, fetches: Any, options: tf.RunOptions) -> Any:
-        """Runs the status, or a step, which begins at the global step that the run before has brought."""
-        if fetches is self._status:
-            values = self._session.run(fetches, options=options)
+        """Runs a step, which begins at the global step that the run before has brought, or something else."""
+        if self._graph.update.train_op in tf.nest.flatten(fetches):
+            step = self._beats.step if self._known_step is None else self._known_step
+            self._known_step = None
+            return self._profile.run(self._session, step, fetches, options)
+        values = self._session.run(fetches, options=options)
+        if fetches is self._graph.status:
             self._known_step = int(values[0])
-            return values
-        step = self._beats.step if self._known_step is None else self._known_step
-        self._known_step = None
-        return self._profile.run(self._session, step, fetches, options)
+        return values
 
 
 def of_worker(steps: range, target: str, cluster: Cluster, beats: Beats, train_dir: str) -> Profile | NoProfile:
     """Returns the profile of a worker whose server is at `target`."""
     if not steps:
         return NoProfile()
-    return Profile(steps, cluster, Exchange(target, cluster), beats, train_dir)
+    return Profile(steps, cluster, ProfileBoard(target, cluster), beats, train_dir)
+
+
+def _answered(graph: tf.Graph, worker: str) -> set[str]:
+    """Returns the names of a worker's nodes that come after a change on a ps, and so after the gradients."""
+    after: set[tf.Operation] = set()
+    for node in graph.get_operations():  # as they were made: each one after what it depends on
+        before = [*node.control_inputs, *(tensor.op for tensor in node.inputs)]
+        changes_ps = spans.task_of(node.device).startswith("ps:") and _CHANGES.search(node.type)
+        if changes_ps or not after.isdisjoint(before):
+            after.add(node)
+    return {node.name for node in after if spans.task_of(node.device) == worker}
 
 
 def _aligned(run: Run, clocks: Mapping[str, Reading], first_ps: str) -> Run:
@@ -179,14 +192,10 @@ def _aligned(run: Run, clocks: Mapping[str, Reading], first_ps: str) -> Run:
     Args:
       clocks: task -> how far its clock is ahead of this process's own; one that is not there is the same.
     """
-    ahead_us = {task: reading.ahead_secs * 1e6 for task, reading in clocks.items()}
+    ahead_us = {span.task: 0.0 for span in run.spans}
+    ahead_us.update({task: reading.ahead_secs * 1e6 for task, reading in clocks.items()})
     first_us = ahead_us.get(first_ps, 0.0)
-
-    def moved(span: spans.Span) -> spans.Span:
-        shift_us = first_us - ahead_us.get(span.task, 0.0)
-        return span._replace(start_us=span.start_us + shift_us, end_us=span.end_us + shift_us)
-
-    return Run(run.global_step, run.start_us + first_us, run.end_us + first_us, [moved(span) for span in run.spans])
+    return phases.shifted(run, first_us, {task: first_us - own_us for task, own_us in ahead_us.items()})
 
 
 def _lines(part: Part, untraced_secs: list[float]) -> list[str]:

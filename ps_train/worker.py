@@ -147,7 +147,7 @@ def _train(
     profiled = profile.of_worker(config.steps_to_profile, target, cluster, beats, config.train_dir)
 
     def train_once(live: Any, write_summary: Any) -> Outcome:
-        traced = profiled.of_session(live, train_graph.status)
+        traced = profiled.of_session(live, train_graph)
         outcome = train.Loop(traced, train_graph, schedule, stop, write_summary, beats).run()
         profiled.finish()
         return outcome

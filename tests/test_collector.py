@@ -18,8 +18,8 @@ from ps_train.timeline import Part
 DEADLINE_SECS = 30.0
 
 
-class FakeExchange:
-    """An exchange that has the parts put into `parts`, of which `failures` calls find nobody."""
+class FakeBoard:
+    """A board that has the parts put into `parts`, of which `failures` calls find nobody."""
 
     def __init__(self, failures=0):
         self.parts = {}
@@ -36,12 +36,12 @@ class FakeExchange:
 
 @pytest.fixture
 def make(tmp_path, monkeypatch):
-    """A function (exchange, workers) -> the Collector of worker 0, which writes to `trace.json` below tmp_path."""
+    """A function (board, workers) -> the Collector of worker 0, which writes to `trace.json` below tmp_path."""
     monkeypatch.setattr("ps_train.collector._PERIOD_SECS", 0.05)
 
-    def build(exchange, num_workers=3):
+    def build(board, num_workers=3):
         workers = {index: f"h:{index}" for index in range(num_workers)}
-        return Collector(Cluster("worker", 0, {"ps": {0: "a:1"}, "worker": workers}), exchange,
+        return Collector(Cluster("worker", 0, {"ps": {0: "a:1"}, "worker": workers}), board,
                          str(tmp_path / "profile" / "trace.json"))
 
     return build
@@ -61,13 +61,13 @@ def tasks_in(path):
 
 def test_the_trace_is_written_when_the_last_part_has_come(make, tmp_path):
     """During training, although the first questions find nobody; nothing unfinished is left beside it."""
-    exchange = FakeExchange(failures=2)
-    collector = make(exchange)
+    board = FakeBoard(failures=2)
+    collector = make(board)
     collector.start(part("worker:0"))
     for _ in range(4):
-        assert exchange.asked.acquire(timeout=DEADLINE_SECS)
+        assert board.asked.acquire(timeout=DEADLINE_SECS)
     assert not (tmp_path / "profile").exists()
-    exchange.parts.update({number: timeline.pack(part(f"worker:{number}")) for number in (1, 2)})
+    board.parts.update({number: timeline.pack(part(f"worker:{number}")) for number in (1, 2)})
     collector._thread.join(DEADLINE_SECS)
     assert tasks_in(tmp_path / "profile" / "trace.json") == ["worker:0", "worker:1", "worker:2"]
     assert [path.name for path in (tmp_path / "profile").iterdir()] == ["trace.json"]
@@ -76,10 +76,10 @@ def test_the_trace_is_written_when_the_last_part_has_come(make, tmp_path):
 
 def test_the_end_of_training_ends_the_wait(make, tmp_path, caplog):
     """What has come until then is written, and who is missing is told."""
-    exchange = FakeExchange()
-    collector = make(exchange)
+    board = FakeBoard()
+    collector = make(board)
     collector.start(part("worker:0"))
-    exchange.parts[2] = timeline.pack(part("worker:2"))
+    board.parts[2] = timeline.pack(part("worker:2"))
     collector.close()
     assert tasks_in(tmp_path / "profile" / "trace.json") == ["worker:0", "worker:2"]
     assert [line for line in caplog.messages if "nothing came from worker:1;" in line]
@@ -87,7 +87,7 @@ def test_the_end_of_training_ends_the_wait(make, tmp_path, caplog):
 
 def test_a_chief_that_never_began_to_collect_has_nothing_to_end(make, tmp_path):
     """Its training was lost before."""
-    make(FakeExchange()).close()
+    make(FakeBoard()).close()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -95,7 +95,7 @@ def test_steps_that_nobody_took_leave_an_earlier_trace_as_it_is(make, tmp_path):
     """As when a training continues behind them."""
     (tmp_path / "profile").mkdir()
     (tmp_path / "profile" / "trace.json").write_text("earlier")
-    collector = make(FakeExchange(), num_workers=1)
+    collector = make(FakeBoard(), num_workers=1)
     collector.start(part("worker:0", num_runs=0))
     collector.close()
     assert (tmp_path / "profile" / "trace.json").read_text() == "earlier"
@@ -104,7 +104,7 @@ def test_steps_that_nobody_took_leave_an_earlier_trace_as_it_is(make, tmp_path):
 def test_a_folder_that_takes_no_file_is_a_warning(make, tmp_path, caplog):
     """It names the file."""
     (tmp_path / "profile").write_text("not a folder")
-    collector = make(FakeExchange(), num_workers=1)
+    collector = make(FakeBoard(), num_workers=1)
     collector.start(part("worker:0"))
     collector.close()
     assert [line for line in caplog.messages if f"cannot write {tmp_path}/profile/trace.json: " in line]

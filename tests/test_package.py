@@ -35,7 +35,7 @@ WITH_TENSORFLOW = [
     {"coordinator"},
     {"server", "placement", "optimizer", "beats"},
     {"graph", "choices"},
-    {"ending", "saving", "exchange"},
+    {"ending", "saving", "profile_board"},
     {"session", "collector"},
     {"train", "profile"},
     {"evaluate"},

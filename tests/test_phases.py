@@ -67,6 +67,15 @@ def test_computing_hides_a_pull_that_goes_on_meanwhile():
         Segment("compute", 350, 500), Segment("call", 500, 1000)]
 
 
+def test_what_is_sent_after_an_answer_is_no_gradient():
+    """With local steps a worker tells how many it took when its change is applied: the push began long before."""
+    spans = [*ASYNC[:-1], transfer("ps:0", "worker:0", 850, 860, "apply", num_bytes=0),
+             operation("worker:0", 870, 880, "ReadVariableOp", "num_taken"),
+             transfer("worker:0", "ps:0", 880, 890, "num_taken", num_bytes=8)]
+    found = phases.total_ms(phases.segments(Run(0, 0, 1000, spans, answered=["num_taken"]), "worker:0"))
+    assert found == pytest.approx({"pull": 0.29, "compute": 0.32, "push": 0.18, "wait": 0, "call": 0.21})
+
+
 def test_clocks_that_differ_do_not_change_the_length_of_a_step():
     """A ps whose clock is a second off is cut off at the ends of the run."""
     late = [span._replace(start_us=span.start_us + 1e6, end_us=span.end_us + 1e6) if span.task == "ps:0" else span

@@ -7,40 +7,40 @@ import itertools
 
 import pytest
 
-from ps_train import exchange
-from ps_train.exchange import Exchange, Reading
+from ps_train import profile_board
+from ps_train.profile_board import ProfileBoard, Reading
 
 
 @pytest.fixture
-def open_exchange(start_servers):
-    """A function that returns a worker's Exchange in a cluster of two workers, which has two ps."""
+def open_board(start_servers):
+    """A function that returns a worker's ProfileBoard in a cluster of two workers, which has two ps."""
     cluster = start_servers(2, 2)
     with contextlib.ExitStack() as stack:
         yield lambda index: stack.enter_context(contextlib.closing(
-            Exchange(cluster.target("worker", index), cluster.view("worker", index))))
+            ProfileBoard(cluster.target("worker", index), cluster.view("worker", index))))
 
 
-def test_what_a_worker_delivers_the_chief_collects_once(open_exchange):
+def test_what_a_worker_delivers_the_chief_collects_once(open_board):
     """As bytes, whatever is in them; then it is gone, so that no later training finds it."""
-    chief, other = open_exchange(0), open_exchange(1)
+    chief, other = open_board(0), open_board(1)
     assert chief.collect([1]) == {}
     other.deliver(1, b"\x00\xffpart")
     assert chief.collect([0, 1]) == {1: b"\x00\xffpart"}
     assert chief.collect([0, 1]) == {}
 
 
-def test_a_worker_takes_back_what_one_before_it_has_left(open_exchange):
+def test_a_worker_takes_back_what_one_before_it_has_left(open_board):
     """On servers that live on there may be the part of an earlier training; where there is none, nothing happens."""
-    chief, other = open_exchange(0), open_exchange(1)
+    chief, other = open_board(0), open_board(1)
     other.clear(1)
     other.deliver(1, b"old")
     other.clear(1)
     assert chief.collect([1]) == {}
 
 
-def test_the_clocks_of_one_machine_are_the_same(open_exchange):
+def test_the_clocks_of_one_machine_are_the_same(open_board):
     """All ps and the worker's own server are asked; none of the other workers, which may be gone."""
-    clocks = open_exchange(1).clocks()
+    clocks = open_board(1).clocks()
     assert {name: reading.ahead_secs for name, reading in clocks.items()} == {"ps:0": 0, "ps:1": 0, "worker:1": 0}
     assert all(reading.error_secs > 0 for reading in clocks.values())
 
@@ -61,7 +61,7 @@ def fake_clock(*lengths_secs):
 def test_the_quickest_answer_counts():
     """It is taken to be of half-way; it is off by no more than the error that is told."""
     ask, clock = fake_clock(4.0, 0.4, 2.0)
-    ahead_secs, error_secs = exchange.read_clock(ask, clock=clock)
+    ahead_secs, error_secs = profile_board.read_clock(ask, clock=clock)
     assert error_secs == pytest.approx(0.2)
     assert ahead_secs == pytest.approx(7.0 - 0.1)
     assert abs(ahead_secs - 7.0) <= error_secs
@@ -70,8 +70,8 @@ def test_the_quickest_answer_counts():
 def test_a_clock_that_may_be_the_same_as_another_is_the_same():
     """So that the tasks of one machine are not moved against each other by the chance of an answer's way."""
     ask, clock = fake_clock(0.4)
-    assert exchange.read_clock(ask, [Reading(3.0, 0.3), Reading(7.3, 0.3)], clock).ahead_secs == 7.3
+    assert profile_board.read_clock(ask, [Reading(3.0, 0.3), Reading(7.3, 0.3)], clock).ahead_secs == 7.3
     ask, clock = fake_clock(0.4)
-    assert exchange.read_clock(ask, [Reading(3.0, 0.3), Reading(7.6, 0.3)], clock).ahead_secs == pytest.approx(6.9)
+    assert profile_board.read_clock(ask, [Reading(3.0, 0.3), Reading(7.6, 0.3)], clock).ahead_secs == pytest.approx(6.9)
     ask, clock = fake_clock(*[30.0] * 10)
-    assert exchange.read_clock(ask, [Reading(8.0, 0.1)], clock).ahead_secs == 0
+    assert profile_board.read_clock(ask, [Reading(8.0, 0.1)], clock).ahead_secs == 0

@@ -28,7 +28,7 @@ class Reading(NamedTuple):
     error_secs: float
 
 
-class Exchange(Blackboard):
+class ProfileBoard(Blackboard):
     """The blackboard, with what a profile needs besides."""
 
     def __init__(self, target: str, cluster: Cluster) -> None:
