@@ -1,15 +1,16 @@
 """Where the time of a step went: pull, compute, push, wait and call, which add up to it (pure: no TensorFlow).
 
     |-- call --|------- pull -------|-- compute --|------ push ------|-- call --|
-    start   first event      last parameter   last gradient     last event     end      of the session run
+    call    first event      last parameter   last gradient     last event     return   of session.run
                              has arrived      is computed
 
     compute  an operation of the worker runs, whatever else goes on; or TensorFlow is between two of them, all
              parameters being there
     pull     nothing of the worker's runs, and parameters are still to come
     push     all is computed; the ps receive, apply, and answer
-    wait     with all parameters there, only the next batch is waited for; or with all computed, the other workers are
-             (a ps holds an operation of this step until they have come: sync)
+    wait     the worker may not begin, being too far ahead (--staleness_bound); or with all parameters there, only the
+             next batch is waited for; or with all computed, the other workers are (sync: a ps holds an operation of
+             this step until they have come)
     call     before the first and after the last event on any task: TensorFlow starts the run, returns from it, and
              collects the trace itself
 
@@ -37,7 +38,9 @@ class Run(NamedTuple):
 
     Attributes:
       global_step: the global step that the worker knew of when it began.
-      start_us: microseconds since 1970 of the call of session.run.
+      start_us: microseconds since 1970 of the call of session.run, or of the moment from which it was held up, by the
+        workers behind this one.
+      call_us: the same, of the call.
       end_us: the same, of its return.
       spans: what was done for it, by the same clock.
       answered: names of the worker's nodes that run when a ps has changed something: what they send is no gradient.
@@ -45,6 +48,7 @@ class Run(NamedTuple):
 
     global_step: int
     start_us: float
+    call_us: float
     end_us: float
     spans: Sequence[Span]
     answered: Collection[str] = ()
@@ -59,7 +63,8 @@ def shifted(run: Run, caller_us: float, tasks_us: Mapping[str, float]) -> Run:
     """
     moved = [span._replace(start_us=span.start_us + tasks_us[span.task], end_us=span.end_us + tasks_us[span.task])
              for span in run.spans]
-    return run._replace(start_us=run.start_us + caller_us, end_us=run.end_us + caller_us, spans=moved)
+    return run._replace(start_us=run.start_us + caller_us, call_us=run.call_us + caller_us,
+                        end_us=run.end_us + caller_us, spans=moved)
 
 
 class Segment(NamedTuple):
@@ -77,24 +82,22 @@ def segments(run: Run, worker: str) -> list[Segment]:
       worker: name of the task that ran it, such as `worker:1`.
     """
     def bounded(time_us: float) -> float:
-        return min(max(time_us, run.start_us), run.end_us)
+        return min(max(time_us, run.call_us), run.end_us)
 
-    if not run.spans:
-        return [Segment("call", run.start_us, run.end_us)]
     own = [span for span in run.spans if span.task == worker]
     busy = [span for span in own if span.operation != TRANSFER and not _WAITS.search(span.operation)]
-    first_us = bounded(min(span.start_us for span in run.spans))
-    last_us = bounded(max(span.end_us for span in run.spans))
+    first_us = bounded(min((span.start_us for span in run.spans), default=run.end_us))
+    last_us = bounded(max((span.end_us for span in run.spans), default=run.end_us))
     computed_us = bounded(_computed_us(run, busy, worker, default=first_us))
     pulled_us = bounded(max((span.end_us for span in own if span.operation == TRANSFER and span.end_us <= computed_us),
                             default=first_us))
-    ends_us = [run.start_us, first_us, pulled_us, computed_us, last_us, run.end_us]
+    ends_us = [run.call_us, first_us, pulled_us, computed_us, last_us, run.end_us]
     found = [Segment(phase, start_us, end_us) for phase, start_us, end_us in zip(
         ("call", "pull", "compute", "push", "call"), ends_us, ends_us[1:])]
     found = _overlay(found, ("compute",), "wait", _waiting(own))
     found = _overlay(found, ("push",), "wait", _waiting(span for span in run.spans if span.task != worker))
-    found = _overlay(found, PHASES[:4], "compute", [(span.start_us, span.end_us) for span in busy])
-    return _joined(found)
+    found = _overlay(found, ("pull", "push", "wait"), "compute", [(span.start_us, span.end_us) for span in busy])
+    return _joined([Segment("wait", run.start_us, run.call_us), *found])
 
 
 def num_batches(run: Run, worker: str) -> int:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import re
 import statistics
 import time
 from collections import deque
@@ -22,7 +21,7 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from ps_train import phases, spans, timeline
+from ps_train import phases, spans, timeline, tracing
 from ps_train.beats import Beats
 from ps_train.blackboard import BlackboardError
 from ps_train.cluster import Cluster
@@ -31,9 +30,9 @@ from ps_train.graph import TrainGraph
 from ps_train.phases import Run
 from ps_train.profile_board import ProfileBoard, Reading
 from ps_train.timeline import Part
+from ps_train.tracing import Begin, TracedSession
 
 _MOST_UNTRACED = 100
-_CHANGES = re.compile("Assign|Apply|Scatter|Enqueue")  # as in ResourceApplyAdam
 _log = logging.getLogger(__name__)
 
 
@@ -69,38 +68,20 @@ class Profile:
         self._beats = beats
         path = os.path.join(train_dir, "profile", f"steps-{steps.start}-{steps.stop}.json")
         self._collector = Collector(cluster, board, path) if cluster.is_chief else None
-        self._traced: list[tuple[int, float, float, Any]] = []
+        self._traced: list[tuple[int, tuple[float, float, float], Any]] = []
         self._untraced_secs: deque[float] = deque(maxlen=_MOST_UNTRACED)
         self._answered: list[str] = []
         self._is_new = True
         self._is_finished = False
 
-    def of_session(self, session: tf.Session, graph: TrainGraph) -> _Session:
+    def of_session(self, session: tf.Session, graph: TrainGraph) -> TracedSession:
         """Returns what runs steps in that session, and traces those that were asked for."""
         if self._is_new:
             self._is_new = False
-            self._answered = sorted(_answered(graph.graph, self._cluster.task.name))
+            self._answered = sorted(tracing.answered(graph.graph, self._cluster.task.name))
             with contextlib.suppress(BlackboardError):  # what a run before this one left on servers that live on
-                self._board.clear(self._cluster.worker_number)
-        return _Session(session, graph, self, self._beats)
-
-    def run(self, session: tf.Session, step: int, fetches: Any, options: tf.RunOptions) -> Any:
-        """Runs a training step that begins at this global step."""
-        if step >= self._steps.stop:
-            self.finish()
-        if self._is_finished:
-            return session.run(fetches, options=options)
-        start_secs = time.time()
-        if step < self._steps.start:
-            values = session.run(fetches, options=options)
-            self._untraced_secs.append(time.time() - start_secs)
-            return values
-        tracing, metadata = tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE), tf.RunMetadata()
-        tracing.MergeFrom(options)
-        values = session.run(fetches, options=tracing, run_metadata=metadata)
-        # It is read when all are done: in sync the others would wait for this worker meanwhile.
-        self._traced.append((step, start_secs * 1e6, time.time() * 1e6, metadata.step_stats))
-        return values
+                self._board.deliver(self._cluster.worker_number, b"")
+        return TracedSession(session, graph, self._beats, self._run_step)
 
     def finish(self) -> None:
         """Tells what was recorded, and hands it over; no further step is traced."""
@@ -123,6 +104,26 @@ class Profile:
             self._collector.close()
         self._board.close()
 
+    def _run_step(self, session: tf.Session, begin: Begin, fetches: Any, options: tf.RunOptions) -> Any:
+        """Runs a training step."""
+        if begin.step >= self._steps.stop:
+            self.finish()
+        if self._is_finished:
+            return session.run(fetches, options=options)
+        call_secs = time.time()
+        start_secs = call_secs if begin.held_secs is None else begin.held_secs
+        if begin.step < self._steps.start:
+            values = session.run(fetches, options=options)
+            self._untraced_secs.append(time.time() - start_secs)
+            return values
+        tracing, metadata = tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE), tf.RunMetadata()
+        tracing.MergeFrom(options)
+        values = session.run(fetches, options=tracing, run_metadata=metadata)
+        times_us = (start_secs * 1e6, call_secs * 1e6, time.time() * 1e6)
+        # It is read when all are done: in sync the others would wait for this worker meanwhile.
+        self._traced.append((begin.step, times_us, metadata.step_stats))
+        return values
+
     def _part(self) -> Part:
         """Returns what was recorded, by ps 0's clock as far as that is known."""
         try:
@@ -131,8 +132,8 @@ class Profile:
             _log.warning("profile: the clocks of all tasks are taken to be the same: %s", error)
             clocks = {}
         first_ps = self._cluster.ps[0].name
-        runs = [_aligned(Run(step, start_us, end_us, spans.read(stats), self._answered), clocks, first_ps)
-                for step, start_us, end_us, stats in self._traced]
+        runs = [_aligned(Run(step, *times_us, spans.read(stats), self._answered), clocks, first_ps)
+                for step, times_us, stats in self._traced]
         self._traced = []
         error_secs = max((clock.error_secs for clock in clocks.values()), default=0.0)
         return Part(self._cluster.task.name, runs, error_secs * 1e6)
@@ -146,44 +147,11 @@ class Profile:
             _log.info("%s", line)
 
 
-class _Session:
-    """A session for `train.Loop`: its `run` is that of `tf.Session`, with steps traced."""
-
-    def __init__(self, session: tf.Session, graph: TrainGraph, profile: Profile, beats: Beats) -> None:
-        self._session = session
-        self._graph = graph
-        self._profile = profile
-        self._beats = beats
-        self._known_step: int | None = None
-
-    def run(self, fetches: Any, options: tf.RunOptions) -> Any:
-        """Runs a step, which begins at the global step that the run before has brought, or something else."""
-        if self._graph.update.train_op in tf.nest.flatten(fetches):
-            step = self._beats.step if self._known_step is None else self._known_step
-            self._known_step = None
-            return self._profile.run(self._session, step, fetches, options)
-        values = self._session.run(fetches, options=options)
-        if fetches is self._graph.status:
-            self._known_step = int(values[0])
-        return values
-
-
 def of_worker(steps: range, target: str, cluster: Cluster, beats: Beats, train_dir: str) -> Profile | NoProfile:
     """Returns the profile of a worker whose server is at `target`."""
     if not steps:
         return NoProfile()
     return Profile(steps, cluster, ProfileBoard(target, cluster), beats, train_dir)
-
-
-def _answered(graph: tf.Graph, worker: str) -> set[str]:
-    """Returns the names of a worker's nodes that come after a change on a ps, and so after the gradients."""
-    after: set[tf.Operation] = set()
-    for node in graph.get_operations():  # as they were made: each one after what it depends on
-        before = [*node.control_inputs, *(tensor.op for tensor in node.inputs)]
-        changes_ps = spans.task_of(node.device).startswith("ps:") and _CHANGES.search(node.type)
-        if changes_ps or not after.isdisjoint(before):
-            after.add(node)
-    return {node.name for node in after if spans.task_of(node.device) == worker}
 
 
 def _aligned(run: Run, clocks: Mapping[str, Reading], first_ps: str) -> Run:

@@ -13,8 +13,10 @@ import time
 from collections.abc import Iterable
 from typing import Callable, NamedTuple
 
+import numpy as np
 import tensorflow.compat.v1 as tf
 
+from ps_train import notes
 from ps_train.blackboard import Blackboard
 from ps_train.cluster import Cluster
 
@@ -37,17 +39,20 @@ class ProfileBoard(Blackboard):
         Args:
           target: address of this worker's server.
         """
-        self._cluster = cluster
-        super().__init__(target, cluster.ps, cluster.task)
+        self._timed = cluster.peers
+        super().__init__(target, cluster.ps, cluster.task, cluster.is_elastic)
 
     def _build(self) -> None:
         super()._build()
         self._times = {}
-        for task in [*self._ps, self._cluster.task]:
+        for task in self._timed:
             with tf.device(task.device):
                 self._times[task.name] = tf.timestamp()
         with tf.device(self.first_ps.device):
-            self._slots = {number: _Slot(number) for number in range(self._cluster.num_workers)}
+            self._part = tf.placeholder(tf.string, [])
+            self._write_part = notes.write_element("profiles", self._worker, self._part)
+            self._read_part = notes.read("profiles")[self._worker]
+            self._num_bytes = tf.strings.length(notes.read("profiles"))
 
     def clocks(self) -> dict[str, Reading]:
         """Returns how far the clock of each ps, and of this worker's server, is ahead of this process's own.
@@ -60,34 +65,21 @@ class ProfileBoard(Blackboard):
             found[name] = read_clock(lambda timestamp=timestamp: float(self._run(timestamp)), found.values())
         return found
 
-    def clear(self, worker: int) -> None:
-        """Takes back what a worker of that number has delivered."""
-        self._run(self._slots[worker].clear)
-
     def deliver(self, worker: int, part: bytes) -> None:
-        """Leaves a worker's part on ps 0."""
-        slot = self._slots[worker]
-        self._run(slot.write, {slot.value: part})
+        """Leaves a worker's part on ps 0; an empty one takes back what was there."""
+        self._run(self._write_part, {self._worker: worker, self._part: part})
 
-    def collect(self, workers: Iterable[int]) -> dict[int, bytes]:
-        """Takes the parts of these workers that are there."""
-        slots = {worker: self._slots[worker] for worker in workers}
-        are_there = self._run({worker: slot.is_there for worker, slot in slots.items()})
-        found = self._run({worker: slot.read for worker, slot in slots.items() if are_there[worker]})
-        self._run([slots[worker].clear for worker in found])
+    def collect(self) -> dict[int, bytes]:
+        """Takes all parts that are there, by the workers' numbers."""
+        found = {}
+        for worker in np.flatnonzero(self._run(self._num_bytes)).tolist():
+            found[worker] = self._run(self._read_part, {self._worker: worker})
+            self.deliver(worker, b"")
         return found
 
-
-class _Slot:
-    """The operations on one worker's part, which is a variable that is there once it was written."""
-
-    def __init__(self, worker: int) -> None:
-        handle = tf.raw_ops.VarHandleOp(dtype=tf.string, shape=[], shared_name=f"ps_train/profile/{worker}")
-        self.value = tf.placeholder(tf.string, [])
-        self.write = tf.raw_ops.AssignVariableOp(resource=handle, value=self.value)
-        self.is_there = tf.raw_ops.VarIsInitializedOp(resource=handle)
-        self.read = tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.string)
-        self.clear = tf.raw_ops.DestroyResourceOp(resource=handle, ignore_lookup_error=True)
+    def present(self) -> list[int]:
+        """Returns the numbers of the workers that have claimed theirs."""
+        return np.flatnonzero(self.snapshot().claims).tolist()
 
 
 def read_clock(

@@ -21,17 +21,22 @@ DEADLINE_SECS = 30.0
 class FakeBoard:
     """A board that has the parts put into `parts`, of which `failures` calls find nobody."""
 
-    def __init__(self, failures=0):
+    def __init__(self, failures=0, present=()):
         self.parts = {}
+        self.there = present
         self.failures = failures
         self.asked = threading.Semaphore(0)
 
-    def collect(self, workers):
+    def present(self):
+        return self.there
+
+    def collect(self):
         self.asked.release()
         if self.failures:
             self.failures -= 1
             raise BlackboardError("ps:0 does not answer")
-        return {worker: self.parts.pop(worker) for worker in list(workers) if worker in self.parts}
+        found, self.parts = self.parts, {}
+        return found
 
 
 @pytest.fixture
@@ -50,7 +55,7 @@ def make(tmp_path, monkeypatch):
 def part(worker, num_runs=1):
     """Returns a part of so many steps."""
     spans = [Span(worker, "MatMul", "xw", "", 0, 1, 4)]
-    return Part(worker, [Run(step, 0, 5, spans) for step in range(num_runs)], 1.0)
+    return Part(worker, [Run(step, 0, 0, 5, spans) for step in range(num_runs)], 1.0)
 
 
 def tasks_in(path):
@@ -67,7 +72,7 @@ def test_the_trace_is_written_when_the_last_part_has_come(make, tmp_path):
     for _ in range(4):
         assert board.asked.acquire(timeout=DEADLINE_SECS)
     assert not (tmp_path / "profile").exists()
-    board.parts.update({number: timeline.pack(part(f"worker:{number}")) for number in (1, 2)})
+    board.parts = {number: timeline.pack(part(f"worker:{number}")) for number in (1, 2)}
     collector._thread.join(DEADLINE_SECS)
     assert tasks_in(tmp_path / "profile" / "trace.json") == ["worker:0", "worker:1", "worker:2"]
     assert [path.name for path in (tmp_path / "profile").iterdir()] == ["trace.json"]
@@ -79,10 +84,24 @@ def test_the_end_of_training_ends_the_wait(make, tmp_path, caplog):
     board = FakeBoard()
     collector = make(board)
     collector.start(part("worker:0"))
-    board.parts[2] = timeline.pack(part("worker:2"))
+    board.parts = {2: timeline.pack(part("worker:2"))}
     collector.close()
     assert tasks_in(tmp_path / "profile" / "trace.json") == ["worker:0", "worker:2"]
     assert [line for line in caplog.messages if "nothing came from worker:1;" in line]
+
+
+def test_a_worker_that_the_cluster_does_not_name_is_waited_for_while_it_is_there(make, tmp_path, caplog):
+    """As in an elastic cluster, whose workers come and go."""
+    board = FakeBoard(present=[0, 5])
+    collector = make(board, num_workers=1)
+    collector.start(part("worker:0"))
+    for _ in range(3):
+        assert board.asked.acquire(timeout=DEADLINE_SECS)
+    assert not (tmp_path / "profile").exists()
+    board.there = [0]
+    collector._thread.join(DEADLINE_SECS)
+    assert tasks_in(tmp_path / "profile" / "trace.json") == ["worker:0"]
+    assert "nothing came" not in caplog.text
 
 
 def test_a_chief_that_never_began_to_collect_has_nothing_to_end(make, tmp_path):

@@ -23,19 +23,27 @@ def open_board(start_servers):
 def test_what_a_worker_delivers_the_chief_collects_once(open_board):
     """As bytes, whatever is in them; then it is gone, so that no later training finds it."""
     chief, other = open_board(0), open_board(1)
-    assert chief.collect([1]) == {}
+    assert chief.collect() == {}
     other.deliver(1, b"\x00\xffpart")
-    assert chief.collect([0, 1]) == {1: b"\x00\xffpart"}
-    assert chief.collect([0, 1]) == {}
+    assert chief.collect() == {1: b"\x00\xffpart"}
+    assert chief.collect() == {}
 
 
 def test_a_worker_takes_back_what_one_before_it_has_left(open_board):
-    """On servers that live on there may be the part of an earlier training; where there is none, nothing happens."""
+    """On servers that live on there may be the part of an earlier training."""
     chief, other = open_board(0), open_board(1)
-    other.clear(1)
     other.deliver(1, b"old")
-    other.clear(1)
-    assert chief.collect([1]) == {}
+    other.deliver(1, b"")
+    assert chief.collect() == {}
+
+
+def test_who_is_there_is_known(open_board):
+    """By number, as long as it has not left."""
+    board = open_board(0)
+    board.claim(3, 17)
+    assert board.present() == [3]
+    board.leave(3)
+    assert board.present() == []
 
 
 def test_the_clocks_of_one_machine_are_the_same(open_board):

@@ -15,7 +15,7 @@ ORIGIN_US = 1.8e15
 def part(worker, start_us):
     """Returns a worker's part: one step of 100 us, with overlapping operations on ps 0."""
     start_us += ORIGIN_US
-    return Part(worker, [Run(5, start_us, start_us + 100, [
+    return Part(worker, [Run(5, start_us, start_us, start_us + 100, [
         Span("ps:0", "ReadVariableOp", "w/Read", "", 0, start_us + 10, start_us + 30),
         Span("ps:0", "ReadVariableOp", "b/Read", "", 0, start_us + 20, start_us + 25),
         Span(worker, TRANSFER, "w/Read", "ps:0", 40, start_us + 30, start_us + 40),
