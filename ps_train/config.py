@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any, Optional
 
 from ps_train import flagset, plugins
 from ps_train.addresses import parse_hosts
-from ps_train.errors import refuse
+from ps_train.errors import ConfigError, refuse
 from ps_train.tf_config import JOBS
 
 OPTIMIZERS = ("sgd", "momentum", "adagrad", "adam", "rmsprop", "ftrl")
@@ -27,11 +28,27 @@ _LAUNCH = "Launching a whole cluster on this machine"
 
 _LONGEST_SECS = 10**9  # about 30 years: Python's own waits end in an OverflowError at 292 years
 
+_MOST_PROFILED_STEPS = 1000  # each has some hundred events, of a large model some thousand
+
 _field = flagset.field
 
 
 def _secs(default: float, help: str) -> Any:  # noqa: A002 (absl's own word)
     return _field(default, _WAITING, help, unit="seconds", above=0, maximum=_LONGEST_SECS)
+
+
+def parse_steps(what: str, text: str) -> range:
+    """Returns the steps that "A:B" means, from A to B - 1; none for an empty text.
+
+    Raises:
+      ConfigError: it is of another form, or means no steps, or too many; the text names `what`.
+    """
+    match = re.fullmatch(r"([0-9]{1,18}):([0-9]{1,18})", text)
+    steps = range(int(match[1]), int(match[2])) if match else range(0)
+    if text and not 0 < len(steps) <= _MOST_PROFILED_STEPS:
+        raise ConfigError(f"{what}: got {text!r}; allowed: A:B with 0 <= A < B, as in 200:220, and at most "
+                          f"{_MOST_PROFILED_STEPS} steps")
+    return steps
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,6 +136,8 @@ class Config:
                                        unit="steps", minimum=0)
     log_steps: int = _field(100, _SAVING, "Steps of a worker between progress lines; 0 prints none.",
                             unit="steps", minimum=0)
+    profile_steps: str = _field("", _SAVING, "Trace the steps that begin at global step A to B - 1: where the time "
+                                "goes, on one time line.", unit="A:B", form=parse_steps, unset="none")
     tf_log: bool = _field(False, _SAVING, "Show TensorFlow's own start-up and deprecation messages.")
 
     start_timeout_secs: float = _secs(300.0, "For the ps and the chief to be there, at the start and after a loss.")
@@ -135,6 +154,7 @@ class Config:
 
     def __post_init__(self) -> None:
         problems = flagset.problems(vars(self), Config)
+        problems += [] if problems else self._problem_of_profile()
         problems += self._aggregation_problems()
         if self.staleness_bound is not None and self.sync_replicas:
             problems.append("--staleness_bound: got it with --sync_replicas, where nobody is ahead of another; leave "
@@ -156,6 +176,17 @@ class Config:
             problems.append(f"--min_replicas_to_aggregate: got {least}; allowed: at most --replicas_to_aggregate, "
                             f"{most}")
         return problems
+
+    @property
+    def steps_to_profile(self) -> range:
+        """The global steps at which a step begins that is to be traced."""
+        return parse_steps("--profile_steps", self.profile_steps)
+
+    def _problem_of_profile(self) -> list[str]:
+        if self.steps_to_profile.start < self.train_steps:
+            return []
+        return [f"--profile_steps: got {self.profile_steps!r}, but training ends at --train_steps={self.train_steps}; "
+                "let it begin earlier"]
 
 
 @dataclasses.dataclass(frozen=True)

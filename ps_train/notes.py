@@ -27,6 +27,7 @@ _FIRST_PS = {
     "finished": ([MAX_WORKERS], tf.int64),
     "fingerprint": ([], tf.string),
     "paces": ([MAX_WORKERS], tf.int64),  # of staleness.py
+    "profiles": ([MAX_WORKERS], tf.string),  # of profile_board.py
     # Of sync, see synchronous.py: the gradients that an update waits for, the global step that each worker waits for,
     # and the gradients that are in no update, or not yet.
     "required": ([], tf.int64),

@@ -82,6 +82,7 @@ class SupervisedTraining:
         self._stop = stop
         self._fingerprint = own_fingerprint
         self._has_begun = False
+        self._start_options = tf.RunOptions(timeout_in_ms=int(settings.start_timeout_secs * 1000))
         self._summaries = summaries.Summaries(settings.train_dir)
         self._saving = saving.Saving(graph, settings.train_dir, settings.saves, sessions.is_lost)
         self._joining = Joining(cluster, board, settings.beat_timeout_secs, settings.start_timeout_secs, stop,
@@ -138,7 +139,7 @@ class SupervisedTraining:
         try:
             session.run(self._graph.input_init_op, feed_dict=self._graph.feed)
             self._take_what_is_kept(session)
-            session.run(self._graph.join_op)
+            session.run(self._graph.join_op, options=self._start_options)
             if self._cluster.is_chief:
                 self._start_services(session, is_live)
             yield session
@@ -161,14 +162,13 @@ class SupervisedTraining:
         keeping = self._graph.update.keeping
         if not self._has_begun:
             session.run(keeping.forget_op)
-        session.run(keeping.begin_op)
+        session.run(keeping.begin_op, options=self._start_options)
         self._has_begun = True
 
     def _start_services(self, session: tf.Session, is_live: bool) -> None:
         update = self._graph.update
         self._supervisor.coord.clear_stop()  # the end of a session before this one had set it
-        options = tf.RunOptions(timeout_in_ms=int(self._settings.start_timeout_secs * 1000))
-        session.run(update.chief_resume_op if is_live else update.chief_init_op, options=options)
+        session.run(update.chief_resume_op if is_live else update.chief_init_op, options=self._start_options)
         self._summaries.start(self._graph.graph, int(session.run(self._graph.status)[0]))
         if not is_live:
             self._board.start_run(self._fingerprint)

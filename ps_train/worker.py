@@ -19,6 +19,7 @@ from ps_train import (
     optimizer,
     placement,
     plugins,
+    profile,
     saving,
     server,
     session,
@@ -143,10 +144,16 @@ def _train(
     own = fingerprint.describe(cluster, choices.shared(config), train_graph.saved_variables)
     supervised = session.SupervisedTraining(cluster, target, train_graph, board, beats, settings, stop, own)
 
-    def train_once(live: Any, write_summary: Any) -> Outcome:
-        return train.Loop(live, train_graph, schedule, stop, write_summary, beats).run()
+    profiled = profile.of_worker(config.steps_to_profile, target, cluster, beats, config.train_dir)
 
-    outcome = supervised.run(train_once)
+    def train_once(live: Any, write_summary: Any) -> Outcome:
+        traced = profiled.of_session(live, train_graph)
+        outcome = train.Loop(traced, train_graph, schedule, stop, write_summary, beats).run()
+        profiled.finish()
+        return outcome
+
+    with contextlib.closing(profiled):
+        outcome = supervised.run(train_once)
     if beats.is_replaced:
         raise ClusterLostError(f"another process has taken the place of {cluster.task}, which was not heard of for "
                                f"{config.beat_timeout_secs:g} s; this one ends")

@@ -95,6 +95,12 @@ def test_train_dir_is_the_same_for_all_tasks_of_a_machine(argv, folder):
     ("--ps_hosts=localhost", "'localhost'"),
     ("--worker_hosts=a:1,b:x", "'b:x'"),
     ("--params=dropout", "'dropout'"),
+    ("--profile_steps=200", "'200'"),
+    ("--profile_steps=-1:5", "'-1:5'"),
+    ("--profile_steps=220:200", "'220:200'"),
+    ("--profile_steps=200:200", "'200:200'"),
+    ("--profile_steps=200:220\n", r"'200:220\n'"),
+    ("--profile_steps=0:1001", "'0:1001'"),
 ])
 def test_refuses_values_out_of_range(flag, got):
     """Each wrong value is refused with the flag, what was given, and what is allowed."""
@@ -122,6 +128,19 @@ def test_the_floor_is_not_above_the_number_of_gradients():
     flags = ["--sync_replicas", "--replicas_to_aggregate=2", "--min_replicas_to_aggregate=3"]
     assert _refusal(config.parse_task, flags, {}) == (
         "--min_replicas_to_aggregate: got 3; allowed: at most --replicas_to_aggregate, 2")
+
+
+def test_profile_steps_are_read():
+    """The first one is traced, the last one is not; none where the flag is not given."""
+    assert config.parse_task(["--profile_steps=200:220"], {}).steps_to_profile == range(200, 220)
+    assert config.parse_task([], {}).steps_to_profile == range(0)
+
+
+def test_profile_steps_must_begin_before_training_ends():
+    """Else nothing would be traced, which would show at the end only."""
+    assert _refusal(config.parse_task, ["--profile_steps=600:620", "--train_steps=600"], {}) == (
+        "--profile_steps: got '600:620', but training ends at --train_steps=600; let it begin earlier")
+    assert config.parse_task(["--profile_steps=599:620", "--train_steps=600"], {}).steps_to_profile[0] == 599
 
 
 def test_all_wrong_values_are_told_together():
