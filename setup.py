@@ -16,6 +16,9 @@ setup(
     packages=["ps_train"],
     python_requires=">=3.9",
     install_requires=["tensorflow>=2.15.1", "absl-py", "numpy"],
-    extras_require={"test": ["pytest", "hypothesis", "ruff", "mypy"], "tensorboard": ["tensorboard"]},
+    extras_require={
+        "test": ["pytest", "hypothesis", "jsonschema", "mypy", "pyyaml", "ruff"],
+        "tensorboard": ["tensorboard"],
+    },
     entry_points={"console_scripts": ["ps_train = ps_train.__main__:console"]},
 )
