@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 REPO = pathlib.Path(__file__).resolve().parent.parent
 DEADLINE_SECS = 90.0
@@ -52,12 +52,13 @@ class ProcessGroup:
         self._log_dir.mkdir(parents=True)
         self._processes: dict[str, subprocess.Popen] = {}
 
-    def start(self, name: str, arguments: list[str], cwd=REPO, env: dict[str, str] | None = None) -> subprocess.Popen:
-        """Starts `python -m ps_train` with the arguments; `name` is that of its log."""
+    def start(self, name: str, arguments: list[str], cwd=REPO, env: dict[str, str] | None = None,
+              prefix: Sequence[str] = ()) -> subprocess.Popen:
+        """Starts `python -m ps_train` with the arguments, behind the prefix; `name` is that of its log."""
         environ = {**os.environ, "PYTHONPATH": str(REPO), "PYTHONUNBUFFERED": "1", **(env or {})}
         environ.pop("TF_CONFIG", None) if "TF_CONFIG" not in (env or {}) else None
         with open(self._log_dir / name, "wb") as log:
-            process = subprocess.Popen([sys.executable, "-m", "ps_train", *arguments], cwd=cwd, env=environ,
+            process = subprocess.Popen([*prefix, sys.executable, "-m", "ps_train", *arguments], cwd=cwd, env=environ,
                                        stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
         self._processes[name] = process
         return process
