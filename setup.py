@@ -17,7 +17,8 @@ setup(
     python_requires=">=3.9",
     install_requires=["tensorflow>=2.15.1", "absl-py", "numpy"],
     extras_require={
-        "test": ["pytest", "hypothesis", "ruff", "mypy"], "tensorboard": ["tensorboard"],
+        "test": ["pytest", "hypothesis", "jsonschema", "mypy", "pyyaml", "ruff"],
+        "tensorboard": ["tensorboard"],
         "bench": ["torch", "matplotlib"],
     },
     entry_points={"console_scripts": ["ps_train = ps_train.__main__:console"]},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+import socket
 from collections.abc import Mapping
 from typing import Any
 
@@ -53,6 +54,16 @@ def _fault(address: Any) -> str:
     if text.count(":") > 1:
         return "; an IPv6 address is written [::1]:2222"
     return ""
+
+
+def reachable_at(port: int) -> str:
+    """Says where other machines reach a server that listens on every interface of this one, as TensorFlow's does."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # an address for documents (RFC 5737); UDP sends nothing to connect
+        except OSError:  # no way out that the routing table knows of: there may be other interfaces
+            return f"port {port} at any interface of this machine"
+        return f"{probe.getsockname()[0]}:{port}"
 
 
 def refuse_duplicates(addresses: Mapping[str, Mapping[int, str]]) -> None:

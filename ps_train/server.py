@@ -13,7 +13,7 @@ from typing import Callable
 
 import tensorflow.compat.v1 as tf
 
-from ps_train import ports
+from ps_train import addresses, ports
 from ps_train.blackboard import Blackboard, BlackboardError, State
 from ps_train.cluster import Cluster, Task
 from ps_train.errors import ClusterLostError, ConfigError, StoppedError
@@ -44,8 +44,8 @@ def start(cluster: Cluster, num_gpus: int | None) -> str:
                                  config=_session_config(cluster, num_gpus))
     except tf.errors.OpError as error:
         raise ConfigError(f"TensorFlow could not start the server of {cluster.task}: {error.message}") from error
-    _log.info("%s serves at %s, on every network interface and without authentication", cluster.task.name,
-              cluster.task.address)
+    _log.info("%s serves at %s; without authentication, to whoever reaches %s", cluster.task.name,
+              cluster.task.address, addresses.reachable_at(_port(cluster.task)))
     return server.target
 
 
@@ -65,9 +65,13 @@ def _session_config(cluster: Cluster, num_gpus: int | None) -> tf.ConfigProto:
     return tf.ConfigProto(gpu_options=tf.GPUOptions(visible_device_list=str(index), allow_growth=True))
 
 
+def _port(task: Task) -> int:
+    return int(task.address.rpartition(":")[2])
+
+
 def _check_port(task: Task) -> None:
     """Raises ConfigError if the port is in use: TensorFlow would only say "Could not start gRPC server"."""
-    port = int(task.address.rpartition(":")[2])
+    port = _port(task)
     family = socket.AF_INET6 if socket.has_ipv6 else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_STREAM) as probe:

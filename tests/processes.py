@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 REPO = pathlib.Path(__file__).resolve().parent.parent
 DEADLINE_SECS = 90.0
@@ -54,13 +54,17 @@ class ProcessGroup:
         self._processes: dict[str, subprocess.Popen] = {}
 
     def start(self, name: str, arguments: list[str], cwd=REPO, env: dict[str, str] | None = None,
-              log_path: str | None = None) -> subprocess.Popen:
-        """Starts `python -m ps_train` with the arguments; `name` is that of its log, unless that is elsewhere."""
+              log_path: str | None = None, prefix: Sequence[str] = ()) -> subprocess.Popen:
+        """Starts `python -m ps_train` with the arguments, behind the prefix.
+
+        Args:
+          name: that of its log, unless `log_path` is another.
+        """
         environ = {**os.environ, "PYTHONPATH": str(REPO), "PYTHONUNBUFFERED": "1", **(env or {})}
         environ.pop("TF_CONFIG", None) if "TF_CONFIG" not in (env or {}) else None
         (self._log_dir / name).touch()
         with open(log_path or self._log_dir / name, "wb") as log:
-            process = subprocess.Popen([sys.executable, "-m", "ps_train", *arguments], cwd=cwd, env=environ,
+            process = subprocess.Popen([*prefix, sys.executable, "-m", "ps_train", *arguments], cwd=cwd, env=environ,
                                        stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
         self._processes[name] = process
         return process

@@ -109,3 +109,28 @@ def test_refuses_an_address_that_two_tasks_have(tasks, message):
 def test_tasks_may_share_a_host():
     """Only the whole address must be a task's own."""
     addresses.refuse_duplicates({"ps": {0: "a:1", 1: "a:2"}, "worker": {0: "b:1"}})
+
+
+@pytest.mark.parametrize(("own", "expected"), [
+    ("10.1.2.3", "10.1.2.3:2222"), (None, "port 2222 at any interface of this machine")])
+def test_a_server_is_told_where_others_reach_it(monkeypatch, own, expected):
+    """The address of the way out, by the routing table; without one the port at least."""
+    class Probe:
+        def __init__(self, *kind):
+            pass
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *exc_info):
+            pass
+
+        def connect(self, address):
+            if own is None:
+                raise OSError("Network is unreachable")
+
+        def getsockname(self):
+            return own, 40000
+
+    monkeypatch.setattr(addresses.socket, "socket", Probe)
+    assert addresses.reachable_at(2222) == expected

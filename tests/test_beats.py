@@ -8,6 +8,7 @@ import threading
 import pytest
 
 from ps_train import beats, blackboard, waiting
+from ps_train.blackboard import State
 from ps_train.errors import ConfigError
 
 
@@ -55,6 +56,29 @@ def test_the_number_of_a_process_that_died_is_free_after_its_beat_timeout(make):
     second, _ = make()
     second.claim(board, 0.5, 20)
     assert board.snapshot().claims[0] == second._claim != first._claim
+
+
+def test_steps_are_counted_over_all_lives_of_a_worker_in_one_training(make):
+    """A process that takes a dead one's number counts on; the next training begins at 0, also on the same servers."""
+    first, board = make()
+    first.claim(board, 5, 5)
+    board.start_run()
+    first.local_steps += 40
+    first.beat()
+    board.start_run()  # as after the loss of another ps
+    second, _ = make()
+    second.claim(board, 0.2, 20)
+    assert second.local_steps == 40
+    second.local_steps += 2
+    second.beat()
+    assert board.snapshot().local_steps[0] == 42
+    board.leave(0)
+    board.announce(State.IDLE)
+    third, _ = make()
+    third.claim(board, 5, 5)
+    assert third.local_steps == 0
+    board.start_run()
+    assert board.snapshot().local_steps[0] == 0
 
 
 def test_a_process_that_was_replaced_stops(make):

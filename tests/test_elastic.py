@@ -111,7 +111,7 @@ def test_a_third_worker_joins_the_second_leaves_and_training_ends_well(train):
 
 
 def test_a_worker_and_a_ps_die_and_come_back(train):
-    """As in a fixed cluster: the worker rejoins, its steps are counted on, and all ps are restored together."""
+    """As in a fixed cluster: the worker rejoins, and all ps are restored together."""
     training = train(["--save_model_secs=1"])
     for index in range(2):
         training.start_worker(index)
