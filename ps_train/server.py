@@ -33,7 +33,7 @@ def start(cluster: Cluster, num_gpus: int | None) -> str:
       ConfigError: the port is in use, or TensorFlow refuses the cluster.
     """
     ports.release_held_port()
-    _check_port(cluster.task)
+    check_port(cluster.task)
     try:
         server = tf.train.Server(tf.train.ClusterSpec(cluster.server_spec), job_name=cluster.job,
                                  task_index=cluster.index, config=_session_config(cluster, num_gpus))
@@ -60,8 +60,12 @@ def _session_config(cluster: Cluster, num_gpus: int | None) -> tf.ConfigProto:
     return tf.ConfigProto(gpu_options=tf.GPUOptions(visible_device_list=str(index), allow_growth=True))
 
 
-def _check_port(task: Task) -> None:
-    """Raises ConfigError if the port is in use: TensorFlow would only say "Could not start gRPC server"."""
+def check_port(task: Task) -> None:
+    """Looks whether the task's port can be had: TensorFlow would only say "Could not start gRPC server".
+
+    Raises:
+      ConfigError: it is in use, or may not be opened; the text says how to find who has it.
+    """
     port = int(task.address.rpartition(":")[2])
     family = socket.AF_INET6 if socket.has_ipv6 else socket.AF_INET
     try:

@@ -20,8 +20,12 @@ _LARGEST_INDEX = 1022  # the blackboard has room for 1024 workers, a chief task 
 _INDEX = re.compile(r"[0-9]{1,9}")  # TensorFlow keeps it in 32 bits
 
 
-def parse_tf_config(text: str) -> tuple[str, int, dict[str, dict[int, str]]]:
+def parse_tf_config(text: str, needs_ps: bool = True) -> tuple[str, int, dict[str, dict[int, str]]]:
     """Returns the task's job and index, and job -> index -> address of the cluster, in either form.
+
+    Args:
+      text: of the environment variable.
+      needs_ps: whether a cluster without a ps is an error.
 
     Raises:
       ConfigError: it is not JSON (with the position), lacks a part, or contradicts itself.
@@ -32,7 +36,7 @@ def parse_tf_config(text: str) -> tuple[str, int, dict[str, dict[int, str]]]:
         raise ConfigError("TF_CONFIG: cluster names both a chief and a master; they are the same role, keep one")
     refuse_duplicates(addresses)
     job, index = _parse_task(_mapping(content, "task"), addresses)
-    if "ps" not in addresses:
+    if needs_ps and "ps" not in addresses:
         raise ConfigError("TF_CONFIG: cluster names no ps; allowed: at least one, such as \"ps\": [\"host:2222\"]")
     if not addresses.keys() & {"worker", *CHIEF_JOBS}:
         raise ConfigError("TF_CONFIG: cluster names no worker and no chief; allowed: at least one of them")
