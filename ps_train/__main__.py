@@ -29,6 +29,8 @@ usage (a line without a verb means train):
            a Keras model under a tf.distribute strategy, or one task of it
   ps_train launch keras --strategy=NAME
            all tasks of that on this machine
+  ps_train convert --to=keras|graph --train_dir=DIR --output_dir=DIR
+           a checkpoint of `train` into one of `keras`, or back
 
 TF_CONFIG, where it is set, takes the place of the four cluster flags.
 --flagfile=FILE reads further flags from a file, one on a line.
@@ -86,7 +88,19 @@ def _keras(argv: Sequence[str]) -> None:
             stopping.run(lambda: task.run(task_config, own, stop), stop, task_config.stop_timeout_secs)
 
 
-_VERBS = {"train": _train, "launch": _launch, "serve": _serve, "keras": _keras}
+def _convert(argv: Sequence[str]) -> None:
+    from ps_train.distribute import convert_options, options  # noqa: PLC0415 (nobody else needs it)
+
+    told = convert_options.parse(argv)
+    options.check_installed()
+    _prepare_import(told, needs_gpu=False)
+    from ps_train.distribute import convert, task  # noqa: PLC0415 (TensorFlow takes seconds)
+
+    task.quieten(told.tf_log)
+    convert.run(told)
+
+
+_VERBS = {"train": _train, "launch": _launch, "serve": _serve, "keras": _keras, "convert": _convert}
 
 
 def _resolve(task_config: config.Config) -> cluster.Cluster:
@@ -123,6 +137,10 @@ def _help(verb: str, arguments: Sequence[str]) -> str:
         own = [config.LaunchConfig] if verb == "launch" else []
         omitted = options.NOT_HERE | (options.PLACED if verb == "launch" else set())
         return f"{_USAGE}\n{flagset.help_text(*own, options.KerasConfig, omit=omitted)}"
+    if verb == "convert":
+        from ps_train.distribute import convert_options  # noqa: PLC0415 (nobody else needs it)
+
+        return f"{_USAGE}\n{flagset.help_text(convert_options.ConvertConfig, omit=convert_options.NOT_HERE)}"
     if verb == "launch":
         return f"{_USAGE}\n{flagset.help_text(config.LaunchConfig, config.Config, omit=config.PLACED_BY_LAUNCH)}"
     return f"{_USAGE}\n{flagset.help_text(config.Config)}"

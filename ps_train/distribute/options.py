@@ -148,8 +148,8 @@ def check_installed() -> None:
     advice = f"`pip install 'tf_keras=={_minor(tensorflow)}.*'`" if tensorflow else "`pip install tf_keras`"
     found = _version("tf_keras")
     if not found:
-        raise ConfigError(f"`ps_train keras` needs tf_keras, which is not installed: {advice}, or ps_train with its "
-                          "extra: `pip install 'ps_train[keras]'`")
+        raise ConfigError(f"`ps_train keras` and `ps_train convert` need tf_keras, which is not installed: {advice}, "
+                          "or ps_train with its extra: `pip install 'ps_train[keras]'`")
     if tensorflow and _minor(found) != _minor(tensorflow):
         raise ConfigError(f"tf_keras is {found} and TensorFlow {tensorflow}; both must be of the same minor version: "
                           f"{advice}")

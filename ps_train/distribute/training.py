@@ -94,14 +94,13 @@ def train(config: KerasConfig, cluster: Cluster | None, loaded: Plugins, stop: t
     ports.release_held_port()
     server.check_port(cluster.task)
     with _losses_told(cluster, stop):
-        watch.guard(trainer.run, trainer.pulse, lambda: _who_is_missing(cluster))
+        watch.guard(trainer.run, trainer.pulse, lambda: _who_is_missing(
+            cluster, "all of them can be reached, so one stands still; look at their logs"))
 
 
-def _who_is_missing(cluster: Cluster) -> str:
+def _who_is_missing(cluster: Cluster, otherwise: str) -> str:
     missing = [str(task) for task in roles.peers(cluster) if not waiting.accepts(task.address)]
-    if missing:
-        return f"{', '.join(missing)} cannot be reached; is it started, and reachable from this machine?"
-    return "all tasks can be reached, and one of them stands still; look at their logs"
+    return f"{', '.join(missing)} cannot be reached; look at its log" if missing else otherwise
 
 
 @contextlib.contextmanager
@@ -112,8 +111,8 @@ def _losses_told(cluster: Cluster, stop: threading.Event) -> Iterator[None]:
         if stop.is_set():
             raise StoppedError("told to stop, as another task was; the same command continues from the last "
                                "backup") from error
-        raise ClusterLostError(f"{cluster.task.name} lost another task ({type(error).__name__}): "
-                               f"{_who_is_missing(cluster)}") from error
+        who = _who_is_missing(cluster, "all of them can be reached again")
+        raise ClusterLostError(f"{cluster.task.name} lost another task ({type(error).__name__}): {who}") from error
 
 
 class _Trainer:
@@ -193,6 +192,9 @@ class _Trainer:
             _log.info("epochs %d to %d of %d steps each: training ends at step %d", plan.first_epoch + 1, plan.epochs,
                       plan.steps_per_epoch, train_steps)
         feed = feeding.feed(strategy, config, self._loaded.dataset, self._loaded.dataset_params)
+        if config.strategy == "multi_worker_mirrored":
+            # Else Keras sums what it shows over the workers after every batch: one all-reduce more, and a wrong number.
+            model.distribute_reduction_method = "first"
         validates = config.validation_epochs > 0
         model.fit(
             feed.training,
@@ -206,6 +208,8 @@ class _Trainer:
                        *self._tensorboard()],
             verbose=(1 if on_terminal else 2) if self._is_chief else 0,
         )
+        if self._is_chief:
+            saving.remove_backup(config.train_dir, plan.steps_per_epoch)
         return reporter
 
     def _tensorboard(self) -> list[tf_keras.callbacks.Callback]:
