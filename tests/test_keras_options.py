@@ -52,7 +52,7 @@ def test_a_wrong_command_line_is_refused(argv, message):
 
 
 @pytest.mark.parametrize(("argv", "message"), [
-    (["--strategy=mirrored", "--num_workers=2"], "--num_workers: means something with --strategy=multi_worker_mirrored"),
+    (["--strategy=mirrored", "--num_workers=2"], "--num_workers: means something with --strategy=multi_worker_"),
     (["--strategy=multi_worker_mirrored", "--num_ps=1"], "--num_ps: means something with --strategy=parameter_server"),
     (["--strategy=parameter_server", "--coordinator_host=a:1"], "--coordinator_host: launch places the tasks itself"),
     (["--strategy=parameter_server", "--job_name=ps"], "--job_name: launch places the tasks itself"),

