@@ -5,5 +5,5 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 source scripts/setup_env.sh
 
-use_python "[test]" pytest hypothesis
+use_python "[test]" pytest hypothesis tf_keras
 exec "$PYTHON" -m pytest "$@"

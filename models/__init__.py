@@ -1,4 +1,6 @@
 """Reference models: plug-ins for `--model`, each a module with a model_fn.
 
     softmax  one layer             mlp  784 - hidden_units - 10             cnn  two convolutions, two dense layers
+
+`keras_mlp` and `keras_cnn` are the same networks for `ps_train keras`, each a module with a build_model.
 """

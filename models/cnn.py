@@ -5,9 +5,14 @@ from __future__ import annotations
 import tensorflow.compat.v1 as tf
 
 from models import classifier
-from ps_train import TRAIN, ModelSpec
+from ps_train import TRAIN, KerasTwin, ModelSpec
 
 DEFAULT_PARAMS = {"filters": 16, "dense_units": 128, "dropout": 0.2}
+KERAS_TWIN = KerasTwin("models.keras_cnn", params={}, weights={
+    "conv1/kernel": "conv1/kernel", "conv1/biases": "conv1/bias",
+    "conv2/kernel": "conv2/kernel", "conv2/biases": "conv2/bias",
+    "hidden/weights": "hidden/kernel", "hidden/biases": "hidden/bias",
+    "softmax/weights": "softmax/kernel", "softmax/biases": "softmax/bias"})
 
 
 def model_fn(features, labels, mode, params) -> ModelSpec:

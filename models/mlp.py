@@ -7,7 +7,11 @@ The hidden layer begins with He's variance: with dist_mnist's 1/28 and its learn
 from __future__ import annotations
 
 from models import classifier
-from ps_train import ModelSpec
+from ps_train import KerasTwin, ModelSpec
+
+KERAS_TWIN = KerasTwin("models.keras_mlp", params={"hidden_layers": 1}, weights={
+    "hidden/weights": "hidden/kernel", "hidden/biases": "hidden/bias",
+    "softmax/weights": "softmax/kernel", "softmax/biases": "softmax/bias"})
 
 
 def model_fn(features, labels, mode, params) -> ModelSpec:

@@ -16,7 +16,7 @@ from ps_train.errors import (
     StoppedError,
     UserCodeError,
 )
-from ps_train.plugins import EVAL, PREDICT, TRAIN, ModelSpec
+from ps_train.plugins import EVAL, PREDICT, TRAIN, KerasTwin, ModelSpec
 
 __version__ = "0.1.0"
 
@@ -26,6 +26,7 @@ __all__ = [
     "ConfigError",
     "DataError",
     "EVAL",
+    "KerasTwin",
     "ModelSpec",
     "PREDICT",
     "PsTrainError",

@@ -25,6 +25,12 @@ usage (a line without a verb means train):
            a whole cluster on this machine
   ps_train serve --job_name=JOB --task_index=N --ps_hosts=... --worker_hosts=...
            a server for workers that run with --existing_servers
+  ps_train keras --strategy=NAME
+           a Keras model under a tf.distribute strategy, or one task of it
+  ps_train launch keras --strategy=NAME
+           all tasks of that on this machine
+  ps_train convert --to=keras|graph --train_dir=DIR --output_dir=DIR
+           a checkpoint of `train` into one of `keras`, or back
 
 TF_CONFIG, where it is set, takes the place of the four cluster flags.
 --flagfile=FILE reads further flags from a file, one on a line.
@@ -56,10 +62,45 @@ def _serve(argv: Sequence[str]) -> None:
 def _launch(argv: Sequence[str]) -> None:
     from ps_train import launch  # noqa: PLC0415 (a task does not need it)
 
-    launch.run(*config.parse_launch(argv))
+    if argv[:1] == ["keras"]:
+        from ps_train.distribute import options, roles  # noqa: PLC0415 (nobody else needs it)
+
+        options.check_installed()
+        configs = options.parse_launch(argv[1:])
+        launch.run(*configs, roles.crew_of(*configs))
+    else:
+        launch.run(*config.parse_launch(argv))
 
 
-_VERBS = {"train": _train, "launch": _launch, "serve": _serve}
+def _keras(argv: Sequence[str]) -> None:
+    from ps_train.distribute import options, roles  # noqa: PLC0415 (nobody else needs it)
+
+    task_config = options.parse_task(argv)
+    own = None if task_config.download_only else roles.resolve(task_config)
+    options.check_installed()
+    _prepare_import(task_config, needs_gpu=not task_config.download_only and (own is None or own.job != "ps"))
+    with stopping.on_signals() as stop:
+        from ps_train.distribute import task  # noqa: PLC0415 (TensorFlow takes seconds; a wrong flag should not)
+
+        if task_config.download_only:
+            task.download(task_config)
+        else:
+            stopping.run(lambda: task.run(task_config, own, stop), stop, task_config.stop_timeout_secs)
+
+
+def _convert(argv: Sequence[str]) -> None:
+    from ps_train.distribute import convert_options, options  # noqa: PLC0415 (nobody else needs it)
+
+    told = convert_options.parse(argv)
+    options.check_installed()
+    _prepare_import(told, needs_gpu=False)
+    from ps_train.distribute import convert, task  # noqa: PLC0415 (TensorFlow takes seconds)
+
+    task.quieten(told.tf_log)
+    convert.run(told)
+
+
+_VERBS = {"train": _train, "launch": _launch, "serve": _serve, "keras": _keras, "convert": _convert}
 
 
 def _resolve(task_config: config.Config) -> cluster.Cluster:
@@ -75,17 +116,32 @@ def _resolve(task_config: config.Config) -> cluster.Cluster:
 
 
 def _import_task(task_config: config.Config, needs_gpu: bool):
-    """Imports what needs TensorFlow, which reads its settings while it is imported."""
-    if not needs_gpu:
-        os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
-    if not task_config.tf_log:
-        logs.import_tensorflow_quietly()
+    """Imports what needs TensorFlow."""
+    _prepare_import(task_config, needs_gpu)
     from ps_train import task  # noqa: PLC0415 (TensorFlow takes seconds; a wrong flag should not)
 
     return task
 
 
-def _help(verb: str) -> str:
+def _prepare_import(task_config: config.Config, needs_gpu: bool) -> None:
+    """Sets what TensorFlow reads while it is imported."""
+    if not needs_gpu:
+        os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+    if not task_config.tf_log:
+        logs.import_tensorflow_quietly()
+
+
+def _help(verb: str, arguments: Sequence[str]) -> str:
+    if "keras" in (verb, *arguments[:1]):
+        from ps_train.distribute import options  # noqa: PLC0415 (nobody else needs it)
+
+        own = [config.LaunchConfig] if verb == "launch" else []
+        omitted = options.NOT_HERE | (options.PLACED if verb == "launch" else set())
+        return f"{_USAGE}\n{flagset.help_text(*own, options.KerasConfig, omit=omitted)}"
+    if verb == "convert":
+        from ps_train.distribute import convert_options  # noqa: PLC0415 (nobody else needs it)
+
+        return f"{_USAGE}\n{flagset.help_text(convert_options.ConvertConfig, omit=convert_options.NOT_HERE)}"
     if verb == "launch":
         return f"{_USAGE}\n{flagset.help_text(config.LaunchConfig, config.Config, omit=config.PLACED_BY_LAUNCH)}"
     return f"{_USAGE}\n{flagset.help_text(config.Config)}"
@@ -107,7 +163,7 @@ def main(argv: Sequence[str]) -> int:
         verb, arguments = _split(argv)
         if {"--help", "-help", "-h", "--helpfull"} & set(arguments):
             with contextlib.suppress(BrokenPipeError):  # a pager that was left
-                print(_help(verb), flush=True)
+                print(_help(verb, arguments), flush=True)
         elif "--version" in arguments:
             print(__version__)
         else:

@@ -1,41 +1,65 @@
-"""The command line of each task of a cluster on this machine."""
+"""The command line of each task of a cluster on this machine.
+
+    Crew       which tasks there are, and how each of them is told who is who
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shlex
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ps_train import flagset
 from ps_train.config import Config, LaunchConfig
 
 
-def task_names(launch_config: LaunchConfig) -> list[str]:
-    """Returns the names of the tasks, `ps:0` and so on, the ps first."""
-    return ([f"ps:{index}" for index in range(launch_config.num_ps)]
-            + [f"worker:{index}" for index in range(launch_config.num_workers)])
+@dataclasses.dataclass(frozen=True)
+class Crew:
+    """The tasks that a launcher starts.
+
+    Attributes:
+      names: `ps:0` and so on: the ps first, then the chief.
+      chief: the name of the task whose progress is that of the cluster.
+      verb: the words between `python -m ps_train` and the flags.
+      host_flags: job -> the flag that takes its addresses; empty for a single task that needs none.
+    """
+
+    names: Sequence[str]
+    chief: str
+    verb: Sequence[str]
+    host_flags: Mapping[str, str]
+
+
+def crew_of(launch_config: LaunchConfig) -> Crew:
+    """Returns the tasks of the classic cluster."""
+    names = [f"{job}:{index}" for job, count in (("ps", launch_config.num_ps), ("worker", launch_config.num_workers))
+             for index in range(count)]
+    return Crew(names, "worker:0", (), {"ps": "ps_hosts", "worker": "worker_hosts"})
 
 
 def task_flags(config: Config) -> list[str]:
     """Returns the flags, as on a command line, that the user gave for every task."""
     flags = []
-    for name, (_, kind, _) in flagset.rules(Config).items():
+    for name, (_, kind, _) in flagset.rules(type(config)).items():
         if name in config.given and name != "download_only":
             value = getattr(config, name)
             flags.append(f"--{'' if value else 'no'}{name}" if kind is bool else f"--{name}={value}")
     return flags
 
 
-def command_lines(names: Sequence[str], ports: Sequence[int], config: Config) -> list[list[str]]:
+def command_lines(crew: Crew, ports: Sequence[int], config: Config) -> list[list[str]]:
     """Returns each task's command line after `python -m ps_train`."""
-    hosts: dict[str, list[str]] = {"ps": [], "worker": []}
-    for name, port in zip(names, ports):
+    hosts: dict[str, list[str]] = {job: [] for job in crew.host_flags}
+    if not hosts:
+        return [[*crew.verb, *task_flags(config)] for _ in crew.names]
+    for name, port in zip(crew.names, ports):
         hosts[name.partition(":")[0]].append(f"localhost:{port}")
-    cluster = [f"--{job}_hosts={','.join(addresses)}" for job, addresses in hosts.items()]
-    return [[*cluster, f"--job_name={job}", f"--task_index={index}", *task_flags(config)]
-            for job, _, index in (name.partition(":") for name in names)]
+    cluster = [f"--{crew.host_flags[job]}={','.join(addresses)}" for job, addresses in hosts.items()]
+    return [[*crew.verb, *cluster, f"--job_name={job}", f"--task_index={index}", *task_flags(config)]
+            for job, _, index in (name.partition(":") for name in crew.names)]
 
 
 def interpreter(executable: str, working_dir: str, search_path: str | None) -> str:

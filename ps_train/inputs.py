@@ -2,6 +2,8 @@
 
     arrays --> placeholders (fed once, when the iterator is initialised) --> indices, shuffled --> gathered batches
 
+Under eager execution, which `ps_train keras` uses, there is nothing to feed: there the arrays are tensors.
+
 `tf.data.Dataset.from_tensor_slices(array)` writes the array into the GraphDef, which every session sends to its
 master and which may not be larger than 2 GiB.
 """
@@ -24,7 +26,7 @@ def from_arrays(
     repeat: bool = False,
     seed: int | None = None,
 ) -> tf.data.Dataset:
-    """Returns a dataset of mini-batches of the arrays, in graph mode.
+    """Returns a dataset of mini-batches of the arrays.
 
     Args:
       arrays: arrays of the same first dimension, the examples.
@@ -34,8 +36,8 @@ def from_arrays(
       seed: seed of the shuffling, or None for another order in each run.
 
     Returns:
-      A dataset of tuples, one [batch, ...] tensor for each array, in the array's dtype. Its iterator must be
-      initialised with `feed_dict=input_feed(graph)`; a worker of ps_train does so.
+      A dataset of tuples, one [batch, ...] tensor for each array, in the array's dtype. In graph mode its iterator
+      must be initialised with `feed_dict=input_feed(graph)`; a worker of ps_train does so.
 
     Raises:
       ValueError: the arrays differ in length, or are empty.
@@ -43,7 +45,8 @@ def from_arrays(
     lengths = {len(array) for array in arrays}
     if len(lengths) != 1 or not lengths.isdisjoint({0}):
         raise ValueError(f"arrays: got {sorted(lengths)} examples; allowed: the same number in each, at least 1")
-    sources = [_placeholder(array) for array in arrays]
+    to_tensor = tf.constant if tf.executing_eagerly_outside_functions() else _placeholder
+    sources = [to_tensor(array) for array in arrays]
     count = len(arrays[0])
     indices = tf.data.Dataset.range(count)
     if shuffle:

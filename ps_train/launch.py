@@ -2,7 +2,7 @@
 
     prepare    one subprocess checks the flags and the plug-ins and fetches the data, before anything else starts
     announce   the command of each task, as a person would type it in a terminal of its own
-    start      num_ps + num_workers tasks, each with a port that is held for it, and a log file
+    start      the tasks of the crew, each with a port that is held for it, and a log file
     watch      until all have ended; start again what was lost (--max_restarts); the first that fails ends the others
     tell       each task's exit code, time and restarts; the worst exit code is the launcher's own
 """
@@ -26,7 +26,6 @@ from ps_train.panes import Panes
 from ps_train.processes import Process, Tasks
 from ps_train.restarts import Restarts
 
-_CHIEF = "worker:0"
 _EMBEDDED_DATASET = "data.digits"
 
 
@@ -39,26 +38,27 @@ class LaunchError(PsTrainError):
         self.exit_code = exit_code
 
 
-def run(config: Config, launch_config: LaunchConfig) -> None:
+def run(config: Config, launch_config: LaunchConfig, crew: commands.Crew | None = None) -> None:
     """Runs a cluster on this machine until its end.
 
     Args:
       config: what every task is told.
       launch_config: how many tasks there are, and how they are shown.
+      crew: which tasks these are; None for the classic cluster of that size.
 
     Raises:
       ConfigError: refused before any task was started.
       LaunchError: a task failed, or this process was told to stop.
     """
     _refuse_tf_config(os.environ)
-    names = commands.task_names(launch_config)
-    show = Panes(sys.stdout) if launch_config.tmux else on_stream(sys.stdout, names, _CHIEF)
+    crew = crew or commands.crew_of(launch_config)
+    show = Panes(sys.stdout) if launch_config.tmux else on_stream(sys.stdout, crew.names, crew.chief)
     with processes.noted_signals() as signals:
-        config = _prepare(config, show, signals)
+        config = _prepare(config, crew, show, signals)
         if config.download_only:
             return
         config, log_dir = _make_folders(config, launch_config)
-        with _started(names, config, log_dir, show) as tasks:
+        with _started(crew, config, log_dir, show) as tasks:
             failures = _see_through(tasks, show, signals, Restarts(launch_config.max_restarts, show.say))
         show.close(signals)
         show.say(_summary(tasks, config, log_dir))
@@ -75,19 +75,19 @@ def _refuse_tf_config(environ: Mapping[str, str]) -> None:
                           "or run that task with `ps_train` alone")
 
 
-def _prepare(config: Config, show: Display | Panes, signals: Sequence[int]) -> Config:
+def _prepare(config: Config, crew: commands.Crew, show: Display | Panes, signals: Sequence[int]) -> Config:
     """Checks everything and fetches the data in one subprocess, and returns what the tasks are to be told.
 
     Raises:
       LaunchError: it failed, or this process was told to stop.
     """
-    code, errors = _run_preparation(config, show, signals)
+    code, errors = _run_preparation(config, crew, show, signals)
     has_choice = "dataset" not in config.given and not config.download_only
     if code == 1 and errors and has_choice and not signals:
         show.say(f"MNIST is not used (data_dir is {config.data_dir}): {_without_advice(errors[-1])}; training on the "
                  f"embedded digits instead (--dataset={_EMBEDDED_DATASET})")
         config = dataclasses.replace(config, dataset=_EMBEDDED_DATASET, given=config.given | {"dataset"})
-        code, errors = _run_preparation(config, show, signals)
+        code, errors = _run_preparation(config, crew, show, signals)
     if signals:
         raise _stopped(signals[0])
     if code:
@@ -95,7 +95,9 @@ def _prepare(config: Config, show: Display | Panes, signals: Sequence[int]) -> C
     return config
 
 
-def _run_preparation(config: Config, show: Display | Panes, signals: Sequence[int]) -> tuple[int, list[str]]:
+def _run_preparation(
+    config: Config, crew: commands.Crew, show: Display | Panes, signals: Sequence[int]
+) -> tuple[int, list[str]]:
     """Returns its exit code and the lines of its ps_train error; any other line is shown."""
     errors: list[str] = []
 
@@ -107,8 +109,8 @@ def _run_preparation(config: Config, show: Display | Panes, signals: Sequence[in
                 show.say(line)
 
     with tempfile.TemporaryDirectory() as folder:
-        process = Process("preparation", commands.on_this_python(["--download_only", *commands.task_flags(config)]),
-                          os.path.join(folder, "log"), os.environ)
+        command = commands.on_this_python([*crew.verb, "--download_only", *commands.task_flags(config)])
+        process = Process("preparation", command, os.path.join(folder, "log"), os.environ)
         alone = Tasks([], [process])
         processes.watch(alone, pass_on, signals)
         processes.end(alone, pass_on, signals)
@@ -155,14 +157,14 @@ def _new_folder(path: str) -> str:
 
 
 @contextlib.contextmanager
-def _started(names: Sequence[str], config: Config, log_dir: str, show: Display | Panes) -> Iterator[Tasks]:
+def _started(crew: commands.Crew, config: Config, log_dir: str, show: Display | Panes) -> Iterator[Tasks]:
     """Announces and starts the tasks; kills those that still run at the end, which only a fault of ours leaves."""
-    held_ports = ports.hold_ports(len(names))
-    lines = commands.command_lines(names, [port.getsockname()[1] for port in held_ports], config)
+    held_ports = ports.hold_ports(len(crew.names))
+    lines = commands.command_lines(crew, [port.getsockname()[1] for port in held_ports], config)
     show.say(commands.announcement(lines, log_dir))
     tasks = Tasks([], [])
     try:
-        for name, line, port in zip(names, lines, held_ports):
+        for name, line, port in zip(crew.names, lines, held_ports):
             log_path = os.path.join(log_dir, f"{name.replace(':', '-')}.log")
             group = tasks.ps if name.startswith("ps:") else tasks.workers
             group.append(show.start(name, commands.on_this_python(line), log_path, os.environ, port))

@@ -2,6 +2,7 @@
 
     --model=models.mlp     --> Model(model_fn, default_params)
     --dataset=data.mnist   --> Dataset(input_fn, prepare, default_params)
+    --model=models.keras_mlp, in `ps_train keras` --> KerasModel(build_model, default_params)
     --params=name=value,...--> what each of them gets as `params`
 
 A plug-in is a module found by its dotted name from the working directory or among the installed packages.
@@ -54,6 +55,31 @@ class Model:
 
 
 @dataclasses.dataclass(frozen=True)
+class KerasModel:
+    """A model plug-in of `ps_train keras`: `build_model(params) -> tf_keras.Model`, compiled."""
+
+    name: str
+    build_model: Callable[..., Any]
+    default_params: Mapping[str, Any]
+
+
+class KerasTwin(NamedTuple):
+    """The Keras model that is the same network as a graph-mode one: what `ps_train convert` needs to know.
+
+    A model plug-in has it as its `KERAS_TWIN`.
+
+    Attributes:
+      model: dotted name of the plug-in with the twin's build_model.
+      params: parameters that the twin needs in order to be the same network, beside those that both have.
+      weights: name of each variable in the graph -> "layer/weight" in the twin, such as "hidden/kernel".
+    """
+
+    model: str
+    params: Mapping[str, Any]
+    weights: Mapping[str, str]
+
+
+@dataclasses.dataclass(frozen=True)
 class Dataset:
     """A dataset plug-in: `input_fn(mode, params, shard) -> tf.data.Dataset` of (features, labels).
 
@@ -76,6 +102,31 @@ def load_model(name: str) -> Model:
     module = _import("--model", name, "model_fn")
     function = _function("--model", module, "model_fn", ("features", "labels", "mode", "params"))
     return Model(module.__name__, function, _default_params("--model", module))
+
+
+def load_keras_model(name: str) -> KerasModel:
+    """Imports a Keras model plug-in.
+
+    Raises:
+      ConfigError: there is no such module, it has no build_model, or build_model has another signature.
+    """
+    module = _import("--model", name, "build_model")
+    function = _function("--model", module, "build_model", ("params",))
+    return KerasModel(module.__name__, function, _default_params("--model", module))
+
+
+def load_twin(name: str) -> KerasTwin:
+    """Returns the KERAS_TWIN of a graph-mode model plug-in.
+
+    Raises:
+      ConfigError: there is no such module, or it has none.
+    """
+    module = _import("--model", name, "model_fn")
+    twin = getattr(module, "KERAS_TWIN", None)
+    if not isinstance(twin, KerasTwin):
+        raise ConfigError(f"--model: module {module.__name__!r} ({module.__file__}) has no KERAS_TWIN, so it is not "
+                          "known which Keras model is the same network; add a ps_train.KerasTwin")
+    return twin
 
 
 def load_dataset(name: str) -> Dataset:
@@ -159,7 +210,7 @@ _READERS: dict[type, Callable[[str], Any]] = {bool: _read_bool, int: int, float:
 
 
 def resolve_params(
-    text: str, plugins: Sequence[Model | Dataset], shared: Mapping[str, Any]
+    text: str, plugins: Sequence[Model | KerasModel | Dataset], shared: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
     """Returns the `params` of each plug-in: the shared values, its own defaults, and over them what --params says.
 
@@ -203,7 +254,7 @@ def split_params(what: str, text: str) -> dict[str, str]:
     return given
 
 
-def _typed(given: Mapping[str, str], plugin: Model | Dataset) -> dict[str, Any]:
+def _typed(given: Mapping[str, str], plugin: Model | KerasModel | Dataset) -> dict[str, Any]:
     """Reads each given value as the type that the plug-in's default has."""
     values = {}
     for name in given.keys() & plugin.default_params.keys():

@@ -37,7 +37,7 @@ def start(cluster: Cluster, num_gpus: int | None) -> str:
       ConfigError: the port is in use, or TensorFlow refuses the cluster.
     """
     ports.release_held_port()
-    _check_port(cluster.task)
+    check_port(cluster.task)
     try:
         tasks, job, index = cluster.boot
         server = tf.train.Server(tf.train.ClusterSpec(tasks), job_name=job, task_index=index,
@@ -69,8 +69,12 @@ def _port(task: Task) -> int:
     return int(task.address.rpartition(":")[2])
 
 
-def _check_port(task: Task) -> None:
-    """Raises ConfigError if the port is in use: TensorFlow would only say "Could not start gRPC server"."""
+def check_port(task: Task) -> None:
+    """Looks whether the task's port can be had: TensorFlow would only say "Could not start gRPC server".
+
+    Raises:
+      ConfigError: it is in use, or may not be opened; the text says how to find who has it.
+    """
     port = _port(task)
     family = socket.AF_INET6 if socket.has_ipv6 else socket.AF_INET
     try:

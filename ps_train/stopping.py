@@ -60,9 +60,14 @@ def run(body: Callable[[], None], stop: threading.Event, grace_secs: float) -> N
             errors.append(error)
 
     thread = threading.Thread(target=work, daemon=True, name="task")
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     thread.start()
     while thread.is_alive() and not stop.is_set():
         thread.join(_POLL_SECS)
+        # TensorFlow's coordination service (MultiWorkerMirroredStrategy) takes SIGTERM for itself when it starts, and
+        # then nothing ends the process (preemption_notifier.cc): take it back.
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
     if thread.is_alive():
         _log.info("stopping: what it is doing has %g s to end; another signal ends it at once", grace_secs)
     thread.join(grace_secs)

@@ -43,8 +43,12 @@ class TfConfig:
     is_dynamic: bool
 
 
-def parse_tf_config(text: str) -> TfConfig:
+def parse_tf_config(text: str, needs_ps: bool = True) -> TfConfig:
     """Returns what TF_CONFIG says, in any of its forms.
+
+    Args:
+      text: of the environment variable.
+      needs_ps: whether a cluster without a ps is an error.
 
     Raises:
       ConfigError: it is not JSON (with the position), lacks a part, or contradicts itself.
@@ -59,7 +63,7 @@ def parse_tf_config(text: str) -> TfConfig:
         raise ConfigError("TF_CONFIG: cluster names both a chief and a master; they are the same role, keep one")
     refuse_duplicates(addresses)
     job, index = _parse_task(task, addresses)
-    if "ps" not in addresses:
+    if needs_ps and "ps" not in addresses:
         raise ConfigError("TF_CONFIG: cluster names no ps; allowed: at least one, such as \"ps\": [\"host:2222\"]")
     if not (is_dynamic or addresses.keys() & {"worker", *CHIEF_JOBS}):
         raise ConfigError("TF_CONFIG: cluster names no worker and no chief; allowed: at least one of them")

@@ -14,10 +14,10 @@ def test_printed_commands_mean_what_the_tasks_are_told():
     """Through the shell and the flags' parser each command line gives its task's Config."""
     told, launch_config = parse_launch(["--num_ps=2", "--num_workers=1", "--sync_replicas", "--notf_log",
                                         "--params=a=b c,d=$HOME", "--learning_rate=1e-3", "--train_dir=/a b"])
-    names = commands.task_names(launch_config)
-    lines = commands.command_lines(names, [4001, 4002, 4003], told)
-    assert names == ["ps:0", "ps:1", "worker:0"]
-    for name, line in zip(names, lines):
+    crew = commands.crew_of(launch_config)
+    lines = commands.command_lines(crew, [4001, 4002, 4003], told)
+    assert (crew.names, crew.chief) == (["ps:0", "ps:1", "worker:0"], "worker:0")
+    for name, line in zip(crew.names, lines):
         parsed = parse_task(shlex.split(shlex.join(line)), {})
         assert f"{parsed.job_name}:{parsed.task_index}" == name
         assert (parsed.ps_hosts, parsed.worker_hosts) == ("localhost:4001,localhost:4002", "localhost:4003")

@@ -7,16 +7,23 @@ import shlex
 
 from ps_train import config, flagset
 from ps_train.cluster import resolve
+from ps_train.distribute import convert_options
+from ps_train.distribute.convert_options import ConvertConfig
+from ps_train.distribute.options import KerasConfig, parse_launch
 from tests import processes
 from tests.processes import REPO
 
 README = (REPO / "README.md").read_text(encoding="utf-8")
+MIGRATE = (REPO / "docs/migrate.md").read_text(encoding="utf-8")
 
 
 def flag_table() -> str:
     """Returns the flags as the README's table."""
     rows = ["| flag | what it is | |", "|---|---|---|"]
-    for name, (rule, _, default) in flagset.rules(config.Config, config.LaunchConfig).items():
+    known = flagset.rules(config.Config, config.LaunchConfig)
+    of_keras = flagset.rules(KerasConfig, ConvertConfig)  # it has some of `train` again, with defaults of its own
+    known.update({name: rule for name, rule in of_keras.items() if name not in known})
+    for name, (rule, _, default) in known.items():
         rows.append(f"| `--{name}` | {rule.help} | {flagset.describe_default(rule, default)} |")
     return "\n".join(rows)
 
@@ -29,6 +36,18 @@ def blocks(language: str) -> list[str]:
 def test_the_flags_are_those_of_the_program():
     """Each flag with its help, unit and default; on a difference the expected table is in the message."""
     assert flag_table() in README, flag_table()
+
+
+def test_the_commands_of_the_keras_road_parse():
+    """Those of README and docs/migrate.md, with their flags."""
+    found = 0
+    for line in re.findall(r"^\./run_local.sh keras (.*)$", README + MIGRATE, re.MULTILINE):
+        parse_launch(shlex.split(line, comments=True))
+        found += 1
+    for line in re.findall(r"^python -m ps_train convert (.*)$", README + MIGRATE, re.MULTILINE):
+        convert_options.parse(shlex.split(line, comments=True))
+        found += 1
+    assert found >= 6
 
 
 def test_the_four_classic_commands_name_the_tasks_of_one_cluster():

@@ -126,7 +126,7 @@ def test_only_a_task_that_computes_sees_a_gpu(tasks, argv, needs_gpu):
 @pytest.mark.parametrize(("argv", "message"), [
     ([], "--job_name: not given, and TF_CONFIG is not set; give --job_name=ps or --job_name=worker, or run a whole "
      "cluster on this machine with `ps_train launch`"),
-    (["trian", *PLACED], "unknown verb 'trian'; allowed: train, launch, serve"),
+    (["trian", *PLACED], "unknown verb 'trian'; allowed: train, launch, serve, keras, convert"),
     ([*PLACED, "serve"], "'serve' is no flag; flags are written --name=value, see `ps_train --help`"),
     ([*PLACED, "--train_stpes=5"],
      "unknown flag --train_stpes; did you mean --train_steps? `ps_train --help` lists the flags"),
@@ -147,6 +147,12 @@ def test_only_a_task_that_computes_sees_a_gpu(tasks, argv, needs_gpu):
     (["launch", "--task_index=0"],
      "--task_index: launch places the tasks itself; leave it out, and give --num_ps and --num_workers"),
     (["launch", "--num_ps=0"], "--num_ps: got 0; allowed: a 64-bit integer of at least 1"),
+    (["--strategy=mirrored", *PLACED],
+     "unknown flag --strategy; `ps_train --help` lists the flags"),
+    (["keras", "--strategy=multi_worker_mirrored"],
+     "--job_name: not given, and TF_CONFIG is not set; give --job_name and --task_index, or run all tasks on this "
+     "machine with `ps_train launch keras --strategy=multi_worker_mirrored`"),
+    (["keras", "--sync_replicas"], "--sync_replicas: means nothing to `ps_train keras`; leave it out"),
 ])
 def test_a_wrong_command_line_is_refused(refusal, argv, message):
     """Exit code 2 and one line, before TensorFlow is imported and thus before any socket opens."""
@@ -229,15 +235,18 @@ def test_ctrl_c_during_a_download_is_no_fault(tasks, capsys):
 # --- help and version
 
 @pytest.mark.parametrize("argv", [["--help"], ["-h"], ["-help"], ["--helpfull"], ["train", "--help"],
-                                  ["serve", "--help"], ["launch", "--help"], ["--job_name=wroker", "--help"]])
+                                  ["serve", "--help"], ["launch", "--help"], ["--job_name=wroker", "--help"],
+                                  ["keras", "--help"], ["launch", "keras", "--help"]])
 def test_help_is_readable(tasks, capsys, argv):
     """Groups, units and defaults, in 80 columns; a wrong flag beside it does not matter."""
     assert command_line.main(argv) == 0
     out, err = capsys.readouterr()
     assert out.startswith("Parameter-server training") and err == ""
     assert max(map(len, out.splitlines())) <= 80
-    assert "\n  --batch_size             Examples in a mini-batch of one worker. (examples;" in out
-    assert ("--num_ps  " in out) is (argv[0] == "launch") is ("--ps_hosts  " not in out)
+    of_keras, of_launch = "keras" in argv, argv[0] == "launch"
+    assert "\n  --batch_size             Examples in a mini-batch of one " in out
+    assert ("--num_ps  " in out) is of_launch is ("--ps_hosts  " not in out)
+    assert ("--strategy  " in out) is of_keras is ("--sync_replicas  " not in out)
 
 
 def test_help_explains_every_verb_and_exit_code(tasks, capsys):

@@ -43,6 +43,16 @@ WITH_TENSORFLOW = [
     {"worker"},
     {"task"},
 ]
+# The tf.distribute road, which stands apart: its modules import from lines above their own, and from the core.
+DISTRIBUTE_WITHOUT_TENSORFLOW = [{"options", "convert_options", "tpu", "watch"}, {"roles"}]
+DISTRIBUTE_WITH_TENSORFLOW = [
+    {"strategies", "saving", "serving"},
+    {"feeding", "callbacks", "convert"},
+    {"training"},
+    {"task"},
+]
+DISTRIBUTE = [*DISTRIBUTE_WITHOUT_TENSORFLOW, *DISTRIBUTE_WITH_TENSORFLOW]
+DISTRIBUTE_MODULES = sorted(path.stem for path in (PACKAGE / "distribute").glob("*.py") if path.stem != "__init__")
 LAYERS = [*WITHOUT_TENSORFLOW, *WITH_TENSORFLOW, {"__init__"}, {"__main__"}]  # the last two import it on demand
 
 
@@ -99,11 +109,35 @@ def test_the_package_knows_no_plugin(module):
     assert not {name.split(".")[0] for name in _imports(module)} & {"models", "data", "tests"}
 
 
+@pytest.mark.parametrize("module", MODULES)
+def test_the_core_does_not_know_the_tf_distribute_road(module):
+    """Nothing in ps_train imports ps_train.distribute but its verbs."""
+    found = [name for name in _imports(module) if name.startswith("ps_train.distribute")]
+    assert not found or module == "__main__"
+
+
+def test_every_module_of_the_tf_distribute_road_has_a_layer():
+    """As those of the core have."""
+    assert [module for module in DISTRIBUTE_MODULES if not _has(module, DISTRIBUTE)] == []
+
+
+@pytest.mark.parametrize("module", DISTRIBUTE_MODULES)
+def test_imports_of_the_tf_distribute_road_run_one_way(module):
+    """A module imports only from layers below its own, and, like the core, no plug-in."""
+    names = _imports(f"distribute/{module}")
+    own_layer = next(number for number, layer in enumerate(DISTRIBUTE) if module in layer)
+    parts = [name.split(".") for name in names if name.startswith("ps_train.distribute.")]
+    assert [part[2] for part in parts if not _has(part[2], DISTRIBUTE[:own_layer])] == []
+    assert not {name.split(".")[0] for name in names} & {"models", "data", "tests"}
+
+
 def test_modules_without_tensorflow_import_without_it():
     """A wrong flag is told, and a cluster launched, without the seconds that TensorFlow takes."""
     modules = [f"ps_train.{module}" for module in MODULES if not _has(module, WITH_TENSORFLOW)]
+    modules += [f"ps_train.distribute.{module}" for module in DISTRIBUTE_MODULES
+                if _has(module, DISTRIBUTE_WITHOUT_TENSORFLOW)]
     code = f"import sys, importlib; [importlib.import_module(name) for name in {modules}]; " \
-        "print([name for name in ('tensorflow', 'numpy') if name in sys.modules])"
+        "print([name for name in ('tensorflow', 'numpy', 'tf_keras') if name in sys.modules])"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True,
                            env={**os.environ, "PYTHONPATH": str(REPO)})
     assert ended.stdout.strip() == "[]"
@@ -135,5 +169,5 @@ def test_the_version_is_that_of_the_changelog():
 
 def test_annotations_are_lazy_everywhere():
     """Python 3.9 reads `int | None` only where annotations are not evaluated."""
-    for module in MODULES:
+    for module in [*MODULES, *(f"distribute/{module}" for module in DISTRIBUTE_MODULES)]:
         assert "from __future__ import annotations\n" in (PACKAGE / f"{module}.py").read_text(), module
