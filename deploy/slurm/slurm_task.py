@@ -75,14 +75,14 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--num_ps", type=int, default=1, help="tasks of the step that are ps (default 1)")
     parser.add_argument("flags", nargs=argparse.REMAINDER, metavar="-- FLAGS", help="flags of ps_train")
     told = parser.parse_args(argv)
+    environ = dict(os.environ)
     try:
-        os.environ["TF_CONFIG"] = tf_config(told.num_ps)
+        environ["TF_CONFIG"] = tf_config(told.num_ps)
     except (ValueError, RuntimeError) as error:  # the second is the resolver's
         print(f"slurm_task: {error}", file=sys.stderr)
         return _BAD_CONFIGURATION
-    sys.stderr.flush()
     flags = told.flags[1:] if told.flags[:1] == ["--"] else told.flags
-    return os.execv(sys.executable, [sys.executable, "-m", "ps_train", *flags])
+    return os.execve(sys.executable, [sys.executable, "-m", "ps_train", *flags], environ)
 
 
 if __name__ == "__main__":
