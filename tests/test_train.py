@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import tensorflow.compat.v1 as tf
 
 import models.mlp
 from data import digits
-from ps_train import graph, plugins, progress
+from ps_train import graph, plugins, progress, transfer
 from ps_train.progress import End
 from tests import clusters
 
 
-def test_one_async_worker_equals_a_plain_single_session_run(tmp_path, start_servers):
-    """Fifty Adam steps of the mlp on 2 ps end at the parameters that a plain session comes to, to 1e-6."""
+@pytest.mark.parametrize("is_fused", [True, False], ids=["fused", "not fused"])
+def test_one_async_worker_equals_a_plain_single_session_run(tmp_path, start_servers, is_fused):
+    """A hundred Adam steps of the mlp on 2 ps end at the parameters that a plain session comes to, to 1e-6."""
     params = {"batch_size": 20, "seed": 11, "hidden_units": 16, "data_dir": "", "learning_rate": 0.01}
     model = plugins.Model("models.mlp", models.mlp.model_fn, {})
     dataset = plugins.Dataset("data.digits", digits.input_fn, digits.prepare, {})
-    worker = clusters.Worker(start_servers(2, 1), 0, tmp_path, 50, model=model, dataset=dataset,
-                             optimizer_name="adam", learning_rate=0.01, params=params)
+    worker = clusters.Worker(start_servers(2, 1), 0, tmp_path, 100, model=model, dataset=dataset,
+                             optimizer_name="adam", learning_rate=0.01, params=params,
+                             wire=transfer.Wire(is_fused=is_fused))
     initial = {}
     loop = worker.body
 
@@ -29,8 +32,8 @@ def test_one_async_worker_equals_a_plain_single_session_run(tmp_path, start_serv
 
     worker.body = body
     worker.start()
-    assert worker.result().local_steps == 50
-    expected = _train_plainly(params, initial, 50)
+    assert worker.result().local_steps == 100
+    expected = _train_plainly(params, initial, 100)
     saved = clusters.read_checkpoint(tmp_path)
     assert set(expected) == {"hidden/weights", "hidden/biases", "softmax/weights", "softmax/biases"}
     for name, value in expected.items():
