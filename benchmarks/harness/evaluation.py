@@ -62,6 +62,7 @@ class Evaluator:
         import tensorflow.compat.v1 as tf  # noqa: PLC0415 (a runner that still starts tasks has no use for it)
 
         tf.disable_v2_behavior()
+        tf.enable_resource_variables()  # the mode of ps_train, which tests in this process go on in
         test = examples.load(data_dir).test
         self._images, self._labels = examples.scaled(test.images), test.labels
         with tf.Graph().as_default() as graph:
