@@ -63,41 +63,23 @@ def _launch(argv: Sequence[str]) -> None:
     from ps_train import launch  # noqa: PLC0415 (a task does not need it)
 
     if argv[:1] == ["keras"]:
-        from ps_train.distribute import options, roles  # noqa: PLC0415 (nobody else needs it)
-
-        options.check_installed()
-        configs = options.parse_launch(argv[1:])
-        launch.run(*configs, roles.crew_of(*configs))
+        _on_keras_road().launch_keras(argv[1:])
     else:
         launch.run(*config.parse_launch(argv))
 
 
 def _keras(argv: Sequence[str]) -> None:
-    from ps_train.distribute import options, roles  # noqa: PLC0415 (nobody else needs it)
-
-    task_config = options.parse_task(argv)
-    own = None if task_config.download_only else roles.resolve(task_config)
-    options.check_installed()
-    _prepare_import(task_config, needs_gpu=not task_config.download_only and (own is None or own.job != "ps"))
-    with stopping.on_signals() as stop:
-        from ps_train.distribute import task  # noqa: PLC0415 (TensorFlow takes seconds; a wrong flag should not)
-
-        if task_config.download_only:
-            task.download(task_config)
-        else:
-            stopping.run(lambda: task.run(task_config, own, stop), stop, task_config.stop_timeout_secs)
+    _on_keras_road().run_keras(argv)
 
 
 def _convert(argv: Sequence[str]) -> None:
-    from ps_train.distribute import convert_options, options  # noqa: PLC0415 (nobody else needs it)
+    _on_keras_road().run_convert(argv)
 
-    told = convert_options.parse(argv)
-    options.check_installed()
-    _prepare_import(told, needs_gpu=False)
-    from ps_train.distribute import convert, task  # noqa: PLC0415 (TensorFlow takes seconds)
 
-    task.quieten(told.tf_log)
-    convert.run(told)
+def _on_keras_road():
+    from ps_train.distribute import verbs  # noqa: PLC0415 (it stands apart: nobody else needs it)
+
+    return verbs
 
 
 _VERBS = {"train": _train, "launch": _launch, "serve": _serve, "keras": _keras, "convert": _convert}
@@ -116,32 +98,19 @@ def _resolve(task_config: config.Config) -> cluster.Cluster:
 
 
 def _import_task(task_config: config.Config, needs_gpu: bool):
-    """Imports what needs TensorFlow."""
-    _prepare_import(task_config, needs_gpu)
+    """Imports what needs TensorFlow, which reads its settings while it is imported."""
+    if not needs_gpu:
+        os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+    if not task_config.tf_log:
+        logs.import_tensorflow_quietly()
     from ps_train import task  # noqa: PLC0415 (TensorFlow takes seconds; a wrong flag should not)
 
     return task
 
 
-def _prepare_import(task_config: config.Config, needs_gpu: bool) -> None:
-    """Sets what TensorFlow reads while it is imported."""
-    if not needs_gpu:
-        os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
-    if not task_config.tf_log:
-        logs.import_tensorflow_quietly()
-
-
 def _help(verb: str, arguments: Sequence[str]) -> str:
-    if "keras" in (verb, *arguments[:1]):
-        from ps_train.distribute import options  # noqa: PLC0415 (nobody else needs it)
-
-        own = [config.LaunchConfig] if verb == "launch" else []
-        omitted = options.NOT_HERE | (options.PLACED if verb == "launch" else set())
-        return f"{_USAGE}\n{flagset.help_text(*own, options.KerasConfig, omit=omitted)}"
-    if verb == "convert":
-        from ps_train.distribute import convert_options  # noqa: PLC0415 (nobody else needs it)
-
-        return f"{_USAGE}\n{flagset.help_text(convert_options.ConvertConfig, omit=convert_options.NOT_HERE)}"
+    if verb in ("keras", "convert") or (verb == "launch" and arguments[:1] == ["keras"]):
+        return f"{_USAGE}\n{_on_keras_road().help_text(verb)}"
     if verb == "launch":
         return f"{_USAGE}\n{flagset.help_text(config.LaunchConfig, config.Config, omit=config.PLACED_BY_LAUNCH)}"
     return f"{_USAGE}\n{flagset.help_text(config.Config)}"

@@ -91,12 +91,19 @@ def _verdict(chief: Task, timeout_secs: float, stop: threading.Event) -> str:
 
 def tell(servers: Iterable[Task], verdict: str) -> None:
     """Tells each server, as the coordinator, that training is over; one that is gone need not know."""
-    for task in servers:
-        def write(device: str = f"/job:{task.job}/replica:0/task:{task.index}/device:CPU:0") -> None:
-            with tf.device(device):
-                tf.io.write_file(_VERDICT, verdict)
+    tellers = [threading.Thread(target=_tell_one, args=(task, verdict), daemon=True) for task in servers]
+    for teller in tellers:  # all at once: one that is frozen must not keep the others waiting
+        teller.start()
+    for teller in tellers:
+        teller.join(2 * _TELL_SECS)
 
-        try:
-            waiting.bounded(write, _TELL_SECS, f"{task} to hear that training is over")
-        except (ClusterLostError, tf.errors.OpError, ValueError) as error:  # ValueError: it was never connected
-            _log.warning("%s was not told that training is over: %s", task, str(error).splitlines()[0])
+
+def _tell_one(task: Task, verdict: str) -> None:
+    def write() -> None:
+        with tf.device(f"/job:{task.job}/replica:0/task:{task.index}/device:CPU:0"):
+            tf.io.write_file(_VERDICT, verdict)
+
+    try:
+        waiting.bounded(write, _TELL_SECS, f"{task} to hear that training is over")
+    except (ClusterLostError, tf.errors.OpError, ValueError) as error:  # ValueError: it was never connected
+        _log.warning("%s was not told that training is over: %s", task, str(error).splitlines()[0])

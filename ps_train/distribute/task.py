@@ -13,7 +13,8 @@ import threading
 from absl import logging as absl_logging
 
 from ps_train.cluster import Cluster
-from ps_train.distribute import serving, training
+from ps_train.distribute import conversion, serving, training
+from ps_train.distribute.convert_options import ConvertConfig
 from ps_train.distribute.options import KerasConfig
 
 
@@ -36,6 +37,12 @@ def download(config: KerasConfig) -> None:
     quieten(config.tf_log)
     loaded = training.load_plugins(config)
     loaded.dataset.prepare(loaded.dataset_params)
+
+
+def convert(config: ConvertConfig) -> None:
+    """Turns a checkpoint of one road into one of the other."""
+    quieten(config.tf_log)
+    conversion.run(config)
 
 
 def quieten(tf_log: bool) -> None:

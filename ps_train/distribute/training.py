@@ -27,6 +27,7 @@ from ps_train.evaluate import Evaluation
 from ps_train.plugins import EVAL, Dataset, KerasModel
 
 _DEFAULT_STEPS_PER_EPOCH = 500
+_EVALUATION_STEPS = 12  # an evaluation may take as long as so many steps at most: an hour, unless told otherwise
 # What TensorFlow says when a peer or its server is gone, and what follows from that in other threads.
 _LOSSES = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError,
            tf.errors.DeadlineExceededError)
@@ -156,10 +157,10 @@ class _Trainer:
         self._check_agreement(strategy, plan)
         self.pulse.expect("a step of training", config.step_timeout_secs)
         reporter = self._fit(strategy, model, plan, first_step)
+        self.pulse.expect("the chief's evaluation", _EVALUATION_STEPS * config.step_timeout_secs)
         if self._is_chief:
             self._finish(strategy, reporter)
         if config.strategy == "multi_worker_mirrored":  # nobody leaves before the chief is done
-            self.pulse.expect("the chief's evaluation", config.step_timeout_secs)
             feeding.sum_over_replicas(strategy, 0)
 
     def _check_agreement(self, strategy: tf.distribute.Strategy, plan: Plan) -> None:
