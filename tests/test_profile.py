@@ -8,6 +8,7 @@ import re
 import pytest
 
 from ps_train import profile
+from ps_train.local_steps import Period
 from ps_train.phases import Run
 from ps_train.profile_board import Reading
 from ps_train.spans import Span
@@ -83,6 +84,24 @@ def test_the_steps_of_a_worker_are_those_that_begin_in_the_range(tmp_path, start
     assert [step["name"] for step in bars["worker:0", "steps"]] == ["step 6", "step 7", "step 8"]
     assert told_at[0] == 9
     assert {step["args"]["batches"] for step in bars["worker:0", "steps"]} == {1}
+
+
+def test_several_steps_in_one_session_run_are_one_step_here(tmp_path, start_servers, caplog):
+    """Its push begins when the change of all of them is computed, although a worker sends more after that."""
+    worker = profiled(start_servers(2, 1), 0, tmp_path, 60, range(20, 40), period=Period(5, 0, 60))
+    with caplog.at_level("INFO"):
+        worker.start()
+        worker.result()
+        worker.profile.close()
+    bars = bars_of(tmp_path / "profile" / "steps-20-40.json")
+    assert [step["name"] for step in bars["worker:0", "steps"]] == ["step 20", "step 25", "step 30", "step 35"]
+    assert {step["args"]["batches"] for step in bars["worker:0", "steps"]} == {5}
+    assert "profile of worker:0: 4 steps of 5 mini-batches each, begun at global step 20 to 35; in ms:" in caplog.messages
+    changes = [bar for bar in bars["ps:0", "received for worker:0"] if bar["args"]["bytes"] >= 16]
+    for step, change in zip(bars["worker:0", "steps"], sorted(changes, key=lambda bar: bar["ts"])):
+        phases = [bar for bar in bars["worker:0", "phases"] if step["ts"] <= bar["ts"] < step["ts"] + step["dur"]]
+        assert all(bar["ts"] + bar["dur"] <= change["ts"] + change["dur"] for bar in phases if bar["name"] == "pull")
+        assert any(bar["ts"] + bar["dur"] > change["ts"] + change["dur"] for bar in phases if bar["name"] == "push")
 
 
 def test_a_training_that_never_comes_there_says_so(tmp_path, start_servers, caplog):
