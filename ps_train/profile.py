@@ -131,15 +131,18 @@ class Profile:
         except BlackboardError as error:
             _log.warning("profile: the clocks of all tasks are taken to be the same: %s", error)
             clocks = {}
-        runs = [_aligned(self._read(*traced), clocks, self._cluster.ps[0].name) for traced in self._traced]
+        runs = [_aligned(run, clocks, self._cluster.ps[0].name) for run in self._runs()]
         self._traced = []
         error_secs = max((clock.error_secs for clock in clocks.values()), default=0.0)
         return Part(self._cluster.task.name, runs, error_secs * 1e6)
 
-    def _read(self, step: int, times_us: tuple[float, float, float], step_stats: Any) -> Run:
-        found = spans.read(step_stats)
-        nodes = {span.node for span in found if span.task == self._cluster.task.name}
-        return Run(step, *times_us, found, sorted(nodes & self._answered))
+    def _runs(self) -> list[Run]:
+        found = [spans.read(stats) for _, _, stats in self._traced]
+        # Of all runs: the ps log what they receive as well as they can, and may miss some of it (master_session.cc).
+        worker = self._cluster.task.name
+        sent = {span.node for each in found for span in each if span.sender == worker and span.num_bytes}
+        gradients = sorted(sent - self._answered)
+        return [Run(step, *times_us, each, gradients) for (step, times_us, _), each in zip(self._traced, found)]
 
     def _tell(self, part: Part) -> None:
         if not part.runs:
