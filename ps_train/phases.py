@@ -43,7 +43,7 @@ class Run(NamedTuple):
       call_us: the same, of the call.
       end_us: the same, of its return.
       spans: what was done for it, by the same clock.
-      answered: names of the worker's nodes that run when a ps has changed something: what they send is no gradient.
+      gradients: names of the worker's nodes whose outputs it sends to the ps to be applied.
     """
 
     global_step: int
@@ -51,7 +51,7 @@ class Run(NamedTuple):
     call_us: float
     end_us: float
     spans: Sequence[Span]
-    answered: Collection[str] = ()
+    gradients: Collection[str]
 
 
 def shifted(run: Run, caller_us: float, tasks_us: Mapping[str, float]) -> Run:
@@ -88,7 +88,7 @@ def segments(run: Run, worker: str) -> list[Segment]:
     busy = [span for span in own if span.operation != TRANSFER and not _WAITS.search(span.operation)]
     first_us = bounded(min((span.start_us for span in run.spans), default=run.end_us))
     last_us = bounded(max((span.end_us for span in run.spans), default=run.end_us))
-    computed_us = bounded(_computed_us(run, busy, worker, default=first_us))
+    computed_us = bounded(_computed_us(run, busy, default=first_us))
     pulled_us = bounded(max((span.end_us for span in own if span.operation == TRANSFER and span.end_us <= computed_us),
                             default=first_us))
     ends_us = [run.call_us, first_us, pulled_us, computed_us, last_us, run.end_us]
@@ -105,10 +105,9 @@ def num_batches(run: Run, worker: str) -> int:
     return sum(span.task == worker and span.operation == _INPUT for span in run.spans)
 
 
-def _computed_us(run: Run, busy: Sequence[Span], worker: str, default: float) -> float:
-    """Returns when the last gradient was computed that the worker sent to a ps; where it sent none, its last end."""
-    sent = {span.node for span in run.spans if span.sender == worker and span.num_bytes} - set(run.answered)
-    ends_us = [span.end_us for span in busy if span.node in sent] or [span.end_us for span in busy]
+def _computed_us(run: Run, busy: Sequence[Span], default: float) -> float:
+    """Returns when the last gradient was computed; where no gradient is known, when the last operation was."""
+    ends_us = [span.end_us for span in busy if span.node in run.gradients] or [span.end_us for span in busy]
     return max(ends_us, default=default)
 
 

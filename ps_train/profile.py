@@ -70,7 +70,7 @@ class Profile:
         self._collector = Collector(cluster, board, path) if cluster.is_chief else None
         self._traced: list[tuple[int, tuple[float, float, float], Any]] = []
         self._untraced_secs: deque[float] = deque(maxlen=_MOST_UNTRACED)
-        self._answered: list[str] = []
+        self._answered: set[str] = set()
         self._is_new = True
         self._is_finished = False
 
@@ -78,7 +78,7 @@ class Profile:
         """Returns what runs steps in that session, and traces those that were asked for."""
         if self._is_new:
             self._is_new = False
-            self._answered = sorted(tracing.answered(graph.graph, self._cluster.task.name))
+            self._answered = tracing.answered(graph.graph)
             with contextlib.suppress(BlackboardError):  # what a run before this one left on servers that live on
                 self._board.deliver(self._cluster.worker_number, b"")
         return TracedSession(session, graph, self._beats, self._run_step)
@@ -131,12 +131,18 @@ class Profile:
         except BlackboardError as error:
             _log.warning("profile: the clocks of all tasks are taken to be the same: %s", error)
             clocks = {}
-        first_ps = self._cluster.ps[0].name
-        runs = [_aligned(Run(step, *times_us, spans.read(stats), self._answered), clocks, first_ps)
-                for step, times_us, stats in self._traced]
+        runs = [_aligned(run, clocks, self._cluster.ps[0].name) for run in self._runs()]
         self._traced = []
         error_secs = max((clock.error_secs for clock in clocks.values()), default=0.0)
         return Part(self._cluster.task.name, runs, error_secs * 1e6)
+
+    def _runs(self) -> list[Run]:
+        found = [spans.read(stats) for _, _, stats in self._traced]
+        # Of all runs: the ps log what they receive as well as they can, and may miss some of it (master_session.cc).
+        worker = self._cluster.task.name
+        sent = {span.node for each in found for span in each if span.sender == worker and span.num_bytes}
+        gradients = sorted(sent - self._answered)
+        return [Run(step, *times_us, each, gradients) for (step, times_us, _), each in zip(self._traced, found)]
 
     def _tell(self, part: Part) -> None:
         if not part.runs:

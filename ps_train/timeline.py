@@ -44,8 +44,8 @@ def pack(part: Part) -> bytes:
 def unpack(packed: bytes) -> Part:
     """Returns what was packed."""
     worker, runs, clock_error_us = json.loads(zlib.decompress(packed))
-    return Part(worker, [Run(step, start_us, call_us, end_us, [Span(*span) for span in spans], answered)
-                         for step, start_us, call_us, end_us, spans, answered in runs], clock_error_us)
+    return Part(worker, [Run(step, start_us, call_us, end_us, [Span(*span) for span in spans], gradients)
+                         for step, start_us, call_us, end_us, spans, gradients in runs], clock_error_us)
 
 
 class Bar(NamedTuple):

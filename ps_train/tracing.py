@@ -72,12 +72,15 @@ class TracedSession:
         return values
 
 
-def answered(graph: tf.Graph, worker: str) -> set[str]:
-    """Returns the names of a worker's nodes that come after a change on a ps, and so after the gradients."""
+def answered(graph: tf.Graph) -> set[str]:
+    """Returns the names of the nodes that come after a change on a ps, and so after the gradients.
+
+    All of them: TensorFlow runs a node where its resource is, whatever device the graph says.
+    """
     after: set[tf.Operation] = set()
     for node in graph.get_operations():  # as they were made: each one after what it depends on
         before = [*node.control_inputs, *(tensor.op for tensor in node.inputs)]
         changes_ps = spans.task_of(node.device).startswith("ps:") and _CHANGES.search(node.type)
         if changes_ps or not after.isdisjoint(before):
             after.add(node)
-    return {node.name for node in after if spans.task_of(node.device) == worker}
+    return {node.name for node in after}

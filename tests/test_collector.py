@@ -55,7 +55,7 @@ def make(tmp_path, monkeypatch):
 def part(worker, num_runs=1):
     """Returns a part of so many steps."""
     spans = [Span(worker, "MatMul", "xw", "", 0, 1, 4)]
-    return Part(worker, [Run(step, 0, 0, 5, spans) for step in range(num_runs)], 1.0)
+    return Part(worker, [Run(step, 0, 0, 5, spans, []) for step in range(num_runs)], 1.0)
 
 
 def tasks_in(path):

@@ -19,6 +19,7 @@ def transfer(sender, receiver, start_us, end_us, node="n", num_bytes=4):
     return Span(receiver, TRANSFER, node, sender, num_bytes, start_us, end_us)
 
 
+GRADIENTS = ["gradient"]
 ASYNC = [
     operation("worker:0", 100, 110, "NoOp", "_SOURCE"),
     operation("worker:0", 120, 300, "IteratorGetNext", "next"),  # hidden: the parameters come later
@@ -51,7 +52,7 @@ SYNC = [
 ], ids=["async", "sync", "a slow input", "all on a ps", "nothing known"])
 def test_the_phases_of_a_step_add_up_to_it(spans, end_us, expected):
     """In microseconds; each stretch begins where the one before ends."""
-    run = Run(7, 0, 0, end_us, spans)
+    run = Run(7, 0, 0, end_us, spans, GRADIENTS)
     found = phases.segments(run, "worker:0")
     assert [segment.start_us for segment in found] == [0, *(segment.end_us for segment in found[:-1])]
     assert found[-1].end_us == end_us
@@ -61,7 +62,7 @@ def test_the_phases_of_a_step_add_up_to_it(spans, end_us, expected):
 def test_computing_hides_a_pull_that_goes_on_meanwhile():
     """Layer by layer: the second layer's parameters arrive while the first one computes, and are late by 50."""
     run = Run(0, 0, 0, 1000, [transfer("ps:0", "worker:0", 10, 100, "first"), operation("worker:0", 100, 300),
-                           transfer("ps:0", "worker:0", 20, 350, "second"), operation("worker:0", 350, 500)])
+                           transfer("ps:0", "worker:0", 20, 350, "second"), operation("worker:0", 350, 500)], [])
     assert phases.segments(run, "worker:0") == [
         Segment("call", 0, 10), Segment("pull", 10, 100), Segment("compute", 100, 300), Segment("pull", 300, 350),
         Segment("compute", 350, 500), Segment("call", 500, 1000)]
@@ -69,7 +70,7 @@ def test_computing_hides_a_pull_that_goes_on_meanwhile():
 
 def test_a_worker_that_is_held_up_waits():
     """From the end of its last step to the call; what the call itself takes is as ever."""
-    found = phases.segments(Run(0, -500, 0, 1000, ASYNC), "worker:0")
+    found = phases.segments(Run(0, -500, 0, 1000, ASYNC, GRADIENTS), "worker:0")
     assert found[:2] == [Segment("wait", -500, 0), Segment("call", 0, 100)]
     assert sum(phases.total_ms(found).values()) == pytest.approx(1.5)
 
@@ -79,7 +80,7 @@ def test_what_is_sent_after_an_answer_is_no_gradient():
     spans = [*ASYNC[:-1], transfer("ps:0", "worker:0", 850, 860, "apply", num_bytes=0),
              operation("worker:0", 870, 880, "ReadVariableOp", "num_taken"),
              transfer("worker:0", "ps:0", 880, 890, "num_taken", num_bytes=8)]
-    found = phases.total_ms(phases.segments(Run(0, 0, 0, 1000, spans, answered=["num_taken"]), "worker:0"))
+    found = phases.total_ms(phases.segments(Run(0, 0, 0, 1000, spans, GRADIENTS), "worker:0"))
     assert found == pytest.approx({"pull": 0.29, "compute": 0.32, "push": 0.18, "wait": 0, "call": 0.21})
 
 
@@ -87,19 +88,20 @@ def test_clocks_that_differ_do_not_change_the_length_of_a_step():
     """A ps whose clock is a second off is cut off at the ends of the run."""
     late = [span._replace(start_us=span.start_us + 1e6, end_us=span.end_us + 1e6) if span.task == "ps:0" else span
             for span in SYNC]
-    assert sum(phases.total_ms(phases.segments(Run(0, 0, 0, 2000, late), "worker:0")).values()) == pytest.approx(2.0)
+    found = phases.segments(Run(0, 0, 0, 2000, late, GRADIENTS), "worker:0")
+    assert sum(phases.total_ms(found).values()) == pytest.approx(2.0)
 
 
 def test_the_mini_batches_of_a_run_are_counted():
     """Of this worker only: several in one session run, where it takes several steps by itself."""
     spans = [operation("worker:0", 10 * number, 10 * number + 5, "IteratorGetNext") for number in range(20)]
     spans.append(operation("worker:1", 5, 6, "IteratorGetNext"))
-    assert phases.num_batches(Run(0, 0, 0, 500, spans), "worker:0") == 20
+    assert phases.num_batches(Run(0, 0, 0, 500, spans, GRADIENTS), "worker:0") == 20
 
 
 def test_the_table_shows_the_mean_and_the_slowest_step():
     """In milliseconds, each column under its name."""
-    runs = [Run(200, 0, 0, 1000, ASYNC), Run(203, 0, 0, 2000, SYNC)]
+    runs = [Run(200, 0, 0, 1000, ASYNC, GRADIENTS), Run(203, 0, 0, 2000, SYNC, GRADIENTS)]
     header, mean, slowest = phases.table(runs, "worker:0")
     assert header.split() == [*PHASES, "step"]
     name, *values = mean.split()

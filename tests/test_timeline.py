@@ -19,7 +19,7 @@ def part(worker, start_us):
         Span("ps:0", "ReadVariableOp", "w/Read", "", 0, start_us + 10, start_us + 30),
         Span("ps:0", "ReadVariableOp", "b/Read", "", 0, start_us + 20, start_us + 25),
         Span(worker, TRANSFER, "w/Read", "ps:0", 40, start_us + 30, start_us + 40),
-        Span(worker, "MatMul", "xw", "", 0, start_us + 40, start_us + 70)], ["num_taken"])], 250.0)
+        Span(worker, "MatMul", "xw", "", 0, start_us + 40, start_us + 70)], ["xw"])], 250.0)
 
 
 def shown(trace):

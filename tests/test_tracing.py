@@ -70,17 +70,20 @@ def test_a_step_that_failed_holds_nobody_up(traced):
 
 
 def test_nodes_behind_a_change_on_a_ps_are_told_from_gradients():
-    """The pull and the gradients are before it; what a worker reads or notes after it, in any order, is behind."""
+    """The pull and the gradients are before it; what is read or noted after it, in any order, is behind."""
     with tf.Graph().as_default() as graph:
         with tf.device("/job:ps/task:1/cpu:0"):
             weights = tf.get_variable("weights", [], use_resource=True)
             pulled = weights.read_value()
         with tf.device("/job:worker/task:0/cpu:0"):
-            gradient = tf.multiply(pulled, 2.0, name="gradient")
+            own = tf.get_variable("own", [], use_resource=True)
+            gradient = tf.multiply(pulled, own.assign_add(1.0).read_value(), name="gradient")
         with tf.device("/job:ps/task:1/cpu:0"):
             changed = weights.assign_sub(gradient, read_value=False)
         with tf.device("/job:worker/task:0/cpu:0"), tf.control_dependencies([changed]):
-            tf.constant(1.0, name="noted")
-        with tf.device("/job:worker/task:0/cpu:0"):
-            tf.add(gradient, weights.read_value(), name="before")
-    assert tracing.answered(graph, "worker:0") == {"noted"}
+            noted = tf.constant(1.0, name="noted")
+        tf.add(gradient, pulled, name="before")
+        tf.add(gradient, noted, name="behind")
+    found = tracing.answered(graph)
+    assert found >= {"noted", "behind", changed.name}
+    assert found.isdisjoint({"gradient", "before", pulled.op.name})
