@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator
 
 from ps_train import waiting
-from ps_train.blackboard import Blackboard, BlackboardError, Snapshot, new_claim
+from ps_train.blackboard import Blackboard, BlackboardError, Snapshot, State, new_claim
 from ps_train.cluster import Task
 from ps_train.errors import ConfigError
 
@@ -27,6 +27,8 @@ class Beats:
     Attributes:
       step: the global step that the worker has seen; whoever trains sets it.
       is_replaced: whether another process has taken this worker's number.
+      has_chief_failed: whether training is over because the chief's own code failed. A step that waits for another
+        worker cannot see it; it ends with the ps, for which nobody need wait then.
     """
 
     def __init__(self, board: Blackboard, task: Task, number: int, stop: threading.Event) -> None:
@@ -38,6 +40,7 @@ class Beats:
         """
         self.step = 0
         self.is_replaced = False
+        self.has_chief_failed = False
         self._board = board
         self._task = task
         self._number = number
@@ -106,6 +109,7 @@ class Beats:
             with contextlib.suppress(BlackboardError):  # the next beat may get through; the training will notice
                 if not self._board.beat(self._number, self._claim, self.step):
                     self._answer_refusal()
+                self.has_chief_failed = self._board.state() == State.FAILED
 
     def _answer_refusal(self) -> None:
         """Claims again where ps 0 has restarted and forgotten; gives way where another process has the number."""

@@ -44,6 +44,14 @@ class BlackboardError(ClusterLostError):
     """A ps does not answer, or has not put the blackboard up yet."""
 
 
+class ChiefFailedError(ClusterLostError):
+    """The chief's own code failed, and training is over for all."""
+
+    def __init__(self) -> None:
+        """Takes nothing: it always says the same."""
+        super().__init__("the chief gave up training: see its log for the fault")
+
+
 class State(enum.IntEnum):
     """Where training stands; it only ever rises, until the servers are used for another run."""
 

@@ -18,7 +18,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_train import checkpoint, ending, fingerprint, saving, sessions, summaries, waiting
 from ps_train.beats import Beats
-from ps_train.blackboard import Blackboard, BlackboardError, State
+from ps_train.blackboard import Blackboard, BlackboardError, ChiefFailedError, State
 from ps_train.cluster import Cluster
 from ps_train.errors import ClusterLostError, ConfigError, StoppedError
 from ps_train.graph import TrainGraph
@@ -127,6 +127,8 @@ class SupervisedTraining:
                     raise StoppedError("told to stop while the session was lost; the last checkpoint stays") from error
                 if not sessions.is_lost(error):
                     raise
+                if self._beats.has_chief_failed:
+                    raise ChiefFailedError from error
                 failures = 1 if self._beats.step > step else failures + 1
                 reason = sessions.reason_of(error)
                 if failures > _MOST_FAILURES:
@@ -176,7 +178,7 @@ class SupervisedTraining:
         """Returns "running" or "over" when a worker that is not the chief need not wait for it, else None."""
         state = self._board.state()
         if state == State.FAILED:
-            raise ClusterLostError(f"{self._cluster.chief} (chief) gave up training: see its log for the fault")
+            raise ChiefFailedError
         if state in (State.STOPPING, State.DONE):
             return "over"
         return "running" if self._board.is_prepared() else None

@@ -12,7 +12,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_train import finite
 from ps_train.beats import Beats
-from ps_train.blackboard import State
+from ps_train.blackboard import ChiefFailedError, State
 from ps_train.errors import UserCodeError
 from ps_train.graph import TrainGraph
 from ps_train.progress import End, Outcome, Progress
@@ -77,6 +77,7 @@ class Loop:
 
         Raises:
           tf.errors.OpError: the session failed.
+          ChiefFailedError: the chief's own code has failed.
         """
         first_step, state = self._run(self._graph.status)
         step = first_step
@@ -91,6 +92,8 @@ class Loop:
         return Outcome(end, int(first_step), int(step), self._local_steps, time.monotonic() - start_secs)
 
     def _end(self, step: int, state: int) -> End | None:
+        if state == State.FAILED:
+            raise ChiefFailedError
         if step >= self._schedule.train_steps:
             return End.STEPS
         if state >= State.STOPPING:

@@ -14,6 +14,7 @@ from ps_train import (
     evaluate,
     fingerprint,
     graph,
+    logs,
     optimizer,
     plugins,
     saving,
@@ -200,9 +201,8 @@ def _evaluate(
     path = checkpoint.newest_sound(config.train_dir)
     evaluation = evaluate.within(config.eval_timeout_secs, evaluator, path, stop)
     evaluate.write_summaries(evaluation, config.train_dir)
-    print(evaluation.format(), flush=True)
+    logs.show(evaluation.format())
     steps = evaluation.global_step - outcome.first_step
     if steps:
         rate = steps * update.gradients_per_step * config.batch_size / max(outcome.elapsed_secs, 1e-9)
-        print(f"Training took {outcome.elapsed_secs:.2f} s, {rate:.0f} examples per second over all workers",
-              flush=True)
+        logs.show(f"Training took {outcome.elapsed_secs:.2f} s, {rate:.0f} examples per second over all workers")

@@ -45,6 +45,14 @@ def is_open(port: int) -> bool:
         return False
 
 
+def wait_for_text(path: pathlib.Path, text: str, process: subprocess.Popen) -> None:
+    """Returns when a file has the text, which the process writes; it must come before the deadline."""
+    end_secs = time.monotonic() + DEADLINE_SECS
+    while text not in path.read_text(errors="replace"):
+        assert process.poll() is None and time.monotonic() < end_secs, f"no {text!r} in {path.read_text()}"
+        time.sleep(0.02)
+
+
 class ProcessGroup:
     """The processes of one test."""
 
@@ -112,7 +120,19 @@ class ProcessGroup:
 
     def exit_code(self, name: str, deadline_secs: float = DEADLINE_SECS) -> int:
         """Returns the exit code of a process, which must end before the deadline."""
-        return self._processes[name].wait(deadline_secs)
+        try:
+            return self._processes[name].wait(deadline_secs)
+        except subprocess.TimeoutExpired:
+            raise TimeoutError(f"{name} still runs after {deadline_secs} s") from None
+
+    def poll(self, name: str) -> int | None:
+        """Returns the exit code of a process, or None while it runs."""
+        return self._processes[name].poll()
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all processes."""
+        return list(self._processes)
 
     def status(self, name: str, field: str) -> int:
         """Returns a number of a running process from Linux' /proc: "Threads", or "VmRSS" in KiB."""
@@ -122,6 +142,13 @@ class ProcessGroup:
     def log(self, name: str) -> str:
         """Returns what a process has printed so far."""
         return (self._log_dir / name).read_text(errors="replace")
+
+    def log_from(self, name: str, start_bytes: int) -> tuple[str, int]:
+        """Returns the whole lines that a process has printed from a byte on, and the byte behind them."""
+        with open(self._log_dir / name, "rb") as log:
+            log.seek(start_bytes)
+            lines, line_break, _ = log.read().rpartition(b"\n")
+        return lines.decode(errors="replace"), start_bytes + len(lines) + len(line_break)
 
     def logs(self) -> str:
         """Returns all logs."""
