@@ -49,25 +49,21 @@ class Summaries:
         if self._thread is None:
             return
         thread, self._thread = self._thread, None
-        self._add_to(self._calls, None)
+        self._calls.put(None)
         thread.join(_CLOSE_SECS)
         if thread.is_alive():
             _log.warning("%s is slow: the last summaries may be missing there", self._folder)
 
     def _add(self, call: _Call) -> None:
         if self._thread is None:
-            self._calls = queue.Queue(_MOST_WAITING)
+            self._calls = queue.Queue()
             self._thread = threading.Thread(target=self._work, args=(self._calls,), daemon=True, name="summaries")
             self._thread.start()
-        self._add_to(self._calls, call)
-
-    def _add_to(self, calls: queue.Queue[Optional[_Call]], call: _Call | None) -> None:
-        try:
-            calls.put_nowait(call)
-        except queue.Full:
-            if time.monotonic() >= self._complain_secs:
-                self._complain_secs = time.monotonic() + _RETRY_SECS
-                _log.warning("%s is slow: summaries are dropped; training goes on", self._folder)
+        if self._calls.qsize() < _MOST_WAITING:
+            self._calls.put(call)
+        elif time.monotonic() >= self._complain_secs:
+            self._complain_secs = time.monotonic() + _RETRY_SECS
+            _log.warning("%s is slow: summaries are dropped; training goes on", self._folder)
 
     def _work(self, calls: queue.Queue[Optional[_Call]]) -> None:
         writer: tf.summary.FileWriter | None = None

@@ -101,14 +101,14 @@ class ProcessGroup:
                 raise AssertionError(f"{name} still runs after {deadline_secs} s") from None
         return {name: process.returncode for name, process in self._processes.items()}
 
-    def wait_for_line(self, name: str, text: str, deadline_secs: float = DEADLINE_SECS) -> str:
-        """Returns the first line with the text in a process's log, which must come before the deadline."""
+    def wait_for_line(self, name: str, text: str, deadline_secs: float = DEADLINE_SECS, number: int = 1) -> str:
+        """Returns the first line, or that of the number, with the text in a process's log; it must come in time."""
         end_secs = time.monotonic() + deadline_secs
         while time.monotonic() < end_secs:
             is_over = self._processes[name].poll() is not None
-            for line in self.log(name).splitlines():
-                if text in line:
-                    return line
+            lines = [line for line in self.log(name).splitlines() if text in line]
+            if len(lines) >= number:
+                return lines[number - 1]
             if is_over:
                 raise AssertionError(f"{name} ended without {text!r} in its log")
             time.sleep(0.02)

@@ -10,6 +10,7 @@ from tests import clusters
 from tests.processes import REPO, TaskCluster
 
 GATE_BATCH = 30
+LOG_STEPS = 10
 TRAIN_STEPS = 400
 MODES = {"async": [], "sync": ["--sync_replicas"]}
 
@@ -38,7 +39,7 @@ class Training:
         shutil.copy(REPO / "tests/plugins/tiny.py", tmp_path)
         self.cluster = TaskCluster(num_ps, num_workers)
         params += f",eval_gate={tmp_path}/eval_gate" if holds_evaluation else ""
-        self.flags = ["--model=tiny", "--dataset=tiny", "--batch_size=16", "--log_steps=10",
+        self.flags = ["--model=tiny", "--dataset=tiny", "--batch_size=16", f"--log_steps={LOG_STEPS}",
                       f"--train_steps={TRAIN_STEPS}", f"--train_dir={self.train_dir}",
                       f"--params=gate={tmp_path}/gate,gate_batch={GATE_BATCH}{params}",
                       "--beat_timeout_secs=4", f"--start_timeout_secs={start_timeout_secs}", *flags]
@@ -54,7 +55,7 @@ class Training:
     def wait_for_gates(self, *workers):
         """Returns when these workers have trained up to their gates."""
         for name in workers or [f"worker-{index}" for index in range(len(self.cluster.workers))]:
-            self.group.wait_for_line(name, "examples/s")
+            self.group.wait_for_line(name, "examples/s", number=GATE_BATCH // LOG_STEPS)
 
     def open_gates(self, *indices):
         """Lets these workers, or all, train to the end."""
