@@ -12,7 +12,8 @@ import threading
 from collections.abc import Iterator
 
 from ps_train import waiting
-from ps_train.blackboard import Blackboard, BlackboardError, Snapshot, State, new_claim
+from ps_train.blackboard import Blackboard, BlackboardError, Snapshot, State
+from ps_train.claims import is_same_place, new_claim
 from ps_train.cluster import Task
 from ps_train.errors import ConfigError
 
@@ -31,12 +32,15 @@ class Beats:
         worker cannot see it; it ends with the ps, for which nobody need wait then.
     """
 
-    def __init__(self, board: Blackboard, task: Task, number: int, stop: threading.Event) -> None:
+    def __init__(
+        self, board: Blackboard, task: Task, number: int, stop: threading.Event, has_bound: bool = False
+    ) -> None:
         """Prepares them; nothing is sent yet.
 
         Args:
           number: the worker's number, see `Cluster.number_of`.
           stop: is set when another process has taken the number.
+          has_bound: whether this process has bound the task's port.
         """
         self.step = 0
         self.is_replaced = False
@@ -45,7 +49,7 @@ class Beats:
         self._task = task
         self._number = number
         self._stop = stop
-        self._claim = new_claim()
+        self._claim = new_claim(int(task.address.rpartition(":")[2]) if has_bound else None)
         self._left = threading.Event()
 
     @property
@@ -56,7 +60,8 @@ class Beats:
     def claim(self, visitor: Blackboard, beat_timeout_secs: float, start_timeout_secs: float) -> None:
         """Makes this process the worker of its number.
 
-        A process that had it and died is forgotten after `beat_timeout_secs`.
+        A process that had it and died is forgotten after `beat_timeout_secs`, or at once where this one has bound the
+        port that was its own.
 
         Args:
           visitor: a view of the blackboard through ps 0's own server. A session through a server of this worker's name
@@ -69,6 +74,9 @@ class Beats:
         what = f"the blackboard on {self._board.first_ps}"
         snapshot = waiting.until(lambda: _snapshot(visitor), start_timeout_secs, what, self._stop)
         beat_secs = float(snapshot.beats[self._number])
+        if is_same_place(int(snapshot.claims[self._number]), self._claim):
+            visitor.claim(self._number, self._claim)
+            return
         if snapshot.is_alive(self._number, beat_timeout_secs):
             _log.info("%s was here %.1f s ago; waiting up to %g s to see whether it still is", self._task.name,
                       snapshot.age_secs(self._number), beat_timeout_secs)

@@ -13,7 +13,6 @@ check sees them.
 from __future__ import annotations
 
 import enum
-import secrets
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -22,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from ps_train import sessions, waiting
+from ps_train import claims, sessions, waiting
 from ps_train.cluster import Cluster, Task
 from ps_train.errors import ClusterLostError
 
@@ -98,11 +97,6 @@ def state_tensor(ps: Task) -> tf.Tensor:
     """Returns a scalar int64 tensor, in the current graph, that reads the training state on that ps."""
     with tf.device(ps.device):
         return _read("state")
-
-
-def new_claim() -> int:
-    """Returns a number that no other process has: a worker's or a ps's name for one life."""
-    return secrets.randbelow(2**62) + 1
 
 
 def _variable(name: str) -> tf.Tensor:
@@ -201,7 +195,7 @@ class Blackboard:
 
     def put_up(self) -> None:
         """Makes this ps's part of the blackboard, in the state idle; each ps does so for itself, before it serves."""
-        self._run(self._put_up, {self._value: new_claim()})
+        self._run(self._put_up, {self._value: claims.new_claim()})
 
     def tick(self) -> None:
         """Lets the clock of this ps go on, by the time since the last tick; each ps does so again and again.

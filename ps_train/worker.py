@@ -127,7 +127,7 @@ def _gradients_per_update(config: Config, cluster: Cluster) -> int | None:
 def _claim(config: Config, cluster: Cluster, board: blackboard.Blackboard, stop: threading.Event) -> Beats:
     """Makes this process the worker of its number."""
     waiting.for_tasks(cluster.ps, config.start_timeout_secs, stop)
-    beats = Beats(board, cluster.task, cluster.worker_number, stop)
+    beats = Beats(board, cluster.task, cluster.worker_number, stop, has_bound=not config.existing_servers)
     with contextlib.closing(blackboard.of_client(cluster)) as visitor:
         beats.claim(visitor, config.beat_timeout_secs, config.start_timeout_secs)
     return beats

@@ -19,7 +19,7 @@ MODULES = sorted(path.stem for path in PACKAGE.glob("*.py"))
 
 # A module imports only from lines above its own.
 WITHOUT_TENSORFLOW = [
-    {"errors", "progress"},
+    {"errors", "progress", "claims"},
     {"flagset", "addresses", "plugins", "ports"},
     {"tf_config"},
     {"cluster"},
