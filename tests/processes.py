@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 REPO = pathlib.Path(__file__).resolve().parent.parent
 DEADLINE_SECS = 90.0
@@ -45,14 +45,6 @@ def is_open(port: int) -> bool:
         return False
 
 
-def wait_for_text(path: pathlib.Path, text: str, process: subprocess.Popen) -> None:
-    """Returns when a file has the text, which the process writes; it must come before the deadline."""
-    end_secs = time.monotonic() + DEADLINE_SECS
-    while text not in path.read_text(errors="replace"):
-        assert process.poll() is None and time.monotonic() < end_secs, f"no {text!r} in {path.read_text()}"
-        time.sleep(0.02)
-
-
 class ProcessGroup:
     """The processes of one test."""
 
@@ -62,13 +54,19 @@ class ProcessGroup:
         self._processes: dict[str, subprocess.Popen] = {}
 
     def start(self, name: str, arguments: list[str], cwd=REPO, env: dict[str, str] | None = None,
-              log_path: str | None = None) -> subprocess.Popen:
-        """Starts `python -m ps_train` with the arguments; `name` is that of its log, unless that is elsewhere."""
+              log_path: str | None = None, before: Sequence[str] = ()) -> subprocess.Popen:
+        """Starts `python -m ps_train` with the arguments.
+
+        Args:
+          name: of the process and its log.
+          log_path: where its log is instead.
+          before: what the command begins with.
+        """
         environ = {**os.environ, "PYTHONPATH": str(REPO), "PYTHONUNBUFFERED": "1", **(env or {})}
         environ.pop("TF_CONFIG", None) if "TF_CONFIG" not in (env or {}) else None
         (self._log_dir / name).touch()
         with open(log_path or self._log_dir / name, "wb") as log:
-            process = subprocess.Popen([sys.executable, "-m", "ps_train", *arguments], cwd=cwd, env=environ,
+            process = subprocess.Popen([*before, sys.executable, "-m", "ps_train", *arguments], cwd=cwd, env=environ,
                                        stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
         self._processes[name] = process
         return process

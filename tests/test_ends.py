@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pathlib
-import re
 import shutil
 import subprocess
 import sys
@@ -52,35 +51,28 @@ def _cannot_isolate() -> str:
     return tried.stderr.strip()
 
 
-def test_nobody_outside_reaches_a_cluster_in_a_network_of_its_own(tmp_path):
-    """Matrix row 53: TensorFlow's servers trust whoever connects, so the network must not; as docs/faults.md shows."""
+@pytest.fixture
+def own_network():
+    """What a command begins with, so that it runs in a network namespace that nothing outside can reach."""
     if why := _cannot_isolate():
         pytest.skip(why)
-    shutil.copy(REPO / "tests/plugins/tiny.py", tmp_path)
-    gate = tmp_path / "gate.0"
-    command = ["unshare", "--net", "sh", "-c", "ip link set lo up && exec \"$@\"", "sh", sys.executable, "-m",
-               "ps_train", "launch", "--num_ps=1", "--num_workers=1", "--model=tiny", "--dataset=tiny",
-               "--batch_size=16", "--log_steps=10", "--train_steps=60", f"--train_dir={tmp_path}/train",
-               f"--params=gate={tmp_path}/gate,gate_batch=30"]
-    log_path = tmp_path / "log"
-    with open(log_path, "wb") as log, subprocess.Popen(
-            command, cwd=tmp_path, stdout=log, stderr=log, env={**os.environ, "PYTHONPATH": str(REPO)}) as launched:
-        try:
-            processes.wait_for_text(log_path, "worker:0 | step 30 of", launched)
-            ports = [int(port) for port in set(re.findall(r"localhost:(\d+)", log_path.read_text()))]
-            assert len(ports) == 2
-            assert [port for port in ports if processes.is_open(port)] == []
-            inside = f"import socket; [socket.create_connection(('localhost', port)) for port in {ports}]"
-            _run_beside(launched.pid, [sys.executable, "-c", inside])
-            gate.touch()
-            assert launched.wait(processes.DEADLINE_SECS) == 0, log_path.read_text()
-        finally:
-            launched.kill()
+    with subprocess.Popen(["unshare", "--net", "sh", "-c", "ip link set lo up && echo up && exec sleep 600"],
+                          stdout=subprocess.PIPE) as holder:
+        assert holder.stdout.readline() == b"up\n"
+        yield ["nsenter", f"--net=/proc/{holder.pid}/ns/net"]
+        holder.kill()
 
 
-def _run_beside(pid: int, command: list[str]) -> None:
-    """Runs a command in the network of a process."""
-    subprocess.run(["nsenter", f"--net=/proc/{pid}/ns/net", *command], check=True, timeout=processes.DEADLINE_SECS)
+def test_nobody_outside_reaches_a_cluster_in_a_network_of_its_own(train, own_network):
+    """Matrix row 53: TensorFlow's servers trust whoever connects, so the network must not; as docs/faults.md shows."""
+    training = train(1, 1, before=own_network)
+    training.wait_for_gates()
+    ports = training.cluster.ports
+    assert [port for port in ports if processes.is_open(port)] == []
+    inside = f"import socket; [socket.create_connection(('localhost', port)) for port in {ports}]"
+    subprocess.run([*own_network, sys.executable, "-c", inside], check=True, timeout=processes.DEADLINE_SECS)
+    training.open_gates()
+    training.assert_ends_well()
 
 
 def test_a_server_says_that_it_trusts_whoever_connects(train):

@@ -25,7 +25,7 @@ class Training:
     """
 
     def __init__(self, tmp_path, group, num_ps=2, num_workers=2, flags=(), start_timeout_secs=60, params="",
-                 holds_evaluation=False, absent=(), faults=None):
+                 holds_evaluation=False, absent=(), faults=None, before=()):
         """Starts it.
 
         Args:
@@ -33,8 +33,9 @@ class Training:
           params: further parameters of the plug-in `tiny`, each with a comma in front.
           absent: names of tasks that are not started yet.
           faults: name of a task -> what its copy of the plug-in does wrong, see tests/plugins/tiny.py.
+          before: what each task's command begins with.
         """
-        self.folder, self.group = tmp_path, group
+        self.folder, self.group, self.before = tmp_path, group, before
         self.train_dir = tmp_path / "train"
         shutil.copy(REPO / "tests/plugins/tiny.py", tmp_path)
         self.cluster = TaskCluster(num_ps, num_workers)
@@ -50,7 +51,7 @@ class Training:
     def start(self, job, index, name=None, flags=(), fault=""):
         """Starts a task, under another name for its log when it is started again."""
         self.group.start(name or f"{job}-{index}", [*self.cluster.flags(job, index), *self.flags, *flags],
-                         cwd=self.folder, env={"TINY_FAULT": fault})
+                         cwd=self.folder, env={"TINY_FAULT": fault}, before=self.before)
 
     def wait_for_gates(self, *workers):
         """Returns when these workers have trained up to their gates."""
