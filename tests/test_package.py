@@ -44,7 +44,7 @@ WITH_TENSORFLOW = [
     {"task"},
 ]
 # The tf.distribute road, which stands apart: its modules import from lines above their own, and from the core.
-DISTRIBUTE_WITHOUT_TENSORFLOW = [{"options", "convert_options", "tpu", "watch"}, {"roles"}]
+DISTRIBUTE_WITHOUT_TENSORFLOW = [{"options", "convert_options", "rendezvous", "tpu", "watch"}, {"roles"}]
 DISTRIBUTE_WITH_TENSORFLOW = [
     {"strategies", "saving", "serving"},
     {"feeding", "callbacks", "conversion"},

@@ -27,12 +27,12 @@ class Feed(NamedTuple):
     Attributes:
       training: for ever.
       validation: once through, or with parameter_server for ever.
-      validation_steps: batches of it, or None for all.
+      validation_steps: batches of it; Keras cannot count them itself when an execution has several steps.
     """
 
     training: Any
     validation: Any
-    validation_steps: int | None
+    validation_steps: int
 
 
 def feed(strategy: tf.distribute.Strategy, config: KerasConfig, dataset: Dataset, params: Mapping[str, Any]) -> Feed:
@@ -48,7 +48,7 @@ def feed(strategy: tf.distribute.Strategy, config: KerasConfig, dataset: Dataset
     if config.strategy == "multi_worker_mirrored" and params["seed"] is None:
         params["seed"] = agreed_seed(strategy)  # each worker takes its share of the same order
     return Feed(_sharded_by_data(batches(dataset, params, TRAIN)), _sharded_by_data(batches(dataset, params, EVAL)),
-                None)
+                len(sizes(dataset, params)))
 
 
 def batches(dataset: Dataset, params: Mapping[str, Any], mode: str) -> tf.data.Dataset:

@@ -19,7 +19,7 @@ import tf_keras
 
 from ps_train import checkpoint, plugins, ports, server, waiting
 from ps_train.cluster import Cluster
-from ps_train.distribute import feeding, roles, saving, serving, strategies, watch
+from ps_train.distribute import feeding, rendezvous, roles, saving, serving, strategies, watch
 from ps_train.distribute.callbacks import Backup, Checkpoint, Reporter
 from ps_train.distribute.options import KerasConfig
 from ps_train.errors import ClusterLostError, ConfigError, PsTrainError, StoppedError
@@ -94,6 +94,10 @@ def train(config: KerasConfig, cluster: Cluster | None, loaded: Plugins, stop: t
         return
     ports.release_held_port()
     server.check_port(cluster.task)
+    if config.strategy == "multi_worker_mirrored":
+        rendezvous.meet(cluster.task, roles.peers(cluster), config.start_timeout_secs, stop)
+    else:
+        waiting.for_tasks(roles.servers(cluster), config.start_timeout_secs, stop)
     with _losses_told(cluster, stop):
         watch.guard(trainer.run, trainer.pulse, lambda: _who_is_missing(
             cluster, "all of them can be reached, so one stands still; look at their logs"))
@@ -134,7 +138,6 @@ class _Trainer:
         if self._config.strategy != "parameter_server":
             self._run()
             return
-        waiting.for_tasks(roles.servers(self._cluster), self._config.start_timeout_secs, self._stop)
         verdict = serving.FAILED
         try:
             self._run()
@@ -144,8 +147,9 @@ class _Trainer:
 
     def _run(self) -> None:
         config = self._config
+        with rendezvous.bounded_without_python(config.start_timeout_secs):
+            strategy = strategies.make(config, self._cluster)
         self.pulse.expect("the other tasks", config.start_timeout_secs)
-        strategy = strategies.make(config, self._cluster)
         if config.seed is not None:
             tf_keras.utils.set_random_seed(config.seed)
         if self._is_chief:
@@ -246,7 +250,8 @@ def evaluate(config: KerasConfig, loaded: Plugins) -> Evaluation:
         raise PsTrainError(f"there is no checkpoint in {config.train_dir} that could be evaluated")
     step, path = newest
     model = saving.load(path)
-    num_examples = sum(feeding.sizes(loaded.dataset, loaded.dataset_params))
-    values = model.evaluate(feeding.batches(loaded.dataset, loaded.dataset_params, EVAL), verbose=0, return_dict=True)
+    sizes = feeding.sizes(loaded.dataset, loaded.dataset_params)
+    values = model.evaluate(feeding.batches(loaded.dataset, loaded.dataset_params, EVAL), steps=len(sizes), verbose=0,
+                            return_dict=True)
     loss_name = getattr(model.loss, "name", "loss").replace("_", " ")
-    return Evaluation(step, num_examples, loss_name, values.pop("loss") * num_examples, values)
+    return Evaluation(step, sum(sizes), loss_name, values.pop("loss") * sum(sizes), values)

@@ -1,4 +1,4 @@
-"""Bounds what has no bound of its own: TensorFlow waits for ever for a peer that never comes, or stands still.
+"""Bounds what has no bound of its own: TensorFlow waits for ever for a peer that stands still.
 
     the training thread   pulse.expect(what, bound) ... pulse.beat() ... pulse.beat()
     guard                 ends the wait when a beat stays away for longer than the bound
