@@ -13,6 +13,8 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 
+from ps_train.ports import CAN_BIND_BESIDE
+
 REPO = pathlib.Path(__file__).resolve().parent.parent
 DEADLINE_SECS = 90.0
 
@@ -25,6 +27,17 @@ def free_ports(count: int) -> list[int]:
         if port not in found and not is_open(port) and _can_bind(port):
             found.append(port)
     return found
+
+
+def hold_port(port: int) -> socket.socket:
+    """Keeps a port for a server of this machine: until the socket is closed, `free_ports` finds it taken everywhere.
+
+    A server that sets SO_REUSEADDR, as gRPC's does, may bind beside it on Linux; see `ps_train.ports`.
+    """
+    holder = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    holder.bind(("", port))
+    return holder
 
 
 def _can_bind(port: int) -> bool:
@@ -164,11 +177,12 @@ class ProcessGroup:
 
 
 class TaskCluster:
-    """The command lines of a cluster on this machine."""
+    """The command lines of a cluster on this machine, whose ports are its own as long as it is there."""
 
     def __init__(self, num_ps: int, num_workers: int) -> None:
         ports = free_ports(num_ps + num_workers)
         self.ports = ports
+        self._held = [hold_port(port) for port in ports] if CAN_BIND_BESIDE else []
         self.ps = [f"localhost:{port}" for port in ports[:num_ps]]
         self.workers = [f"localhost:{port}" for port in ports[num_ps:]]
 
