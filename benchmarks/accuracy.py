@@ -31,7 +31,7 @@ def main() -> int:
     arguments = parser.parse_args()
     trials = [_trial(arguments, model, name) for model in _MODELS for name in _WHO]
     work_dir = pathlib.Path(arguments.work_dir)
-    skipped, failed = tool.run_missing(tool.wanted(trials, arguments.only), arguments.repeats, work_dir)
+    skipped, failed = tool.run_missing(trials, arguments)
     found = {trial.name: _accuracies(work_dir, trial) for trial in trials}
     _write(pathlib.Path(arguments.out or work_dir), found, {**skipped, **failed})
     return 1 if failed else 0

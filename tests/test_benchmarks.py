@@ -206,9 +206,14 @@ def test_runs_are_taken_in_turn_and_what_is_there_is_not_run_again(tmp_path, mon
     (tmp_path / "b.0").mkdir()
     (tmp_path / "a-1.0").mkdir()
     (tmp_path / "a-1.0" / "run.json").write_text("{}")
-    assert tool.run_missing(trials, 2, tmp_path) == ({"skipped": "no such flag"}, {"failed": "exit code 1"})
+    arguments = tool.parser("", "").parse_args(["--repeats=2", f"--work_dir={tmp_path}"])
+    assert tool.run_missing(trials, arguments) == ({"skipped": "no such flag"}, {"failed": "exit code 1"})
     assert asked == [("skipped.0", 0), ("failed.0", 0), ("b.0", 0), ("b.1", 1), ("a-1.1", 1)]
     assert [folder.name for folder in tool.finished(tmp_path, trials[0])] == ["a-1.0", "a-1.1"]
+    asked.clear()
+    arguments = tool.parser("", "").parse_args(["--repeats=3", "--budget_secs=-1", f"--work_dir={tmp_path}"])
+    assert tool.run_missing(trials, arguments) == ({}, {})
+    assert asked == []
 
 
 def test_bytes_between_processes_are_what_was_sent():

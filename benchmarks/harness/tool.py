@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import math
 import pathlib
 import re
 import shutil
 import signal
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from benchmarks.harness import evaluation, machine, plot, report, running
@@ -36,6 +38,8 @@ def parser(description: str, name: str) -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     found.add_argument("--data_dir", default="", help="folder of the MNIST files; without it the drawn digits are used")
     found.add_argument("--repeats", type=int, default=3, help="runs of each; 0 reports what is there")
+    found.add_argument("--budget_secs", type=float, default=math.inf,
+                       help="start no run after so long; the same command goes on from there")
     found.add_argument("--only", default="", help="names or beginnings of names, separated by ';'; default all")
     found.add_argument("--work_dir", default=f"runs/{name}", help="where the runs are kept; not needed afterwards")
     found.add_argument("--out", default="", help="folder of the report: Markdown, JSON, SVG; default the work_dir")
@@ -55,9 +59,8 @@ def main(
     arguments: argparse.Namespace, title: str, trials: Sequence[Trial], ratios: Sequence[Ratio], file_name: str
 ) -> int:
     """Runs what is wanted and missing, evaluates, reports; returns the exit code, 1 where a run failed."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the tasks of the run at hand are ended
     work_dir = pathlib.Path(arguments.work_dir)
-    skipped, failed = run_missing(wanted(trials, arguments.only), arguments.repeats, work_dir)
+    skipped, failed = run_missing(trials, arguments)
     evaluation.complete([folder for trial in trials for folder in finished(work_dir, trial)])
     results = [report.summarise(trial.name, folders) for trial in trials if (folders := finished(work_dir, trial))]
     _write(pathlib.Path(arguments.out or work_dir), file_name, title, results, ratios, skipped)
@@ -81,33 +84,51 @@ def wanted(trials: Sequence[Trial], only: str) -> list[Trial]:
     return [trial for trial in trials if not names or any(trial in found for found in fitting.values())]
 
 
-def run_missing(
-    trials: Sequence[Trial], repeats: int, work_dir: pathlib.Path
-) -> tuple[dict[str, str], dict[str, str]]:
-    """Runs what is missing; the number of a repeat is its seed.
+def run_missing(trials: Sequence[Trial], arguments: argparse.Namespace) -> tuple[dict[str, str], dict[str, str]]:
+    """Runs what is wanted and missing, within the budget; the number of a repeat is its seed.
 
     Returns:
       name -> reason of those that cannot run here, and of those that failed; these are not tried again.
     """
+    end_secs = time.monotonic() + arguments.budget_secs
+    work_dir = pathlib.Path(arguments.work_dir)
     skipped: dict[str, str] = {}
     failed: dict[str, str] = {}
+    for trial, repeat in _in_turn(wanted(trials, arguments.only), arguments.repeats):
+        folder = _folder(work_dir, trial, repeat)
+        if (folder / "run.json").exists() or trial.name in skipped or trial.name in failed:
+            continue
+        if time.monotonic() > end_secs:
+            print(f"not within --budget_secs: run {repeat + 1} of {trial.name}", flush=True)
+            continue
+        print(f"run {repeat + 1} of {arguments.repeats}: {trial.name}", flush=True)
+        shutil.rmtree(folder, ignore_errors=True)  # of a run that was ended
+        try:
+            _run(trial, repeat, folder)
+        except running.SkippedError as error:
+            skipped[trial.name] = str(error)
+            print(f"  skipped: {error}", flush=True)
+        except running.RunError as error:
+            failed[trial.name] = str(error)
+            print(f"  failed: {error}", flush=True)
+    return skipped, failed
+
+
+def _run(trial: Trial, repeat: int, folder: pathlib.Path) -> None:
+    """Runs a trial; SIGTERM meanwhile leaves as an exception, so that the tasks are ended."""
+    previous = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        running.run(trial.peer, dataclasses.replace(trial.setting, seed=repeat), str(folder))
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+def _in_turn(trials: Sequence[Trial], repeats: int) -> Iterator[tuple[Trial, int]]:
+    """Yields each trial with the number of its repeat; every repeat begins with another trial."""
     for repeat in range(repeats):
         turn = repeat % max(1, len(trials))
         for trial in [*trials[turn:], *trials[:turn]]:
-            folder = _folder(work_dir, trial, repeat)
-            if (folder / "run.json").exists() or trial.name in skipped or trial.name in failed:
-                continue
-            shutil.rmtree(folder, ignore_errors=True)  # of a run that was ended
-            print(f"run {repeat + 1} of {repeats}: {trial.name}", flush=True)
-            try:
-                running.run(trial.peer, dataclasses.replace(trial.setting, seed=repeat), str(folder))
-            except running.SkippedError as error:
-                skipped[trial.name] = str(error)
-                print(f"  skipped: {error}", flush=True)
-            except running.RunError as error:
-                failed[trial.name] = str(error)
-                print(f"  failed: {error}", flush=True)
-    return skipped, failed
+            yield trial, repeat
 
 
 def _folder(work_dir: pathlib.Path, trial: Trial, repeat: int) -> pathlib.Path:
