@@ -12,7 +12,8 @@ import threading
 from collections.abc import Iterator
 
 from ps_train import waiting
-from ps_train.blackboard import Blackboard, BlackboardError, Snapshot, State, new_claim
+from ps_train.blackboard import Blackboard, BlackboardError, Snapshot, State
+from ps_train.claims import is_same_place, new_claim
 from ps_train.cluster import Task
 from ps_train.errors import ConfigError
 
@@ -28,23 +29,29 @@ class Beats:
       step: the global step that the worker has seen; whoever trains sets it.
       local_steps: the steps that it has taken, in an earlier life too; whoever trains adds to it.
       is_replaced: whether another process has taken this worker's number.
+      has_chief_failed: whether training is over because the chief's own code failed. A step that waits for another
+        worker cannot see it; it ends with the ps, for which nobody need wait then.
     """
 
-    def __init__(self, board: Blackboard, task: Task, number: int, stop: threading.Event) -> None:
+    def __init__(
+        self, board: Blackboard, task: Task, number: int, stop: threading.Event, has_bound: bool = False
+    ) -> None:
         """Prepares them; nothing is sent yet.
 
         Args:
           number: the worker's number, see `Cluster.number_of`.
           stop: is set when another process has taken the number.
+          has_bound: whether this process has bound the task's port.
         """
         self.step = 0
         self.local_steps = 0
         self.is_replaced = False
+        self.has_chief_failed = False
         self._board = board
         self._task = task
         self._number = number
         self._stop = stop
-        self._claim = new_claim()
+        self._claim = new_claim(int(task.address.rpartition(":")[2]) if has_bound else None)
         self._left = threading.Event()
 
     @property
@@ -55,7 +62,8 @@ class Beats:
     def claim(self, visitor: Blackboard, beat_timeout_secs: float, start_timeout_secs: float) -> None:
         """Makes this process the worker of its number.
 
-        A process that had it and died is forgotten after `beat_timeout_secs`.
+        A process that had it and died is forgotten after `beat_timeout_secs`, or at once where this one has bound the
+        port that was its own.
 
         Args:
           visitor: a view of the blackboard through ps 0's own server. A session through a server of this worker's name
@@ -68,6 +76,9 @@ class Beats:
         what = f"the blackboard on {self._board.first_ps}"
         snapshot = waiting.until(lambda: _snapshot(visitor), start_timeout_secs, what, self._stop)
         beat_secs = float(snapshot.beats[self._number])
+        if is_same_place(int(snapshot.claims[self._number]), self._claim):
+            self._take(visitor)
+            return
         if snapshot.is_alive(self._number, beat_timeout_secs):
             _log.info("%s was here %.1f s ago; waiting up to %g s to see whether it still is", self._task.name,
                       snapshot.age_secs(self._number), beat_timeout_secs)
@@ -82,6 +93,9 @@ class Beats:
             return not now.is_alive(self._number, beat_timeout_secs)
 
         waiting.until(is_free, start_timeout_secs, what, self._stop)
+        self._take(visitor)
+
+    def _take(self, visitor: Blackboard) -> None:
         now = visitor.snapshot()
         self.local_steps = int(now.local_steps[self._number]) if now.state != State.IDLE else 0
         visitor.claim(self._number, self._claim)
@@ -118,6 +132,7 @@ class Beats:
         while not self._left.wait(BEAT_SECS):
             with contextlib.suppress(BlackboardError):  # the next beat may get through; the training will notice
                 self.beat()
+                self.has_chief_failed = self._board.state() == State.FAILED
 
     def _answer_refusal(self) -> None:
         """Claims again where ps 0 has restarted and forgotten; gives way where another process has the number."""

@@ -12,7 +12,6 @@ variables themselves are those of `notes.py`.
 from __future__ import annotations
 
 import enum
-import secrets
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -21,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from ps_train import notes, sessions, waiting
+from ps_train import claims, notes, sessions, waiting
 from ps_train.cluster import Cluster, Task
 from ps_train.errors import ClusterLostError, ConfigError
 
@@ -33,6 +32,14 @@ _UNREACHABLE = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.De
 
 class BlackboardError(ClusterLostError):
     """A ps does not answer, or has not put the blackboard up yet."""
+
+
+class ChiefFailedError(ClusterLostError):
+    """The chief's own code failed, and training is over for all."""
+
+    def __init__(self) -> None:
+        """Takes nothing: it always says the same."""
+        super().__init__("the chief gave up training: see its log for the fault")
 
 
 class State(enum.IntEnum):
@@ -85,9 +92,6 @@ def state_tensor(ps: Task) -> tf.Tensor:
         return notes.read("state")
 
 
-def new_claim() -> int:
-    """Returns a number that no other process has: a worker's or a ps's name for one life."""
-    return secrets.randbelow(2**62) + 1
 
 
 class Blackboard:
@@ -177,7 +181,7 @@ class Blackboard:
 
     def put_up(self) -> None:
         """Makes this ps's part of the blackboard, in the state idle; each ps does so for itself, before it serves."""
-        self._run(self._put_up, {self._value: new_claim()})
+        self._run(self._put_up, {self._value: claims.new_claim()})
 
     def tick(self) -> None:
         """Lets the clock of this ps go on, by the time since the last tick; each ps does so again and again.

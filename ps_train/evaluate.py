@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from ps_train import checkpoint, waiting
-from ps_train.blackboard import Blackboard, BlackboardError, State
+from ps_train import checkpoint, logs, waiting
+from ps_train.blackboard import Blackboard, BlackboardError, ChiefFailedError, State
 from ps_train.errors import ClusterLostError, DataError, StoppedError, UserCodeError
 from ps_train.graph import call_model_fn
 from ps_train.inputs import input_feed
@@ -171,7 +171,7 @@ def _evaluate_one(
         _log.info("%s was removed before it was evaluated: there are newer ones", path)
         return
     write_summaries(evaluation, train_dir)
-    print(evaluation.format(), flush=True)
+    logs.show(evaluation.format())
 
 
 def _next_state(board: Blackboard, last: State, timeout_secs: float, stop: threading.Event) -> State | None:
@@ -186,7 +186,7 @@ def _next_state(board: Blackboard, last: State, timeout_secs: float, stop: threa
                       stop)
         state = _training_state(board)
     if state == State.FAILED:
-        raise ClusterLostError("the chief gave up training: see its log for the fault")
+        raise ChiefFailedError
     return state
 
 

@@ -12,9 +12,9 @@ import threading
 from typing import Callable
 
 from ps_train import fingerprint, waiting
-from ps_train.blackboard import Blackboard, BlackboardError, State
+from ps_train.blackboard import Blackboard, BlackboardError, ChiefFailedError, State
 from ps_train.cluster import Cluster
-from ps_train.errors import ClusterLostError, ConfigError
+from ps_train.errors import ConfigError
 
 _log = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ class Joining:
         """Returns None where this worker has to wait for the chief."""
         state = self._board.state()
         if state == State.FAILED:
-            raise ClusterLostError(f"{self._cluster.chief} (chief) gave up training: see its log for the fault")
+            raise ChiefFailedError
         if state in (State.STOPPING, State.DONE):
             return Found.OVER
         return Found.LIVE if self._board.is_prepared() else None

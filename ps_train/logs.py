@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sys
@@ -33,6 +34,12 @@ def import_tensorflow_quietly() -> None:
             os.dup2(stderr, 2)
             os.close(stderr)
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
+
+
+def show(text: str) -> None:
+    """Prints a result; a full disk, or a reader that is gone, costs the text and nothing else."""
+    with contextlib.suppress(OSError):
+        print(text, flush=True)
 
 
 def setup() -> None:

@@ -14,13 +14,14 @@ from typing import Callable
 import tensorflow.compat.v1 as tf
 
 from ps_train import addresses, ports
-from ps_train.blackboard import Blackboard, BlackboardError, State
+from ps_train.blackboard import Blackboard, BlackboardError, ChiefFailedError, State
 from ps_train.cluster import Cluster, Task
 from ps_train.errors import ClusterLostError, ConfigError, StoppedError
 
 _POLL_SECS = 0.25
 _TICK_SECS = 0.25
 _LINGER_SECS = 1.0  # so that the chief gets the answer to its announcement before the server is gone
+_FAILURE_SECS = 3.0  # so that each worker hears of it with one of its beats, whatever it is waiting for
 _ASK_PERIOD_SECS = 2.0
 _SHARE_OF_GRACE = 0.9  # so that a ps that is told to stop ends by itself, and says why
 _log = logging.getLogger(__name__)
@@ -148,7 +149,8 @@ class Life:
         self._own.put_up()
         while (state := self._state()) != State.DONE:
             if state == State.FAILED:
-                raise ClusterLostError("the chief gave up training: see its log for the fault")
+                self._stop.wait(_FAILURE_SECS)
+                raise ChiefFailedError
             self._check_needed()
             if self._stop.wait(_POLL_SECS):
                 self._serve_the_last_save()

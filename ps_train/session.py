@@ -19,7 +19,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_train import coordinator, ending, saving, sessions, summaries, waiting
 from ps_train.beats import Beats
-from ps_train.blackboard import Blackboard, BlackboardError
+from ps_train.blackboard import Blackboard, BlackboardError, ChiefFailedError
 from ps_train.cluster import Cluster
 from ps_train.errors import ClusterLostError, StoppedError
 from ps_train.graph import TrainGraph
@@ -110,6 +110,8 @@ class SupervisedTraining:
                     raise StoppedError("told to stop while the session was lost; the last checkpoint stays") from error
                 if not sessions.is_lost(error):
                     raise
+                if self._beats.has_chief_failed:
+                    raise ChiefFailedError from error
                 failures = 1 if self._beats.step > step else failures + 1
                 reason = sessions.reason_of(error)
                 if failures > _MOST_FAILURES:

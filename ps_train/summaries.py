@@ -1,19 +1,28 @@
-"""Summaries for TensorBoard that never end training: where the folder takes none, they are dropped with a warning."""
+"""Summaries for TensorBoard that never hold up or end training: where the folder takes none, they are dropped.
+
+    a step --> a queue --> a thread, which may fail or be slow --> train_dir/events.*
+"""
 
 from __future__ import annotations
 
 import itertools
 import logging
 import os
+import queue
+import threading
 import time
-from typing import Callable
+from typing import Callable, Optional
 
 import tensorflow.compat.v1 as tf
 
 _RETRY_SECS = 60.0
+_CLOSE_SECS = 5.0
+_MOST_WAITING = 1000  # summaries; then the folder is too slow
 _FAILURES = (OSError, RuntimeError, tf.errors.OpError)  # the second is the writer's thread (event_file_writer.py)
 _file_numbers = itertools.count()
 _log = logging.getLogger(__name__)
+
+_Call = Callable[[tf.summary.FileWriter], object]
 
 
 class Summaries:
@@ -22,35 +31,60 @@ class Summaries:
     def __init__(self, folder: str) -> None:
         """Prepares; the folder is touched when something is written."""
         self._folder = folder
-        self._writer: tf.summary.FileWriter | None = None
-        self._retry_secs = time.monotonic()
+        self._thread: threading.Thread | None = None
+        self._calls: queue.Queue[Optional[_Call]] = queue.Queue()
+        self._retry_secs = self._complain_secs = time.monotonic()
 
     def start(self, graph: tf.Graph, global_step: int) -> None:
         """Writes the graph, and that what stands at later steps already is of a training that was lost."""
         log = tf.SessionLog(status=tf.SessionLog.START)
-        self._attempt(lambda writer: (writer.add_graph(graph), writer.add_session_log(log, global_step)))
+        self._add(lambda writer: (writer.add_graph(graph), writer.add_session_log(log, global_step)))
 
     def write(self, summary: bytes | tf.Summary, global_step: int) -> None:
-        """Writes a summary; after a failure it is dropped, and so is what comes in the next minute."""
-        self._attempt(lambda writer: writer.add_summary(summary, global_step))
+        """Writes a summary, later; after a failure it is dropped, and so is what comes in the next minute."""
+        self._add(lambda writer: writer.add_summary(summary, global_step))
 
     def close(self) -> None:
-        """Writes what is held back and closes the file; the next summary begins a new one."""
-        if self._writer is not None:
-            self._attempt(lambda writer: writer.close())
-            self._writer = None
-
-    def _attempt(self, call: Callable[[tf.summary.FileWriter], object]) -> None:
-        if time.monotonic() < self._retry_secs:
+        """Writes what is held back and closes the file, in bounded time; the next summary begins a new one."""
+        if self._thread is None:
             return
+        thread, self._thread = self._thread, None
+        self._calls.put(None)
+        thread.join(_CLOSE_SECS)
+        if thread.is_alive():
+            _log.warning("%s is slow: the last summaries may be missing there", self._folder)
+
+    def _add(self, call: _Call) -> None:
+        if self._thread is None:
+            self._calls = queue.Queue()
+            self._thread = threading.Thread(target=self._work, args=(self._calls,), daemon=True, name="summaries")
+            self._thread.start()
+        if self._calls.qsize() < _MOST_WAITING:
+            self._calls.put(call)
+        elif time.monotonic() >= self._complain_secs:
+            self._complain_secs = time.monotonic() + _RETRY_SECS
+            _log.warning("%s is slow: summaries are dropped; training goes on", self._folder)
+
+    def _work(self, calls: queue.Queue[Optional[_Call]]) -> None:
+        writer: tf.summary.FileWriter | None = None
+        while (call := calls.get()) is not None:
+            writer = self._attempt(writer, call)
+        if writer is not None:
+            self._attempt(writer, lambda writer: writer.close())
+
+    def _attempt(self, writer: tf.summary.FileWriter | None, call: _Call) -> tf.summary.FileWriter | None:
+        """Makes a call on the writer, or on a new one for None; returns the writer, or None after a failure."""
+        if time.monotonic() < self._retry_secs:
+            return None
         try:
-            if self._writer is None:
+            if writer is None:
                 # TensorFlow names a file by the second, and would empty one of the same second.
                 suffix = f".{os.getpid()}.{next(_file_numbers)}"
-                self._writer = tf.summary.FileWriter(self._folder, filename_suffix=suffix)
-            call(self._writer)
+                writer = tf.summary.FileWriter(self._folder, filename_suffix=suffix)
+            call(writer)
         except _FAILURES as error:
-            self._writer = None
             self._retry_secs = time.monotonic() + _RETRY_SECS
             _log.warning("cannot write summaries to %s: %s; training goes on, the next try is in %g s", self._folder,
                          str(error).splitlines()[0], _RETRY_SECS)
+            return None
+        return writer

@@ -12,7 +12,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_train import finite
 from ps_train.beats import Beats
-from ps_train.blackboard import State
+from ps_train.blackboard import ChiefFailedError, State
 from ps_train.errors import ClusterLostError, UserCodeError
 from ps_train.graph import Standing, TrainGraph
 from ps_train.progress import End, Outcome, Progress
@@ -85,6 +85,7 @@ class Loop:
 
         Raises:
           tf.errors.OpError: the session failed.
+          ChiefFailedError: the chief's own code has failed.
         """
         standing = self._status()
         first_step = standing.step
@@ -106,6 +107,8 @@ class Loop:
                        self._stalenesses.line())
 
     def _end(self, standing: Standing) -> End | None:
+        if standing.state == State.FAILED:
+            raise ChiefFailedError
         if standing.step >= self._schedule.train_steps:
             return End.STEPS
         if standing.state >= State.STOPPING:

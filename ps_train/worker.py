@@ -16,6 +16,7 @@ from ps_train import (
     evaluate,
     fingerprint,
     graph,
+    logs,
     optimizer,
     placement,
     plugins,
@@ -124,7 +125,7 @@ def _build_graph(config: Config, cluster: Cluster, loaded: Plugins) -> graph.Tra
 def _claim(config: Config, cluster: Cluster, board: blackboard.Blackboard, stop: threading.Event) -> Beats:
     """Makes this process the worker of its number."""
     waiting.for_tasks(cluster.ps, config.start_timeout_secs, stop)
-    beats = Beats(board, cluster.task, cluster.worker_number, stop)
+    beats = Beats(board, cluster.task, cluster.worker_number, stop, has_bound=not config.existing_servers)
     with contextlib.closing(blackboard.of_client(cluster)) as visitor:
         beats.claim(visitor, config.beat_timeout_secs, config.start_timeout_secs)
     return beats
@@ -212,9 +213,8 @@ def _evaluate(
     path = checkpoint.newest_sound(config.train_dir)
     evaluation = evaluate.within(config.eval_timeout_secs, evaluator, path, stop)
     evaluate.write_summaries(evaluation, config.train_dir)
-    print(evaluation.format(), flush=True)
+    logs.show(evaluation.format())
     steps = evaluation.global_step - outcome.first_step
     if steps:
         rate = steps * update.gradients_per_step * config.batch_size / max(outcome.elapsed_secs, 1e-9)
-        print(f"Training took {outcome.elapsed_secs:.2f} s, {rate:.0f} examples per second over all workers",
-              flush=True)
+        logs.show(f"Training took {outcome.elapsed_secs:.2f} s, {rate:.0f} examples per second over all workers")

@@ -54,17 +54,19 @@ class ProcessGroup:
         self._processes: dict[str, subprocess.Popen] = {}
 
     def start(self, name: str, arguments: list[str], cwd=REPO, env: dict[str, str] | None = None,
-              log_path: str | None = None, prefix: Sequence[str] = ()) -> subprocess.Popen:
-        """Starts `python -m ps_train` with the arguments, behind the prefix.
+              log_path: str | None = None, before: Sequence[str] = ()) -> subprocess.Popen:
+        """Starts `python -m ps_train` with the arguments.
 
         Args:
-          name: that of its log, unless `log_path` is another.
+          name: of the process and its log.
+          log_path: where its log is instead.
+          before: what the command begins with.
         """
         environ = {**os.environ, "PYTHONPATH": str(REPO), "PYTHONUNBUFFERED": "1", **(env or {})}
         environ.pop("TF_CONFIG", None) if "TF_CONFIG" not in (env or {}) else None
         (self._log_dir / name).touch()
         with open(log_path or self._log_dir / name, "wb") as log:
-            process = subprocess.Popen([*prefix, sys.executable, "-m", "ps_train", *arguments], cwd=cwd, env=environ,
+            process = subprocess.Popen([*before, sys.executable, "-m", "ps_train", *arguments], cwd=cwd, env=environ,
                                        stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
         self._processes[name] = process
         return process
@@ -97,14 +99,14 @@ class ProcessGroup:
                 raise AssertionError(f"{name} still runs after {deadline_secs} s") from None
         return {name: process.returncode for name, process in self._processes.items()}
 
-    def wait_for_line(self, name: str, text: str, deadline_secs: float = DEADLINE_SECS) -> str:
-        """Returns the first line with the text in a process's log, which must come before the deadline."""
+    def wait_for_line(self, name: str, text: str, deadline_secs: float = DEADLINE_SECS, number: int = 1) -> str:
+        """Returns the first line, or that of the number, with the text in a process's log; it must come in time."""
         end_secs = time.monotonic() + deadline_secs
         while time.monotonic() < end_secs:
             is_over = self._processes[name].poll() is not None
-            for line in self.log(name).splitlines():
-                if text in line:
-                    return line
+            lines = [line for line in self.log(name).splitlines() if text in line]
+            if len(lines) >= number:
+                return lines[number - 1]
             if is_over:
                 raise AssertionError(f"{name} ended without {text!r} in its log")
             time.sleep(0.02)
@@ -116,7 +118,19 @@ class ProcessGroup:
 
     def exit_code(self, name: str, deadline_secs: float = DEADLINE_SECS) -> int:
         """Returns the exit code of a process, which must end before the deadline."""
-        return self._processes[name].wait(deadline_secs)
+        try:
+            return self._processes[name].wait(deadline_secs)
+        except subprocess.TimeoutExpired:
+            raise TimeoutError(f"{name} still runs after {deadline_secs} s") from None
+
+    def poll(self, name: str) -> int | None:
+        """Returns the exit code of a process, or None while it runs."""
+        return self._processes[name].poll()
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all processes."""
+        return list(self._processes)
 
     def status(self, name: str, field: str) -> int:
         """Returns a number of a running process from Linux' /proc: "Threads", or "VmRSS" in KiB."""
@@ -126,6 +140,13 @@ class ProcessGroup:
     def log(self, name: str) -> str:
         """Returns what a process has printed so far."""
         return (self._log_dir / name).read_text(errors="replace")
+
+    def log_from(self, name: str, start_bytes: int) -> tuple[str, int]:
+        """Returns the whole lines that a process has printed from a byte on, and the byte behind them."""
+        with open(self._log_dir / name, "rb") as log:
+            log.seek(start_bytes)
+            lines, line_break, _ = log.read().rpartition(b"\n")
+        return lines.decode(errors="replace"), start_bytes + len(lines) + len(line_break)
 
     def logs(self) -> str:
         """Returns all logs."""

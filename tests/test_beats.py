@@ -81,6 +81,16 @@ def test_steps_are_counted_over_all_lives_of_a_worker_in_one_training(make):
     assert board.snapshot().local_steps[0] == 0
 
 
+def test_the_number_of_a_process_whose_port_was_bound_again_is_free_at_once(make):
+    """Only a process that is gone leaves its port: nobody waits for its beats, whatever the time-out is."""
+    task, stop = make.cluster.view("worker", 0).task, threading.Event()
+    _, board = make()
+    for _ in range(2):
+        own = beats.Beats(board, task, 0, stop, has_bound=True)
+        own.claim(board, 3600, 0.1)
+        assert board.snapshot().claims[0] == own._claim
+
+
 def test_a_process_that_was_replaced_stops(make):
     """One that was frozen, and wakes after another took its number, must not go on training."""
     stop = threading.Event()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
 
@@ -14,6 +15,7 @@ from tests import processes
 from tests.processes import REPO
 
 README = (REPO / "README.md").read_text(encoding="utf-8")
+FAULTS = (REPO / "docs/faults.md").read_text(encoding="utf-8")
 MIGRATE = (REPO / "docs/migrate.md").read_text(encoding="utf-8")
 
 
@@ -31,6 +33,31 @@ def flag_table() -> str:
 def blocks(language: str) -> list[str]:
     """Returns the README's code blocks in a language."""
     return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+
+
+def fault_rows() -> dict[int, str]:
+    """Returns, by the row of the fault matrix, what docs/faults.md says of its proof."""
+    lines = [re.split(r" *\| *", line.strip("| ")) for line in FAULTS.splitlines() if re.match(r"\| \d", line)]
+    pairs = [(int(number), line[-1]) for line in lines if len(line) >= 4 for number in line[0].split(", ")]
+    assert sorted(number for number, _ in pairs) == list(range(1, 56))
+    return dict(pairs)
+
+
+def test_every_row_of_the_fault_matrix_is_there_and_counted():
+    """Each once: with its tests, argued, or open; and the sentence above the table counts them."""
+    proofs = list(fault_rows().values())
+    argued, still_open = proofs.count("argued"), proofs.count("open")
+    assert all("::test_" in proof for proof in proofs if proof not in ("argued", "open"))
+    assert (f"Of the 55 rows {55 - argued - still_open} are shown by tests, {argued} argued, {still_open} "
+            "open") in FAULTS
+
+
+def test_every_test_that_the_fault_matrix_names_is_there():
+    """By file and function."""
+    named = set(re.findall(r"(test_\w+)\.py::(test_\w+)", FAULTS))
+    found = {(path.stem, node.name) for path in (REPO / "tests").glob("test_*.py")
+             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.FunctionDef)}
+    assert named - found == set()
 
 
 def test_the_flags_are_those_of_the_program():

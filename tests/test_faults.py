@@ -71,6 +71,48 @@ def test_row_17_training_goes_on_after_its_connections_were_cut(start_linked, st
     assert min(link.to_ps.num_bytes[UP], link.to_ps.num_bytes[DOWN]) > 0
 
 
+HOLES = {
+    "requests to the ps": lambda link: link.to_ps.drop(UP),
+    "answers of the ps": lambda link: link.to_ps.drop(DOWN),
+    "requests to the worker": lambda link: link.to_worker.drop(UP),
+    "answers of the worker": lambda link: link.to_worker.drop(DOWN),
+    "all": lambda link: link.each(Proxy.drop),
+}
+
+
+@pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
+@pytest.mark.parametrize("hole", HOLES.values(), ids=HOLES)
+def test_row_18_a_black_hole_is_noticed_and_heals_without_a_restart(start_linked, start_process, hole, mode):
+    """Nothing arrives in one direction: the step times out, is tried again when the link heals, and all end with 0."""
+    link = start_linked("--train_steps=400", "--step_timeout_secs=2", *mode)
+    start_process.wait_for_line("worker", "starting from")
+    link.each(lambda proxy: proxy.delay(0.005))
+    start_process.wait_for_line("worker", "step 20 of")
+    hole(link)
+    assert re.search("DEADLINE_EXCEEDED|deadline|waited|timed out|imeout",
+                     start_process.wait_for_line("worker", "lost the session at step"), re.IGNORECASE)
+    link.each(Proxy.heal)
+    link.each(lambda proxy: proxy.delay(0))
+    assert start_process.wait() == {"ps": 0, "worker": 0}
+    assert re.search(r"After 40\d training steps", start_process.log("worker"))
+    assert "restoring" not in start_process.log("worker"), "the parameters were live all the time"
+
+
+SLOWNESS = {"100 ms of latency": lambda proxy: proxy.delay(0.05), "100 kB/s": lambda proxy: proxy.throttle(100_000)}
+
+
+@pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
+@pytest.mark.parametrize("slow", SLOWNESS.values(), ids=SLOWNESS)
+def test_row_19_a_slow_link_is_no_error(start_linked, start_process, slow, mode):
+    """From before the first connection to the last step (the latency is of both ways together): slower, and no more."""
+    link = start_linked("--train_steps=20", *mode)
+    link.each(slow)
+    assert start_process.wait() == {"ps": 0, "worker": 0}
+    log = start_process.log("worker")
+    assert re.search(r"After 20 training steps", log)
+    assert "lost" not in log and "waiting" not in log, log
+
+
 def test_the_tools_freeze_and_end_a_process(elsewhere, start_process):
     """A paused process stands still until it is resumed; a killed one is gone when `kill` returns."""
     ps = start_process.start("ps", [*TaskCluster(1, 1).flags("ps", 0), *TINY], cwd=elsewhere)

@@ -38,7 +38,7 @@ class Pair:
         for (name, number), (ps_hosts, worker_hosts) in zip((("ps", PS), ("worker", WORKER)), addresses):
             group.start(name, [*FLAGS, f"--job_name={name}", "--task_index=0", f"--ps_hosts={ps_hosts}",
                                f"--worker_hosts={worker_hosts}", f"--train_dir={tmp_path}/train",
-                               f"--params=gate={self.gate},gate_batch=30"], cwd=tmp_path, prefix=machines.on(number))
+                               f"--params=gate={self.gate},gate_batch=30"], cwd=tmp_path, before=machines.on(number))
         group.wait_for_line("worker", "examples/s")
 
     def train_on(self):
@@ -72,7 +72,7 @@ def test_a_namespace_of_its_own_keeps_everybody_away(start_process, tmp_path):
                 f"--train_dir={tmp_path}/train", f"--params=gate={tmp_path}/gate,gate_batch=30"]
         for job in ("ps", "worker"):
             start_process.start(job, [*told, f"--job_name={job}", "--task_index=0"], cwd=tmp_path,
-                                prefix=network.on(PS))
+                                before=network.on(PS))
         start_process.wait_for_line("worker", "examples/s")
         assert all(network.reaches(PS, "localhost", port) for port in ports)
         assert not any(network.reaches(FOREIGNER, host, port) for host in ("localhost", "10.77.0.1") for port in ports)

@@ -19,7 +19,7 @@ MODULES = sorted(path.stem for path in PACKAGE.glob("*.py"))
 
 # A module imports only from lines above its own.
 WITHOUT_TENSORFLOW = [
-    {"errors", "progress", "spans"},
+    {"errors", "progress", "spans", "claims"},
     {"flagset", "addresses", "plugins", "ports", "phases"},
     {"tf_config", "timeline"},
     {"cluster"},

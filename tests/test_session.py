@@ -233,6 +233,14 @@ def test_a_worker_waits_for_the_chief_and_names_it(tmp_path, start_servers):
     assert f"worker:0 {cluster.addresses['worker'][0]} (chief)" in str(error.value)
 
 
+def test_nobody_waits_for_tensorflows_thirty_seconds(tmp_path, start_servers):
+    """Matrix row 4: whoever waits for parameters asks for them every second (tensorflow/tensorflow#10679)."""
+    cluster = start_servers(1, 2)
+    for index in range(2):
+        manager = clusters.Worker(cluster, index, tmp_path, train_steps=5).supervised._supervisor.session_manager
+        assert manager._recovery_wait_secs == 1
+
+
 def test_a_stop_signal_ends_the_wait_for_the_chief(tmp_path, start_servers):
     """SIGTERM while waiting ends the worker at once."""
     stop = threading.Event()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 import tensorflow.compat.v1 as tf
 
@@ -52,6 +54,7 @@ def test_a_folder_that_fails_is_warned_of_once_and_tried_again_later(tmp_path, c
     written = summaries.Summaries(str(folder))
     for step in range(3):
         written.write(loss(1.0), step)
+    written.close()
     (record,) = caplog.records
     assert record.getMessage().startswith(f"cannot write summaries to {folder}: ")
     folder.unlink()
@@ -61,12 +64,29 @@ def test_a_folder_that_fails_is_warned_of_once_and_tried_again_later(tmp_path, c
     assert [event.step for event in events(folder) if event.summary.value] == [3]
 
 
+def test_a_folder_that_hangs_holds_nobody_up(tmp_path, caplog, monkeypatch):
+    """Matrix row 52: what does not fit into the queue is dropped, said once, and the close does not wait for ever."""
+    never = threading.Event()
+    monkeypatch.setattr(summaries.tf.summary, "FileWriter", lambda *args, **kwargs: never.wait(60))
+    monkeypatch.setattr(summaries, "_MOST_WAITING", 10)
+    monkeypatch.setattr(summaries, "_CLOSE_SECS", 0.1)
+    written = summaries.Summaries(str(tmp_path))
+    for step in range(100):
+        written.write(loss(1.0), step)
+    written.close()
+    never.set()
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{tmp_path} is slow: summaries are dropped; training goes on",
+        f"{tmp_path} is slow: the last summaries may be missing there"]
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_full_disk_drops_summaries_and_nothing_else(small_disk, caplog):
     """The writer's own thread ends there; the next summary, and the close, say so once and raise nothing."""
     written = summaries.Summaries(str(small_disk))
     written.write(loss(1.0), 0)
-    written._writer.flush()
+    written._add(lambda writer: writer.flush())
+    wait_until(lambda: any(path.stat().st_size for path in small_disk.glob("events.*")), "a file of events")
     filler = fill(small_disk)
     for step in range(1, 3000):
         written.write(loss(1.0), step)

@@ -10,6 +10,7 @@ from tests import clusters
 from tests.processes import REPO, TaskCluster
 
 GATE_BATCH = 30
+LOG_STEPS = 10
 TRAIN_STEPS = 400
 MODES = {"async": [], "sync": ["--sync_replicas"]}
 
@@ -24,7 +25,7 @@ class Training:
     """
 
     def __init__(self, tmp_path, group, num_ps=2, num_workers=2, flags=(), start_timeout_secs=60, params="",
-                 holds_evaluation=False, absent=(), faults=None):
+                 holds_evaluation=False, absent=(), faults=None, before=()):
         """Starts it.
 
         Args:
@@ -32,13 +33,14 @@ class Training:
           params: further parameters of the plug-in `tiny`, each with a comma in front.
           absent: names of tasks that are not started yet.
           faults: name of a task -> what its copy of the plug-in does wrong, see tests/plugins/tiny.py.
+          before: what each task's command begins with.
         """
-        self.folder, self.group = tmp_path, group
+        self.folder, self.group, self.before = tmp_path, group, before
         self.train_dir = tmp_path / "train"
         shutil.copy(REPO / "tests/plugins/tiny.py", tmp_path)
         self.cluster = TaskCluster(num_ps, num_workers)
         params += f",eval_gate={tmp_path}/eval_gate" if holds_evaluation else ""
-        self.flags = ["--model=tiny", "--dataset=tiny", "--batch_size=16", "--log_steps=10",
+        self.flags = ["--model=tiny", "--dataset=tiny", "--batch_size=16", f"--log_steps={LOG_STEPS}",
                       f"--train_steps={TRAIN_STEPS}", f"--train_dir={self.train_dir}",
                       f"--params=gate={tmp_path}/gate,gate_batch={GATE_BATCH}{params}",
                       "--beat_timeout_secs=4", f"--start_timeout_secs={start_timeout_secs}", *flags]
@@ -49,12 +51,12 @@ class Training:
     def start(self, job, index, name=None, flags=(), fault=""):
         """Starts a task, under another name for its log when it is started again."""
         self.group.start(name or f"{job}-{index}", [*self.cluster.flags(job, index), *self.flags, *flags],
-                         cwd=self.folder, env={"TINY_FAULT": fault})
+                         cwd=self.folder, env={"TINY_FAULT": fault}, before=self.before)
 
     def wait_for_gates(self, *workers):
         """Returns when these workers have trained up to their gates."""
         for name in workers or [f"worker-{index}" for index in range(len(self.cluster.workers))]:
-            self.group.wait_for_line(name, "examples/s")
+            self.group.wait_for_line(name, "examples/s", number=GATE_BATCH // LOG_STEPS)
 
     def open_gates(self, *indices):
         """Lets these workers, or all, train to the end."""
