@@ -47,21 +47,14 @@ class Pair:
         assert self.group.wait() == {"ps": 0, "worker": 0}
 
 
-def test_without_anything_everybody_reaches_the_servers(machines, start_process, tmp_path):
-    """What the other tests of this file are for; and training works across machines with their own addresses."""
+@pytest.mark.parametrize("machines", [["nft"]], indirect=True)
+def test_a_firewall_rule_keeps_a_foreign_machine_away(machines, start_process, tmp_path):
+    """deploy/network/firewall.nft, loaded on both machines while they train, twice; without it everybody gets in."""
     hosts = ("10.77.0.1:2222", "10.77.0.2:2223")
     pair = Pair(start_process, tmp_path, machines, [hosts, hosts])
     assert machines.reaches(FOREIGNER, "10.77.0.1", 2222) and machines.reaches(FOREIGNER, "10.77.0.2", 2223)
-    pair.train_on()
-
-
-@pytest.mark.parametrize("machines", [["nft"]], indirect=True)
-def test_a_firewall_rule_keeps_a_foreign_machine_away(machines, start_process, tmp_path):
-    """deploy/network/firewall.nft, loaded on both machines, twice."""
     for number in (PS, WORKER, PS, WORKER):
         machines.run(number, "nft", "-f", str(NETWORK / "firewall.nft"))
-    hosts = ("10.77.0.1:2222", "10.77.0.2:2223")
-    pair = Pair(start_process, tmp_path, machines, [hosts, hosts])
     assert machines.reaches(WORKER, "10.77.0.1", 2222) and machines.reaches(PS, "10.77.0.2", 2223)
     assert not machines.reaches(FOREIGNER, "10.77.0.1", 2222)
     assert not machines.reaches(FOREIGNER, "10.77.0.2", 2223)
