@@ -52,6 +52,11 @@ def test_every_row_of_the_fault_matrix_is_there_and_counted():
             "open") in FAULTS
 
 
+def test_no_place_was_left_to_be_filled_in():
+    """A mark such as @TABLE@ stands for what was to be measured."""
+    assert re.findall(r"@[A-Z]+@", FAULTS) == []
+
+
 def test_every_test_that_the_fault_matrix_names_is_there():
     """By file and function."""
     named = set(re.findall(r"(test_\w+)\.py::(test_\w+)", FAULTS))
