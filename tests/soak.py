@@ -1,6 +1,6 @@
 """Kills and freezes the tasks of a training at random, starts them again, and looks whether it ends as if undisturbed.
 
-    python -m tests.soak --minutes=10 --seed=1 [--mode=async|sync] [--kills=100] [--data_dir=FOLDER]
+    python -m tests.soak --minutes=10 --seed=1 [--mode=async|sync|backup|local|bounded] [--kills=100] [--data_dir=FOLDER]
 
 A round is one training of 2 ps and 3 workers with some faults, each at a global step and to a task that the seed
 chooses. Whatever ends with a retryable code is started again after a second, as Kubeflow's `ExitCode` would. At the end
@@ -24,7 +24,8 @@ from ps_train import progress
 from tests import processes
 from tests.processes import ProcessGroup, TaskCluster
 
-MODES = {"async": [], "sync": ["--sync_replicas"]}
+MODES = {"async": [], "sync": ["--sync_replicas"], "backup": ["--sync_replicas", "--replicas_to_aggregate=2"],
+         "local": ["--communication_period=10"], "bounded": ["--staleness_bound=20"]}
 FIRST_RETRYABLE_CODE = 128  # see ps_train/errors.py; a negative one is a signal's
 RESTART_PAUSE_SECS = 1.0
 MOST_LOST = 0.01  # of the accuracy

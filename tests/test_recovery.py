@@ -331,3 +331,20 @@ def wait_for_state(training, state):
                                  "worker": dict(enumerate(training.cluster.workers))})
     with contextlib.closing(blackboard.of_client(view)) as board:
         waiting.until(lambda: board.state() >= state, DEADLINE_SECS, state.name, threading.Event())
+
+
+ROUNDS = {"async": ["--staleness_bound=8"], "sync": ["--sync_replicas"]}
+
+
+@pytest.mark.parametrize("mode", ROUNDS.values(), ids=ROUNDS)
+@pytest.mark.parametrize("name", ["worker-1", "worker-0", "ps-1"])
+def test_with_local_steps_every_role_may_die_in_the_midst_of_a_round(train, name, mode):
+    """It is started again and all end with 0; in async under a bound of the staleness."""
+    training = train(flags=["--communication_period=4", "--optimizer=adam", "--save_model_secs=1", *mode])
+    training.wait_for_gates()
+    training.kill(name)
+    job, _, index = name.partition("-")
+    training.start(job, int(index), f"{name}-again")
+    training.open_gates()
+    training.assert_ends_well(killed=[name])
+    assert "Traceback" not in training.group.logs()
