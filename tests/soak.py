@@ -1,6 +1,6 @@
 """Kills and freezes the tasks of a training at random, starts them again, and looks whether it ends as if undisturbed.
 
-    python -m tests.soak --minutes=10 --seed=1 [--mode=async|sync|backup|local|bounded] [--kills=100] [--data_dir=FOLDER]
+    python -m tests.soak --minutes=10 --seed=1 --kills=100 [--mode=async|sync|backup|local|bounded] [--data_dir=FOLDER]
 
 A round is one training of 2 ps and 3 workers with some faults, each at a global step and to a task that the seed
 chooses. Whatever ends with a retryable code is started again after a second, as Kubeflow's `ExitCode` would. At the end
