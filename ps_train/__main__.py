@@ -138,13 +138,12 @@ def main(argv: Sequence[str]) -> int:
         else:
             _VERBS[verb](arguments)
     except PsTrainError as error:
-        for line in str(error).splitlines():
-            print(f"ps_train: {line}", file=sys.stderr)
+        logs.complain("".join(f"ps_train: {line}\n" for line in str(error).splitlines()))
         return error.exit_code
     except KeyboardInterrupt:  # before a task or a launcher notes signals itself
         return 128 + signal.SIGINT
     except Exception:  # noqa: BLE001 (the user's own code: its traceback is what helps)
-        traceback.print_exc()
+        logs.complain(traceback.format_exc())
         return 1
     return 0
 

@@ -42,6 +42,13 @@ def show(text: str) -> None:
         print(text, flush=True)
 
 
+def complain(text: str) -> None:
+    """Writes lines to stderr; where a full disk takes none, the exit code still tells."""
+    with contextlib.suppress(OSError):
+        sys.stderr.write(text)
+        sys.stderr.flush()
+
+
 def setup() -> None:
     """Sends ps_train's lines to stderr, each with the time of day."""
     handler = logging.StreamHandler(sys.stderr)

@@ -202,7 +202,7 @@ def _report(outcome: Outcome, config: Config) -> None:
 
 def _tell_steps(cluster: Cluster, board: blackboard.Blackboard) -> None:
     try:
-        print(ending.steps_table(cluster, board.snapshot()), flush=True)
+        logs.show(ending.steps_table(cluster, board.snapshot()))
     except blackboard.BlackboardError as error:
         _log.warning("who took how many steps is not known: %s", error)
 

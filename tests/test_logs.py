@@ -92,3 +92,10 @@ def test_tensorflows_own_logger_is_quiet():
                    for entry in warnings.filters)
         assert logging.getLogger("tensorflow").level == logging.ERROR
     logging.getLogger("tensorflow").setLevel(level)
+
+
+def test_a_full_disk_under_stderr_takes_no_complaint_and_raises_nothing():
+    """The exit code of the process still says what was wrong."""
+    done = subprocess.run([sys.executable, "-m", "ps_train", "--no_such_flag"], cwd=REPO, stdout=subprocess.DEVNULL,
+                          stderr=open("/dev/full", "wb"))  # noqa: SIM115 (it is the child's)
+    assert done.returncode == 2
