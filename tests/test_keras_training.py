@@ -46,8 +46,9 @@ def test_a_strategy_of_one_process_trains(start_process, tmp_path, strategy, fla
 
 def test_a_second_run_continues_where_the_first_one_stopped(start_process, tmp_path):
     """From the newest checkpoint that can be read, with the learning rate of now; at the end there is nothing to do."""
-    flags = [*DIGITS, "--model=models.keras_cnn", "--params=filters=4,dense_units=16", "--steps_per_epoch=40",
-             "--steps_per_execution=7", f"--train_dir={tmp_path}/train"]
+    common = [*DIGITS, "--model=models.keras_cnn", "--steps_per_epoch=40", "--steps_per_execution=7",
+              f"--train_dir={tmp_path}/train"]
+    flags = [*common, "--params=filters=4,dense_units=16"]
     first = run(start_process, "first", *flags, "--train_steps=80")
     assert "After 80 training steps" in first
     whole = tmp_path / "train/ckpt-00000080.keras"
@@ -61,7 +62,7 @@ def test_a_second_run_continues_where_the_first_one_stopped(start_process, tmp_p
     third = run(start_process, "third", *flags, "--train_steps=120")
     assert "nothing to train: the global step is 120" in third
     assert accuracy(third) == accuracy(second)
-    other = run(start_process, "other", *flags, "--train_steps=200", "--params=filters=8,dense_units=16", exit_code=1)
+    other = run(start_process, "other", *common, "--train_steps=200", "--params=filters=8,dense_units=16", exit_code=1)
     assert "is of another model: weights: conv1/kernel" in other.replace("\n", " ")
 
 

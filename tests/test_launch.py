@@ -281,15 +281,15 @@ def prepared(monkeypatch, argv, *results):
     tried, said = [], []
     answers = iter(results)
 
-    def run_preparation(told, show, signals):
+    def run_preparation(told, crew, show, signals):
         tried.append(told.dataset)
         return next(answers)
 
     monkeypatch.setattr(launch, "_run_preparation", run_preparation)
     shown = display.Display(sys.stdout, [], "worker:0", False, False)
     monkeypatch.setattr(shown, "say", said.append)
-    told, _ = parse_launch(argv)
-    return launch._prepare(told, shown, []), said, tried
+    told, launch_config = parse_launch(argv)
+    return launch._prepare(told, commands.crew_of(launch_config), shown, []), said, tried
 
 
 NO_MNIST = (1, ["https://x/train.gz: cannot be downloaded (no answer within 10 s): put it there yourself, or use "

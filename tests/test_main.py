@@ -337,7 +337,7 @@ def test_ctrl_c_while_the_data_is_fetched(tmp_path):
     process = subprocess.Popen(
         [sys.executable, "-m", "ps_train", "--download_only", "--model=slow_plugin", "--dataset=slow_plugin"],
         cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(REPO)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        text=True)
+        text=True, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))  # a shell's `&` ignores it
     try:
         assert process.stdout.readline() == "fetching\n"
         process.send_signal(signal.SIGINT)
