@@ -32,6 +32,7 @@ class Opening:
         self._target = target
         self._graph = graph
         self._train_dir = train_dir
+        self._told: tuple[str | None, int] | None = None
         with graph.graph.as_default():
             self.supervisor = self._make_supervisor()
         graph.graph.finalize()
@@ -70,7 +71,9 @@ class Opening:
         path = checkpoint.newest_sound(self._train_dir)
         if path is not None:
             checkpoint.check_fits(path, self._graph.saved_variables)
-        _tell_origin(path, lost_step)
+        if (path, lost_step) != self._told:  # once, however many sessions it takes
+            _tell_origin(path, lost_step)
+            self._told = (path, lost_step)
         # Not the Supervisor's own way, which restores what the file `checkpoint` names, sound or not.
         return self.supervisor.session_manager.prepare_session(
             self._target, self.supervisor.init_op, self._graph.saver, checkpoint_filename_with_path=path,

@@ -28,7 +28,9 @@ from ps_train.opening import Opening
 from ps_train.progress import End, Outcome
 
 _CLOSE_SECS = 1.0
-_MOST_FAILURES = 5  # new sessions in a row in which no step succeeded
+# Between new sessions in which no step succeeded: gRPC lets a second and more pass before one ps connects again to
+# another that has died and is back.
+_PAUSES_SECS = (0.0, 1.0, 2.0, 4.0, 8.0)
 _log = logging.getLogger(__name__)
 
 Body = Callable[[tf.Session, "Callable[[object, int], None] | None"], Outcome]
@@ -114,11 +116,12 @@ class SupervisedTraining:
                     raise ChiefFailedError from error
                 failures = 1 if self._beats.step > step else failures + 1
                 reason = sessions.reason_of(error)
-                if failures > _MOST_FAILURES:
+                if failures > len(_PAUSES_SECS):
                     raise ClusterLostError(f"the session was lost {failures} times without a step between, the last "
                                            f"time: {reason}") from error
                 _log.warning("lost the session at step %d: %s; waiting for the cluster, at most %g s",
                              self._beats.step, reason, self._settings.start_timeout_secs)
+                self._stop.wait(_PAUSES_SECS[failures - 1])
 
     def _run_once(self, body: Body) -> Outcome:
         found = self._joining.wait()

@@ -400,7 +400,7 @@ def test_training_goes_on_while_the_folder_fails(tmp_path, start_servers, quick,
         wait_until(lambda: "training goes on" in caplog.text, "a warning")
         assert train_to(worker, live, write_summary, 50).global_step == 50
         if kind == "full":
-            thread = worker.supervised._summaries._writer.event_writer._worker
+            (thread,) = (one for one in threading.enumerate() if type(one).__name__ == "_EventLoggerThread")
             thread._next_event_flush_time = 0  # as it comes every two minutes
             train_to(worker, live, write_summary, 51)
             thread.join(20)
