@@ -155,11 +155,12 @@ def console() -> None:
     write warnings while the interpreter shuts down. What was registered to run at exit (TensorFlow removes temporary
     files there) runs before, in bounded time.
     """
+    logs.open_closed_streams()
     code = main(sys.argv[1:])
     clean_up = threading.Thread(target=atexit._run_exitfuncs, daemon=True)  # noqa: SLF001 (there is no public name)
     clean_up.start()
     clean_up.join(_CLEAN_UP_SECS)
-    for stream in filter(None, (sys.stdout, sys.stderr)):  # None where it was closed from the start
+    for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError):  # its reader is gone, or its disk is full: the exit code still counts
             stream.flush()
     os._exit(code)

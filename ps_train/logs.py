@@ -36,6 +36,18 @@ def import_tensorflow_quietly() -> None:
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
 
 
+def open_closed_streams() -> None:
+    """Gives a daemon's process, which may have neither stdin, stdout nor stderr, empty ones.
+
+    What is opened later, a server's socket for one, would otherwise take their numbers and what is printed to them.
+    """
+    while (opened := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(opened)
+    sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (it lasts as long as the process)
+    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+
+
 def show(text: str) -> None:
     """Prints a result; a full disk, or a reader that is gone, costs the text and nothing else."""
     with contextlib.suppress(OSError):

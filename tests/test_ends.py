@@ -28,6 +28,14 @@ def test_a_full_disk_under_the_logs_does_not_end_training(tmp_path, start_proces
     assert [path.name for path in (tmp_path / "train/eval").iterdir()], "the evaluation was written"
 
 
+def test_tasks_with_closed_output_train(train):
+    """A daemon's: nothing that they open, such as a server's socket, takes the numbers of stdout and stderr."""
+    training = train(1, 1, before=["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh"])
+    training.open_gates()
+    training.assert_ends_well()
+    assert [training.group.log(name) for name in ("ps-0", "worker-0")] == ["", ""]
+
+
 @pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
 def test_every_one_of_many_trainings_ends(tmp_path, start_process, mode):
     """Matrix row 55: 1 ps and 2 workers, again and again (PS_TRAIN_REPEATS says how often): 0, no process, no port."""

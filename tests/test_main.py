@@ -293,7 +293,7 @@ def test_help_may_be_cut_off():
 
 def test_closed_output_does_not_change_the_exit_code():
     """A daemon's process may have no stdout and stderr."""
-    command = f"exec {sys.executable} -m ps_train --bogus >&- 2>&-"
+    command = f"exec {sys.executable} -m ps_train --bogus >&- 2>&- <&-"
     assert subprocess.run(["sh", "-c", command], cwd=REPO, timeout=60, check=False).returncode == 2
 
 
