@@ -1,0 +1,43 @@
+"""What the flags mean for a worker's graph."""
+
+from __future__ import annotations
+
+import pytest
+import tensorflow.compat.v1 as tf
+
+from ps_train import choices, placement, staleness, transfer
+from ps_train.cluster import Cluster
+from ps_train.config import Config
+from ps_train.errors import ConfigError
+from ps_train.local_steps import Period
+
+TWO = Cluster("worker", 1, {"ps": {0: "a:1"}, "worker": {0: "b:1", 1: "c:1"}})
+SPARSE = Cluster("worker", 3, {"ps": {0: "a:1"}, "worker": {3: "c:1"}})
+
+
+def test_the_defaults_are_the_classic_semantics():
+    """Async, a step at a time, nothing bounded or cut."""
+    settings = choices.of_updates(Config(), TWO)
+    assert (settings.replicas_to_aggregate, settings.period.steps, settings.wire.dtype) == (None, 1, None)
+    assert choices.of_placement(Config()) == placement.BY_BYTES
+    assert choices.of_staleness(Config(), TWO) is None
+
+
+def test_each_flag_reaches_its_place():
+    """With the number of this worker, and the names for messages."""
+    config = Config(sync_replicas=True, communication_period=5, communication_warmup_steps=7, train_steps=100,
+                    wire_dtype="bfloat16", fused_transfers=False, placement="round_robin", partition_bytes=9)
+    settings = choices.of_updates(config, TWO)
+    assert (settings.replicas_to_aggregate, settings.num_workers, settings.worker) == (2, 2, 1)
+    assert settings.period == Period(5, 7, 100)
+    assert settings.wire == transfer.Wire(tf.bfloat16, is_fused=False)
+    assert choices.of_placement(config) == placement.Plan("round_robin", 9)
+    bound = choices.of_staleness(Config(staleness_bound=9, communication_period=5, beat_timeout_secs=3.0), TWO)
+    assert bound == staleness.Bound(9, 5, 3.0, {0: "worker:0 b:1", 1: "worker:1 c:1"})
+
+
+@pytest.mark.parametrize("flags", [{"sync_replicas": True}, {"communication_period": 5}], ids=["sync", "local steps"])
+def test_a_flag_that_needs_all_workers_is_refused_where_not_all_are_named(flags):
+    """Each would divide by another number of workers."""
+    with pytest.raises(ConfigError, match=f"--{[*flags][0]}: TF_CONFIG names 1 of 4 workers to this task"):
+        choices.of_updates(Config(**flags), SPARSE)
