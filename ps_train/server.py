@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
-import os
 import socket
 import threading
 import time
@@ -15,9 +14,10 @@ from typing import Callable
 import tensorflow.compat.v1 as tf
 
 from ps_train import addresses, ports
-from ps_train.blackboard import Blackboard, BlackboardError, ChiefFailedError, State
+from ps_train.blackboard import Blackboard, BlackboardError, ChiefFailedError
 from ps_train.cluster import Cluster, Task
 from ps_train.errors import ClusterLostError, ConfigError, StoppedError
+from ps_train.snapshot import State
 
 _POLL_SECS = 0.25
 _TICK_SECS = 0.25
@@ -61,27 +61,10 @@ def gpu_index(cluster: Cluster, num_gpus: int | None) -> int | None:
 
 def _session_config(cluster: Cluster, num_gpus: int | None) -> tf.ConfigProto:
     index = gpu_index(cluster, num_gpus)
-    num_threads = threads_of_an_operation(cluster, os.cpu_count() or 1)
     if index is None:
-        return tf.ConfigProto(device_count={"GPU": 0}, intra_op_parallelism_threads=num_threads)
+        return tf.ConfigProto(device_count={"GPU": 0})
     # Several workers may share a GPU: none may take all of its memory at once.
-    return tf.ConfigProto(gpu_options=tf.GPUOptions(visible_device_list=str(index), allow_growth=True),
-                          intra_op_parallelism_threads=num_threads)
-
-
-def threads_of_an_operation(cluster: Cluster, num_cores: int) -> int:
-    """Returns this task's share of the machine's cores; 0, TensorFlow's own choice, where no other task is there.
-
-    By default each task would use all cores for one operation, and the tasks of one machine wait for each other's
-    threads: 2 workers and a ps on 2 cores did a fifth more local steps with one thread each.
-    TF_NUM_INTRAOP_THREADS, TensorFlow's own variable, wins.
-    """
-    own_host = cluster.task.address.rpartition(":")[0]
-    together = sum(address.rpartition(":")[0] == own_host
-                   for tasks in cluster.server_spec.values() for address in tasks.values())
-    if together < 2 or os.environ.get("TF_NUM_INTRAOP_THREADS"):
-        return 0
-    return max(1, num_cores // together)
+    return tf.ConfigProto(gpu_options=tf.GPUOptions(visible_device_list=str(index), allow_growth=True))
 
 
 def _port(task: Task) -> int:

@@ -9,9 +9,9 @@ import threading
 import pytest
 
 from ps_train import blackboard, server, waiting
-from ps_train.blackboard import State
 from ps_train.cluster import Cluster
 from ps_train.errors import ConfigError, PsTrainError
+from ps_train.snapshot import State
 from tests import processes
 
 
@@ -117,16 +117,3 @@ def test_a_ps_ends_when_the_chief_gave_up(start_servers, stop):
     thread.join(10)
     assert [error.exit_code for error in errors] == [138]
     assert "the chief gave up" in str(errors[0])
-
-
-@pytest.mark.parametrize("workers, num_cores, expected", [
-    ({0: "b:1", 1: "c:1"}, 8, 0), ({0: "a:2"}, 8, 4), ({0: "a:2", 1: "a:3", 2: "b:1"}, 8, 2),
-    ({0: "a:2", 1: "a:3"}, 2, 1),
-], ids=["alone on its machine", "two share", "three share", "more tasks than cores"])
-def test_tasks_of_one_machine_share_its_cores(monkeypatch, workers, num_cores, expected):
-    """Each takes its share for one operation, at least one thread; TensorFlow's own variable wins."""
-    monkeypatch.delenv("TF_NUM_INTRAOP_THREADS", raising=False)
-    cluster = Cluster("ps", 0, {"ps": {0: "a:1"}, "worker": workers})
-    assert server.threads_of_an_operation(cluster, num_cores) == expected
-    monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "3")
-    assert server.threads_of_an_operation(cluster, num_cores) == 0
