@@ -12,10 +12,11 @@ import threading
 from collections.abc import Iterator
 
 from ps_train import waiting
-from ps_train.blackboard import Blackboard, BlackboardError, Snapshot, State
+from ps_train.blackboard import Blackboard, BlackboardError
 from ps_train.claims import is_same_place, new_claim
 from ps_train.cluster import Task
 from ps_train.errors import ConfigError
+from ps_train.snapshot import Snapshot, State
 
 BEAT_SECS = 1.0
 _LEAVE_SECS = 1.0

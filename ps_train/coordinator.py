@@ -14,9 +14,10 @@ from typing import Callable, NamedTuple
 import tensorflow.compat.v1 as tf
 
 from ps_train import sessions
-from ps_train.blackboard import Blackboard, BlackboardError, State
+from ps_train.blackboard import Blackboard, BlackboardError
 from ps_train.errors import ClusterLostError
 from ps_train.members import Members, Need
+from ps_train.snapshot import State
 from ps_train.synchronous import Operations, Standing
 
 _LOOK_SECS = 1.0

@@ -14,12 +14,14 @@ import time
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from ps_train.blackboard import Blackboard, Snapshot, State
+from ps_train.blackboard import Blackboard
 from ps_train.cluster import Cluster
 from ps_train.graph import TrainGraph
 from ps_train.progress import End, Outcome
+from ps_train.snapshot import Snapshot, State
 
 _POLL_SECS = 0.1
+_CALL = tf.RunOptions(timeout_in_ms=30_000)  # of operations that wait for nobody: a ps may be frozen just then
 _log = logging.getLogger(__name__)
 
 
@@ -28,7 +30,7 @@ def announce(session: tf.Session, graph: TrainGraph, board: Blackboard, outcome:
     if outcome.end is End.STEPS:
         if board.state() < State.STOPPING:
             board.announce(State.STOPPING)
-        session.run(graph.update.release_op)
+        session.run(graph.update.release_op, options=_CALL)
 
 
 def report_finished(cluster: Cluster, board: Blackboard, outcome: Outcome) -> None:
@@ -54,8 +56,8 @@ def wait_for_others(
     moved_secs, last = time.monotonic(), None
     while unfinished := _unfinished(cluster, (snapshot := board.snapshot()), beat_timeout_secs):
         if snapshot.state >= State.STOPPING:
-            session.run(graph.update.release_op)
-        step = int(session.run(graph.status)[0])
+            session.run(graph.update.release_op, options=_CALL)
+        step = int(session.run(graph.status, options=_CALL)[0])
         if (step, unfinished) != last:
             moved_secs, last = time.monotonic(), (step, unfinished)
         if time.monotonic() - moved_secs > timeout_secs:

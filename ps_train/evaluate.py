@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 import tensorflow.compat.v1 as tf
 
 from ps_train import checkpoint, logs, waiting
-from ps_train.blackboard import Blackboard, BlackboardError, ChiefFailedError, State
+from ps_train.blackboard import Blackboard, BlackboardError, ChiefFailedError
 from ps_train.errors import ClusterLostError, DataError, StoppedError, UserCodeError
 from ps_train.graph import call_model_fn
 from ps_train.inputs import input_feed
 from ps_train.plugins import EVAL, Dataset, Model
+from ps_train.snapshot import State
 from ps_train.summaries import Summaries
 
 _POLL_SECS = 1.0

@@ -23,7 +23,7 @@ class Standing(NamedTuple):
 
     Attributes:
       step: the global step.
-      state: the training state, see `blackboard.State`.
+      state: the training state, see `snapshot.State`.
       num_taken: mini-batches that this worker has just taken.
       staleness: of the update that it has just made, see staleness.py.
       lead: its steps ahead of the slowest worker, 0 where that is not bounded.

@@ -12,9 +12,10 @@ import threading
 from typing import Callable
 
 from ps_train import fingerprint, waiting
-from ps_train.blackboard import Blackboard, BlackboardError, ChiefFailedError, State
+from ps_train.blackboard import Blackboard, BlackboardError, ChiefFailedError
 from ps_train.cluster import Cluster
 from ps_train.errors import ConfigError
+from ps_train.snapshot import State
 
 _log = logging.getLogger(__name__)
 

@@ -9,8 +9,7 @@ So a round costs the transfers of a single step (local SGD: Stich 2019, arxiv.or
 worker's change is divided by the number of workers, in sync the changes of R workers are averaged: either way the
 parameters move by the mean of what the workers did.
 
-The optimizer's slots stay on the worker. The ps have them too, as with single steps, so that a checkpoint fits both
-ways: a worker that begins takes them from there, and the chief puts its own there before each save.
+The optimizer's slots stay on the worker (keeping.py).
 """
 
 from __future__ import annotations
@@ -20,9 +19,10 @@ from typing import Any, Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from ps_train import finite, replica, transfer
+from ps_train import finite, keeping, replica, transfer
 from ps_train.errors import ConfigError
-from ps_train.replica import Copy, Whole
+from ps_train.keeping import Keeping
+from ps_train.replica import Copy
 
 Gradients = Sequence[tuple[Any, tf.Variable]]
 
@@ -67,25 +67,6 @@ class Exchange(tf.train.GradientDescentOptimizer):
             return applied
         with tf.control_dependencies([applied]):
             return global_step.assign_add(self._num_steps(), read_value=False)
-
-
-class Keeping(NamedTuple):
-    """What becomes of that which a worker keeps from round to round.
-
-    Attributes:
-      forget_op: makes `begin_op` take everything anew, for the first session of a process.
-      begin_op: takes the optimizer's slots from the ps, unless this worker has its own; before the first round.
-      before_save_op: puts this worker's slots on the ps, for a checkpoint.
-    """
-
-    forget_op: tf.Operation
-    begin_op: tf.Operation
-    before_save_op: tf.Operation
-
-
-def nothing_kept() -> Keeping:
-    """Returns what there is to do where a worker keeps nothing."""
-    return Keeping(tf.no_op(), tf.no_op(), tf.no_op())
 
 
 class Round(NamedTuple):
@@ -171,21 +152,8 @@ class _Builder:
             loss = self._steps(pulled, num_steps)
             with tf.control_dependencies([loss]):
                 change = self._push()
-            return Round(change, self._push(), self._num_taken, loss, self._keeping(self._slots()))
-
-    def _keeping(self, slots: list[tuple[Whole, tf.Variable]]) -> Keeping:
-        def take() -> tf.Operation:
-            taken = [own.assign(whole.join([part.read_value() for part in whole.parts])) for whole, own in slots]
-            with tf.control_dependencies(taken):
-                return tf.group(self._num_taken.assign(0))
-
-        given = [part.assign(value) for whole, own in slots
-                 for part, value in zip(whole.parts, whole.cut(own.read_value()))]
-        return Keeping(
-            forget_op=tf.raw_ops.DestroyResourceOp(resource=self._num_taken.handle, ignore_lookup_error=True),
-            begin_op=tf.group(tf.cond(tf.is_variable_initialized(self._num_taken), tf.no_op, take)),
-            before_save_op=tf.group(*given),
-        )
+            kept = keeping.of_slots(self._copies, self._ps_optimizer, self._own_optimizer, self._num_taken)
+            return Round(change, self._push(), self._num_taken, loss, kept)
 
     def _pull(self) -> tuple[tf.Operation, tf.Tensor]:
         num_steps = self._period.of_next_round(self._global_step)
@@ -241,18 +209,3 @@ class _Builder:
             arrived = transfer.push(group, [change[part.ref()] for part in group.variables], self._wire)
             pairs += list(zip(arrived, group.variables))
         return pairs
-
-    def _slots(self) -> list[tuple[Whole, tf.Variable]]:
-        """Returns (slot on the ps, own slot) of every slot, and of what else the rule keeps, as Adam's powers."""
-        pairs = []
-        matched = set()
-        for name in self._own_optimizer.get_slot_names():
-            for copy in self._copies:
-                own = self._own_optimizer.get_slot(copy.now, name)
-                if own is not None:
-                    parts = [self._ps_optimizer.get_slot(part, name) for part in copy.of.parts]
-                    pairs.append((Whole(own.op.name, parts), own))
-                    matched |= {own.ref(), *(part.ref() for part in parts)}
-        others = [[variable for variable in optimizer.variables() if variable.ref() not in matched]
-                  for optimizer in (self._ps_optimizer, self._own_optimizer)]
-        return pairs + [(Whole(own.op.name, [there]), own) for there, own in zip(*others)]

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable
 from typing import Callable, NamedTuple
 
-from ps_train.blackboard import Snapshot
+from ps_train.snapshot import Snapshot
 from ps_train.synchronous import share
 
 

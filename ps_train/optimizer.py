@@ -16,7 +16,8 @@ import tensorflow.compat.v1 as tf
 from ps_train import finite, local_steps, synchronous, transfer
 from ps_train.coordinator import Coordinator, UpdateRunner
 from ps_train.errors import UserCodeError
-from ps_train.local_steps import Exchange, Keeping, Period, nothing_kept
+from ps_train.keeping import Keeping, nothing_kept
+from ps_train.local_steps import Exchange, Period
 from ps_train.members import Members
 
 _MOMENTUM = 0.9

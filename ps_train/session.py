@@ -142,7 +142,7 @@ class SupervisedTraining:
         session = waiting.bounded(lambda: self._opening.open(is_live, self._beats.step, timeout_secs), timeout_secs,
                                   f"a session with {', '.join(map(str, self._cluster.ps))}", self._stop)
         try:
-            session.run(self._graph.input_init_op, feed_dict=self._graph.feed)
+            session.run(self._graph.input_init_op, self._graph.feed, self._start_options)
             self._take_what_is_kept(session)
             session.run(self._graph.join_op, options=self._start_options)
             if self._cluster.is_chief:
@@ -166,7 +166,7 @@ class SupervisedTraining:
         """Begins with what this process kept from an earlier session; a new process with nothing of an earlier one."""
         keeping = self._graph.update.keeping
         if not self._has_begun:
-            session.run(keeping.forget_op)
+            session.run(keeping.forget_op, options=self._start_options)
         session.run(keeping.begin_op, options=self._start_options)
         self._has_begun = True
 
@@ -174,7 +174,7 @@ class SupervisedTraining:
         update = self._graph.update
         self._supervisor.coord.clear_stop()  # the end of a session before this one had set it
         session.run(update.chief_resume_op if is_live else update.chief_init_op, options=self._start_options)
-        self._summaries.start(self._graph.graph, int(session.run(self._graph.status)[0]))
+        self._summaries.start(self._graph.graph, int(session.run(self._graph.status, options=self._start_options)[0]))
         if not is_live:
             self._board.start_run(self._fingerprint)
         update.coordinator.start(session, self._watch(is_live))  # after: it looks at who is finished in this run
@@ -195,7 +195,7 @@ class SupervisedTraining:
             ending.report_finished(self._cluster, self._board, outcome)
             if self._cluster.is_chief and outcome.end is End.SIGNAL:
                 # All are often told to stop together: then nobody's last step waits for an update that never comes.
-                session.run(self._graph.update.release_op)
+                session.run(self._graph.update.release_op, options=self._start_options)
             elif self._cluster.is_chief:
                 ending.wait_for_others(session, self._graph, self._cluster, self._board,
                                        self._settings.beat_timeout_secs, self._settings.end_timeout_secs, self._stop)

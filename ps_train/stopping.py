@@ -14,6 +14,7 @@ import threading
 from collections.abc import Iterator
 from typing import Callable
 
+from ps_train.calls import Call
 from ps_train.errors import StoppedError
 
 _POLL_SECS = 0.2
@@ -51,17 +52,8 @@ def run(body: Callable[[], None], stop: threading.Event, grace_secs: float) -> N
       StoppedError: it did not.
       Exception: whatever the work raised.
     """
-    errors: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            body()
-        except BaseException as error:  # noqa: BLE001 (raised again in the main thread, whatever it is)
-            errors.append(error)
-
-    thread = threading.Thread(target=work, daemon=True, name="task")
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    thread.start()
+    thread = Call(body, "task")
     while thread.is_alive() and not stop.is_set():
         thread.join(_POLL_SECS)
         # TensorFlow's coordination service (MultiWorkerMirroredStrategy) takes SIGTERM for itself when it starts, and
@@ -73,5 +65,4 @@ def run(body: Callable[[], None], stop: threading.Event, grace_secs: float) -> N
     thread.join(grace_secs)
     if thread.is_alive():
         raise StoppedError(f"told to stop, and ended without saving: what it was doing did not end in {grace_secs:g} s")
-    if errors:
-        raise errors[0]
+    thread.result()

@@ -12,10 +12,11 @@ import tensorflow.compat.v1 as tf
 
 from ps_train import finite
 from ps_train.beats import Beats
-from ps_train.blackboard import ChiefFailedError, State
+from ps_train.blackboard import ChiefFailedError
 from ps_train.errors import ClusterLostError, UserCodeError
 from ps_train.graph import Standing, TrainGraph
 from ps_train.progress import End, Outcome, Progress
+from ps_train.snapshot import State
 from ps_train.staleness import Bound, Histogram
 
 _POLL_SECS = 0.005

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable
 from typing import Any, Callable
 
+from ps_train.calls import Call
 from ps_train.cluster import Task
 from ps_train.errors import ClusterLostError, StoppedError
 
@@ -100,16 +101,7 @@ def bounded(call: Callable[[], Any], timeout_secs: float, what: str, stop: threa
       StoppedError: `stop` was set.
       Exception: whatever the call raised.
     """
-    outcome: dict[str, Any] = {}
-
-    def run() -> None:
-        try:
-            outcome["value"] = call()
-        except BaseException as error:  # noqa: BLE001 (handed to the caller, whatever it is)
-            outcome["error"] = error
-
-    thread = threading.Thread(target=run, daemon=True, name=f"bounded {what}")
-    thread.start()
+    thread = Call(call, f"bounded {what}")
     end_secs = time.monotonic() + timeout_secs
     while thread.is_alive() and (remaining_secs := end_secs - time.monotonic()) > 0:
         thread.join(min(remaining_secs, _POLL_SECS) if stop else remaining_secs)
@@ -117,6 +109,4 @@ def bounded(call: Callable[[], Any], timeout_secs: float, what: str, stop: threa
             raise StoppedError(f"told to stop while waiting for {what}")
     if thread.is_alive():
         raise ClusterLostError(f"waited {timeout_secs:g} s for {what}")
-    if "error" in outcome:
-        raise outcome["error"]
-    return outcome["value"]
+    return thread.result()

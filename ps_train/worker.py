@@ -28,11 +28,11 @@ from ps_train import (
     waiting,
 )
 from ps_train.beats import Beats
-from ps_train.blackboard import State
 from ps_train.cluster import Cluster
 from ps_train.config import Config
 from ps_train.errors import ClusterLostError, ConfigError, StoppedError
 from ps_train.progress import End, Outcome
+from ps_train.snapshot import State
 
 _log = logging.getLogger(__name__)
 

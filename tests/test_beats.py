@@ -8,8 +8,8 @@ import threading
 import pytest
 
 from ps_train import beats, blackboard, waiting
-from ps_train.blackboard import State
 from ps_train.errors import ConfigError
+from ps_train.snapshot import State
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from ps_train import blackboard, notes
-from ps_train.blackboard import State
 from ps_train.cluster import Cluster
 from ps_train.errors import ClusterLostError
+from ps_train.snapshot import State
 from tests import clusters, processes
 
 

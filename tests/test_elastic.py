@@ -21,6 +21,7 @@ from ps_train.blackboard import BlackboardError
 from ps_train.cluster import Cluster, Task
 from ps_train.config import Config
 from ps_train.errors import ConfigError
+from ps_train.snapshot import State
 from tests import clusters, processes
 from tests.processes import REPO
 
@@ -177,7 +178,7 @@ def test_a_ps_learns_from_the_chief_where_ps_0_is():
         seen = opened(blackboard.of_other_ps(own[1], servers.view("ps", 1)))
         other.claim(1, claim=5)
         assert seen.snapshot().alive(timeout_secs=60) == [1]
-        assert [board.state() for board in own] == [blackboard.State.RUNNING] * 2
+        assert [board.state() for board in own] == [State.RUNNING] * 2
 
 
 def test_sessions_of_workers_that_do_not_know_each_other_share_variables():

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from ps_train import ending
-from ps_train.blackboard import Snapshot, State
 from ps_train.cluster import Cluster
 from ps_train.notes import MAX_WORKERS
+from ps_train.snapshot import Snapshot, State
 
 FIXED = Cluster("worker", 0, {"ps": {0: "a:1"}, "worker": {0: "b:1", 1: "c:1", 2: "d:1"}})
 ELASTIC = Cluster("worker", 0, {"ps": {0: "a:1"}, "worker": {0: "b:1"}}, is_elastic=True)

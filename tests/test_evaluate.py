@@ -11,8 +11,8 @@ import tensorflow.compat.v1 as tf
 
 import ps_train
 from ps_train import blackboard, checkpoint, evaluate, plugins
-from ps_train.blackboard import State
 from ps_train.errors import CheckpointError, ClusterLostError, DataError, StoppedError, UserCodeError
+from ps_train.snapshot import State
 from tests import clusters
 
 PARAMS = {"batch_size": 24, "seed": None}

@@ -7,10 +7,11 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 import ps_train
-from ps_train import blackboard, placement, plugins, transfer
+from ps_train import placement, plugins, transfer
 from ps_train.errors import ConfigError, UserCodeError
 from ps_train.local_steps import Period
 from ps_train.progress import End
+from ps_train.snapshot import State
 from tests import clusters
 from tests.test_optimizer import gradients_of
 from tests.test_transfer import crossings, many_variables_model
@@ -108,7 +109,7 @@ def test_an_async_round_moves_the_parameters_by_its_share_of_the_change(start_se
     workers = [ByHand(cluster, index, period=Period(3)) for index in range(2)]
     weights, bias = np.zeros(4), 0.0
     for turn, worker in enumerate([0, 1, 1, 0]):
-        assert workers[worker].step() == [3 * (turn + 1), blackboard.State.IDLE, 3]
+        assert workers[worker].step() == [3 * (turn + 1), State.IDLE, 3]
         first = {0: 0, 1: 0, 2: 3, 3: 3}[turn]
         end = descend(weights, bias, features, labels, batches_of(worker, first, 3))
         weights, bias = (begin + (after - begin) / 2 for begin, after in zip((weights, bias), end))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ps_train.blackboard import Snapshot, State
 from ps_train.members import Members
+from ps_train.snapshot import Snapshot, State
 from ps_train.synchronous import share
 
 BEAT_TIMEOUT_SECS = 5.0

@@ -19,7 +19,7 @@ MODULES = sorted(path.stem for path in PACKAGE.glob("*.py"))
 
 # A module imports only from lines above its own.
 WITHOUT_TENSORFLOW = [
-    {"errors", "progress", "spans", "claims"},
+    {"errors", "progress", "spans", "claims", "calls"},
     {"flagset", "addresses", "plugins", "ports", "phases"},
     {"tf_config", "timeline"},
     {"cluster"},
@@ -29,9 +29,10 @@ WITHOUT_TENSORFLOW = [
     {"launch"},
 ]
 WITH_TENSORFLOW = [
-    {"inputs", "checkpoint", "summaries", "finite", "sessions", "fingerprint", "notes", "transfer", "replica",
-     "accumulators", "bells"},
-    {"blackboard", "synchronous", "local_steps", "staleness"},
+    {"snapshot", "inputs", "checkpoint", "summaries", "finite", "sessions", "fingerprint", "notes", "transfer",
+     "replica", "accumulators", "bells"},
+    {"blackboard", "synchronous", "keeping", "staleness"},
+    {"local_steps"},
     {"members"},
     {"coordinator"},
     {"server", "placement", "optimizer", "beats"},

@@ -15,8 +15,8 @@ import threading
 import pytest
 
 from ps_train import blackboard, waiting
-from ps_train.blackboard import State
 from ps_train.cluster import Cluster
+from ps_train.snapshot import State
 from tests import clusters
 from tests.processes import DEADLINE_SECS, REPO, TaskCluster
 from tests.training import GATE_BATCH, MODES, TRAIN_STEPS
@@ -38,7 +38,7 @@ def test_a_worker_that_dies_does_not_stop_the_others(train, mode):
 def test_in_sync_the_others_go_on_with_any_number_of_gradients(train, replicas):
     """Matrix row 6: with backup workers the number stays, with several batches each those of the living are left."""
     training = train(1, 3, flags=["--sync_replicas", f"--replicas_to_aggregate={replicas}"])
-    training.wait_for_gates("worker-0")
+    training.group.wait_for_line("worker-0", "examples/s")  # its gate it may not reach: the two others suffice for all
     training.kill("worker-2")
     training.open_gates()
     training.assert_ends_well(killed=["worker-2"])

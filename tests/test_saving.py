@@ -14,8 +14,9 @@ import types
 import pytest
 import tensorflow.compat.v1 as tf
 
-from ps_train import checkpoint, local_steps, saving
+from ps_train import checkpoint, saving
 from ps_train.errors import ClusterLostError, SaveError
+from ps_train.keeping import nothing_kept
 from ps_train.progress import End
 from tests import clusters, processes
 from tests.children import fill, wait_until
@@ -33,7 +34,7 @@ class Training:
             tf.get_variable("weights", [1000], initializer=tf.ones_initializer())
             self.saver = tf.train.Saver()
             self.status = tf.stack([self.global_step, 0])
-            keeping = local_steps.nothing_kept()
+            keeping = nothing_kept()
             self.step = tf.placeholder(tf.int64, [])
             self.set_step = self.global_step.assign(self.step)
             self.session = tf.Session(graph=graph)

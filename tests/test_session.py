@@ -10,9 +10,9 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from ps_train import blackboard, waiting
-from ps_train.blackboard import State
 from ps_train.errors import CheckpointError, ClusterLostError, StoppedError
 from ps_train.progress import End
+from ps_train.snapshot import State
 from tests import clusters
 
 MODES = {"async": None, "sync": 2}

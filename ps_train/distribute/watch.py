@@ -6,10 +6,10 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from typing import Any, Callable, NamedTuple
 
+from ps_train.calls import Call
 from ps_train.errors import ClusterLostError
 
 _POLL_SECS = 0.1
@@ -51,20 +51,9 @@ def guard(body: Callable[[], Any], pulse: Pulse, who_is_missing: Callable[[], st
       ClusterLostError: what it expected did not come in time; the thread is left behind, to end with the process.
       Exception: whatever the body raised.
     """
-    outcome: dict[str, Any] = {}
-
-    def run() -> None:
-        try:
-            outcome["value"] = body()
-        except BaseException as error:  # noqa: BLE001 (handed to the caller, whatever it is)
-            outcome["error"] = error
-
-    thread = threading.Thread(target=run, daemon=True, name="guarded")
-    thread.start()
+    thread = Call(body, "guarded")
     while thread.is_alive():
         thread.join(_POLL_SECS)
         if thread.is_alive() and (overdue := pulse.overdue()):
             raise ClusterLostError(f"{overdue}: {who_is_missing()}")
-    if "error" in outcome:
-        raise outcome["error"]
-    return outcome["value"]
+    return thread.result()
