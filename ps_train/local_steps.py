@@ -74,15 +74,17 @@ class Round(NamedTuple):
 
     Attributes:
       change: (tensor on its ps, variable) of each variable of the model: what to subtract, after the local steps.
-      rest: the same, of the steps since the last pull, where the data ran out or a fault ended them early.
-      num_taken: int64 scalar variable, the steps since the last pull.
+      num_taken: int64 scalar, their number.
+      rest: as `change`, of the steps since the last pull, where the data ran out or a fault ended them early.
+      num_rest: int64 scalar, their number.
       loss: scalar, of the last mini-batch.
       keeping: what becomes of the optimizer's slots.
     """
 
     change: Gradients
+    num_taken: tf.Tensor
     rest: Gradients
-    num_taken: tf.Variable
+    num_rest: tf.Tensor
     loss: tf.Tensor
     keeping: Keeping
 
@@ -150,10 +152,8 @@ class _Builder:
         with tf.name_scope("round"):
             pulled, num_steps = self._pull()
             loss = self._steps(pulled, num_steps)
-            with tf.control_dependencies([loss]):
-                change = self._push()
             kept = keeping.of_slots(self._copies, self._ps_optimizer, self._own_optimizer, self._num_taken)
-            return Round(change, self._push(), self._num_taken, loss, kept)
+            return Round(*self._push(after=[loss]), *self._push(after=[]), loss, kept)
 
     def _pull(self) -> tuple[tf.Operation, tf.Tensor]:
         num_steps = self._period.of_next_round(self._global_step)
@@ -198,14 +198,17 @@ class _Builder:
             counted = self._num_taken.assign_add(1, read_value=False)
         return tf.cast(loss, tf.float32), counted
 
-    def _push(self) -> Gradients:
-        """Returns (what to subtract, on its ps; variable) of each variable."""
+    def _push(self, after: list[tf.Tensor]) -> tuple[Gradients, tf.Tensor]:
+        """Returns (what to subtract, on its ps; variable) of each variable, and the number of steps that made it."""
+        with tf.control_dependencies(after):  # here only: a ps that waited for it would take a transfer more
+            num_taken = self._num_taken.read_value()
+            differences = [copy.begin.read_value() - copy.now.read_value() for copy in self._copies]
         change: dict[Any, tf.Tensor] = {}
-        for copy in self._copies:
-            difference = (copy.begin.read_value() - copy.now.read_value()) / self._num_workers
-            change.update(zip((part.ref() for part in copy.of.parts), copy.of.cut(difference)))
+        for copy, difference in zip(self._copies, differences):
+            parts = copy.of.cut(difference / self._num_workers)
+            change.update(zip((part.ref() for part in copy.of.parts), parts))
         pairs = []
         for group in transfer.group([part for copy in self._copies for part in copy.of.parts], self._wire):
             arrived = transfer.push(group, [change[part.ref()] for part in group.variables], self._wire)
             pairs += list(zip(arrived, group.variables))
-        return pairs
+        return pairs, num_taken

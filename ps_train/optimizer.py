@@ -60,7 +60,7 @@ class Update(NamedTuple):
     Attributes:
       train_op: one step of a worker, or one round of several.
       loss: scalar, of its last mini-batch.
-      num_taken: adds to the current graph how many mini-batches it took, an int64 scalar to be read after it.
+      num_taken: int64 scalar, how many mini-batches it takes.
       rest: int64 scalar, the mini-batches of a round that failed in its midst; computing it sends them to the ps.
       keeping: what becomes of that which a worker keeps from round to round.
       ready_for_local_init_op: string [n], the names of what must be initialised before `local_init_op` may run
@@ -75,7 +75,7 @@ class Update(NamedTuple):
 
     train_op: tf.Operation
     loss: tf.Tensor
-    num_taken: Callable[[], tf.Tensor]
+    num_taken: tf.Tensor
     rest: tf.Tensor
     keeping: Keeping
     ready_for_local_init_op: tf.Tensor
@@ -127,13 +127,13 @@ def _in_rounds(
         settings.period, settings.num_workers if is_async else 1, settings.wire)
     rest = tf.constant(0, tf.int64)
     if is_async:
-        exchange = Exchange(done.num_taken.read_value)
-        with tf.control_dependencies([exchange.apply_gradients(done.rest, global_step)]):
-            rest = done.num_taken.read_value()
+        exchange = Exchange(lambda: done.num_taken)
+        with tf.control_dependencies([Exchange(lambda: done.num_rest).apply_gradients(done.rest, global_step)]):
+            rest = tf.identity(done.num_rest)
     else:  # the chief applies it, for all who took as many steps
         exchange = Exchange(lambda: settings.period.of_next_round(global_step))
     return _arriving(exchange, done.change, done.loss, global_step, settings)._replace(
-        num_taken=done.num_taken.read_value, rest=rest, keeping=done.keeping)
+        num_taken=done.num_taken, rest=rest, keeping=done.keeping)
 
 
 def _arriving(
@@ -150,7 +150,7 @@ def for_train_op(train_op: tf.Operation, loss: tf.Tensor) -> Update:
     return Update(
         train_op=tf.group(train_op),
         loss=loss,
-        num_taken=_one,
+        num_taken=tf.constant(1, tf.int64),
         rest=tf.constant(0, tf.int64),
         keeping=nothing_kept(),
         ready_for_local_init_op=tf.identity(tf.report_uninitialized_variables(tf.global_variables())),
@@ -161,10 +161,6 @@ def for_train_op(train_op: tf.Operation, loss: tf.Tensor) -> Update:
         release_op=tf.no_op(),
         gradients_per_step=1,
     )
-
-
-def _one() -> tf.Tensor:
-    return tf.constant(1, tf.int64)
 
 
 def _synchronous(
@@ -178,7 +174,7 @@ def _synchronous(
     return Update(
         train_op=operations.train_op,
         loss=loss,
-        num_taken=_one,
+        num_taken=tf.constant(1, tf.int64),
         rest=tf.constant(0, tf.int64),
         keeping=nothing_kept(),
         ready_for_local_init_op=tf.identity(tf.report_uninitialized_variables(tf.global_variables())),

@@ -72,7 +72,6 @@ class Loop:
         self._write_summary = write_summary
         self._beats = beats
         self._options = tf.RunOptions(timeout_in_ms=math.ceil(schedule.step_timeout_secs * 1000))
-        self._train = [graph.update.train_op, graph.progress]
         self._local_steps = 0
         self._last_taken = 1
         self._logs = _Every(schedule.log_steps)
@@ -170,14 +169,12 @@ class Loop:
         logs = self._logs.is_due(self._local_steps + self._last_taken)
         summarises = self._summarises.is_due(self._local_steps)
         if not logs and not summarises:
-            _, reached = self._run(self._train)
-            return self._count(reached)
-        due = {"train": self._train, "loss": self._graph.loss}
+            return self._count(self._run(self._graph.progress))
+        due = {"progress": self._graph.progress, "loss": self._graph.loss}
         if summarises:
             due["summary"] = self._graph.summary_op
         fetched = self._run(due)
-        _, reached = fetched["train"]
-        standing = self._count(reached)
+        standing = self._count(fetched["progress"])
         self._report(standing.step, float(fetched["loss"]), fetched.get("summary"), logs)
         return standing
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
@@ -83,3 +85,22 @@ def test_one_bad_gradient_keeps_all_others_from_being_applied():
 def test_any_other_invalid_argument_is_not_taken_for_it():
     """It is the user's, and stays an error with its traceback."""
     assert finite.found_in(tf.errors.InvalidArgumentError(None, None, "Tensor had NaN values")) is None
+
+
+@pytest.mark.parametrize("dtype", [tf.float32, tf.float64, tf.float16])
+@pytest.mark.parametrize("shape", [[3], [50, 60]], ids=["few", "many"])
+@pytest.mark.parametrize(("bad", "found"), [([], None), ([np.nan], "NaN"), ([-np.inf], "Inf"),
+                                            ([np.inf, -np.inf], "(NaN|Inf)")])
+def test_one_bad_element_is_found_among_few_and_many(dtype, shape, bad, found):
+    """Whether each element is looked at or their sum; large ones are none, also where float16's sum would end."""
+    values = np.full(shape, 30000.0, dtype.as_numpy_dtype)
+    values.flat[:len(bad)] = bad
+    with tf.Graph().as_default(), tf.Session() as session:
+        gradient, variable = tf.placeholder(dtype, shape), tf.get_variable("weights", shape, dtype)
+        (guarded, _), = finite.guard(tf.constant(1.0), [(gradient, variable)])
+        if found is None:
+            np.testing.assert_array_equal(session.run(guarded, {gradient: values}), values)
+        else:
+            with pytest.raises(tf.errors.InvalidArgumentError) as error:
+                session.run(guarded, {gradient: values})
+            assert re.fullmatch(f"the gradient of weights has {found}", finite.found_in(error.value))

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import collections
+import re
+
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
 from ps_train import transfer
+from ps_train.local_steps import Period
 from tests import clusters
 
 PLAIN = transfer.Wire(is_fused=False)
@@ -42,6 +46,26 @@ def test_a_step_makes_one_transfer_each_way_for_each_ps(start_servers, gradients
     assert sorted(crossings(fused)) == sorted([("ps", "worker"), ("worker", "ps")] * 2)
     plain = clusters.build_graph(cluster, 0, gradients, model=many_variables_model(), wire=PLAIN)
     assert len(crossings(plain)) == 2 * 20
+
+
+@pytest.mark.parametrize(("period", "expected"), [
+    (1, {("ps", "worker"): 2, ("worker", "ps"): 1}), (20, {("ps", "worker"): 3, ("worker", "ps"): 2})])
+def test_a_session_run_makes_no_transfers_but_those_that_it_needs(start_servers, period, expected):
+    """As traced: parameters, gradients and progress; a round of local steps besides its length and what it took."""
+    cluster = start_servers(1, 1)
+    built = clusters.build_graph(cluster, 0, optimizer_name="adam", period=Period(period))
+    with built.graph.as_default():
+        initialise = [tf.global_variables_initializer(), tf.local_variables_initializer()]
+    with tf.Session(cluster.target("worker", 0), graph=built.graph) as session:
+        session.run(initialise)
+        session.run(built.input_init_op, built.feed)
+        session.run(built.update.keeping.begin_op)
+        traced = tf.RunMetadata()
+        session.run(built.progress, options=tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE), run_metadata=traced)
+    labels = [node.timeline_label for device in traced.step_stats.dev_stats for node in device.node_stats
+              if node.node_name == "RecvTensor"]
+    assert collections.Counter(re.search(r"from /job:(\w+)/.* to /job:(\w+)/", label).groups()
+                               for label in labels) == expected, labels
 
 
 @pytest.mark.parametrize("gradients", [None, 1], ids=["async", "sync"])
