@@ -1,6 +1,6 @@
 """numpy arrays as a tf.data pipeline that stays out of the GraphDef.
 
-    arrays --> placeholders (fed once, when the iterator is initialised) --> indices, shuffled --> gathered batches
+    arrays --> placeholders (fed once, when the iterator is initialised) --> an epoch's order --> gathered batches
 
 Under eager execution, which `ps_train keras` uses, there is nothing to feed: there the arrays are tensors.
 
@@ -48,17 +48,20 @@ def from_arrays(
     to_tensor = tf.constant if tf.executing_eagerly_outside_functions() else _placeholder
     sources = [to_tensor(array) for array in arrays]
     count = len(arrays[0])
-    indices = tf.data.Dataset.range(count)
-    if shuffle:
-        indices = indices.shuffle(count, seed=seed, reshuffle_each_iteration=True)
-    if repeat:
-        indices = indices.repeat()
 
-    @tf.autograph.experimental.do_not_convert  # it has no control flow, and would be written to a temporary file
+    # Neither has control flow, and would be written to a temporary file.
+    @tf.autograph.experimental.do_not_convert
+    def order(_: tf.Tensor) -> tf.Tensor:
+        indices = tf.range(count, dtype=tf.int64)
+        return tf.random.shuffle(indices, seed=seed) if shuffle else indices
+
+    @tf.autograph.experimental.do_not_convert
     def cut(rows: tf.Tensor) -> tuple[tf.Tensor, ...]:
         return tuple(tf.gather(source, rows) for source in sources)
 
-    return indices.batch(batch_size).map(cut)
+    # An epoch at a time, from which batches are cut: what is done for each example costs more than to gather a batch.
+    epochs = tf.data.Dataset.from_tensors(0).repeat(None if repeat else 1)
+    return epochs.map(order).rebatch(batch_size).map(cut)
 
 
 def _placeholder(array: np.ndarray) -> tf.Tensor:

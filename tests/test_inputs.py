@@ -38,6 +38,14 @@ def test_repeated_batches_are_full_and_go_over_the_end_of_an_epoch():
     assert [list(numbers) for (numbers,) in found] == [[0, 1, 2, 3], [4, 5, 0, 1], [2, 3, 4, 5]]
 
 
+def test_a_batch_may_be_larger_than_all_examples():
+    """Five of two examples, repeated and not."""
+    repeated, _ = batches((np.arange(2),), num_batches=2, batch_size=5, repeat=True)
+    assert [list(numbers) for (numbers,) in repeated] == [[0, 1, 0, 1, 0], [1, 0, 1, 0, 1]]
+    once, _ = batches((np.arange(2),), batch_size=5)
+    assert [list(numbers) for (numbers,) in once] == [[0, 1]]
+
+
 def test_each_shuffled_epoch_has_every_example_once_in_another_order():
     """Two epochs of 50 examples are two different permutations, rows of the arrays staying together."""
     found, _ = batches((np.arange(50), np.arange(50) + 100), num_batches=10, batch_size=10, shuffle=True, repeat=True,
