@@ -61,7 +61,7 @@ def gpu_index(cluster: Cluster, num_gpus: int | None) -> int | None:
 
 def _session_config(cluster: Cluster, num_gpus: int | None) -> tf.ConfigProto:
     # A thread without work would first spin, by default, and take the core from the other tasks of its machine: of
-    # 1 ps and 2 workers on 2 cores, the steps per second were 607 with it and 784 without; of 1 and 1, the same.
+    # 1 ps and 2 workers on 2 cores, the steps per second were 565 with it and 662 without; of 1 and 1, the same.
     without_spinning = tf.ConfigProto.Experimental(disable_thread_spinning=True)
     index = gpu_index(cluster, num_gpus)
     if index is None:
