@@ -27,6 +27,7 @@ def run(config: Config, cluster: Cluster, stop: threading.Event) -> None:
       PsTrainError: what went wrong, with its exit code.
     """
     prepare_tensorflow(config.tf_log)
+    server.share_cores(cluster)
     plugins = worker.load_plugins(config)
     if cluster.job == "ps":
         _refuse_existing_servers(config, cluster)
@@ -44,6 +45,7 @@ def serve(config: Config, cluster: Cluster, stop: threading.Event) -> None:
       StoppedError: told to stop.
     """
     prepare_tensorflow(config.tf_log)
+    server.share_cores(cluster)
     target = server.start(cluster, config.num_gpus)
     if cluster.job == "ps":
         with contextlib.closing(blackboard.of_ps(target, cluster)) as board:

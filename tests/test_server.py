@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -117,3 +120,44 @@ def test_a_ps_ends_when_the_chief_gave_up(start_servers, stop):
     thread.join(10)
     assert [error.exit_code for error in errors] == [138]
     assert "the chief gave up" in str(errors[0])
+
+
+@pytest.mark.parametrize(("workers", "num_cores", "expected"), [
+    ({0: "b:1", 1: "c:1"}, 8, 0), ({0: "a:2", 1: "b:1"}, 8, 0), ({0: "a:2", 1: "a:3", 2: "b:1"}, 8, 4),
+    ({0: "a:2", 1: "a:3", 2: "a:4"}, 2, 1),
+], ids=["alone on its machine", "with one worker", "with two workers", "more workers than cores"])
+def test_the_workers_of_one_machine_share_its_cores(monkeypatch, workers, num_cores, expected):
+    """Each of its tasks takes such a share for one operation, at least one thread; TensorFlow's own variable wins."""
+    monkeypatch.delenv("TF_NUM_INTRAOP_THREADS", raising=False)
+    cluster = Cluster("ps", 0, {"ps": {0: "a:1"}, "worker": workers})
+    assert server.threads_of_an_operation(cluster, num_cores) == expected
+    monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "3")
+    assert server.threads_of_an_operation(cluster, num_cores) == 0
+
+
+_COUNT_THREADS = """
+import os, sys
+from ps_train import logs
+logs.import_tensorflow_quietly()
+import tensorflow.compat.v1 as tf
+from ps_train import server, task
+from ps_train.cluster import Cluster
+task.prepare_tensorflow(tf_log=False)
+server.share_cores(Cluster("worker", 0, {"ps": {0: "a:1"}, "worker": {n: f"{host}:2" for n, host in enumerate("aa")}
+                                         if sys.argv[1] == "shared" else {0: "a:2"}}))
+with tf.Graph().as_default(), tf.Session() as session:  # as another part of the program would make it
+    session.run(tf.reduce_sum(tf.ones([1000, 1000])))
+print(len(os.listdir("/proc/self/task")))
+"""
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/task") or server._num_cores() < 2, reason="needs /proc and 2 cores")
+def test_what_is_decided_first_holds_for_all_later_sessions_of_a_process():
+    """With two workers on its machine a task has half of the threads for an operation, whoever makes the session."""
+    environment = {name: value for name, value in os.environ.items() if name != "TF_NUM_INTRAOP_THREADS"}
+    shared, alone = (
+        int(subprocess.run([sys.executable, "-c", _COUNT_THREADS, which], env=environment, cwd=processes.REPO,
+                           capture_output=True, text=True, timeout=60, check=True).stdout)
+        for which in ("shared", "alone"))
+    cores = server._num_cores()
+    assert alone - shared == cores - max(1, cores // 2)
