@@ -5,9 +5,11 @@
       steps  in a while loop on the worker: a batch --> the loss --> its gradients --> the user's optimizer, on the copy
       push   where the round began - the copy --> the ps, which subtract it; the global step rises by the steps taken
 
-So a round costs the transfers of a single step (local SGD: Stich 2019, arxiv.org/abs/1805.09767). In async each
-worker's change is divided by the number of workers, in sync the changes of R workers are averaged: either way the
-parameters move by the mean of what the workers did.
+So a round costs the transfers of a single step (local SGD: Stich 2019, arxiv.org/abs/1805.09767). In sync the changes
+of R workers are averaged. In async a worker's change counts for its share of the steps that all have made since it
+pulled, a half where two are equally fast: so the parameters move by the mean of what the workers did at the same time,
+one that is alone moves them by all that it did, and one that is late moves them little (as in Zhang et al. 2016,
+"Staleness-aware Async-SGD", arxiv.org/abs/1511.05950).
 
 The optimizer's slots stay on the worker (keeping.py).
 """
@@ -40,22 +42,25 @@ class Period(NamedTuple):
     warmup_steps: int = 0
     train_steps: int | None = None
 
-    def of_next_round(self, global_step: tf.Variable) -> tf.Tensor:
-        """Returns the steps of a round that begins now, an int64 scalar on ps 0, at least 1."""
-        with tf.device(global_step.device):
-            now = global_step.read_value()
-            steps = tf.where(now < self.warmup_steps, tf.ones_like(now), self.steps)
-            if self.train_steps is not None:
-                steps = tf.minimum(steps, self.train_steps - now)
-            return tf.maximum(steps, 1)
+    def of_round(self, begun: tf.Tensor) -> tf.Tensor:
+        """Returns the steps of a round that begins at this global step, at least 1; both are int64 scalars."""
+        steps = tf.where(begun < self.warmup_steps, tf.ones_like(begun), self.steps)
+        if self.train_steps is not None:
+            steps = tf.minimum(steps, self.train_steps - begun)
+        return tf.maximum(steps, 1)
 
 
 class Exchange(tf.train.GradientDescentOptimizer):
-    """Subtracts the change of a round from the parameters, and adds its steps to the global step."""
+    """Subtracts a share of the change of a round from the parameters, and adds its steps to the global step."""
 
-    def __init__(self, num_steps: Callable[[], tf.Tensor]) -> None:
-        """Prepares it; `num_steps` makes an int64 scalar, when the parameters are changed."""
-        super().__init__(learning_rate=1.0)
+    def __init__(self, num_steps: Callable[[], tf.Tensor], share: tf.Tensor | float = 1.0) -> None:
+        """Prepares it.
+
+        Args:
+          num_steps: makes an int64 scalar, when the parameters are changed.
+          share: of the change, a float32 scalar.
+        """
+        super().__init__(learning_rate=share)
         self._num_steps = num_steps
 
     def apply_gradients(
@@ -69,22 +74,40 @@ class Exchange(tf.train.GradientDescentOptimizer):
             return global_step.assign_add(self._num_steps(), read_value=False)
 
 
+class Change(NamedTuple):
+    """What a worker's steps since its pull have changed, on the ps.
+
+    Attributes:
+      pairs: (what to subtract, variable) of each variable of the model.
+      num_taken: int64 scalar, the steps.
+      begun: int64 scalar, the global step of the pull.
+    """
+
+    pairs: Gradients
+    num_taken: tf.Tensor
+    begun: tf.Tensor
+
+    def share(self, global_step: tf.Variable) -> tf.Tensor:
+        """Returns these steps' share, a float32 scalar, of all steps since the pull, as it is when they arrive."""
+        with tf.device(global_step.device):
+            with tf.control_dependencies([self.num_taken]):
+                others = tf.maximum(global_step.read_value() - self.begun, 0)
+            return tf.cast(tf.math.divide_no_nan(tf.cast(self.num_taken, tf.float64),
+                                                 tf.cast(self.num_taken + others, tf.float64)), tf.float32)
+
+
 class Round(NamedTuple):
     """What a worker runs.
 
     Attributes:
-      change: (tensor on its ps, variable) of each variable of the model: what to subtract, after the local steps.
-      num_taken: int64 scalar, their number.
-      rest: as `change`, of the steps since the last pull, where the data ran out or a fault ended them early.
-      num_rest: int64 scalar, their number.
+      change: by the local steps.
+      rest: by those since the last pull, where the data ran out or a fault ended them early.
       loss: scalar, of the last mini-batch.
       keeping: what becomes of the optimizer's slots.
     """
 
-    change: Gradients
-    num_taken: tf.Tensor
-    rest: Gradients
-    num_rest: tf.Tensor
+    change: Change
+    rest: Change
     loss: tf.Tensor
     keeping: Keeping
 
@@ -96,7 +119,6 @@ def build(
     own_optimizer: tf.train.Optimizer,
     global_step: tf.Variable,
     period: Period,
-    num_workers: int,
     wire: transfer.Wire,
 ) -> Round:
     """Adds a round to the current graph.
@@ -106,7 +128,6 @@ def build(
       compute_loss: builds the model again, on the next mini-batch, and returns its scalar loss.
       ps_optimizer: has its slots on the ps, from where a checkpoint has them.
       own_optimizer: another one of the same rule, without slots yet.
-      num_workers: what a change is divided by.
 
     Raises:
       ConfigError: the model cannot be trained so.
@@ -117,7 +138,7 @@ def build(
                  if variable is not global_step and variable.ref() not in slots]
     _refuse_what_cannot_be_copied(gradients, variables)
     copies = [replica.copy(whole) for whole in replica.wholes(variables)]
-    return _Builder(copies, compute_loss, ps_optimizer, own_optimizer, global_step, period, num_workers, wire).build()
+    return _Builder(copies, compute_loss, ps_optimizer, own_optimizer, global_step, period, wire).build()
 
 
 def _refuse_what_cannot_be_copied(gradients: Gradients, variables: Sequence[tf.Variable]) -> None:
@@ -134,8 +155,7 @@ def _refuse_what_cannot_be_copied(gradients: Gradients, variables: Sequence[tf.V
 class _Builder:
     def __init__(
         self, copies: list[Copy], compute_loss: Callable[[], tf.Tensor], ps_optimizer: tf.train.Optimizer,
-        own_optimizer: tf.train.Optimizer, global_step: tf.Variable, period: Period, num_workers: int,
-        wire: transfer.Wire,
+        own_optimizer: tf.train.Optimizer, global_step: tf.Variable, period: Period, wire: transfer.Wire,
     ) -> None:
         self._copies = copies
         self._compute_loss = compute_loss
@@ -143,9 +163,9 @@ class _Builder:
         self._own_optimizer = own_optimizer
         self._global_step = global_step
         self._period = period
-        self._num_workers = num_workers
         self._wire = wire
         self._num_taken = replica.own_variable("num_taken", [], tf.int64)
+        self._begun = replica.own_variable("begun", [], tf.int64)
 
     def build(self) -> Round:
         """Returns the operations."""
@@ -153,14 +173,17 @@ class _Builder:
             pulled, num_steps = self._pull()
             loss = self._steps(pulled, num_steps)
             kept = keeping.of_slots(self._copies, self._ps_optimizer, self._own_optimizer, self._num_taken)
-            return Round(*self._push(after=[loss]), *self._push(after=[]), loss, kept)
+            return Round(self._push(after=[loss]), self._push(after=[]), loss, kept)
 
     def _pull(self) -> tuple[tf.Operation, tf.Tensor]:
-        num_steps = self._period.of_next_round(self._global_step)
+        with tf.device(self._global_step.device):
+            now = self._global_step.read_value()
+            plan = tf.stack([now, self._period.of_round(now)])
+        begun, num_steps = tf.unstack(tf.identity(plan))
         values: dict[Any, tf.Tensor] = {}
         for group in transfer.group([part for copy in self._copies for part in copy.of.parts], self._wire):
             values.update(zip((part.ref() for part in group.variables), transfer.pull(group, self._wire)))
-        assigned = [self._num_taken.assign(0)]
+        assigned = [self._num_taken.assign(0), self._begun.assign(begun)]
         for copy in self._copies:
             value = copy.of.join([values[part.ref()] for part in copy.of.parts])
             assigned += [copy.now.assign(value), copy.begin.assign(value)]
@@ -196,19 +219,19 @@ class _Builder:
             applied = self._own_optimizer.apply_gradients(pairs)
         with tf.control_dependencies([applied, *update_ops]):
             counted = self._num_taken.assign_add(1, read_value=False)
-        return tf.cast(loss, tf.float32), counted
+        return tf.cast(tf.ensure_shape(loss, []), tf.float32), counted
 
-    def _push(self, after: list[tf.Tensor]) -> tuple[Gradients, tf.Tensor]:
-        """Returns (what to subtract, on its ps; variable) of each variable, and the number of steps that made it."""
+    def _push(self, after: list[tf.Tensor]) -> Change:
+        """Returns the change by the steps since the pull, as it is after these tensors."""
         with tf.control_dependencies(after):  # here only: a ps that waited for it would take a transfer more
-            num_taken = self._num_taken.read_value()
+            counts = tf.stack([self._num_taken.read_value(), self._begun.read_value()])
             differences = [copy.begin.read_value() - copy.now.read_value() for copy in self._copies]
         change: dict[Any, tf.Tensor] = {}
         for copy, difference in zip(self._copies, differences):
-            parts = copy.of.cut(difference / self._num_workers)
-            change.update(zip((part.ref() for part in copy.of.parts), parts))
+            change.update(zip((part.ref() for part in copy.of.parts), copy.of.cut(difference)))
         pairs = []
         for group in transfer.group([part for copy in self._copies for part in copy.of.parts], self._wire):
             arrived = transfer.push(group, [change[part.ref()] for part in group.variables], self._wire)
             pairs += list(zip(arrived, group.variables))
-        return pairs, num_taken
+        with tf.device(self._global_step.device):
+            return Change(pairs, *tf.unstack(tf.identity(counts)))

@@ -121,19 +121,19 @@ def _in_rounds(
     compute_loss: Callable[[], tf.Tensor],
 ) -> Update:
     optimizer.apply_gradients(gradients)  # never run: it makes the slots that a checkpoint has
-    is_async = settings.replicas_to_aggregate is None
     done = local_steps.build(
         gradients, compute_loss, optimizer, make_optimizer(settings.optimizer, settings.learning_rate), global_step,
-        settings.period, settings.num_workers if is_async else 1, settings.wire)
-    rest = tf.constant(0, tf.int64)
-    if is_async:
-        exchange = Exchange(lambda: done.num_taken)
-        with tf.control_dependencies([Exchange(lambda: done.num_rest).apply_gradients(done.rest, global_step)]):
-            rest = tf.identity(done.num_rest)
+        settings.period, settings.wire)
+    if settings.replicas_to_aggregate is None:
+        exchange, rest = (Exchange(lambda change=change: change.num_taken, change.share(global_step))
+                          for change in (done.change, done.rest))
+        with tf.control_dependencies([rest.apply_gradients(done.rest.pairs, global_step)]):
+            num_rest = tf.identity(done.rest.num_taken)
     else:  # the chief applies it, for all who took as many steps
-        exchange = Exchange(lambda: settings.period.of_next_round(global_step))
-    return _arriving(exchange, done.change, done.loss, global_step, settings)._replace(
-        num_taken=done.num_taken, rest=rest, keeping=done.keeping)
+        exchange = Exchange(lambda: settings.period.of_round(global_step.read_value()))
+        num_rest = tf.constant(0, tf.int64)
+    return _arriving(exchange, done.change.pairs, done.loss, global_step, settings)._replace(
+        num_taken=done.change.num_taken, rest=num_rest, keeping=done.keeping)
 
 
 def _arriving(

@@ -87,7 +87,7 @@ def _run_stopped(worker, live):
 
 
 def test_the_loop_fetches_operations_and_scalars_only(tmp_path, start_servers):
-    """A step brings 48 bytes of progress to Python, and no parameter, gradient or batch (tensorflow#6475)."""
+    """A step brings 48 bytes of progress and the loss to Python, no parameter, gradient or batch (tensorflow#6475)."""
     worker = clusters.Worker(start_servers(1, 1), 0, tmp_path, 3)
     fetched = []
 
@@ -103,5 +103,5 @@ def test_the_loop_fetches_operations_and_scalars_only(tmp_path, start_servers):
     worker.body = lambda live, write: worker.loop(Recording(live)).run()
     worker.start()
     assert worker.result().local_steps == 3
-    assert len(fetched) == 4  # where it stands, then three steps
-    assert all(value.shape in ((), (len(graph.Standing._fields),)) and value.dtype == np.int64 for value in fetched)
+    progress, loss = ((len(graph.Standing._fields),), np.int64), ((), np.float32)
+    assert [(value.shape, value.dtype) for value in fetched] == [progress, *[progress, loss] * 3]  # first its standing

@@ -18,14 +18,15 @@ PS = "/job:ps/"
 
 
 def crossings(graph):
-    """Returns the tensors that travel between a ps and a worker in a step, as (from, to) jobs."""
+    """Returns the parameters and gradients that travel between a ps and a worker in a step, as (from, to) jobs."""
     def job(op):
         return tf.DeviceSpec.from_string(op.device).job
 
     step = transfer._upstream([graph.progress, *(op.outputs[0] for op in [graph.loss.op])])
     tensors = {tensor: job(op) for op in step for tensor in op.inputs
                if job(op) != job(tensor.op) and tensor.dtype != tf.resource}
-    return [(job(tensor.op), to) for tensor, to in tensors.items() if tensor.shape.num_elements() != 1]
+    return [(job(tensor.op), to) for tensor, to in tensors.items()
+            if tensor.dtype.is_floating and tensor.shape.num_elements() != 1]
 
 
 def many_variables_model(count=20):
@@ -48,6 +49,21 @@ def test_a_step_makes_one_transfer_each_way_for_each_ps(start_servers, gradients
     assert len(crossings(plain)) == 2 * 20
 
 
+def transfers(session, fetch):
+    """Returns (from, to) job -> transfers in a session run, as TensorFlow traces them.
+
+    A trace may come without the last ones of another task, and never has too many: so the most of ten counts.
+    """
+    most = collections.Counter()
+    for _ in range(10):
+        traced = tf.RunMetadata()
+        session.run(fetch, options=tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE), run_metadata=traced)
+        most |= collections.Counter(
+            re.search(r"from /job:(\w+)/.* to /job:(\w+)/", node.timeline_label).groups()
+            for device in traced.step_stats.dev_stats for node in device.node_stats if node.node_name == "RecvTensor")
+    return most
+
+
 @pytest.mark.parametrize(("period", "expected"), [
     (1, {("ps", "worker"): 2, ("worker", "ps"): 1}), (20, {("ps", "worker"): 3, ("worker", "ps"): 2})])
 def test_a_session_run_makes_no_transfers_but_those_that_it_needs(start_servers, period, expected):
@@ -60,12 +76,7 @@ def test_a_session_run_makes_no_transfers_but_those_that_it_needs(start_servers,
         session.run(initialise)
         session.run(built.input_init_op, built.feed)
         session.run(built.update.keeping.begin_op)
-        traced = tf.RunMetadata()
-        session.run(built.progress, options=tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE), run_metadata=traced)
-    labels = [node.timeline_label for device in traced.step_stats.dev_stats for node in device.node_stats
-              if node.node_name == "RecvTensor"]
-    assert collections.Counter(re.search(r"from /job:(\w+)/.* to /job:(\w+)/", label).groups()
-                               for label in labels) == expected, labels
+        assert transfers(session, built.progress) == expected
 
 
 @pytest.mark.parametrize("gradients", [None, 1], ids=["async", "sync"])
