@@ -36,7 +36,7 @@ def ps_train(name: str) -> Peer:
 
     def cast(setting: Setting, folder: str) -> Cast:
         given = [*examples.ps_train_flags(setting.data_dir), f"--learning_rate={setting.learning_rate}",
-                 f"--batch_size={setting.batch_size}", *flags]
+                 f"--batch_size={setting.batch_size}", "--save_summaries_steps=0", *flags]  # as no peer writes any
         if setting.seed is not None:
             given.append(f"--seed={setting.seed}")
         batches_per_step = setting.num_workers if "--sync_replicas" in flags else 1
