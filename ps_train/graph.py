@@ -11,7 +11,7 @@ from typing import Any, Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from ps_train import blackboard, optimizer, placement, staleness
+from ps_train import blackboard, lean, optimizer, placement, staleness
 from ps_train.cluster import Cluster
 from ps_train.errors import UserCodeError
 from ps_train.inputs import input_feed
@@ -121,7 +121,7 @@ def build(
             saved_variables=tf.global_variables(),
             saver=tf.train.Saver(tf.global_variables(), save_relative_paths=True),
         )
-        placement.put_constants_where_they_are_read(graph)
+        lean.make_lean(graph)
         return built
 
 

@@ -17,7 +17,6 @@ import tensorflow.compat.v1 as tf
 from ps_train.cluster import Cluster
 from ps_train.errors import UserCodeError
 
-_MOST_COPIED = 256  # elements
 _MOST_SHOWN = 40
 _PASSING = ("Cast", "Identity", "Reshape")
 
@@ -148,43 +147,6 @@ def on_cluster(cluster: Cluster, worker_device: str, plan: Plan = BY_BYTES) -> I
         tf.variable_scope(tf.get_variable_scope(), custom_getter=getter),
     ):
         yield
-
-
-def put_constants_where_they_are_read(graph: tf.Graph) -> None:
-    """Gives each task its own copy of the small constants that its operations read from another task.
-
-    A transfer of 4 bytes takes as long as one of 100 kB. Adam's rates, made by the worker, took four of them a step.
-    """
-    copies: dict[Any, tf.Tensor] = {}
-    for op in graph.get_operations():
-        for index, tensor in enumerate(op.inputs):
-            if _is_free(op) and _is_small_constant(tensor.op) and _task(tensor.op) != _task(op):
-                key = tensor.ref(), _task(op)
-                if key not in copies:
-                    copies[key] = _copy(tensor, op.device)
-                op._update_input(index, copies[key])  # noqa: SLF001 (there is no public name for it)
-
-
-def _is_small_constant(op: tf.Operation) -> bool:
-    return (op.type == "Const" and op.outputs[0].shape.num_elements() <= _MOST_COPIED and _is_free(op)
-            and not op.control_inputs)  # whoever reads it may rely on their order
-
-
-def _is_free(op: tf.Operation) -> bool:
-    """Tells whether it is in no loop and no branch, whose operations read from within it only."""
-    return op._get_control_flow_context() is None  # noqa: SLF001 (there is no public name for it)
-
-
-def _copy(constant: tf.Tensor, device: str) -> tf.Tensor:
-    attributes = {name: constant.op.node_def.attr[name] for name in ("dtype", "value")}
-    with tf.device(None), tf.device(device), tf.control_dependencies(None):
-        return constant.graph.create_op(
-            "Const", [], [constant.dtype], name=f"{constant.op.name}_here", attrs=attributes).outputs[0]
-
-
-def _task(op: tf.Operation) -> tuple[str | None, int | None]:
-    spec = tf.DeviceSpec.from_string(op.device)
-    return spec.job, spec.task
 
 
 def _keep_local_on(worker_device: str) -> Callable[..., Any]:

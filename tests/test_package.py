@@ -29,7 +29,7 @@ WITHOUT_TENSORFLOW = [
     {"launch"},
 ]
 WITH_TENSORFLOW = [
-    {"snapshot", "inputs", "checkpoint", "summaries", "finite", "sessions", "fingerprint", "notes", "transfer",
+    {"snapshot", "inputs", "checkpoint", "summaries", "finite", "sessions", "fingerprint", "notes", "transfer", "lean",
      "replica", "accumulators", "bells"},
     {"blackboard", "synchronous", "keeping", "staleness"},
     {"local_steps"},
