@@ -22,6 +22,7 @@ from ps_train.snapshot import State
 
 _POLL_SECS = 0.25
 _TICK_SECS = 0.25
+_LATE_SECS = 12.0  # longer than a call to a blackboard that hangs, see blackboard.py
 _LINGER_SECS = 1.0  # so that the chief gets the answer to its announcement before the server is gone
 _FAILURE_SECS = 3.0  # so that each worker hears of it with one of its beats, whatever it is waiting for
 _ASK_PERIOD_SECS = 2.0
@@ -194,7 +195,7 @@ class Life:
             if self._stop.wait(_POLL_SECS):
                 self._serve_the_last_save()
                 raise StoppedError("told to stop while serving")
-        self._stop.wait(_LINGER_SECS)
+        self._serve_the_late()
 
     def _state(self) -> State | None:
         """Returns the training state, or None where even this machine's own server was too busy to say."""
@@ -221,6 +222,24 @@ class Life:
             return bool(self._find_first().snapshot().alive(self._beat_timeout_secs))
         except BlackboardError:  # ps 0 is gone, or not known yet
             return False
+
+    def _serve_the_late(self) -> None:
+        """Returns when every worker knows that training is done, or is not back after a while.
+
+        One that has just lost ps 0, or was killed and is started again, would wait for a cluster that is gone.
+        """
+        self._stop.wait(_LINGER_SECS)
+        end_secs = time.monotonic() + _LATE_SECS
+        while time.monotonic() < end_secs and self._is_awaited() and not self._stop.wait(_POLL_SECS):
+            pass
+
+    def _is_awaited(self) -> bool:
+        """Tells whether a worker has neither finished nor left."""
+        try:
+            snapshot = self._find_first().snapshot()
+        except BlackboardError:  # ps 0 has ended
+            return False
+        return bool(((snapshot.claims != 0) & (snapshot.finished == 0)).any())
 
     def _serve_the_last_save(self) -> None:
         """Returns when no worker is there, or the grace period is nearly over.

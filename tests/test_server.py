@@ -11,7 +11,7 @@ import threading
 
 import pytest
 
-from ps_train import blackboard, server, waiting
+from ps_train import blackboard, server
 from ps_train.cluster import Cluster
 from ps_train.errors import ConfigError, PsTrainError
 from ps_train.snapshot import State
@@ -60,12 +60,14 @@ def test_a_worker_takes_the_gpu_of_its_number_and_a_ps_none(job, index, num_gpus
 
 
 def _serve(cluster, stop, idle_secs=60):
-    """Runs a ps's life in a thread; returns it and the list that gets the error it ended with."""
-    errors = []
+    """Runs a ps's life in a thread, up to its loop; returns it and the list that gets the error it ended with."""
+    errors, is_up = [], threading.Event()
 
     def run():
         try:
             with contextlib.closing(blackboard.of_ps(cluster.target("ps", 0), cluster.view("ps", 0))) as board:
+                put_up = board.put_up
+                board.put_up = lambda: (put_up(), is_up.set())
                 server.Life(board, lambda: board, beat_timeout_secs=5, idle_timeout_secs=idle_secs,
                             stop_timeout_secs=20, stop=stop).run()
         except PsTrainError as error:
@@ -73,6 +75,7 @@ def _serve(cluster, stop, idle_secs=60):
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
+    assert is_up.wait(30)
     return thread, errors
 
 
@@ -91,6 +94,30 @@ def test_a_ps_serves_until_training_is_done(start_servers, stop):
     assert errors == []
 
 
+def test_a_ps_waits_for_a_worker_that_does_not_know_yet_that_training_is_done(start_servers, stop, monkeypatch):
+    """It ends when that worker has heard of it, and without it after a while."""
+    monkeypatch.setattr(server, "_LATE_SECS", 60.0)
+    cluster = start_servers(1, 1)
+    thread, errors = _serve(cluster, stop)
+    with contextlib.closing(blackboard.of_worker(cluster.target("worker", 0), cluster.view("worker", 0))) as board:
+        board.start_run("")
+        board.claim(0, claim=5)
+        board.announce(State.DONE)
+        thread.join(2 * server._LINGER_SECS)
+        assert thread.is_alive()
+        board.report_finished(0)
+        thread.join(10)
+        assert not thread.is_alive()
+    monkeypatch.setattr(server, "_LATE_SECS", 0.5)
+    thread, errors_without_it = _serve(cluster, stop)
+    with contextlib.closing(blackboard.of_worker(cluster.target("worker", 0), cluster.view("worker", 0))) as board:
+        board.start_run("")
+        board.claim(0, claim=6)
+        board.announce(State.DONE)
+    thread.join(10)
+    assert (thread.is_alive(), errors, errors_without_it) == (False, [], [])
+
+
 def test_a_ps_obeys_a_signal(start_servers, stop):
     """A set stop event ends it with the error of that exit code."""
     thread, errors = _serve(start_servers(1, 1), stop)
@@ -105,7 +132,7 @@ def test_a_ps_without_any_worker_ends_by_itself(start_servers, stop):
     with contextlib.closing(blackboard.of_worker(cluster.target("worker", 0), cluster.view("worker", 0))) as board:
         board.claim(0, claim=5)
         thread, errors = _serve(cluster, stop, idle_secs=0.1)
-        waiting.until(lambda: board.snapshot().claims[0] == 0, 10, "the ps to put up its blackboard", stop)
+        assert board.snapshot().claims[0] == 0
     thread.join(20)
     assert [error.exit_code for error in errors] == [138]
     assert "no worker was there for 0.1 s" in str(errors[0])
