@@ -89,17 +89,17 @@ def test_the_steps_of_a_worker_are_those_that_begin_in_the_range(tmp_path, start
 
 def test_several_steps_in_one_session_run_are_one_step_here(tmp_path, start_servers, caplog):
     """Its push begins when the change of all of them is computed, although a worker sends more after that."""
-    worker = profiled(start_servers(2, 1), 0, tmp_path, 60, range(20, 40), period=Period(5, 0, 60))
+    worker = profiled(start_servers(2, 1), 0, tmp_path, 80, range(20, 60), period=Period(5, 0, 80))
     with caplog.at_level("INFO"):
         worker.start()
         worker.result()
         worker.profile.close()
-    bars = bars_of(tmp_path / "profile" / "steps-20-40.json")
-    assert [step["name"] for step in bars["worker:0", "steps"]] == ["step 20", "step 25", "step 30", "step 35"]
+    bars = bars_of(tmp_path / "profile" / "steps-20-60.json")
+    assert [step["name"] for step in bars["worker:0", "steps"]] == [f"step {number}" for number in range(20, 60, 5)]
     assert {step["args"]["batches"] for step in bars["worker:0", "steps"]} == {5}
-    assert "4 steps of 5 mini-batches each, begun at global step 20 to 35; in ms:" in caplog.text
-    changes = {bar["args"]["step"]: bar["ts"] + bar["dur"] for number in range(2)
-               for bar in bars[f"ps:{number}", "received for worker:0"] if bar["args"]["bytes"] == 16}  # four weights
+    assert "8 steps of 5 mini-batches each, begun at global step 20 to 55; in ms:" in caplog.text
+    changes = {bar["args"]["step"]: bar["ts"] + bar["dur"]  # of the four weights, which are on ps 1
+               for bar in bars["ps:1", "received for worker:0"] if bar["args"]["bytes"] == 16}
     assert changes  # a ps may miss to log one
     for step in bars["worker:0", "steps"]:
         phases = [bar for bar in bars["worker:0", "phases"] if step["ts"] <= bar["ts"] < step["ts"] + step["dur"]]
