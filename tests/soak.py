@@ -29,8 +29,6 @@ MODES = {"async": [], "sync": ["--sync_replicas"], "backup": ["--sync_replicas",
 FIRST_RETRYABLE_CODE = 128  # see ps_train/errors.py; a negative one is a signal's
 RESTART_PAUSE_SECS = 1.0
 MOST_LOST = 0.01  # of the accuracy
-# At 0.003 the noise of the last updates is a point already, where two of three workers were away in a synchronous one.
-_LEARNING_RATE = "--learning_rate=0.001"
 _POLL_SECS = 0.05
 _CHIEF = "worker-0"
 
@@ -45,6 +43,8 @@ class Options(NamedTuple):
       mode: a key of MODES.
       data_dir: folder of MNIST, or "" for the drawn digits.
       train_steps: of a round.
+      learning_rate: at 0.003 the noise of the last updates on MNIST is a point already, where two of three workers were
+        away in a synchronous round.
       faults: in a round.
       round_secs: longest time of a round; then it hangs.
     """
@@ -55,6 +55,7 @@ class Options(NamedTuple):
     mode: str = "async"
     data_dir: str = ""
     train_steps: int = 2000
+    learning_rate: float = 0.001
     faults: int = 8
     round_secs: float = 600.0
 
@@ -78,7 +79,8 @@ class Round:
         self._flags = [
             "--model=models.mlp", "--dataset=tests.plugins.slow",
             *([f"--data_dir={options.data_dir}", "--params=source=mnist"] if options.data_dir else []),
-            f"--train_dir={folder}/train", f"--train_steps={options.train_steps}", _LEARNING_RATE,
+            f"--train_dir={folder}/train", f"--train_steps={options.train_steps}",
+            f"--learning_rate={options.learning_rate}",
             "--log_steps=10", "--save_model_steps=100", "--save_summaries_steps=50", "--beat_timeout_secs=4",
             "--step_timeout_secs=5", "--end_timeout_secs=20", *MODES[options.mode]]
         self._tasks = {f"{job}-{index}": (job, index) for job, index in self._cluster.tasks()}
