@@ -210,7 +210,7 @@ def test_a_chief_that_was_told_to_stop_continues_with_the_same_command(train, mo
 @pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
 def test_sigterm_to_all_saves_and_ends_within_the_grace_period(train, mode):
     """Matrix row 23: all four are told at once, and the chief still saves on the ps."""
-    training = train(flags=["--save_model_secs=0", *mode])
+    training = train(flags=["--save_model_secs=0", *mode], train_steps=10**6)
     training.open_gates()
     training.wait_for_gates()
     for name in ("ps-0", "ps-1", "worker-0", "worker-1"):
@@ -237,7 +237,6 @@ def test_sigterm_is_heard_while_a_worker_waits_for_a_ps(tmp_path, start_process)
     start_process.wait_for_line("worker", "serves at")
     start_process.signal("worker", signal.SIGTERM)
     assert start_process.exit_code("worker", 3) == 143
-
 
 
 def test_a_worker_that_never_comes_is_told_once_and_not_needed(train):

@@ -25,7 +25,7 @@ class Training:
     """
 
     def __init__(self, tmp_path, group, num_ps=2, num_workers=2, flags=(), start_timeout_secs=60, params="",
-                 holds_evaluation=False, absent=(), faults=None, before=()):
+                 holds_evaluation=False, absent=(), faults=None, before=(), train_steps=TRAIN_STEPS):
         """Starts it.
 
         Args:
@@ -41,7 +41,7 @@ class Training:
         self.cluster = TaskCluster(num_ps, num_workers)
         params += f",eval_gate={tmp_path}/eval_gate" if holds_evaluation else ""
         self.flags = ["--model=tiny", "--dataset=tiny", "--batch_size=16", f"--log_steps={LOG_STEPS}",
-                      f"--train_steps={TRAIN_STEPS}", f"--train_dir={self.train_dir}",
+                      f"--train_steps={train_steps}", f"--train_dir={self.train_dir}",
                       f"--params=gate={tmp_path}/gate,gate_batch={GATE_BATCH}{params}",
                       "--beat_timeout_secs=4", f"--start_timeout_secs={start_timeout_secs}", *flags]
         for job, index in self.cluster.tasks():
