@@ -152,7 +152,7 @@ def test_a_ps_that_dies_before_the_first_checkpoint_is_told_loudly(train):
 @pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
 def test_a_frozen_ps_is_noticed_and_training_goes_on_when_it_wakes(train, mode):
     """Matrix row 15: the step times out, and the same processes train on."""
-    training = train(flags=["--step_timeout_secs=2", *mode], train_steps=5000)
+    training = train(flags=["--step_timeout_secs=2", *mode], train_steps=2000)
     training.open_gates()
     training.wait_for_gates()
     training.group.signal("ps-1", signal.SIGSTOP)
