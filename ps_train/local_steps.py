@@ -5,11 +5,9 @@
       steps  in a while loop on the worker: a batch --> the loss --> its gradients --> the user's optimizer, on the copy
       push   where the round began - the copy --> the ps, which subtract it; the global step rises by the steps taken
 
-So a round costs the transfers of a single step (local SGD: Stich 2019, arxiv.org/abs/1805.09767). In sync the changes
-of R workers are averaged. In async a worker's change counts for its share of the steps that all have made since it
-pulled, a half where two are equally fast: so the parameters move by the mean of what the workers did at the same time,
-one that is alone moves them by all that it did, and one that is late moves them little (as in Zhang et al. 2016,
-"Staleness-aware Async-SGD", arxiv.org/abs/1511.05950).
+So a round costs the transfers of a single step (local SGD: Stich 2019, arxiv.org/abs/1805.09767). In async each
+worker's change is divided by the number of workers, in sync the changes of R workers are averaged: either way the
+parameters move by the mean of what the workers did.
 
 The optimizer's slots stay on the worker (keeping.py).
 """
@@ -53,12 +51,12 @@ class Period(NamedTuple):
 class Exchange(tf.train.GradientDescentOptimizer):
     """Subtracts a share of the change of a round from the parameters, and adds its steps to the global step."""
 
-    def __init__(self, num_steps: Callable[[], tf.Tensor], share: tf.Tensor | float = 1.0) -> None:
+    def __init__(self, num_steps: Callable[[], tf.Tensor], share: float = 1.0) -> None:
         """Prepares it.
 
         Args:
           num_steps: makes an int64 scalar, when the parameters are changed.
-          share: of the change, a float32 scalar.
+          share: of the change, which is subtracted.
         """
         super().__init__(learning_rate=share)
         self._num_steps = num_steps
@@ -80,20 +78,10 @@ class Change(NamedTuple):
     Attributes:
       pairs: (what to subtract, variable) of each variable of the model.
       num_taken: int64 scalar, the steps.
-      begun: int64 scalar, the global step of the pull.
     """
 
     pairs: Gradients
     num_taken: tf.Tensor
-    begun: tf.Tensor
-
-    def share(self, global_step: tf.Variable) -> tf.Tensor:
-        """Returns these steps' share, a float32 scalar, of all steps since the pull, as it is when they arrive."""
-        with tf.device(global_step.device):
-            with tf.control_dependencies([self.num_taken]):
-                others = tf.maximum(global_step.read_value() - self.begun, 0)
-            return tf.cast(tf.math.divide_no_nan(tf.cast(self.num_taken, tf.float64),
-                                                 tf.cast(self.num_taken + others, tf.float64)), tf.float32)
 
 
 class Round(NamedTuple):
@@ -165,7 +153,6 @@ class _Builder:
         self._period = period
         self._wire = wire
         self._num_taken = replica.own_variable("num_taken", [], tf.int64)
-        self._begun = replica.own_variable("begun", [], tf.int64)
 
     def build(self) -> Round:
         """Returns the operations."""
@@ -177,13 +164,11 @@ class _Builder:
 
     def _pull(self) -> tuple[tf.Operation, tf.Tensor]:
         with tf.device(self._global_step.device):
-            now = self._global_step.read_value()
-            plan = tf.stack([now, self._period.of_round(now)])
-        begun, num_steps = tf.unstack(tf.identity(plan))
+            num_steps = self._period.of_round(self._global_step.read_value())
         values: dict[Any, tf.Tensor] = {}
         for group in transfer.group([part for copy in self._copies for part in copy.of.parts], self._wire):
             values.update(zip((part.ref() for part in group.variables), transfer.pull(group, self._wire)))
-        assigned = [self._num_taken.assign(0), self._begun.assign(begun)]
+        assigned = [self._num_taken.assign(0)]
         for copy in self._copies:
             value = copy.of.join([values[part.ref()] for part in copy.of.parts])
             assigned += [copy.now.assign(value), copy.begin.assign(value)]
@@ -224,7 +209,7 @@ class _Builder:
     def _push(self, after: list[tf.Tensor]) -> Change:
         """Returns the change by the steps since the pull, as it is after these tensors."""
         with tf.control_dependencies(after):  # here only: a ps that waited for it would take a transfer more
-            counts = tf.stack([self._num_taken.read_value(), self._begun.read_value()])
+            num_taken = self._num_taken.read_value()
             differences = [copy.begin.read_value() - copy.now.read_value() for copy in self._copies]
         change: dict[Any, tf.Tensor] = {}
         for copy, difference in zip(self._copies, differences):
@@ -233,5 +218,4 @@ class _Builder:
         for group in transfer.group([part for copy in self._copies for part in copy.of.parts], self._wire):
             arrived = transfer.push(group, [change[part.ref()] for part in group.variables], self._wire)
             pairs += list(zip(arrived, group.variables))
-        with tf.device(self._global_step.device):
-            return Change(pairs, *tf.unstack(tf.identity(counts)))
+        return Change(pairs, num_taken)

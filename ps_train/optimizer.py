@@ -125,7 +125,7 @@ def _in_rounds(
         gradients, compute_loss, optimizer, make_optimizer(settings.optimizer, settings.learning_rate), global_step,
         settings.period, settings.wire)
     if settings.replicas_to_aggregate is None:
-        exchange, rest = (Exchange(lambda change=change: change.num_taken, change.share(global_step))
+        exchange, rest = (Exchange(lambda change=change: change.num_taken, 1.0 / settings.num_workers)
                           for change in (done.change, done.rest))
         with tf.control_dependencies([rest.apply_gradients(done.rest.pairs, global_step)]):
             num_rest = tf.identity(done.rest.num_taken)
