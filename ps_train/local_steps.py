@@ -73,10 +73,10 @@ class Exchange(tf.train.GradientDescentOptimizer):
 
 
 class Change(NamedTuple):
-    """What a worker's steps since its pull have changed, on the ps.
+    """What a worker's steps since its pull have changed.
 
     Attributes:
-      pairs: (what to subtract, variable) of each variable of the model.
+      pairs: (what to subtract, on its ps; variable) of each variable of the model.
       num_taken: int64 scalar, the steps.
     """
 

@@ -35,7 +35,7 @@ class Training:
           faults: name of a task -> what its copy of the plug-in does wrong, see tests/plugins/tiny.py.
           before: what each task's command begins with.
         """
-        self.folder, self.group, self.before = tmp_path, group, before
+        self.folder, self.group, self.before, self.train_steps = tmp_path, group, before, train_steps
         self.train_dir = tmp_path / "train"
         shutil.copy(REPO / "tests/plugins/tiny.py", tmp_path)
         self.cluster = TaskCluster(num_ps, num_workers)
@@ -76,4 +76,4 @@ class Training:
         """All tasks but the killed ones exit 0, and the checkpoint is at the last step."""
         codes = self.group.wait()
         assert {name: code for name, code in codes.items() if name not in killed and code} == {}
-        assert clusters.read_checkpoint(self.train_dir)["global_step"] >= TRAIN_STEPS
+        assert clusters.read_checkpoint(self.train_dir)["global_step"] >= self.train_steps
