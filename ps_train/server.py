@@ -228,10 +228,11 @@ class Life:
 
         One that has just lost ps 0, or was killed and is started again, would wait for a cluster that is gone.
         """
+        is_awaited = self._is_awaited()  # asked while ps 0 is there: one that is gone would take seconds to say so
         self._stop.wait(_LINGER_SECS)
         end_secs = time.monotonic() + _LATE_SECS
-        while time.monotonic() < end_secs and self._is_awaited() and not self._stop.wait(_POLL_SECS):
-            pass
+        while is_awaited and time.monotonic() < end_secs and not self._stop.wait(_POLL_SECS):
+            is_awaited = self._is_awaited()
 
     def _is_awaited(self) -> bool:
         """Tells whether a worker has neither finished nor left."""
