@@ -29,10 +29,13 @@ _FIRST_PS = {
     "fingerprint": ([], tf.string),
     "paces": ([MAX_WORKERS], tf.int64),  # of staleness.py
     "profiles": ([MAX_WORKERS], tf.string),  # of profile_board.py
-    # Of sync, see synchronous.py: the gradients that an update waits for, the global step that each worker waits for,
-    # the gradients that are in no update, or not yet, and whether one is being applied.
+    # Of sync, see synchronous.py: the gradients that an update waits for and whether one is being applied; of each
+    # worker the global step that its next gradient is for, how many it has pushed for that, and the global step that
+    # it waits for; the gradients that are in no update, or not yet.
     "required": ([], tf.int64),
     "updating": ([], tf.int64),
+    "computed_for": ([MAX_WORKERS], tf.int64),
+    "pushed": ([MAX_WORKERS], tf.int64),
     "awaited": ([MAX_WORKERS], tf.int64),
     "unused": ([], tf.int64),
 }

@@ -106,20 +106,18 @@ class Synchronous:
         self._gate = accumulators.for_count("ps_train/gate", self._ps)
         self._accumulators = [None if gradient is None else accumulators.for_gradient(gradient, variable)
                               for gradient, variable in gradients]
-        # Local: on this worker, and begun anew in each session.
-        self._local_step = _local(global_step.read_value(), "local_step")
-        self._num_pushed = _local(0, "num_pushed")
 
     def operations(self) -> Operations:
         """Returns the operations."""
         flush_op = self._begin(1)
-        with tf.control_dependencies([flush_op]):
-            resume_op = self._local_step.assign(self._global_step.read_value()).op
         with tf.device(self._ps):
+            with tf.control_dependencies([flush_op]):
+                resume_op = self._begin_step(self._global_step.read_value(), 0)
             required = tf.placeholder(tf.int64, [], "required")
             with tf.control_dependencies([notes.write("required", required)]):
                 look_op = tf.group(self._update_bell.ring(), self._ring_for_workers())
-            local_init_op = notes.write_element("awaited", self._worker, 0)
+            local_init_op = tf.group(notes.write_element("awaited", self._worker, 0),
+                                     self._begin_step(self._global_step.read_value(), 0))
             gathered = self._gate.size()
             standing = Standing(self._global_step.read_value(), gathered, notes.read("awaited")[:self._num_workers],
                                 tf.maximum(notes.read("unused") - tf.cast(gathered, tf.int64), 0),
@@ -130,9 +128,13 @@ class Synchronous:
             release_op=self._release())
 
     def _step(self) -> tf.Operation:
-        """A worker's step: its own global step stays until an update has come, which its next step then begins from."""
-        step = self._local_step.read_value()
-        num_pushed = self._num_pushed.read_value() + 1
+        """A worker's step: it is for one global step until an update has come, which its next step then begins from.
+
+        All but the gradients is on ps 0, as a word that goes by way of the worker costs two transfers, one by one.
+        """
+        with tf.device(self._ps):
+            step = notes.read("computed_for")[self._worker]
+            num_pushed = notes.read("pushed")[self._worker] + 1
         pushes = [accumulator.push(gradient, step)
                   for (gradient, _), accumulator in zip(self._gradients, self._accumulators) if accumulator is not None]
         with tf.device(self._ps):
@@ -148,8 +150,12 @@ class Synchronous:
                     lambda: notes.read("awaited")[self._worker] > self._global_step.read_value())
             with tf.control_dependencies([waited]):
                 next_step = self._global_step.read_value()
-        counted = self._num_pushed.assign(tf.where(next_step > step, 0, num_pushed))
-        return tf.group(self._local_step.assign(next_step), counted)
+                return self._begin_step(next_step, tf.where(next_step > step, tf.zeros_like(step), num_pushed))
+
+    def _begin_step(self, step: tf.Tensor, num_pushed: Any) -> tf.Operation:
+        """Notes the global step that this worker's next gradient is for, and how many it has pushed for it."""
+        return tf.group(notes.write_element("computed_for", self._worker, step),
+                        notes.write_element("pushed", self._worker, num_pushed))
 
     def _awaited(self, step: tf.Tensor, num_pushed: tf.Tensor) -> tf.Tensor:
         """Returns the global step to wait for: the next one, with the last gradient of its share; before that none."""
@@ -179,8 +185,9 @@ class Synchronous:
 
     def _follow_global_step(self) -> tf.Operation:
         """Lets the accumulators drop what is older than this global step: taking raised theirs by one only."""
-        step = self._global_step.read_value()
-        return tf.group(*(accumulator.set_step(step) for accumulator in self._everything()))
+        with tf.device(self._ps):
+            step = self._global_step.read_value()
+            return tf.group(*(accumulator.set_step(step) for accumulator in self._everything()))
 
     def _everything(self) -> list[accumulators.Accumulator]:
         return [self._gate, *(accumulator for accumulator in self._accumulators if accumulator is not None)]
@@ -210,7 +217,3 @@ class Synchronous:
 
     def _ring_for_workers(self) -> tf.Operation:
         return tf.group(*(bell.ring() for bell in self._worker_bells))
-
-
-def _local(value: Any, name: str) -> tf.Variable:
-    return tf.Variable(value, trainable=False, name=name, collections=[tf.GraphKeys.LOCAL_VARIABLES])

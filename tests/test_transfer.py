@@ -73,24 +73,35 @@ def transfers(session, fetch):
     return most
 
 
-@pytest.mark.parametrize(("num_ps", "period", "expected"), [
-    (1, 1, {("ps", "worker"): 2, ("worker", "ps"): 1}), (1, 20, {("ps", "worker"): 3, ("worker", "ps"): 2}),
-    (2, 1, {("ps", "worker"): 3, ("worker", "ps"): 2, ("ps", "ps"): 3}),
-    (2, 20, {("ps", "worker"): 4, ("worker", "ps"): 3, ("ps", "ps"): 1})])
-def test_a_session_run_makes_no_transfers_but_those_that_it_needs(start_servers, num_ps, period, expected):
+@pytest.mark.parametrize(("num_ps", "period", "gradients", "expected"), [
+    (1, 1, None, {("ps", "worker"): 2, ("worker", "ps"): 1}),
+    (1, 20, None, {("ps", "worker"): 3, ("worker", "ps"): 2}),
+    (1, 1, 1, {("ps", "worker"): 2, ("worker", "ps"): 1}),
+    (1, 20, 1, {("ps", "worker"): 3, ("worker", "ps"): 2}),
+    (2, 1, None, {("ps", "worker"): 3, ("worker", "ps"): 2, ("ps", "ps"): 3}),
+    (2, 20, None, {("ps", "worker"): 4, ("worker", "ps"): 3, ("ps", "ps"): 1}),
+    (2, 1, 1, {("ps", "worker"): 3, ("worker", "ps"): 2, ("ps", "ps"): 6})])
+def test_a_session_run_makes_no_transfers_but_those_that_it_needs(start_servers, num_ps, period, gradients, expected):
     """As traced: parameters, gradients and progress; a round of local steps besides its length and what it took.
 
-    Of two ps each sends and gets its own, ps 0 waits for the other one's change, and Adam's two powers are on ps 0.
+    Of two ps each sends and gets its own, ps 0 waits for the other one's change, and Adam's two powers are on ps 0. In
+    sync, with the update in the same run, ps 1 is told besides which step its gradients are for and when to update.
     """
     cluster = start_servers(num_ps, 1)
-    built = clusters.build_graph(cluster, 0, optimizer_name="adam", period=Period(period))
+    built = clusters.build_graph(cluster, 0, gradients=gradients, optimizer_name="adam", period=Period(period))
+    update = built.update
+    fetches = [built.progress]
     with built.graph.as_default():
         initialise = [tf.global_variables_initializer(), tf.local_variables_initializer()]
     with tf.Session(cluster.target("worker", 0), graph=built.graph) as session:
         session.run(initialise)
         session.run(built.input_init_op, built.feed)
-        session.run(built.update.keeping.begin_op)
-        assert transfers(session, built.progress) == expected
+        session.run(update.keeping.begin_op)
+        if gradients:
+            session.run(update.chief_init_op)
+            session.run(update.local_init_op)
+            fetches.append(update.coordinator._operations.update_op)
+        assert transfers(session, fetches) == expected
 
 
 @pytest.mark.parametrize("gradients", [None, 1], ids=["async", "sync"])
