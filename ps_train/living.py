@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import tensorflow.compat.v1 as tf
 
 from ps_train import notes
@@ -42,6 +44,33 @@ def num_sharing(worker: int, beat_timeout_secs: float) -> tf.Tensor:
     has_joined = tf.equal(notes.read("joined")[worker], notes.read("claims")[worker])
     counted = tf.where(has_joined, takes_part(beat_timeout_secs), is_living(beat_timeout_secs))
     return 1 + tf.math.count_nonzero(_besides(worker, counted))
+
+
+class Sharing(NamedTuple):
+    """Among how many a round of this worker is shared, which begins with the session run that computes this.
+
+    Attributes:
+      worker: the number of this worker.
+      at_begin: `num_sharing` then.
+      join_op: joins after it has been counted.
+    """
+
+    worker: int
+    beat_timeout_secs: float
+    at_begin: tf.Tensor
+    join_op: tf.Operation
+
+    def after(self, done: tf.Tensor) -> tf.Tensor:
+        """Returns the larger one of `num_sharing` then and once a tensor is there, an int64 scalar."""
+        with tf.control_dependencies([done]):
+            return tf.maximum(self.at_begin, num_sharing(self.worker, self.beat_timeout_secs))
+
+
+def sharing(worker: int, beat_timeout_secs: float) -> Sharing:
+    """Returns that of a round which begins now."""
+    at_begin = num_sharing(worker, beat_timeout_secs)
+    with tf.control_dependencies([at_begin]):
+        return Sharing(worker, beat_timeout_secs, at_begin, join(worker))
 
 
 def _besides(worker: int, workers: tf.Tensor) -> tf.Tensor:

@@ -6,9 +6,10 @@
       push   where the round began - the copy --> the ps, which subtract it; the global step rises by the steps taken
 
 So a round costs the transfers of a single step (local SGD: Stich 2019, arxiv.org/abs/1805.09767). In sync the changes
-of R workers are averaged; in async each worker's change is divided by the number of workers that train when its
-round begins (living.py). Either way the parameters move by the mean of what the workers did, and a worker that is alone
-moves them by all that it did. In its first round a worker counts those who still start, too.
+of R workers are averaged; in async each worker's change is divided by the number of workers that train (living.py), so
+that the parameters move by the mean of what the workers did, and a worker that is alone moves them by all that it did.
+The larger number counts of those when the round begins and when its steps are done: a round that took long while
+another worker began would else move by all of it what the other one has changed meanwhile.
 
 The optimizer's slots stay on the worker (keeping.py).
 """
@@ -23,6 +24,7 @@ import tensorflow.compat.v1 as tf
 from ps_train import finite, keeping, replica, transfer
 from ps_train.errors import ConfigError
 from ps_train.keeping import Keeping
+from ps_train.living import Sharing
 from ps_train.replica import Copy
 
 Gradients = Sequence[tuple[Any, tf.Variable]]
@@ -34,7 +36,8 @@ class Period(NamedTuple):
     Attributes:
       steps: of most rounds.
       warmup_steps: before this global step a round has one step.
-      train_steps: a round that begins before this global step ends there, if no other worker's comes in between.
+      train_steps: a round that begins before this global step ends there, if no other worker's comes in between; one
+        that begins later has no steps.
     """
 
     steps: int = 1
@@ -42,11 +45,11 @@ class Period(NamedTuple):
     train_steps: int | None = None
 
     def of_round(self, begun: tf.Tensor) -> tf.Tensor:
-        """Returns the steps of a round that begins at this global step, at least 1; both are int64 scalars."""
+        """Returns the steps of a round that begins at this global step; both are int64 scalars."""
         steps = tf.where(begun < self.warmup_steps, tf.ones_like(begun), self.steps)
         if self.train_steps is not None:
-            steps = tf.minimum(steps, self.train_steps - begun)
-        return tf.maximum(steps, 1)
+            steps = tf.clip_by_value(self.train_steps - begun, 0, steps)
+        return steps
 
 
 class Exchange(tf.train.GradientDescentOptimizer):
@@ -73,7 +76,7 @@ class Change(NamedTuple):
 
     Attributes:
       pairs: (what to subtract, on its ps; variable) of each variable of the model.
-      num_taken: int64 scalar, the steps.
+      num_taken: int64 scalar on ps 0, the steps.
     """
 
     pairs: Gradients
@@ -105,7 +108,7 @@ def build(
     global_step: tf.Variable,
     period: Period,
     wire: transfer.Wire,
-    num_sharing: tf.Tensor,
+    sharing: Sharing | None,
 ) -> Round:
     """Adds a round to the current graph.
 
@@ -115,7 +118,7 @@ def build(
       compute_loss: builds the model again, on the next mini-batch, and returns its scalar loss.
       ps_optimizer: has its slots on the ps, from where a checkpoint has them.
       own_optimizer: another one of the same rule, without slots yet.
-      num_sharing: int64 scalar on ps 0, by which the change of a round is divided.
+      sharing: tells, on ps 0, by how many the change of a round is divided; None where that is done elsewhere.
 
     Raises:
       ConfigError: the model cannot be trained so.
@@ -126,7 +129,7 @@ def build(
                  if variable is not global_step and variable.ref() not in slots]
     _refuse_what_cannot_be_copied(gradients, variables)
     copies = [replica.copy(whole) for whole in replica.wholes(variables)]
-    builder = _Builder(copies, compute_loss, ps_optimizer, own_optimizer, global_step, period, wire, num_sharing)
+    builder = _Builder(copies, compute_loss, ps_optimizer, own_optimizer, global_step, period, wire, sharing)
     built = builder.build()
     # What a session run computes of the model besides, as its summaries, costs no transfers of its own. Nor may it end
     # the run, for want of a batch, before the round has begun: its rest would be that of the round before.
@@ -158,7 +161,7 @@ class _Builder:
     def __init__(
         self, copies: list[Copy], compute_loss: Callable[[], tf.Tensor], ps_optimizer: tf.train.Optimizer,
         own_optimizer: tf.train.Optimizer, global_step: tf.Variable, period: Period, wire: transfer.Wire,
-        num_sharing: tf.Tensor,
+        sharing: Sharing | None,
     ) -> None:
         self.pulled: list[tuple[tf.Variable, tf.Tensor]] = []
         self.begun: tf.Operation | None = None
@@ -169,8 +172,7 @@ class _Builder:
         self._global_step = global_step
         self._period = period
         self._wire = wire
-        self._num_sharing = num_sharing
-        self._sharing = replica.own_variable("num_sharing", [], tf.int64)
+        self._sharing = sharing
         self._num_taken = replica.own_variable("num_taken", [], tf.int64)
 
     def build(self) -> Round:
@@ -183,14 +185,13 @@ class _Builder:
 
     def _pull(self) -> tuple[tf.Operation, tf.Tensor]:
         with tf.device(self._global_step.device):
-            plan = tf.stack([self._period.of_round(self._global_step.read_value()), self._num_sharing])
-        num_steps, num_sharing = tf.unstack(tf.identity(plan))
+            num_steps = self._period.of_round(self._global_step.read_value())
         values: dict[Any, tf.Tensor] = {}
         parts = [part for copy in self._copies for part in copy.of.parts]
         for group in transfer.group(parts, self._wire):
             values.update(zip((part.ref() for part in group.variables), transfer.pull(group, self._wire)))
         self.pulled = [(part, values[part.ref()]) for part in parts]
-        assigned = [self._num_taken.assign(0), self._sharing.assign(num_sharing)]
+        assigned = [self._num_taken.assign(0)]
         for copy in self._copies:
             value = copy.of.join([values[part.ref()] for part in copy.of.parts])
             assigned += [copy.now.assign(value), copy.begin.assign(value)]
@@ -233,17 +234,19 @@ class _Builder:
         """Returns the change by the steps since the pull, as it is after these tensors."""
         with tf.control_dependencies(after):  # here only: a ps that waited for it would take a transfer more
             num_taken = self._num_taken.read_value()
-            num_sharing = self._sharing.read_value()
             differences = [copy.begin.read_value() - copy.now.read_value() for copy in self._copies]
+        with tf.device(self._global_step.device):
+            num_taken = tf.identity(num_taken)
+            share = self._share(num_taken)
         change: dict[Any, tf.Tensor] = {}
         for copy, difference in zip(self._copies, differences):
-            change.update(zip((part.ref() for part in copy.of.parts), copy.of.cut(_share(difference, num_sharing))))
+            change.update(zip((part.ref() for part in copy.of.parts), copy.of.cut(difference)))
         pairs = []
         for group in transfer.group([part for copy in self._copies for part in copy.of.parts], self._wire):
-            arrived = transfer.push(group, [change[part.ref()] for part in group.variables], self._wire)
+            arrived = transfer.push(group, [change[part.ref()] for part in group.variables], self._wire, share)
             pairs += list(zip(arrived, group.variables))
         return Change(pairs, num_taken)
 
-
-def _share(difference: tf.Tensor, num_sharing: tf.Tensor) -> tf.Tensor:
-    return difference / tf.cast(num_sharing, difference.dtype)
+    def _share(self, num_taken: tf.Tensor) -> tf.Tensor | None:
+        """Returns which part of the change counts, a float32 scalar, once that many steps are taken; None for all."""
+        return None if self._sharing is None else 1 / tf.cast(self._sharing.after(num_taken), tf.float32)

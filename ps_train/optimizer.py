@@ -126,20 +126,18 @@ def _in_rounds(
     compute_loss: Callable[[], tf.Tensor],
 ) -> Update:
     optimizer.apply_gradients(gradients)  # never run: it makes the slots that a checkpoint has
-    is_async = settings.replicas_to_aggregate is None
-    with tf.device(global_step.device):
-        num_sharing = (living.num_sharing(settings.worker, settings.beat_timeout_secs) if is_async
-                       else tf.constant(1, tf.int64))  # in sync the mean is made on the ps
+    sharing = None
+    if settings.replicas_to_aggregate is None:  # else the mean is made on the ps
+        with tf.device(global_step.device):
+            sharing = living.sharing(settings.worker, settings.beat_timeout_secs)
     done = local_steps.build(
         loss, gradients, compute_loss, optimizer, make_optimizer(settings.optimizer, settings.learning_rate),
-        global_step, settings.period, settings.wire, num_sharing)
-    if is_async:
+        global_step, settings.period, settings.wire, sharing)
+    if sharing:
         train_op, rest_op = (_applied(Exchange(lambda change=change: change.num_taken), change.pairs, global_step)
                              for change in (done.change, done.rest))
         with tf.device(global_step.device):
-            with tf.control_dependencies([num_sharing]):  # and not after the steps: it joins when its round begins
-                joined = living.join(settings.worker)
-            update = for_train_op(tf.group(train_op, joined), done.loss)
+            update = for_train_op(tf.group(train_op, sharing.join_op), done.loss)
         with tf.control_dependencies([rest_op]):
             num_rest = tf.identity(done.rest.num_taken)
     else:  # the chief applies it, for all who took as many steps

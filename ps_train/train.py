@@ -172,7 +172,7 @@ class Loop:
         summary_op = [self._graph.summary_op] if summarises else []
         reached, loss, *summary = self._run([self._graph.progress, self._graph.loss, *summary_op])
         standing = self._count(reached)
-        if logs or summarises:
+        if (logs or summarises) and standing.num_taken:  # a round that begins after the end takes none
             self._report(standing.step, float(loss), *(summary or [None]), logs)
         return standing
 

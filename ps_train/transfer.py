@@ -75,17 +75,23 @@ def pull(group: Group, wire: Wire) -> list[tf.Tensor]:
         return _split(tf.cast(tf.identity(sent), group.dtype), group)
 
 
-def push(group: Group, values: Sequence[tf.Tensor], wire: Wire) -> list[tf.Tensor]:
+def push(
+    group: Group, values: Sequence[tf.Tensor], wire: Wire, share: tf.Tensor | None = None
+) -> list[tf.Tensor]:
     """Returns values of the variables' shapes as tensors on their ps, after one transfer.
 
     What a cast to fewer bits loses is kept on the worker and added to what travels next (error feedback; Seide et al.
     2014, "1-Bit Stochastic Gradient Descent"), so that nothing is lost for ever.
+
+    Args:
+      share: float scalar on a ps, with which they are multiplied there; None for 1.
     """
     with tf.name_scope("push"):
         joined = _join(values)
         sent = tf.identity(_cast_with_feedback(joined, wire) if _is_cast(joined, wire) else joined)
         with tf.device(group.device):
-            return _split(tf.cast(sent, group.dtype), group)
+            arrived = tf.cast(sent, group.dtype)
+            return _split(arrived if share is None else arrived * tf.cast(share, group.dtype), group)
 
 
 def fuse(loss: tf.Tensor, gradients: Sequence[Pair], wire: Wire) -> list[Pair]:

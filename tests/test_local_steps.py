@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import threading
+
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
 import ps_train
-from ps_train import notes, placement, plugins, transfer
+from ps_train import notes, placement, plugins, transfer, waiting
 from ps_train.errors import ConfigError, UserCodeError
 from ps_train.local_steps import Period
 from ps_train.progress import End
@@ -15,6 +18,8 @@ from ps_train.snapshot import State
 from tests import clusters
 from tests.test_optimizer import gradients_of
 from tests.test_transfer import crossings, many_variables_model
+
+DEADLINE_SECS = 30
 
 
 def train(cluster, folder, steps, num_workers=1, **options):
@@ -104,6 +109,10 @@ class ByHand:
         for name, value in values.items():
             self.session.run(self._notes[name], {self._values[name]: value})
 
+    def read_own(self, name):
+        """Returns the value of a variable of this worker's own."""
+        return self.session.run(f"ps_train/{name}/Read/ReadVariableOp:0")
+
     def read(self, name):
         """Returns the value of a global variable."""
         variable = next(one for one in self.graph.saved_variables if one.op.name == name)
@@ -133,10 +142,55 @@ def test_an_async_round_moves_the_parameters_by_its_share_of_the_change(start_se
         np.testing.assert_allclose(workers[0].read("bias"), bias, rtol=1e-5, atol=1e-6)
 
 
+def test_a_round_that_took_long_counts_who_has_begun_meanwhile(start_servers):
+    """Begun alone, ended among two: half of it, as the other one's steps stand beside it."""
+    permits = threading.Semaphore(4)  # its second round gets one mini-batch, and waits
+    cluster = start_servers(1, 2)
+    workers = [ByHand(cluster, 0, period=Period(3), dataset=on_permission(permits)),
+               ByHand(cluster, 1, period=Period(3))]
+    workers[0].note(claims=7)
+    assert workers[0].step()[2] == 3
+    workers[1].note(claims=8)
+    begun_at = workers[0].read("weights")
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        long_round = pool.submit(workers[0].step)
+        try:
+            waiting.until(lambda: workers[0].read_own("num_taken") == 1, DEADLINE_SECS, "its first step",
+                          threading.Event())
+            assert workers[1].step()[2] == 3
+            others_came_to = workers[0].read("weights")
+        finally:
+            permits.release(99)
+        assert long_round.result(DEADLINE_SECS)[2] == 3
+    np.testing.assert_array_equal(workers[0].read_own("begin/weights"), begun_at)
+    own = workers[0].read_own("now/weights") - begun_at
+    assert np.abs(own).max() > 1e-3
+    np.testing.assert_allclose(workers[0].read("weights"), others_came_to + own / 2, rtol=1e-5, atol=1e-6)
+
+
+def on_permission(permits):
+    """Returns a dataset each mini-batch of which needs one permit."""
+    whole = clusters.array_dataset(*clusters.linear_data(), shuffle=False)
+
+    def ask(features):
+        assert permits.acquire(timeout=DEADLINE_SECS)
+        return features
+
+    def input_fn(mode, params, shard):
+        return whole.input_fn(mode, params, shard).map(
+            lambda features, labels: (tf.ensure_shape(tf.numpy_function(ask, [features], features.dtype),
+                                                      features.shape), labels))
+
+    return plugins.Dataset("on permission", input_fn, lambda params: None, {})
+
+
 def test_rounds_have_one_step_until_the_warmup_ends_and_never_go_beyond_the_last_step(start_servers):
-    """With rounds of 4, two steps of warm-up and an end at 9: 1, 1, 4, 3."""
+    """With rounds of 4, two steps of warm-up and an end at 9: 1, 1, 4, 3; a later one changes nothing any more."""
     worker = ByHand(start_servers(1, 1), 0, period=Period(4, warmup_steps=2, train_steps=9))
     assert [worker.step()[2] for _ in range(4)] == [1, 1, 4, 3]
+    at_end = worker.read("weights")
+    assert worker.step() == [9, State.IDLE, 0]
+    np.testing.assert_array_equal(worker.read("weights"), at_end)
     assert worker.read("global_step") == 9
 
 

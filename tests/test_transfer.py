@@ -79,13 +79,14 @@ def transfers(session, fetch):
     (1, 1, 1, {("ps", "worker"): 2, ("worker", "ps"): 1}),
     (1, 20, 1, {("ps", "worker"): 3, ("worker", "ps"): 2}),
     (2, 1, None, {("ps", "worker"): 3, ("worker", "ps"): 2, ("ps", "ps"): 3}),
-    (2, 20, None, {("ps", "worker"): 4, ("worker", "ps"): 3, ("ps", "ps"): 1}),
+    (2, 20, None, {("ps", "worker"): 4, ("worker", "ps"): 3, ("ps", "ps"): 2}),
     (2, 1, 1, {("ps", "worker"): 3, ("worker", "ps"): 2, ("ps", "ps"): 6})])
 def test_a_session_run_makes_no_transfers_but_those_that_it_needs(start_servers, num_ps, period, gradients, expected):
     """As traced: parameters, gradients and progress; a round of local steps besides its length and what it took.
 
     Of two ps each sends and gets its own, ps 0 waits for the other one's change, and Adam's two powers are on ps 0. In
-    sync, with the update in the same run, ps 1 is told besides which step its gradients are for and when to update.
+    sync, with the update in the same run, ps 1 is told besides which step its gradients are for and when to update; in
+    async it is told which part of a round's change counts.
     """
     cluster = start_servers(num_ps, 1)
     built = clusters.build_graph(cluster, 0, gradients=gradients, optimizer_name="adam", period=Period(period))
