@@ -9,11 +9,12 @@ Each mode answers with an `Update`, so that nothing after this module asks for t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from ps_train import finite, living, local_steps, synchronous, transfer
+from ps_train import finite, living, local_steps, packing, synchronous, transfer
 from ps_train.coordinator import Coordinator, UpdateRunner
 from ps_train.errors import UserCodeError
 from ps_train.keeping import Keeping, nothing_kept
@@ -73,6 +74,7 @@ class Update(NamedTuple):
       coordinator: what the chief does besides while it trains.
       release_op: whoever ends training runs it, so that no worker goes on waiting for another.
       gradients_per_step: mini-batches in one global step, while all workers are there.
+      packed: names of the variables whose values are in a packed one, see packing.py.
     """
 
     train_op: tf.Operation
@@ -87,6 +89,7 @@ class Update(NamedTuple):
     coordinator: Coordinator
     release_op: tf.Operation
     gradients_per_step: int
+    packed: Sequence[str] = ()
 
 
 def make_optimizer(name: str, learning_rate: float) -> tf.train.Optimizer:
@@ -113,12 +116,24 @@ def build(
                             "variables made by tf.compat.v1.get_variable")
     if settings.period.steps > 1:
         return _in_rounds(loss, optimizer, gradients, global_step, settings, compute_loss)
+    packed = packing.pack(
+        gradients, optimizer, lambda: make_optimizer(settings.optimizer, settings.learning_rate), settings.wire)
     with tf.control_dependencies(tf.get_collection(tf.GraphKeys.UPDATE_OPS)):
-        checked = finite.guard(loss, gradients)
+        checked = finite.guard(loss, packed.pairs, packed.packs)
     arriving = transfer.fuse(loss, checked, settings.wire)
     if settings.replicas_to_aggregate is None:
-        return for_train_op(_applied(optimizer, arriving, global_step), loss)
-    return _synchronous(optimizer, arriving, loss, global_step, settings)
+        update = for_train_op(_applied(packed.optimizer, arriving, global_step), loss)
+    else:
+        update = _synchronous(packed.optimizer, arriving, loss, global_step, settings)
+    return _with_packed(update, packed)
+
+
+def _with_packed(update: Update, packed: packing.Packed) -> Update:
+    """Returns an Update that fills what is packed before it begins, and empties it before a save."""
+    return update._replace(
+        chief_init_op=tf.group(update.chief_init_op, packed.fill_op),
+        keeping=update.keeping._replace(before_save_op=packed.empty_op),
+        packed=[variable.op.name for pack in packed.packs for variable in pack.variables])
 
 
 def _in_rounds(

@@ -128,23 +128,45 @@ def serve_reads(tensors: Sequence[tf.Tensor], views: Sequence[tuple[tf.Variable,
     _serve_reads(_upstream(tensors), views)
 
 
+def serve_all_reads(views: Sequence[tuple[tf.Variable, tf.Tensor]]) -> None:
+    """Makes all operations of the graph so far read values instead of the variables, wherever they can be served."""
+    _serve_reads(tf.get_default_graph().get_operations(), views)
+
+
+def can_be_served(op: tf.Operation) -> bool:
+    """Tells whether an operation reads a variable, and all that use what it reads can be given a view instead.
+
+    On a ps they could, too, but it would have to travel there.
+    """
+    return _is_free_read(op) and not any(
+        _is_enclosed(user) or tf.DeviceSpec.from_string(user.device).job == "ps" for user in op.outputs[0].consumers())
+
+
 def take_batches_after(tensors: Sequence[tf.Tensor], begun: tf.Operation) -> None:
     """Lets what these tensors are computed from take its mini-batches after an operation only."""
     for op in _upstream(tensors):
-        if op.type == "IteratorGetNext" and op._get_control_flow_context() is None:  # noqa: SLF001 (no public name)
-            op._add_control_input(begun)  # noqa: SLF001 (nor for this)
+        if op.type == "IteratorGetNext" and not _is_enclosed(op):
+            op._add_control_input(begun)  # noqa: SLF001 (there is no public name for it)
 
 
 def _serve_reads(ops: Sequence[tf.Operation], views: Sequence[tuple[tf.Variable, tf.Tensor]]) -> None:
     """Makes these operations read views instead of variables, wherever nothing orders or encloses their reads."""
     values = {variable.handle.name: value for variable, value in views}
     for op in ops:
-        if op._get_control_flow_context() is not None:  # noqa: SLF001 (there is no public name for it)
+        if _is_enclosed(op):
             continue
         for index, tensor in enumerate(op.inputs):
             read = tensor.op
-            if read.type == "ReadVariableOp" and not read.control_inputs and read.inputs[0].name in values:
-                op._update_input(index, values[read.inputs[0].name])  # noqa: SLF001 (nor for this)
+            if _is_free_read(read) and read.inputs[0].name in values:
+                op._update_input(index, values[read.inputs[0].name])  # noqa: SLF001 (there is no public name for it)
+
+
+def _is_free_read(op: tf.Operation) -> bool:
+    return op.type == "ReadVariableOp" and not op.control_inputs
+
+
+def _is_enclosed(op: tf.Operation) -> bool:
+    return op._get_control_flow_context() is not None  # noqa: SLF001 (there is no public name for it)
 
 
 def _upstream(tensors: Sequence[tf.Tensor]) -> list[tf.Operation]:

@@ -29,10 +29,10 @@ WITHOUT_TENSORFLOW = [
     {"launch"},
 ]
 WITH_TENSORFLOW = [
-    {"snapshot", "inputs", "checkpoint", "summaries", "finite", "sessions", "fingerprint", "notes", "transfer", "lean",
+    {"snapshot", "inputs", "checkpoint", "summaries", "sessions", "fingerprint", "notes", "transfer", "lean",
      "replica", "accumulators", "bells"},
-    {"living"},
-    {"blackboard", "synchronous", "keeping", "staleness"},
+    {"living", "packing"},
+    {"blackboard", "synchronous", "keeping", "staleness", "finite"},
     {"local_steps"},
     {"members"},
     {"coordinator"},

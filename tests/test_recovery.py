@@ -12,6 +12,7 @@ import shutil
 import signal
 import threading
 
+import numpy as np
 import pytest
 
 from ps_train import blackboard, waiting
@@ -136,6 +137,22 @@ def test_after_the_death_of_a_ps_all_continue_from_one_checkpoint(train, dead, m
     log = training.group.log("worker-0")
     assert len(re.findall(r"a ps has lost its parameters at about step \d+: restoring all ps from", log)) == 1, log
     assert "Traceback" not in log + training.group.log("worker-1")
+
+
+@pytest.mark.parametrize("name", ["worker-0", "ps-1"])
+def test_what_is_packed_is_not_lost(train, name):
+    """With many small variables, whose values are in a packed one: after a new chief, and after the loss of a ps."""
+    training = train(flags=["--save_model_secs=1", "--optimizer=adam", "--learning_rate=0.001"], params=",num_parts=40")
+    training.wait_for_gates()
+    training.kill(name)
+    job, _, index = name.partition("-")
+    training.start(job, int(index), f"{name}-again")
+    training.open_gates()
+    training.assert_ends_well(killed=[name])
+    assert "Traceback" not in training.group.logs()
+    saved = clusters.read_checkpoint(training.train_dir)
+    weights = sum(value for key, value in saved.items() if re.fullmatch(r"weights(_\d+)?", key))
+    np.testing.assert_allclose(weights, [1.0, -2.0, 3.0, 0.5], atol=0.1)
 
 
 def test_a_ps_that_dies_before_the_first_checkpoint_is_told_loudly(train):

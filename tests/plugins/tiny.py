@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tf
 import ps_train
 
 DEFAULT_PARAMS = {"num_examples": 640, "repeat": True, "num_batches": -1, "gate": "", "gate_batch": 0,
-                  "gate_poll_secs": 0.02, "eval_gate": ""}
+                  "gate_poll_secs": 0.02, "eval_gate": "", "num_parts": 1}
 FAULT = os.environ.get("TINY_FAULT", "")  # of one task's code only: input_fn, model_fn, or step
 
 
@@ -52,7 +52,9 @@ def model_fn(features, labels, mode, params):
     """Linear regression."""
     if FAULT == "model_fn":
         raise RuntimeError("a fault in the user's model_fn")
-    weights = tf.get_variable("weights", [4], initializer=tf.zeros_initializer())
+    parts = [tf.get_variable(f"weights_{number}" if number else "weights", [4], initializer=tf.zeros_initializer())
+             for number in range(params["num_parts"])]
+    weights = tf.add_n(parts) if len(parts) > 1 else parts[0]
     predictions = tf.linalg.matvec(features, weights)
     return ps_train.ModelSpec(loss=tf.reduce_mean(tf.square(predictions - labels)), predictions=predictions,
                               eval_metric_ops={"error": tf.metrics.mean_absolute_error(labels, predictions)})
