@@ -185,6 +185,25 @@ def test_variables_that_a_server_lost_are_restored(tmp_path, start_servers):
     assert first_steps == [40, 40]
 
 
+def test_a_ps_0_that_is_lost_again_while_the_chief_prepares_costs_another_session(tmp_path, start_servers):
+    """The chief has restored the parameters, and cannot say so: it begins once more, and does not end."""
+    clusters.train_together(start_servers(1, 1), tmp_path, 40, 1)
+    worker = clusters.Worker(start_servers(1, 1), 0, tmp_path, 80)
+    say_so, told = worker.board.start_run, []
+
+    def start_run(*arguments):
+        told.append(arguments)
+        if len(told) == 1:
+            raise blackboard.BlackboardError("ps:0 does not answer")
+        say_so(*arguments)
+
+    worker.board.start_run = start_run
+    worker.start()
+    outcome = worker.result()
+    assert len(told) == 2
+    assert (outcome.first_step, outcome.global_step) == (40, 80)
+
+
 def test_a_session_that_is_lost_again_and_again_is_given_up(tmp_path, start_servers):
     """The error says how often it was lost and why."""
     worker = clusters.Worker(start_servers(1, 1), 0, tmp_path, 10)
