@@ -37,7 +37,7 @@ class Period(NamedTuple):
       steps: of most rounds.
       warmup_steps: before this global step a round has one step.
       train_steps: a round that begins before this global step ends there, if no other worker's comes in between; one
-        that begins later has no steps.
+        that begins later has no steps, but in sync.
     """
 
     steps: int = 1
@@ -50,6 +50,10 @@ class Period(NamedTuple):
         if self.train_steps is not None:
             steps = tf.clip_by_value(self.train_steps - begun, 0, steps)
         return steps
+
+    def of_update(self, begun: tf.Tensor) -> tf.Tensor:
+        """Returns the same for a round in sync, which has a step: workers wait for the global step to rise."""
+        return tf.maximum(self.of_round(begun), 1)
 
 
 class Exchange(tf.train.GradientDescentOptimizer):
@@ -185,7 +189,8 @@ class _Builder:
 
     def _pull(self) -> tuple[tf.Operation, tf.Tensor]:
         with tf.device(self._global_step.device):
-            num_steps = self._period.of_round(self._global_step.read_value())
+            begun = self._global_step.read_value()
+            num_steps = self._period.of_round(begun) if self._sharing else self._period.of_update(begun)
         values: dict[Any, tf.Tensor] = {}
         parts = [part for copy in self._copies for part in copy.of.parts]
         for group in transfer.group(parts, self._wire):

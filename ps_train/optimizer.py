@@ -156,7 +156,7 @@ def _in_rounds(
         with tf.control_dependencies([rest_op]):
             num_rest = tf.identity(done.rest.num_taken)
     else:  # the chief applies it, for all who took as many steps
-        exchange = Exchange(lambda: settings.period.of_round(global_step.read_value()))
+        exchange = Exchange(lambda: settings.period.of_update(global_step.read_value()))
         update = _synchronous(exchange, done.change.pairs, done.loss, global_step, settings)
         num_rest = tf.constant(0, tf.int64)
     return update._replace(num_taken=done.change.num_taken, rest=num_rest, keeping=done.keeping)
