@@ -43,7 +43,7 @@ def _classic(cluster, features, labels, make_optimizer):
                 begun.wait(30)
                 for _ in range(NUM_STEPS):
                     session.run(train_op)
-                begun.wait(30)
+                    begun.wait(30)  # else one may take the token of both, and the other waits for ever
                 if index == 0:
                     coordinator.request_stop()
                     saved.update(zip([variable.op.name for variable in tf.global_variables()],
@@ -54,6 +54,7 @@ def _classic(cluster, features, labels, make_optimizer):
         thread.start()
     for thread in threads:
         thread.join(60)
+    assert saved, "TensorFlow's optimizer did not come to the end"
     return saved
 
 
