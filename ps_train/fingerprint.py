@@ -8,7 +8,7 @@ Addresses are left out: a task may reach another through a tunnel or a proxy, at
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow.compat.v1 as tf
@@ -19,27 +19,29 @@ _MOST_SHOWN = 4
 
 
 def describe(
-    cluster: Cluster, options: Mapping[str, Any], variables: Sequence[tf.Variable], packed: Collection[str] = ()
+    cluster: Cluster, options: Mapping[str, Any], variables: Sequence[tf.Variable],
+    packed: Mapping[str, str] | None = None,
 ) -> str:
     """Returns the fingerprint of a worker as text.
 
     Args:
       options: name -> value of the flags that all workers must share.
       variables: the graph's global variables, whose names, shapes, types and places all workers must share.
-      packed: names of those whose values are in a packed one.
+      packed: variable -> where it is, both by name, of the packed ones (packing.py).
     """
+    places = packed or {}
     return json.dumps({
         **{f"--{name}": value for name, value in options.items()},
         "number of ps": len(cluster.ps),
-        **{f"variable {variable.op.name}": _variable(variable, variable.op.name in packed)
+        **{f"variable {variable.op.name}": _variable(variable, places.get(variable.op.name))
            for variable in variables},
     }, sort_keys=True)
 
 
-def _variable(variable: tf.Variable, is_packed: bool) -> str:
+def _variable(variable: tf.Variable, place: str | None) -> str:
     shape = variable.shape.as_list() if variable.shape.rank is not None else "of unknown shape"
-    place = f"ps:{tf.DeviceSpec.from_string(variable.device).task}{', packed' if is_packed else ''}"
-    return f"{variable.dtype.base_dtype.name}{shape} on {place}"
+    ps = tf.DeviceSpec.from_string(variable.device).task
+    return f"{variable.dtype.base_dtype.name}{shape} on ps:{ps}{f', in {place}' if place else ''}"
 
 
 def differences(theirs: str, own: str, their_name: str) -> list[str]:

@@ -107,6 +107,8 @@ def build(
         placement.check_lookups(tf.global_variables())
         tf.summary.scalar("loss", spec.loss)
         update = _update(spec, global_step, settings, lambda: compute().loss)
+        saver = tf.train.Saver(tf.global_variables(), save_relative_paths=True)
+        update.packed.save_from(saver)
         built = TrainGraph(
             graph=graph,
             update=update,
@@ -119,7 +121,7 @@ def build(
             input_init_op=source.initializer,
             feed=input_feed(graph),
             saved_variables=tf.global_variables(),
-            saver=tf.train.Saver(tf.global_variables(), save_relative_paths=True),
+            saver=saver,
         )
         lean.make_lean(graph)
         return built

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
@@ -47,30 +48,28 @@ def num_sharing(worker: int, beat_timeout_secs: float) -> tf.Tensor:
 
 
 class Sharing(NamedTuple):
-    """Among how many a round of this worker is shared, which begins with the session run that computes this.
+    """Among how many a round of this worker is shared.
 
     Attributes:
       worker: the number of this worker.
-      at_begin: `num_sharing` then.
-      join_op: joins after it has been counted.
+      begin_op: counts when a round begins, notes it, and then joins; in the same session run as its steps.
     """
 
     worker: int
     beat_timeout_secs: float
-    at_begin: tf.Tensor
-    join_op: tf.Operation
+    begin_op: tf.Operation
 
-    def after(self, done: tf.Tensor) -> tf.Tensor:
-        """Returns the larger one of `num_sharing` then and once a tensor is there, an int64 scalar."""
-        with tf.control_dependencies([done]):
-            return tf.maximum(self.at_begin, num_sharing(self.worker, self.beat_timeout_secs))
+    def after(self, done: Sequence[tf.Tensor]) -> tf.Tensor:
+        """Returns the larger one of the counts at the round's begin and once these are there, an int64 scalar."""
+        with tf.control_dependencies(done):
+            return tf.maximum(notes.read("sharing")[self.worker], num_sharing(self.worker, self.beat_timeout_secs))
 
 
 def sharing(worker: int, beat_timeout_secs: float) -> Sharing:
-    """Returns that of a round which begins now."""
-    at_begin = num_sharing(worker, beat_timeout_secs)
-    with tf.control_dependencies([at_begin]):
-        return Sharing(worker, beat_timeout_secs, at_begin, join(worker))
+    """Returns that of the rounds of a worker."""
+    noted = notes.write_element("sharing", worker, num_sharing(worker, beat_timeout_secs))
+    with tf.control_dependencies([noted]):
+        return Sharing(worker, beat_timeout_secs, join(worker))
 
 
 def _besides(worker: int, workers: tf.Tensor) -> tf.Tensor:

@@ -8,8 +8,8 @@
 So a round costs the transfers of a single step (local SGD: Stich 2019, arxiv.org/abs/1805.09767). In sync the changes
 of R workers are averaged; in async each worker's change is divided by the number of workers that train (living.py), so
 that the parameters move by the mean of what the workers did, and a worker that is alone moves them by all that it did.
-The larger number counts of those when the round begins and when its steps are done: a round that took long while
-another worker began would else move by all of it what the other one has changed meanwhile.
+They are counted when the round begins and again when its steps are done, and the larger number holds: else a worker
+that was alone, and for long in a round in which another one began, would move by all of it what that has changed since.
 
 The optimizer's slots stay on the worker (keeping.py).
 """
@@ -138,7 +138,7 @@ def build(
     # What a session run computes of the model besides, as its summaries, costs no transfers of its own. Nor may it end
     # the run, for want of a batch, before the round has begun: its rest would be that of the round before.
     besides = [loss, *tf.get_collection(tf.GraphKeys.SUMMARIES)]
-    transfer.serve_reads(besides, builder.pulled)
+    transfer.serve_reads(transfer.upstream(besides), builder.pulled)
     transfer.take_batches_after(besides, builder.begun)
     return built
 
@@ -242,7 +242,7 @@ class _Builder:
             differences = [copy.begin.read_value() - copy.now.read_value() for copy in self._copies]
         with tf.device(self._global_step.device):
             num_taken = tf.identity(num_taken)
-            share = self._share(num_taken)
+            share = self._share(num_taken, has_begun_now=bool(after))
         change: dict[Any, tf.Tensor] = {}
         for copy, difference in zip(self._copies, differences):
             change.update(zip((part.ref() for part in copy.of.parts), copy.of.cut(difference)))
@@ -252,6 +252,13 @@ class _Builder:
             pairs += list(zip(arrived, group.variables))
         return Change(pairs, num_taken)
 
-    def _share(self, num_taken: tf.Tensor) -> tf.Tensor | None:
-        """Returns which part of the change counts, a float32 scalar, once that many steps are taken; None for all."""
-        return None if self._sharing is None else 1 / tf.cast(self._sharing.after(num_taken), tf.float32)
+    def _share(self, num_taken: tf.Tensor, has_begun_now: bool) -> tf.Tensor | None:
+        """Returns which part of the change counts, a float32 scalar, once that many steps are taken; None for all.
+
+        Args:
+          has_begun_now: whether the round begins in the same session run; else it has begun in an earlier one.
+        """
+        if self._sharing is None:
+            return None
+        done = [num_taken, self._sharing.begin_op] if has_begun_now else [num_taken]
+        return 1 / tf.cast(self._sharing.after(done), tf.float32)

@@ -26,6 +26,7 @@ _FIRST_PS = {
     "local_steps": ([MAX_WORKERS], tf.int64),
     "finished": ([MAX_WORKERS], tf.int64),
     "joined": ([MAX_WORKERS], tf.int64),  # of living.py: the claim of the process that has trained last
+    "sharing": ([MAX_WORKERS], tf.int64),  # of living.py: among how many each one's last round was when it began
     "fingerprint": ([], tf.string),
     "paces": ([MAX_WORKERS], tf.int64),  # of staleness.py
     "profiles": ([MAX_WORKERS], tf.string),  # of profile_board.py

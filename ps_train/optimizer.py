@@ -9,7 +9,6 @@ Each mode answers with an `Update`, so that nothing after this module asks for t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
@@ -74,7 +73,7 @@ class Update(NamedTuple):
       coordinator: what the chief does besides while it trains.
       release_op: whoever ends training runs it, so that no worker goes on waiting for another.
       gradients_per_step: mini-batches in one global step, while all workers are there.
-      packed: names of the variables whose values are in a packed one, see packing.py.
+      packed: the variables that are in packed ones.
     """
 
     train_op: tf.Operation
@@ -89,7 +88,7 @@ class Update(NamedTuple):
     coordinator: Coordinator
     release_op: tf.Operation
     gradients_per_step: int
-    packed: Sequence[str] = ()
+    packed: packing.Packed = packing.NOTHING
 
 
 def make_optimizer(name: str, learning_rate: float) -> tf.train.Optimizer:
@@ -117,7 +116,7 @@ def build(
     if settings.period.steps > 1:
         return _in_rounds(loss, optimizer, gradients, global_step, settings, compute_loss)
     packed = packing.pack(
-        gradients, optimizer, lambda: make_optimizer(settings.optimizer, settings.learning_rate), settings.wire)
+        loss, gradients, optimizer, lambda: make_optimizer(settings.optimizer, settings.learning_rate), settings.wire)
     with tf.control_dependencies(tf.get_collection(tf.GraphKeys.UPDATE_OPS)):
         checked = finite.guard(loss, packed.pairs, packed.packs)
     arriving = transfer.fuse(loss, checked, settings.wire)
@@ -125,15 +124,7 @@ def build(
         update = for_train_op(_applied(packed.optimizer, arriving, global_step), loss)
     else:
         update = _synchronous(packed.optimizer, arriving, loss, global_step, settings)
-    return _with_packed(update, packed)
-
-
-def _with_packed(update: Update, packed: packing.Packed) -> Update:
-    """Returns an Update that fills what is packed before it begins, and empties it before a save."""
-    return update._replace(
-        chief_init_op=tf.group(update.chief_init_op, packed.fill_op),
-        keeping=update.keeping._replace(before_save_op=packed.empty_op),
-        packed=[variable.op.name for pack in packed.packs for variable in pack.variables])
+    return update._replace(chief_init_op=tf.group(update.chief_init_op, packed.fill_op), packed=packed)
 
 
 def _in_rounds(
@@ -152,7 +143,7 @@ def _in_rounds(
         train_op, rest_op = (_applied(Exchange(lambda change=change: change.num_taken), change.pairs, global_step)
                              for change in (done.change, done.rest))
         with tf.device(global_step.device):
-            update = for_train_op(tf.group(train_op, sharing.join_op), done.loss)
+            update = for_train_op(tf.group(train_op, sharing.begin_op), done.loss)
         with tf.control_dependencies([rest_op]):
             num_rest = tf.identity(done.rest.num_taken)
     else:  # the chief applies it, for all who took as many steps

@@ -1,16 +1,18 @@
 """Many small variables of a ps are one while it trains: an operation on 64 numbers costs what one on 10000 does.
 
     training begins    small variables and their slots --> one packed variable, its slots
-    a step             pulls, updates the packed one; the model reads pieces of it
-    before a save      packed variable, its slots --> small variables, their slots
+    a step             pulls and updates the packed one; the model reads pieces of it
+    a save             reads pieces of it, under the names of the small variables and their slots
 
 So a step of a model of 200 small variables makes one Adam update on its ps instead of 200, and a checkpoint is the
-same. Between two saves the values are in the packed variable alone: so a variable is packed only where every read of it
-in the graph can be served from there.
+same. The small variables themselves stay as they were when training began: so one is packed only where all that reads
+it is a part of a step, and can be given a piece instead.
 """
 
 from __future__ import annotations
 
+import itertools
+import zlib
 from collections.abc import Sequence
 from typing import Any, Callable, NamedTuple
 
@@ -20,8 +22,6 @@ from ps_train import transfer
 
 _MOST_ELEMENTS = 4096  # of a variable that is small
 _FEWEST = 16  # small variables on a ps that are worth it
-
-Pair = tuple[Any, tf.Variable]
 
 
 class Pack(NamedTuple):
@@ -44,41 +44,58 @@ class Packed(NamedTuple):
       packs: of them.
       optimizer: updates these.
       fill_op: takes the values from the variables and their slots; before training begins.
-      empty_op: puts them back, and they stay in the packs too; before a save.
+      views: (variable or slot, its value in a pack).
     """
 
-    pairs: list[Pair]
+    pairs: list[transfer.Pair]
     packs: list[Pack]
     optimizer: Any
     fill_op: tf.Operation
-    empty_op: tf.Operation
+    views: list[transfer.View]
+
+    def places(self) -> dict[str, str]:
+        """Returns variable -> where it is, both by name, of the packed ones."""
+        return {variable.op.name: f"{one.whole.op.name}[{begin}:]" for one in self.packs for variable, begin in zip(
+            one.variables, itertools.accumulate(map(_size, one.variables), initial=0))}
+
+    def save_from(self, saver: tf.train.Saver) -> None:
+        """Lets a Saver write what is in the packs; it restores into the variables."""
+        save = tf.get_default_graph().get_tensor_by_name(saver.saver_def.save_tensor_name)
+        transfer.serve_reads(transfer.upstream([save]), self.views)
+
+
+NOTHING = Packed([], [], None, None, [])
 
 
 def pack(
-    gradients: Sequence[Pair], optimizer: tf.train.Optimizer, make_another: Callable[[], tf.train.Optimizer],
-    wire: transfer.Wire,
+    loss: tf.Tensor, gradients: Sequence[transfer.Pair], optimizer: tf.train.Optimizer,
+    make_another: Callable[[], tf.train.Optimizer], wire: transfer.Wire,
 ) -> Packed:
-    """Packs what is worth it, and lets the graph so far read the packed variables.
+    """Packs what is worth it, and lets what a step runs read the packed variables.
 
     Args:
+      loss: scalar.
       gradients: (gradient or None, variable); a gradient is a tensor or IndexedSlices.
       optimizer: has the slots that a checkpoint has, or will have them.
       make_another: makes one of the same rule.
       wire: where variables do not travel together, none is packed.
     """
     of_variable = {variable.ref(): gradient for gradient, variable in gradients}
-    small = [variable for gradient, variable in gradients if tf.is_tensor(gradient) and _can_be_packed(variable)]
-    # By ps, as what a rule keeps besides goes with the first one, and the global step is on ps 0.
+    step = _what_a_step_runs(loss, gradients)
+    # By name: another worker may have made them in another order.
+    small = sorted((variable for gradient, variable in gradients
+                    if transfer.is_dense(gradient) and _can_be_packed(variable, step)), key=lambda one: one.op.name)
+    # By ps: what a rule keeps besides goes with the first one, and the global step is on ps 0.
     groups = sorted((group for group in transfer.group(small, wire) if len(group.variables) >= _FEWEST),
                     key=lambda group: group.device)
     if not groups:
-        return Packed(list(gradients), [], optimizer, tf.no_op(), tf.no_op())
+        return Packed(list(gradients), [], optimizer, tf.no_op(), [])
     optimizer.apply_gradients(gradients)  # never run: it makes the slots that a checkpoint has
     packs = [Pack(_whole(group, number), group.variables) for number, group in enumerate(groups)]
     packed = {variable.ref() for group in groups for variable in group.variables}
     pairs = [pair for pair in gradients if pair[1].ref() not in packed]
     for one in packs:
-        transfer.serve_all_reads(list(zip(one.variables, _cut(one, one.whole.read_value()))))
+        transfer.serve_reads(step, zip(one.variables, _cut(one, one.whole.read_value())))
         pairs.append((_join([of_variable[variable.ref()] for variable in one.variables]), one.whole))
     return _with_slots(pairs, packs, optimizer, make_another())
 
@@ -93,13 +110,12 @@ class _Both(tf.train.GradientDescentOptimizer):
         self._packed = {one.whole.ref() for one in packs}
 
     def apply_gradients(
-        self, grads_and_vars: Sequence[Pair], global_step: tf.Variable | None = None, name: str | None = None
+        self, grads_and_vars: Sequence[transfer.Pair], global_step: tf.Variable | None = None, name: str | None = None
     ) -> tf.Operation:
         """Applies gradients; see `tf.compat.v1.train.Optimizer`."""
         packed = [pair for pair in grads_and_vars if pair[1].ref() in self._packed]
         others = [pair for pair in grads_and_vars if pair[1].ref() not in self._packed]
-        with tf.variable_creator_scope(_in_no_collection):
-            applied = [self._of_packs.apply_gradients(packed)]
+        applied = [self._of_packs.apply_gradients(packed)]
         if any(gradient is not None for gradient, _ in others):
             applied.append(self._of_others.apply_gradients(others))
         with tf.control_dependencies(applied):
@@ -107,51 +123,75 @@ class _Both(tf.train.GradientDescentOptimizer):
 
 
 def _with_slots(
-    pairs: list[Pair], packs: list[Pack], of_others: tf.train.Optimizer, of_packs: tf.train.Optimizer
+    pairs: list[transfer.Pair], packs: list[Pack], of_others: tf.train.Optimizer, of_packs: tf.train.Optimizer
 ) -> Packed:
-    """Makes the packed slots, and pairs them with the variables' own."""
+    """Makes the packed slots, and finds what is to be filled from where, and saved as what.
+
+    Args:
+      of_others: updates what is not packed; its slots, of all variables, are those of a checkpoint.
+      of_packs: of the same rule, without slots yet.
+    """
     wholes = {one.whole.ref() for one in packs}
-    with tf.variable_creator_scope(_in_no_collection):  # never run, either
+    with tf.variable_creator_scope(_in_no_collection(packs[0].whole.op.name)):  # never run, either
         of_packs.apply_gradients([pair for pair in pairs if pair[1].ref() in wholes])
     stores = list(packs)
     for name in of_packs.get_slot_names():
         for one in packs:
-            whole = of_packs.get_slot(one.whole, name)
-            if whole is not None:
-                stores.append(Pack(whole, [of_others.get_slot(variable, name) for variable in one.variables]))
-    fill, empty = [], []
+            slot = of_packs.get_slot(one.whole, name)
+            if slot is not None:
+                stores.append(Pack(slot, [of_others.get_slot(variable, name) for variable in one.variables]))
+    fill, views = [], []
     for store in stores:
         with tf.device(store.whole.device):
             fill.append(store.whole.assign(_join([variable.read_value() for variable in store.variables])))
-            empty += [variable.assign(value) for variable, value in zip(
-                store.variables, _cut(store, store.whole.read_value()))]
-    # What a rule keeps besides, as Adam's powers; where it updates others, too, it goes on with its own.
-    has_others = any(gradient is not None and variable.ref() not in wholes for gradient, variable in pairs)
-    for own, kept in zip(of_packs._non_slot_variables(), of_others._non_slot_variables()):  # noqa: SLF001
+            views += zip(store.variables, _cut(store, store.whole.read_value()))
+    # Both rules keep, say, Adam's powers besides. Where `of_others` has something to update, its own are up to date.
+    is_idle = not any(gradient is not None and variable.ref() not in wholes for gradient, variable in pairs)
+    for theirs, own in zip(of_others._non_slot_variables(), of_packs._non_slot_variables()):  # noqa: SLF001 (no other)
         with tf.device(own.device):
-            fill.append(own.assign(kept.read_value()))
-            empty += [] if has_others else [kept.assign(own.read_value())]
-    return Packed(pairs, packs, _Both(of_packs, of_others, packs), tf.group(*fill), tf.group(*empty))
+            fill.append(own.assign(theirs.read_value()))
+            views += [(theirs, own.read_value())] if is_idle else []
+    return Packed(pairs, packs, _Both(of_packs, of_others, packs), tf.group(*fill), views)
 
 
-def _can_be_packed(variable: tf.Variable) -> bool:
-    """Tells whether a variable is small, and nothing but its initialiser and the worker's plain reads knows it."""
+def _what_a_step_runs(loss: tf.Tensor, gradients: Sequence[transfer.Pair]) -> set[tf.Operation]:
+    run = [loss, *tf.get_collection(tf.GraphKeys.SUMMARIES), *tf.get_collection(tf.GraphKeys.UPDATE_OPS)]
+    for gradient, _ in gradients:
+        run += transfer.tensors_of(gradient)
+    return set(transfer.upstream(run))
+
+
+def _can_be_packed(variable: tf.Variable, step: set[tf.Operation]) -> bool:
+    """Tells whether a variable is a small one on a ps, which only its initialiser and plain reads of a step know."""
     num_elements = variable.shape.num_elements()
     if num_elements is None or num_elements > _MOST_ELEMENTS or variable.constraint is not None:
         return False
-    return all(op.type == "VarIsInitializedOp" or op is variable.initializer or transfer.can_be_served(op)
-               for op in variable.handle.consumers())
+    return tf.DeviceSpec.from_string(variable.device).job == "ps" and all(
+        op.type == "VarIsInitializedOp" or op is variable.initializer or transfer.can_be_served(op, step)
+        for op in variable.handle.consumers())
 
 
 def _whole(group: transfer.Group, number: int) -> tf.Variable:
-    shape = [sum(variable.shape.num_elements() for variable in group.variables)]
-    with tf.variable_creator_scope(_in_no_collection), tf.device(None), tf.device(group.device):
-        return tf.Variable(lambda: tf.zeros(shape, group.dtype), trainable=False, name=f"ps_train/packed_{number}")
+    # Its name says what is in it: the next training on the same servers may have something else.
+    content = zlib.crc32(repr([(one.op.name, one.shape.as_list(), one.dtype) for one in group.variables]).encode())
+    shape = [sum(map(_size, group.variables))]
+    with tf.variable_creator_scope(_in_no_collection("")), tf.device(None), tf.device(group.device):
+        return tf.Variable(lambda: tf.zeros(shape, group.dtype), trainable=False,
+                           name=f"ps_train/packed_{number}_{content:08x}")
 
 
-def _in_no_collection(next_creator: Callable[..., Any], **kwargs: Any) -> tf.Variable:
-    """Makes a variable that TensorFlow neither initialises, checks nor saves: its value comes from others."""
-    return next_creator(**{**kwargs, "collections": []})
+def _in_no_collection(prefix: str) -> Callable[..., tf.Variable]:
+    """Returns what makes variables that TensorFlow neither initialises, checks nor saves: others give them values.
+
+    Args:
+      prefix: of the names of those that would have names of their own, as what a rule keeps besides slots.
+    """
+    def create(next_creator: Callable[..., Any], **kwargs: Any) -> tf.Variable:
+        name = kwargs["name"]
+        full_name = name if name.startswith("ps_train/") else f"{prefix}/{name}"
+        return next_creator(**{**kwargs, "collections": [], "name": full_name})
+
+    return create
 
 
 def _join(values: Sequence[tf.Tensor]) -> tf.Tensor:
@@ -159,5 +199,9 @@ def _join(values: Sequence[tf.Tensor]) -> tf.Tensor:
 
 
 def _cut(pack: Pack, value: tf.Tensor) -> list[tf.Tensor]:
-    sizes = [variable.shape.num_elements() for variable in pack.variables]
-    return [tf.reshape(part, variable.shape) for part, variable in zip(tf.split(value, sizes), pack.variables)]
+    pieces = tf.split(value, list(map(_size, pack.variables)))
+    return [tf.reshape(piece, variable.shape) for piece, variable in zip(pieces, pack.variables)]
+
+
+def _size(variable: tf.Variable) -> int:
+    return variable.shape.num_elements()

@@ -130,7 +130,8 @@ class Synchronous:
     def _step(self) -> tf.Operation:
         """A worker's step: it is for one global step until an update has come, which its next step then begins from.
 
-        All but the gradients is on ps 0, as a word that goes by way of the worker costs two transfers, one by one.
+        That is noted on ps 0: kept on the worker it would cost three transfers more. A step that was given up, but
+        still waits on ps 0, may note it a last time: then one gradient may be dropped that was in time.
         """
         with tf.device(self._ps):
             step = notes.read("computed_for")[self._worker]

@@ -172,7 +172,7 @@ class Loop:
         summary_op = [self._graph.summary_op] if summarises else []
         reached, loss, *summary = self._run([self._graph.progress, self._graph.loss, *summary_op])
         standing = self._count(reached)
-        if (logs or summarises) and standing.num_taken:  # a round that begins after the end takes none
+        if (logs or summarises) and standing.num_taken:
             self._report(standing.step, float(loss), *(summary or [None]), logs)
         return standing
 
@@ -180,7 +180,8 @@ class Loop:
         standing = Standing(*map(int, reached))
         self._last_taken = standing.num_taken
         self._took(standing.num_taken)
-        self._new_stalenesses.add(standing.staleness)
+        if standing.num_taken:  # none in a round that begins after the end
+            self._new_stalenesses.add(standing.staleness)
         return standing
 
     def _took(self, num_steps: int) -> None:

@@ -12,7 +12,7 @@ Built under `placement.on_cluster`, which places on the worker whatever is not p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
@@ -20,7 +20,8 @@ import tensorflow.compat.v1 as tf
 # What may travel in fewer bits: not float16 itself, and no integer.
 _CASTABLE = (tf.float32, tf.float64)
 
-Pair = tuple[Any, tf.Variable]
+Pair = tuple[Any, tf.Variable]  # of a gradient, or None
+View = tuple[tf.Variable, tf.Tensor]  # what is read instead of a variable
 
 
 class Wire(NamedTuple):
@@ -105,51 +106,21 @@ def fuse(loss: tf.Tensor, gradients: Sequence[Pair], wire: Wire) -> list[Pair]:
       The pairs, with the dense gradients on the variables' ps.
     """
     pairs = list(gradients)
-    dense = [variable for gradient, variable in pairs if tf.is_tensor(gradient) and not _is_sparse(gradient)]
+    dense = [variable for gradient, variable in pairs if is_dense(gradient)]
     of_variable = {variable.ref(): gradient for gradient, variable in pairs}
     arrived: dict[Any, tf.Tensor] = {}
-    views: list[tuple[tf.Variable, tf.Tensor]] = []
-    upstream = _upstream([loss, *(part for gradient, _ in pairs for part in _tensors(gradient))])
+    views: list[View] = []
+    above = upstream([loss, *(part for gradient, _ in pairs for part in tensors_of(gradient))])
     for together in group(dense, wire):
         pulled = pull(together, wire)
         views += zip(together.variables, pulled)
         pushed = push(together, [of_variable[variable.ref()] for variable in together.variables], wire)
         arrived.update({variable.ref(): value for variable, value in zip(together.variables, pushed)})
-    _serve_reads(upstream, views)
+    serve_reads(above, views)
     return [(arrived.get(variable.ref(), gradient), variable) for gradient, variable in pairs]
 
 
-def serve_reads(tensors: Sequence[tf.Tensor], views: Sequence[tuple[tf.Variable, tf.Tensor]]) -> None:
-    """Makes what these tensors are computed from read the values that were pulled instead of the variables.
-
-    Args:
-      views: (variable, its value).
-    """
-    _serve_reads(_upstream(tensors), views)
-
-
-def serve_all_reads(views: Sequence[tuple[tf.Variable, tf.Tensor]]) -> None:
-    """Makes all operations of the graph so far read values instead of the variables, wherever they can be served."""
-    _serve_reads(tf.get_default_graph().get_operations(), views)
-
-
-def can_be_served(op: tf.Operation) -> bool:
-    """Tells whether an operation reads a variable, and all that use what it reads can be given a view instead.
-
-    On a ps they could, too, but it would have to travel there.
-    """
-    return _is_free_read(op) and not any(
-        _is_enclosed(user) or tf.DeviceSpec.from_string(user.device).job == "ps" for user in op.outputs[0].consumers())
-
-
-def take_batches_after(tensors: Sequence[tf.Tensor], begun: tf.Operation) -> None:
-    """Lets what these tensors are computed from take its mini-batches after an operation only."""
-    for op in _upstream(tensors):
-        if op.type == "IteratorGetNext" and not _is_enclosed(op):
-            op._add_control_input(begun)  # noqa: SLF001 (there is no public name for it)
-
-
-def _serve_reads(ops: Sequence[tf.Operation], views: Sequence[tuple[tf.Variable, tf.Tensor]]) -> None:
+def serve_reads(ops: Iterable[tf.Operation], views: Iterable[View]) -> None:
     """Makes these operations read views instead of variables, wherever nothing orders or encloses their reads."""
     values = {variable.handle.name: value for variable, value in views}
     for op in ops:
@@ -161,18 +132,27 @@ def _serve_reads(ops: Sequence[tf.Operation], views: Sequence[tuple[tf.Variable,
                 op._update_input(index, values[read.inputs[0].name])  # noqa: SLF001 (there is no public name for it)
 
 
-def _is_free_read(op: tf.Operation) -> bool:
-    return op.type == "ReadVariableOp" and not op.control_inputs
+def can_be_served(op: tf.Operation, step: Collection[tf.Operation]) -> bool:
+    """Tells whether an operation reads a variable for operations of a step only, and those can be given a view instead.
+
+    On a ps they could, too, but it would have to travel there.
+    """
+    return _is_free_read(op) and all(
+        user in step and not _is_enclosed(user) and tf.DeviceSpec.from_string(user.device).job != "ps"
+        for user in op.outputs[0].consumers())
 
 
-def _is_enclosed(op: tf.Operation) -> bool:
-    return op._get_control_flow_context() is not None  # noqa: SLF001 (there is no public name for it)
+def take_batches_after(tensors: Sequence[tf.Tensor], begun: tf.Operation) -> None:
+    """Lets what these tensors are computed from take its mini-batches after an operation only."""
+    for op in upstream(tensors):
+        if op.type == "IteratorGetNext" and not _is_enclosed(op):
+            op._add_control_input(begun)  # noqa: SLF001 (there is no public name for it)
 
 
-def _upstream(tensors: Sequence[tf.Tensor]) -> list[tf.Operation]:
-    """Returns the operations that these tensors are computed from, their own among them."""
+def upstream(ends: Sequence[tf.Tensor | tf.Operation]) -> list[tf.Operation]:
+    """Returns the operations that these need, their own among them."""
     found: dict[tf.Operation, None] = {}
-    waiting = [tensor.op for tensor in tensors]
+    waiting = [end if isinstance(end, tf.Operation) else end.op for end in ends]
     while waiting:
         op = waiting.pop()
         if op not in found:
@@ -181,14 +161,24 @@ def _upstream(tensors: Sequence[tf.Tensor]) -> list[tf.Operation]:
     return list(found)
 
 
-def _is_sparse(gradient: Any) -> bool:
-    return isinstance(gradient, tf.IndexedSlices)
+def is_dense(gradient: Any) -> bool:
+    """Tells whether a gradient is a tensor: not None, and not IndexedSlices, which `tf.is_tensor` takes for one."""
+    return tf.is_tensor(gradient) and not isinstance(gradient, tf.IndexedSlices)
 
 
-def _tensors(gradient: Any) -> list[tf.Tensor]:
+def tensors_of(gradient: Any) -> list[tf.Tensor]:
+    """Returns the tensors that a gradient consists of; none of None."""
     if gradient is None:
         return []
-    return [gradient.values, gradient.indices] if _is_sparse(gradient) else [gradient]
+    return [gradient] if is_dense(gradient) else [gradient.values, gradient.indices]
+
+
+def _is_free_read(op: tf.Operation) -> bool:
+    return op.type == "ReadVariableOp" and not op.control_inputs
+
+
+def _is_enclosed(op: tf.Operation) -> bool:
+    return op._get_control_flow_context() is not None  # noqa: SLF001 (there is no public name for it)
 
 
 def _join(values: Sequence[tf.Tensor]) -> tf.Tensor:

@@ -142,7 +142,8 @@ def _train(
         config.save_model_secs, config.save_model_steps, config.keep_checkpoint_max, config.save_timeout_secs)
     settings = session.Settings(config.train_dir, saves, config.start_timeout_secs,
                                 config.beat_timeout_secs, config.end_timeout_secs)
-    own = fingerprint.describe(cluster, choices.shared(config), train_graph.saved_variables, train_graph.update.packed)
+    own = fingerprint.describe(cluster, choices.shared(config), train_graph.saved_variables,
+                               train_graph.update.packed.places())
     supervised = session.SupervisedTraining(cluster, target, train_graph, board, beats, settings, stop, own)
 
     profiled = profile.of_worker(config.steps_to_profile, target, cluster, beats, config.train_dir)

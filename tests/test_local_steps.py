@@ -168,6 +168,26 @@ def test_a_round_that_took_long_counts_who_has_begun_meanwhile(start_servers):
     np.testing.assert_allclose(workers[0].read("weights"), others_came_to + own / 2, rtol=1e-5, atol=1e-6)
 
 
+def test_the_rest_of_a_round_keeps_the_share_that_it_began_with(start_servers):
+    """Half of it, though the other worker has finished before it is sent."""
+    whole = clusters.array_dataset(*clusters.linear_data(), shuffle=False)
+    few = plugins.Dataset("few", lambda mode, params, shard: whole.input_fn(mode, params, shard).take(4),
+                          lambda params: None, {})
+    cluster = start_servers(1, 2)
+    workers = [ByHand(cluster, index, period=Period(3), dataset=few) for index in range(2)]
+    for index, worker in enumerate(workers):
+        worker.note(claims=7 + index)
+        assert worker.step()[2] == 3
+    before = workers[0].read("weights")
+    with pytest.raises(tf.errors.OutOfRangeError):
+        workers[0].step()
+    workers[1].note(finished=1)
+    assert workers[0].session.run(workers[0].graph.update.rest) == 1
+    own = workers[0].read_own("now/weights") - before
+    assert np.abs(own).max() > 1e-3
+    np.testing.assert_allclose(workers[0].read("weights"), before + own / 2, rtol=1e-5, atol=1e-6)
+
+
 def on_permission(permits):
     """Returns a dataset each mini-batch of which needs one permit."""
     whole = clusters.array_dataset(*clusters.linear_data(), shuffle=False)

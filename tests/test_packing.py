@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 import ps_train
-from ps_train import fingerprint, packing, plugins, transfer
+from ps_train import fingerprint, packing, plugins, saving, transfer
 from ps_train.errors import UserCodeError
 from ps_train.local_steps import Period
 from ps_train.optimizer import make_optimizer
@@ -93,19 +94,87 @@ def test_a_checkpoint_continues_in_any_way(tmp_path, start_servers, rule, first,
     assert_same(*ends)
 
 
-@pytest.mark.parametrize("gradients", [None, 2], ids=["async", "sync"])
-def test_two_workers_update_the_same_pack(tmp_path, start_servers, gradients):
-    """Their steps together are in the checkpoint; in sync to the last digit those of the plain way."""
+def test_in_sync_two_workers_come_to_what_they_come_to_without_packs(tmp_path, start_servers):
+    """To the last digit but for the order of a sum."""
     ends = []
     for wire in (PACKED, PLAIN):
         folder = tmp_path / str(wire.is_fused)
-        outcomes = clusters.train_together(
-            start_servers(1, 2), folder, 20, 2, gradients=gradients, wire=wire, model=MANY,
-            dataset=clusters.array_dataset(*clusters.linear_data(), shuffle=False))
+        clusters.train_together(start_servers(1, 2), folder, 20, 2, gradients=2, wire=wire, model=MANY,
+                                dataset=clusters.array_dataset(*clusters.linear_data(), shuffle=False))
         ends.append(clusters.read_checkpoint(folder))
-        assert sum(outcome.local_steps for outcome in outcomes) == ends[-1]["global_step"] * (gradients or 1)
-    if gradients:
-        assert_same(*ends)
+    assert_same(*ends)
+
+
+def counting(names):
+    """Returns a model whose every variable goes up by 1 with each step at a learning rate of 1."""
+    def model_fn(features, labels, mode, params):
+        variables = [tf.get_variable(name, [2], initializer=tf.zeros_initializer()) for name in names]
+        large = tf.get_variable("large", [5000], initializer=tf.zeros_initializer())
+        loss = -tf.add_n([tf.reduce_sum(one) for one in [*variables, large]])
+        return ps_train.ModelSpec(loss=loss + 0 * tf.reduce_sum(features))
+
+    return plugins.Model("counting", model_fn, {})
+
+
+NAMES = [f"v{index:02}" for index in range(20)]
+
+
+def test_every_step_of_every_worker_is_in_every_checkpoint(tmp_path, start_servers):
+    """In each that is saved while two train, the packed and the other variables are those of one moment, or nearly."""
+    cluster = start_servers(1, 2)
+    saves = saving.Schedule(0, 5, 100, 30.0)
+    workers = [clusters.Worker(cluster, index, tmp_path, 200, saves=saves, model=counting(NAMES), learning_rate=1.0)
+               for index in range(2)]
+    for worker in workers:
+        worker.start()
+    assert sum(worker.result().local_steps for worker in workers) == clusters.read_checkpoint(tmp_path)["global_step"]
+    paths = tf.train.get_checkpoint_state(str(tmp_path)).all_model_checkpoint_paths
+    assert len(paths) > 2
+    for path in paths:
+        saved = tf.train.load_checkpoint(path)
+        step, large, small = (int(np.ravel(saved.get_tensor(name))[0]) for name in ("global_step", "large", "v07"))
+        assert max(abs(step - large), abs(step - small)) <= 2, "as many as may train just then"
+        assert all((saved.get_tensor(name) == small).all() for name in NAMES)
+    last = clusters.read_checkpoint(tmp_path)
+    assert {int(last[name][0]) for name in [*NAMES, "large"]} == {int(last["global_step"])}
+
+
+def test_workers_that_make_their_variables_in_another_order_update_the_same_ones(tmp_path, start_servers):
+    """Each variable has the steps of both, whoever made it first or last."""
+    cluster = start_servers(1, 2)
+
+    def model(order):
+        def model_fn(features, labels, mode, params):
+            made = {name: tf.get_variable(name, [2], initializer=tf.zeros_initializer()) for name in order}
+            loss = tf.add_n([tf.reduce_sum(tf.square(made[name] - number)) for number, name in enumerate(NAMES)])
+            return ps_train.ModelSpec(loss=loss + 0 * tf.reduce_sum(features))
+
+        return plugins.Model("ordered", model_fn, {})
+
+    workers = [clusters.Worker(cluster, index, tmp_path, 200, model=model(order), learning_rate=0.1)
+               for index, order in enumerate((NAMES, NAMES[::-1]))]
+    assert workers[0].graph.update.packed.places() == workers[1].graph.update.packed.places()
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.result()
+    saved = clusters.read_checkpoint(tmp_path)
+    np.testing.assert_allclose([saved[name][0] for name in NAMES], range(20), atol=1e-3)
+
+
+@pytest.mark.parametrize("gradients", [None, 1], ids=["async", "sync"])
+@pytest.mark.parametrize("dtype", [tf.float32, tf.float64])
+def test_another_training_may_follow_on_the_same_servers(tmp_path, start_servers, gradients, dtype):
+    """With other variables, of another number or another type."""
+    def other(features):
+        values = [tf.get_variable(f"w{index}", [4], dtype, initializer=tf.ones_initializer()) for index in range(30)]
+        return tf.linalg.matvec(features, tf.cast(tf.add_n(values), tf.float32) / 30)
+
+    cluster = start_servers(1, 1)
+    for name, model in (("one", MANY), ("other", model_of(other))):
+        train(cluster, tmp_path / name, 20, PACKED, gradients=gradients, model=model)
+        assert clusters.read_checkpoint(tmp_path / name)["global_step"] == 20
+        cluster.put_up_blackboard()
 
 
 def build(start_servers, predict, **options):
@@ -117,9 +186,9 @@ def test_a_step_has_one_update_and_its_transfers_only(start_servers):
     """40 variables on two ps: two updates by Adam, two tensors to the worker and two back."""
     cluster = start_servers(2, 1)
     built = clusters.build_graph(cluster, 0, model=MANY, optimizer_name="adam")
-    assert [op.type for op in transfer._upstream([built.progress])].count("ResourceApplyAdam") == 2
+    assert [op.type for op in transfer.upstream([built.progress])].count("ResourceApplyAdam") == 2
     assert sorted(crossings(built)) == sorted([("ps", "worker"), ("worker", "ps")] * 2)
-    assert sorted(built.update.packed) == sorted(f"v{index}" for index in range(40))
+    assert sorted(built.update.packed.places()) == sorted(f"v{index}" for index in range(40))
     with tf.Session(cluster.target("worker", 0), graph=built.graph) as session:
         with built.graph.as_default():
             session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
@@ -170,17 +239,38 @@ def looked_up(features):
     return small_ones(features, 20) + tf.gather(table, tf.cast(tf.abs(features[:, 0]), tf.int32) % 4)
 
 
-@pytest.mark.parametrize("predict", [under_control, in_a_branch, assigned, bound, averaged_on_its_ps, looked_up])
+def rows_of_a_sum(features):
+    """A table with a row of zeros before its own, which is read whole, and has IndexedSlices as its gradient."""
+    table = tf.concat([tf.zeros([1, 4]), tf.get_variable("first", [50, 4], initializer=tf.ones_initializer())], 0)
+    return small_ones(features, 20) + tf.reduce_sum(
+        tf.gather(table, tf.cast(tf.abs(features[:, 0]) * 9, tf.int32)), axis=1)
+
+
+def begins_a_local_one(features):
+    first = tf.get_variable("first", [4], initializer=tf.ones_initializer())
+    at_begin = tf.Variable(first.read_value(), trainable=False, collections=[tf.GraphKeys.LOCAL_VARIABLES])
+    return small_ones(features, 20) + tf.linalg.matvec(features, first - at_begin)
+
+
+def local(features):
+    return small_ones(features, 20) + tf.linalg.matvec(features, tf.get_variable(
+        "first", [4], initializer=tf.ones_initializer(), collections=[
+            tf.GraphKeys.LOCAL_VARIABLES, tf.GraphKeys.TRAINABLE_VARIABLES]))
+
+
+@pytest.mark.parametrize("predict", [under_control, in_a_branch, assigned, bound, averaged_on_its_ps, looked_up,
+                                     rows_of_a_sum, begins_a_local_one, local])
 def test_a_variable_that_is_used_in_another_way_stays_alone(tmp_path, start_servers, predict):
     """The others are packed, and training comes to what it comes to without."""
-    assert set(build(start_servers, predict).update.packed) == {f"v{index}" for index in range(20)}
-    assert_same(*(train(start_servers(1, 1), tmp_path / str(wire.is_fused), 30, wire, model=model_of(predict))
+    assert set(build(start_servers, predict).update.packed.places()) == {f"v{index}" for index in range(20)}
+    rule = "sgd" if predict is local else "ftrl"  # the slots of a local one would have to be on a ps
+    assert_same(*(train(start_servers(1, 1), tmp_path / str(wire.is_fused), 30, wire, rule, model=model_of(predict))
                   for wire in (PACKED, PLAIN)))
 
 
 def test_a_value_that_is_handed_into_a_branch_comes_from_the_pack(tmp_path, start_servers):
     """It is read outside of the branch, where it can be served."""
-    assert "first" in build(start_servers, handed_into_a_branch).update.packed
+    assert "first" in build(start_servers, handed_into_a_branch).update.packed.places()
     assert_same(*(train(start_servers(1, 1), tmp_path / str(wire.is_fused), 30, wire,
                         model=model_of(handed_into_a_branch)) for wire in (PACKED, PLAIN)))
 
@@ -189,11 +279,11 @@ def test_a_value_that_is_handed_into_a_branch_comes_from_the_pack(tmp_path, star
 def test_a_few_are_not_worth_it(start_servers, count, wire, packed):
     """Nor is it done where nothing travels together."""
     built = build(start_servers, lambda features: small_ones(features, count), wire=wire)
-    assert len(built.update.packed) == packed
+    assert len(built.update.packed.places()) == packed
 
 
-def test_summaries_tell_the_value_of_the_moment(start_servers):
-    """And not that of the last save."""
+def test_summaries_tell_the_value_of_the_moment(tmp_path, start_servers):
+    """The one that a checkpoint has, and not that of the beginning."""
     def predict(features):
         tf.summary.scalar("sum_of_v0", tf.reduce_sum(tf.get_variable("v0", [4], initializer=tf.ones_initializer())))
         with tf.variable_scope(tf.get_variable_scope(), reuse=tf.AUTO_REUSE):
@@ -210,14 +300,13 @@ def test_summaries_tell_the_value_of_the_moment(start_servers):
             session.run(built.progress)
         summary = tf.Summary.FromString(session.run(built.summary_op))
         told = next(value.simple_value for value in summary.value if value.tag == "sum_of_v0")
-        variable = next(one for one in built.saved_variables if one.op.name == "v0")
         assert told != pytest.approx(4.0, abs=1e-4)
-        session.run(built.update.keeping.before_save_op)
-        assert told == pytest.approx(session.run(variable).sum(), rel=1e-6)
+        built.saver.save(session, str(tmp_path / "model.ckpt"), 3)
+    assert told == pytest.approx(clusters.read_checkpoint(tmp_path)["v0"].sum(), rel=1e-6)
 
 
 def test_a_restarted_chief_continues_on_what_is_packed(tmp_path, start_servers):
-    """And not on the variables, which have the values of the last save."""
+    """And not on the variables, which have the values of the beginning."""
     ends = []
     for wire in (PACKED, PLAIN):
         cluster = start_servers(1, 1)
@@ -297,19 +386,22 @@ def test_workers_that_would_pack_other_variables_do_not_fit_together(start_serve
     texts = []
     for wire in (PACKED, PLAIN):
         built = clusters.build_graph(cluster, 0, model=MANY, wire=wire)
-        texts.append(fingerprint.describe(cluster.view("worker", 0), {}, built.saved_variables, built.update.packed))
-    lines = fingerprint.differences(*texts, "worker:0 (chief)")
-    assert lines[0] == "variable v0: here float32[4] on ps:0, at worker:0 (chief) float32[4] on ps:0, packed"
+        texts.append(fingerprint.describe(cluster.view("worker", 0), {}, built.saved_variables,
+                                          built.update.packed.places()))
+    line = fingerprint.differences(*texts, "worker:0 (chief)")[0]
+    assert re.fullmatch(r"variable v0: here float32\[4\] on ps:0, at worker:0 \(chief\) float32\[4\] on ps:0, "
+                        r"in ps_train/packed_0_[0-9a-f]{8}\[0:\]", line)
 
 
 def test_what_is_packed_is_in_no_collection():
     """Neither initialised, nor checked, nor saved by TensorFlow, with its slots."""
     with tf.Graph().as_default():
-        small_ones(tf.ones([8, 4]), 20)
+        with tf.device(tf.train.replica_device_setter(ps_tasks=1)):
+            loss = tf.reduce_sum(small_ones(tf.ones([8, 4]), 20))
         optimizer = make_optimizer("adam", 0.1)
-        gradients = optimizer.compute_gradients(tf.add_n([tf.reduce_sum(one) for one in tf.trainable_variables()]))
+        gradients = optimizer.compute_gradients(loss)
         before = set(map(str, tf.global_variables()))
-        packed = packing.pack(gradients, optimizer, lambda: make_optimizer("adam", 0.1), PACKED)
+        packed = packing.pack(loss, gradients, optimizer, lambda: make_optimizer("adam", 0.1), PACKED)
         added = {variable.op.name for variable in tf.global_variables() if str(variable) not in before}
         assert [one.whole.shape.as_list() for one in packed.packs] == [[80]]
         assert len(added) == 2 * 20 + 2, "the slots that a checkpoint has, and Adam's two powers"

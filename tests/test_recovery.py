@@ -12,7 +12,6 @@ import shutil
 import signal
 import threading
 
-import numpy as np
 import pytest
 
 from ps_train import blackboard, waiting
@@ -141,18 +140,27 @@ def test_after_the_death_of_a_ps_all_continue_from_one_checkpoint(train, dead, m
 
 @pytest.mark.parametrize("name", ["worker-0", "ps-1"])
 def test_what_is_packed_is_not_lost(train, name):
-    """With many small variables, whose values are in a packed one: after a new chief, and after the loss of a ps."""
-    training = train(flags=["--save_model_secs=1", "--optimizer=adam", "--learning_rate=0.001"], params=",num_parts=40")
+    """With many small variables, whose values are in a packed one: after a new chief, and after the loss of a ps.
+
+    A step takes a tenth of the error. So after those up to the gate the loss is below 0.1, where it began with 14; had
+    it begun anew, it would be above 1 when ten more steps are taken, and told.
+    """
+    training = train(params=",num_parts=40",
+                     flags=["--save_model_secs=1", "--optimizer=sgd", "--learning_rate=0.00125"])
     training.wait_for_gates()
+    training.group.wait_for_line("worker-0", f"model.ckpt-{2 * GATE_BATCH}")
     training.kill(name)
     job, _, index = name.partition("-")
     training.start(job, int(index), f"{name}-again")
+    if name == "worker-0":
+        training.wait_for_gates("worker-0-again")
     training.open_gates()
     training.assert_ends_well(killed=[name])
     assert "Traceback" not in training.group.logs()
-    saved = clusters.read_checkpoint(training.train_dir)
-    weights = sum(value for key, value in saved.items() if re.fullmatch(r"weights(_\d+)?", key))
-    np.testing.assert_allclose(weights, [1.0, -2.0, 3.0, 0.5], atol=0.1)
+    log = training.group.log("worker-0-again") if name == "worker-0" else training.group.log("worker-0").partition(
+        "restoring all ps from")[2]
+    losses = [float(loss) for loss in re.findall(r"loss ([\d.e+-]+)", log)]
+    assert losses and losses[0] < 0.1, losses
 
 
 def test_a_ps_that_dies_before_the_first_checkpoint_is_told_loudly(train):

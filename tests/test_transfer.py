@@ -22,7 +22,7 @@ def crossings(graph):
     def job(op):
         return tf.DeviceSpec.from_string(op.device).job
 
-    step = transfer._upstream([graph.progress, *(op.outputs[0] for op in [graph.loss.op])])
+    step = transfer.upstream([graph.progress, *(op.outputs[0] for op in [graph.loss.op])])
     tensors = {tensor: job(op) for op in step for tensor in op.inputs
                if job(op) != job(tensor.op) and tensor.dtype != tf.resource}
     return [(job(tensor.op), to) for tensor, to in tensors.items()
@@ -52,7 +52,7 @@ def test_a_step_makes_one_transfer_each_way_for_each_ps(start_servers, gradients
 def test_summaries_cost_a_round_no_transfers(start_servers):
     """The loss of the single step, which they tell, is computed from what the round has pulled; else by 20 reads."""
     built = clusters.build_graph(start_servers(2, 1), 0, model=many_variables_model(), period=Period(5))
-    besides = set(transfer._upstream([built.summary_op])) - set(transfer._upstream([built.progress]))
+    besides = set(transfer.upstream([built.summary_op])) - set(transfer.upstream([built.progress]))
     types = {op.type for op in besides}
     assert "MatMul" in types or "BatchMatMulV2" in types, "they do compute the loss"
     assert "ReadVariableOp" not in types
@@ -127,7 +127,7 @@ def test_a_sparse_variable_is_looked_up_on_its_ps(start_servers):
         return clusters.ps_train.ModelSpec(loss=tf.reduce_mean(tf.reduce_sum(rows, axis=1) - labels))
 
     built = clusters.build_graph(start_servers(1, 1), 0, model=clusters.plugins.Model("lookup", model_fn, {}))
-    step = transfer._upstream([built.progress])
+    step = transfer.upstream([built.progress])
     assert not [tensor for op in step for tensor in op.inputs if tensor.shape == [1000, 2] and PS in tensor.op.device]
     assert "ResourceScatterAdd" in {op.type for op in step}
 
@@ -144,7 +144,7 @@ def test_reads_that_the_model_orders_itself_are_left_alone():
         pairs = transfer.fuse(loss, [(tf.ones([2]), first), (tf.ones([1]), second)], transfer.Wire())
         session.run(tf.global_variables_initializer())
         assert [value.tolist() for value in session.run([gradient for gradient, _ in pairs])] == [[1.0, 1.0], [1.0]]
-        reads = [op for op in transfer._upstream([loss]) if op.type == "ReadVariableOp" and op.control_inputs]
+        reads = [op for op in transfer.upstream([loss]) if op.type == "ReadVariableOp" and op.control_inputs]
         assert reads
         np.testing.assert_array_equal(session.run(after), [10.0, 20.0])
 
@@ -182,7 +182,7 @@ def test_half_the_bytes_travel_and_the_checkpoint_has_the_ps_own_values(tmp_path
     cluster = start_servers(2, 1)
     wire = transfer.Wire(tf.bfloat16)
     built = clusters.build_graph(cluster, 0, model=many_variables_model(), wire=wire)
-    step = transfer._upstream([built.progress])
+    step = transfer.upstream([built.progress])
     travelling = [tensor.dtype for op in step for tensor in op.inputs
                   if ("/job:ps" in op.device) != ("/job:ps" in tensor.op.device) and tensor.shape.num_elements() != 1
                   and tensor.dtype != tf.resource]
