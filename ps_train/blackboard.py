@@ -66,9 +66,10 @@ class Blackboard:
           own: the task behind `target`, or None where that is the first ps.
           is_elastic: see `Cluster`.
         """
-        self._target = target
         self._ps = list(ps)
-        self._options = sessions.options([*self._ps, *([own] if own else [])], is_elastic)
+        self._ways = [(target, sessions.options([*self._ps, *([own] if own else [])], is_elastic))]
+        if own:
+            self._ways.append((f"grpc://{ps[0].address}", sessions.options(self._ps, is_elastic)))
         self._ticked_secs = time.monotonic()
         self._session: tf.Session | None = None
         self._lock = threading.Lock()
@@ -223,7 +224,8 @@ class Blackboard:
     def _run(self, fetches: Any, feed: Mapping[tf.Tensor, Any] | None = None) -> Any:
         with self._lock:
             if self._session is None:
-                self._session = tf.Session(self._target, graph=self._graph, config=self._options)
+                target, config = self._ways[0]
+                self._session = tf.Session(target, graph=self._graph, config=config)
             session, options = self._session, tf.RunOptions(timeout_in_ms=int(_RUN_TIMEOUT_SECS * 1000))
             try:
                 # Bounded from outside too: the time-out of RunOptions begins when the server has made the session.
@@ -235,6 +237,9 @@ class Blackboard:
             except (*_UNREACHABLE, ClusterLostError, RuntimeError) as error:  # the last: `close` came in between
                 self._session = None
                 sessions.close_in_background(session)
+                # The own server may be what is stuck: closing a lost training session was seen to take it 20 s, in
+                # which training ended and the ps were gone. The next session goes the other way, by ps 0's server.
+                self._ways.reverse()
                 reason = sessions.reason_of(error)
                 raise BlackboardError(f"the blackboard on {self._ps[0]} does not answer: {reason}") from error
 

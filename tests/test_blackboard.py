@@ -152,6 +152,23 @@ def test_a_server_that_is_gone_is_an_error_in_bounded_time(open_board):
     assert time.monotonic() - start_secs < 3 * blackboard._RUN_TIMEOUT_SECS
 
 
+@pytest.mark.parametrize("num_ps", [1, 2])
+def test_a_task_whose_own_server_is_stuck_reaches_the_blackboard_by_that_of_ps_0(
+        start_servers, open_board, monkeypatch, num_ps):
+    """One call fails; those after it go the other way, to every ps. Here its server takes connections, and no more."""
+    cluster = start_servers(num_ps, 1)
+    with socket.create_server(("localhost", 0)) as stuck:
+        target = f"grpc://localhost:{stuck.getsockname()[1]}"
+        board = open_board(blackboard.of_worker(target, cluster.view("worker", 0)))
+        monkeypatch.setattr(blackboard, "_RUN_TIMEOUT_SECS", 1.0)
+        with pytest.raises(blackboard.BlackboardError):
+            board.state()
+        monkeypatch.undo()
+        board.announce(State.RUNNING)
+        assert board.state() == State.RUNNING
+    assert open_board(worker_board(cluster, 0)).state() == State.RUNNING
+
+
 def test_a_ps_that_is_gone_before_it_answers_has_heard_that_all_is_done(open_board, monkeypatch):
     """The last announcement may lose its answer; one that is still there and does not answer is an error."""
     address = f"localhost:{processes.free_ports(1)[0]}"
