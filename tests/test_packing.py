@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import threading
 
@@ -21,6 +22,33 @@ from tests.test_transfer import crossings, transfers
 PACKED = transfer.Wire()
 PLAIN = transfer.Wire(is_fused=False)
 RULES = ["sgd", "momentum", "adagrad", "adam", "rmsprop", "ftrl"]
+
+
+@pytest.fixture(scope="module")
+def started():
+    """(num_ps, num_workers) -> the cluster of all tests here: many trainings are compared, and servers never end."""
+    return {}
+
+
+@pytest.fixture
+def start_servers(started):
+    """A function (num_ps, num_workers) -> LocalCluster, as new: nothing is left of what ran on it."""
+    with contextlib.ExitStack() as clocks:
+        timed = set()
+
+        def start(*numbers):
+            if numbers not in started:
+                started[numbers] = clusters.LocalCluster(*numbers)
+            cluster = started[numbers]
+            for task in cluster.servers:
+                tf.Session.reset(cluster.target(*task))
+            cluster.put_up_blackboard()
+            if numbers not in timed:
+                timed.add(numbers)
+                clocks.enter_context(cluster.keeping_time())
+            return cluster
+
+        yield start
 
 
 def small_ones(features, count):
@@ -122,8 +150,8 @@ NAMES = [f"v{index:02}" for index in range(20)]
 def test_every_step_of_every_worker_is_in_every_checkpoint(tmp_path, start_servers):
     """In each that is saved while two train, the packed and the other variables are those of one moment, or nearly."""
     cluster = start_servers(1, 2)
-    saves = saving.Schedule(0, 5, 100, 30.0)
-    workers = [clusters.Worker(cluster, index, tmp_path, 200, saves=saves, model=counting(NAMES), learning_rate=1.0)
+    saves = saving.Schedule(0, 50, 100, 30.0)
+    workers = [clusters.Worker(cluster, index, tmp_path, 3000, saves=saves, model=counting(NAMES), learning_rate=1.0)
                for index in range(2)]
     for worker in workers:
         worker.start()
