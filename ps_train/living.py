@@ -52,6 +52,7 @@ class Sharing(NamedTuple):
 
     Attributes:
       worker: the number of this worker.
+      beat_timeout_secs: who was not heard of for this long does not count.
       begin_op: counts when a round begins, notes it, and then joins; in the same session run as its steps.
     """
 
