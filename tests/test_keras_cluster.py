@@ -7,18 +7,20 @@ import re
 import shutil
 import signal
 import socket
+import threading
 import time
 
 import pytest
+import tensorflow as tf
 
-from ps_train.cluster import Task
+from ps_train.cluster import Cluster, Task
 from ps_train.errors import ClusterLostError, StoppedError
 from tests import processes
 from tests.processes import DEADLINE_SECS, REPO
 
 pytest.importorskip("tf_keras", reason="the Keras road needs the extra `keras`")
 
-from ps_train.distribute import serving
+from ps_train.distribute import serving, training
 
 MIRRORED = ["keras", "--strategy=multi_worker_mirrored", "--job_name=worker", "--save_summaries_steps=0"]
 
@@ -55,6 +57,17 @@ def test_a_killed_worker_is_restarted_and_training_resumes(start_process, tmp_pa
     assert int(re.search(r"resumed at step (\d+), from the backup", output)[1]) in (10, 20, 30, 40)
     assert "After 100 training steps, on 640 held-out examples:" in output
     assert "After" not in start_process.log("second-1")
+
+
+def test_a_worker_that_is_still_dying_is_named(monkeypatch):
+    """Its connections may be gone before its port is."""
+    answers = iter([True, True, False])
+    monkeypatch.setattr(training.waiting, "accepts", lambda _: next(answers))
+    cluster = Cluster("worker", 0, {"worker": {0: "a:1", 1: "b:2"}})
+    with pytest.raises(ClusterLostError) as caught, training._losses_told(cluster, threading.Event()):
+        raise tf.errors.UnavailableError(None, None, "Connection reset by peer")
+    assert str(caught.value) == "worker:0 lost another task (UnavailableError): worker:1 b:2 cannot be reached; look " \
+                                "at its log"
 
 
 def test_an_absent_worker_is_named(start_process, tmp_path, hosts):

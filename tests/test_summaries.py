@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from unittest import mock
 
 import pytest
 import tensorflow.compat.v1 as tf
@@ -67,7 +68,7 @@ def test_a_folder_that_fails_is_warned_of_once_and_tried_again_later(tmp_path, c
 def test_a_folder_that_hangs_holds_nobody_up(tmp_path, caplog, monkeypatch):
     """Matrix row 52: what does not fit into the queue is dropped, said once, and the close does not wait for ever."""
     never = threading.Event()
-    monkeypatch.setattr(summaries.tf.summary, "FileWriter", lambda *args, **kwargs: never.wait(60))
+    monkeypatch.setattr(summaries.tf.summary, "FileWriter", lambda *args, **kwargs: never.wait(60) and mock.Mock())
     monkeypatch.setattr(summaries, "_MOST_WAITING", 10)
     monkeypatch.setattr(summaries, "_CLOSE_SECS", 0.1)
     written = summaries.Summaries(str(tmp_path))

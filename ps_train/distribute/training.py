@@ -11,6 +11,7 @@ import logging
 import math
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -27,6 +28,8 @@ from ps_train.evaluate import Evaluation
 from ps_train.plugins import EVAL, Dataset, KerasModel
 
 _DEFAULT_STEPS_PER_EPOCH = 500
+_DYING_SECS = 2.0  # from the loss of its connections to that of its port
+_POLL_SECS = 0.1
 _EVALUATION_STEPS = 12  # an evaluation may take as long as so many steps at most: an hour, unless told otherwise
 # What TensorFlow says when a peer or its server is gone, and what follows from that in other threads.
 _LOSSES = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError,
@@ -104,8 +107,13 @@ def train(config: KerasConfig, cluster: Cluster | None, loaded: Plugins, stop: t
 
 
 def _who_is_missing(cluster: Cluster, otherwise: str) -> str:
-    missing = [str(task) for task in roles.peers(cluster) if not waiting.accepts(task.address)]
-    return f"{', '.join(missing)} cannot be reached; look at its log" if missing else otherwise
+    """Returns who cannot be reached, in words; a process that is dying may still be there when its peers lose it."""
+    end_secs = time.monotonic() + _DYING_SECS
+    while not (missing := [str(task) for task in roles.peers(cluster) if not waiting.accepts(task.address)]):
+        if time.monotonic() >= end_secs:
+            return otherwise
+        time.sleep(_POLL_SECS)
+    return f"{', '.join(missing)} cannot be reached; look at its log"
 
 
 @contextlib.contextmanager
