@@ -51,7 +51,8 @@ def of_staleness(config: Config, cluster: Cluster) -> staleness.Bound | None:
     if config.staleness_bound is None:
         return None
     names = {cluster.number_of(worker): str(worker) for worker in cluster.workers}
-    return staleness.Bound(config.staleness_bound, config.communication_period, config.beat_timeout_secs, names)
+    at_once = max(config.communication_period, config.steps_per_execution)
+    return staleness.Bound(config.staleness_bound, at_once, config.beat_timeout_secs, names)
 
 
 def _gradients_per_update(config: Config, cluster: Cluster) -> int | None:

@@ -28,6 +28,7 @@ _LAUNCH = "Launching a whole cluster on this machine"
 
 _LONGEST_SECS = 10**9  # about 30 years: Python's own waits end in an OverflowError at 292 years
 
+_MOST_AT_ONCE = 100  # each is in the graph once more
 _MOST_PROFILED_STEPS = 1000  # each has some hundred events, of a large model some thousand
 
 _field = flagset.field
@@ -109,6 +110,9 @@ class Config:
     communication_warmup_steps: int = _field(
         0, _TRAINING, "Exchange after every step until the global step is this (with --communication_period).",
         unit="global steps", minimum=0)
+    steps_per_execution: int = _field(
+        1, _TRAINING, "Steps in one session run, each with its own pull and push; async only.", unit="steps", minimum=1,
+        maximum=_MOST_AT_ONCE)
     staleness_bound: Optional[int] = _field(
         None, _TRAINING, "Steps that a worker may be ahead of the slowest one that lives; async only.", unit="steps",
         minimum=1, unset="unbounded")
@@ -159,9 +163,11 @@ class Config:
         if self.staleness_bound is not None and self.sync_replicas:
             problems.append("--staleness_bound: got it with --sync_replicas, where nobody is ahead of another; leave "
                             "one of them out")
-        if self.staleness_bound is not None and self.staleness_bound < self.communication_period:
-            problems.append(f"--staleness_bound: got {self.staleness_bound!r}; allowed: at least the "
-                            f"{self.communication_period} steps of --communication_period, taken at once")
+        for name in ("communication_period", "steps_per_execution"):
+            if self.staleness_bound is not None and self.staleness_bound < getattr(self, name):
+                problems.append(f"--staleness_bound: got {self.staleness_bound!r}; allowed: at least the "
+                                f"{getattr(self, name)} steps of --{name}, taken at once")
+        problems += self._problems_of_execution()
         refuse(problems)
         if not self.train_dir:
             name = self.model.rsplit(".", 1)[-1]
@@ -176,6 +182,13 @@ class Config:
             problems.append(f"--min_replicas_to_aggregate: got {least}; allowed: at most --replicas_to_aggregate, "
                             f"{most}")
         return problems
+
+    def _problems_of_execution(self) -> list[str]:
+        others = {"sync_replicas": (self.sync_replicas, "whose workers wait for each other after every step"),
+                  "communication_period": (self.communication_period > 1, "which makes its steps in one session run"),
+                  "profile_steps": (self.profile_steps, "which tells where the time of a single step goes")}
+        return [f"--steps_per_execution: got {self.steps_per_execution!r} with --{name}, {why}; leave one of them out"
+                for name, (is_given, why) in others.items() if is_given and self.steps_per_execution > 1]
 
     @property
     def steps_to_profile(self) -> range:

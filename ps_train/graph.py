@@ -11,15 +11,16 @@ from typing import Any, Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from ps_train import blackboard, lean, optimizer, placement, staleness
+from ps_train import blackboard, execution, lean, optimizer, placement, staleness
 from ps_train.cluster import Cluster
 from ps_train.errors import UserCodeError
+from ps_train.execution import Execution
 from ps_train.inputs import input_feed
 from ps_train.plugins import TRAIN, Dataset, Model, ModelSpec
 
 
 class Standing(NamedTuple):
-    """Where training stands, in the order of `TrainGraph.progress`.
+    """Where training stands, in the order of `Execution.progress`.
 
     Attributes:
       step: the global step.
@@ -44,12 +45,12 @@ class TrainGraph(NamedTuple):
     Attributes:
       graph: the finished graph.
       update: the train op and what its update mode needs around it.
-      loss: scalar, of the mini-batch of the step that it is fetched with.
-      progress: int64 [6], a `Standing` read on ps 0 after the train op; to compute it is to train.
-      status: the same, read without training.
+      single: a step, or a round of them.
+      several: as many at once as the user wants; the same as `single` where that is one.
+      status: int64 [6], a `Standing` read on ps 0 without training.
       global_step: the variable, on ps 0.
       summary_op: scalar string, all summaries of the step that it is fetched with.
-      join_op: lets this worker take part in the bound of the staleness, before its first step.
+      join_op: before the first step: this worker takes part in the bound of the staleness; no run has left a rest.
       input_init_op: initialises the input; run it with `feed`.
       feed: placeholder -> numpy array.
       saved_variables: all global variables, which a checkpoint has.
@@ -58,8 +59,8 @@ class TrainGraph(NamedTuple):
 
     graph: tf.Graph
     update: optimizer.Update
-    loss: tf.Tensor
-    progress: tf.Tensor
+    single: Execution
+    several: Execution
     status: tf.Tensor
     global_step: tf.Variable
     summary_op: tf.Tensor
@@ -81,6 +82,7 @@ def build(
     plan: placement.Plan = placement.BY_BYTES,
     bound: staleness.Bound | None = None,
     seed: int | None = None,
+    steps_per_execution: int = 1,
 ) -> TrainGraph:
     """Builds the graph of this worker.
 
@@ -88,6 +90,7 @@ def build(
       worker_device: where the model computes, such as "/job:worker/task:0/cpu:0".
       bound: of the staleness, or None.
       seed: graph-level seed, or None.
+      steps_per_execution: single steps in a session run, async.
 
     Raises:
       UserCodeError: a plug-in breaks its contract, or the update mode cannot use its train_op.
@@ -106,14 +109,15 @@ def build(
         spec = compute()
         placement.check_lookups(tf.global_variables())
         tf.summary.scalar("loss", spec.loss)
-        update = _update(spec, global_step, settings, lambda: compute().loss)
+        update = _update(spec, global_step, settings, lambda: compute().loss, steps_per_execution)
         saver = tf.train.Saver(tf.global_variables(), save_relative_paths=True)
         update.packed.save_from(saver)
+        single = Execution(1, _progress(cluster, global_step, update, bound), update.loss)
         built = TrainGraph(
             graph=graph,
             update=update,
-            loss=update.loss,
-            progress=_progress(cluster, global_step, update, bound),
+            single=single,
+            several=single,
             status=_status(cluster, global_step, bound),
             global_step=global_step,
             summary_op=_merged_summaries(worker_device),
@@ -124,7 +128,16 @@ def build(
             saver=saver,
         )
         lean.make_lean(graph)
-        return built
+        return built if steps_per_execution == 1 else _with_several(built, cluster, steps_per_execution)
+
+
+def _with_several(built: TrainGraph, cluster: Cluster, num_steps: int) -> TrainGraph:
+    update = built.update
+    several = execution.several(
+        built.single, num_steps, update.pulled, cluster.worker_number, built.global_step.device)
+    return built._replace(
+        several=several.execution, update=update._replace(rest=several.rest),
+        join_op=tf.group(built.join_op, several.forget_op))
 
 
 class _Input:
@@ -174,12 +187,14 @@ def call_model_fn(
 
 
 def _update(
-    spec: ModelSpec, global_step: tf.Variable, settings: optimizer.Settings, compute_loss: Callable[[], tf.Tensor]
+    spec: ModelSpec, global_step: tf.Variable, settings: optimizer.Settings, compute_loss: Callable[[], tf.Tensor],
+    steps_per_execution: int,
 ) -> optimizer.Update:
     if spec.train_op is None:
         return optimizer.build(spec.loss, global_step, settings, compute_loss)
     refusing = ("--sync_replicas cannot aggregate" if settings.replicas_to_aggregate is not None else
-                "--communication_period cannot run on a worker's copy" if settings.period.steps > 1 else None)
+                "--communication_period cannot run on a worker's copy" if settings.period.steps > 1 else
+                "--steps_per_execution cannot repeat in order" if steps_per_execution > 1 else None)
     if refusing:
         raise UserCodeError(f"model_fn returned a train_op of its own, which {refusing}; return the loss only and "
                             "choose the rule with --optimizer")
@@ -197,8 +212,8 @@ def _progress(
             counted = [staleness.advance(cluster.worker_number, update.num_taken)] if bound else [reached]
         with tf.control_dependencies(counted):
             lead, slowest = _lead(cluster, bound)
-            return tf.stack([reached, blackboard.state_tensor(cluster.ps[0]), update.num_taken,
-                             staleness.of_update(begun, reached, update.num_taken), lead, slowest])
+            return tf.stack([[reached, blackboard.state_tensor(cluster.ps[0]), update.num_taken,
+                              staleness.of_update(begun, reached, update.num_taken), lead, slowest]])
 
 
 def _status(cluster: Cluster, global_step: tf.Variable, bound: staleness.Bound | None) -> tf.Tensor:

@@ -29,6 +29,7 @@ _FIRST_PS = {
     "sharing": ([MAX_WORKERS], tf.int64),  # of living.py: among how many each one's last round was when it began
     "fingerprint": ([], tf.string),
     "paces": ([MAX_WORKERS], tf.int64),  # of staleness.py
+    "taken": ([MAX_WORKERS], tf.int64),  # of execution.py: of each worker the steps that a session run has made so far
     "profiles": ([MAX_WORKERS], tf.string),  # of profile_board.py
     # Of sync, see synchronous.py: the gradients that an update waits for and whether one is being applied; of each
     # worker the global step that its next gradient is for, how many it has pushed for that, and the global step that

@@ -9,6 +9,7 @@ Each mode answers with an `Update`, so that nothing after this module asks for t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
@@ -74,6 +75,7 @@ class Update(NamedTuple):
       release_op: whoever ends training runs it, so that no worker goes on waiting for another.
       gradients_per_step: mini-batches in one global step, while all workers are there.
       packed: the variables that are in packed ones.
+      pulled: what a step pulls of dense variables.
     """
 
     train_op: tf.Operation
@@ -89,6 +91,7 @@ class Update(NamedTuple):
     release_op: tf.Operation
     gradients_per_step: int
     packed: packing.Packed = packing.NOTHING
+    pulled: Sequence[transfer.View] = ()
 
 
 def make_optimizer(name: str, learning_rate: float) -> tf.train.Optimizer:
@@ -119,12 +122,13 @@ def build(
         loss, gradients, optimizer, lambda: make_optimizer(settings.optimizer, settings.learning_rate), settings.wire)
     with tf.control_dependencies(tf.get_collection(tf.GraphKeys.UPDATE_OPS)):
         checked = finite.guard(loss, packed.pairs, packed.packs)
-    arriving = transfer.fuse(loss, checked, settings.wire)
+    fused = transfer.fuse(loss, checked, settings.wire)
     if settings.replicas_to_aggregate is None:
-        update = for_train_op(_applied(packed.optimizer, arriving, global_step), loss)
+        update = for_train_op(_applied(packed.optimizer, fused.pairs, global_step), loss)
     else:
-        update = _synchronous(packed.optimizer, arriving, loss, global_step, settings)
-    return update._replace(chief_init_op=tf.group(update.chief_init_op, packed.fill_op), packed=packed)
+        update = _synchronous(packed.optimizer, fused.pairs, loss, global_step, settings)
+    return update._replace(
+        chief_init_op=tf.group(update.chief_init_op, packed.fill_op), packed=packed, pulled=fused.pulled)
 
 
 def _in_rounds(

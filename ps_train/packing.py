@@ -166,6 +166,8 @@ def _can_be_packed(variable: tf.Variable, step: set[tf.Operation]) -> bool:
     num_elements = variable.shape.num_elements()
     if num_elements is None or num_elements > _MOST_ELEMENTS or variable.constraint is not None:
         return False
+    if not transfer.has_handle(variable):
+        return False
     return tf.DeviceSpec.from_string(variable.device).job == "ps" and all(
         op.type == "VarIsInitializedOp" or op is variable.initializer or transfer.can_be_served(op, step)
         for op in variable.handle.consumers())

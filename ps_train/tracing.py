@@ -54,7 +54,7 @@ class TracedSession:
 
     def run(self, fetches: Any, options: tf.RunOptions) -> Any:
         """Runs a step, or something else."""
-        if self._graph.progress in tf.nest.flatten(fetches):
+        if self._graph.single.progress in tf.nest.flatten(fetches):
             return self._run_step(fetches, options)
         values = self._session.run(fetches, options=options)
         if fetches is self._graph.status:  # at the start, and while the loop holds this worker up

@@ -97,7 +97,7 @@ class Loop:
                 if bound and bound.holds_up(standing.lead):
                     standing = self._wait_for_slowest(standing, bound)
                 else:
-                    standing = self._one_finite_step()
+                    standing = self._finite_steps(standing)
                 self._beats.step = standing.step
         except tf.errors.OutOfRangeError:
             end = End.DATA
@@ -134,14 +134,14 @@ class Loop:
             standing = self._status()
         return standing
 
-    def _one_finite_step(self) -> Standing:
-        """Runs one step; where its numbers are not finite, nothing of it reaches a ps.
+    def _finite_steps(self, standing: Standing) -> Standing:
+        """Makes the next steps; where the numbers of one are not finite, nothing of it reaches a ps.
 
         Raises:
           UserCodeError: so it is, and that is to stop training, or it is so again and again.
         """
         try:
-            standing = self._one_step()
+            standing = self._steps(standing)
         except tf.errors.InvalidArgumentError as error:
             found = finite.found_in(error)
             if found is None:
@@ -152,7 +152,7 @@ class Loop:
         return standing
 
     def _send_rest(self) -> Standing:
-        """Sends to the ps what a round had done before it failed."""
+        """Counts the steps before the one that failed, of the same session run; a round's are sent to the ps now."""
         self._took(int(self._run(self._graph.update.rest)))
         return self._status()
 
@@ -164,25 +164,29 @@ class Loop:
                                 "--learning_rate, or skip such batches with --on_nan=skip") from error
         _log.warning("%s; this batch is skipped", where)
 
-    def _one_step(self) -> Standing:
-        """Runs one step, or one round of them, with what is due in it."""
+    def _steps(self, standing: Standing) -> Standing:
+        """Makes several steps where all are to be made, else one step, or one round of them; with what is due then."""
         logs = self._logs.is_due(self._local_steps + self._last_taken)
         summarises = self._summarises.is_due(self._local_steps)
         # Always with the loss: what is fetched together makes a graph of its own, and each first costs a tenth second.
         summary_op = [self._graph.summary_op] if summarises else []
-        reached, loss, *summary = self._run([self._graph.progress, self._graph.loss, *summary_op])
-        standing = self._count(reached)
+        several = self._graph.several
+        is_near_end = standing.step + several.num_steps > self._schedule.train_steps
+        execution = self._graph.single if summarises or is_near_end else several
+        progress, loss, *summary = self._run([execution.progress, execution.loss, *summary_op])
+        standing = self._count(progress)
         if (logs or summarises) and standing.num_taken:
             self._report(standing.step, float(loss), *(summary or [None]), logs)
         return standing
 
-    def _count(self, reached: Any) -> Standing:
-        standing = Standing(*map(int, reached))
-        self._last_taken = standing.num_taken
-        self._took(standing.num_taken)
-        if standing.num_taken:  # none in a round that begins after the end
-            self._new_stalenesses.add(standing.staleness)
-        return standing
+    def _count(self, progress: Any) -> Standing:
+        standings = [Standing(*map(int, row)) for row in progress]
+        for one in standings:
+            if one.num_taken:  # none in a round that begins after the end
+                self._new_stalenesses.add(one.staleness)
+        self._last_taken = sum(one.num_taken for one in standings)
+        self._took(self._last_taken)
+        return standings[-1]
 
     def _took(self, num_steps: int) -> None:
         self._local_steps += num_steps

@@ -95,18 +95,27 @@ def push(
             return _split(arrived if share is None else arrived * tf.cast(share, group.dtype), group)
 
 
-def fuse(loss: tf.Tensor, gradients: Sequence[Pair], wire: Wire) -> list[Pair]:
+class Fused(NamedTuple):
+    """What a training step does instead.
+
+    Attributes:
+      pairs: (gradient or None, variable), the dense gradients on the variables' ps.
+      pulled: the dense variables' values on the worker.
+    """
+
+    pairs: list[Pair]
+    pulled: list[View]
+
+
+def fuse(loss: tf.Tensor, gradients: Sequence[Pair], wire: Wire) -> Fused:
     """Lets a training step read and update its dense variables through fused transfers.
 
     Args:
       loss: scalar.
       gradients: (gradient or None, variable); a gradient is a tensor, or IndexedSlices and then left as it is.
-
-    Returns:
-      The pairs, with the dense gradients on the variables' ps.
     """
     pairs = list(gradients)
-    dense = [variable for gradient, variable in pairs if is_dense(gradient)]
+    dense = [variable for gradient, variable in pairs if is_dense(gradient) and has_handle(variable)]
     of_variable = {variable.ref(): gradient for gradient, variable in pairs}
     arrived: dict[Any, tf.Tensor] = {}
     views: list[View] = []
@@ -117,12 +126,12 @@ def fuse(loss: tf.Tensor, gradients: Sequence[Pair], wire: Wire) -> list[Pair]:
         pushed = push(together, [of_variable[variable.ref()] for variable in together.variables], wire)
         arrived.update({variable.ref(): value for variable, value in zip(together.variables, pushed)})
     serve_reads(above, views)
-    return [(arrived.get(variable.ref(), gradient), variable) for gradient, variable in pairs]
+    return Fused([(arrived.get(variable.ref(), gradient), variable) for gradient, variable in pairs], views)
 
 
 def serve_reads(ops: Iterable[tf.Operation], views: Iterable[View]) -> None:
     """Makes these operations read views instead of variables, wherever nothing orders or encloses their reads."""
-    values = {variable.handle.name: value for variable, value in views}
+    values = {variable.handle.name: value for variable, value in views if has_handle(variable)}
     for op in ops:
         if _is_enclosed(op):
             continue
@@ -164,6 +173,11 @@ def upstream(ends: Sequence[tf.Tensor | tf.Operation]) -> list[tf.Operation]:
 def is_dense(gradient: Any) -> bool:
     """Tells whether a gradient is a tensor: not None, and not IndexedSlices, which `tf.is_tensor` takes for one."""
     return tf.is_tensor(gradient) and not isinstance(gradient, tf.IndexedSlices)
+
+
+def has_handle(variable: tf.Variable) -> bool:
+    """Tells whether it is not of TensorFlow's old kind, whose reads have no operation of their own."""
+    return not variable.dtype._is_ref_dtype  # noqa: SLF001 (there is no public name for it)
 
 
 def tensors_of(gradient: Any) -> list[tf.Tensor]:

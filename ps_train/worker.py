@@ -119,7 +119,8 @@ def _build_graph(config: Config, cluster: Cluster, loaded: Plugins) -> graph.Tra
         own_params = {**loaded.dataset_params, "seed": config.seed + cluster.worker_number}
         loaded = loaded._replace(dataset_params=own_params)
     return graph.build(cluster, worker_device, *loaded, choices.of_updates(config, cluster),
-                       choices.of_placement(config), choices.of_staleness(config, cluster), config.seed)
+                       choices.of_placement(config), choices.of_staleness(config, cluster), config.seed,
+                       config.steps_per_execution)
 
 
 def _claim(config: Config, cluster: Cluster, board: blackboard.Blackboard, stop: threading.Event) -> Beats:

@@ -104,7 +104,7 @@ def array_dataset(features: np.ndarray, labels: np.ndarray, **options) -> plugin
 def build_graph(
     cluster: LocalCluster, index: int, gradients: int | None = None, optimizer_name: str = "sgd",
     learning_rate: float = 0.05, model=None, dataset=None, params=None, floor: int = 1, plan=placement.BY_BYTES,
-    bound=None, **chosen,
+    bound=None, steps_per_execution: int = 1, **chosen,
 ) -> graph.TrainGraph:
     """Builds one worker's graph.
 
@@ -117,7 +117,8 @@ def build_graph(
                                   **chosen)
     params = params or {"batch_size": 8, "seed": 7}
     return graph.build(view, view.task.device + "/cpu:0", model or linear_model(), params,
-                       dataset or array_dataset(*linear_data()), params, settings, plan, bound, seed=3)
+                       dataset or array_dataset(*linear_data()), params, settings, plan, bound, seed=3,
+                       steps_per_execution=steps_per_execution)
 
 
 def schedule(train_steps: int) -> train.Schedule:

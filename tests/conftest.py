@@ -12,6 +12,8 @@ from ps_train import logs
 
 logs.import_tensorflow_quietly()
 
+import tensorflow.compat.v1 as tf  # noqa: E402 (see below)
+
 from ps_train import task  # noqa: E402 (what imports TensorFlow comes after it was made quiet)
 from tests import clusters, processes, training  # noqa: E402
 
@@ -31,6 +33,36 @@ def start_servers():
         def start(num_ps, num_workers):
             cluster = clusters.start(num_ps, num_workers)
             clocks.enter_context(cluster.keeping_time())
+            return cluster
+
+        yield start
+
+
+@pytest.fixture(scope="module")
+def started():
+    """(num_ps, num_workers) -> the cluster of all tests of a module that use `renew_servers`."""
+    return {}
+
+
+@pytest.fixture
+def renew_servers(started):
+    """What `start_servers` is, but the servers are those of the test before, with nothing left of what ran on them.
+
+    For modules that would start more of them than a process may have: they never end.
+    """
+    with contextlib.ExitStack() as clocks:
+        timed = set()
+
+        def start(*numbers):
+            if numbers not in started:
+                started[numbers] = clusters.LocalCluster(*numbers)
+            cluster = started[numbers]
+            for task in cluster.servers:
+                tf.Session.reset(cluster.target(*task))
+            cluster.put_up_blackboard()
+            if numbers not in timed:
+                timed.add(numbers)
+                clocks.enter_context(cluster.keeping_time())
             return cluster
 
         yield start

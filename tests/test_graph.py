@@ -39,8 +39,8 @@ def test_variables_are_on_the_ps_and_the_model_on_its_worker(gradients):
     built = build(gradients=gradients)
     variables = built.graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES)
     assert {tf.DeviceSpec.from_string(variable.device).job for variable in variables} == {"ps"}
-    assert tf.DeviceSpec.from_string(built.loss.device).to_string() == "/job:worker/task:1/device:CPU:0"
-    for on_first in (built.global_step, built.progress, built.status):
+    assert tf.DeviceSpec.from_string(built.single.loss.device).to_string() == "/job:worker/task:1/device:CPU:0"
+    for on_first in (built.global_step, built.single.progress, built.status):
         assert on_first.device.startswith("/job:ps/task:0"), on_first
 
 

@@ -66,7 +66,7 @@ def test_the_flags_of_keras_are_unknown_elsewhere():
     """A user of `train` is not told of a flag that would do nothing."""
     own = set(vars(options.parse_task([], {}))) - set(vars(Config()))
     assert own == {"strategy", "num_virtual_devices", "communication", "coordinator_host", "tpu_name",
-                   "steps_per_epoch", "steps_per_execution", "validation_epochs"}
+                   "steps_per_epoch", "validation_epochs"}
 
 
 @pytest.mark.parametrize(("versions", "message"), [

@@ -102,7 +102,7 @@ class ByHand:
 
     def step(self):
         """Runs one round; returns global step, state and mini-batches."""
-        return self.session.run(self.graph.progress)[:3].tolist()
+        return self.session.run(self.graph.single.progress)[0, :3].tolist()
 
     def note(self, **values):
         """Writes what the blackboard says of this worker."""

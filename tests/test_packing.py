@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import threading
 
@@ -24,31 +23,10 @@ PLAIN = transfer.Wire(is_fused=False)
 RULES = ["sgd", "momentum", "adagrad", "adam", "rmsprop", "ftrl"]
 
 
-@pytest.fixture(scope="module")
-def started():
-    """(num_ps, num_workers) -> the cluster of all tests here: many trainings are compared, and servers never end."""
-    return {}
-
-
 @pytest.fixture
-def start_servers(started):
-    """A function (num_ps, num_workers) -> LocalCluster, as new: nothing is left of what ran on it."""
-    with contextlib.ExitStack() as clocks:
-        timed = set()
-
-        def start(*numbers):
-            if numbers not in started:
-                started[numbers] = clusters.LocalCluster(*numbers)
-            cluster = started[numbers]
-            for task in cluster.servers:
-                tf.Session.reset(cluster.target(*task))
-            cluster.put_up_blackboard()
-            if numbers not in timed:
-                timed.add(numbers)
-                clocks.enter_context(cluster.keeping_time())
-            return cluster
-
-        yield start
+def start_servers(renew_servers):
+    """Many trainings are compared here."""
+    return renew_servers
 
 
 def small_ones(features, count):
@@ -220,7 +198,7 @@ def test_a_step_has_one_update_and_its_transfers_only(start_servers):
     """40 variables on two ps: two updates by Adam, two tensors to the worker and two back."""
     cluster = start_servers(2, 1)
     built = clusters.build_graph(cluster, 0, model=MANY, optimizer_name="adam")
-    assert [op.type for op in transfer.upstream([built.progress])].count("ResourceApplyAdam") == 2
+    assert [op.type for op in transfer.upstream([built.single.progress])].count("ResourceApplyAdam") == 2
     assert sorted(crossings(built)) == sorted([("ps", "worker"), ("worker", "ps")] * 2)
     assert sorted(built.update.packed.places()) == sorted(f"v{index}" for index in range(40))
     with tf.Session(cluster.target("worker", 0), graph=built.graph) as session:
@@ -228,7 +206,7 @@ def test_a_step_has_one_update_and_its_transfers_only(start_servers):
             session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
         session.run(built.input_init_op, built.feed)
         session.run(built.update.chief_init_op)
-        assert transfers(session, built.progress) == {("ps", "worker"): 3, ("worker", "ps"): 2, ("ps", "ps"): 3}
+        assert transfers(session, built.single.progress) == {("ps", "worker"): 3, ("worker", "ps"): 2, ("ps", "ps"): 3}
 
 
 def under_control(features):
@@ -331,7 +309,7 @@ def test_summaries_tell_the_value_of_the_moment(tmp_path, start_servers):
         session.run(built.input_init_op, built.feed)
         session.run(built.update.chief_init_op)
         for _ in range(3):
-            session.run(built.progress)
+            session.run(built.single.progress)
         summary = tf.Summary.FromString(session.run(built.summary_op))
         told = next(value.simple_value for value in summary.value if value.tag == "sum_of_v0")
         assert told != pytest.approx(4.0, abs=1e-4)

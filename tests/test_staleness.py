@@ -69,7 +69,7 @@ class Pair:
     def step(self):
         """Takes one step of worker 1."""
         built = self.other.graph
-        return graph.Standing(*self._session.run([built.update.train_op, built.progress])[1].tolist())
+        return graph.Standing(*self._session.run([built.update.train_op, built.single.progress])[1][0].tolist())
 
     def finish(self):
         """Lets worker 1 train on; returns both outcomes."""
@@ -135,7 +135,7 @@ def test_who_comes_begins_at_the_pace_of_the_slowest(start_servers):
     def step(index, count):
         for _ in range(count):
             sessions[index].run(built[index].update.train_op)
-            sessions[index].run(built[index].progress)
+            sessions[index].run(built[index].single.progress)
 
     def lead(index):
         return graph.Standing(*sessions[index].run(built[index].status).tolist()).lead
@@ -162,7 +162,7 @@ def test_who_has_claimed_its_number_and_still_starts_holds_nobody_up(start_serve
         board.claim(0, 1)
         session.run(built.join_op)
         for _ in range(5):
-            session.run(built.progress)
+            session.run(built.single.progress)
         board.claim(1, 2)
         assert graph.Standing(*session.run(built.status).tolist()).lead == 0
     board.close()

@@ -24,9 +24,9 @@ class FakeSession:
 @pytest.fixture
 def traced():
     """A TracedSession, with what it runs on, and the Begin of each step that it ran."""
-    graph = types.SimpleNamespace(progress=object(), status=object())
+    graph = types.SimpleNamespace(single=types.SimpleNamespace(progress=object()), status=object())
     made = types.SimpleNamespace(session=FakeSession(), beats=types.SimpleNamespace(step=0), status=graph.status,
-                                 step={"progress": graph.progress, "loss": "loss"}, begins=[])
+                                 step={"progress": graph.single.progress, "loss": "loss"}, begins=[])
 
     def run_step(session, begin, fetches, options):
         made.begins.append(begin)

@@ -103,5 +103,6 @@ def test_the_loop_fetches_operations_and_scalars_only(tmp_path, start_servers):
     worker.body = lambda live, write: worker.loop(Recording(live)).run()
     worker.start()
     assert worker.result().local_steps == 3
-    progress, loss = ((len(graph.Standing._fields),), np.int64), ((), np.float32)
-    assert [(value.shape, value.dtype) for value in fetched] == [progress, *[progress, loss] * 3]  # first its standing
+    num = len(graph.Standing._fields)
+    status, progress, loss = ((num,), np.int64), ((1, num), np.int64), ((), np.float32)
+    assert [(value.shape, value.dtype) for value in fetched] == [status, *[progress, loss] * 3]

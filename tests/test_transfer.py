@@ -22,7 +22,7 @@ def crossings(graph):
     def job(op):
         return tf.DeviceSpec.from_string(op.device).job
 
-    step = transfer.upstream([graph.progress, *(op.outputs[0] for op in [graph.loss.op])])
+    step = transfer.upstream([graph.single.progress, *(op.outputs[0] for op in [graph.single.loss.op])])
     tensors = {tensor: job(op) for op in step for tensor in op.inputs
                if job(op) != job(tensor.op) and tensor.dtype != tf.resource}
     return [(job(tensor.op), to) for tensor, to in tensors.items()
@@ -52,7 +52,7 @@ def test_a_step_makes_one_transfer_each_way_for_each_ps(start_servers, gradients
 def test_summaries_cost_a_round_no_transfers(start_servers):
     """The loss of the single step, which they tell, is computed from what the round has pulled; else by 20 reads."""
     built = clusters.build_graph(start_servers(2, 1), 0, model=many_variables_model(), period=Period(5))
-    besides = set(transfer.upstream([built.summary_op])) - set(transfer.upstream([built.progress]))
+    besides = set(transfer.upstream([built.summary_op])) - set(transfer.upstream([built.single.progress]))
     types = {op.type for op in besides}
     assert "MatMul" in types or "BatchMatMulV2" in types, "they do compute the loss"
     assert "ReadVariableOp" not in types
@@ -91,7 +91,7 @@ def test_a_session_run_makes_no_transfers_but_those_that_it_needs(start_servers,
     cluster = start_servers(num_ps, 1)
     built = clusters.build_graph(cluster, 0, gradients=gradients, optimizer_name="adam", period=Period(period))
     update = built.update
-    fetches = [built.progress]
+    fetches = [built.single.progress]
     with built.graph.as_default():
         initialise = [tf.global_variables_initializer(), tf.local_variables_initializer()]
     with tf.Session(cluster.target("worker", 0), graph=built.graph) as session:
@@ -118,6 +118,28 @@ def test_fused_and_plain_training_end_with_the_same_values(tmp_path, start_serve
         np.testing.assert_array_equal(value, ends[1][name], err_msg=name)
 
 
+@pytest.mark.parametrize(("gradients", "period"), [(None, 1), (1, 1), (None, 5)], ids=["async", "sync", "rounds"])
+def test_variables_of_the_old_kind_travel_one_by_one(tmp_path, start_servers, gradients, period):
+    """use_resource=False, beside another one: training comes to the same."""
+    def model(is_resource):
+        def model_fn(features, labels, mode, params):
+            weights, bias = (tf.get_variable(name, shape, initializer=tf.zeros_initializer(), use_resource=use)
+                             for name, shape, use in (("weights", [4], is_resource), ("bias", [], None)))
+            return clusters.ps_train.ModelSpec(
+                loss=tf.reduce_mean(tf.square(tf.linalg.matvec(features, weights) + bias - labels)))
+
+        return clusters.plugins.Model("of two kinds", model_fn, {})
+
+    ends = []
+    for is_resource in (False, True):
+        clusters.train_together(start_servers(1, 1), tmp_path / str(is_resource), 20, 1, gradients=gradients,
+                                model=model(is_resource), optimizer_name="adam", period=Period(period))
+        ends.append(clusters.read_checkpoint(tmp_path / str(is_resource)))
+    assert ends[0].keys() == ends[1].keys()
+    for name, value in ends[0].items():
+        np.testing.assert_allclose(value, ends[1][name], rtol=1e-6, err_msg=name)
+
+
 def test_a_sparse_variable_is_looked_up_on_its_ps(start_servers):
     """Only the rows travel, fused or not, and its gradient stays IndexedSlices."""
     def model_fn(features, labels, mode, params):
@@ -127,7 +149,7 @@ def test_a_sparse_variable_is_looked_up_on_its_ps(start_servers):
         return clusters.ps_train.ModelSpec(loss=tf.reduce_mean(tf.reduce_sum(rows, axis=1) - labels))
 
     built = clusters.build_graph(start_servers(1, 1), 0, model=clusters.plugins.Model("lookup", model_fn, {}))
-    step = transfer.upstream([built.progress])
+    step = transfer.upstream([built.single.progress])
     assert not [tensor for op in step for tensor in op.inputs if tensor.shape == [1000, 2] and PS in tensor.op.device]
     assert "ResourceScatterAdd" in {op.type for op in step}
 
@@ -141,7 +163,7 @@ def test_reads_that_the_model_orders_itself_are_left_alone():
             after = tf.identity(first.read_value())
         branch = tf.cond(tf.constant(True), lambda: tf.reduce_sum(second), lambda: 0.0)
         loss = tf.reduce_sum(first * after) + branch + tf.reduce_sum(second)
-        pairs = transfer.fuse(loss, [(tf.ones([2]), first), (tf.ones([1]), second)], transfer.Wire())
+        pairs = transfer.fuse(loss, [(tf.ones([2]), first), (tf.ones([1]), second)], transfer.Wire()).pairs
         session.run(tf.global_variables_initializer())
         assert [value.tolist() for value in session.run([gradient for gradient, _ in pairs])] == [[1.0, 1.0], [1.0]]
         reads = [op for op in transfer.upstream([loss]) if op.type == "ReadVariableOp" and op.control_inputs]
@@ -182,7 +204,7 @@ def test_half_the_bytes_travel_and_the_checkpoint_has_the_ps_own_values(tmp_path
     cluster = start_servers(2, 1)
     wire = transfer.Wire(tf.bfloat16)
     built = clusters.build_graph(cluster, 0, model=many_variables_model(), wire=wire)
-    step = transfer.upstream([built.progress])
+    step = transfer.upstream([built.single.progress])
     travelling = [tensor.dtype for op in step for tensor in op.inputs
                   if ("/job:ps" in op.device) != ("/job:ps" in tensor.op.device) and tensor.shape.num_elements() != 1
                   and tensor.dtype != tf.resource]

@@ -21,8 +21,8 @@ COMMUNICATIONS = ("AUTO", "RING", "NCCL")
 _SHARED = frozenset({
     "job_name", "task_index", "ps_hosts", "worker_hosts", "num_gpus", "model", "dataset", "params", "data_dir",
     "download_only", "hidden_units", "seed", "train_steps", "batch_size", "learning_rate", "train_dir",
-    "save_model_steps", "keep_checkpoint_max", "save_summaries_steps", "log_steps", "tf_log", "start_timeout_secs",
-    "step_timeout_secs", "beat_timeout_secs", "stop_timeout_secs"})
+    "steps_per_execution", "save_model_steps", "keep_checkpoint_max", "save_summaries_steps", "log_steps", "tf_log",
+    "start_timeout_secs", "step_timeout_secs", "beat_timeout_secs", "stop_timeout_secs"})
 # flag -> the strategies for which it means something
 _ONLY_WITH = {
     "num_virtual_devices": ("mirrored", "central_storage"),
@@ -67,6 +67,8 @@ class KerasConfig(Config):
     num_gpus: Optional[int] = _otherwise(
         "num_gpus", None, help="GPUs of this machine to train on; with multi_worker_mirrored a worker then takes "
         "number task_index % num_gpus.", unset="all there are")
+    steps_per_execution: int = _otherwise(
+        "steps_per_execution", 1, help="Steps in one call of the compiled training function.", maximum=None)
     save_model_steps: int = _otherwise(
         "save_model_steps", 0, help="Steps between backups within an epoch; 0 makes one at the end of each epoch only.")
     start_timeout_secs: float = _otherwise("start_timeout_secs", 300.0, help="For the other tasks to be there.")
@@ -87,8 +89,6 @@ class KerasConfig(Config):
     steps_per_epoch: Optional[int] = _field(
         None, "Steps between validations and checkpoints; --train_steps is rounded up to whole epochs.",
         unit="steps", minimum=1, unset="about 500")
-    steps_per_execution: int = _field(1, "Steps in one call of the compiled training function.", unit="steps",
-                                      minimum=1)
     validation_epochs: int = _field(1, "Epochs between validations; 0 validates never.", unit="epochs", minimum=0)
 
     def __post_init__(self) -> None:

@@ -1,0 +1,256 @@
+"""Several steps in one session run (--steps_per_execution): copies of a step's operations follow one another in it.
+
+    ps 0     read --+    apply, count --> read --+    apply, count --> ... --> the progress of all steps
+                    v    ^                       v    ^
+    worker          step 1                       step 2
+
+Each is a whole single step, which pulls what the step before it and the other workers have made of the parameters, and
+pushes its own gradients. Only what a session run costs by itself is shared: of a small model that is most of a step.
+
+A copy shares with the first step what outlives a session run, such as variables and iterators, and the constants. What
+it does with these waits on the same task for what the step before did with them; the worker takes the next mini-batch
+when the parameters have come. So no order costs a transfer.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import tensorflow.compat.v1 as tf
+
+from ps_train import notes, transfer
+from ps_train.errors import UserCodeError
+
+_SEED_STEP = 1_000_003  # between the seeds of a random operation and of its copies
+_BRANCHES = ("Switch", "RefSwitch")
+_ENTERS = ("Enter", "RefEnter")  # begin the frames of a while loop, which are told apart by name
+_Task = tuple[str, int]
+_Own = Mapping[tf.Operation, tf.Operation]  # of the first step --> of one of its copies, or itself
+
+
+class Execution(NamedTuple):
+    """What a session run fetches.
+
+    Attributes:
+      num_steps: how many steps it makes, or rounds of them.
+      progress: int64 [num_steps, 6], a `graph.Standing` after each, read on ps 0; to compute it is to train.
+      loss: scalar, of the last mini-batch.
+    """
+
+    num_steps: int
+    progress: tf.Tensor
+    loss: tf.Tensor
+
+
+class Several(NamedTuple):
+    """Several steps.
+
+    Attributes:
+      execution: all of them.
+      rest: int64 scalar, how many of them were made by a session run that failed, each time that it is asked for; 0
+        after one that did not.
+      forget_op: makes it 0.
+    """
+
+    execution: Execution
+    rest: tf.Tensor
+    forget_op: tf.Operation
+
+
+def several(
+    first: Execution, num_steps: int, pulled: Iterable[transfer.View], worker: int, first_ps: str
+) -> Several:
+    """Adds copies of a step to the current graph.
+
+    Args:
+      first: the single step.
+      num_steps: in all, at least 2.
+      pulled: what the step pulls.
+      worker: the number of this worker.
+      first_ps: the device of ps 0.
+
+    Raises:
+      UserCodeError: the step uses variables of a kind that cannot be shared.
+    """
+    step = _Step(transfer.upstream([first.progress, first.loss]), pulled)
+    own, rows, loss, counted = step.itself(), [first.progress], first.loss, []
+    for number in range(1, num_steps):
+        with tf.device(None), tf.device(first_ps), tf.control_dependencies([rows[-1].op]):
+            counted.append(notes.add_element("taken", worker, 1))
+        ends = step.end(own, rows[-1].op, {_task(first_ps): counted[-1]})
+        own = step.copy(number)
+        step.begin_after(own, ends)
+        rows.append(_of(own, first.progress))
+        loss = _of(own, first.loss)
+    with tf.device(None), tf.device(first_ps):
+        with tf.control_dependencies([rows[-1].op, *counted]):
+            forgotten = notes.write_element("taken", worker, 0)
+        with tf.control_dependencies([forgotten]):
+            progress = tf.concat(rows, 0)
+        return Several(Execution(num_steps, progress, loss), _rest(worker), notes.write_element("taken", worker, 0))
+
+
+def _of(own: _Own, tensor: tf.Tensor) -> tf.Tensor:
+    """Returns a copy's tensor for one of the first step."""
+    return own[tensor.op].outputs[tensor.value_index]
+
+
+def _rest(worker: int) -> tf.Tensor:
+    taken = notes.read("taken")[worker]
+    with tf.control_dependencies([taken]):
+        forgotten = notes.write_element("taken", worker, 0)
+    with tf.control_dependencies([forgotten]):
+        return tf.identity(taken)
+
+
+class _Step:
+    """What a step consists of, and in which order its copies may use what they share."""
+
+    def __init__(self, ops: Iterable[tf.Operation], pulled: Iterable[transfer.View]) -> None:
+        """Looks at the first step: `ops` is all that it runs."""
+        self._ops = [op for op in ops if not _is_shared(op)]
+        _refuse_ref_variables(self._ops)
+        self._users = _users(self._ops)
+        self._arrivals: dict[_Task, tf.Operation] = {}  # from each ps
+        for variable, value in pulled:
+            if value.op in self._ops:
+                self._arrivals.setdefault(_task(variable.device), value.op)
+
+    def itself(self) -> _Own:
+        """Returns the first step."""
+        return {op: op for op in self._ops}
+
+    def copy(self, number: int) -> _Own:
+        """Returns a copy; `number` is another one for each."""
+        nodes = tf.GraphDef(versions=tf.get_default_graph().graph_def_versions)
+        names = {op.name for op in self._ops}
+        shared: dict[str, tf.Tensor] = {}
+        for op in self._ops:
+            node = nodes.node.add()
+            node.CopyFrom(op.node_def)
+            _set_apart(node, number)
+            node.input[:] = [tensor.name for tensor in op.inputs]
+            node.input.extend(f"^{before.name}" for before in op.control_inputs if before.name in names)
+            shared.update({tensor.name: tensor for tensor in op.inputs if tensor.op.name not in names})
+        with tf.device(None), tf.control_dependencies(None):
+            made = tf.import_graph_def(nodes, shared, [op.name for op in self._ops], name=f"step_{number}")
+        return dict(zip(self._ops, made))
+
+    def end(
+        self, own: _Own, last: tf.Operation, besides: Mapping[_Task, tf.Operation]
+    ) -> dict[_Task, tf.Operation]:
+        """Returns of each task the operation after which a step has done there all that it does with what is shared.
+
+        Args:
+          last: the last operation of the step.
+          besides: of a task, what else is to be done by then.
+        """
+        ends = {}
+        for task, users in self._users.items():
+            # The last operation runs after all of them.
+            done = [own[user.op] if user.runs_always else last for user in users]
+            done += [besides[task]] if task in besides else []
+            with tf.device(None), tf.device(users[0].device), tf.control_dependencies(list(dict.fromkeys(done))):
+                ends[task] = tf.no_op()
+        return ends
+
+    def begin_after(self, own: _Own, ends: Mapping[_Task, tf.Operation]) -> None:
+        """Lets a step use what is shared when another one has ended; see `end`."""
+        # What has come from a ps was read there after the end: so the worker need not be told of it by a transfer.
+        arrived = [own[self._arrivals[task]] if task in self._arrivals else end
+                   for task, end in ends.items() if task[0] == "ps"]
+        for task, users in self._users.items():
+            before = [ends[task]] if task[0] == "ps" else [ends[task], *arrived]
+            for user in users:
+                if user.is_first:
+                    own[user.op]._add_control_inputs(before)  # noqa: SLF001 (there is no public name for it)
+
+
+class _User(NamedTuple):
+    """An operation that uses what is shared.
+
+    Attributes:
+      op: of the original step.
+      device: of what it uses, which is where TensorFlow runs it.
+      is_first: whether it has that directly, and not by way of another user.
+      runs_always: whether no branch or loop decides if, and how often, it runs.
+    """
+
+    op: tf.Operation
+    device: str
+    is_first: bool
+    runs_always: bool
+
+
+def _users(ops: Sequence[tf.Operation]) -> dict[_Task, list[_User]]:
+    """Returns who uses what is shared, by its task."""
+    followers, users = collections.defaultdict(list), collections.defaultdict(list)
+    for op in ops:
+        for tensor in op.inputs:
+            followers[tensor.op].append(op)
+            if _is_handle(tensor):
+                users[tensor.op].append(op)
+        for before in op.control_inputs:
+            followers[before].append(op)
+    decided = _reached((op for op in ops if op.type in _BRANCHES), followers)
+    found: dict[_Task, dict[tf.Operation, _User]] = {}
+    for shared in filter(_is_shared, list(users)):
+        of_task = found.setdefault(_task(shared.device), {})
+        for op in _reached(users[shared], users):
+            is_first = op in users[shared] or (op in of_task and of_task[op].is_first)
+            of_task[op] = _User(op, shared.device, is_first, op not in decided and not _is_enclosed(op))
+    return {task: list(of_task.values()) for task, of_task in found.items()}
+
+
+def _reached(
+    begins: Iterable[tf.Operation], followers: Mapping[tf.Operation, Sequence[tf.Operation]]
+) -> dict[tf.Operation, None]:
+    """Returns these operations and all that follow them, in an order that is the same each time."""
+    found: dict[tf.Operation, None] = {}
+    waiting = list(begins)
+    while waiting:
+        op = waiting.pop()
+        if op not in found:
+            found[op] = None
+            waiting += followers.get(op, ())
+    return found
+
+
+def _is_shared(op: tf.Operation) -> bool:
+    """Tells whether it stands for something that outlives a session run, or is a constant."""
+    if op.inputs or op.control_inputs or _is_enclosed(op):
+        return False
+    # That of a TensorArray, say, has no shared name: it is of one session run.
+    return op.type == "Const" or ("shared_name" in op.node_def.attr and any(map(_is_handle, op.outputs)))
+
+
+def _is_handle(tensor: tf.Tensor) -> bool:
+    return tensor.dtype == tf.resource
+
+
+def _is_enclosed(op: tf.Operation) -> bool:
+    return op._get_control_flow_context() is not None  # noqa: SLF001 (there is no public name for it)
+
+
+def _refuse_ref_variables(ops: Iterable[tf.Operation]) -> None:
+    for op in ops:
+        if any(tensor.dtype._is_ref_dtype for tensor in op.outputs):  # noqa: SLF001 (there is no public name for it)
+            raise UserCodeError(f"--steps_per_execution: {op.name} is a variable of TensorFlow's old kind, which "
+                                "copies of a step cannot share in order; make it by tf.compat.v1.get_variable, or "
+                                "leave the flag out")
+
+
+def _set_apart(node: tf.NodeDef, number: int) -> None:
+    """Changes what may not be the same in two steps of one session run."""
+    node.attr.pop("_class", None)  # where it was to be, by the name of another operation: it has a device
+    if node.op in _ENTERS:
+        node.attr["frame_name"].s += f"/step_{number}".encode()
+    if "seed2" in node.attr and (node.attr["seed"].i or node.attr["seed2"].i):  # else each draws its own
+        node.attr["seed2"].i += _SEED_STEP * number
+
+
+def _task(device: str) -> _Task:
+    spec = tf.DeviceSpec.from_string(device)
+    return spec.job, spec.task

@@ -1,0 +1,245 @@
+"""Several steps in one session run: the numbers of as many single ones, counted whatever happens in their midst."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+import ps_train
+from ps_train import choices, notes, plugins, transfer
+from ps_train.cluster import Cluster
+from ps_train.config import Config
+from ps_train.errors import ConfigError, UserCodeError
+from ps_train.progress import End
+from ps_train.staleness import Bound
+from tests import clusters
+from tests.test_packing import mixed, model_of
+from tests.test_transfer import many_variables_model, transfers
+
+IN_ORDER = clusters.array_dataset(*clusters.linear_data(), shuffle=False)
+
+
+@pytest.fixture
+def start_servers(renew_servers):
+    """Many trainings are compared here."""
+    return renew_servers
+
+
+def train(cluster, folder, num_at_once, steps=30, **options):
+    """Returns the checkpoint after so many steps of one worker."""
+    options = {"dataset": IN_ORDER, "optimizer_name": "adam", "learning_rate": 0.01, **options}
+    clusters.train_together(cluster, folder, steps, 1, steps_per_execution=num_at_once, **options)
+    return clusters.read_checkpoint(folder)
+
+
+def weights_of(shape=(4,), name="weights"):
+    """Returns a variable that begins with ones."""
+    return tf.get_variable(name, shape, initializer=tf.ones_initializer())
+
+
+def looked_up(features):
+    """A table only: nothing dense is pulled."""
+    table = weights_of([50, 4])
+    return tf.reduce_sum(tf.nn.embedding_lookup(table, tf.cast(tf.abs(features[:, 0]) * 9, tf.int32)), axis=1)
+
+
+def with_a_moving_average(features):
+    """What a step reads is what the step before has assigned."""
+    mean = tf.get_variable("mean", [4], initializer=tf.zeros_initializer(), trainable=False)
+    tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, mean.assign(0.9 * mean + 0.1 * tf.reduce_mean(features, axis=0)))
+    return tf.linalg.matvec(features - mean, weights_of())
+
+
+def in_a_loop(features):
+    """A loop with its gradient, in TensorFlow 1's own control flow."""
+    weights = weights_of()
+    _, total = tf.while_loop(
+        lambda number, _: number < 3,
+        lambda number, total: (number + 1, total + tf.tanh(tf.linalg.matvec(features, weights) * (total + 1.0))),
+        [tf.constant(0), tf.zeros_like(features[:, 0])])
+    return total
+
+
+def in_branches(features):
+    """A branch that reads, and one that assigns; which one is taken differs from batch to batch."""
+    weights, seen = weights_of(), tf.get_variable("seen", [], initializer=tf.zeros_initializer(), trainable=False)
+    is_positive = tf.reduce_sum(features) > 0
+    counted = tf.cond(is_positive, lambda: tf.identity(seen.assign_add(1.0)), lambda: tf.constant(0.0))
+    tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, counted.op)
+    return tf.cond(is_positive, lambda: tf.linalg.matvec(features, weights),
+                   lambda: tf.zeros_like(features[:, 0]) + tf.reduce_sum(weights)) * (1.0 + 0.01 * seen)
+
+
+def kept_on_the_worker(features):
+    """A local variable that counts the steps, and is in what they compute."""
+    with tf.device("/job:worker/task:0"):
+        count = tf.Variable(0.0, trainable=False, collections=[tf.GraphKeys.LOCAL_VARIABLES], name="count")
+    counted = count.assign_add(1.0)
+    return tf.linalg.matvec(features, weights_of()) * (1.0 + 0.1 * counted)
+
+
+def by_global_step(features):
+    """What a step computes depends on its number."""
+    number = tf.cast(tf.train.get_global_step(), tf.float32)
+    return tf.linalg.matvec(features, weights_of()) * (1.0 + 0.1 * tf.minimum(number, 40.0))
+
+
+@pytest.mark.parametrize("num_ps", [1, 2])
+@pytest.mark.parametrize("predict", [mixed, looked_up, with_a_moving_average, in_a_loop, in_branches,
+                                     kept_on_the_worker, by_global_step])
+def test_several_steps_at_once_equal_as_many_single_ones(tmp_path, start_servers, predict, num_ps):
+    """Seven session runs of four steps and two of one; the whole checkpoint, slots too, bit by bit."""
+    one, four = (train(start_servers(num_ps, 1), tmp_path / str(num_at_once), num_at_once, model=model_of(predict))
+                 for num_at_once in (1, 4))
+    assert one.keys() == four.keys() and one["global_step"] == 30
+    for name, value in one.items():
+        np.testing.assert_array_equal(four[name], value, err_msg=name)
+
+
+@pytest.mark.parametrize("wire", [transfer.Wire(tf.bfloat16), transfer.Wire(is_fused=False)], ids=["bfloat16", "plain"])
+def test_they_are_the_same_however_variables_travel(tmp_path, start_servers, wire):
+    """With error feedback too: what one step has lost, the next one sends."""
+    one, four = (train(start_servers(2, 1), tmp_path / str(num_at_once), num_at_once, wire=wire,
+                       model=many_variables_model()) for num_at_once in (1, 4))
+    for name, value in one.items():
+        np.testing.assert_array_equal(four[name], value, err_msg=name)
+
+
+@pytest.mark.parametrize("num_ps, expected", [
+    (1, {("ps", "worker"): 4 + 1, ("worker", "ps"): 4}),
+    (2, {("ps", "worker"): 4 * 2 + 1, ("worker", "ps"): 4 * 2, ("ps", "ps"): 4 * 3})])
+def test_no_step_makes_a_transfer_more(start_servers, num_ps, expected):
+    """As traced: of each step its parameters and gradients, and what ps tell each other; one progress of all."""
+    cluster = start_servers(num_ps, 1)
+    built = clusters.build_graph(cluster, 0, optimizer_name="adam", steps_per_execution=4)
+    with tf.Session(cluster.target("worker", 0), graph=built.graph) as session:
+        with built.graph.as_default():
+            session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
+        session.run(built.input_init_op, built.feed)
+        assert transfers(session, built.several.progress) == expected
+
+
+def test_the_answer_has_the_standing_after_each_step(start_servers):
+    """Alone, nothing is stale, and the global step rises one by one."""
+    cluster = start_servers(1, 1)
+    built = clusters.build_graph(cluster, 0, steps_per_execution=3)
+    with tf.Session(cluster.target("worker", 0), graph=built.graph) as session:
+        with built.graph.as_default():
+            session.run(tf.global_variables_initializer())
+        session.run(built.input_init_op, built.feed)
+        first, second = (session.run(built.several.progress) for _ in range(2))
+    assert first[:, [0, 2, 3]].tolist() == [[1, 1, 0], [2, 1, 0], [3, 1, 0]]
+    assert second[:, 0].tolist() == [4, 5, 6]
+
+
+def test_two_workers_count_every_step(tmp_path, start_servers):
+    """Their steps add up to the global step, which is the end or a few of the other worker's steps beyond."""
+    outcomes = clusters.train_together(start_servers(2, 2), tmp_path, 200, 2, steps_per_execution=8)
+    reached = clusters.read_checkpoint(tmp_path)["global_step"]
+    assert sum(outcome.local_steps for outcome in outcomes) == reached
+    assert 200 <= reached <= 200 + 8
+    assert all(outcome.end is End.STEPS and "staleness" in outcome.staleness for outcome in outcomes)
+
+
+def data_of(num_batches, bad_batch=None):
+    """Returns that many mini-batches of 8, once; the one of that number has a NaN."""
+    features, labels = clusters.linear_data(8 * num_batches)
+    if bad_batch is not None:
+        labels[8 * bad_batch] = np.nan
+    return clusters.array_dataset(features, labels, shuffle=False, repeat=False)
+
+
+@pytest.mark.parametrize("num_batches", [8, 9, 11])
+def test_where_the_data_runs_out_in_the_midst_the_steps_before_count(tmp_path, start_servers, num_batches):
+    """Batches of several runs of four and of a part of one: as many steps, here and on the ps."""
+    outcome, = clusters.train_together(
+        start_servers(1, 1), tmp_path, 1000, 1, dataset=data_of(num_batches), steps_per_execution=4)
+    assert (outcome.end, outcome.local_steps, outcome.global_step) == (End.DATA, num_batches, num_batches)
+    assert clusters.read_checkpoint(tmp_path)["global_step"] == num_batches
+
+
+def test_a_batch_that_is_not_finite_is_skipped_alone(tmp_path, start_servers):
+    """The sixth of ten, in the midst of the second run: nine steps, and the values of single steps."""
+    ends = []
+    for num_at_once in (1, 4):
+        worker = clusters.Worker(start_servers(1, 1), 0, tmp_path / str(num_at_once), 1000, dataset=data_of(10, 5),
+                                 steps_per_execution=num_at_once)
+        worker.schedule = worker.schedule._replace(on_nan="skip")
+        worker.start()
+        assert worker.result().local_steps == 9
+        ends.append(clusters.read_checkpoint(tmp_path / str(num_at_once)))
+    np.testing.assert_array_equal(*(end["weights"] for end in ends))
+    assert [end["global_step"] for end in ends] == [9, 9]
+
+
+def test_a_new_session_does_not_count_what_a_lost_one_had_made(tmp_path, start_servers):
+    """What stands on the blackboard then is of an answer that nobody got."""
+    cluster = start_servers(1, 1)
+    with tf.Graph().as_default(), tf.device("/job:ps/task:0/cpu:0"):
+        left = notes.write_element("taken", 0, 3)
+        with tf.Session(cluster.target("ps", 0)) as session:
+            session.run(left)
+    outcome, = clusters.train_together(
+        cluster, tmp_path, 1000, 1, dataset=data_of(6), steps_per_execution=4)
+    assert outcome.local_steps == 6
+
+
+def test_copies_draw_other_numbers_of_the_same_seed(tmp_path, start_servers):
+    """Each step has noise of its own; with the same seed the same from training to training."""
+    def noisy(features):
+        weights = weights_of()
+        drawn = tf.random.uniform([4], seed=5)
+        kept = tf.get_variable("kept", [4], initializer=tf.zeros_initializer(), trainable=False)
+        tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, kept.assign_add(drawn))
+        return tf.linalg.matvec(features, weights)
+
+    def kept(name, steps):
+        return train(start_servers(1, 1), tmp_path / name, 4, steps, model=model_of(noisy))["kept"]
+
+    four = kept("four", 4)
+    np.testing.assert_array_equal(kept("four again", 4), four)
+    assert np.abs(four - 4 * kept("one", 1)).max() > 0.1, "the same four times"
+
+
+def test_a_bound_of_the_staleness_knows_how_many_are_taken_at_once(tmp_path, start_servers):
+    """A worker that is ahead waits as soon as its next run could go beyond the bound."""
+    cluster = start_servers(1, 2)
+    config = Config(staleness_bound=10, steps_per_execution=8)
+    assert choices.of_staleness(config, Cluster("worker", 0, cluster.addresses)).round_steps == 8
+    bound = Bound(10, 8, 5.0, {0: "worker:0", 1: "worker:1"})
+    outcomes = clusters.train_together(cluster, tmp_path, 160, 2, steps_per_execution=8, bound=bound)
+    assert sum(outcome.local_steps for outcome in outcomes) == clusters.read_checkpoint(tmp_path)["global_step"]
+
+
+def test_variables_of_the_old_kind_are_refused(start_servers):
+    """Their reads have no place of their own in the graph, so copies could not be told apart in time."""
+    def model_fn(features, labels, mode, params):
+        weights = tf.get_variable("weights", [4], use_resource=False)
+        return ps_train.ModelSpec(loss=tf.reduce_mean(tf.linalg.matvec(features, weights) - labels))
+
+    with pytest.raises(UserCodeError, match=r"--steps_per_execution: weights.* old kind"):
+        clusters.build_graph(start_servers(1, 1), 0, model=plugins.Model("old", model_fn, {}), steps_per_execution=2)
+
+
+def test_a_train_op_of_the_model_itself_is_refused(start_servers):
+    """Nobody knows what it does in which order."""
+    def model_fn(features, labels, mode, params):
+        loss = tf.reduce_mean(tf.linalg.matvec(features, weights_of()) - labels)
+        train_op = tf.train.GradientDescentOptimizer(0.1).minimize(loss, tf.train.get_global_step())
+        return ps_train.ModelSpec(loss=loss, train_op=train_op)
+
+    with pytest.raises(UserCodeError, match=r"train_op of its own, which --steps_per_execution cannot repeat"):
+        clusters.build_graph(start_servers(1, 1), 0, model=plugins.Model("own", model_fn, {}), steps_per_execution=2)
+
+
+@pytest.mark.parametrize("flags, text", [
+    ({"sync_replicas": True}, "with --sync_replicas"),
+    ({"communication_period": 5}, "with --communication_period"),
+    ({"profile_steps": "10:20"}, "with --profile_steps"),
+    ({"staleness_bound": 3}, "at least the 4 steps of --steps_per_execution")])
+def test_flags_that_do_not_go_with_it_are_refused(flags, text):
+    """Each says why and what to do."""
+    with pytest.raises(ConfigError, match=text):
+        Config(steps_per_execution=4, **flags)
+    Config(steps_per_execution=1, **flags)
