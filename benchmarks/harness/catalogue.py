@@ -13,12 +13,13 @@ from benchmarks.harness.wires import Wires
 
 CLASSIC, DDP = "classic loop", "DDP (gloo)"
 LIMIT, LIMIT_1_THREAD = "no communication", "no communication, 1 thread"
-ASYNC, SYNC = "ps_train", "ps_train sync"
+ASYNC, AT_ONCE, SYNC = "ps_train", "ps_train 8 at once", "ps_train sync"
 K5, K20, K20_BFLOAT16 = "ps_train K=5", "ps_train K=20", "ps_train K=20 bfloat16"
 
 # A mode of ps_train: name -> flags. What this version of ps_train does not know yet is skipped with its own word.
 MODES: dict[str, tuple[str, ...]] = {
     ASYNC: (),
+    AT_ONCE: ("--steps_per_execution=8",),
     f"{ASYNC} bfloat16": ("--wire_dtype=bfloat16",),
     f"{ASYNC} staleness 4": ("--staleness_bound=4",),
     SYNC: ("--sync_replicas",),
