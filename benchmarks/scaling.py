@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 
 from benchmarks.harness import tool
-from benchmarks.harness.catalogue import ASYNC, CLASSIC, K20, LIMIT, PEERS, SYNC
+from benchmarks.harness.catalogue import ASYNC, AT_ONCE, CLASSIC, K20, LIMIT, PEERS, SYNC
 from benchmarks.harness.tool import Trial
 
 _WORKERS, _PS = (1, 2, 4), (1, 2)
@@ -20,7 +20,7 @@ def main() -> int:
     parser.set_defaults(batches=1)  # only speed is asked for: --min_secs decides
     arguments = parser.parse_args()
     trials = []
-    for name in (CLASSIC, ASYNC, SYNC, K20, LIMIT):
+    for name in (CLASSIC, ASYNC, AT_ONCE, SYNC, K20, LIMIT):
         for num_ps in (0,) if name == LIMIT else _PS:
             for num_workers in _WORKERS:
                 setting = tool.setting(arguments, has_accuracy=False, num_ps=num_ps, num_workers=num_workers)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 
 from benchmarks.harness import tool
-from benchmarks.harness.catalogue import ASYNC, CLASSIC, K5, K20, K20_BFLOAT16, PEERS
+from benchmarks.harness.catalogue import ASYNC, AT_ONCE, CLASSIC, K5, K20, K20_BFLOAT16, PEERS
 from benchmarks.harness.report import Ratio
 from benchmarks.harness.tool import Trial
 from benchmarks.harness.wires import Link
@@ -27,7 +27,7 @@ def main() -> int:
     parser.set_defaults(batches=3000, max_secs=180.0)
     arguments = parser.parse_args()
     setting = tool.setting(arguments, link=LINK)
-    names = (CLASSIC, ASYNC, f"{ASYNC} bfloat16", K5, K20, K20_BFLOAT16)
+    names = (CLASSIC, ASYNC, AT_ONCE, f"{ASYNC} bfloat16", K5, K20, K20_BFLOAT16)
     trials = [Trial(name, PEERS[name], setting) for name in names]
     return tool.main(arguments, "100 Mbit/s and 10 ms between each worker and the ps", trials, RATIOS, "slow_link")
 
