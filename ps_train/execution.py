@@ -7,9 +7,9 @@
 Each is a whole single step, which pulls what the step before it and the other workers have made of the parameters, and
 pushes its own gradients. Only what a session run costs by itself is shared: of a small model that is most of a step.
 
-A copy shares with the first step what outlives a session run, such as variables and iterators, and the constants. What
-it does with these waits on the same task for what the step before did with them; the worker takes the next mini-batch
-when the parameters have come. So no order costs a transfer.
+A copy shares with the first step what outlives a session run, such as variables and iterators, and the constants. It
+begins, on each task, when the step before has done there all that it does with these, or that has an effect by itself,
+as a Python function may have; the worker besides when the parameters have come. So no order costs a transfer.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Several(NamedTuple):
 
     Attributes:
       execution: all of them.
-      rest: int64 scalar, how many of them were made by a session run that failed, each time that it is asked for; 0
-        after one that did not.
+      rest: int64 scalar, how many of them were made by a session run that failed; 0 after one that did not, and once
+        it was read.
       forget_op: makes it 0.
     """
 
@@ -72,7 +72,7 @@ def several(
       first_ps: the device of ps 0.
 
     Raises:
-      UserCodeError: the step uses variables of a kind that cannot be shared.
+      UserCodeError: the step uses what cannot be copied.
     """
     step = _Step(transfer.upstream([first.progress, first.loss]), pulled)
     own, rows, loss, counted = step.itself(), [first.progress], first.loss, []
@@ -106,13 +106,15 @@ def _rest(worker: int) -> tf.Tensor:
 
 
 class _Step:
-    """What a step consists of, and in which order its copies may use what they share."""
+    """What a step consists of, and in which order its copies may follow one another."""
 
     def __init__(self, ops: Iterable[tf.Operation], pulled: Iterable[transfer.View]) -> None:
         """Looks at the first step: `ops` is all that it runs."""
         self._ops = [op for op in ops if not _is_shared(op)]
-        _refuse_ref_variables(self._ops)
+        _refuse_old_kind(self._ops)
+        _refuse_functions_with_seeds(self._ops)
         self._users = _users(self._ops)
+        self._firsts = _firsts(self._ops)
         self._arrivals: dict[_Task, tf.Operation] = {}  # from each ps
         for variable, value in pulled:
             if value.op in self._ops:
@@ -141,7 +143,7 @@ class _Step:
     def end(
         self, own: _Own, last: tf.Operation, besides: Mapping[_Task, tf.Operation]
     ) -> dict[_Task, tf.Operation]:
-        """Returns of each task the operation after which a step has done there all that it does with what is shared.
+        """Returns of each task the operation after which a step has done there all that the next one waits for.
 
         Args:
           last: the last operation of the step.
@@ -157,51 +159,59 @@ class _Step:
         return ends
 
     def begin_after(self, own: _Own, ends: Mapping[_Task, tf.Operation]) -> None:
-        """Lets a step use what is shared when another one has ended; see `end`."""
+        """Lets a step begin when another one has ended; see `end`."""
         # What has come from a ps was read there after the end: so the worker need not be told of it by a transfer.
         arrived = [own[self._arrivals[task]] if task in self._arrivals else end
                    for task, end in ends.items() if task[0] == "ps"]
-        for task, users in self._users.items():
-            before = [ends[task]] if task[0] == "ps" else [ends[task], *arrived]
-            for user in users:
-                if user.is_first:
-                    own[user.op]._add_control_inputs(before)  # noqa: SLF001 (there is no public name for it)
+        for task, ops in self._firsts.items():
+            before = [end for end in (ends.get(task),) if end] + (arrived if task[0] != "ps" else [])
+            for op in ops:
+                own[op]._add_control_inputs(before)  # noqa: SLF001 (there is no public name for it)
 
 
 class _User(NamedTuple):
-    """An operation that uses what is shared.
+    """An operation that uses what is shared, or has an effect by itself.
 
     Attributes:
-      op: of the original step.
-      device: of what it uses, which is where TensorFlow runs it.
-      is_first: whether it has that directly, and not by way of another user.
+      op: of the first step.
+      device: where TensorFlow runs it, which is where that is.
       runs_always: whether no branch or loop decides if, and how often, it runs.
     """
 
     op: tf.Operation
     device: str
-    is_first: bool
     runs_always: bool
 
 
 def _users(ops: Sequence[tf.Operation]) -> dict[_Task, list[_User]]:
-    """Returns who uses what is shared, by its task."""
-    followers, users = collections.defaultdict(list), collections.defaultdict(list)
+    """Returns the users, by their task."""
+    followers, holders = collections.defaultdict(list), collections.defaultdict(list)
     for op in ops:
         for tensor in op.inputs:
             followers[tensor.op].append(op)
             if _is_handle(tensor):
-                users[tensor.op].append(op)
+                holders[tensor.op].append(op)
         for before in op.control_inputs:
             followers[before].append(op)
     decided = _reached((op for op in ops if op.type in _BRANCHES), followers)
-    found: dict[_Task, dict[tf.Operation, _User]] = {}
-    for shared in filter(_is_shared, list(users)):
-        of_task = found.setdefault(_task(shared.device), {})
-        for op in _reached(users[shared], users):
-            is_first = op in users[shared] or (op in of_task and of_task[op].is_first)
-            of_task[op] = _User(op, shared.device, is_first, op not in decided and not _is_enclosed(op))
-    return {task: list(of_task.values()) for task, of_task in found.items()}
+    devices = {op: op.device for op in ops if op.op_def.is_stateful}
+    for shared in filter(_is_shared, list(holders)):
+        devices.update((op, shared.device) for op in _reached(holders[shared], holders))
+    found: dict[_Task, list[_User]] = {}
+    for op, device in devices.items():
+        found.setdefault(_task(device), []).append(_User(op, device, op not in decided and not _is_enclosed(op)))
+    return found
+
+
+def _firsts(ops: Sequence[tf.Operation]) -> dict[_Task, list[tf.Operation]]:
+    """Returns, by their task, what has a shared handle, or needs nothing of the step: that would run too early."""
+    inside = set(ops)
+    found: dict[_Task, list[tf.Operation]] = {}
+    for op in ops:
+        handles = [tensor.op for tensor in op.inputs if _is_handle(tensor) and _is_shared(tensor.op)]
+        if handles or inside.isdisjoint([*(tensor.op for tensor in op.inputs), *op.control_inputs]):
+            found.setdefault(_task((handles or [op])[0].device), []).append(op)
+    return found
 
 
 def _reached(
@@ -220,10 +230,12 @@ def _reached(
 
 def _is_shared(op: tf.Operation) -> bool:
     """Tells whether it stands for something that outlives a session run, or is a constant."""
-    if op.inputs or op.control_inputs or _is_enclosed(op):
+    if _is_enclosed(op):
         return False
+    if op.type == "Const":
+        return not op.control_inputs
     # That of a TensorArray, say, has no shared name: it is of one session run.
-    return op.type == "Const" or ("shared_name" in op.node_def.attr and any(map(_is_handle, op.outputs)))
+    return "shared_name" in op.node_def.attr and any(map(_is_handle, op.outputs))
 
 
 def _is_handle(tensor: tf.Tensor) -> bool:
@@ -234,12 +246,44 @@ def _is_enclosed(op: tf.Operation) -> bool:
     return op._get_control_flow_context() is not None  # noqa: SLF001 (there is no public name for it)
 
 
-def _refuse_ref_variables(ops: Iterable[tf.Operation]) -> None:
-    for op in ops:
-        if any(tensor.dtype._is_ref_dtype for tensor in op.outputs):  # noqa: SLF001 (there is no public name for it)
-            raise UserCodeError(f"--steps_per_execution: {op.name} is a variable of TensorFlow's old kind, which "
-                                "copies of a step cannot share in order; make it by tf.compat.v1.get_variable, or "
-                                "leave the flag out")
+def _refuse_old_kind(ops: Sequence[tf.Operation]) -> None:
+    referred = [op for op in ops if any(tensor.dtype._is_ref_dtype for tensor in op.outputs)]  # noqa: SLF001 (no other)
+    made = [op for op in referred if not op.inputs]
+    if referred:
+        name = (made or referred)[0].name
+        raise UserCodeError(f"--steps_per_execution: {name} is of TensorFlow's old kind (use_resource=False), which "
+                            "copies of a step cannot share in order; make it by tf.compat.v1.get_variable, or leave "
+                            "the flag out")
+
+
+def _refuse_functions_with_seeds(ops: Sequence[tf.Operation]) -> None:
+    """A seed in a function would be the same in each copy, which draws by itself: all would draw the same numbers."""
+    graph = tf.get_default_graph()
+    called = {name for op in ops for name in _functions_of(op.node_def) if graph._is_function(name)}  # noqa: SLF001
+    if not called:
+        return
+    bodies = {body.signature.name: body.node_def for body in graph.as_graph_def().library.function}
+    known: set[str] = set()
+    while called:
+        name = called.pop()
+        known.add(name)
+        for node in bodies.get(name, ()):
+            if _has_seed(node):
+                raise UserCodeError(f"--steps_per_execution: the model's function {name} draws random numbers by a "
+                                    "seed, and copies of a step would all draw the same ones; leave the seed and "
+                                    "--seed out, draw outside of the function, or leave the flag out")
+            called |= _functions_of(node) - known
+
+
+def _functions_of(node: tf.NodeDef) -> set[str]:
+    attributes = node.attr.values()
+    return {node.op, *(one.func.name for one in attributes if one.HasField("func")),
+            *(function.name for one in attributes for function in one.list.func)} - {""}
+
+
+def _has_seed(node: tf.NodeDef) -> bool:
+    """Tells whether it draws the same numbers each time that it begins; else it draws others."""
+    return "seed2" in node.attr and bool(node.attr["seed"].i or node.attr["seed2"].i)
 
 
 def _set_apart(node: tf.NodeDef, number: int) -> None:
@@ -247,7 +291,7 @@ def _set_apart(node: tf.NodeDef, number: int) -> None:
     node.attr.pop("_class", None)  # where it was to be, by the name of another operation: it has a device
     if node.op in _ENTERS:
         node.attr["frame_name"].s += f"/step_{number}".encode()
-    if "seed2" in node.attr and (node.attr["seed"].i or node.attr["seed2"].i):  # else each draws its own
+    if _has_seed(node):
         node.attr["seed2"].i += _SEED_STEP * number
 
 

@@ -50,7 +50,9 @@ class LeastBytes:
 
 
 def variable_bytes(op: tf.Operation) -> int:
-    """Returns the size of a variable in bytes; a shape that is not known counts as one element."""
+    """Returns the size of a variable in bytes; a shape that is not known counts as one element, and a table as none."""
+    if "shape" not in op.node_def.attr:
+        return 0
     return _bytes(tf.TensorShape(op.get_attr("shape")), op.get_attr("dtype"))
 
 

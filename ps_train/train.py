@@ -146,8 +146,7 @@ class Loop:
             found = finite.found_in(error)
             if found is None:
                 raise
-            self._skip(found, error)
-            return self._send_rest()
+            return self._skip(found, error)
         self._skipped_in_a_row = 0
         return standing
 
@@ -156,13 +155,16 @@ class Loop:
         self._took(int(self._run(self._graph.update.rest)))
         return self._status()
 
-    def _skip(self, found: str, error: tf.errors.InvalidArgumentError) -> None:
-        self._skipped_in_a_row += 1
-        where = f"{self._beats.worker_name}, in the step after global step {self._beats.step}: {found}"
+    def _skip(self, found: str, error: tf.errors.InvalidArgumentError) -> Standing:
+        steps_before = self._local_steps
+        standing = self._send_rest()
+        self._skipped_in_a_row = 1 if self._local_steps > steps_before else self._skipped_in_a_row + 1
+        where = f"{self._beats.worker_name}, in the step after global step {standing.step}: {found}"
         if self._schedule.on_nan == "stop" or self._skipped_in_a_row > _MOST_SKIPPED:
             raise UserCodeError(f"{where}; nothing of it was applied. Look at that batch and at the model, lower "
                                 "--learning_rate, or skip such batches with --on_nan=skip") from error
         _log.warning("%s; this batch is skipped", where)
+        return standing
 
     def _steps(self, standing: Standing) -> Standing:
         """Makes several steps where all are to be made, else one step, or one round of them; with what is due then."""

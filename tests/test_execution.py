@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
 import ps_train
-from ps_train import choices, notes, plugins, transfer
+from ps_train import choices, graph, notes, optimizer, plugins, transfer
 from ps_train.cluster import Cluster
 from ps_train.config import Config
 from ps_train.errors import ConfigError, UserCodeError
@@ -85,9 +87,59 @@ def by_global_step(features):
     return tf.linalg.matvec(features, weights_of()) * (1.0 + 0.1 * tf.minimum(number, 40.0))
 
 
+def told_by_python(features):
+    """A function of Python's that needs nothing of the step, and answers another number each time."""
+    numbers = itertools.count()
+    number = tf.numpy_function(lambda: np.float32(next(numbers)), [], tf.float32)
+    number.set_shape([])
+    return tf.linalg.matvec(features, weights_of()) * (1.0 + 0.1 * number)
+
+
+def told_in_a_loop(features):
+    """The same in a loop that needs nothing of the step, either."""
+    numbers = itertools.count()
+
+    def body(count, total):
+        number = tf.numpy_function(lambda: np.float32(next(numbers)), [], tf.float32)
+        number.set_shape([])
+        return count + 1, total + number
+
+    _, total = tf.while_loop(lambda count, _: count < 3, body, [0, 0.0], parallel_iterations=1)
+    return tf.linalg.matvec(features, weights_of()) * (1.0 + 0.01 * total)
+
+
+def staged(features):
+    """What a step puts aside it takes out again, and no other one may."""
+    tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, tf.raw_ops.Stage(values=[tf.reduce_mean(features, 0)],
+                                                                   shared_name="aside"))
+    mean, = tf.raw_ops.Unstage(dtypes=[tf.float32], shared_name="aside")
+    mean.set_shape([4])
+    return tf.linalg.matvec(features - mean, weights_of())
+
+
+def counted_in(make_table):
+    """Returns a prediction that depends on how often the worker has seen a number, which it keeps in a table."""
+    def predict(features):
+        with tf.device("/job:worker/task:0/cpu:0"):
+            table = make_table()
+            keys = tf.cast(tf.abs(features[:1, 0]) * 2, tf.int64)
+            seen = table.lookup(keys)
+            with tf.control_dependencies([seen]):
+                tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, table.insert(keys, seen + 1.0))
+        return tf.linalg.matvec(features, weights_of()) * (1.0 + 0.1 * seen[0])
+
+    return predict
+
+
+in_a_table = counted_in(lambda: tf.lookup.experimental.MutableHashTable(tf.int64, tf.float32, default_value=0.0))
+in_a_dense_table = counted_in(lambda: tf.lookup.experimental.DenseHashTable(
+    tf.int64, tf.float32, default_value=0.0, empty_key=-1, deleted_key=-2))
+
+
 @pytest.mark.parametrize("num_ps", [1, 2])
-@pytest.mark.parametrize("predict", [mixed, looked_up, with_a_moving_average, in_a_loop, in_branches,
-                                     kept_on_the_worker, by_global_step])
+@pytest.mark.parametrize("predict", [
+    mixed, looked_up, with_a_moving_average, in_a_loop, in_branches, kept_on_the_worker, by_global_step, told_by_python,
+    told_in_a_loop, staged, in_a_table, in_a_dense_table])
 def test_several_steps_at_once_equal_as_many_single_ones(tmp_path, start_servers, predict, num_ps):
     """Seven session runs of four steps and two of one; the whole checkpoint, slots too, bit by bit."""
     one, four = (train(start_servers(num_ps, 1), tmp_path / str(num_at_once), num_at_once, model=model_of(predict))
@@ -173,6 +225,25 @@ def test_a_batch_that_is_not_finite_is_skipped_alone(tmp_path, start_servers):
     assert [end["global_step"] for end in ends] == [9, 9]
 
 
+def test_a_run_of_bad_batches_is_one_without_a_good_one_between(tmp_path, start_servers):
+    """Every fourth batch of 600 has a NaN: 150 of them, never two in a row, end nothing."""
+    features, labels = clusters.linear_data(8 * 600)
+    labels[8 * 3::8 * 4] = np.nan
+    dataset = clusters.array_dataset(features, labels, shuffle=False, repeat=False)
+    worker = clusters.Worker(start_servers(1, 1), 0, tmp_path, 1000, dataset=dataset, steps_per_execution=4)
+    worker.schedule = worker.schedule._replace(on_nan="skip")
+    worker.start()
+    assert worker.result(120).local_steps == 450
+
+
+def test_the_message_names_the_step_before_the_bad_one(tmp_path, start_servers):
+    """Which is in the midst of the second run."""
+    worker = clusters.Worker(start_servers(1, 1), 0, tmp_path, 1000, dataset=data_of(10, 5), steps_per_execution=4)
+    worker.start()
+    with pytest.raises(UserCodeError, match="in the step after global step 5: "):
+        worker.result()
+
+
 def test_a_new_session_does_not_count_what_a_lost_one_had_made(tmp_path, start_servers):
     """What stands on the blackboard then is of an answer that nobody got."""
     cluster = start_servers(1, 1)
@@ -202,6 +273,27 @@ def test_copies_draw_other_numbers_of_the_same_seed(tmp_path, start_servers):
     assert np.abs(four - 4 * kept("one", 1)).max() > 0.1, "the same four times"
 
 
+def test_a_function_that_draws_by_a_seed_is_refused(start_servers):
+    """All copies would draw the same numbers; without a seed each draws others."""
+    def drawing(seed):
+        def predict(features):
+            noise = tf.data.Dataset.from_tensors(0.0).map(lambda _: tf.random.uniform([], seed=seed))
+            return tf.linalg.matvec(features, weights_of()) + tf.data.experimental.get_single_element(noise)
+
+        return model_of(predict)
+
+    def build(model, seed):
+        view = start_servers(1, 1).view("worker", 0)
+        params = {"batch_size": 8, "seed": 7}
+        return graph.build(view, view.task.device + "/cpu:0", model, params, IN_ORDER, params,
+                           optimizer.Settings("sgd", 0.1, None, 1), seed=seed, steps_per_execution=2)
+
+    for op_seed, graph_seed in ((5, None), (None, 5)):
+        with pytest.raises(UserCodeError, match=r"--steps_per_execution: the model's function .* by a seed"):
+            build(drawing(op_seed), graph_seed)
+    assert build(drawing(None), None).several.num_steps == 2
+
+
 def test_a_bound_of_the_staleness_knows_how_many_are_taken_at_once(tmp_path, start_servers):
     """A worker that is ahead waits as soon as its next run could go beyond the bound."""
     cluster = start_servers(1, 2)
@@ -218,7 +310,7 @@ def test_variables_of_the_old_kind_are_refused(start_servers):
         weights = tf.get_variable("weights", [4], use_resource=False)
         return ps_train.ModelSpec(loss=tf.reduce_mean(tf.linalg.matvec(features, weights) - labels))
 
-    with pytest.raises(UserCodeError, match=r"--steps_per_execution: weights.* old kind"):
+    with pytest.raises(UserCodeError, match=r"--steps_per_execution: weights is of TensorFlow's old kind"):
         clusters.build_graph(start_servers(1, 1), 0, model=plugins.Model("old", model_fn, {}), steps_per_execution=2)
 
 

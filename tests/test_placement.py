@@ -68,6 +68,15 @@ def test_operations_and_local_variables_stay_on_the_worker():
     assert {tf.DeviceSpec.from_string(variable.device) for variable in local} == {on_worker}
 
 
+def test_a_table_of_the_model_goes_to_a_ps_and_counts_nothing():
+    """As `replica_device_setter` has it; it has no shape."""
+    with tf.Graph().as_default(), placement.on_cluster(cluster(2), WORKER_DEVICE):
+        table = tf.lookup.experimental.MutableHashTable(tf.int64, tf.float32, default_value=0.0)
+        after = tf.get_variable("after", [10])
+    assert tf.DeviceSpec.from_string(table.resource_handle.device).job == "ps"
+    assert tf.DeviceSpec.from_string(after.device).task == 0
+
+
 def test_a_device_that_the_model_asks_for_is_kept():
     """`with tf.device("/job:ps/task:1")` wins over the plan."""
     with tf.Graph().as_default(), placement.on_cluster(cluster(2), WORKER_DEVICE), tf.device("/job:ps/task:1"):
