@@ -25,7 +25,8 @@ from tests import processes
 from tests.processes import ProcessGroup, TaskCluster
 
 MODES = {"async": [], "sync": ["--sync_replicas"], "backup": ["--sync_replicas", "--replicas_to_aggregate=2"],
-         "local": ["--communication_period=10"], "bounded": ["--staleness_bound=20"]}
+         "local": ["--communication_period=10"], "bounded": ["--staleness_bound=20"],
+         "at_once": ["--steps_per_execution=4"]}
 FIRST_RETRYABLE_CODE = 128  # see ps_train/errors.py; a negative one is a signal's
 RESTART_PAUSE_SECS = 1.0
 MOST_LOST = 0.01  # of the accuracy
