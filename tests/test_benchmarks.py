@@ -89,20 +89,6 @@ def test_a_spread_has_the_median_and_both_ends():
     assert measures.spread([]) is None
 
 
-def test_a_recording_reads_back(tmp_path):
-    """The parameters of each sample, as float32 in their shapes."""
-    recorder = recording.Recorder(str(tmp_path), recording.Limits(2, 0.0, 100.0))
-    weights = np.arange(6.0).reshape(2, 3)
-    assert not recorder.note(1, lambda: {"w": weights, "b": np.float32(7)})
-    assert recorder.note(2, lambda: {"w": weights.T.reshape(2, 3), "b": np.float32(8)})
-    read = recording.Recording(str(tmp_path))
-    assert read.batches == [1, 2]
-    first, second = read.snapshots()
-    np.testing.assert_array_equal(first["w"], weights)
-    np.testing.assert_array_equal(second["w"], weights.T.reshape(2, 3))
-    assert (first["b"], second["b"]) == (7, 8)
-
-
 @pytest.fixture
 def clock(monkeypatch):
     """A list whose one element is the time."""
@@ -111,8 +97,25 @@ def clock(monkeypatch):
     return now
 
 
+def test_a_recording_reads_back(tmp_path, clock):
+    """The parameters of each sample, as float32 in their shapes."""
+    recorder = recording.Recorder(str(tmp_path), recording.Limits(2, 0.0, 100.0))
+    weights = np.arange(6.0).reshape(2, 3)
+    assert not recorder.note(1, lambda: {"w": weights, "b": np.float32(7)})
+    clock[0] += 1.0
+    assert not recorder.note(2, lambda: {"w": weights.T.reshape(2, 3), "b": np.float32(8)})
+    clock[0] += 1.0
+    assert recorder.note(3, lambda: {"w": weights, "b": np.float32(9)})
+    read = recording.Recording(str(tmp_path))
+    assert read.batches == [1, 2, 3]
+    first, second, _ = read.snapshots()
+    np.testing.assert_array_equal(first["w"], weights)
+    np.testing.assert_array_equal(second["w"], weights.T.reshape(2, 3))
+    assert (first["b"], second["b"]) == (7, 8)
+
+
 def test_a_recording_is_over_after_batches_and_time(tmp_path, clock):
-    """Both minima must be reached, or the maximum."""
+    """Both minima must be reached, and there must be three samples, or the maximum."""
     limits = recording.Limits(batches=10, min_secs=5.0, max_secs=20.0)
     enough = recording.Recorder(str(tmp_path / "a"), limits)
     late = recording.Recorder(str(tmp_path / "b"), limits)
@@ -122,6 +125,13 @@ def test_a_recording_is_over_after_batches_and_time(tmp_path, clock):
     assert not enough.note(50, dict)
     clock[0] += 2
     assert enough.note(60, dict)
+    slow = recording.Recorder(str(tmp_path / "c"), limits)
+    assert not slow.note(12, dict)
+    clock[0] += 6
+    assert not slow.note(50, dict)
+    clock[0] += 1
+    assert slow.note(60, dict)
+    clock[0] -= 7
     assert not late.note(2, dict)
     clock[0] += 14
     assert late.note(3, dict)

@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+FEWEST_SAMPLES = 3  # that tell a rate
+
 
 class Point(NamedTuple):
     """A point of the curve of accuracy.
@@ -41,7 +43,7 @@ def rate(times: Sequence[float], counts: Sequence[float]) -> float:
     Raises:
       ValueError: there are too few samples to say.
     """
-    if len(times) < 3 or times[-1] <= times[0]:
+    if len(times) < FEWEST_SAMPLES or times[-1] <= times[0]:
         raise ValueError(f"{len(times)} samples say nothing about a rate; let the run last longer")
     middle = (times[0] + times[-1]) / 2
     start = min(next(index for index, secs in enumerate(times) if secs >= middle), len(times) - 2)

@@ -15,6 +15,8 @@ from typing import Callable, NamedTuple
 
 import numpy as np
 
+from benchmarks.harness import measures
+
 _LEAST_PAUSE_SECS = 0.02
 _PAUSE_SHARE = 0.04  # of the time so far: as exact for a run that learns in half a second as for one that takes minutes
 
@@ -46,6 +48,7 @@ class Recorder:
         self._limits = limits
         self._first_secs: float | None = None
         self._due_secs = 0.0
+        self._num_samples = 0
 
     def note(self, batches: int, copy_parameters: Callable[[], Parameters]) -> bool:
         """Takes a sample if one is due; returns whether the run is over, and then the recording is complete.
@@ -72,13 +75,15 @@ class Recorder:
         if self._first_secs is None:
             self._first_secs = now_secs
         elapsed_secs = now_secs - self._first_secs
-        is_enough = batches >= self._limits.batches and elapsed_secs >= self._limits.min_secs
+        is_enough = (batches >= self._limits.batches and elapsed_secs >= self._limits.min_secs
+                     and self._num_samples + 1 >= measures.FEWEST_SAMPLES)
         return is_enough or elapsed_secs >= self._limits.max_secs
 
     def _write(self, now_secs: float, batches: int, parameters: Parameters) -> None:
         if self._samples.tell() == 0:
             header = {"parameters": {name: list(np.shape(value)) for name, value in parameters.items()}}
             self._samples.write(json.dumps(header) + "\n")
+        self._num_samples += 1
         self._samples.write(json.dumps({"time": now_secs, "batches": int(batches)}) + "\n")
         for value in parameters.values():
             self._parameters.write(np.ascontiguousarray(value, np.float32).tobytes())
