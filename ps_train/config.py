@@ -111,8 +111,9 @@ class Config:
         0, _TRAINING, "Exchange after every step until the global step is this (with --communication_period).",
         unit="global steps", minimum=0)
     steps_per_execution: int = _field(
-        1, _TRAINING, "Single steps in one session run, each with its own pull and push, async only; with `keras`, "
-        "steps in one call of the compiled training function.", unit="steps", minimum=1, maximum=_MOST_AT_ONCE)
+        1, _TRAINING, "Single steps in one session run, each with its own pull and push; async, without "
+        "--communication_period and --profile_steps. With `keras`: steps in one call of its compiled function.",
+        unit="steps", minimum=1, maximum=_MOST_AT_ONCE)
     staleness_bound: Optional[int] = _field(
         None, _TRAINING, "Steps that a worker may be ahead of the slowest one that lives; async only.", unit="steps",
         minimum=1, unset="unbounded")
@@ -169,6 +170,9 @@ class Config:
                 problems.append(f"--staleness_bound: got {self.staleness_bound!r}; allowed: at least the "
                                 f"{getattr(self, name)} steps of --{name}, taken at once")
         problems += self._problems_of_execution()
+        if self.communication_warmup_steps and self.communication_period == 1:
+            problems.append(f"--communication_warmup_steps: got {self.communication_warmup_steps!r}, which means "
+                            "something with --communication_period only; add that flag")
         refuse(problems)
         if not self.train_dir:
             name = self.model.rsplit(".", 1)[-1]

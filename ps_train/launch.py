@@ -27,6 +27,7 @@ from ps_train.processes import Process, Tasks
 from ps_train.restarts import Restarts
 
 _EMBEDDED_DATASET = "data.digits"
+_ENDING_SECS = 5.0  # of a task, when it has taken all the time that it has to stop
 
 
 class LaunchError(PsTrainError):
@@ -59,7 +60,8 @@ def run(config: Config, launch_config: LaunchConfig, crew: commands.Crew | None 
             return
         config, log_dir = _make_folders(config, launch_config)
         with _started(crew, config, log_dir, show) as tasks:
-            failures = _see_through(tasks, show, signals, Restarts(launch_config.max_restarts, show.say))
+            failures = _see_through(tasks, show, signals, Restarts(launch_config.max_restarts, show.say),
+                                    config.stop_timeout_secs + _ENDING_SECS)
         show.close(signals)
         show.say(_summary(tasks, config, log_dir))
     if signals and not failures:
@@ -177,7 +179,9 @@ def _started(crew: commands.Crew, config: Config, log_dir: str, show: Display | 
             process.kill()
 
 
-def _see_through(tasks: Tasks, show: Display | Panes, signals: Sequence[int], restarts: Restarts) -> dict[str, int]:
+def _see_through(
+    tasks: Tasks, show: Display | Panes, signals: Sequence[int], restarts: Restarts, grace_secs: float
+) -> dict[str, int]:
     """Returns when all tasks have ended: name -> exit code of those for whose failure the others were ended."""
     def show_all() -> None:
         show.show(tasks.everyone)
@@ -189,7 +193,7 @@ def _see_through(tasks: Tasks, show: Display | Panes, signals: Sequence[int], re
         show.say(f"{signal.Signals(signals[0]).name}: stopping the tasks; once more ends them at once")
     for process in failed:
         show.say(_obituary(process))
-    processes.end(tasks, show_all, signals)
+    processes.end(tasks, show_all, signals, grace_secs)
     return failures
 
 

@@ -24,7 +24,8 @@ from typing import Callable, NamedTuple
 
 from ps_train import ports
 
-GRACE_SECS = 10.0  # between SIGTERM and SIGKILL, and between the end of the workers and that of the ps
+GRACE_SECS = 10.0  # between the end of the workers and that of the ps; and, unless told otherwise, SIGTERM and SIGKILL
+_CAUSE_SECS = 2.0  # a task that ends because of another one's failure may end before it
 _POLL_SECS = 0.05
 _LAST_LINES = 10
 _READ_BYTES = 1 << 20
@@ -197,9 +198,10 @@ def watch(
         count as running. It must not block.
 
     Returns:
-      The processes that failed or are overdue.
+      The processes that failed, those only that failed for good where there is one, or those that are overdue.
     """
-    overdue_secs = float("inf")
+    overdue_secs = told_secs = float("inf")
+    first_failed: list[Process] = []
     while not signals:
         for process in tasks.everyone:
             process.poll()
@@ -207,8 +209,11 @@ def watch(
         waiting = revive(tasks)
         failed = [process for process in tasks.everyone if process.exit_code and process not in waiting]
         running = [process for process in tasks.everyone if process.exit_code is None or process in waiting]
-        if failed or not running:
-            return failed
+        if failed and not first_failed:
+            first_failed, told_secs = failed, time.monotonic() + _CAUSE_SECS
+        causes = [process for process in failed if (process.exit_code or 0) < 128]
+        if causes or not running or time.monotonic() > told_secs:
+            return causes or first_failed
         if not any(process in running for process in tasks.workers):
             overdue_secs = min(overdue_secs, time.monotonic() + GRACE_SECS)
             if time.monotonic() > overdue_secs:
@@ -217,13 +222,21 @@ def watch(
     return []
 
 
-def end(tasks: Tasks, show: Callable[[], None], signals: Sequence[int]) -> None:
-    """Ends what still runs: SIGTERM, and SIGKILL after the grace period or, at once, when a (further) signal comes."""
+def end(
+    tasks: Tasks, show: Callable[[], None], signals: Sequence[int], grace_secs: float | None = None
+) -> None:
+    """Ends what still runs: SIGTERM, and SIGKILL after the grace period or, at once, when a (further) signal comes.
+
+    Args:
+      signals: see `noted_signals`.
+      grace_secs: of the workers, and then of the ps; None for GRACE_SECS.
+    """
+    grace_secs = GRACE_SECS if grace_secs is None else grace_secs
     patience = 1 if signals else 0  # the signal that asked for the end is no reason to hurry
     for group in (tasks.workers, tasks.ps):
         for process in group:
             process.terminate()
-        deadline_secs = time.monotonic() + GRACE_SECS
+        deadline_secs = time.monotonic() + grace_secs
         while (any(process.poll() is None for process in group) and len(signals) <= patience
                and time.monotonic() < deadline_secs):
             show()

@@ -9,9 +9,10 @@ import time
 from collections.abc import Iterator
 from typing import Callable
 
+from ps_train import waiting
 from ps_train.blackboard import Blackboard, BlackboardError, ChiefFailedError
 from ps_train.errors import ClusterLostError, StoppedError
-from ps_train.snapshot import State
+from ps_train.snapshot import Snapshot, State
 
 _POLL_SECS = 0.25
 _TICK_SECS = 0.25
@@ -111,17 +112,24 @@ class Life:
                                    "started?")
 
     def _is_needed(self) -> bool:
+        snapshot = self._snapshot_of_first()
+        return snapshot is not None and bool(snapshot.alive(self._beat_timeout_secs))
+
+    def _snapshot_of_first(self) -> Snapshot | None:
+        """Returns what ps 0 knows, or None where it is gone or not known yet."""
         try:
-            return bool(self._find_first().snapshot().alive(self._beat_timeout_secs))
-        except BlackboardError:  # ps 0 is gone, or not known yet
-            return False
+            first = self._find_first()
+            # A call to a server that is gone takes seconds to say so.
+            return first.snapshot() if waiting.accepts(first.first_ps.address) else None
+        except BlackboardError:
+            return None
 
     def _serve_the_late(self) -> None:
         """Returns when every worker knows that training is done, or is not back after a while.
 
         One that has just lost ps 0, or was killed and is started again, would wait for a cluster that is gone.
         """
-        is_awaited = self._is_awaited()  # asked while ps 0 is there: one that is gone would take seconds to say so
+        is_awaited = self._is_awaited()
         self._stop.wait(_LINGER_SECS)
         end_secs = time.monotonic() + _LATE_SECS
         while is_awaited and time.monotonic() < end_secs and not self._stop.wait(_POLL_SECS):
@@ -129,11 +137,8 @@ class Life:
 
     def _is_awaited(self) -> bool:
         """Tells whether a worker has neither finished nor left."""
-        try:
-            snapshot = self._find_first().snapshot()
-        except BlackboardError:  # ps 0 has ended
-            return False
-        return bool(((snapshot.claims != 0) & (snapshot.finished == 0)).any())
+        snapshot = self._snapshot_of_first()
+        return snapshot is not None and bool(((snapshot.claims != 0) & (snapshot.finished == 0)).any())
 
     def _serve_the_last_save(self) -> None:
         """Returns when no worker is there, or the grace period is nearly over.
@@ -142,5 +147,5 @@ class Life:
         save. If it is alone, these are some more steps, which are lost with it.
         """
         end_secs = time.monotonic() + self._last_save_secs
-        while time.monotonic() < end_secs and self._is_needed():
-            time.sleep(_POLL_SECS)
+        while self._is_needed() and (left_secs := end_secs - time.monotonic()) > 0:
+            time.sleep(min(_POLL_SECS, left_secs))

@@ -49,6 +49,13 @@ def test_a_classic_command_line_is_read():
     assert found.given == {"ps_hosts", "worker_hosts", "job_name", "task_index", "sync_replicas"}
 
 
+def test_a_warm_up_without_local_steps_is_refused():
+    """It would do nothing."""
+    assert _refusal(Config, communication_warmup_steps=10) == (
+        "--communication_warmup_steps: got 10, which means something with --communication_period only; add that flag")
+    assert Config(communication_warmup_steps=10, communication_period=2).communication_warmup_steps == 10
+
+
 def test_tf_config_comes_from_the_environment():
     """Its text is kept as it is, and is no flag."""
     assert config.parse_task([], {"TF_CONFIG": "{"}).tf_config == "{"

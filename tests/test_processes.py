@@ -74,6 +74,26 @@ def test_watch_names_the_first_that_fails_and_end_ends_the_others(tmp_path):
     assert (ps.exit_code, worker.exit_code) == (143, 7)
 
 
+def test_watch_names_the_task_that_failed_for_good_and_not_its_victim(tmp_path):
+    """A worker that ends because the chief's code fails may end before the chief."""
+    victim = python(tmp_path, "worker:1", "raise SystemExit(138)")
+    chief = python(tmp_path, "worker:0", "import time; time.sleep(0.5); raise SystemExit(1)")
+    tasks = Tasks([python(tmp_path, "ps:0", "import time; time.sleep(60)")], [chief, victim])
+    assert processes.watch(tasks, lambda: None, []) == [chief]
+    assert victim.exit_code == 138
+    processes.end(tasks, lambda: None, [])
+
+
+def test_watch_names_the_first_of_those_that_were_lost(tmp_path, monkeypatch):
+    """Where none of them fails for good within a moment."""
+    monkeypatch.setattr(processes, "_CAUSE_SECS", 0.5)
+    lost = python(tmp_path, "worker:0", "raise SystemExit(137)")
+    later = python(tmp_path, "worker:1", "import time; time.sleep(0.2); raise SystemExit(138)")
+    tasks = Tasks([python(tmp_path, "ps:0", "import time; time.sleep(60)")], [lost, later])
+    assert processes.watch(tasks, lambda: None, []) == [lost]
+    processes.end(tasks, lambda: None, [])
+
+
 def test_a_ps_that_stays_after_the_workers_is_overdue(tmp_path, monkeypatch):
     """After the grace period `watch` returns it, still running."""
     monkeypatch.setattr(processes, "GRACE_SECS", 0.2)
@@ -132,6 +152,29 @@ def test_what_ignores_sigterm_is_killed(tmp_path, monkeypatch, signals):
     wait_until(is_ready, "the child is ready")
     processes.end(Tasks([], [stubborn]), lambda: None, signals)
     assert stubborn.exit_code == 137
+
+
+def test_who_has_more_time_to_stop_gets_it(tmp_path, monkeypatch):
+    """The grace period is the caller's where it has one."""
+    monkeypatch.setattr(processes, "GRACE_SECS", 0.1)
+    slow = python(tmp_path, "worker:0", """
+        import signal, time
+        def stop(*_):
+            time.sleep(1)
+            raise SystemExit(143)
+        signal.signal(signal.SIGTERM, stop)
+        print("ready")
+        time.sleep(60)
+    """)
+    seen = []
+
+    def is_ready():
+        seen.extend(slow.new_lines())
+        return seen
+
+    wait_until(is_ready, "the child is ready")
+    processes.end(Tasks([], [slow]), lambda: None, [signal.SIGTERM], 30.0)
+    assert slow.exit_code == 143
 
 
 def test_signals_are_noted_and_the_old_handlers_come_back():

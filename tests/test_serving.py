@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import types
+
+import pytest
 
 from ps_train import blackboard, serving
-from ps_train.errors import PsTrainError
+from ps_train.cluster import Task
+from ps_train.errors import PsTrainError, StoppedError
 from ps_train.snapshot import State
+from tests import processes
 
 
 def _serve(cluster, stop, idle_secs=60):
@@ -75,6 +80,18 @@ def test_a_ps_obeys_a_signal(start_servers, stop):
     stop.set()
     thread.join(10)
     assert [error.exit_code for error in errors] == [143]
+
+
+def test_a_ps_that_is_told_to_stop_does_not_ask_a_ps_0_that_is_gone(start_servers, stop):
+    """Such a call takes seconds to say so."""
+    cluster = start_servers(1, 1)
+    port, = processes.free_ports(1)
+    first = types.SimpleNamespace(first_ps=Task("ps", 0, f"localhost:{port}"), snapshot=lambda: pytest.fail("asked"))
+    with contextlib.closing(blackboard.of_ps(cluster.target("ps", 0), cluster.view("ps", 0))) as own:
+        life = serving.Life(own, lambda: first, 1.0, 60.0, 60.0, stop)
+        stop.set()
+        with pytest.raises(StoppedError):
+            life.run()
 
 
 def test_a_ps_without_any_worker_ends_by_itself(start_servers, stop):
