@@ -273,6 +273,7 @@ def test_copies_draw_other_numbers_of_the_same_seed(tmp_path, start_servers):
     assert np.abs(four - 4 * kept("one", 1)).max() > 0.1, "the same four times"
 
 
+@pytest.mark.filterwarnings("ignore:Seed 5 from outer graph")
 def test_a_function_that_draws_by_a_seed_is_refused(start_servers):
     """All copies would draw the same numbers; without a seed each draws others."""
     def drawing(seed):

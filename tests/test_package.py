@@ -31,7 +31,7 @@ WITHOUT_TENSORFLOW = [
 WITH_TENSORFLOW = [
     {"snapshot", "inputs", "checkpoint", "summaries", "sessions", "fingerprint", "notes", "transfer", "lean",
      "replica", "accumulators", "bells"},
-    {"living", "packing"},
+    {"living", "packing", "execution"},
     {"blackboard", "synchronous", "keeping", "staleness", "finite"},
     {"local_steps"},
     {"members"},
