@@ -133,7 +133,7 @@ def serve_reads(ops: Iterable[tf.Operation], views: Iterable[View]) -> None:
     """Makes these operations read views instead of variables, wherever nothing orders or encloses their reads."""
     values = {variable.handle.name: value for variable, value in views if has_handle(variable)}
     for op in ops:
-        if _is_enclosed(op):
+        if is_enclosed(op):
             continue
         for index, tensor in enumerate(op.inputs):
             read = tensor.op
@@ -147,14 +147,14 @@ def can_be_served(op: tf.Operation, step: Collection[tf.Operation]) -> bool:
     On a ps they could, too, but it would have to travel there.
     """
     return _is_free_read(op) and all(
-        user in step and not _is_enclosed(user) and tf.DeviceSpec.from_string(user.device).job != "ps"
+        user in step and not is_enclosed(user) and tf.DeviceSpec.from_string(user.device).job != "ps"
         for user in op.outputs[0].consumers())
 
 
 def take_batches_after(tensors: Sequence[tf.Tensor], begun: tf.Operation) -> None:
     """Lets what these tensors are computed from take its mini-batches after an operation only."""
     for op in upstream(tensors):
-        if op.type == "IteratorGetNext" and not _is_enclosed(op):
+        if op.type == "IteratorGetNext" and not is_enclosed(op):
             op._add_control_input(begun)  # noqa: SLF001 (there is no public name for it)
 
 
@@ -191,7 +191,8 @@ def _is_free_read(op: tf.Operation) -> bool:
     return op.type == "ReadVariableOp" and not op.control_inputs
 
 
-def _is_enclosed(op: tf.Operation) -> bool:
+def is_enclosed(op: tf.Operation) -> bool:
+    """Tells whether it is in a branch or a loop."""
     return op._get_control_flow_context() is not None  # noqa: SLF001 (there is no public name for it)
 
 

@@ -31,8 +31,8 @@ WITHOUT_TENSORFLOW = [
 WITH_TENSORFLOW = [
     {"snapshot", "inputs", "checkpoint", "summaries", "sessions", "fingerprint", "notes", "transfer", "lean",
      "replica", "accumulators", "bells"},
-    {"living", "packing", "execution"},
-    {"blackboard", "synchronous", "keeping", "staleness", "finite"},
+    {"living", "packing", "copies"},
+    {"blackboard", "synchronous", "keeping", "staleness", "finite", "execution"},
     {"local_steps"},
     {"members"},
     {"coordinator"},
