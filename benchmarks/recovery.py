@@ -24,7 +24,7 @@ import tempfile
 import time
 from typing import NamedTuple
 
-from ps_train import progress
+from ps_train.runtime import reports
 from tests.processes import ProcessGroup, TaskCluster
 
 MODES = {"async": [], "sync": ["--sync_replicas"]}
@@ -91,7 +91,7 @@ class Watched:
             text, self._read_bytes[name] = self._group.log_from(name, self._read_bytes.get(name, 0))
             now_secs = time.monotonic()
             for line in text.splitlines():
-                if found := progress.parse(line):
+                if found := reports.parse(line):
                     self.steps[task].append((now_secs, found.step))
                 elif "serves at" in line:
                     self.serves_secs[task] = now_secs

@@ -22,7 +22,8 @@ from data.pipeline import image_dataset
 if TYPE_CHECKING:
     import tensorflow as tf
 
-DEFAULT_PARAMS: dict[str, Any] = {}
+# How many training examples, the last ones, are left out of training and kept for validation.
+DEFAULT_PARAMS: dict[str, Any] = {"validation_size": 0}
 
 NUM_TRAIN = 12000
 NUM_TEST = 2000

@@ -19,6 +19,10 @@ class Examples(NamedTuple):
         """The same examples with the pixels of an image in one row: [n, 784]."""
         return Examples(self.images.reshape(len(self.images), -1), self.labels)
 
+    def part(self, start: int, stop: int) -> Examples:
+        """The examples from number `start` to `stop` - 1, without a copy."""
+        return Examples(self.images[start:stop], self.labels[start:stop])
+
     def shard(self, index: int, count: int) -> Examples:
         """The examples whose number modulo `count` is `index`, without a copy.
 

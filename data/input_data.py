@@ -3,20 +3,28 @@
     mnist = read_data_sets("/tmp/mnist-data", one_hot=True)
     images, labels = mnist.train.next_batch(100)
 
-Needs no TensorFlow of its own; a `tf.float32` given as dtype is understood.
+Needs no TensorFlow of its own; a `tf.float32` given as dtype is understood. The names with a leading underscore are
+those of the last version of the tutorial (TensorFlow 1.15 and later), for code that imports them.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import gzip
+import math
+import os
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
 from data import mnist_files
 from data.data_set import DataSet, dense_to_one_hot, pixel_dtype
 from data.examples import Examples
+from data.fetch import fetch
 
 __all__ = ["DataSet", "Datasets", "dense_to_one_hot", "read_data_sets"]
+
+DEFAULT_SOURCE_URL = mnist_files.BASE_URL
 
 
 class Datasets(NamedTuple):
@@ -35,19 +43,19 @@ def read_data_sets(
     reshape: bool = True,
     validation_size: int = 5000,
     seed: int | None = None,
-    source_url: str = mnist_files.BASE_URL,
+    source_url: str = DEFAULT_SOURCE_URL,
 ) -> Datasets:
     """Reads MNIST from `train_dir`, where the files that are absent are fetched from `source_url`.
 
     Args:
-        train_dir: the files' folder; not looked at for fake data.
+        train_dir: the files' folder, or an npz file of Keras; not looked at for fake data.
         fake_data: gives three fake DataSets.
         one_hot: labels float64 [n, 10] with a single 1, instead of uint8 [n].
         dtype: of the images: np.float32 in [0, 1] or np.uint8.
         reshape: images [n, 784], instead of [n, 28, 28, 1].
         validation_size: how many of the training examples, from the first, are for validation.
         seed: of the shuffling.
-        source_url: the folder with the four files.
+        source_url: the folder with the four files; "" is the default one.
 
     Raises:
         DataError: a file cannot be fetched, or is not what it should be.
@@ -57,7 +65,7 @@ def read_data_sets(
     options = {"one_hot": one_hot, "dtype": pixel_dtype(dtype), "reshape": reshape, "seed": seed}
     if fake_data:
         return Datasets(*(DataSet([], [], fake_data=True, **options) for _ in range(3)))
-    mnist_files.ensure(train_dir, source_url)
+    mnist_files.ensure(train_dir, source_url or DEFAULT_SOURCE_URL)
     train, test = mnist_files.read(train_dir)
     parts = (*_split(train, validation_size), test)
     return Datasets(*(DataSet(*_as_tutorial(part, one_hot), **options) for part in parts))
@@ -79,3 +87,64 @@ def _as_tutorial(examples: Examples, one_hot: bool) -> tuple[np.ndarray, np.ndar
     """Images [n, 28, 28, 1] and uint8 or one-hot labels, the tutorial's forms."""
     labels = examples.labels.astype(np.uint8)
     return examples.images[..., None], dense_to_one_hot(labels) if one_hot else labels
+
+
+def _read32(bytestream: Any) -> np.uint32:
+    """The next four bytes of a stream, as IDX files have numbers: big-endian."""
+    return np.frombuffer(bytestream.read(4), dtype=np.dtype(np.uint32).newbyteorder(">"))[0]
+
+
+def _extract_images(f: BinaryIO) -> np.ndarray:
+    """The images in a gzip'd IDX file that is open: uint8 [n, rows, columns, 1].
+
+    Raises:
+        ValueError: it is not a file of images, or damaged.
+    """
+    return _extract(f, magic=2051, num_axes=3)[..., None]
+
+
+def _extract_labels(f: BinaryIO, one_hot: bool = False, num_classes: int = 10) -> np.ndarray:
+    """The labels in a gzip'd IDX file that is open: uint8 [n], or float64 [n, num_classes] if one_hot.
+
+    Raises:
+        ValueError: it is not a file of labels, or damaged.
+    """
+    labels = _extract(f, magic=2049, num_axes=1)
+    return dense_to_one_hot(labels, num_classes) if one_hot else labels
+
+
+def _extract(f: BinaryIO, magic: int, num_axes: int) -> np.ndarray:
+    where = getattr(f, "name", "the file")
+    with gzip.GzipFile(fileobj=f) as bytestream:
+        found = int.from_bytes(bytestream.read(4), "big")
+        if found != magic:
+            raise ValueError(f"{where}: magic number {found}; expected {magic}, of the other kind of MNIST file?")
+        shape = [int(_read32(bytestream)) for _ in range(num_axes)]
+        content = bytestream.read(math.prod(shape))
+    if len(content) != math.prod(shape):
+        raise ValueError(f"{where}: truncated: {len(content)} of {math.prod(shape)} bytes; fetch it again")
+    return np.frombuffer(content, np.uint8).reshape(shape)
+
+
+def _maybe_download(filename: str, work_directory: str, source_url: str) -> str:
+    """Fetches one of the four files of MNIST, unless it is there; returns its path.
+
+    Args:
+        filename: its name in the folder work_directory.
+        source_url: the URL of the file itself.
+
+    Raises:
+        DataError: it cannot be fetched, or is not what it should be.
+        ValueError: another filename, of which no sum is known.
+    """
+    if filename not in mnist_files.FILES:
+        raise ValueError(f"filename is {filename!r}; allowed are {', '.join(mnist_files.FILES)}")
+    path = os.path.join(work_directory, filename)
+    if not os.path.exists(path):
+        fetch(source_url, Path(path), mnist_files.FILES[filename], f"put {filename} in {work_directory} yourself")
+    return path
+
+
+_DataSet = DataSet
+_Datasets = Datasets
+_dense_to_one_hot = dense_to_one_hot

@@ -1,6 +1,7 @@
 """The dataset plug-in of MNIST: 60000 training and 10000 test images of handwritten digits.
 
-Run with --dataset=data.mnist. The files are read from data_dir, and fetched where they are absent.
+Run with --dataset=data.mnist. The files are read from data_dir, and fetched where they are absent;
+data_dir may also be the file mnist.npz of Keras.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from data.pipeline import image_dataset
 if TYPE_CHECKING:
     import tensorflow as tf
 
-DEFAULT_PARAMS: dict[str, Any] = {}
+# How many training examples, the last ones, are left out of training and kept for validation.
+DEFAULT_PARAMS: dict[str, Any] = {"validation_size": 0}
 
 
 def prepare(params: Mapping[str, Any]) -> None:

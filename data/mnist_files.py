@@ -4,6 +4,7 @@
     data_dir/t10k-images-idx3-ubyte[.gz]    the test set; labels in t10k-labels-idx1-ubyte
     data_dir/mnist.npz                      or all of it as Keras keeps it, used when one of the
                                             four is absent
+    data_dir                                may be that npz file itself, whatever its name
 
 Files that are there are used as they are, whatever their sum; what is absent is fetched.
 """
@@ -56,8 +57,13 @@ def ensure(data_dir: str, base_url: str = BASE_URL, timeout_secs: float = TIMEOU
         DataError: a file cannot be fetched or written, or is not the expected one.
     """
     folder = _folder(data_dir)
-    if (folder / NPZ).exists():
+    if _npz_path(folder).exists():
         return
+    if folder.suffix == ".npz":  # not a folder to make and fill
+        raise DataError(
+            f"{folder}: there is no such file: put Keras's {NPZ} there, or give a folder, into "
+            "which the files of MNIST are fetched"
+        )
     advice = (
         f"put {', '.join(FILES)}, or instead of the four {NPZ}, in {folder} yourself, or use "
         "--dataset=data.digits, which needs no file"
@@ -75,8 +81,8 @@ def read(data_dir: str) -> Splits:
     """
     folder = _folder(data_dir)
     paths = [_find(folder, name) for name in FILES]
-    if not all(paths) and (folder / NPZ).exists():
-        return _read_npz(folder / NPZ)
+    if not all(paths) and _npz_path(folder).exists():
+        return _read_npz(_npz_path(folder))
     train_images, train_labels, test_images, test_labels = (
         path or folder / name for path, name in zip(paths, FILES)
     )
@@ -85,6 +91,11 @@ def read(data_dir: str) -> Splits:
 
 def _folder(data_dir: str) -> Path:
     return Path(data_dir).expanduser()
+
+
+def _npz_path(folder: Path) -> Path:
+    """Where the npz file is, if there is one: in the folder, or named as the data_dir itself."""
+    return folder if folder.is_file() else folder / NPZ
 
 
 def _find(folder: Path, name: str) -> Path | None:

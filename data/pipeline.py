@@ -13,7 +13,8 @@ from typing import Any
 import tensorflow as tf
 
 import ps_train
-from data.examples import Splits
+from data.examples import Examples, Splits
+from ps_train.errors import ConfigError
 
 # Nothing is learned from a batch of evaluation, so its size is only a matter of speed.
 EVAL_BATCH_SIZE = 1000
@@ -27,18 +28,22 @@ def image_dataset(
     Args:
         splits: all examples, as rows, the same on every worker.
         mode: "train" gives this worker's training examples, shuffled and for ever; "eval" and
-            "infer" give the test examples once, in order, the last batch as short as it falls.
-        params: `batch_size`, of training, and `seed`, an int or None for another order each time.
+            "infer" give the test examples once, in order, the last batch as short as it falls;
+            "validation" does the same with the last `validation_size` training examples, which
+            "train" then leaves out.
+        params: `batch_size`, of training; `seed`, an int or None for another order each time;
+            `validation_size`, 0 where it is absent.
         shard: (index, count): of the examples 0..n-1, those whose number modulo count is index.
 
     Returns:
         A dataset of (features float32 [batch, 784] in [0, 1], labels int32 [batch]).
 
     Raises:
+        ConfigError: a validation_size that leaves no training example.
         DataError: no example is left for this shard.
     """
     training = mode == "train"
-    examples = splits.train if training else splits.test
+    examples = _examples(splits, mode, params.get("validation_size", 0))
     dataset = ps_train.from_arrays(
         tuple(examples.shard(*shard)),
         params["batch_size"] if training else EVAL_BATCH_SIZE,
@@ -47,6 +52,21 @@ def image_dataset(
         seed=shard_seed(params["seed"], shard[0]),
     )
     return dataset.map(_decode)
+
+
+def _examples(splits: Splits, mode: str, validation_size: int) -> Examples:
+    """The examples of a mode."""
+    num_train = len(splits.train.labels)
+    if not 0 <= validation_size < num_train:
+        raise ConfigError(
+            f"--params: validation_size={validation_size}; allowed: 0 to {num_train - 1}, as there "
+            f"are {num_train} training examples and one must be left to train on"
+        )
+    if mode == "train":
+        return splits.train.part(0, num_train - validation_size)
+    if mode == "validation":
+        return splits.train.part(num_train - validation_size, num_train)
+    return splits.test
 
 
 def shard_seed(seed: int | None, index: int) -> int | None:

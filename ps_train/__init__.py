@@ -16,7 +16,7 @@ from ps_train.errors import (
     StoppedError,
     UserCodeError,
 )
-from ps_train.plugins import EVAL, PREDICT, TRAIN, KerasTwin, ModelSpec
+from ps_train.plugins.contracts import EVAL, PREDICT, TRAIN, VALIDATION, KerasTwin, ModelSpec
 
 __version__ = "0.1.0"
 
@@ -31,16 +31,22 @@ __all__ = [
     "PREDICT",
     "PsTrainError",
     "StoppedError",
+    "SyncReplicasOptimizer",
     "TRAIN",
     "UserCodeError",
+    "VALIDATION",
     "from_arrays",
     "input_feed",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("from_arrays", "input_feed"):
-        from ps_train import inputs  # noqa: PLC0415 (TensorFlow takes seconds to import)
+    if name == "SyncReplicasOptimizer":
+        from ps_train.updates.sync import sync_replicas  # noqa: PLC0415 (TensorFlow takes seconds to import)
 
-        return getattr(inputs, name)
+        return sync_replicas.SyncReplicasOptimizer
+    if name in ("from_arrays", "input_feed"):
+        from ps_train.graph.input import arrays  # noqa: PLC0415 (TensorFlow takes seconds to import)
+
+        return getattr(arrays, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

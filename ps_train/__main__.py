@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import difflib
 import os
 import signal
 import sys
@@ -11,8 +12,12 @@ import threading
 import traceback
 from collections.abc import Sequence
 
-from ps_train import __version__, cluster, config, flagset, logs, stopping
+from ps_train import __version__
+from ps_train.cluster import spec
+from ps_train.config import fields
+from ps_train.config import task as config
 from ps_train.errors import ConfigError, PsTrainError
+from ps_train.runtime import installed, legacy_keras, logs, signals, tracebacks
 
 _CLEAN_UP_SECS = 1.0
 _USAGE = """\
@@ -41,12 +46,13 @@ Exit codes: 0 done, 1 a fault in your code or data, 2 bad configuration,
 def _train(argv: Sequence[str]) -> None:
     task_config = config.parse_task(argv)
     if task_config.download_only:
-        _import_task(task_config, needs_gpu=False).download(task_config)
+        own = _resolve(task_config) if "job_name" in task_config.given else None
+        _import_task(task_config, needs_gpu=False).download(task_config, own)
         return
     own = _resolve(task_config)
-    with stopping.on_signals() as stop:
+    with signals.on_signals() as stop:
         task = _import_task(task_config, needs_gpu=own.job != "ps")
-        stopping.run(lambda: task.run(task_config, own, stop), stop, task_config.stop_timeout_secs)
+        signals.run(lambda: task.run(task_config, own, stop), stop, task_config.stop_timeout_secs)
 
 
 def _serve(argv: Sequence[str]) -> None:
@@ -54,18 +60,18 @@ def _serve(argv: Sequence[str]) -> None:
     own = _resolve(task_config)
     if own.job == "evaluator":
         raise ConfigError(f"{own.task.name} has no server to serve; start it without `serve`")
-    with stopping.on_signals() as stop:
+    with signals.on_signals() as stop:
         task = _import_task(task_config, needs_gpu=own.job != "ps")
-        stopping.run(lambda: task.serve(task_config, own, stop), stop, task_config.stop_timeout_secs)
+        signals.run(lambda: task.serve(task_config, own, stop), stop, task_config.stop_timeout_secs)
 
 
 def _launch(argv: Sequence[str]) -> None:
-    from ps_train import launch  # noqa: PLC0415 (a task does not need it)
+    from ps_train.launch import launcher  # noqa: PLC0415 (a task does not need it)
 
     if argv[:1] == ["keras"]:
         _on_keras_road().launch_keras(argv[1:])
     else:
-        launch.run(*config.parse_launch(argv))
+        launcher.run(*config.parse_launch(argv))
 
 
 def _keras(argv: Sequence[str]) -> None:
@@ -77,7 +83,7 @@ def _convert(argv: Sequence[str]) -> None:
 
 
 def _on_keras_road():
-    from ps_train.distribute import verbs  # noqa: PLC0415 (it stands apart: nobody else needs it)
+    from ps_train.keras import verbs  # noqa: PLC0415 (it stands apart: nobody else needs it)
 
     return verbs
 
@@ -85,8 +91,8 @@ def _on_keras_road():
 _VERBS = {"train": _train, "launch": _launch, "serve": _serve, "keras": _keras, "convert": _convert}
 
 
-def _resolve(task_config: config.Config) -> cluster.Cluster:
-    return cluster.resolve(
+def _resolve(task_config: config.Config) -> spec.Cluster:
+    return spec.resolve(
         task_config.ps_hosts,
         task_config.worker_hosts,
         task_config.job_name,
@@ -99,21 +105,23 @@ def _resolve(task_config: config.Config) -> cluster.Cluster:
 
 def _import_task(task_config: config.Config, needs_gpu: bool):
     """Imports what needs TensorFlow, which reads its settings while it is imported."""
+    installed.check_tensorflow()
     if not needs_gpu:
         os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+    legacy_keras.prefer()
     if not task_config.tf_log:
         logs.import_tensorflow_quietly()
-    from ps_train import task  # noqa: PLC0415 (TensorFlow takes seconds; a wrong flag should not)
+    from ps_train.tasks import run  # noqa: PLC0415 (TensorFlow takes seconds; a wrong flag should not)
 
-    return task
+    return run
 
 
 def _help(verb: str, arguments: Sequence[str]) -> str:
     if verb in ("keras", "convert") or (verb == "launch" and arguments[:1] == ["keras"]):
         return f"{_USAGE}\n{_on_keras_road().help_text(verb)}"
     if verb == "launch":
-        return f"{_USAGE}\n{flagset.help_text(config.LaunchConfig, config.Config, omit=config.PLACED_BY_LAUNCH)}"
-    return f"{_USAGE}\n{flagset.help_text(config.Config)}"
+        return f"{_USAGE}\n{fields.help_text(config.LaunchConfig, config.Config, omit=config.PLACED_BY_LAUNCH)}"
+    return f"{_USAGE}\n{fields.help_text(config.Config)}"
 
 
 def _split(argv: Sequence[str]) -> tuple[str, list[str]]:
@@ -121,7 +129,9 @@ def _split(argv: Sequence[str]) -> tuple[str, list[str]]:
     if not argv or argv[0].startswith("-"):
         return "train", list(argv)
     if argv[0] not in _VERBS:
-        raise ConfigError(f"unknown verb {argv[0]!r}; allowed: {', '.join(_VERBS)}")
+        near = difflib.get_close_matches(argv[0], _VERBS, n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise ConfigError(f"unknown verb {argv[0]!r}; {hint}allowed: {', '.join(_VERBS)}")
     return argv[0], list(argv[1:])
 
 
@@ -142,8 +152,8 @@ def main(argv: Sequence[str]) -> int:
         return error.exit_code
     except KeyboardInterrupt:  # before a task or a launcher notes signals itself
         return 128 + signal.SIGINT
-    except Exception:  # noqa: BLE001 (the user's own code: its traceback is what helps)
-        logs.complain(traceback.format_exc())
+    except Exception as error:  # noqa: BLE001 (the user's own code: its traceback is what helps)
+        logs.complain(tracebacks.report(error) if "--tf_log" not in argv else traceback.format_exc())
         return 1
     return 0
 

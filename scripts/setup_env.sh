@@ -9,24 +9,12 @@ VENV="${PS_TRAIN_VENV:-.venv}"
 
 tell() { echo "setup: $*" >&2; }
 
-# Succeeds if a Python finds all modules, and a TensorFlow that is new enough.
+# Succeeds if a Python has the modules and a TensorFlow that is new enough, under whatever name it was installed; else
+# prints why not.
 has_modules() {
   local python=$1
   shift
-  "$python" - "$@" 2>/dev/null <<'PYTHON'
-import importlib.metadata
-import importlib.util
-import re
-import sys
-
-if sys.version_info < (3, 9) or not all(map(importlib.util.find_spec, sys.argv[1:])):
-    sys.exit(1)
-try:  # importing TensorFlow would take seconds
-    version = importlib.metadata.version("tensorflow")
-except importlib.metadata.PackageNotFoundError:  # installed under another name, such as tensorflow-cpu
-    sys.exit(0)
-sys.exit([int(part) for part in re.findall(r"[0-9]+", version)[:3]] < [2, 15, 1])
-PYTHON
+  "$python" -m ps_train.runtime.installed "$@" 2>/dev/null
 }
 
 # Prints the first Python that TensorFlow has wheels for, and that can make an environment.
@@ -44,7 +32,7 @@ find_python() {
 }
 
 make_venv() {
-  local extra=$1 python
+  local extra=$1 extras=$1 python
   local done_mark="$VENV/ps_train$extra.installed" making_mark="$VENV/ps_train.being_made"
   PYTHON="$VENV/bin/python"
   if [[ "$done_mark" -nt setup.py && -x "$PYTHON" ]]; then
@@ -61,19 +49,30 @@ make_venv() {
     touch "$making_mark"
     "$python" -m venv "$VENV"
   fi
-  tell "installing ps_train$extra, with TensorFlow, into $VENV: about 2 GB, once; it takes some minutes"
-  "$PYTHON" -m pip install --quiet --disable-pip-version-check -e ".$extra"
+  # The package itself requires no TensorFlow, since one of another name may be there: of those in setup.py.
+  if has_modules "$PYTHON" >/dev/null; then
+    tell "installing ps_train$extra into $VENV"
+  else
+    tell "installing ps_train$extra, with TensorFlow, into $VENV: about 2 GB, once; it takes some minutes"
+    extras="[tensorflow${extra:+,${extra#[}}"
+    extras="${extras%]}]"
+  fi
+  "$PYTHON" -m pip install --quiet --disable-pip-version-check -e ".$extras"
   touch "$done_mark"
   rm -f "$making_mark"
 }
 
 use_python() {
-  local extra=$1 candidate
+  local extra=$1 candidate reason
   shift
   for candidate in ${VIRTUAL_ENV:+"$VIRTUAL_ENV/bin/python"} python3; do
-    if [[ -z "${PS_TRAIN_VENV:-}" ]] && has_modules "$candidate" tensorflow absl numpy "$@"; then
+    if [[ -n "${PS_TRAIN_VENV:-}" ]]; then
+      break
+    elif reason=$(has_modules "$candidate" absl numpy "$@"); then
       PYTHON=$candidate
       return
+    elif [[ "$candidate" == "${VIRTUAL_ENV:-}/bin/python" ]]; then
+      tell "not using the active environment: $reason"
     fi
   done
   make_venv "$extra"

@@ -1,11 +1,15 @@
 #!/usr/bin/env bash
-# Runs the tests of some files with $PYTHON, and prints what they print when they have ended: others run beside it.
+# Runs the tests of some files with $PYTHON; prints their names and pytest's last line when they have passed, and all
+# of their output if not.
 set -uo pipefail
 
-echo "running $*" >&2
 output=$(mktemp)
 trap 'rm -f "$output"' EXIT
 "$PYTHON" -m pytest "$@" > "$output" 2>&1
 code=$?
-cat "$output"
+if (( code == 0 )); then
+  printf '%s\n%s\n' "$*" "$(tail -n 1 "$output")"
+else
+  cat "$output"
+fi
 exit $(( code != 0 ))

@@ -11,7 +11,7 @@ import sys
 import textwrap
 import time
 
-from ps_train.processes import Process
+from ps_train.launch.process import Process
 
 REPO = str(pathlib.Path(__file__).parent.parent)
 FIRST_PORT = 4300

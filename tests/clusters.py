@@ -6,23 +6,19 @@ import contextlib
 import threading
 
 import numpy as np
-import tensorflow.compat.v1 as tf
 
 import ps_train
-from ps_train import (
-    beats,
-    blackboard,
-    graph,
-    optimizer,
-    placement,
-    plugins,
-    saving,
-    serving,
-    session,
-    train,
-)
-from ps_train.cluster import Cluster
+from ps_train.cluster.spec import Cluster
+from ps_train.coordination import blackboard, heartbeat
+from ps_train.graph import placement
+from ps_train.plugins import contracts
+from ps_train.storage import saver
+from ps_train.tasks import ps
+from ps_train.training import loop as train
+from ps_train.training import recovery, replica_graph
+from ps_train.updates import update
 from tests import processes
+from tests.tensorflow_mode import tf
 
 TRUE_WEIGHTS = np.array([1.0, -2.0, 3.0, 0.5], np.float32)
 
@@ -57,7 +53,7 @@ class LocalCluster:
     def keeping_time(self):
         """Lets the clock of ps 0 go."""
         own = blackboard.of_ps(self.target("ps", 0), self.view("ps", 0))
-        with contextlib.closing(own), serving.keeping_time(own):
+        with contextlib.closing(own), ps.keeping_time(own):
             yield
 
 
@@ -74,7 +70,7 @@ def linear_data(num_examples: int = 64, seed: int = 0) -> tuple[np.ndarray, np.n
     return features, features @ TRUE_WEIGHTS
 
 
-def linear_model(parts: int = 1, **defaults) -> plugins.Model:
+def linear_model(parts: int = 1, **defaults) -> contracts.Model:
     """Returns a linear regression that begins at zero, with its weights cut into parts."""
 
     def model_fn(features, labels, mode, params):
@@ -86,10 +82,10 @@ def linear_model(parts: int = 1, **defaults) -> plugins.Model:
             loss=tf.reduce_mean(tf.square(predictions - labels)), predictions=predictions,
             eval_metric_ops={"error": tf.metrics.mean_absolute_error(labels, predictions)})
 
-    return plugins.Model("linear", model_fn, defaults)
+    return contracts.Model("linear", model_fn, defaults)
 
 
-def array_dataset(features: np.ndarray, labels: np.ndarray, **options) -> plugins.Dataset:
+def array_dataset(features: np.ndarray, labels: np.ndarray, **options) -> contracts.Dataset:
     """Returns a dataset of a worker's share of the arrays; in training shuffled and repeated unless told otherwise."""
 
     def input_fn(mode, params, shard):
@@ -98,14 +94,14 @@ def array_dataset(features: np.ndarray, labels: np.ndarray, **options) -> plugin
         return ps_train.from_arrays((features[index::count], labels[index::count]), params["batch_size"],
                                     seed=params["seed"], **wanted)
 
-    return plugins.Dataset("arrays", input_fn, lambda params: None, {})
+    return contracts.Dataset("arrays", input_fn, lambda params: None, {})
 
 
 def build_graph(
     cluster: LocalCluster, index: int, gradients: int | None = None, optimizer_name: str = "sgd",
     learning_rate: float = 0.05, model=None, dataset=None, params=None, floor: int = 1, plan=placement.BY_BYTES,
     bound=None, steps_per_execution: int = 1, **chosen,
-) -> graph.TrainGraph:
+) -> replica_graph.TrainGraph:
     """Builds one worker's graph.
 
     Args:
@@ -113,10 +109,10 @@ def build_graph(
       chosen: other fields of optimizer.Settings.
     """
     view = cluster.view("worker", index)
-    settings = optimizer.Settings(optimizer_name, learning_rate, gradients, view.num_workers, index, floor,
+    settings = update.Settings(optimizer_name, learning_rate, gradients, view.num_workers, index, floor,
                                   **chosen)
     params = params or {"batch_size": 8, "seed": 7}
-    return graph.build(view, view.task.device + "/cpu:0", model or linear_model(), params,
+    return replica_graph.build(view, view.task.device + "/cpu:0", model or linear_model(), params,
                        dataset or array_dataset(*linear_data()), params, settings, plan, bound, seed=3,
                        steps_per_execution=steps_per_execution)
 
@@ -134,12 +130,12 @@ class Worker(threading.Thread):
         super().__init__(daemon=True)
         self.graph = build_graph(cluster, index, **graph_options)
         self.board = blackboard.of_worker(cluster.target("worker", index), cluster.view("worker", index))
-        settings = session.Settings(str(train_dir), saves or saving.Schedule(0, 0, 5, 30.0), start_timeout_secs,
+        settings = recovery.Settings(str(train_dir), saves or saver.Schedule(0, 0, 5, 30.0), start_timeout_secs,
                                     beat_timeout_secs=5.0, end_timeout_secs=end_timeout_secs)
         self.stop = stop or threading.Event()
         view = cluster.view("worker", index)
-        self.beats = beats.Beats(self.board, view.task, view.worker_number, self.stop)
-        self.supervised = session.SupervisedTraining(
+        self.beats = heartbeat.Beats(self.board, view.task, view.worker_number, self.stop)
+        self.supervised = recovery.SupervisedTraining(
             view, cluster.target("worker", index), self.graph, self.board, self.beats, settings, self.stop,
             own_fingerprint)
         self.schedule = schedule(train_steps)._replace(bound=graph_options.get("bound"))
@@ -152,10 +148,11 @@ class Worker(threading.Thread):
         self.session = live
         return self.loop(live, write_summary).run()
 
-    def loop(self, live, write_summary=None, train_steps=None):
+    def loop(self, live, write_summary=None, train_steps=None, run_step=None):
         """Returns the loop that a session's body runs, to another step than the worker's own where one is given."""
         wanted = self.schedule if train_steps is None else self.schedule._replace(train_steps=train_steps)
-        return train.Loop(live, self.graph, wanted, self.stop, write_summary, self.beats)
+        return train.Loop(live, self.graph, wanted, self.stop, write_summary, self.beats,
+                          run_step=run_step)
 
     def run(self) -> None:
         """Trains to the end."""

@@ -1,71 +1,30 @@
-"""Fixtures: TensorFlow in the mode that a task uses, clusters of in-process servers, clusters of real processes."""
+"""Fixtures of all tests: clusters of real processes, and logs that are printed when a test fails.
+
+Nothing here imports TensorFlow: a pure test should not wait for it.
+"""
 
 from __future__ import annotations
 
-import contextlib
+import os
 import subprocess
+import sys
 import threading
 
+import hypothesis
 import pytest
 
-from ps_train import logs
+from tests import processes, training
 
-logs.import_tensorflow_quietly()
-
-import tensorflow.compat.v1 as tf  # noqa: E402 (see below)
-
-from ps_train import task  # noqa: E402 (what imports TensorFlow comes after it was made quiet)
-from tests import clusters, processes, training  # noqa: E402
-
-task.prepare_tensorflow(tf_log=False)  # every test runs in the mode that a task runs in
+# No verdict depends on how busy the machine is.
+hypothesis.settings.register_profile(
+    "ps_train", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("ps_train")
 
 
 @pytest.fixture
 def stop():
     """An event that nobody sets, unless the test does."""
     return threading.Event()
-
-
-@pytest.fixture
-def start_servers():
-    """A function (num_ps, num_workers) -> LocalCluster of in-process servers."""
-    with contextlib.ExitStack() as clocks:
-        def start(num_ps, num_workers):
-            cluster = clusters.start(num_ps, num_workers)
-            clocks.enter_context(cluster.keeping_time())
-            return cluster
-
-        yield start
-
-
-@pytest.fixture(scope="module")
-def started():
-    """(num_ps, num_workers) -> the cluster of all tests of a module that use `renew_servers`."""
-    return {}
-
-
-@pytest.fixture
-def renew_servers(started):
-    """What `start_servers` is, but the servers are those of the test before, with nothing left of what ran on them.
-
-    For modules that would start more of them than a process may have: they never end.
-    """
-    with contextlib.ExitStack() as clocks:
-        timed = set()
-
-        def start(*numbers):
-            if numbers not in started:
-                started[numbers] = clusters.LocalCluster(*numbers)
-            cluster = started[numbers]
-            for task in cluster.servers:
-                tf.Session.reset(cluster.target(*task))
-            cluster.put_up_blackboard()
-            if numbers not in timed:
-                timed.add(numbers)
-                clocks.enter_context(cluster.keeping_time())
-            return cluster
-
-        yield start
 
 
 @pytest.fixture
@@ -101,3 +60,21 @@ def pytest_runtest_makereport(item):
     if report.failed and group is not None:
         report.sections.append(("logs of the processes", group.logs()))
     return report
+
+
+def pytest_sessionfinish(session, exitstatus):
+    """Keeps the exit code for `pytest_unconfigure`, which is not told."""
+    session.config.exit_code = int(exitstatus)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure(config):
+    """Ends a process that has used TensorFlow as a task ends: at once.
+
+    A thread that a server, or a peer that is gone, holds inside TensorFlow would else abort the process while the
+    interpreter shuts down, with exit code 134.
+    """
+    if "tensorflow" in sys.modules and hasattr(config, "exit_code"):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(config.exit_code)

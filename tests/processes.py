@@ -13,7 +13,9 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 
-from ps_train.ports import CAN_BIND_BESIDE
+from ps_train.cluster.ports import CAN_BIND_BESIDE
+from tests import fork_server
+from tests.fork_server import ForkedProcess
 
 REPO = pathlib.Path(__file__).resolve().parent.parent
 DEADLINE_SECS = 90.0
@@ -64,30 +66,46 @@ class ProcessGroup:
     def __init__(self, log_dir: pathlib.Path) -> None:
         self._log_dir = log_dir
         self._log_dir.mkdir(parents=True)
-        self._processes: dict[str, subprocess.Popen] = {}
+        self._processes: dict[str, subprocess.Popen | ForkedProcess] = {}
 
     def start(self, name: str, arguments: list[str], cwd=REPO, env: dict[str, str] | None = None,
-              log_path: str | None = None, before: Sequence[str] = ()) -> subprocess.Popen:
+              log_path: str | None = None, before: Sequence[str] = (),
+              is_exec: bool = False) -> subprocess.Popen | ForkedProcess:
         """Starts `python -m ps_train` with the arguments.
 
         Args:
           name: of the process and its log.
           log_path: where its log is instead.
-          before: what the command begins with.
+          before: what the command begins with; such a process is never a fork.
+          is_exec: start a new Python, as a user does, in place of a fork of one that has imported TensorFlow.
         """
         environ = {**os.environ, "PYTHONPATH": str(REPO), "PYTHONUNBUFFERED": "1", **(env or {})}
         environ.pop("TF_CONFIG", None) if "TF_CONFIG" not in (env or {}) else None
         (self._log_dir / name).touch()
         with open(log_path or self._log_dir / name, "wb") as log:
-            process = subprocess.Popen([*before, sys.executable, "-m", "ps_train", *arguments], cwd=cwd, env=environ,
-                                       stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+            if before or is_exec:
+                process = subprocess.Popen([*before, sys.executable, "-m", "ps_train", *arguments], cwd=cwd,
+                                           env=environ, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+            else:
+                process = fork_server.of_this_process().start(arguments, cwd, environ, log.fileno())
         self._processes[name] = process
         return process
 
     def pause(self, name: str) -> None:
         """Freezes a process; when this returns, it stands still."""
         self._send(name, signal.SIGSTOP)
-        os.waitid(os.P_PID, self._processes[name].pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        end_secs = time.monotonic() + DEADLINE_SECS
+        while self._processes[name].poll() is None and not self._is_stopped(name):
+            assert time.monotonic() < end_secs, f"{name} does not stop"
+            time.sleep(0.01)
+
+    def _is_stopped(self, name: str) -> bool:
+        """Tells whether Linux' /proc shows the process as stopped."""
+        try:
+            status = pathlib.Path(f"/proc/{self._processes[name].pid}/status").read_text()
+        except FileNotFoundError:  # it has just ended
+            return False
+        return bool(re.search(r"^State:\s+T", status, re.MULTILINE))
 
     def resume(self, name: str) -> None:
         """Lets a process that was paused go on."""

@@ -20,7 +20,7 @@ import tempfile
 import time
 from typing import NamedTuple
 
-from ps_train import progress
+from ps_train.runtime import reports
 from tests import processes
 from tests.processes import ProcessGroup, TaskCluster
 
@@ -173,7 +173,7 @@ class Round:
         for task in self._tasks:
             name = self._life(task)
             text, self._read_bytes[name] = self._group.log_from(name, self._read_bytes.get(name, 0))
-            steps = [found.step for found in map(progress.parse, text.splitlines()) if found]
+            steps = [found.step for found in map(reports.parse, text.splitlines()) if found]
             self._step = max([self._step, *steps])
 
     def _end_the_others(self) -> None:
@@ -192,7 +192,7 @@ class Round:
 
     def _came_too_late(self, task: str) -> bool:
         """Tells whether this life of a task began after training, when it was started again after its last one."""
-        return self._lives[task] > 1 and not progress.parse(self._group.log(self._life(task)))
+        return self._lives[task] > 1 and not reports.parse(self._group.log(self._life(task)))
 
     def _assert_nothing_is_left(self) -> None:
         running = [name for name in self._group.names if self._group.poll(name) is None]

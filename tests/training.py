@@ -6,7 +6,6 @@ import pathlib
 import shutil
 import signal
 
-from tests import clusters
 from tests.processes import REPO, TaskCluster
 
 GATE_BATCH = 30
@@ -76,4 +75,6 @@ class Training:
         """All tasks but the killed ones exit 0, and the checkpoint is at the last step."""
         codes = self.group.wait()
         assert {name: code for name, code in codes.items() if name not in killed and code} == {}
+        from tests import clusters  # noqa: PLC0415 (it imports TensorFlow, which the processes need and this one does not)
+
         assert clusters.read_checkpoint(self.train_dir)["global_step"] >= self.train_steps

@@ -14,7 +14,8 @@ import numpy as np
 from benchmarks.harness import examples, plug_in
 from benchmarks.harness.measures import Point
 from benchmarks.harness.recording import Parameters, Recording
-from ps_train import EVAL, logs
+from ps_train import EVAL
+from ps_train.runtime import logs
 
 TARGET_ACCURACY = 0.97
 _EVERY_AFTERWARDS = 5  # samples after the target are for the plot only

@@ -13,7 +13,7 @@ CANNOT_RUN = 2  # the exit code that says: not here; the same as ps_train's for 
 def parser(description: str) -> argparse.ArgumentParser:
     """Returns a parser of what every peer is told: the work, and where and how long to record."""
     found = argparse.ArgumentParser(description=description)
-    found.add_argument("--data_dir", default="", help="folder of the MNIST files; without it the drawn digits are used")
+    found.add_argument("--data_dir", default="", help="folder of MNIST, or mnist.npz; by default drawn digits")
     found.add_argument("--learning_rate", type=float, default=0.003)
     found.add_argument("--batch_size", type=int, default=100, help="examples in a mini-batch of one worker")
     found.add_argument("--seed", type=int, default=None)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ps_train import plugins
+from ps_train.plugins import contracts
 
 
 class PlugIn(NamedTuple):
     """A model with its parameters."""
 
-    model: plugins.Model
+    model: contracts.Model
     params: dict[str, Any]
 
-    def build(self, features: Any, labels: Any, mode: str) -> plugins.ModelSpec:
+    def build(self, features: Any, labels: Any, mode: str) -> contracts.ModelSpec:
         """Adds the model to the current graph."""
         return self.model.model_fn(features=features, labels=labels, mode=mode, params=self.params)
 
@@ -24,6 +24,6 @@ def load(name: str, params: str, seed: int | None = None) -> PlugIn:
     Raises:
       ConfigError: there is no such model, or it knows no such parameter.
     """
-    model = plugins.load_model(name)
-    (resolved,) = plugins.resolve_params(params, [model], {"hidden_units": 100, "seed": seed})
+    model = contracts.load_model(name)
+    (resolved,) = contracts.resolve_params(params, [model], {"hidden_units": 100, "seed": seed})
     return PlugIn(model, resolved)

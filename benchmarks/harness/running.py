@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from benchmarks.harness import proc, tcp_bytes
 from benchmarks.harness.options import CANNOT_RUN
 from benchmarks.harness.trial import Cast, Peer, Setting, Task
-from ps_train.processes import Process
+from ps_train.launch.process import Process
 
 REPO = pathlib.Path(__file__).resolve().parents[2]
 _SAMPLE_SECS = 0.25

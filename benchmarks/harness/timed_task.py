@@ -13,33 +13,36 @@ import time
 from typing import Any
 
 from ps_train import __main__ as command_line
-from ps_train import logs
+from ps_train.runtime import logs
 
 
 def put_in(path: pathlib.Path) -> None:
     """Replaces the loop of this process by one that leaves the report at this path when it ends."""
     logs.import_tensorflow_quietly()
-    from ps_train import train  # noqa: PLC0415 (TensorFlow takes seconds, and says things while it is imported)
+    from ps_train.training import loop  # noqa: PLC0415 (TensorFlow takes seconds, and says things while it is imported)
 
-    class Timed(train.Loop):
-        """The loop, with a list of the seconds of each session run and of each report."""
+    class Timed(loop.Loop):
+        """The loop, with a list of the seconds of each step and of each report."""
+
+        def __init__(self, *arguments: Any, run_step: None) -> None:
+            super().__init__(*arguments, run_step=self._timed_step)
 
         def run(self) -> Any:
             self._plain_secs: list[float] = []
             self._summary_secs: list[float] = []
             self._report_secs: list[float] = []
-            start_secs = time.perf_counter()
+            self._start_secs = 0.0
             outcome = super().run()
-            total_secs = time.perf_counter() - start_secs
+            total_secs = time.perf_counter() - self._start_secs
             path.write_text(json.dumps(shares(
                 total_secs, self._plain_secs, self._summary_secs, self._report_secs)), encoding="utf-8")
             return outcome
 
-        def _run(self, fetches: Any) -> Any:
-            has_summary = isinstance(fetches, list) and len(fetches) > 2
+        def _timed_step(self, step: int, held_secs: float, fetches: list, options: Any) -> Any:
             start_secs = time.perf_counter()
-            values = super()._run(fetches)
-            (self._summary_secs if has_summary else self._plain_secs).append(time.perf_counter() - start_secs)
+            self._start_secs = self._start_secs or start_secs  # with the first step
+            values = self._session.run(fetches, options=options)
+            (self._summary_secs if len(fetches) > 2 else self._plain_secs).append(time.perf_counter() - start_secs)
             return values
 
         def _report(self, *arguments: Any) -> None:
@@ -47,7 +50,7 @@ def put_in(path: pathlib.Path) -> None:
             super()._report(*arguments)
             self._report_secs.append(time.perf_counter() - start_secs)
 
-    train.Loop = Timed
+    loop.Loop = Timed
 
 
 def shares(

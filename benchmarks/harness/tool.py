@@ -36,7 +36,7 @@ class Trial(NamedTuple):
 def parser(description: str, name: str) -> argparse.ArgumentParser:
     """Returns a parser of the flags that every tool has; `name` is the tool's, for the files that it writes."""
     found = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    found.add_argument("--data_dir", default="", help="folder of the MNIST files; without it the drawn digits are used")
+    found.add_argument("--data_dir", default="", help="folder of MNIST, or mnist.npz; by default drawn digits")
     found.add_argument("--repeats", type=int, default=3, help="runs of each; 0 reports what is there")
     found.add_argument("--budget_secs", type=float, default=math.inf,
                        help="start no run after so long; the same command goes on from there")

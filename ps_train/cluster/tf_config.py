@@ -1,0 +1,156 @@
+"""Reads TF_CONFIG, the environment variable by which schedulers place a task.
+
+    dense    {"cluster": {"ps": ["host:port", ...], "worker": [...]}, "task": {"type": "worker", "index": 0}}
+    sparse   {"cluster": {"ps": [...], "worker": {"0": ..., "3": ...}}, "task": {"type": "worker", "index": 3}}
+    dynamic  {"cluster": {"ps": [...], "worker": {"3": "host:port"}}, "task": {"type": "worker", "index": 3}}
+             {"cluster": {"ps": ["host:port"], "worker": {}}, "task": {"type": "ps", "index": 1}}
+
+The last one is what Kubeflow's operator writes with `enableDynamicWorker`: a worker is told all ps and itself, a ps is
+told itself only, as the one entry of its list whatever its index.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from ps_train.cluster.addresses import parse_address, refuse_duplicates
+from ps_train.errors import ConfigError
+
+JOBS = ("ps", "worker", "chief", "master", "evaluator")
+CHIEF_JOBS = ("chief", "master")  # two words for the same role; at most one of them may be there
+LARGEST_INDEX = 1022  # the blackboard has room for 1024 workers, a chief task among them
+_INDEX = re.compile(r"[0-9]{1,9}")  # TensorFlow keeps it in 32 bits
+
+
+@dataclasses.dataclass(frozen=True)
+class TfConfig:
+    """What TF_CONFIG says.
+
+    Attributes:
+      job: the task's job.
+      index: its index there.
+      addresses: job -> index -> address.
+      is_dynamic: whether it has the form of a cluster whose workers come and go.
+      sparse_jobs: those of which it may name some tasks only, as they are given by index.
+    """
+
+    job: str
+    index: int
+    addresses: dict[str, dict[int, str]]
+    is_dynamic: bool
+    sparse_jobs: frozenset[str]
+
+
+def parse_tf_config(text: str, needs_ps: bool = True) -> TfConfig:
+    """Returns what TF_CONFIG says, in any of its forms.
+
+    Args:
+      text: of the environment variable.
+      needs_ps: whether a cluster without a ps is an error.
+
+    Raises:
+      ConfigError: it is not JSON (with the position), lacks a part, or contradicts itself.
+    """
+    content = _parse_json(text)
+    cluster, task = _mapping(content, "cluster"), _mapping(content, "task")
+    is_dynamic = _is_dynamic(cluster, task)
+    if is_dynamic:
+        cluster = _told_by_index(cluster, task)
+    addresses = {job: _parse_job(job, tasks) for job, tasks in cluster.items()}
+    if all(job in addresses for job in CHIEF_JOBS):
+        raise ConfigError("TF_CONFIG: cluster names both a chief and a master; they are the same role, keep one")
+    refuse_duplicates(addresses)
+    job, index = _parse_task(task, addresses)
+    if needs_ps and "ps" not in addresses:
+        raise ConfigError("TF_CONFIG: cluster names no ps; allowed: at least one, such as \"ps\": [\"host:2222\"]")
+    if not (is_dynamic or addresses.keys() & {"worker", *CHIEF_JOBS}):
+        raise ConfigError("TF_CONFIG: cluster names no worker and no chief; allowed: at least one of them")
+    sparse_jobs = frozenset(job for job, tasks in cluster.items() if isinstance(tasks, dict))
+    return TfConfig(job, index, addresses, is_dynamic, sparse_jobs)
+
+
+def _is_dynamic(cluster: Mapping[str, Any], task: Mapping[str, Any]) -> bool:
+    """Tells whether this is the dynamic form: a ps list, and an object of workers without any but this task."""
+    own = {str(task.get("index"))} if task.get("type") == "worker" else set()
+    return (cluster.keys() == {"ps", "worker"} and isinstance(cluster["ps"], list)
+            and isinstance(cluster["worker"], dict) and cluster["worker"].keys() == own)
+
+
+def _told_by_index(cluster: Mapping[str, Any], task: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the cluster part of the dynamic form with a lone ps under its index, and without a job that has none."""
+    told = {job: tasks for job, tasks in cluster.items() if tasks or job == "ps"}
+    if task.get("type") == "ps" and len(told["ps"]) == 1:
+        told["ps"] = {_parse_index("TF_CONFIG: task index", task.get("index")): told["ps"][0]}
+    return told
+
+
+def _parse_json(text: str) -> Any:
+    try:
+        return json.loads(text, object_pairs_hook=_object)
+    except json.JSONDecodeError as error:
+        rest = text[error.pos:error.pos + 20]
+        raise ConfigError(f"TF_CONFIG: is not JSON: {error.msg} at line {error.lineno}, column {error.colno}; "
+                          f"there it {f'reads {rest!r}' if rest else 'ends'}") from None
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, thousands of brackets
+        raise ConfigError(f"TF_CONFIG: cannot be read as JSON: {error}") from None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Makes an object of its pairs; a key that is there twice would otherwise count once, silently."""
+    keys = [key for key, _ in pairs]
+    for key in keys:
+        if keys.count(key) > 1:
+            raise ConfigError(f"TF_CONFIG: {key!r} is there twice in one object; keep one")
+    return dict(pairs)
+
+
+def _mapping(content: Any, key: str) -> dict[str, Any]:
+    part = content.get(key) if isinstance(content, dict) else None
+    if not isinstance(part, dict) or not part:
+        raise ConfigError(f"TF_CONFIG: {key!r} is missing or no object; it should read like "
+                          '{"cluster": {"ps": ["host:2222"], "worker": ["host:2223"]}, '
+                          '"task": {"type": "worker", "index": 0}}')
+    return part
+
+
+def _parse_job(job: str, tasks: Any) -> dict[int, str]:
+    """Returns index -> address of `["host:port", ...]` or of the sparse `{"3": "host:port"}`."""
+    what = f"TF_CONFIG: cluster[{job!r}]"
+    if job not in JOBS:
+        raise ConfigError(f"{what}: unknown job; allowed: {', '.join(JOBS)}")
+    if not isinstance(tasks, (list, dict)) or not tasks:
+        raise ConfigError(f"{what}: got {tasks!r}; allowed: a list of host:port, or an object of index: host:port")
+    if job in CHIEF_JOBS and len(tasks) > 1:
+        raise ConfigError(f"{what}: names {len(tasks)} tasks; allowed: 1")
+    items = enumerate(tasks) if isinstance(tasks, list) else tasks.items()
+    found: dict[int, str] = {}
+    for key, address in items:
+        index = _parse_index(f"{what} index", key)
+        if index in found:
+            raise ConfigError(f"{what}: index {index} is there twice")
+        found[index] = parse_address(f"{what}[{key}]", address)
+    return found
+
+
+def _parse_index(what: str, value: Any) -> int:
+    """Returns a task index given as 3 or, as templates often write it, "3"."""
+    if not _INDEX.fullmatch(str(value)) or int(value) > LARGEST_INDEX:
+        raise ConfigError(f"{what}: got {value!r}; allowed: an integer from 0 to {LARGEST_INDEX}")
+    return int(value)
+
+
+def _parse_task(task: dict[str, Any], addresses: Mapping[str, Mapping[int, str]]) -> tuple[str, int]:
+    job = task.get("type")
+    # An evaluator is no part of the training cluster, so Estimator's and Kubeflow's TF_CONFIG leave its address out.
+    jobs = [*addresses, *(["evaluator"] if "evaluator" not in addresses else [])]
+    if job not in jobs:
+        raise ConfigError(f"TF_CONFIG: task type is {job!r}; allowed: {', '.join(jobs)}")
+    index = _parse_index("TF_CONFIG: task index", task.get("index"))
+    if job in addresses and index not in addresses[job]:
+        known = ", ".join(str(known_index) for known_index in sorted(addresses[job]))
+        raise ConfigError(f"TF_CONFIG: task index is {index}; allowed: {known}, the indices of job {job!r}")
+    return job, index

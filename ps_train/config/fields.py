@@ -1,0 +1,193 @@
+"""Turns the fields of a dataclass into absl flags, their help, and checked values.
+
+    field(default, group, help, unit, ...)  --parse-->  values by name  --problems-->  what is wrong with them
+
+A field is written once, in `task.py`; its flag, its line in `--help`, its limits and its row in docs/flags.md's
+table all come from there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+import textwrap
+import typing
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Callable
+
+from absl import flags
+
+from ps_train.errors import ConfigError, refuse
+
+_PARSERS: dict[type, flags.ArgumentParser] = {
+    bool: flags.BooleanParser(),
+    int: flags.IntegerParser(),
+    float: flags.FloatParser(),
+    str: flags.ArgumentParser(),
+}
+_KINDS = {bool: "true or false", int: "a 64-bit integer", float: "a number", str: "text"}
+_WIDTH = 80
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """What a flag means and which values it may have.
+
+    Attributes:
+      group: the heading that the flag stands under in `--help`.
+      help: one sentence.
+      unit: the unit or form of the value, "" for none.
+      minimum: the smallest value allowed, or None.
+      above: the value must be larger than this, or None.
+      maximum: the largest value allowed, or None.
+      choices: the values allowed, or () for any.
+      form: `form(what, value)` raises ConfigError, in which it names `what`, for a text of the wrong form; or None.
+      unset: what `--help` shows as default where the default is None or empty.
+    """
+
+    group: str
+    help: str
+    unit: str = ""
+    minimum: float | None = None
+    above: float | None = None
+    maximum: float | None = None
+    choices: Sequence[str] = ()
+    form: Callable[[str, str], Any] | None = None
+    unset: str = ""
+
+    def allowed(self, kind: type) -> str:
+        """Says in words which values are allowed."""
+        if self.choices:
+            return "one of " + ", ".join(self.choices)
+        if self.minimum is not None and self.maximum is not None:
+            return f"{_KINDS[kind]} from {self.minimum:g} to {self.maximum:g}"
+        bounds = [("of at least", self.minimum), ("above", self.above), ("up to", self.maximum)]
+        return " ".join([_KINDS[kind], *(f"{words} {bound:g}" for words, bound in bounds if bound is not None)])
+
+    def permits(self, value: Any) -> bool:
+        """Tells whether a value of the right type obeys the bounds; NaN and infinity obey none."""
+        if self.choices:
+            return value in self.choices
+        if isinstance(value, str):
+            return True
+        return (
+            math.isfinite(value)
+            and (self.minimum is None or value >= self.minimum)
+            and (self.above is None or value > self.above)
+            and (self.maximum is None or value <= self.maximum)
+        )
+
+
+def field(default: Any, group: str, help: str, **rule: Any) -> Any:  # noqa: A002 (absl's own word)
+    """Declares a dataclass field that is also a flag; `rule` takes the further attributes of `Rule`."""
+    return dataclasses.field(default=default, metadata={"rule": Rule(group, help, **rule)})
+
+
+def rules(*classes: type) -> dict[str, tuple[Rule, type, Any]]:
+    """Returns name -> (rule, Python type, default) of every flag field of the classes, in order."""
+    found = {}
+    for cls in classes:
+        hints = typing.get_type_hints(cls)
+        for spec in dataclasses.fields(cls):
+            if "rule" in spec.metadata:
+                found[spec.name] = (spec.metadata["rule"], _base_type(hints[spec.name]), spec.default)
+    return found
+
+
+def _base_type(hint: Any) -> type:
+    """Returns `int` for both `int` and `Optional[int]`."""
+    options = [option for option in typing.get_args(hint) if option is not type(None)]
+    return options[0] if options else hint
+
+
+def problems(values: Mapping[str, Any], *classes: type) -> list[str]:
+    """Returns a line for each value that is of the wrong type, out of its bounds or of the wrong form."""
+    found = []
+    for name, (rule, kind, default) in rules(*classes).items():
+        value = values[name]
+        if value is None and default is None:
+            continue
+        if not _is_a(kind, value) or not rule.permits(value):
+            found.append(f"--{name}: got {value!r}; allowed: {rule.allowed(kind)}")
+        elif rule.form is not None:
+            try:
+                rule.form(f"--{name}", value)
+            except ConfigError as error:
+                found.append(str(error))
+    return found
+
+
+def _is_a(kind: type, value: Any) -> bool:
+    if kind is int:
+        return type(value) is int and -(2**63) <= value < 2**63  # TensorFlow counts in int64
+    return isinstance(value, kind) or (kind is float and type(value) is int)
+
+
+class _Flag(flags.Flag):
+    """A flag that is given once; a text that is not of its type is kept, for `problems` to tell with all others."""
+
+    def parse(self, argument: Any) -> None:
+        if self.present:
+            raise ConfigError(f"--{self.name}: given twice, the second time as {argument!r}; give it once")
+        try:
+            super().parse(argument)
+        except flags.IllegalFlagValueError:
+            self.value, self.present = argument, 1
+
+
+def parse(argv: Sequence[str], *classes: type) -> tuple[dict[str, Any], frozenset[str]]:
+    """Reads a command line, without the program's name, for the flags of the classes.
+
+    Returns:
+      (values, given): every flag's value by name, and the names that stood on the command line.
+
+    Raises:
+      ConfigError: an unknown flag, a flag given twice, words that are no flag, or values that are not allowed.
+    """
+    known = rules(*classes)
+    parsed = flags.FlagValues()
+    for name, (rule, kind, default) in known.items():
+        flag = _Flag(_PARSERS[kind], None, name, default, rule.help, boolean=kind is bool)
+        flags.DEFINE_flag(flag, parsed)
+    try:
+        rest = parsed(["ps_train", *argv])[1:]
+    except flags.UnrecognizedFlagError as error:
+        near = difflib.get_close_matches(error.flagname, known, n=1)
+        hint = f"did you mean --{near[0]}? " if near else ""
+        raise ConfigError(f"unknown flag --{error.flagname}; {hint}`ps_train --help` lists the flags") from None
+    except (flags.Error, ValueError) as error:  # a flag without its value, a flagfile that cannot be read
+        raise ConfigError(f"{str(error).removeprefix('ERROR:: ')}; see `ps_train --help`") from None
+    if rest:
+        raise ConfigError(f"{rest[0]!r} is no flag; flags are written --name=value, see `ps_train --help`")
+    values = {name: parsed[name].value for name in known}
+    refuse(problems(values, *classes))
+    return values, frozenset(name for name in known if parsed[name].present)
+
+
+def help_text(*classes: type, omit: Collection[str] = ()) -> str:
+    """Returns the flags in groups, each with its unit and default, for 80 columns; leaves out those in `omit`."""
+    lines: list[str] = []
+    group = None
+    for name, (rule, _, default) in rules(*classes).items():
+        if name in omit:
+            continue
+        if rule.group != group:
+            group = rule.group
+            lines += ["", f"{group}:"]
+        text = f"{rule.help} ({describe_default(rule, default)})"
+        lines += textwrap.wrap(text, _WIDTH, initial_indent=f"  --{name:<22} ", subsequent_indent=" " * 27,
+                               break_on_hyphens=False)
+    return "\n".join(lines)
+
+
+def describe_default(rule: Rule, default: Any) -> str:
+    """Returns `examples; default 100` and the like, for the help and docs/flags.md."""
+    values = rule.unit or ", ".join(rule.choices)
+    if default in (None, ""):
+        shown = rule.unset
+    elif isinstance(default, bool):
+        shown = str(default).lower()
+    else:
+        shown = f"{default:g}" if isinstance(default, float) else str(default)
+    return f"{values}; default {shown}" if values else f"default {shown}"

@@ -1,0 +1,215 @@
+"""Training by a loop of the plug-in's own, in place of Model.fit: `train_step`, or `train` for the whole of it.
+
+    train_step   strategy.run(train_step) in a tf.function; with parameter_server a closure for ClusterCoordinator
+    train        what it likes; it tells each step by run.advance
+"""
+
+from __future__ import annotations
+
+import logging
+import shlex
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, Callable
+
+import tensorflow as tf
+import tf_keras
+
+from ps_train.errors import DataError, StoppedError
+from ps_train.keras.strategies import factory
+from ps_train.keras.training import inputs
+from ps_train.keras.training.callbacks import Meter
+from ps_train.keras.training.planning import Plan, Span, Task
+
+_MOST_SCHEDULED = 100  # closures between two looks at the end, where no progress lines are wanted
+_log = logging.getLogger(__name__)
+
+
+class Run:
+    """What a plug-in's `train(strategy, model, run)` is given: the data, and what it must tell.
+
+    Attributes:
+      params: the model's parameters.
+      dataset: batches of (features, labels) for ever, where input_fn repeats: a distributed dataset or, with
+        parameter_server, a dataset on each worker, whose `iter` is an argument of coordinator.schedule.
+      coordinator: the ClusterCoordinator of parameter_server, else None.
+      step: the global step.
+      train_steps: the global step at which training ends.
+    """
+
+    def __init__(
+        self, task: Task, strategy: tf.distribute.Strategy, model: tf_keras.Model, plan: Plan, first_step: int
+    ) -> None:
+        config = task.config
+        self.params: Mapping[str, Any] = task.loaded.model_params
+        self.train_steps = config.train_steps
+        self.step = first_step
+        self.coordinator = None
+        self._task = task
+        self._model = model
+        self._save_period = config.save_model_steps or plan.steps_per_epoch
+        self._validation_period = plan.steps_per_epoch * config.validation_epochs
+        feed = inputs.feed(strategy, config, task.loaded.dataset, task.loaded.dataset_params)
+        self._validation, self._validation_steps = feed.validation, feed.validation_steps
+        if config.strategy == "parameter_server":
+            self.coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+            self.dataset = self.coordinator.create_per_worker_dataset(lambda: feed.training.dataset_fn(None))
+        else:
+            self.dataset = strategy.experimental_distribute_dataset(feed.training)
+        self._meter = Meter(factory.global_batch_size(strategy, config), config.train_steps)
+        self._meter.start(first_step)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether training is at its end."""
+        return self.step >= self.train_steps
+
+    def advance(self, loss: Any, num_steps: int = 1) -> None:
+        """Tells that steps are done: reports, saves and validates when it is time to.
+
+        With several workers each one calls it alike. With parameter_server no closure may be on its way.
+
+        Args:
+          loss: of the last step, a number or scalar tensor; it is looked at only where it is reported.
+
+        Raises:
+          StoppedError: the process was told to stop; let it through.
+        """
+        before, self.step = self.step, self.step + num_steps
+        config = self._task.config
+        self._task.pulse.beat()
+        if self._task.is_chief and self._is_due(config.log_steps, before):
+            self._meter.report(self.step, float(loss))
+        if self._is_due(self._save_period, before):
+            self.save()
+        if self._is_due(self._validation_period, before):
+            self.validate()
+        if self._task.stop.is_set():
+            raise self._stopped()
+
+    def steps_to_next_look(self) -> int:
+        """Returns the steps until something is due: a report, a checkpoint, a validation, the end."""
+        periods = [self._task.config.log_steps or _MOST_SCHEDULED, self._save_period, self._validation_period]
+        return min(self.train_steps - self.step, *(period - self.step % period for period in periods if period))
+
+    def beat(self) -> None:
+        """Gives a sign of life, for work that is no step and may take longer than --step_timeout_secs."""
+        self._task.pulse.beat()
+
+    def save(self) -> None:
+        """Saves a checkpoint of this step; with several workers each one calls it."""
+        self._task.keeper.save(self._model, self.step)
+        self._task.pulse.beat()
+
+    def validate(self) -> dict[str, float]:
+        """Returns the model's metrics on the held-out data; with several workers each one calls it."""
+        values = self._model.evaluate(self._validation, steps=self._validation_steps, verbose=0, return_dict=True,
+                                      callbacks=[_Beats(self._task.pulse.beat)])
+        self._task.pulse.beat()
+        if self._task.is_chief:
+            _log.info("step %d, on held-out data: %s", self.step,
+                      ", ".join(f"{name} {value:.4f}" for name, value in values.items()))
+        return values
+
+    def _is_due(self, period: int, before: int) -> bool:
+        return period > 0 and self.step // period > before // period
+
+    def _stopped(self) -> StoppedError:
+        again = f"with --train_dir={shlex.quote(self._task.config.train_dir)} it continues"
+        if not self._task.is_alone:
+            return StoppedError(f"told to stop at step {self.step}; {again} from the last checkpoint")
+        self.save()
+        return StoppedError(f"told to stop at step {self.step}, and saved; {again} from there")
+
+
+class _Beats(tf_keras.callbacks.Callback):
+    """Gives a sign of life after each batch of a validation."""
+
+    def __init__(self, beat: Callable[[], None]) -> None:
+        super().__init__()
+        self._supports_tf_logs = True  # parameter_server allows no other callback
+        self._beat = beat
+
+    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
+        self._beat()
+
+
+def train(task: Task, strategy: tf.distribute.Strategy, model: tf_keras.Model, plan: Plan) -> Span:
+    """Trains by the plug-in's own loop up to --train_steps, and saves.
+
+    Raises:
+      StoppedError: told to stop.
+      DataError: the training data has an end, before that of training.
+    """
+    config = task.config
+    first_step = int(model.optimizer.iterations.numpy())
+    if first_step >= config.train_steps:
+        _log.info("nothing to train: the global step is %d, and --train_steps=%d", first_step, config.train_steps)
+        return Span(first_step, 0.0)
+    task.pulse.expect("the held-out data to be counted", 2 * config.eval_timeout_secs)
+    run = Run(task, strategy, model, plan, first_step)
+    task.pulse.expect("a step of training", config.step_timeout_secs)
+    if task.is_chief:
+        _log.info("the loop of %s: from step %d to step %d", task.loaded.model.name, first_step, config.train_steps)
+    start_secs = time.monotonic()
+    _loop(task, strategy, model, run)
+    secs = time.monotonic() - start_secs
+    if run.step == first_step:
+        raise DataError(f"{task.loaded.model.name}.train told no step: call run.advance(loss) after each one")
+    run.save()
+    return Span(first_step, secs)
+
+
+def _loop(task: Task, strategy: tf.distribute.Strategy, model: tf_keras.Model, run: Run) -> None:
+    plugin = task.loaded.model
+    if plugin.train is not None:
+        plugin.train(strategy=strategy, model=model, run=run)
+        return
+    execute = _execution(strategy, model, plugin.train_step)
+    try:
+        if run.coordinator is None:
+            _by_strategy(run, iter(run.dataset), execute, task.config.steps_per_execution)
+        else:
+            _by_coordinator(run, iter(run.dataset), execute, task.config.steps_per_execution)
+    except (tf.errors.OutOfRangeError, StopIteration) as error:
+        raise DataError(f"{task.loaded.dataset.name}.input_fn: the training data came to its end after step {run.step} "
+                        f"of {run.train_steps}; let it repeat, or give a smaller --train_steps") from error
+
+
+def _execution(
+    strategy: tf.distribute.Strategy, model: tf_keras.Model, train_step: Callable[..., Any]
+) -> Callable[..., tf.Tensor]:
+    """Returns the compiled function of several steps, which returns the loss of the last one."""
+
+    def replica_step(features: Any, labels: Any) -> tf.Tensor:
+        return tf.cast(train_step(model=model, features=features, labels=labels), tf.float32)
+
+    @tf.function
+    def execute(batches: Iterator, num_steps: int) -> tf.Tensor:
+        loss = tf.constant(0.0)
+        for _ in tf.range(num_steps):
+            loss = strategy.reduce("SUM", strategy.run(replica_step, args=next(batches)), axis=None)
+        return loss
+
+    return execute
+
+
+def _by_strategy(run: Run, batches: Iterator, execute: Callable[..., tf.Tensor], steps_per_execution: int) -> None:
+    while not run.is_done:
+        num_steps = min(steps_per_execution, run.train_steps - run.step)
+        run.advance(execute(batches, num_steps), num_steps)
+
+
+def _by_coordinator(run: Run, batches: Iterator, execute: Callable[..., tf.Tensor], steps_per_execution: int) -> None:
+    """Schedules closures up to the next report, checkpoint or validation, and waits for them."""
+    while not run.is_done:
+        left = num_steps = run.steps_to_next_look()
+        losses = []
+        while left:
+            losses.append(run.coordinator.schedule(execute, args=(batches, min(steps_per_execution, left))))
+            left -= min(steps_per_execution, left)
+        for closure in losses:
+            loss = closure.fetch()
+            run.beat()
+        run.coordinator.join()
+        run.advance(loss, num_steps)

@@ -1,0 +1,119 @@
+"""The command line of each task of a cluster on this machine.
+
+    Crew       which tasks there are, and how each of them is told who is who
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Collection, Mapping, Sequence
+
+from ps_train.config import fields
+from ps_train.config.task import Config, LaunchConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class Crew:
+    """The tasks that a launcher starts.
+
+    Attributes:
+      names: `ps:0` and so on: the ps first, then the chief.
+      chief: the name of the task whose progress is that of the cluster.
+      verb: the words between `python -m ps_train` and the flags.
+      host_flags: job -> the flag that takes its addresses; empty for a single task that needs none.
+    """
+
+    names: Sequence[str]
+    chief: str
+    verb: Sequence[str]
+    host_flags: Mapping[str, str]
+
+
+def crew_of(launch_config: LaunchConfig) -> Crew:
+    """Returns the tasks of the classic cluster."""
+    names = [f"{job}:{index}" for job, count in (("ps", launch_config.num_ps), ("worker", launch_config.num_workers))
+             for index in range(count)]
+    return Crew(names, "worker:0", (), {"ps": "ps_hosts", "worker": "worker_hosts"})
+
+
+def task_flags(config: Config) -> list[str]:
+    """Returns the flags, as on a command line, that the user gave for every task."""
+    return _flags(config, config.given - {"download_only"})
+
+
+def _flags(config: Config | LaunchConfig, names: Collection[str]) -> list[str]:
+    flags = []
+    for name, (_, kind, _) in fields.rules(type(config)).items():
+        if name in names:
+            value = getattr(config, name)
+            flags.append(f"--{'' if value else 'no'}{name}" if kind is bool else f"--{name}={value}")
+    return flags
+
+
+def command_lines(crew: Crew, ports: Sequence[int], config: Config) -> list[list[str]]:
+    """Returns each task's command line after `python -m ps_train`."""
+    hosts: dict[str, list[str]] = {job: [] for job in crew.host_flags}
+    if not hosts:
+        return [[*crew.verb, *task_flags(config)] for _ in crew.names]
+    for name, port in zip(crew.names, ports):
+        hosts[name.partition(":")[0]].append(f"localhost:{port}")
+    cluster = [f"--{crew.host_flags[job]}={','.join(addresses)}" for job, addresses in hosts.items()]
+    return [[*crew.verb, *cluster, f"--job_name={job}", f"--task_index={index}", *task_flags(config)]
+            for job, _, index in (name.partition(":") for name in crew.names)]
+
+
+def preparation(crew: Crew, config: Config) -> list[str]:
+    """Returns the command line after `python -m ps_train` that fetches the data and builds the chief's graph once."""
+    if config.download_only:
+        return [*crew.verb, "--download_only", *task_flags(config)]
+    no_ports = range(1, len(crew.names) + 1)  # it opens no socket
+    return [*command_lines(crew, no_ports, config)[crew.names.index(crew.chief)], "--download_only"]
+
+
+def interpreter(executable: str, working_dir: str, search_path: str | None) -> str:
+    """Returns the shortest name under which a person in the working directory can start this Python."""
+    for name in ("python", "python3"):
+        found = shutil.which(name, path=search_path)
+        if found and os.path.dirname(os.path.abspath(found)) == os.path.dirname(executable):
+            return name
+    inside = os.path.relpath(executable, working_dir)
+    return executable if inside.startswith(os.pardir) else inside
+
+
+def on_this_python(flags: Sequence[str]) -> list[str]:
+    """Returns the command of a task with these flags, for a subprocess."""
+    return [sys.executable, "-m", "ps_train", *flags]
+
+
+def tensorboard(train_dir: str) -> str:
+    """Returns the command that shows the curves of a training, with what installs TensorBoard where it is missing."""
+    python = interpreter(sys.executable, os.getcwd(), None)
+    show = shlex.join([python, "-m", "tensorboard.main", f"--logdir={train_dir}"])
+    if importlib.util.find_spec("tensorboard") is None:
+        return f"{show}  (it is not installed: {shlex.quote(python)} -m pip install tensorboard)"
+    return show
+
+
+def announcement(lines: Sequence[Sequence[str]], log_dir: str) -> str:
+    """Returns what tells a person how to start the same tasks by hand, and where the logs are."""
+    return "\n".join([
+        f"Starting {len(lines)} tasks; by hand these would be the commands, one per terminal, in {os.getcwd()}:",
+        *("  " + _typed(line) for line in lines),
+        f"Logs: {log_dir}"])
+
+
+def continuation(crew: Crew, config: Config, launch_config: LaunchConfig) -> str:
+    """Returns what tells a person how to go on with a launch that was stopped, in the folder that it trained in."""
+    chosen = [name for name, (_, _, default) in fields.rules(LaunchConfig).items()
+              if getattr(launch_config, name) != default]
+    line = ["launch", *crew.verb, *_flags(launch_config, chosen), *task_flags(config)]
+    return f"To continue this training, in {os.getcwd()}:\n  {_typed(line)}"
+
+
+def _typed(line: Sequence[str]) -> str:
+    return shlex.join([interpreter(sys.executable, os.getcwd(), None), "-m", "ps_train", *line])

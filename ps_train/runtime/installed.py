@@ -1,0 +1,66 @@
+"""Which TensorFlow is installed, told without importing it, which takes seconds.
+
+The same module comes in packages of several names (tensorflow, tensorflow-cpu, vendors' own), which a package's
+requirements cannot express: so none is required there, and this looks instead.
+
+    python -m ps_train.runtime.installed [MODULE...]    says what is missing, and ends with 1 (for setup_env.sh)
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import re
+import sys
+from collections.abc import Sequence
+
+from ps_train.errors import ConfigError
+
+OLDEST = "2.14"
+_RANGE = f"{OLDEST} or newer (tested: 2.14 to 2.21)"
+
+
+def check_tensorflow() -> None:
+    """Raises ConfigError, with what to install, unless there is a TensorFlow that ps_train runs on."""
+    problem = tensorflow_problem(tensorflow_version())
+    if problem:
+        raise ConfigError(problem)
+
+
+def tensorflow_version() -> str | None:
+    """Returns the version, "" where no package says it (a build of one's own), or None where there is no TensorFlow."""
+    if importlib.util.find_spec("tensorflow") is None:
+        return None
+    for package in importlib.metadata.distributions():
+        if "tensorflow" in (package.read_text("top_level.txt") or "").split():
+            return package.version
+    return ""
+
+
+def tensorflow_problem(version: str | None) -> str:
+    """Returns what is wrong with that version, "" where nothing is."""
+    if version is None:
+        return (f"TensorFlow is not installed in {sys.prefix}; allowed: {_RANGE}: `pip install tensorflow`, or "
+                "`pip install tensorflow-cpu` where there is no GPU")
+    if version and _numbers(version) < _numbers(OLDEST):
+        return f"TensorFlow is {version} in {sys.prefix}; allowed: {_RANGE}: `pip install --upgrade tensorflow`"
+    return ""
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(part) for part in re.findall(r"[0-9]+", version)[:2]]
+
+
+def main(modules: Sequence[str]) -> int:
+    """Prints what is missing on stdout; returns 1 where anything is."""
+    missing = [module for module in modules if importlib.util.find_spec(module) is None]
+    problem = tensorflow_problem(tensorflow_version())
+    if missing and not problem:
+        problem = f"{sys.prefix} lacks {', '.join(missing)}"
+    if problem:
+        print(problem)
+    return 1 if problem else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

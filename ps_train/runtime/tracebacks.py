@@ -1,0 +1,188 @@
+"""A fault in the user's code or data, told in the user's own frames.
+
+    Traceback (most recent call last), your own code only:
+      File "/home/me/mymodel.py", line 10, in model_fn
+        hidden = tf.nn.rellu(features)
+    AttributeError: module 'tensorflow._api.v2.compat.v1.nn' has no attribute 'rellu'
+    ps_train: mymodel.model_fn failed: correct line 10 of /home/me/mymodel.py, then run the same command again
+
+Of an error of TensorFlow it is the line of the user that made the operation, or the Python function that the dataset
+called. A fault in which no frame is the user's keeps its whole traceback. No TensorFlow here: what is asked of its
+errors is asked by name.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import pathlib
+import re
+import sys
+import sysconfig
+import traceback
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+HEADING = "Traceback (most recent call last), your own code only:"
+LAST_LINE = "ps_train: "  # what the last line of a report begins with
+_PACKAGES = (str(pathlib.Path(__file__).parents[1]) + os.sep,)
+_STANDARD_LIBRARY = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")})
+_FRAMEWORK = re.compile(r"[/\\](tensorflow|tf_keras|keras|absl|numpy|ps_train)[/\\]")
+_FRAME_IN_TEXT = re.compile(r'^\s*File "([^"]+)", line (\d+), in (\S+)', re.MULTILINE)
+_PYTHON_IN_TEXT = re.compile(r"^(Traceback \(most recent call last\):|.*in user code:)$", re.MULTILINE)
+_FUNCTION_OF_DATASET = re.compile(r"Error in user-defined function passed to (\S+) .*?with iterator: \S+: ")
+# What TensorFlow writes around the line that says what happened.
+_AROUND = re.compile(r"(\(\d+\) )?([A-Z_]+: )?(From /job:\S+:)?$|Graph execution error|Detected at node|File |<|Node:|"
+                     r"\[\[|node |=====|\d+ root error|Traceback |Additional GRPC|:UNKNOWN:|in user code:")
+_LONGEST_LINE = 300  # TensorFlow lists all labels of the batch
+
+
+class Frame(NamedTuple):
+    """A line of code that was being executed, or that made an operation."""
+
+    path: str
+    line: int
+    function: str
+
+
+class FirstReport:
+    """Of the reports of several tasks, which mostly tell the same fault, lets the first one through."""
+
+    def __init__(self) -> None:
+        self._owner: str | None = None
+        self._reporting: set[str] = set()
+
+    def hides(self, task: str, line: str) -> bool:
+        """Tells whether a line that the task has printed belongs to the report of another one than the first."""
+        if line == HEADING:
+            self._owner = self._owner or task
+            self._reporting.add(task)
+        is_of_report = task in self._reporting
+        if line.startswith(LAST_LINE):
+            self._reporting.discard(task)
+        return is_of_report and task != self._owner
+
+
+def report(error: BaseException) -> str:
+    """Returns the lines that tell a fault: the user's frames, what was raised, and what to do about it."""
+    found = _frames(error)
+    dataset_function = _FUNCTION_OF_DATASET.search(str(error))
+    if not found and not dataset_function:
+        return "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    lines = [HEADING, *_shown(found), *_causes(error), _headline(error)]
+    return "\n".join([*lines, LAST_LINE + _advice(error, found)]) + "\n"
+
+
+def _frames(error: BaseException) -> list[Frame]:
+    """Returns the user's frames, the outermost first."""
+    raised = _raised(error)
+    in_text = _own(_frames_in(str(error)))
+    if _is_of_tensorflow(error):
+        return in_text or _own(_frames_of_operation(error)) or raised
+    if isinstance(error, SyntaxError) and error.filename:
+        return [*raised, Frame(error.filename, error.lineno or 0, "<module>")]
+    return [*raised, *in_text]
+
+
+def _raised(error: BaseException) -> list[Frame]:
+    return _own(Frame(code.filename, code.lineno or 0, code.name) for code in traceback.extract_tb(error.__traceback__))
+
+
+def _is_of_tensorflow(error: BaseException) -> bool:
+    return any(kind.__name__ == "OpError" for kind in type(error).__mro__)
+
+
+def _frames_in(text: str) -> list[Frame]:
+    """Returns the frames of a Python traceback that the text of an error has: of a function that TensorFlow called."""
+    begin = _PYTHON_IN_TEXT.search(text)
+    found = _FRAME_IN_TEXT.findall(text[begin.end():]) if begin else []
+    frames = [Frame(path, int(line), function) for path, line, function in found]
+    return list(dict.fromkeys(frames))  # an error that several tasks saw has it several times
+
+
+def _frames_of_operation(error: BaseException) -> Iterable[Frame]:
+    """Returns where the operation was made that failed; of a gradient, where that was which it is the gradient of."""
+    operation = getattr(error, "op", None)
+    while operation is not None:
+        frames = [Frame(code.filename, code.lineno, code.name) for code in operation.traceback]
+        if _own(frames):
+            return frames
+        operation = getattr(operation, "_original_op", None)
+    return []
+
+
+def _own(frames: Iterable[Frame]) -> list[Frame]:
+    """Returns the frames of the user's files; where there is none, those of an installed plug-in."""
+    candidates = [frame for frame in frames if _may_be_own(frame.path)]
+    return [frame for frame in candidates if not _is_installed(frame.path)] or [
+        frame for frame in candidates if not _FRAMEWORK.search(frame.path)]
+
+
+def _may_be_own(path: str) -> bool:
+    is_generated = path.startswith("<") or "__autograph_generated_file" in path
+    is_library = path.startswith(_STANDARD_LIBRARY) and not _is_installed(path)
+    return not is_generated and not is_library and not path.startswith(_PACKAGES)
+
+
+def _is_installed(path: str) -> bool:
+    return not {"site-packages", "dist-packages"}.isdisjoint(pathlib.Path(path).parts)
+
+
+def _shown(frames: Sequence[Frame]) -> list[str]:
+    shown = []
+    for frame in frames:
+        source = linecache.getline(frame.path, frame.line).strip()
+        shown.append(f'  File "{frame.path}", line {frame.line}, in {frame.function}')
+        shown += [f"    {source}"] * bool(source)
+    return shown
+
+
+def _causes(error: BaseException) -> list[str]:
+    """Returns a line for each error of the user's code that led to this one."""
+    lines: list[str] = []
+    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    while cause is not None:
+        frames = _raised(cause)
+        if frames and not _is_of_tensorflow(cause):
+            lines.insert(0, f"After {_headline(cause)} (line {frames[-1].line} of {frames[-1].path})")
+        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
+    return lines
+
+
+def _headline(error: BaseException) -> str:
+    """Returns the line that says what was raised."""
+    if isinstance(error, SyntaxError):
+        return f"{type(error).__name__}: {error.msg}"
+    lines = [line.strip() for line in str(getattr(error, "message", error)).splitlines() if line.strip()]
+    telling = [line for line in lines if not _AROUND.match(line)] or lines
+    if not telling:
+        return type(error).__name__
+    line = telling[-1] if "in user code:" in str(error) else telling[0]
+    line = _FUNCTION_OF_DATASET.sub("", line)
+    name = "" if re.match(r"[A-Za-z.]*(Error|Exception): ", line) else f"{type(error).__name__}: "
+    return name + (line if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE]}...")
+
+
+def _advice(error: BaseException, frames: Sequence[Frame]) -> str:
+    """Returns the sentence that names plug-in and function, and what to do."""
+    again = "then run the same command again"
+    if not frames:
+        return f"a function that input_fn gives to its dataset failed: correct it, or the data that it gets, {again}"
+    first, last = frames[0], frames[-1]
+    module = _module_of(first.path)
+    what = f"module {module}" if first.function == "<module>" else f"{module}.{first.function}"
+    where = f"line {last.line} of {last.path}"
+    operation = getattr(error, "op", None)
+    if operation is not None and not _own(_frames_in(str(error))):
+        return f"{what}: operation {operation.name!r} failed in a step: look at {where} and at the data there, {again}"
+    if _is_of_tensorflow(error):
+        return f"{what} failed in a step: correct {where}, or the data there, {again}"
+    return f"{what} failed: correct {where}, {again}"
+
+
+def _module_of(path: str) -> str:
+    """Returns the dotted name of the module that a file is."""
+    for name, module in list(sys.modules.items()):
+        if getattr(module, "__file__", None) == path:
+            return name
+    return pathlib.Path(path).stem

@@ -1,0 +1,212 @@
+"""Metrics on held-out data, from a checkpoint, in a session of this process alone."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+
+from ps_train.coordination.blackboard import Blackboard, BlackboardError, ChiefFailedError
+from ps_train.coordination.state import State
+from ps_train.errors import ClusterLostError, ConfigError, DataError, StoppedError, UserCodeError
+from ps_train.graph import devices
+from ps_train.graph.input.arrays import input_feed
+from ps_train.graph.input.batches import Batches
+from ps_train.graph.plugin_calls import call_model_fn
+from ps_train.plugins.contracts import EVAL, Dataset, Model
+from ps_train.runtime import waits
+from ps_train.runtime.reports import Evaluation
+from ps_train.storage import checkpoints
+from ps_train.storage.event_files import LOSS_TAG, Summaries
+from ps_train.training import queues
+from ps_train.training.reporting import Report
+
+_POLL_SECS = 1.0
+_log = logging.getLogger(__name__)
+
+
+class Evaluator:
+    """Evaluates checkpoints of one model on one dataset."""
+
+    def __init__(
+        self, model: Model, model_params: Mapping[str, Any], dataset: Dataset, dataset_params: Mapping[str, Any]
+    ) -> None:
+        """Builds the graph, which is of this process alone, whatever tasks the model names.
+
+        Raises:
+          UserCodeError: a plug-in breaks its contract.
+        """
+        self._dataset_name = dataset.name
+        with tf.Graph().as_default() as self._graph, devices.ignoring_tasks():
+            self._global_step = tf.train.create_global_step()
+            self._batches = Batches(dataset, EVAL, dataset_params, shard=(0, 1))
+            features, labels = self._batches.next()
+            self._spec = call_model_fn(model, features, labels, EVAL, model_params)
+            metrics = self._spec.eval_metric_ops or {}
+            self._values = {name: value for name, (value, _) in metrics.items()}
+            self._update_ops = [update_op for _, update_op in metrics.values()]
+            self._batch_size = tf.shape(tf.nest.flatten(features)[0])[0]
+            self._saver = tf.train.Saver(tf.global_variables())
+            self._local_init_op = tf.group(tf.local_variables_initializer(), tf.tables_initializer())
+            self._queues = queues.Queues()
+
+    def evaluate(self, path: str) -> Evaluation:
+        """Returns the metrics of a checkpoint.
+
+        Raises:
+          CheckpointError: it is of another model.
+          DataError: the held-out set is empty.
+          UserCodeError: an input queue failed.
+        """
+        checkpoints.check_fits(path, self._graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES))
+        # The GPU, if there is one, may be a worker's as well: take of its memory what is needed only.
+        config = tf.ConfigProto(allow_soft_placement=True, gpu_options=tf.GPUOptions(allow_growth=True))
+        with tf.Session(graph=self._graph, config=config) as session:
+            session.run(self._local_init_op)
+            self._saver.restore(session, path)
+            session.run(self._batches.initializer, feed_dict=input_feed(self._graph))
+            with self._queues.running(session):
+                loss_sum, num_examples = self._run_through(session)
+            if num_examples == 0:
+                raise DataError(f"{self._dataset_name}.input_fn: the dataset of mode \"eval\" is empty; "
+                                "there is nothing to evaluate on")
+            global_step, metrics = session.run([self._global_step, self._values])
+        return Evaluation(int(global_step), num_examples, self._spec.loss_name, loss_sum,
+                          {name: float(value) for name, value in metrics.items()})
+
+    def _run_through(self, session: tf.Session) -> tuple[float, int]:
+        """Updates the metrics over the whole set; returns the summed loss and the number of examples."""
+        loss_sum, num_examples = 0.0, 0
+        while True:
+            try:
+                loss, batch_size, _ = session.run([self._spec.loss, self._batch_size, self._update_ops])
+            except tf.errors.OutOfRangeError:
+                return loss_sum, num_examples
+            loss_sum += float(loss) * int(batch_size)
+            num_examples += int(batch_size)
+
+
+def within(timeout_secs: float, evaluator: Evaluator, path: str, stop: threading.Event) -> Evaluation:
+    """Returns what `evaluator.evaluate(path)` does, in bounded time.
+
+    Raises:
+      UserCodeError: it takes longer.
+      StoppedError: `stop` was set first.
+      PsTrainError: as `Evaluator.evaluate` does.
+    """
+    try:
+        return waits.bounded(lambda: evaluator.evaluate(path), timeout_secs, f"the evaluation of {path}", stop)
+    except ClusterLostError as error:
+        raise UserCodeError(f"{error}; the checkpoint is sound. Does the dataset of mode \"eval\" end? If so, give "
+                            "a longer --eval_timeout_secs and run the same command again") from None
+
+
+def write_summaries(evaluation: Evaluation, train_dir: str) -> None:
+    """Writes the metrics for TensorBoard, into the folder `eval` of the train_dir.
+
+    The loss has the tag that it has in training, so that one chart shows both.
+    """
+    values = {LOSS_TAG: evaluation.loss_mean, **evaluation.metrics}
+    summary = tf.Summary(value=[tf.Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()])
+    written = Summaries(os.path.join(train_dir, "eval"))
+    written.write(summary, evaluation.global_step)
+    written.close()
+
+
+def follow(
+    evaluator: Evaluator, train_dir: str, board: Blackboard, start_timeout_secs: float, eval_timeout_secs: float,
+    stop: threading.Event, report: Report | None = None,
+) -> None:
+    """Evaluates each new checkpoint in the folder until training is over, the last one always.
+
+    This is the life of an evaluator task. Training is over when the blackboard says so, or is gone after it said that
+    the last step was taken. It tells `report` the results; None prints ps_train's own lines.
+
+    Raises:
+      ClusterLostError: the blackboard was not there within `start_timeout_secs`, or the chief gave up.
+      UserCodeError: an evaluation took longer than `eval_timeout_secs`.
+      StoppedError: `stop` was set first.
+    """
+    done_path = None
+    state: State | None = State.IDLE
+    heard = [State.IDLE]
+    while state not in (State.DONE, None):
+        state = _next_state(board, heard[-1], start_timeout_secs, stop)
+        path = checkpoints.newest_sound(train_dir)  # asked after the state, so that the last one is not missed
+        heard = [state or heard[-1]]
+        if path is not None and path != done_path:
+            done_path = path
+            with _listening(board, heard):
+                _evaluate_one(evaluator, path, train_dir, eval_timeout_secs, stop, report or Report())
+        if stop.wait(_POLL_SECS):
+            raise StoppedError("told to stop while evaluating")
+
+
+@contextlib.contextmanager
+def _listening(board: Blackboard, heard: list[State]) -> Iterator[None]:
+    """Adds the training states that are heard while its body runs: an evaluation may outlast the whole end."""
+    over = threading.Event()
+
+    def listen() -> None:
+        while not over.wait(_POLL_SECS):
+            state = _training_state(board)
+            if state is not None:
+                heard.append(state)
+
+    thread = threading.Thread(target=listen, daemon=True, name="listen")
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+
+
+def _evaluate_one(
+    evaluator: Evaluator, path: str, train_dir: str, timeout_secs: float, stop: threading.Event, report: Report
+) -> None:
+    try:
+        evaluation = within(timeout_secs, evaluator, path, stop)
+    except (tf.errors.OpError, ValueError):  # the second is the Saver's, where it finds no files
+        if checkpoints.is_there(path):
+            raise
+        _log.info("%s was removed before it was evaluated: there are newer ones", path)
+        return
+    write_summaries(evaluation, train_dir)
+    report.evaluated(evaluation.global_step, evaluation.loss_sum, evaluation.format())
+
+
+def _next_state(board: Blackboard, last: State, timeout_secs: float, stop: threading.Event) -> State | None:
+    """Returns the training state, or None where the blackboard is gone after the last steps were taken.
+
+    Raises:
+      ClusterLostError: it is gone in the middle of training, and does not come back, or the chief gave up.
+      ConfigError: the tasks were told of different clusters.
+    """
+    state = _training_state(board)
+    _check_agreement(board)
+    if state is None and last < State.STOPPING:
+        waits.until(lambda: _training_state(board) is not None, timeout_secs, f"the blackboard on {board.first_ps}",
+                      stop)
+        state = _training_state(board)
+    if State.FAILED in (state, last):
+        raise ChiefFailedError
+    return state
+
+
+def _check_agreement(board: Blackboard) -> None:
+    """Raises ConfigError where two tasks were told of different clusters."""
+    with contextlib.suppress(BlackboardError):  # what that means, the training state says
+        if misfit := board.misfit():
+            raise ConfigError(misfit)
+
+
+def _training_state(board: Blackboard) -> State | None:
+    try:
+        return board.state()
+    except BlackboardError:
+        return None

@@ -1,0 +1,256 @@
+"""The step loop: runs training steps until something ends them; knows no cluster."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from typing import Any, Callable, NamedTuple
+
+import tensorflow.compat.v1 as tf
+
+from ps_train.coordination.blackboard import ChiefFailedError
+from ps_train.coordination.heartbeat import Beats
+from ps_train.coordination.state import State
+from ps_train.errors import ClusterLostError, UserCodeError
+from ps_train.graph import nan_guard
+from ps_train.runtime.reports import End, Outcome, Progress
+from ps_train.training.replica_graph import Standing, TrainGraph
+from ps_train.training.reporting import Report
+from ps_train.updates.staleness import Bound, Histogram
+
+_POLL_SECS = 0.005
+_MOST_SKIPPED = 100  # batches in a row: then it is not the batch
+_log = logging.getLogger(__name__)
+
+# Runs one training step in place of `session.run`. Called with the global step at which the step begins, the seconds
+# for which the worker was held up before it, the fetches and the options; returns the fetched values.
+RunStep = Callable[[int, float, Any, tf.RunOptions], Any]
+
+
+class Schedule(NamedTuple):
+    """When the loop does what.
+
+    Attributes:
+      train_steps: global step at which training ends.
+      batch_size: examples in a mini-batch.
+      log_steps: local steps between progress lines, 0 for none.
+      save_summaries_steps: local steps between summaries, 0 for none.
+      step_timeout_secs: bound of one step.
+      on_nan: "stop" or "skip", where a loss or gradient is not finite.
+      bound: how far this worker may run ahead of the slowest, or None.
+    """
+
+    train_steps: int
+    batch_size: int
+    log_steps: int
+    save_summaries_steps: int
+    step_timeout_secs: float
+    on_nan: str = "stop"
+    bound: Bound | None = None
+
+
+class Loop:
+    """One worker's loop over one session."""
+
+    def __init__(
+        self,
+        session: tf.Session,
+        graph: TrainGraph,
+        schedule: Schedule,
+        stop: threading.Event,
+        write_summary: Callable[[bytes | tf.Summary, int], None] | None,
+        beats: Beats,
+        report: Report | None = None,
+        run_step: RunStep | None = None,
+    ) -> None:
+        """Prepares the loop.
+
+        Args:
+          stop: ends the loop after the step at hand.
+          write_summary: takes a summary and its global step; None where this worker writes none.
+          beats: is told each global step.
+          report: is told the progress; None prints ps_train's own lines.
+          run_step: runs each training step in place of `session.run`, so that somebody can watch them.
+        """
+        self._session = session
+        self._run_step = run_step or (lambda step, held_secs, fetches, options: session.run(fetches, options=options))
+        self._held_secs = 0.0
+        self._graph = graph
+        self._schedule = schedule
+        self._stop = stop
+        self._write_summary = write_summary
+        self._beats = beats
+        self._told = report or Report()
+        self._options = tf.RunOptions(timeout_in_ms=math.ceil(schedule.step_timeout_secs * 1000))
+        self._local_steps = 0
+        self._last_taken = 1
+        self._logs = _Every(schedule.log_steps)
+        self._summarises = _Every(schedule.save_summaries_steps if write_summary else 0, at_once=True)
+        self._skipped_in_a_row = 0
+        self._stalenesses, self._new_stalenesses = Histogram(), Histogram()
+        self._last_report = (0.0, 0, 0)
+
+    def run(self) -> Outcome:
+        """Trains until the end and says why it came.
+
+        Raises:
+          tf.errors.OpError: the session failed.
+          ChiefFailedError: the chief's own code has failed.
+        """
+        standing = self._status()
+        first_step = standing.step
+        start_secs = time.monotonic()
+        self._last_report = (start_secs, first_step, 0)
+        try:
+            while (end := self._end(standing)) is None:
+                bound = self._schedule.bound
+                if bound and bound.holds_up(standing.lead):
+                    standing = self._wait_for_slowest(standing, bound)
+                else:
+                    standing = self._finite_steps(standing)
+                self._beats.step = standing.step
+        except tf.errors.OutOfRangeError:
+            end = End.DATA
+            standing = self._send_rest()
+        self._stalenesses.update(self._new_stalenesses)
+        return Outcome(end, first_step, standing.step, self._local_steps, time.monotonic() - start_secs,
+                       self._stalenesses.line())
+
+    def _end(self, standing: Standing) -> End | None:
+        if standing.state == State.FAILED:
+            raise ChiefFailedError
+        if standing.step >= self._schedule.train_steps:
+            return End.STEPS
+        if standing.state >= State.STOPPING:
+            return End.ANNOUNCED
+        return End.SIGNAL if self._stop.is_set() else None
+
+    def _wait_for_slowest(self, standing: Standing, bound: Bound) -> Standing:
+        """Returns where training stands when this worker may go on, or need not any more.
+
+        Raises:
+          ClusterLostError: the slowest worker takes no step for as long as a step may take, but lives.
+        """
+        start_secs = moved_secs = time.monotonic()
+        last_lead = standing.lead
+        while bound.holds_up(standing.lead) and self._end(standing) is None:
+            if standing.lead < last_lead:
+                moved_secs, last_lead = time.monotonic(), standing.lead
+            if time.monotonic() - moved_secs > self._schedule.step_timeout_secs:
+                raise ClusterLostError(
+                    f"{bound.names.get(standing.slowest, standing.slowest)} is alive but took no step for "
+                    f"{self._schedule.step_timeout_secs:g} s, and --staleness_bound={bound.steps} lets nobody run "
+                    "further ahead of it; see its log")
+            self._stop.wait(_POLL_SECS)
+            standing = self._status()
+        self._held_secs = time.monotonic() - start_secs
+        return standing
+
+    def _finite_steps(self, standing: Standing) -> Standing:
+        """Makes the next steps; where the numbers of one are not finite, nothing of it reaches a ps.
+
+        Raises:
+          UserCodeError: so it is, and that is to stop training, or it is so again and again.
+        """
+        try:
+            standing = self._steps(standing)
+        except tf.errors.InvalidArgumentError as error:
+            found = nan_guard.found_in(error)
+            if found is None:
+                raise
+            return self._skip(found, error)
+        self._skipped_in_a_row = 0
+        return standing
+
+    def _send_rest(self) -> Standing:
+        """Counts the steps before the one that failed, of the same session run; a round's are sent to the ps now."""
+        self._took(int(self._run(self._graph.update.rest)))
+        return self._status()
+
+    def _skip(self, found: str, error: tf.errors.InvalidArgumentError) -> Standing:
+        steps_before = self._local_steps
+        standing = self._send_rest()
+        self._skipped_in_a_row = 1 if self._local_steps > steps_before else self._skipped_in_a_row + 1
+        where = f"{self._beats.worker_name}, in the step after global step {standing.step}: {found}"
+        if self._schedule.on_nan == "stop" or self._skipped_in_a_row > _MOST_SKIPPED:
+            raise UserCodeError(f"{where}; nothing of it was applied. Look at that batch and at the model, lower "
+                                "--learning_rate, or skip such batches with --on_nan=skip") from error
+        _log.warning("%s; this batch is skipped", where)
+        return standing
+
+    def _steps(self, standing: Standing) -> Standing:
+        """Makes several steps where all are to be made, else one step, or one round of them; with what is due then."""
+        logs = self._logs.is_due(self._local_steps + self._last_taken)
+        summarises = self._summarises.is_due(self._local_steps)
+        # Always with the loss: what is fetched together makes a graph of its own, and each first costs a tenth second.
+        summary_op = [self._graph.summary_op] if summarises else []
+        several = self._graph.several
+        is_near_end = standing.step + several.num_steps > self._schedule.train_steps
+        execution = self._graph.single if summarises or is_near_end else several
+        held_secs, self._held_secs = self._held_secs, 0.0
+        progress, loss, *summary = self._run_step(
+            standing.step, held_secs, [execution.progress, execution.loss, *summary_op], self._options)
+        standing = self._count(progress)
+        if (logs or summarises) and standing.num_taken:
+            self._report(standing.step, float(loss), *(summary or [None]), logs)
+        return standing
+
+    def _count(self, progress: Any) -> Standing:
+        standings = [Standing(*map(int, row)) for row in progress]
+        for one in standings:
+            if one.num_taken:  # none in a round that begins after the end
+                self._new_stalenesses.add(one.staleness)
+        self._last_taken = sum(one.num_taken for one in standings)
+        self._took(self._last_taken)
+        return standings[-1]
+
+    def _took(self, num_steps: int) -> None:
+        self._local_steps += num_steps
+        self._beats.local_steps += num_steps
+
+    def _status(self) -> Standing:
+        return Standing(*map(int, self._run(self._graph.status)))
+
+    def _run(self, fetches: Any) -> Any:
+        return self._session.run(fetches, options=self._options)
+
+    def _report(self, step: int, loss: float, summary: bytes | None, logs: bool) -> None:
+        then_secs, then_step, then_local = self._last_report
+        now_secs = time.monotonic()
+        elapsed_secs = max(now_secs - then_secs, 1e-9)
+        examples_per_sec = (self._local_steps - then_local) * self._schedule.batch_size / elapsed_secs
+        steps_per_sec = (step - then_step) / elapsed_secs
+        if summary is not None:
+            self._write_summary(summary, step)
+            own = _rates(steps_per_sec, examples_per_sec)
+            own.value.extend(self._new_stalenesses.summary().value)
+            self._write_summary(own, step)
+            self._stalenesses.update(self._new_stalenesses)
+            self._new_stalenesses = Histogram()
+        if logs:
+            self._told.step(Progress(step, self._schedule.train_steps, loss, steps_per_sec, examples_per_sec),
+                            self._beats.local_steps)
+            self._last_report = (now_secs, step, self._local_steps)
+
+
+class _Every:
+    """Tells what is due again and again, each time that a count has come to the next multiple of a period."""
+
+    def __init__(self, period_steps: int, at_once: bool = False) -> None:
+        """Prepares it; a period of 0 is never over."""
+        self._period_steps = period_steps
+        self._due_step = 0 if at_once else period_steps
+
+    def is_due(self, step: int) -> bool:
+        """Tells whether it is due at this count; then it is due next at a later multiple."""
+        if not self._period_steps or step < self._due_step:
+            return False
+        self._due_step = (step // self._period_steps + 1) * self._period_steps
+        return True
+
+
+def _rates(steps_per_sec: float, examples_per_sec: float) -> tf.Summary:
+    values = {"global_step/sec": steps_per_sec, "examples/sec": examples_per_sec}
+    return tf.Summary(value=[tf.Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()])

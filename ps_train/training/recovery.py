@@ -1,0 +1,236 @@
+"""A worker's training in a session, and in a new one whenever that is lost; and that it ends in the right order.
+
+    admission.py   supervisor.py
+    chief    restore or initialise --> announce "running" --> train --> announce "stopping" --> wait --> save --> close
+    others   wait for "running"                           --> train --> report "finished"            -->      close
+
+Besides `admission.py`, `supervisor.py` and a few lines of `tasks/worker.py` no module asks whether this task is the
+chief.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Iterator
+from typing import Callable, NamedTuple
+
+import tensorflow.compat.v1 as tf
+
+from ps_train.cluster.spec import Cluster
+from ps_train.coordination import sessions
+from ps_train.coordination.blackboard import Blackboard, BlackboardError, ChiefFailedError
+from ps_train.coordination.heartbeat import Beats
+from ps_train.errors import ClusterLostError, StoppedError
+from ps_train.runtime import waits
+from ps_train.runtime.reports import End, Outcome
+from ps_train.storage import event_files, saver
+from ps_train.storage.folder_lock import FolderLock
+from ps_train.training import shutdown
+from ps_train.training.admission import Found, Joining
+from ps_train.training.replica_graph import TrainGraph
+from ps_train.training.supervisor import Opening
+from ps_train.updates import chief
+
+_CLOSE_SECS = 1.0
+# Between new sessions in which no step succeeded: gRPC lets a second and more pass before one ps connects again to
+# another that has died and is back.
+_PAUSES_SECS = (0.0, 1.0, 2.0, 4.0, 8.0)
+_log = logging.getLogger(__name__)
+
+Body = Callable[[tf.Session, "Callable[[object, int], None] | None"], Outcome]
+
+
+class Settings(NamedTuple):
+    """What the user chose for sessions.
+
+    Attributes:
+      train_dir: folder of checkpoints and summaries.
+      saves: when the chief saves.
+      start_timeout_secs: bound of the wait for the other tasks.
+      beat_timeout_secs: a worker that was not heard of for this long is gone.
+      end_timeout_secs: bound of the chief's wait for workers that make no progress, at the end.
+    """
+
+    train_dir: str
+    saves: saver.Schedule
+    start_timeout_secs: float
+    beat_timeout_secs: float
+    end_timeout_secs: float
+
+
+class SupervisedTraining:
+    """Runs a training loop in a supervised session, and in a new one whenever that is lost."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        target: str,
+        graph: TrainGraph,
+        board: Blackboard,
+        beats: Beats,
+        settings: Settings,
+        stop: threading.Event,
+        own_fingerprint: str = "",
+        lock: FolderLock | None = None,
+    ) -> None:
+        """Adds the Supervisor's operations to the graph and finalises it; nothing is sent yet.
+
+        Args:
+          target: address of the server whose session this is.
+          beats: this worker's sign of life, which knows the global step that was seen last.
+          stop: ends every wait and the training.
+          own_fingerprint: what this worker must have in common with the others, "" to compare nothing.
+          lock: of the train_dir, which the chief holds.
+        """
+        self._cluster = cluster
+        self._graph = graph
+        self._board = board
+        self._beats = beats
+        self._settings = settings
+        self._stop = stop
+        self._fingerprint = own_fingerprint
+        self._has_begun = False
+        self._start_options = tf.RunOptions(timeout_in_ms=int(settings.start_timeout_secs * 1000))
+        self._summaries = event_files.Summaries(settings.train_dir)
+        savable = saver.Savable(graph.saver, graph.global_step, graph.update.keeping.before_save_op)
+        self._saving = saver.Saving(savable, settings.train_dir, settings.saves, sessions.is_lost, lock)
+        self._joining = Joining(cluster, board, settings.beat_timeout_secs, settings.start_timeout_secs, stop,
+                                own_fingerprint)
+        self._opening = Opening(cluster, target, graph, settings.train_dir)
+        self._supervisor = self._opening.supervisor
+
+    def run(self, body: Body) -> Outcome:
+        """Returns `body(session, write_summary)` of the first session that is not lost.
+
+        Args:
+          body: trains until the end; `write_summary(summary, global_step)` is None where this task writes none.
+
+        Raises:
+          ClusterLostError: the cluster did not come (back) within its time-out, or was lost again and again.
+          StoppedError: told to stop while waiting.
+        """
+        failures = 0
+        while True:
+            step = self._beats.step
+            try:
+                return self._run_once(body)
+            except tf.errors.OpError as error:
+                if self._stop.is_set():
+                    raise StoppedError("told to stop while the session was lost; the last checkpoint stays") from error
+                if not sessions.is_lost(error):
+                    raise
+                if self._beats.has_chief_failed:
+                    raise ChiefFailedError from error
+                self._graph.update.coordinator.check_lost(error, self._watch(is_live=True))
+                failures = 1 if self._beats.step > step else failures + 1
+                reason = sessions.reason_of(error)
+                if failures > len(_PAUSES_SECS):
+                    raise ClusterLostError(f"the session was lost {failures} times without a step between, the last "
+                                           f"time: {reason}") from error
+                _log.warning("lost the session at step %d: %s; waiting for the cluster, at most %g s",
+                             self._beats.step, reason, self._settings.start_timeout_secs)
+                self._stop.wait(_PAUSES_SECS[failures - 1])
+
+    def _run_once(self, body: Body) -> Outcome:
+        found = self._joining.wait()
+        if found is Found.OVER:
+            outcome = Outcome(End.ANNOUNCED, 0, 0, 0, 0.0)
+            shutdown.report_finished(self._cluster, self._board, outcome)
+            return outcome
+        with self._session(found is Found.LIVE) as session:
+            outcome = body(session, self._summaries.write if self._cluster.is_chief else None)
+            if outcome.end is End.DATA:
+                self._graph.queues.check()
+            if not self._beats.is_replaced:
+                self._end(session, outcome)
+            return outcome
+
+    @contextlib.contextmanager
+    def _session(self, is_live: bool) -> Iterator[tf.Session]:
+        """Yields a session whose parameters and input are ready; closes it, then stops the Supervisor's threads."""
+        timeout_secs = self._settings.start_timeout_secs
+        session = waits.bounded(lambda: self._opening.open(is_live, self._beats.step, timeout_secs), timeout_secs,
+                                  f"a session with {', '.join(map(str, self._cluster.ps))}", self._stop)
+        try:
+            session.run(self._graph.input_init_op, self._graph.feed, self._start_options)
+            self._take_what_is_kept(session)
+            session.run(self._graph.join_op, options=self._start_options)
+            if self._cluster.is_chief:
+                self._start_services(session, is_live)
+            self._start_queues(session)
+            yield session
+        except (tf.errors.OpError, RuntimeError) as error:
+            if self._graph.update.coordinator.error is None:
+                raise
+            # It has closed the session, which is what the step at hand complains of.
+            raise self._graph.update.coordinator.error from error
+        finally:
+            self._graph.update.coordinator.stop()
+            self._saving.stop()
+            self._graph.queues.request_stop()
+            self._supervisor.request_stop()
+            # Closing ends the update that waits on the ps, too. After a peer died, it stalls for 30 s.
+            sessions.close_in_background(session).join(_CLOSE_SECS)
+            self._graph.queues.join()
+            self._supervisor.stop(ignore_live_threads=True)
+            self._summaries.close()
+
+    def _take_what_is_kept(self, session: tf.Session) -> None:
+        """Begins with what this process kept from an earlier session; a new process with nothing of an earlier one."""
+        keeping = self._graph.update.keeping
+        if not self._has_begun:
+            session.run(keeping.forget_op, options=self._start_options)
+        session.run(keeping.begin_op, options=self._start_options)
+        self._has_begun = True
+
+    def _start_queues(self, session: tf.Session) -> None:
+        session.run(self._graph.queues.forget_op, options=self._start_options)
+        self._graph.queues.start(session)
+
+    def _start_services(self, session: tf.Session, is_live: bool) -> None:
+        update = self._graph.update
+        self._supervisor.coord.clear_stop()  # the end of a session before this one had set it
+        session.run(update.chief_resume_op if is_live else update.chief_init_op, options=self._start_options)
+        self._summaries.start(self._graph.graph, int(session.run(self._graph.status, options=self._start_options)[0]))
+        if not is_live:
+            self._start_run()
+        update.coordinator.start(session, self._watch(is_live))  # after: it looks at who is finished in this run
+        self._saving.start(session)
+
+    def _start_run(self) -> None:
+        try:
+            self._board.start_run(self._fingerprint)
+        except BlackboardError as error:  # ps 0 is lost again, and so is this session: then all of it once more
+            raise tf.errors.UnavailableError(None, None, str(error)) from error
+
+    def _watch(self, is_live: bool) -> chief.Watch:
+        settings = self._settings
+        names = {self._cluster.number_of(worker): str(worker) for worker in self._cluster.workers}
+        return chief.Watch(
+            self._board, names, self._cluster.worker_number, settings.beat_timeout_secs, settings.start_timeout_secs,
+            is_live)
+
+    def _end(self, session: tf.Session, outcome: Outcome) -> None:
+        """Ends training in this task; the chief besides waits for the others and, whatever they do, saves."""
+        try:
+            shutdown.announce(session, self._graph, self._board, outcome)
+            self._beats.beat()  # so that the chief reads the last count of steps
+            if self._beats.is_replaced:  # found just now: the number is another process's
+                return
+            shutdown.report_finished(self._cluster, self._board, outcome)
+            if self._cluster.is_chief and outcome.end is End.SIGNAL:
+                # All are often told to stop together: then nobody's last step waits for an update that never comes.
+                session.run(self._graph.update.release_op, options=self._start_options)
+            elif self._cluster.is_chief:
+                shutdown.wait_for_others(session, self._graph, self._cluster, self._board,
+                                       self._settings.beat_timeout_secs, self._settings.end_timeout_secs, self._stop)
+        except BlackboardError as error:
+            if not self._cluster.is_chief:
+                raise
+            _log.warning("%s; saving without waiting for the other workers", error)
+        if self._cluster.is_chief:
+            self._graph.update.coordinator.conclude(session)
+            self._supervisor.request_stop()
+            self._saving.save_last(session)

@@ -1,0 +1,219 @@
+"""One replica's graph: placement, input, model, loss, train op, summaries.
+
+    dataset --> features, labels --> model_fn --> loss --> optimizer --> train_op
+                     on this worker       variables on the ps
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Callable, NamedTuple
+
+import tensorflow.compat.v1 as tf
+
+from ps_train.cluster.spec import Cluster
+from ps_train.coordination import blackboard
+from ps_train.errors import ConfigError, UserCodeError
+from ps_train.graph import devices, placement, plugin_calls, simplify
+from ps_train.graph.input.arrays import input_feed
+from ps_train.graph.input.batches import Batches
+from ps_train.plugins.contracts import TRAIN, Dataset, Model, ModelSpec
+from ps_train.storage import event_files
+from ps_train.training import queues
+from ps_train.updates import build as optimizer
+from ps_train.updates import staleness
+from ps_train.updates.unrolled import steps
+from ps_train.updates.unrolled.steps import Execution
+from ps_train.updates.update import Settings, Update
+
+
+class Standing(NamedTuple):
+    """Where training stands, in the order of `Execution.progress`.
+
+    Attributes:
+      step: the global step.
+      state: the training state, see `snapshot.State`.
+      num_taken: mini-batches that this worker has just taken.
+      staleness: of the update that it has just made, see updates/staleness.py.
+      lead: its steps ahead of the slowest worker, 0 where that is not bounded.
+      slowest: that one's number.
+    """
+
+    step: int
+    state: int
+    num_taken: int
+    staleness: int
+    lead: int
+    slowest: int
+
+
+class TrainGraph(NamedTuple):
+    """What a worker runs.
+
+    Attributes:
+      graph: the finished graph.
+      update: the train op and what its update mode needs around it.
+      single: a step, or a round of them.
+      several: as many at once as the user wants; the same as `single` where that is one.
+      status: int64 [6], a `Standing` read on ps 0 without training.
+      global_step: the variable, on ps 0.
+      summary_op: scalar string, all summaries of the step that it is fetched with.
+      join_op: before the first step: this worker takes part in the bound of the staleness; no run has left a rest.
+      input_init_op: initialises the input; run it with `feed`.
+      queues: which fill the input, where it has queues.
+      feed: placeholder -> numpy array.
+      saved_variables: all global variables, which a checkpoint has.
+      saver: saves and restores them.
+    """
+
+    graph: tf.Graph
+    update: Update
+    single: Execution
+    several: Execution
+    status: tf.Tensor
+    global_step: tf.Variable
+    summary_op: tf.Tensor
+    join_op: tf.Operation
+    input_init_op: tf.Operation
+    queues: queues.Queues
+    feed: Mapping[tf.Tensor, Any]
+    saved_variables: list[tf.Variable]
+    saver: tf.train.Saver
+
+
+def build(
+    cluster: Cluster,
+    worker_device: str,
+    model: Model,
+    model_params: Mapping[str, Any],
+    dataset: Dataset,
+    dataset_params: Mapping[str, Any],
+    settings: Settings,
+    plan: placement.Plan = placement.BY_BYTES,
+    bound: staleness.Bound | None = None,
+    seed: int | None = None,
+    steps_per_execution: int = 1,
+) -> TrainGraph:
+    """Builds the graph of this worker.
+
+    Args:
+      worker_device: where the model computes, such as "/job:worker/task:0/cpu:0".
+      bound: of the staleness, or None.
+      seed: graph-level seed, or None.
+      steps_per_execution: single steps in a session run, async.
+
+    Raises:
+      UserCodeError: a plug-in breaks its contract, or the update mode cannot use its train_op.
+      ConfigError: local steps cannot use its input.
+    """
+    with tf.Graph().as_default() as graph, placement.on_cluster(cluster, worker_device, plan):
+        if seed is not None:
+            # Each worker draws its own dropout; the initial values all come from the chief, which is number 0.
+            tf.set_random_seed(seed + cluster.worker_number)
+        with _on_first_ps(cluster):
+            global_step = tf.train.create_global_step()
+        batches = Batches(dataset, TRAIN, dataset_params, cluster.shard, cluster.task.device + "/cpu:0")
+
+        def compute() -> ModelSpec:
+            return plugin_calls.call_model_fn(model, *batches.next(), TRAIN, model_params)
+
+        spec = compute()
+        devices.check(graph, cluster)
+        placement.check_lookups(tf.global_variables())
+        event_files.add_loss(spec.loss)
+        _refuse_in_rounds(batches, settings)
+        update = _update(spec, global_step, settings, lambda: compute().loss, steps_per_execution)
+        saver = tf.train.Saver(tf.global_variables(), save_relative_paths=True)
+        update.packed.save_from(saver)
+        single = Execution(1, _progress(cluster, global_step, update, bound), update.loss)
+        built = TrainGraph(
+            graph=graph,
+            update=update,
+            single=single,
+            several=single,
+            status=_status(cluster, global_step, bound),
+            global_step=global_step,
+            summary_op=_merged_summaries(worker_device),
+            join_op=_join(cluster, bound),
+            input_init_op=batches.initializer,
+            queues=queues.Queues(),
+            feed=input_feed(graph),
+            saved_variables=tf.global_variables(),
+            saver=saver,
+        )
+        simplify.make_lean(graph)
+        return built if steps_per_execution == 1 else _with_several(built, cluster, steps_per_execution)
+
+
+def _with_several(built: TrainGraph, cluster: Cluster, num_steps: int) -> TrainGraph:
+    update = built.update
+    several = steps.several(
+        built.single, num_steps, update.pulled, cluster.worker_number, built.global_step.device)
+    return built._replace(
+        several=several.execution, update=update._replace(rest=several.rest),
+        join_op=tf.group(built.join_op, several.forget_op))
+
+
+def _refuse_in_rounds(batches: Batches, settings: Settings) -> None:
+    """Refuses local steps on an input that cannot be asked for another mini-batch in the same session run."""
+    if settings.period.steps > 1 and (batches.is_one_a_run or tf.get_collection(tf.GraphKeys.QUEUE_RUNNERS)):
+        raise ConfigError("--communication_period: the input comes from queues or from tensors, which give one "
+                          "mini-batch in a session run, and a round of local steps takes several; let input_fn return "
+                          "a tf.data.Dataset, or leave the flag out")
+
+
+def _update(
+    spec: ModelSpec, global_step: tf.Variable, settings: Settings, compute_loss: Callable[[], tf.Tensor],
+    steps_per_execution: int,
+) -> Update:
+    if spec.train_op is None:
+        return optimizer.build(spec.loss, global_step, settings, compute_loss)
+    refusing = ("--sync_replicas cannot aggregate" if settings.replicas_to_aggregate is not None else
+                "--communication_period cannot run on a worker's copy" if settings.period.steps > 1 else
+                "--steps_per_execution cannot repeat in order" if steps_per_execution > 1 else None)
+    if refusing:
+        raise UserCodeError(f"model_fn returned a train_op of its own, which {refusing}; return the loss only and "
+                            "choose the rule with --optimizer")
+    return optimizer.for_train_op(spec.train_op, spec.loss)
+
+
+def _progress(
+    cluster: Cluster, global_step: tf.Variable, update: Update, bound: staleness.Bound | None
+) -> tf.Tensor:
+    """Returns what a step brings back: one tensor, so that it fetches one thing from ps 0."""
+    with _on_first_ps(cluster):
+        begun = global_step.read_value()
+        with tf.control_dependencies([update.train_op]):
+            reached = global_step.read_value()
+            counted = [staleness.advance(cluster.worker_number, update.num_taken)] if bound else [reached]
+        with tf.control_dependencies(counted):
+            lead, slowest = _lead(cluster, bound)
+            return tf.stack([[reached, blackboard.state_tensor(cluster.ps[0]), update.num_taken,
+                              staleness.of_update(begun, reached, update.num_taken), lead, slowest]])
+
+
+def _status(cluster: Cluster, global_step: tf.Variable, bound: staleness.Bound | None) -> tf.Tensor:
+    with _on_first_ps(cluster):
+        nothing = tf.constant(0, tf.int64)
+        return tf.stack([global_step.read_value(), blackboard.state_tensor(cluster.ps[0]), nothing, nothing,
+                         *_lead(cluster, bound)])
+
+
+def _lead(cluster: Cluster, bound: staleness.Bound | None) -> tuple[tf.Tensor, tf.Tensor]:
+    if bound is None:
+        return tf.constant(0, tf.int64), tf.constant(cluster.worker_number, tf.int64)
+    return staleness.lead(cluster.worker_number, bound)
+
+
+def _join(cluster: Cluster, bound: staleness.Bound | None) -> tf.Operation:
+    with _on_first_ps(cluster):
+        return staleness.join(cluster.worker_number, bound) if bound else tf.no_op()
+
+
+def _on_first_ps(cluster: Cluster) -> Any:
+    return tf.device(cluster.ps[0].device + "/cpu:0")
+
+
+def _merged_summaries(worker_device: str) -> tf.Tensor:
+    with tf.device(worker_device):
+        return tf.summary.merge_all()

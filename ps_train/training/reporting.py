@@ -1,0 +1,123 @@
+"""What a task prints about its training: ps_train's own lines, or those of the classic dist_mnist script.
+
+    --log_format=ps_train    progress on stderr, each line with the time of day; the results on stdout
+    --log_format=dist_mnist  on stdout the script's lines, word for word, and nothing else, so that log parsers written
+                             for it go on; everything else on stderr
+
+The format is chosen once, by `of` for a task and by `reader_of` for the launcher, which reads the lines back.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from ps_train.cluster.spec import Cluster
+from ps_train.runtime import logs
+from ps_train.runtime.reports import End, Outcome, Progress, Stage
+
+_log = logging.getLogger(__name__)
+
+
+class Report:
+    """ps_train's own lines."""
+
+    def task(self) -> None:
+        """Says which task this is, where the server's line does not."""
+
+    def device(self, name: str) -> None:
+        """Says where this worker computes."""
+
+    def opening(self, existing_server: str) -> None:
+        """Says that a session is being opened, on that existing server unless ""."""
+
+    def training(self) -> None:
+        """Says that training begins, or goes on in a new session."""
+
+    def step(self, done: Progress, local_steps: int) -> None:
+        """Says how far training is, after so many steps of this worker."""
+        _log.info(done.format())
+
+    def trained(self) -> None:
+        """Says that this worker takes no further step."""
+
+    def stage(self, stage: Stage) -> None:
+        """Says, as the chief, what it does when it trains no more."""
+        _log.info(stage.format())
+
+    def ended(self, outcome: Outcome, train_steps: int, batch_size: int) -> None:
+        """Says why training ended, and what this worker did."""
+        if outcome.local_steps:
+            rate = outcome.local_steps * batch_size / max(outcome.elapsed_secs, 1e-9)
+            _log.info("training ended at step %d: %s; this worker did %d steps in %.2f s, %.0f examples/s",
+                      outcome.global_step, outcome.end.value, outcome.local_steps, outcome.elapsed_secs, rate)
+            _log.info("%s", outcome.staleness)
+        elif outcome.end is End.STEPS:
+            _log.info("nothing to train: the global step is %d, and --train_steps=%d", outcome.global_step, train_steps)
+        else:
+            _log.info("this worker took no step: %s", outcome.end.value)
+
+    def evaluated(self, global_step: int, loss_sum: float, text: str) -> None:
+        """Tells the result of an evaluation, of which `text` is the whole report."""
+        self.show(text)
+
+    def show(self, text: str) -> None:
+        """Tells any other result."""
+        logs.show(text)
+
+
+class DistMnistReport(Report):
+    """The lines of tensorflow/tools/dist_test/python/mnist_replica.py, which Kubeflow's dist_mnist.py has as well.
+
+    The line of the worker's device is in the style of the script, which has the device and does not print it.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        # The task index, but where there is a chief task: then that is worker 0 of the lines.
+        self._name = f"Worker {cluster.worker_number}"
+        self._begin_secs = 0.0  # 0 before training
+        self._has_ended = False
+
+    def task(self) -> None:
+        logs.show(f"job name = {self._cluster.job}\ntask index = {self._cluster.index}")
+
+    def device(self, name: str) -> None:
+        logs.show(f"worker device = {name}")
+
+    def opening(self, existing_server: str) -> None:
+        what = "Initializing session" if self._cluster.is_chief else "Waiting for session to be initialized"
+        logs.show(f"{self._name}: {what}...")
+        if existing_server:
+            logs.show(f"Using existing server at: {existing_server}")
+
+    def training(self) -> None:
+        logs.show(f"{self._name}: Session initialization complete.")
+        if not self._begin_secs:  # a lost session does not begin training again
+            self._begin_secs = time.time()
+            logs.show(f"Training begins @ {self._begin_secs:f}")
+
+    def step(self, done: Progress, local_steps: int) -> None:
+        logs.show(f"{time.time():f}: {self._name}: training step {local_steps} done "
+                  f"(global step: {done.step})")
+
+    def trained(self) -> None:
+        if not self._has_ended:  # the session may be lost once more while the chief saves
+            self._has_ended = True
+            end_secs = time.time()
+            logs.show(f"Training ends @ {end_secs:f}\nTraining elapsed time: {end_secs - self._begin_secs:f} s")
+
+    def evaluated(self, global_step: int, loss_sum: float, text: str) -> None:
+        logs.show(f"After {global_step} training step(s), validation cross entropy = {loss_sum:g}")
+        self.show(text)
+
+    def show(self, text: str) -> None:
+        for line in text.splitlines():
+            _log.info("%s", line)
+
+
+def of(log_format: str, cluster: Cluster) -> Report:
+    """Returns the Report of this task in one of config.LOG_FORMATS."""
+    return DistMnistReport(cluster) if log_format == "dist_mnist" else Report()
+
+

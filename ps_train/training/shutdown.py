@@ -1,0 +1,89 @@
+"""How training ends in a worker: nobody is left waiting.
+
+    the last step taken --> announce "stopping", let everybody go
+    every worker   report "finished"
+    chief          wait until all have, or until nothing moves any more --> save (storage/saver.py)
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from ps_train.cluster.spec import Cluster
+from ps_train.coordination.blackboard import Blackboard
+from ps_train.coordination.state import Snapshot, State
+from ps_train.runtime.reports import End, Outcome
+from ps_train.training.replica_graph import TrainGraph
+
+_POLL_SECS = 0.1
+_CALL = tf.RunOptions(timeout_in_ms=30_000)  # of operations that wait for nobody: a ps may be frozen just then
+_log = logging.getLogger(__name__)
+
+
+def announce(session: tf.Session, graph: TrainGraph, board: Blackboard, outcome: Outcome) -> None:
+    """Tells the cluster how this worker ended; where that ends training for all, lets the others go."""
+    if outcome.end is End.STEPS:
+        if board.state() < State.STOPPING:
+            board.announce(State.STOPPING)
+        session.run(graph.update.release_op, options=_CALL)
+
+
+def report_finished(cluster: Cluster, board: Blackboard, outcome: Outcome) -> None:
+    """Notes on the blackboard that this worker takes no further step, unless a signal ended it: it may come back."""
+    if outcome.end is not End.SIGNAL:
+        board.report_finished(cluster.worker_number)
+
+
+def wait_for_others(
+    session: tf.Session,
+    graph: TrainGraph,
+    cluster: Cluster,
+    board: Blackboard,
+    beat_timeout_secs: float,
+    timeout_secs: float,
+    stop: threading.Event,
+) -> None:
+    """Returns when every worker has finished or died, `stop` is set, or for `timeout_secs` no step and no worker came.
+
+    Once training is over, whoever waits for another is let go again and again: a worker may have come late, or pushed a
+    gradient for nothing. Before, when this worker's data was out first, the others train on.
+    """
+    moved_secs, last = time.monotonic(), None
+    while unfinished := _unfinished(cluster, (snapshot := board.snapshot()), beat_timeout_secs):
+        if snapshot.state >= State.STOPPING:
+            session.run(graph.update.release_op, options=_CALL)
+        step = int(session.run(graph.status, options=_CALL)[0])
+        if (step, unfinished) != last:
+            moved_secs, last = time.monotonic(), (step, unfinished)
+        if time.monotonic() - moved_secs > timeout_secs:
+            _log.warning("ending without %s: not finished, and no step for %g s", ", ".join(unfinished), timeout_secs)
+            return
+        if stop.wait(_POLL_SECS):
+            return
+
+
+def steps_table(cluster: Cluster, snapshot: Snapshot) -> str:
+    """Returns the lines that tell how many steps each worker took, those that left among them."""
+    numbers = [int(number) for number in np.flatnonzero(snapshot.local_steps)]
+    names = [cluster.worker_name(number) for number in numbers]
+    titles = [f"{name} (chief)" if name == cluster.chief.name else name for name in names]
+    steps = [int(snapshot.local_steps[number]) for number in numbers]
+    endings = ["" if snapshot.finished[number] else "  left before the end" for number in numbers]
+    width, digits = max(map(len, titles), default=0), len(str(max(steps, default=0)))
+    lines = [f"  {title:<{width}}  {count:>{digits}}  {count / sum(steps):6.1%}{ending}"
+             for title, count, ending in zip(titles, steps, endings)]
+    return "\n".join([f"Steps of each worker, {sum(steps)} in all:", *lines])
+
+
+def _unfinished(cluster: Cluster, snapshot: Snapshot, beat_timeout_secs: float) -> list[str]:
+    """Returns the workers that may still take a step: not finished, and either alive, or told of and not here yet."""
+    numbers = {cluster.number_of(task): str(task) for task in cluster.workers}
+    numbers.update((number, cluster.worker_name(number)) for number in snapshot.alive(beat_timeout_secs)
+                   if number not in numbers)
+    return [name for number, name in numbers.items() if not snapshot.finished[number]
+            and (not snapshot.claims[number] or snapshot.is_alive(number, beat_timeout_secs))]

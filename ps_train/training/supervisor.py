@@ -1,0 +1,92 @@
+"""The Supervisor, and the sessions that it opens, on live parameters or on those that the chief first prepares."""
+
+from __future__ import annotations
+
+import logging
+
+import tensorflow.compat.v1 as tf
+
+from ps_train.cluster.spec import Cluster
+from ps_train.coordination import sessions
+from ps_train.storage import checkpoints
+from ps_train.training.replica_graph import TrainGraph
+
+_RECOVERY_WAIT_SECS = 1  # TensorFlow's default of 30 makes every worker wait that long (tensorflow/tensorflow#10679)
+_STOP_GRACE_SECS = 2
+_log = logging.getLogger(__name__)
+
+
+class Opening:
+    """Opens the sessions of one worker.
+
+    Attributes:
+      supervisor: TensorFlow's own, without its saving and its summaries.
+    """
+
+    def __init__(self, cluster: Cluster, target: str, graph: TrainGraph, train_dir: str) -> None:
+        """Adds the Supervisor's operations to the graph and finalises it; nothing is sent yet.
+
+        Args:
+          target: address of the server whose sessions these are.
+        """
+        self._cluster = cluster
+        self._target = target
+        self._graph = graph
+        self._train_dir = train_dir
+        self._told: tuple[str | None, int] | None = None
+        with graph.graph.as_default():
+            self.supervisor = self._make_supervisor()
+        graph.graph.finalize()
+
+    def _make_supervisor(self) -> tf.train.Supervisor:
+        # The default one runs the summaries in a thread, on a batch of its own; ours come from the steps themselves.
+        with tf.control_dependencies([tf.local_variables_initializer(), tf.tables_initializer()]):
+            local_init_op = tf.group(self._graph.update.local_init_op)
+        return tf.train.Supervisor(
+            graph=self._graph.graph,
+            is_chief=self._cluster.is_chief,
+            logdir=self._train_dir if self._cluster.is_chief else None,
+            ready_for_local_init_op=self._graph.update.ready_for_local_init_op,
+            local_init_op=local_init_op,
+            summary_op=None,
+            summary_writer=None,  # it would end training when the folder fails; storage/event_files.py does not
+            saver=self._graph.saver,
+            global_step=self._graph.global_step,
+            save_summaries_secs=0,
+            save_model_secs=0,  # storage/saver.py does it
+            recovery_wait_secs=_RECOVERY_WAIT_SECS,
+            stop_grace_secs=_STOP_GRACE_SECS,
+        )
+
+    def open(self, is_live: bool, lost_step: int, timeout_secs: float) -> tf.Session:
+        """Returns a session on ready parameters; the chief prepares them where they are not.
+
+        Args:
+          is_live: whether the parameters are in use; then even a restarted chief does not overwrite them.
+          lost_step: the global step that was seen last, 0 at the start.
+          timeout_secs: bound of the wait for live parameters.
+        """
+        config = sessions.options(self._cluster.peers, self._cluster.is_elastic)
+        if is_live:
+            return self.supervisor.session_manager.wait_for_session(self._target, config, timeout_secs)
+        path = checkpoints.newest_sound(self._train_dir)
+        if path is not None:
+            checkpoints.check_fits(path, self._graph.saved_variables)
+        if (path, lost_step) != self._told:  # once, however many sessions it takes
+            _tell_origin(path, lost_step)
+            self._told = (path, lost_step)
+        # Not the Supervisor's own way, which restores what the file `checkpoint` names, sound or not.
+        return self.supervisor.session_manager.prepare_session(
+            self._target, self.supervisor.init_op, self._graph.saver, checkpoint_filename_with_path=path,
+            config=config)
+
+
+def _tell_origin(path: str | None, lost_step: int) -> None:
+    """Says where the parameters come from, loudly where a ps has lost them."""
+    if not lost_step:
+        _log.info("continuing from %s" if path else "starting from new parameters%s", path or "")
+    elif path:
+        _log.warning("a ps has lost its parameters at about step %d: restoring all ps from %s", lost_step, path)
+    else:
+        _log.warning("a ps has lost its parameters at about step %d, and NO CHECKPOINT was saved before: STARTING "
+                     "AGAIN from new parameters; a smaller --save_model_secs loses less", lost_step)

@@ -1,0 +1,124 @@
+"""A worker's sign of life."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+
+import pytest
+
+from ps_train.coordination import blackboard, heartbeat
+from ps_train.coordination.state import State
+from ps_train.errors import ConfigError
+from ps_train.runtime import waits
+
+
+@pytest.fixture
+def make(start_servers, monkeypatch):
+    """A function that returns another process's Beats for worker 0, and its board."""
+    monkeypatch.setattr(heartbeat, "BEAT_SECS", 0.1)
+    cluster = start_servers(1, 1)
+    with contextlib.ExitStack() as stack:
+        def build(stop=None):
+            view = cluster.view("worker", 0)
+            board = stack.enter_context(contextlib.closing(blackboard.of_worker(cluster.target("worker", 0), view)))
+            return heartbeat.Beats(board, view.task, 0, stop or threading.Event()), board
+        build.cluster = cluster
+        yield build
+
+
+def test_a_worker_is_alive_from_its_claim_until_it_leaves(make, stop):
+    """Each beat brings the step that it has reached."""
+    own, board = make()
+    own.claim(board, 5, 5)
+    with own.going_on():
+        own.step = 42
+        waits.until(lambda: board.snapshot().steps[0] == 42, 10, "a beat", stop)
+        assert board.snapshot().alive(5) == [0]
+    assert board.snapshot().alive(5) == []
+
+
+def test_a_second_process_with_the_same_number_is_refused(make):
+    """It says who is running already; the first one is not disturbed."""
+    first, board = make()
+    first.claim(board, 5, 5)
+    with first.going_on():
+        second, _ = make()
+        with pytest.raises(ConfigError, match=r"worker:0 localhost:\d+ is running already"):
+            second.claim(board, 5, 20)
+        assert not first.is_replaced
+        assert board.snapshot().claims[0] == first._claim
+
+
+def test_the_number_of_a_process_that_died_is_free_after_its_beat_timeout(make):
+    """The new one waits for as long as the old one might still be there."""
+    first, board = make()
+    first.claim(board, 5, 5)
+    second, _ = make()
+    second.claim(board, 0.5, 20)
+    assert board.snapshot().claims[0] == second._claim != first._claim
+
+
+def test_steps_are_counted_over_all_lives_of_a_worker_in_one_training(make):
+    """A process that takes a dead one's number counts on; the next training begins at 0, also on the same servers."""
+    first, board = make()
+    first.claim(board, 5, 5)
+    board.start_run()
+    first.local_steps += 40
+    first.beat()
+    board.start_run()  # as after the loss of another ps
+    second, _ = make()
+    second.claim(board, 0.2, 20)
+    assert second.local_steps == 40
+    second.local_steps += 2
+    second.beat()
+    assert board.snapshot().local_steps[0] == 42
+    board.leave(0)
+    board.announce(State.IDLE)
+    third, _ = make()
+    third.claim(board, 5, 5)
+    assert third.local_steps == 0
+    board.start_run()
+    assert board.snapshot().local_steps[0] == 0
+
+
+def test_the_number_of_a_process_whose_port_was_bound_again_is_free_at_once(make):
+    """Only a process that is gone leaves its port: nobody waits for its beats, whatever the time-out is."""
+    task, stop = make.cluster.view("worker", 0).task, threading.Event()
+    _, board = make()
+    for _ in range(2):
+        own = heartbeat.Beats(board, task, 0, stop, has_bound=True)
+        own.claim(board, 3600, 0.1)
+        assert board.snapshot().claims[0] == own._claim
+
+
+def test_a_process_that_was_replaced_stops(make):
+    """One that was frozen, and wakes after another took its number, must not go on training."""
+    stop = threading.Event()
+    frozen, board = make(stop)
+    frozen.claim(board, 5, 5)
+    board.claim(0, claim=1)
+    with frozen.going_on():
+        assert stop.wait(10)
+        assert frozen.is_replaced
+    assert board.snapshot().claims[0] == 1
+
+
+def test_a_beat_that_comes_after_leaving_claims_nothing(make):
+    """It was under way when its worker left: nobody would wait for that one for nothing."""
+    own, board = make()
+    own.claim(board, 5, 5)
+    with own.going_on():
+        pass
+    own.beat()
+    assert board.snapshot().claims[0] == 0
+
+
+def test_a_claim_that_a_restarted_ps_forgot_is_made_again(make, stop):
+    """The blackboard comes back empty, and the next beats fill it."""
+    own, board = make()
+    own.claim(board, 5, 5)
+    with own.going_on():
+        make.cluster.put_up_blackboard()
+        waits.until(lambda: board.snapshot().claims[0] == own._claim, 10, "the claim", stop)
+        assert not own.is_replaced

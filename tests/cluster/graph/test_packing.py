@@ -1,0 +1,426 @@
+"""Many small variables as one: the numbers of training without it, and the same checkpoints."""
+
+from __future__ import annotations
+
+import re
+import threading
+
+import numpy as np
+import pytest
+
+import ps_train
+from ps_train.coordination import fingerprint
+from ps_train.errors import UserCodeError
+from ps_train.graph import packing, transfer
+from ps_train.graph.optimizers import make_optimizer
+from ps_train.plugins import contracts
+from ps_train.runtime.reports import End
+from ps_train.storage import saver
+from ps_train.updates.local_steps.rounds import Period
+from tests import clusters
+from tests.cluster.graph.test_transfer import crossings, transfers
+from tests.tensorflow_mode import tf
+
+PACKED = transfer.Wire()
+PLAIN = transfer.Wire(is_fused=False)
+RULES = ["sgd", "momentum", "adagrad", "adam", "rmsprop", "ftrl"]
+
+
+@pytest.fixture
+def start_servers(renew_servers):
+    """Many trainings are compared here."""
+    return renew_servers
+
+
+def small_ones(features, count):
+    """Returns the sum of the features times many small variables, each time by another factor."""
+    variables = [tf.get_variable(f"v{index}", [2, 2] if index % 2 else [4], initializer=tf.ones_initializer())
+                 for index in range(count)]
+    return tf.add_n([tf.linalg.matvec(features, tf.reshape(variable, [4])) / (index + 1.0)
+                     for index, variable in enumerate(variables)])
+
+
+def model_of(predict):
+    """Returns a model with the squared error of `predict(features)`."""
+    def model_fn(features, labels, mode, params):
+        predictions = predict(features)
+        return ps_train.ModelSpec(loss=tf.reduce_mean(tf.square(predictions - labels)), predictions=predictions)
+
+    return contracts.Model("small", model_fn, {})
+
+
+MANY = model_of(lambda features: small_ones(features, 40))
+
+
+def mixed(features):
+    """Beside small variables a large one, a table of which rows are looked up, and one that has no gradient."""
+    large = tf.get_variable("large", [4, 2000], initializer=tf.ones_initializer())
+    table = tf.get_variable("table", [50, 4], initializer=tf.ones_initializer())
+    tf.get_variable("unused", [3], initializer=tf.ones_initializer())
+    rows = tf.nn.embedding_lookup(table, tf.cast(tf.abs(features[:, 0]) * 9, tf.int32))
+    return (small_ones(features, 40) + tf.reduce_sum(rows, axis=1)
+            + tf.reduce_sum(tf.matmul(features, large), axis=1) / 2000)
+
+
+def train(cluster, folder, steps, wire, rule="adam", **options):
+    """Returns the checkpoint after so many steps of one worker."""
+    options = {"dataset": clusters.array_dataset(*clusters.linear_data(), shuffle=False), "model": MANY, **options}
+    clusters.train_together(cluster, folder, steps, 1, wire=wire, optimizer_name=rule, learning_rate=0.01, **options)
+    return clusters.read_checkpoint(folder)
+
+
+def assert_same(one, other):
+    """Compares two checkpoints: the same variables, with the same values but for the order of a sum."""
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        np.testing.assert_allclose(value, other[name], rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("gradients", [None, 1], ids=["async", "sync"])
+@pytest.mark.parametrize("rule", RULES)
+def test_packed_training_ends_with_the_same_checkpoint(tmp_path, start_servers, rule, gradients):
+    """Parameters, slots and what the rule keeps besides, of all kinds of variables side by side."""
+    ends = [train(start_servers(2, 1), tmp_path / str(wire.is_fused), 30, wire, rule, gradients=gradients,
+                  model=model_of(mixed)) for wire in (PACKED, PLAIN)]
+    assert_same(*ends)
+    assert min(np.abs(ends[0][f"v{index}"] - 1).max() for index in range(40)) > 1e-3, "each was trained"
+
+
+@pytest.mark.parametrize("rule", ["adam", "ftrl"])
+@pytest.mark.parametrize("first, then", [
+    ({"wire": PACKED}, {"wire": PLAIN}), ({"wire": PLAIN}, {"wire": PACKED}), ({"wire": PACKED}, {"wire": PACKED}),
+    ({"wire": PACKED}, {"wire": PACKED, "period": Period(5, train_steps=40)}),
+    ({"wire": PACKED, "period": Period(5, train_steps=20)}, {"wire": PACKED})],
+    ids=["unpacks", "packs", "stays", "to local steps", "from local steps"])
+def test_a_checkpoint_continues_in_any_way(tmp_path, start_servers, rule, first, then):
+    """20 steps in one way and 20 in another come to where 20 and 20 come without any of it."""
+    ends = []
+    for name, ways in (("so", (first, then)), ("plain", ({"wire": PLAIN}, {"wire": PLAIN}))):
+        for steps, way in zip((20, 40), ways):
+            saved = train(start_servers(2, 1), tmp_path / name, steps, rule=rule, **way)
+        ends.append(saved)
+    assert ends[0]["global_step"] == 40
+    assert_same(*ends)
+
+
+def test_in_sync_two_workers_come_to_what_they_come_to_without_packs(tmp_path, start_servers):
+    """To the last digit but for the order of a sum."""
+    ends = []
+    for wire in (PACKED, PLAIN):
+        folder = tmp_path / str(wire.is_fused)
+        clusters.train_together(start_servers(1, 2), folder, 20, 2, gradients=2, wire=wire, model=MANY,
+                                dataset=clusters.array_dataset(*clusters.linear_data(), shuffle=False))
+        ends.append(clusters.read_checkpoint(folder))
+    assert_same(*ends)
+
+
+def counting(names):
+    """Returns a model whose every variable goes up by 1 with each step at a learning rate of 1."""
+    def model_fn(features, labels, mode, params):
+        variables = [tf.get_variable(name, [2], initializer=tf.zeros_initializer()) for name in names]
+        large = tf.get_variable("large", [5000], initializer=tf.zeros_initializer())
+        loss = -tf.add_n([tf.reduce_sum(one) for one in [*variables, large]])
+        return ps_train.ModelSpec(loss=loss + 0 * tf.reduce_sum(features))
+
+    return contracts.Model("counting", model_fn, {})
+
+
+NAMES = [f"v{index:02}" for index in range(20)]
+
+
+def test_every_step_of_every_worker_is_in_the_last_checkpoint(tmp_path, start_servers):
+    """And in each one before it what is packed is of one moment, though two workers train meanwhile."""
+    cluster = start_servers(1, 2)
+    saves = saver.Schedule(0, 50, 100, 30.0)
+    workers = [clusters.Worker(cluster, index, tmp_path, 3000, saves=saves, model=counting(NAMES), learning_rate=1.0)
+               for index in range(2)]
+    for worker in workers:
+        worker.start()
+    num_steps = sum(worker.result().local_steps for worker in workers)
+    for path in tf.train.get_checkpoint_state(str(tmp_path)).all_model_checkpoint_paths:
+        saved = tf.train.load_checkpoint(path)
+        assert len({float(element) for name in NAMES for element in saved.get_tensor(name)}) == 1
+    last = clusters.read_checkpoint(tmp_path)
+    assert {int(np.ravel(last[name])[0]) for name in [*NAMES, "large", "global_step"]} == {num_steps}
+
+
+def test_a_save_reads_the_packs_together_with_all_else(start_servers):
+    """In one session run, and not the small variables, so that a checkpoint is not of two moments."""
+    built = clusters.build_graph(start_servers(1, 1), 0, model=MANY, optimizer_name="adam")
+    save = built.graph.get_tensor_by_name(built.saver.saver_def.save_tensor_name)
+    read = {op.inputs[0].op.name for op in transfer.upstream([save]) if op.type == "ReadVariableOp"}
+    pack = built.update.packed.packs[0].whole.op.name
+    assert {pack, f"{pack}/Adam", f"{pack}/Adam_1", "global_step"} <= read
+    assert not [name for name in read if re.fullmatch(r"v\d+(/Adam(_1)?)?", name)]
+
+
+def test_workers_that_make_their_variables_in_another_order_update_the_same_ones(tmp_path, start_servers):
+    """Each variable has the steps of both, whoever made it first or last."""
+    cluster = start_servers(1, 2)
+
+    def model(order):
+        def model_fn(features, labels, mode, params):
+            made = {name: tf.get_variable(name, [2], initializer=tf.zeros_initializer()) for name in order}
+            loss = tf.add_n([tf.reduce_sum(tf.square(made[name] - number)) for number, name in enumerate(NAMES)])
+            return ps_train.ModelSpec(loss=loss + 0 * tf.reduce_sum(features))
+
+        return contracts.Model("ordered", model_fn, {})
+
+    workers = [clusters.Worker(cluster, index, tmp_path, 200, model=model(order), learning_rate=0.1)
+               for index, order in enumerate((NAMES, NAMES[::-1]))]
+    assert workers[0].graph.update.packed.places() == workers[1].graph.update.packed.places()
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.result()
+    saved = clusters.read_checkpoint(tmp_path)
+    np.testing.assert_allclose([saved[name][0] for name in NAMES], range(20), atol=1e-3)
+
+
+@pytest.mark.parametrize("gradients", [None, 1], ids=["async", "sync"])
+@pytest.mark.parametrize("dtype", [tf.float32, tf.float64])
+def test_another_training_may_follow_on_the_same_servers(tmp_path, start_servers, gradients, dtype):
+    """With other variables, of another number or another type."""
+    def other(features):
+        values = [tf.get_variable(f"w{index}", [4], dtype, initializer=tf.ones_initializer()) for index in range(30)]
+        return tf.linalg.matvec(features, tf.cast(tf.add_n(values), tf.float32) / 30)
+
+    cluster = start_servers(1, 1)
+    for name, model in (("one", MANY), ("other", model_of(other))):
+        train(cluster, tmp_path / name, 20, PACKED, gradients=gradients, model=model)
+        assert clusters.read_checkpoint(tmp_path / name)["global_step"] == 20
+        cluster.put_up_blackboard()
+
+
+def build(start_servers, predict, **options):
+    """Returns the graph of a worker on two servers, one of them a ps."""
+    return clusters.build_graph(start_servers(1, 1), 0, model=model_of(predict), **options)
+
+
+def test_a_step_has_one_update_and_its_transfers_only(start_servers):
+    """40 variables on two ps: two updates by Adam, two tensors to the worker and two back."""
+    cluster = start_servers(2, 1)
+    built = clusters.build_graph(cluster, 0, model=MANY, optimizer_name="adam")
+    assert [op.type for op in transfer.upstream([built.single.progress])].count("ResourceApplyAdam") == 2
+    assert sorted(crossings(built)) == sorted([("ps", "worker"), ("worker", "ps")] * 2)
+    assert sorted(built.update.packed.places()) == sorted(f"v{index}" for index in range(40))
+    with tf.Session(cluster.target("worker", 0), graph=built.graph) as session:
+        with built.graph.as_default():
+            session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
+        session.run(built.input_init_op, built.feed)
+        session.run(built.update.chief_init_op)
+        assert transfers(session, built.single.progress) == {("ps", "worker"): 3, ("worker", "ps"): 2, ("ps", "ps"): 3}
+
+
+def under_control(features):
+    first = tf.get_variable("first", [4])
+    with tf.control_dependencies([features]):
+        value = first.read_value()
+    return small_ones(features, 20) + tf.linalg.matvec(features, value)
+
+
+def in_a_branch(features):
+    first = tf.get_variable("first", [4])
+    return small_ones(features, 20) + tf.cond(
+        tf.reduce_sum(features) > 0, lambda: tf.linalg.matvec(features, first), lambda: tf.zeros_like(features[:, 0]))
+
+
+def handed_into_a_branch(features):
+    first = tf.identity(tf.get_variable("first", [4]).read_value())
+    return small_ones(features, 20) + tf.cond(
+        tf.reduce_sum(features) > 0, lambda: tf.linalg.matvec(features, first), lambda: tf.zeros_like(features[:, 0]))
+
+
+def assigned(features):
+    first = tf.get_variable("first", [4])
+    predictions = small_ones(features, 20) + tf.linalg.matvec(features, first)
+    with tf.control_dependencies([predictions]):  # else a step reads it before or after it is assigned
+        tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, first.assign_add(tf.ones([4])))
+    return predictions
+
+
+def bound(features):
+    first = tf.get_variable("first", [4], constraint=lambda value: tf.clip_by_value(value, -0.5, 0.5))
+    return small_ones(features, 20) + tf.linalg.matvec(features, first)
+
+
+def averaged_on_its_ps(features):
+    first = tf.get_variable("first", [4])
+    with tf.device(first.device):
+        tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, tf.identity(first.read_value()).op)
+    return small_ones(features, 20) + tf.linalg.matvec(features, first)
+
+
+def looked_up(features):
+    table = tf.get_variable("first", [4])
+    return small_ones(features, 20) + tf.gather(table, tf.cast(tf.abs(features[:, 0]), tf.int32) % 4)
+
+
+def rows_of_a_sum(features):
+    """A table with a row of zeros before its own, which is read whole, and has IndexedSlices as its gradient."""
+    table = tf.concat([tf.zeros([1, 4]), tf.get_variable("first", [50, 4], initializer=tf.ones_initializer())], 0)
+    return small_ones(features, 20) + tf.reduce_sum(
+        tf.gather(table, tf.cast(tf.abs(features[:, 0]) * 9, tf.int32)), axis=1)
+
+
+def begins_a_local_one(features):
+    first = tf.get_variable("first", [4], initializer=tf.ones_initializer())
+    at_begin = tf.Variable(first.read_value(), trainable=False, collections=[tf.GraphKeys.LOCAL_VARIABLES])
+    return small_ones(features, 20) + tf.linalg.matvec(features, first - at_begin)
+
+
+def local(features):
+    return small_ones(features, 20) + tf.linalg.matvec(features, tf.get_variable(
+        "first", [4], initializer=tf.ones_initializer(), collections=[
+            tf.GraphKeys.LOCAL_VARIABLES, tf.GraphKeys.TRAINABLE_VARIABLES]))
+
+
+@pytest.mark.parametrize("predict", [under_control, in_a_branch, assigned, bound, averaged_on_its_ps, looked_up,
+                                     rows_of_a_sum, begins_a_local_one, local])
+def test_a_variable_that_is_used_in_another_way_stays_alone(tmp_path, start_servers, predict):
+    """The others are packed, and training comes to what it comes to without."""
+    assert set(build(start_servers, predict).update.packed.places()) == {f"v{index}" for index in range(20)}
+    rule = "sgd" if predict is local else "ftrl"  # the slots of a local one would have to be on a ps
+    assert_same(*(train(start_servers(1, 1), tmp_path / str(wire.is_fused), 30, wire, rule, model=model_of(predict))
+                  for wire in (PACKED, PLAIN)))
+
+
+def test_a_value_that_is_handed_into_a_branch_comes_from_the_pack(tmp_path, start_servers):
+    """It is read outside of the branch, where it can be served."""
+    assert "first" in build(start_servers, handed_into_a_branch).update.packed.places()
+    assert_same(*(train(start_servers(1, 1), tmp_path / str(wire.is_fused), 30, wire,
+                        model=model_of(handed_into_a_branch)) for wire in (PACKED, PLAIN)))
+
+
+@pytest.mark.parametrize("count, wire, packed", [(15, PACKED, 0), (16, PACKED, 16), (16, PLAIN, 0)])
+def test_a_few_are_not_worth_it(start_servers, count, wire, packed):
+    """Nor is it done where nothing travels together."""
+    built = build(start_servers, lambda features: small_ones(features, count), wire=wire)
+    assert len(built.update.packed.places()) == packed
+
+
+def test_summaries_tell_the_value_of_the_moment(tmp_path, start_servers):
+    """The one that a checkpoint has, and not that of the beginning."""
+    def predict(features):
+        tf.summary.scalar("sum_of_v0", tf.reduce_sum(tf.get_variable("v0", [4], initializer=tf.ones_initializer())))
+        with tf.variable_scope(tf.get_variable_scope(), reuse=tf.AUTO_REUSE):
+            return small_ones(features, 40)
+
+    cluster = start_servers(1, 1)
+    built = clusters.build_graph(cluster, 0, model=model_of(predict), learning_rate=0.01)
+    with tf.Session(cluster.target("worker", 0), graph=built.graph) as session:
+        with built.graph.as_default():
+            session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
+        session.run(built.input_init_op, built.feed)
+        session.run(built.update.chief_init_op)
+        for _ in range(3):
+            session.run(built.single.progress)
+        summary = tf.Summary.FromString(session.run(built.summary_op))
+        told = next(value.simple_value for value in summary.value if value.tag == "sum_of_v0")
+        assert told != pytest.approx(4.0, abs=1e-4)
+        built.saver.save(session, str(tmp_path / "model.ckpt"), 3)
+    assert told == pytest.approx(clusters.read_checkpoint(tmp_path)["v0"].sum(), rel=1e-6)
+
+
+def test_a_restarted_chief_continues_on_what_is_packed(tmp_path, start_servers):
+    """And not on the variables, which have the values of the beginning."""
+    ends = []
+    for wire in (PACKED, PLAIN):
+        cluster = start_servers(1, 1)
+        stop = threading.Event()
+        options = {"wire": wire, "model": MANY, "optimizer_name": "adam",
+                   "dataset": clusters.array_dataset(*clusters.linear_data(), shuffle=False)}
+        first = clusters.Worker(cluster, 0, tmp_path / f"first {wire.is_fused}", 20, stop=stop, **options)
+        loop = first.body
+
+        def body(live, write_summary, first=first, loop=loop, stop=stop):
+            loop(live, write_summary)
+            stop.set()
+            return first.loop(live, train_steps=30).run()
+
+        first.body = body
+        first.start()
+        assert first.result().end is End.SIGNAL
+        if wire is PACKED:
+            spoil(cluster)
+        second = clusters.Worker(cluster, 0, tmp_path / f"empty {wire.is_fused}", 40, **options)
+        second.start()
+        assert second.result().first_step == 20
+        ends.append(clusters.read_checkpoint(tmp_path / f"empty {wire.is_fused}"))
+    assert_same(*ends)
+
+
+def spoil(cluster):
+    """Writes into a variable that is packed, past the pack."""
+    with tf.Graph().as_default(), tf.Session(cluster.target("ps", 0)) as session, tf.device("/job:ps/task:0"):
+        session.run(tf.get_variable("v0", [4], initializer=tf.constant_initializer(99.0)).initializer)
+
+
+def test_after_a_ps_has_lost_everything_the_packs_are_filled_from_the_checkpoint(tmp_path, start_servers):
+    """As the variables are."""
+    ends = []
+    for wire in (PACKED, PLAIN):
+        folder = tmp_path / str(wire.is_fused)
+        train(start_servers(2, 1), folder, 20, wire)
+        cluster = start_servers(2, 1)
+        worker = clusters.Worker(cluster, 0, folder, 40, wire=wire, model=MANY, optimizer_name="adam",
+                                 learning_rate=0.01,
+                                 dataset=clusters.array_dataset(*clusters.linear_data(), shuffle=False))
+        sessions = []
+
+        def body(live, write_summary, worker=worker, cluster=cluster, sessions=sessions):
+            sessions.append(live)
+            if len(sessions) == 1:
+                worker.loop(live, train_steps=30).run()
+                tf.Session.reset(cluster.target("ps", 0))
+                cluster.put_up_blackboard()
+            return worker.loop(live).run()
+
+        worker.body = body
+        worker.start()
+        assert worker.result().global_step == 40
+        assert len(sessions) == 2
+        ends.append(clusters.read_checkpoint(folder))
+    assert_same(*ends)
+
+
+def test_a_gradient_that_is_not_finite_is_told_by_its_variable(tmp_path, start_servers):
+    """Though it travels together with those of others; and nothing reaches the ps."""
+    def predict(features):
+        with tf.variable_scope("deep"):
+            poisoned = tf.get_variable("poisoned", [4], initializer=tf.zeros_initializer())
+        return small_ones(features, 20) + tf.sqrt(tf.reduce_sum(tf.square(poisoned)))  # its gradient is 0 / 0
+
+    worker = clusters.Worker(start_servers(1, 1), 0, tmp_path, 10, model=model_of(predict))
+    worker.start()
+    with pytest.raises(UserCodeError, match="in the step after global step 0: the gradient of deep/poisoned has NaN"):
+        worker.result()
+
+
+def test_workers_that_would_pack_other_variables_do_not_fit_together(start_servers):
+    """Each would else train on values of its own."""
+    cluster = start_servers(1, 1)
+    texts = []
+    for wire in (PACKED, PLAIN):
+        built = clusters.build_graph(cluster, 0, model=MANY, wire=wire)
+        texts.append(fingerprint.describe(cluster.view("worker", 0), {}, built.saved_variables,
+                                          built.update.packed.places()))
+    line = fingerprint.differences(*texts, "worker:0 (chief)")[0]
+    assert re.fullmatch(r"variable v0: here float32\[4\] on ps:0, at worker:0 \(chief\) float32\[4\] on ps:0, "
+                        r"in ps_train/packed_0_[0-9a-f]{8}\[0:\]", line)
+
+
+def test_what_is_packed_is_in_no_collection():
+    """Neither initialised, nor checked, nor saved by TensorFlow, with its slots."""
+    with tf.Graph().as_default():
+        with tf.device(tf.train.replica_device_setter(ps_tasks=1)):
+            loss = tf.reduce_sum(small_ones(tf.ones([8, 4]), 20))
+        optimizer = make_optimizer("adam", 0.1)
+        gradients = optimizer.compute_gradients(loss)
+        before = set(map(str, tf.global_variables()))
+        packed = packing.pack(loss, gradients, optimizer, lambda: make_optimizer("adam", 0.1), PACKED)
+        added = {variable.op.name for variable in tf.global_variables() if str(variable) not in before}
+        assert [one.whole.shape.as_list() for one in packed.packs] == [[80]]
+        assert len(added) == 2 * 20 + 2, "the slots that a checkpoint has, and Adam's two powers"
+        assert not [name for name in added if "packed" in name]
+        assert not tf.local_variables()

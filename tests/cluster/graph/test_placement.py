@@ -1,0 +1,178 @@
+"""Which variable goes on which ps."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+
+from ps_train.cluster.spec import Cluster
+from ps_train.errors import UserCodeError
+from ps_train.graph import placement
+from tests.tensorflow_mode import tf
+
+WORKER_DEVICE = "/job:worker/task:1/cpu:0"
+
+
+def cluster(num_ps: int) -> Cluster:
+    """Returns a cluster of that many ps and two workers."""
+    return Cluster("worker", 1, {"ps": {index: f"ps{index}:1" for index in range(num_ps)},
+                                 "worker": {0: "a:1", 1: "b:1"}})
+
+
+def place(num_ps: int, shapes: list) -> list[int]:
+    """Returns the ps of each of the variables, made in this order."""
+    with tf.Graph().as_default(), placement.on_cluster(cluster(num_ps), WORKER_DEVICE):
+        variables = [tf.get_variable(f"v{index}", shape) for index, shape in enumerate(shapes)]
+        return [tf.DeviceSpec.from_string(variable.device).task for variable in variables]
+
+
+@pytest.mark.parametrize(("num_ps", "shapes", "expected"), [
+    (1, [[10], [20]], [0, 0]),
+    (2, [[10], [10], [10], [10]], [0, 1, 0, 1]),
+    (2, [[100], [10], [10], [10], [200]], [0, 1, 1, 1, 1]),
+    (3, [[50], [20], [20], [20], [20]], [0, 1, 2, 1, 2]),
+    (2, [[], [3], []], [0, 1, 0]),
+], ids=["one ps", "equal", "one large", "three ps", "scalars"])
+def test_a_variable_goes_to_the_ps_with_the_fewest_bytes(num_ps, shapes, expected):
+    """The first of equals takes it."""
+    assert place(num_ps, shapes) == expected
+
+
+def test_bytes_count_and_not_elements():
+    """Eight bytes of a double weigh as much as two floats."""
+    with tf.Graph().as_default(), placement.on_cluster(cluster(2), WORKER_DEVICE):
+        variables = [tf.get_variable("a", [10], tf.float64), tf.get_variable("b", [15], tf.float32),
+                     tf.get_variable("c", [10], tf.float32)]
+    assert [tf.DeviceSpec.from_string(variable.device).task for variable in variables] == [0, 1, 1]
+
+
+def test_four_ps_hold_nearly_equal_bytes_of_many_variables():
+    """No ps has more than 1.1 times the mean, where round-robin gives the first one twice of it."""
+    strategy = placement.LeastBytes(4)
+    with tf.Graph().as_default():
+        for size in [1000, 10, 10, 10] * 12:
+            strategy(tf.get_variable(f"v{len(tf.global_variables())}", [size]).op)
+    assert max(strategy.load_bytes) <= 1.1 * sum(strategy.load_bytes) / 4
+
+
+def test_operations_and_local_variables_stay_on_the_worker():
+    """A metric's variables would otherwise be shared by all workers."""
+    with tf.Graph().as_default(), placement.on_cluster(cluster(2), WORKER_DEVICE):
+        product = tf.constant(1.0) * 2.0
+        tf.metrics.mean(product)
+        local = tf.local_variables()
+    on_worker = tf.DeviceSpec.from_string(WORKER_DEVICE)
+    assert tf.DeviceSpec.from_string(product.device) == on_worker
+    assert len(local) == 2
+    assert {tf.DeviceSpec.from_string(variable.device) for variable in local} == {on_worker}
+
+
+def test_a_table_of_the_model_goes_to_a_ps_and_counts_nothing():
+    """As `replica_device_setter` has it; it has no shape."""
+    with tf.Graph().as_default(), placement.on_cluster(cluster(2), WORKER_DEVICE):
+        table = tf.lookup.experimental.MutableHashTable(tf.int64, tf.float32, default_value=0.0)
+        after = tf.get_variable("after", [10])
+    assert tf.DeviceSpec.from_string(table.resource_handle.device).job == "ps"
+    assert tf.DeviceSpec.from_string(after.device).task == 0
+
+
+def test_a_device_that_the_model_asks_for_is_kept():
+    """`with tf.device("/job:ps/task:1")` wins over the plan."""
+    with tf.Graph().as_default(), placement.on_cluster(cluster(2), WORKER_DEVICE), tf.device("/job:ps/task:1"):
+        assert tf.DeviceSpec.from_string(tf.get_variable("v", [1]).device).task == 1
+
+
+def test_slots_live_beside_their_variable():
+    """Adam's moments are on the ps of the weights, so that an update moves nothing between ps."""
+    with tf.Graph().as_default(), placement.on_cluster(cluster(3), WORKER_DEVICE):
+        weights = [tf.get_variable(f"w{index}", [4]) for index in range(3)]
+        optimizer = tf.train.AdamOptimizer()
+        optimizer.minimize(tf.add_n([tf.reduce_sum(weight**2) for weight in weights]))
+        for weight in weights:
+            assert {optimizer.get_slot(weight, name).device for name in ("m", "v")} == {weight.device}
+
+
+def test_round_robin_deals_by_count():
+    """As `replica_device_setter` does by itself."""
+    plan = placement.Plan("round_robin")
+    with tf.Graph().as_default(), placement.on_cluster(cluster(2), WORKER_DEVICE, plan):
+        variables = [tf.get_variable(f"v{index}", [size]) for index, size in enumerate([1000, 1, 1000, 1])]
+    assert [tf.DeviceSpec.from_string(variable.device).task for variable in variables] == [0, 1, 0, 1]
+
+
+def parts_of(num_ps, partition_bytes, shape):
+    """Returns (ps, bytes) of each part of a variable of that shape, or of the whole one."""
+    plan = placement.Plan(partition_bytes=partition_bytes)
+    with tf.Graph().as_default(), placement.on_cluster(cluster(num_ps), WORKER_DEVICE, plan):
+        tf.get_variable("v", shape)
+        return [(tf.DeviceSpec.from_string(variable.device).task, placement.variable_bytes(variable.op))
+                for variable in tf.global_variables()]
+
+
+@pytest.mark.parametrize(("num_ps", "partition_bytes", "shape", "expected"), [
+    (4, 1000, [1000, 10], [(0, 10000), (1, 10000), (2, 10000), (3, 10000)]),
+    (4, 20000, [1000, 10], [(0, 20000), (1, 20000)]),
+    (4, 40000, [1000, 10], [(0, 40000)]),
+    (4, 100, [3, 1000], [(0, 4000), (1, 4000), (2, 4000)]),
+    (2, 1, [], [(0, 4)]),
+    (4, 0, [1000, 10], [(0, 40000)]),
+], ids=["a part for each ps", "as few as needed", "small enough", "few rows", "scalar", "off"])
+def test_a_large_variable_is_cut_into_parts(num_ps, partition_bytes, shape, expected):
+    """Equal ones, at most one for each ps."""
+    assert parts_of(num_ps, partition_bytes, shape) == expected
+
+
+def test_one_large_variable_among_small_ones_fills_four_ps_alike():
+    """The fullest ps has at most 1.1 times the mean."""
+    plan = placement.Plan(partition_bytes=100_000)
+    with tf.Graph().as_default(), placement.on_cluster(cluster(4), WORKER_DEVICE, plan):
+        tf.get_variable("large", [100_003, 16])
+        for index in range(7):
+            tf.get_variable(f"small{index}", [1000 * (index + 1)])
+        loads = [0] * 4
+        for variable in tf.global_variables():
+            loads[tf.DeviceSpec.from_string(variable.device).task] += placement.variable_bytes(variable.op)
+    assert max(loads) <= 1.1 * sum(loads) / 4
+
+
+@pytest.mark.parametrize("strategy", ["mod", "div"])
+def test_a_lookup_whose_rows_depend_on_the_number_of_ps_is_refused(strategy):
+    """`div` means the rows of the whole variable, `mod` those of the parts; ids that the model hashed are fine."""
+    plan = placement.Plan(partition_bytes=100)
+    with tf.Graph().as_default(), placement.on_cluster(cluster(2), WORKER_DEVICE, plan):
+        table = tf.get_variable("table", [1000, 4])
+        tf.nn.embedding_lookup(table, tf.constant([3, 2007]) % 1000, partition_strategy=strategy)
+        refused = pytest.raises(UserCodeError, match='lookup of table, .* needs partition_strategy="div"')
+        with refused if strategy == "mod" else contextlib.nullcontext():
+            placement.check_lookups(tf.global_variables())
+
+
+@pytest.mark.parametrize(("shapes", "num_ps", "partition_bytes", "expected"), [
+    ([[784, 100], [100], [100, 10], [10]], 2, 0,
+     "79,510 parameters in 4 variables (318 kB); 954 kB with the optimizer's slots, on 2 ps"),
+    ([[3]], 1, 0, "3 parameters in 1 variable (12 B); 52 B with the optimizer's slots, on 1 ps"),
+    ([[1000, 1000], [5]], 4, 1_000_000,
+     "1,000,005 parameters in 2 variables (4 MB); 12 MB with the optimizer's slots, on 4 ps"),
+])
+def test_the_summary_counts_parameters_and_bytes(shapes, num_ps, partition_bytes, expected):
+    """With the global step and Adam's slots beside the model; a variable in parts counts once."""
+    with tf.Graph().as_default(), placement.on_cluster(
+            cluster(num_ps), WORKER_DEVICE, placement.Plan(partition_bytes=partition_bytes)):
+        tf.train.create_global_step()
+        loss = tf.add_n([tf.reduce_sum(tf.get_variable(f"v{index}", shape)) for index, shape in enumerate(shapes)])
+        tf.train.AdamOptimizer().minimize(loss)
+        assert placement.summary(tf.global_variables(), num_ps) == expected
+
+
+def test_the_table_names_variable_ps_and_bytes():
+    """With a total for each ps; of very many variables it shows the largest."""
+    with tf.Graph().as_default(), placement.on_cluster(cluster(2), WORKER_DEVICE):
+        for index in range(100):
+            tf.get_variable(f"v{index}", [10 + index])
+        lines = placement.table(tf.global_variables()[:2])
+        assert [line.split() for line in lines] == [
+            ["variable", "ps", "bytes"], ["v0", "0", "40"], ["v1", "1", "44"], ["all", "0", "40"], ["all", "1", "44"]]
+        lines = placement.table(tf.global_variables())
+    assert len(lines) == 1 + 40 + 1 + 2
+    assert lines[-3].split() == ["and", "60", "smaller", "ones"]

@@ -1,0 +1,207 @@
+"""Dense variables travel fused, checked against what happens without."""
+
+from __future__ import annotations
+
+import collections
+import re
+
+import numpy as np
+import pytest
+
+from ps_train.graph import transfer
+from ps_train.updates.local_steps.rounds import Period
+from tests import clusters
+from tests.tensorflow_mode import tf
+
+PLAIN = transfer.Wire(is_fused=False)
+PS = "/job:ps/"
+
+
+def crossings(graph):
+    """Returns the parameters and gradients that travel between a ps and a worker in a step, as (from, to) jobs."""
+    def job(op):
+        return tf.DeviceSpec.from_string(op.device).job
+
+    step = transfer.upstream([graph.single.progress, *(op.outputs[0] for op in [graph.single.loss.op])])
+    tensors = {tensor: job(op) for op in step for tensor in op.inputs
+               if job(op) != job(tensor.op) and tensor.dtype != tf.resource}
+    return [(job(tensor.op), to) for tensor, to in tensors.items()
+            if tensor.dtype.is_floating and tensor.shape.num_elements() != 1]
+
+
+def many_variables_model(count=20):
+    """Returns a model with that many small variables; its gradients differ from variable to variable."""
+    def model_fn(features, labels, mode, params):
+        variables = [tf.get_variable(f"v{index}", [4], initializer=tf.ones_initializer()) for index in range(count)]
+        factors = [tf.linalg.matvec(features, variable) / (index + 1.0) for index, variable in enumerate(variables)]
+        return clusters.ps_train.ModelSpec(loss=tf.reduce_mean(tf.square(tf.add_n(factors) - labels)))
+
+    return clusters.contracts.Model("many", model_fn, {})
+
+
+@pytest.mark.parametrize("gradients", [None, 1], ids=["async", "sync"])
+def test_a_step_makes_one_transfer_each_way_for_each_ps(start_servers, gradients):
+    """Two ps and twenty variables: two tensors to the worker, two back; without fusing, twenty each way."""
+    cluster = start_servers(2, 1)
+    fused = clusters.build_graph(cluster, 0, gradients, model=many_variables_model())
+    assert sorted(crossings(fused)) == sorted([("ps", "worker"), ("worker", "ps")] * 2)
+    plain = clusters.build_graph(cluster, 0, gradients, model=many_variables_model(), wire=PLAIN)
+    assert len(crossings(plain)) == 2 * 20
+
+
+def test_summaries_cost_a_round_no_transfers(start_servers):
+    """The loss of the single step, which they tell, is computed from what the round has pulled; else by 20 reads."""
+    built = clusters.build_graph(start_servers(2, 1), 0, model=many_variables_model(), period=Period(5))
+    besides = set(transfer.upstream([built.summary_op])) - set(transfer.upstream([built.single.progress]))
+    types = {op.type for op in besides}
+    assert "MatMul" in types or "BatchMatMulV2" in types, "they do compute the loss"
+    assert "ReadVariableOp" not in types
+
+
+def transfers(session, fetch):
+    """Returns (from, to) job -> transfers in a session run, as TensorFlow traces them.
+
+    A trace may come without the last ones of another task, and never has too many: so the most of ten counts.
+    """
+    most = collections.Counter()
+    for _ in range(10):
+        traced = tf.RunMetadata()
+        session.run(fetch, options=tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE), run_metadata=traced)
+        most |= collections.Counter(
+            re.search(r"from /job:(\w+)/.* to /job:(\w+)/", node.timeline_label).groups()
+            for device in traced.step_stats.dev_stats for node in device.node_stats if node.node_name == "RecvTensor")
+    return most
+
+
+@pytest.mark.parametrize(("num_ps", "period", "gradients", "expected"), [
+    (1, 1, None, {("ps", "worker"): 2, ("worker", "ps"): 1}),
+    (1, 20, None, {("ps", "worker"): 3, ("worker", "ps"): 2}),
+    (1, 1, 1, {("ps", "worker"): 2, ("worker", "ps"): 1}),
+    (1, 20, 1, {("ps", "worker"): 3, ("worker", "ps"): 2}),
+    (2, 1, None, {("ps", "worker"): 3, ("worker", "ps"): 2, ("ps", "ps"): 3}),
+    (2, 20, None, {("ps", "worker"): 4, ("worker", "ps"): 3, ("ps", "ps"): 2}),
+    (2, 1, 1, {("ps", "worker"): 3, ("worker", "ps"): 2, ("ps", "ps"): 6})])
+def test_a_session_run_makes_no_transfers_but_those_that_it_needs(start_servers, num_ps, period, gradients, expected):
+    """As traced: parameters, gradients and progress; a round of local steps besides its length and what it took.
+
+    Of two ps each sends and gets its own, ps 0 waits for the other one's change, and Adam's two powers are on ps 0. In
+    sync, with the update in the same run, ps 1 is told besides which step its gradients are for and when to update; in
+    async it is told which part of a round's change counts.
+    """
+    cluster = start_servers(num_ps, 1)
+    built = clusters.build_graph(cluster, 0, gradients=gradients, optimizer_name="adam", period=Period(period))
+    update = built.update
+    fetches = [built.single.progress]
+    with built.graph.as_default():
+        initialise = [tf.global_variables_initializer(), tf.local_variables_initializer()]
+    with tf.Session(cluster.target("worker", 0), graph=built.graph) as session:
+        session.run(initialise)
+        session.run(built.input_init_op, built.feed)
+        session.run(update.keeping.begin_op)
+        if gradients:
+            session.run(update.chief_init_op)
+            session.run(update.local_init_op)
+            fetches.append(update.coordinator._operations.update_op)
+        assert transfers(session, fetches) == expected
+
+
+@pytest.mark.parametrize("gradients", [None, 1], ids=["async", "sync"])
+def test_fused_and_plain_training_end_with_the_same_values(tmp_path, start_servers, gradients):
+    """Fifty steps of Adam, bit for bit; the checkpoints have the same variables."""
+    ends = []
+    for name, wire in (("fused", transfer.Wire()), ("plain", PLAIN)):
+        clusters.train_together(start_servers(2, 1), tmp_path / name, 50, 1, gradients=gradients, wire=wire,
+                                optimizer_name="adam", model=many_variables_model())
+        ends.append(clusters.read_checkpoint(tmp_path / name))
+    assert ends[0].keys() == ends[1].keys()
+    for name, value in ends[0].items():
+        np.testing.assert_array_equal(value, ends[1][name], err_msg=name)
+
+
+@pytest.mark.parametrize(("gradients", "period"), [(None, 1), (1, 1), (None, 5)], ids=["async", "sync", "rounds"])
+def test_variables_of_the_old_kind_travel_one_by_one(tmp_path, start_servers, gradients, period):
+    """use_resource=False, beside another one: training comes to the same."""
+    def model(is_resource):
+        def model_fn(features, labels, mode, params):
+            weights, bias = (tf.get_variable(name, shape, initializer=tf.zeros_initializer(), use_resource=use)
+                             for name, shape, use in (("weights", [4], is_resource), ("bias", [], None)))
+            return clusters.ps_train.ModelSpec(
+                loss=tf.reduce_mean(tf.square(tf.linalg.matvec(features, weights) + bias - labels)))
+
+        return clusters.contracts.Model("of two kinds", model_fn, {})
+
+    ends = []
+    for is_resource in (False, True):
+        clusters.train_together(start_servers(1, 1), tmp_path / str(is_resource), 20, 1, gradients=gradients,
+                                model=model(is_resource), optimizer_name="adam", period=Period(period))
+        ends.append(clusters.read_checkpoint(tmp_path / str(is_resource)))
+    assert ends[0].keys() == ends[1].keys()
+    for name, value in ends[0].items():
+        np.testing.assert_allclose(value, ends[1][name], rtol=1e-6, err_msg=name)
+
+
+def test_a_sparse_variable_is_looked_up_on_its_ps(start_servers):
+    """Only the rows travel, fused or not, and its gradient stays IndexedSlices."""
+    def model_fn(features, labels, mode, params):
+        table = tf.get_variable("table", [1000, 2], initializer=tf.ones_initializer())
+        scale, shift = tf.get_variable("scale", [2]), tf.get_variable("shift", [2])
+        rows = tf.nn.embedding_lookup(table, tf.cast(tf.abs(features[:, 0]), tf.int32)) * scale + shift
+        return clusters.ps_train.ModelSpec(loss=tf.reduce_mean(tf.reduce_sum(rows, axis=1) - labels))
+
+    built = clusters.build_graph(start_servers(1, 1), 0, model=clusters.contracts.Model("lookup", model_fn, {}))
+    step = transfer.upstream([built.single.progress])
+    assert not [tensor for op in step for tensor in op.inputs if tensor.shape == [1000, 2] and PS in tensor.op.device]
+    assert "ResourceScatterAdd" in {op.type for op in step}
+
+
+def test_reads_that_the_model_orders_itself_are_left_alone():
+    """A read under `control_dependencies`, or in a branch, sees what it is meant to see."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        first = tf.get_variable("first", initializer=[1.0, 2.0])
+        second = tf.get_variable("second", initializer=[3.0])
+        with tf.control_dependencies([first.assign([10.0, 20.0])]):
+            after = tf.identity(first.read_value())
+        branch = tf.cond(tf.constant(True), lambda: tf.reduce_sum(second), lambda: 0.0)
+        loss = tf.reduce_sum(first * after) + branch + tf.reduce_sum(second)
+        pairs = transfer.fuse(loss, [(tf.ones([2]), first), (tf.ones([1]), second)], transfer.Wire()).pairs
+        session.run(tf.global_variables_initializer())
+        assert [value.tolist() for value in session.run([gradient for gradient, _ in pairs])] == [[1.0, 1.0], [1.0]]
+        reads = [op for op in transfer.upstream([loss]) if op.type == "ReadVariableOp" and op.control_inputs]
+        assert reads
+        np.testing.assert_array_equal(session.run(after), [10.0, 20.0])
+
+
+def push_many(values):
+    """Returns what arrives of each of these values, pushed one after the other as bfloat16."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        variable = tf.get_variable("v", values[0].shape)
+        value = tf.placeholder(tf.float32, values[0].shape)
+        together = transfer.Group("", [variable])
+        (arrived,) = transfer.push(together, [value], transfer.Wire(tf.bfloat16))
+        session.run(tf.local_variables_initializer())
+        return [session.run(arrived, {value: one}) for one in values]
+
+
+def test_what_a_cast_loses_is_sent_later():
+    """Each value is rounded; the sum over 100 pushes differs from the exact one by one rounding, not by 100."""
+    values = [np.full([3], 0.1 * 1.001, np.float32)] * 100
+    arrived = push_many(values)
+    assert not np.array_equal(arrived[0], values[0])
+    np.testing.assert_allclose(np.sum(arrived, axis=0), np.sum(values, axis=0), atol=2 * 0.1 * 2.0**-8, rtol=1e-6)
+
+
+def test_half_the_bytes_travel_and_the_checkpoint_has_the_ps_own_values(tmp_path, start_servers):
+    """The tensors under way are bfloat16; what is saved is not rounded to it, and integers are never cast."""
+    cluster = start_servers(2, 1)
+    wire = transfer.Wire(tf.bfloat16)
+    built = clusters.build_graph(cluster, 0, model=many_variables_model(), wire=wire)
+    step = transfer.upstream([built.single.progress])
+    travelling = [tensor.dtype for op in step for tensor in op.inputs
+                  if ("/job:ps" in op.device) != ("/job:ps" in tensor.op.device) and tensor.shape.num_elements() != 1
+                  and tensor.dtype != tf.resource]
+    assert set(travelling) == {tf.bfloat16}
+    clusters.train_together(cluster, tmp_path, 30, 1, wire=wire, model=many_variables_model())
+    saved = clusters.read_checkpoint(tmp_path)
+    assert saved["global_step"] == 30
+    rounded = saved["v3"].astype(tf.bfloat16.as_numpy_dtype).astype(np.float32)
+    assert not np.array_equal(saved["v3"], rounded)

@@ -1,0 +1,69 @@
+"""The checkpoints and epochs of `ps_train keras`, as far as they need no model."""
+
+from __future__ import annotations
+
+import zipfile
+
+import pytest
+
+pytest.importorskip("tf_keras", reason="the Keras road needs the extra `keras`")
+
+from ps_train.keras.storage import checkpoints
+from ps_train.keras.training import trainer
+
+
+def _write(folder, step):
+    with zipfile.ZipFile(checkpoints.path_of(folder, step), "w") as file:
+        file.writestr("weights", "some text " * 100)
+
+
+def test_the_newest_sound_checkpoint_is_found(tmp_path):
+    """One that is cut off, and one with a byte turned over, are skipped."""
+    assert checkpoints.newest_sound(tmp_path / "nowhere") is None
+    for step in (9, 100, 1000, 20000):
+        _write(tmp_path, step)
+    newest = tmp_path / "ckpt-00020000.keras"
+    newest.write_bytes(newest.read_bytes()[:50])
+    turned = bytearray((tmp_path / "ckpt-00001000.keras").read_bytes())
+    turned[60] ^= 1
+    (tmp_path / "ckpt-00001000.keras").write_bytes(turned)
+    assert checkpoints.newest_sound(tmp_path) == (100, str(tmp_path / "ckpt-00000100.keras"))
+
+
+def test_only_the_newest_are_kept(tmp_path):
+    """By step, and nothing else in the folder is touched."""
+    for step in (1, 2, 30):
+        _write(tmp_path, step)
+    (tmp_path / "notes.txt").touch()
+    checkpoints.remove_older(tmp_path, 2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["ckpt-00000002.keras", "ckpt-00000030.keras",
+                                                                "notes.txt"]
+
+
+@pytest.mark.parametrize(("train_steps", "steps_per_epoch", "step", "plan"), [
+    (1000, None, 0, (500, 2, 0)),
+    (700, None, 0, (350, 2, 0)),  # no step beyond what was asked for
+    (1009, None, 0, (337, 3, 0)),  # two steps beyond
+    (20, None, 0, (20, 1, 0)),
+    (1000, 600, 0, (600, 2, 0)),
+    (100, 600, 0, (100, 1, 0)),
+    (1000, 250, 500, (250, 4, 2)),  # continues
+    (1000, 250, 600, (250, 4, 2)),
+    (1000, 250, 1000, (250, 4, 4)),  # nothing to do
+    (1000, 250, 5000, (250, 4, 4)),
+])
+def test_epochs_lead_from_the_step_to_the_end(train_steps, steps_per_epoch, step, plan):
+    """Whole epochs of about 500 steps, or as long as was asked for."""
+    assert trainer.make_plan(train_steps, steps_per_epoch, step) == plan
+
+
+def test_states_that_differ_have_different_numbers(tmp_path):
+    """Workers compare them, lest they train on from different states."""
+    empty = checkpoints.state_number(tmp_path, 500)
+    _write(tmp_path, 500)
+    saved = checkpoints.state_number(tmp_path, 500)
+    backup = tmp_path / "backup-500/chief"
+    backup.mkdir(parents=True)
+    (backup / "ckpt-3.index").touch()
+    assert len({empty, saved, checkpoints.state_number(tmp_path, 500)}) == 3
+    assert checkpoints.state_number(tmp_path, 250) == saved

@@ -1,0 +1,150 @@
+"""The life of a ps."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import threading
+import types
+
+import pytest
+
+from ps_train.cluster.spec import Task
+from ps_train.coordination import agreement, blackboard
+from ps_train.coordination.state import State
+from ps_train.errors import ConfigError, PsTrainError, StoppedError
+from ps_train.tasks import ps
+from tests import processes
+
+
+def _serve(cluster, stop, idle_secs=60):
+    """Runs a ps's life in a thread, up to its loop; returns it and the list that gets the error it ended with."""
+    errors, is_up = [], threading.Event()
+
+    def run():
+        try:
+            with contextlib.closing(blackboard.of_ps(cluster.target("ps", 0), cluster.view("ps", 0))) as board:
+                put_up = board.put_up
+                board.put_up = lambda: (put_up(), is_up.set())
+                ps.Life(board, lambda: board, beat_timeout_secs=5, idle_timeout_secs=idle_secs,
+                            stop_timeout_secs=20, stop=stop).run()
+        except PsTrainError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    assert is_up.wait(30)
+    return thread, errors
+
+
+def test_a_ps_serves_until_training_is_done(start_servers, stop):
+    """Running and stopping do not end it, done does."""
+    cluster = start_servers(1, 1)
+    thread, errors = _serve(cluster, stop)
+    with contextlib.closing(blackboard.of_worker(cluster.target("worker", 0), cluster.view("worker", 0))) as board:
+        for state in (State.RUNNING, State.STOPPING):
+            board.announce(state)
+            thread.join(3 * ps._POLL_SECS)
+            assert thread.is_alive(), state
+        board.announce(State.DONE)
+    thread.join(10)
+    assert not thread.is_alive()
+    assert errors == []
+
+
+def test_a_ps_waits_for_a_worker_that_does_not_know_yet_that_training_is_done(start_servers, stop, monkeypatch):
+    """It ends when that worker has heard of it, and without it after a while."""
+    monkeypatch.setattr(ps, "_LATE_SECS", 60.0)
+    cluster = start_servers(1, 1)
+    thread, errors = _serve(cluster, stop)
+    with contextlib.closing(blackboard.of_worker(cluster.target("worker", 0), cluster.view("worker", 0))) as board:
+        board.start_run("")
+        board.claim(0, claim=5)
+        board.announce(State.DONE)
+        thread.join(2 * ps._LINGER_SECS)
+        assert thread.is_alive()
+        board.report_finished(0)
+        thread.join(10)
+        assert not thread.is_alive()
+    monkeypatch.setattr(ps, "_LATE_SECS", 0.5)
+    thread, errors_without_it = _serve(cluster, stop)
+    with contextlib.closing(blackboard.of_worker(cluster.target("worker", 0), cluster.view("worker", 0))) as board:
+        board.start_run("")
+        board.claim(0, claim=6)
+        board.announce(State.DONE)
+    thread.join(10)
+    assert (thread.is_alive(), errors, errors_without_it) == (False, [], [])
+
+
+def test_a_ps_does_not_wait_for_a_worker_that_was_killed_long_ago(start_servers, stop, monkeypatch):
+    """Its claim is still there, its beats are not."""
+    monkeypatch.setattr(ps, "_LATE_SECS", 60.0)
+    cluster = start_servers(1, 2)
+    thread, errors = _serve(cluster, stop)
+    with contextlib.closing(blackboard.of_worker(cluster.target("worker", 0), cluster.view("worker", 0))) as board:
+        board.start_run("")
+        board.claim(1, claim=5)
+        board._run(board._tick, {board._secs: 61.0})
+        board.claim(0, claim=6)
+        board.report_finished(0)
+        board.announce(State.DONE)
+        thread.join(10)
+    assert (thread.is_alive(), errors) == (False, [])
+
+
+def test_a_ps_obeys_a_signal(start_servers, stop):
+    """A set stop event ends it with the error of that exit code."""
+    thread, errors = _serve(start_servers(1, 1), stop)
+    stop.set()
+    thread.join(10)
+    assert [error.exit_code for error in errors] == [143]
+
+
+def test_a_ps_that_is_told_to_stop_does_not_ask_a_ps_0_that_is_gone(start_servers, stop):
+    """Such a call takes seconds to say so."""
+    cluster = start_servers(1, 1)
+    port, = processes.free_ports(1)
+    first = types.SimpleNamespace(first_ps=Task("ps", 0, f"localhost:{port}"), snapshot=lambda: pytest.fail("asked"))
+    with contextlib.closing(blackboard.of_ps(cluster.target("ps", 0), cluster.view("ps", 0))) as own:
+        life = ps.Life(own, lambda: first, 1.0, 60.0, 60.0, stop)
+        stop.set()
+        with pytest.raises(StoppedError):
+            life.run()
+
+
+def test_a_ps_without_any_worker_ends_by_itself(start_servers, stop):
+    """Exit code 138 after the idle time-out, and not before a worker that is there has left."""
+    cluster = start_servers(1, 1)
+    with contextlib.closing(blackboard.of_worker(cluster.target("worker", 0), cluster.view("worker", 0))) as board:
+        board.claim(0, claim=5)
+        thread, errors = _serve(cluster, stop, idle_secs=0.1)
+        assert board.snapshot().claims[0] == 0
+    thread.join(20)
+    assert [error.exit_code for error in errors] == [138]
+    assert "no worker was there for 0.1 s" in str(errors[0])
+
+
+def test_a_ps_ends_when_the_tasks_were_told_of_different_clusters(start_servers, stop, monkeypatch):
+    """With the line that ps 0 has, as a configuration error."""
+    monkeypatch.setattr(ps, "_LATE_SECS", 0.1)
+    cluster = start_servers(1, 2)
+    thread, errors = _serve(cluster, stop)
+    view = cluster.view("worker", 0)
+    fewer = dataclasses.replace(view, addresses={**view.addresses, "worker": {0: view.task.address}})
+    with pytest.raises(ConfigError):
+        agreement.check(fewer, 30, stop)
+    thread.join(30)
+    assert not thread.is_alive()
+    assert [type(error) for error in errors] == [ConfigError]
+    assert "was told of 2 workers, worker:0" in str(errors[0])
+
+
+def test_a_ps_ends_when_the_chief_gave_up(start_servers, stop):
+    """Exit code 138, and the message says whose log to read."""
+    cluster = start_servers(1, 1)
+    thread, errors = _serve(cluster, stop)
+    with contextlib.closing(blackboard.of_worker(cluster.target("worker", 0), cluster.view("worker", 0))) as board:
+        board.announce(State.FAILED)
+    thread.join(10)
+    assert [error.exit_code for error in errors] == [138]
+    assert "the chief gave up" in str(errors[0])

@@ -1,0 +1,82 @@
+"""What all workers of a training must have in common."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+
+from ps_train.cluster.spec import Cluster
+from ps_train.coordination import blackboard, fingerprint
+from ps_train.errors import ConfigError
+from tests import clusters
+from tests.tensorflow_mode import tf
+
+CLUSTER = Cluster("worker", 0, {"ps": {0: "a:1", 1: "b:1"}, "worker": {0: "c:1"}})
+
+
+def describe(options=None, shape=(2,), ps=1, cluster=CLUSTER):
+    """Returns the fingerprint of a worker with one variable."""
+    with tf.Graph().as_default(), tf.device(f"/job:ps/task:{ps}"):
+        return fingerprint.describe(cluster, options or {"optimizer": "adam"}, [tf.get_variable("w", list(shape))])
+
+
+def test_equal_workers_do_not_differ():
+    """Nor do their addresses count: a task may reach another through a tunnel."""
+    tunnel = Cluster("worker", 0, {"ps": {0: "localhost:5", 1: "localhost:6"}, "worker": {0: "c:1"}})
+    assert fingerprint.differences(describe(), describe(cluster=tunnel), "the chief") == []
+
+
+def test_what_one_of_them_cannot_know_is_not_compared():
+    """In TF_CONFIG's sparse form a worker may know itself only, and so not how many workers there are."""
+    sparse = Cluster("worker", 3, {"ps": CLUSTER.addresses["ps"], "worker": {3: "f:1"}}, partial=frozenset({"worker"}))
+    assert fingerprint.differences(describe(), describe(cluster=sparse), "the chief") == []
+
+
+@pytest.mark.parametrize(("own", "expected"), [
+    ({"options": {"optimizer": "sgd"}}, "--optimizer: here sgd, at the chief adam"),
+    ({"shape": (3,)}, "variable w: here float32[3] on ps:1, at the chief float32[2] on ps:1"),
+    ({"ps": 0}, "variable w: here float32[2] on ps:0, at the chief float32[2] on ps:1"),
+    ({"cluster": Cluster("worker", 0, {"ps": CLUSTER.addresses["ps"], "worker": {0: "c:1", 1: "d:1"}})},
+     "number of workers: here 2, at the chief 1"),
+    ({"cluster": Cluster("worker", 0, {"ps": {0: "a:1"}, "worker": {0: "c:1"}})},
+     "number of ps: here 1, at the chief 2"),
+])
+def test_what_differs_is_named(own, expected):
+    """With both values."""
+    assert fingerprint.differences(describe(), describe(**own), "the chief") == [expected]
+
+
+def test_many_differences_are_counted():
+    """The message stays readable, and what one of them lacks is said to be missing."""
+    own = describe({f"flag{index}": index for index in range(9)})
+    lines = fingerprint.differences(describe(), own, "the chief")
+    assert lines[0] == "--flag0: here 0, at the chief missing"
+    assert lines[-1] == "and 6 more"
+
+
+def _start(cluster, index, tmp_path, own, steps):
+    worker = clusters.Worker(cluster, index, tmp_path, steps, own_fingerprint=own)
+    worker.start()
+    return worker
+
+
+def test_a_worker_that_does_not_fit_is_refused_with_the_difference(start_servers, tmp_path):
+    """It exits 2 before it has touched a parameter, and the chief trains on."""
+    cluster = start_servers(1, 2)
+    chief = _start(cluster, 0, tmp_path, describe(), 2000)
+    other = _start(cluster, 1, tmp_path, describe({"optimizer": "sgd"}), 2000)
+    with pytest.raises(ConfigError, match="worker:1 .* does not fit .*--optimizer: here sgd, at the running training"):
+        other.result()
+    assert chief.result().global_step >= 2000
+
+
+def test_a_chief_with_another_training_begins_anew_where_nobody_trains(start_servers, tmp_path):
+    """Parameters that an interrupted client left on existing servers are not taken for its own."""
+    cluster = start_servers(1, 1)
+    with contextlib.closing(blackboard.of_worker(cluster.target("worker", 0), cluster.view("worker", 0))) as board:
+        first = _start(cluster, 0, tmp_path / "first", describe(), 20)
+        first.result()
+        board.start_run(describe())  # as a client leaves it that was killed
+        second = _start(cluster, 0, tmp_path / "second", describe({"optimizer": "sgd"}), 30)
+        assert second.result().first_step == 0

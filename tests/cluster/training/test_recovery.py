@@ -1,0 +1,306 @@
+"""Supervised sessions on in-process servers: starting, recovering, ending."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import numpy as np
+import pytest
+
+from ps_train.coordination import blackboard
+from ps_train.coordination.state import State
+from ps_train.errors import CheckpointError, ClusterLostError, StoppedError
+from ps_train.runtime import waits
+from ps_train.runtime.reports import End
+from tests import clusters
+from tests.tensorflow_mode import tf
+
+MODES = {"async": None, "sync": 2}
+
+
+@pytest.mark.parametrize("gradients", MODES.values(), ids=MODES)
+def test_two_workers_train_to_the_last_step_and_the_chief_saves_it(tmp_path, start_servers, gradients):
+    """Both workers end by the steps, and the checkpoint holds at least that step and weights that fit the data."""
+    outcomes = clusters.train_together(start_servers(2, 2), tmp_path, 200, 2, gradients=gradients)
+    saved = clusters.read_checkpoint(tmp_path)
+    assert all(outcome.global_step >= 200 for outcome in outcomes)
+    assert 200 <= saved["global_step"] <= 201
+    np.testing.assert_allclose(saved["weights"], clusters.TRUE_WEIGHTS, atol=0.05)
+
+
+@pytest.mark.parametrize("gradients", MODES.values(), ids=MODES)
+def test_a_second_run_continues_from_the_checkpoint(tmp_path, start_servers, gradients):
+    """The first step of the second run is the last of the first, and it ends at the new train_steps."""
+    first = clusters.train_together(start_servers(1, 2), tmp_path, 30, 2, gradients=gradients)
+    second = clusters.train_together(start_servers(1, 2), tmp_path, 50, 2, gradients=gradients)
+    assert second[0].first_step >= first[0].global_step >= 30
+    assert clusters.read_checkpoint(tmp_path)["global_step"] >= 50
+
+
+def test_no_step_is_taken_when_the_checkpoint_is_at_train_steps_already(tmp_path, start_servers):
+    """The global step stays what it was."""
+    clusters.train_together(start_servers(1, 1), tmp_path, 30, 1)
+    before = clusters.read_checkpoint(tmp_path)
+    (outcome,) = clusters.train_together(start_servers(1, 1), tmp_path, 30, 1)
+    assert outcome.local_steps == 0
+    np.testing.assert_equal(clusters.read_checkpoint(tmp_path), before)
+
+
+@pytest.mark.parametrize("gradients", MODES.values(), ids=MODES)
+def test_a_worker_that_arrives_after_the_last_step_ends_at_once(tmp_path, start_servers, gradients):
+    """The chief waits for it, and it takes no step: in sync it would wait for a token for ever."""
+    cluster = start_servers(1, 2)
+    chief = clusters.Worker(cluster, 0, tmp_path, 3, gradients=gradients and 1)
+    late = clusters.Worker(cluster, 1, tmp_path, 3, gradients=gradients and 1)
+    chief.start()
+    while late.board.state() != State.STOPPING:
+        assert chief.is_alive(), chief.error
+    late.start()
+    assert late.result().local_steps == 0
+    assert chief.result().end is End.STEPS
+
+
+def _wait_with_training_until_finished(worker, other_index):
+    """Makes a worker begin its steps when the other one has reported that it finished."""
+    loop = worker.body
+
+    def body(live, write_summary):
+        waits.until(lambda: worker.board.snapshot().finished[other_index], 30, "the other worker", worker.stop)
+        return loop(live, write_summary)
+
+    worker.body = body
+
+
+@pytest.mark.parametrize("dry_index", [0, 1])
+@pytest.mark.parametrize("gradients", MODES.values(), ids=MODES)
+def test_a_worker_that_runs_out_of_data_leaves_nobody_waiting(tmp_path, start_servers, gradients, dry_index):
+    """The other one trains on to the last step, in sync with its own gradients only."""
+    cluster = start_servers(1, 2)
+    features, labels = clusters.linear_data()
+    workers = [
+        clusters.Worker(cluster, index, tmp_path, 60, gradients=gradients,
+                        dataset=clusters.array_dataset(features, labels, repeat=index != dry_index))
+        for index in range(2)]
+    if gradients is None:
+        _wait_with_training_until_finished(workers[1 - dry_index], dry_index)
+    for worker in workers:
+        worker.start()
+    other, dry = workers[1 - dry_index].result(), workers[dry_index].result()
+    assert dry.end is End.DATA
+    assert dry.local_steps == 32 / 8  # its half of 64 examples, in batches of 8
+    assert other.end is End.STEPS
+    assert clusters.read_checkpoint(tmp_path)["global_step"] >= 60
+
+
+@pytest.mark.parametrize("gradients", MODES.values(), ids=MODES)
+def test_all_workers_running_out_of_data_ends_training_with_a_checkpoint(tmp_path, start_servers, gradients):
+    """Every step that there was data for is in the checkpoint."""
+    dataset = clusters.array_dataset(*clusters.linear_data(), repeat=False)
+    clusters.train_together(start_servers(1, 2), tmp_path, 1000, 2, gradients=gradients, dataset=dataset)
+    steps_of_one_epoch = 64 / 8 if gradients is None else 32 / 8
+    assert clusters.read_checkpoint(tmp_path)["global_step"] == steps_of_one_epoch
+
+
+@pytest.mark.parametrize("num_ps", [1, 3])
+def test_a_checkpoint_restores_on_another_number_of_ps_and_of_parts(tmp_path, start_servers, num_ps):
+    """Saved on 2 ps in two parts, continued in another number of parts, with the optimizer's slots: value by value."""
+    options = {"optimizer_name": "momentum", "learning_rate": 0.01}
+    clusters.train_together(start_servers(2, 1), tmp_path, 40, 1, model=clusters.linear_model(parts=2), **options)
+    saved = clusters.read_checkpoint(tmp_path)
+    assert saved["weights"].shape == saved["weights/Momentum"].shape == (4,)
+    worker = clusters.Worker(start_servers(num_ps, 1), 0, tmp_path, 50,
+                             model=clusters.linear_model(parts=num_ps), **options)
+    loop, restored = worker.body, {}
+
+    def body(live, write_summary):
+        with worker.graph.graph.as_default():
+            parts = {name: [variable for variable in tf.global_variables() if variable.op.name.startswith(name)]
+                     for name in ("weights", "bias")}
+        slots = [variable for variable in parts["weights"] if "Momentum" in variable.op.name]
+        whole = [variable for variable in parts["weights"] if variable not in slots]
+        assert len(whole) == len(slots) == num_ps
+        restored["weights"], restored["weights/Momentum"] = (np.concatenate(live.run(found))
+                                                             for found in (whole, slots))
+        return loop(live, write_summary)
+
+    worker.body = body
+    worker.start()
+    outcome = worker.result()
+    assert (outcome.first_step, outcome.global_step) == (40, 50)
+    for name, value in restored.items():
+        np.testing.assert_array_equal(value, saved[name])
+
+
+@pytest.mark.parametrize("do_damage", [
+    lambda path: os.truncate(f"{path}.data-00000-of-00001", 5), lambda path: os.remove(f"{path}.index")],
+    ids=["truncated", "missing"])
+def test_a_damaged_newest_checkpoint_makes_the_one_before_it_count(tmp_path, start_servers, do_damage, caplog):
+    """Training continues from there, also where the file `checkpoint` names the damaged one."""
+    for train_steps in (20, 40):
+        clusters.train_together(start_servers(1, 1), tmp_path, train_steps, 1)
+    do_damage(tmp_path / "model.ckpt-40")
+    (outcome,) = clusters.train_together(start_servers(1, 1), tmp_path, 60, 1)
+    assert outcome.first_step == 20
+    assert clusters.read_checkpoint(tmp_path)["global_step"] == 60
+
+
+def test_a_lost_session_is_replaced_and_training_goes_on_from_the_checkpoint(tmp_path, start_servers):
+    """After the servers lost every variable, the chief restores the last checkpoint and ends as asked."""
+    clusters.train_together(start_servers(1, 1), tmp_path, 40, 1)
+    cluster = start_servers(1, 1)
+    worker = clusters.Worker(cluster, 0, tmp_path, 80)
+    sessions = []
+
+    def body(live, write_summary):
+        sessions.append(live)
+        if len(sessions) == 1:
+            cluster.put_up_blackboard()  # as a restarted ps would
+            raise tf.errors.AbortedError(None, None, "the ps was restarted")
+        return worker.loop(live).run()
+
+    worker.body = body
+    worker.start()
+    outcome = worker.result()
+    assert len(sessions) == 2
+    assert (outcome.first_step, outcome.local_steps) == (40, 40)
+
+
+def test_variables_that_a_server_lost_are_restored(tmp_path, start_servers):
+    """`Session.reset` clears a server as a restart does; the next session continues from the checkpoint."""
+    clusters.train_together(start_servers(1, 1), tmp_path, 40, 1)
+    cluster = start_servers(1, 1)
+    worker = clusters.Worker(cluster, 0, tmp_path, 80)
+    first_steps = []
+
+    def body(live, write_summary):
+        first_steps.append(int(live.run(worker.graph.status)[0]))
+        if len(first_steps) == 1:
+            tf.Session.reset(cluster.target("ps", 0))
+            cluster.put_up_blackboard()
+        return worker.loop(live).run()
+
+    worker.body = body
+    worker.start()
+    assert worker.result().global_step == 80
+    assert first_steps == [40, 40]
+
+
+def test_a_ps_0_that_is_lost_again_while_the_chief_prepares_costs_another_session(tmp_path, start_servers):
+    """The chief has restored the parameters, and cannot say so: it begins once more, and does not end."""
+    clusters.train_together(start_servers(1, 1), tmp_path, 40, 1)
+    worker = clusters.Worker(start_servers(1, 1), 0, tmp_path, 80)
+    say_so, told = worker.board.start_run, []
+
+    def start_run(*arguments):
+        told.append(arguments)
+        if len(told) == 1:
+            raise blackboard.BlackboardError("ps:0 does not answer")
+        say_so(*arguments)
+
+    worker.board.start_run = start_run
+    worker.start()
+    outcome = worker.result()
+    assert len(told) == 2
+    assert (outcome.first_step, outcome.global_step) == (40, 80)
+
+
+def test_a_session_that_is_lost_again_and_again_is_given_up(tmp_path, start_servers):
+    """The error says how often it was lost and why."""
+    worker = clusters.Worker(start_servers(1, 1), 0, tmp_path, 10)
+
+    def body(live, write_summary):
+        raise tf.errors.AbortedError(None, None, "gone again")
+
+    worker.body = body
+    worker.start()
+    with pytest.raises(ClusterLostError, match=r"lost \d+ times without a step between, the last time: gone again"):
+        worker.result()
+
+
+@pytest.mark.parametrize("gradients", [None, 1], ids=["async", "sync"])
+def test_a_restarted_chief_continues_on_the_live_parameters(tmp_path, start_servers, gradients):
+    """It neither initialises nor restores: the step goes on from what is on the ps, not from the checkpoint.
+
+    In sync it begins with one more, so that the gradients that were on their way to the old chief are stale.
+    """
+    cluster = start_servers(1, 1)
+    stop = threading.Event()
+    first = clusters.Worker(cluster, 0, tmp_path / "first", 20, stop=stop, gradients=gradients)
+    loop = first.body
+
+    def body(live, write_summary):
+        loop(live, write_summary)
+        stop.set()  # as SIGTERM would: training is not over, so the state stays "running"
+        return first.loop(live, train_steps=30).run()
+
+    first.body = body
+    first.start()
+    assert first.result().end is End.SIGNAL
+    second = clusters.Worker(cluster, 0, tmp_path / "empty", 40, gradients=gradients)
+    second.start()
+    outcome = second.result()
+    assert (outcome.first_step, outcome.global_step) == (20 if gradients is None else 21, 40)
+
+
+def test_a_worker_waits_for_the_chief_and_names_it(tmp_path, start_servers):
+    """Without a chief the wait ends, and the message has the chief's name and address."""
+    cluster = start_servers(1, 2)
+    worker = clusters.Worker(cluster, 1, tmp_path, 10, start_timeout_secs=0.5)
+    worker.start()
+    with pytest.raises(ClusterLostError) as error:
+        worker.result()
+    assert f"worker:0 {cluster.addresses['worker'][0]} (chief)" in str(error.value)
+
+
+def test_nobody_waits_for_tensorflows_thirty_seconds(tmp_path, start_servers):
+    """Matrix row 4: whoever waits for parameters asks for them every second (tensorflow/tensorflow#10679)."""
+    cluster = start_servers(1, 2)
+    for index in range(2):
+        manager = clusters.Worker(cluster, index, tmp_path, train_steps=5).supervised._supervisor.session_manager
+        assert manager._recovery_wait_secs == 1
+
+
+def test_a_stop_signal_ends_the_wait_for_the_chief(tmp_path, start_servers):
+    """SIGTERM while waiting ends the worker at once."""
+    stop = threading.Event()
+    worker = clusters.Worker(start_servers(1, 2), 1, tmp_path, 10, stop=stop)
+    worker.start()
+    stop.set()
+    with pytest.raises(StoppedError, match="while waiting for"):
+        worker.result(5.0)
+
+
+def test_the_chief_ends_without_a_worker_that_never_came(tmp_path, start_servers, caplog):
+    """It waits for as long as it was told, names the worker, and saves."""
+    chief = clusters.Worker(start_servers(1, 2), 0, tmp_path, 10, end_timeout_secs=0.3)
+    with caplog.at_level("WARNING"):
+        chief.start()
+        assert chief.result().end is End.STEPS
+    assert "ending without worker:1" in caplog.text
+    assert clusters.read_checkpoint(tmp_path)["global_step"] == 10
+
+
+def test_a_checkpoint_of_another_model_is_refused_before_anything_is_restored(tmp_path, start_servers):
+    """The error lists the variables, and the state stays idle."""
+    clusters.train_together(start_servers(1, 1), tmp_path, 5, 1)
+    cluster = start_servers(1, 1)
+    worker = clusters.Worker(cluster, 0, tmp_path, 10, optimizer_name="momentum")
+    worker.start()
+    with pytest.raises(CheckpointError, match="bias/Momentum is missing"):
+        worker.result()
+    board = blackboard.of_worker(cluster.target("worker", 0), cluster.view("worker", 0))
+    assert board.state() == State.IDLE
+    board.close()
+
+
+def test_the_chief_writes_summaries_of_its_steps(tmp_path, start_servers):
+    """Loss and both rates are there, at the steps asked for."""
+    worker = clusters.Worker(start_servers(1, 1), 0, tmp_path, 20)
+    worker.schedule = worker.schedule._replace(save_summaries_steps=10)
+    worker.start()
+    worker.result()
+    (path,) = tmp_path.glob("events.*")
+    found = {(value.tag, event.step) for event in tf.train.summary_iterator(str(path))
+             for value in event.summary.value}
+    assert {("loss", 1), ("loss", 11), ("global_step/sec", 11), ("examples/sec", 11)} <= found

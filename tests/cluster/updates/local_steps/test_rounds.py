@@ -1,0 +1,377 @@
+"""Local steps, checked against numpy and against training without them."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import threading
+
+import numpy as np
+import pytest
+
+import ps_train
+from ps_train.coordination import variables
+from ps_train.coordination.state import State
+from ps_train.errors import ConfigError, UserCodeError
+from ps_train.graph import placement, transfer
+from ps_train.plugins import contracts
+from ps_train.runtime import waits
+from ps_train.runtime.reports import End
+from ps_train.updates.local_steps.rounds import Period
+from tests import clusters
+from tests.cluster.graph.test_transfer import crossings, many_variables_model
+from tests.cluster.updates.test_build import gradients_of
+from tests.tensorflow_mode import tf
+
+DEADLINE_SECS = 30
+
+
+def train(cluster, folder, steps, num_workers=1, **options):
+    """Returns the outcomes and the last checkpoint, trained in batches of 8 in an order that is always the same."""
+    options.setdefault("dataset", clusters.array_dataset(*clusters.linear_data(), shuffle=False))
+    outcomes = clusters.train_together(cluster, folder, steps, num_workers, **options)
+    return outcomes, clusters.read_checkpoint(folder)
+
+
+def assert_equal(one, other, **tolerance):
+    """Compares two checkpoints."""
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        np.testing.assert_allclose(value, other[name], err_msg=name, **tolerance)
+
+
+@pytest.mark.parametrize("gradients", [None, 1], ids=["async", "sync"])
+@pytest.mark.parametrize("rule", ["sgd", "momentum", "adagrad", "adam", "rmsprop", "ftrl"])
+def test_one_worker_comes_to_the_same_with_and_without_local_steps(tmp_path, start_servers, rule, gradients):
+    """Parameters, slots and global step, after 42 steps in rounds of 5: with one worker there is nothing to average."""
+    ends = [train(start_servers(2, 1), tmp_path / str(steps), 42, optimizer_name=rule, gradients=gradients,
+                  period=Period(steps, train_steps=42))[1] for steps in (1, 5)]
+    assert_equal(*ends, rtol=1e-5, atol=1e-6)
+    assert ends[1]["global_step"] == 42
+
+
+@pytest.mark.parametrize("first, second", [(1, 5), (5, 1)], ids=["into rounds", "out of rounds"])
+def test_a_checkpoint_goes_on_either_way(tmp_path, start_servers, first, second):
+    """20 steps one way and 20 the other end where 20 and 20 of one kind do, Adam's moments included."""
+    for steps, until in ((first, 20), (second, 40)):
+        train(start_servers(1, 1), tmp_path / "mixed", until, optimizer_name="adam", period=Period(steps))
+    # Compared with two processes of one kind, as each begins at the first batch again.
+    for until in (20, 40):
+        train(start_servers(1, 1), tmp_path / "single", until, optimizer_name="adam")
+    assert_equal(*(clusters.read_checkpoint(tmp_path / name) for name in ("mixed", "single")), rtol=1e-5, atol=1e-6)
+
+
+def descend(weights, bias, features, labels, batches, learning_rate=0.05):
+    """Returns weights and bias after gradient descent on these batches of rows."""
+    for rows in batches:
+        for_weights, for_bias = gradients_of(weights, bias, features[rows], labels[rows])
+        weights, bias = weights - learning_rate * for_weights, bias - learning_rate * for_bias
+    return weights, bias
+
+
+def batches_of(worker, first, count):
+    """Returns the rows of some batches of a worker of two, which has every second of 64 rows, in order."""
+    return [[worker + 2 * ((8 * step + row) % 32) for row in range(8)] for step in range(first, first + count)]
+
+
+def test_sync_rounds_of_two_workers_are_the_numpy_average(tmp_path, start_servers):
+    """Each round both descend four steps from the same parameters, and the mean of their ends is what comes next."""
+    features, labels = clusters.linear_data()
+    _, saved = train(start_servers(2, 2), tmp_path, 12, 2, gradients=2, period=Period(4, train_steps=12))
+    weights, bias = np.zeros(4), 0.0
+    for first in (0, 4, 8):
+        ends = [descend(weights, bias, features, labels, batches_of(worker, first, 4)) for worker in range(2)]
+        weights, bias = (np.mean(part, axis=0) for part in zip(*ends))
+    assert saved["global_step"] == 12
+    np.testing.assert_allclose(saved["weights"], weights, rtol=1e-5)
+    np.testing.assert_allclose(saved["bias"], bias, rtol=1e-5, atol=1e-6)
+
+
+class ByHand:
+    """One worker's graph in a session, run by the test itself."""
+
+    def __init__(self, cluster, index, **options):
+        options.setdefault("dataset", clusters.array_dataset(*clusters.linear_data(), shuffle=False))
+        self.graph = clusters.build_graph(cluster, index, **options)
+        with self.graph.graph.as_default():
+            self._init = [tf.global_variables_initializer(), tf.local_variables_initializer()]
+            self._values = {name: tf.placeholder(tf.float64) for name in ("claims", "beats", "finished")}
+            with tf.device("/job:ps/task:0/cpu:0"):
+                self._notes = {name: variables.write_element(name, index, value)
+                               for name, value in self._values.items()}
+        self.session = tf.Session(cluster.target("worker", index), graph=self.graph.graph)
+        if index == 0:
+            self.session.run(self._init)
+        self.session.run(self.graph.input_init_op, self.graph.feed)
+        self.session.run(self.graph.update.keeping.begin_op)
+
+    def step(self):
+        """Runs one round; returns global step, state and mini-batches."""
+        return self.session.run(self.graph.single.progress)[0, :3].tolist()
+
+    def note(self, **values):
+        """Writes what the blackboard says of this worker."""
+        for name, value in values.items():
+            self.session.run(self._notes[name], {self._values[name]: value})
+
+    def read_own(self, name):
+        """Returns the value of a variable of this worker's own."""
+        return self.session.run(f"ps_train/{name}/Read/ReadVariableOp:0")
+
+    def read(self, name):
+        """Returns the value of a global variable."""
+        variable = next(one for one in self.graph.saved_variables if one.op.name == name)
+        return self.session.run(variable)
+
+
+@pytest.mark.parametrize("gone", [{"beats": -99.0}, {"finished": 1}, {"claims": 4}, {"claims": 0}],
+                         ids=["not heard of", "finished", "started again", "left"])
+def test_an_async_round_moves_the_parameters_by_its_share_of_the_change(start_servers, gone):
+    """By all of it while its worker trains alone, by half while two do; numpy does the same, one after the other."""
+    features, labels = clusters.linear_data()
+    cluster = start_servers(1, 2)
+    workers = [ByHand(cluster, index, period=Period(3)) for index in range(2)]
+    for index in range(2):
+        workers[index].note(claims=7 + index, beats=1e6)  # heard of, however long this test takes
+    weights, bias = np.zeros(4), 0.0
+    first = [0, 0]
+    # The second one counts as soon as its first round begins; in its own first round a worker counts all who live.
+    for turn, (worker, sharing) in enumerate([(0, 2), (0, 1), (1, 2), (0, 2), (1, 2), (0, 1), (0, 1)]):
+        if turn == 5:
+            workers[1].note(**gone)
+        assert workers[worker].step() == [3 * (turn + 1), State.IDLE, 3]
+        end = descend(weights, bias, features, labels, batches_of(worker, first[worker], 3))
+        first[worker] += 3
+        weights, bias = (begin + (after - begin) / sharing for begin, after in zip((weights, bias), end))
+        np.testing.assert_allclose(workers[0].read("weights"), weights, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(workers[0].read("bias"), bias, rtol=1e-5, atol=1e-6)
+
+
+def test_a_round_that_took_long_counts_who_has_begun_meanwhile(start_servers):
+    """Begun alone, ended among two: half of it, as the other one's steps stand beside it."""
+    permits = threading.Semaphore(4)  # its second round gets one mini-batch, and waits
+    cluster = start_servers(1, 2)
+    workers = [ByHand(cluster, 0, period=Period(3), dataset=on_permission(permits)),
+               ByHand(cluster, 1, period=Period(3))]
+    workers[0].note(claims=7, beats=1e6)
+    assert workers[0].step()[2] == 3
+    workers[1].note(claims=8, beats=1e6)
+    begun_at = workers[0].read("weights")
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        long_round = pool.submit(workers[0].step)
+        try:
+            waits.until(lambda: workers[0].read_own("num_taken") == 1, DEADLINE_SECS, "its first step",
+                          threading.Event())
+            assert workers[1].step()[2] == 3
+            others_came_to = workers[0].read("weights")
+        finally:
+            permits.release(99)
+        assert long_round.result(DEADLINE_SECS)[2] == 3
+    np.testing.assert_array_equal(workers[0].read_own("begin/weights"), begun_at)
+    own = workers[0].read_own("now/weights") - begun_at
+    assert np.abs(own).max() > 1e-3
+    np.testing.assert_allclose(workers[0].read("weights"), others_came_to + own / 2, rtol=1e-5, atol=1e-6)
+
+
+def test_the_rest_of_a_round_keeps_the_share_that_it_began_with(start_servers):
+    """Half of it, though the other worker has finished before it is sent."""
+    whole = clusters.array_dataset(*clusters.linear_data(), shuffle=False)
+    few = contracts.Dataset("few", lambda mode, params, shard: whole.input_fn(mode, params, shard).take(4),
+                          lambda params: None, {})
+    cluster = start_servers(1, 2)
+    workers = [ByHand(cluster, index, period=Period(3), dataset=few) for index in range(2)]
+    for index, worker in enumerate(workers):
+        worker.note(claims=7 + index, beats=1e6)
+        assert worker.step()[2] == 3
+    before = workers[0].read("weights")
+    with pytest.raises(tf.errors.OutOfRangeError):
+        workers[0].step()
+    workers[1].note(finished=1)
+    assert workers[0].session.run(workers[0].graph.update.rest) == 1
+    own = workers[0].read_own("now/weights") - before
+    assert np.abs(own).max() > 1e-3
+    np.testing.assert_allclose(workers[0].read("weights"), before + own / 2, rtol=1e-5, atol=1e-6)
+
+
+def on_permission(permits):
+    """Returns a dataset each mini-batch of which needs one permit."""
+    whole = clusters.array_dataset(*clusters.linear_data(), shuffle=False)
+
+    def ask(features):
+        assert permits.acquire(timeout=DEADLINE_SECS)
+        return features
+
+    def input_fn(mode, params, shard):
+        return whole.input_fn(mode, params, shard).map(
+            lambda features, labels: (tf.ensure_shape(tf.numpy_function(ask, [features], features.dtype),
+                                                      features.shape), labels))
+
+    return contracts.Dataset("on permission", input_fn, lambda params: None, {})
+
+
+def test_rounds_have_one_step_until_the_warmup_ends_and_never_go_beyond_the_last_step(start_servers):
+    """With rounds of 4, two steps of warm-up and an end at 9: 1, 1, 4, 3; a later one changes nothing any more."""
+    worker = ByHand(start_servers(1, 1), 0, period=Period(4, warmup_steps=2, train_steps=9))
+    assert [worker.step()[2] for _ in range(4)] == [1, 1, 4, 3]
+    at_end = worker.read("weights")
+    assert worker.step() == [9, State.IDLE, 0]
+    np.testing.assert_array_equal(worker.read("weights"), at_end)
+    assert worker.read("global_step") == 9
+
+
+def test_what_was_done_before_the_data_ran_out_is_kept(tmp_path, start_servers):
+    """Of 8 batches, in rounds of 5, the last three are on the ps too."""
+    dataset = clusters.array_dataset(*clusters.linear_data(), shuffle=False, repeat=False)
+    (outcome,), in_rounds = train(start_servers(1, 1), tmp_path / "5", 99, dataset=dataset, period=Period(5))
+    assert (outcome.end, outcome.local_steps, in_rounds["global_step"]) == (End.DATA, 8, 8)
+    _, single = train(start_servers(1, 1), tmp_path / "1", 99, dataset=dataset)
+    assert_equal(in_rounds, single, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("num_batches", [0, 3], ids=["no data", "used up"])
+def test_a_summary_for_which_no_batch_is_left_brings_nothing_twice(tmp_path, start_servers, caplog, num_batches):
+    """Of 3 batches a round of 2 takes two, and its summary one; the next round begins when none is left."""
+    whole = clusters.array_dataset(*clusters.linear_data(), shuffle=False)
+    few = contracts.Dataset("few", lambda mode, params, shard: whole.input_fn(mode, params, shard).take(num_batches),
+                          lambda params: None, {})
+    worker = clusters.Worker(start_servers(1, 1), 0, tmp_path, 99, dataset=few, period=Period(2))
+    worker.schedule = worker.schedule._replace(save_summaries_steps=1)
+    worker.start()
+    outcome = worker.result()
+    assert outcome.end is End.DATA
+    assert outcome.local_steps == clusters.read_checkpoint(tmp_path)["global_step"] == max(0, num_batches - 1)
+    assert "lost the session" not in caplog.text
+
+
+def test_a_batch_that_is_not_finite_is_skipped_alone(tmp_path, start_servers):
+    """The good steps before it in its round reach the ps, and those after it go on from there."""
+    features, labels = clusters.linear_data()
+    broken = features.copy()
+    broken[8 * 3] = np.nan
+    dataset = clusters.array_dataset(broken, labels, shuffle=False, repeat=False)
+    worker = clusters.Worker(start_servers(1, 1), 0, tmp_path, 99, dataset=dataset, period=Period(5))
+    worker.schedule = worker.schedule._replace(on_nan="skip")
+    worker.start()
+    assert worker.result().local_steps == 7
+    saved = clusters.read_checkpoint(tmp_path)
+    batches = [range(8 * step, 8 * step + 8) for step in range(8) if step != 3]
+    weights, _ = descend(np.zeros(4), 0.0, features, labels, [list(rows) for rows in batches])
+    np.testing.assert_allclose(saved["weights"], weights, rtol=1e-5)
+    assert saved["global_step"] == 7
+
+
+def test_the_message_names_the_models_own_variable(tmp_path, start_servers):
+    """Not the copy that the gradient was computed for."""
+    features, labels = clusters.linear_data()
+    dataset = clusters.array_dataset(np.full_like(features, 1e38), labels)
+    worker = clusters.Worker(start_servers(1, 1), 0, tmp_path, 9, dataset=dataset, period=Period(5))
+    worker.start()
+    with pytest.raises(UserCodeError, match="the (loss|gradient of (weights|bias)) has"):
+        worker.result()
+
+
+def test_slots_stay_on_the_worker_and_survive_the_loss_of_its_session(start_servers):
+    """A new session of the same process begins with its own slots, a new process with those on the ps."""
+    worker = ByHand(start_servers(1, 1), 0, optimizer_name="momentum", period=Period(5))
+    worker.step()
+    keeping = worker.graph.update.keeping
+    assert not worker.read("weights/Momentum").any()
+    worker.session.run(keeping.begin_op)
+    worker.session.run(keeping.before_save_op)
+    kept = worker.read("weights/Momentum")
+    assert kept.any()
+    worker.step()
+    worker.session.run([keeping.forget_op])
+    worker.session.run(keeping.begin_op)
+    worker.session.run(keeping.before_save_op)
+    np.testing.assert_array_equal(worker.read("weights/Momentum"), kept)
+
+
+@pytest.mark.parametrize("wire", [transfer.Wire(), transfer.Wire(is_fused=False), transfer.Wire(tf.bfloat16)],
+                         ids=["fused", "plain", "bfloat16"])
+def test_a_round_makes_one_transfer_each_way_for_each_ps(start_servers, wire):
+    """However many steps it has; with 20 variables on 2 ps and without fusing, 20 each way."""
+    built = clusters.build_graph(start_servers(2, 1), 0, model=many_variables_model(), period=Period(20), wire=wire)
+    assert len(crossings(built)) == (4 if wire.is_fused else 2 * 20)
+
+
+def test_a_variable_in_parts_is_copied_whole(tmp_path, start_servers):
+    """The copy is one variable, and its change is cut again; the optimizer's slots too."""
+    ends = []
+    for name, parts in (("whole", 1), ("parts", 3)):
+        train(start_servers(2, 1), tmp_path / name, 30, model=clusters.linear_model(parts), optimizer_name="adam",
+              period=Period(6), plan=placement.Plan())
+        ends.append(clusters.read_checkpoint(tmp_path / name))
+    assert_equal(*ends, rtol=1e-5, atol=1e-6)
+
+
+def model_of(make_loss):
+    """Returns a model whose loss that function makes of features and labels."""
+    return contracts.Model("m", lambda features, labels, mode, params: ps_train.ModelSpec(
+        loss=make_loss(features, labels)), {})
+
+
+def _regularised(features, labels):
+    with tf.variable_scope(None, default_name="layer"):
+        weights = tf.get_variable("weights", [4], initializer=tf.zeros_initializer(),
+                                  regularizer=lambda value: 0.1 * tf.nn.l2_loss(value))
+    tf.losses.mean_squared_error(labels, tf.linalg.matvec(features, weights))
+    return tf.losses.get_total_loss()
+
+
+def _moving(features, labels):
+    weights = tf.get_variable("weights", [4], initializer=tf.zeros_initializer())
+    mean = tf.get_variable("mean", [4], initializer=tf.zeros_initializer(), trainable=False)
+    tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, mean.assign(0.9 * mean + 0.1 * tf.reduce_mean(features, axis=0)).op)
+    tf.metrics.mean(labels)
+    return tf.reduce_mean(tf.square(tf.linalg.matvec(features, weights) - labels))
+
+
+@pytest.mark.parametrize("make_loss", [_regularised, _moving], ids=["regularised, losses collected", "moving average"])
+def test_what_models_do_besides_works_in_rounds_too(tmp_path, start_servers, make_loss):
+    """Regularizers, collected losses, scopes with default names, update ops, metrics: as without local steps."""
+    ends = [train(start_servers(1, 1), tmp_path / str(steps), 20, model=model_of(make_loss), period=Period(steps))[1]
+            for steps in (1, 5)]
+    assert_equal(*ends, rtol=1e-5, atol=1e-6)
+    assert all(value.any() for value in ends[0].values())
+
+
+def _looked_up(features, labels):
+    table = tf.get_variable("table", [10, 2])
+    return tf.reduce_mean(tf.nn.embedding_lookup(table, tf.cast(features[:, 0], tf.int32) % 10))
+
+
+def _anew(features, labels):
+    return tf.reduce_mean(features * tf.Variable(tf.ones([4]), name="mine"))
+
+
+def _counting(features, labels):
+    tf.get_variable("count", [], tf.int64, tf.zeros_initializer(), trainable=False)
+    return tf.reduce_mean(features * tf.get_variable("w", [4]))
+
+
+@pytest.mark.parametrize("make_loss, error, text", [
+    (_looked_up, ConfigError, "--communication_period: the model looks up rows of table"),
+    (_anew, UserCodeError, "model_fn makes mine anew .* tf.compat.v1.get_variable"),
+    (_counting, ConfigError, "--communication_period: count cannot be averaged"),
+])
+def test_a_model_that_cannot_be_trained_so_is_refused(start_servers, make_loss, error, text):
+    """While the graph is built, with the reason; without the flag each of them trains."""
+    cluster = start_servers(1, 1)
+    with pytest.raises(error, match=text):
+        clusters.build_graph(cluster, 0, model=model_of(make_loss), period=Period(5))
+    clusters.build_graph(cluster, 0, model=model_of(make_loss))
+
+
+def test_dropout_and_other_random_numbers_differ_from_step_to_step(start_servers):
+    """The loop's body is one piece of graph; each step of it draws anew."""
+    def make_loss(features, labels):
+        weight = tf.get_variable("w", [], initializer=tf.zeros_initializer())
+        return weight * tf.random_uniform([])
+
+    worker = ByHand(start_servers(1, 1), 0, model=model_of(make_loss), period=Period(2), learning_rate=1.0)
+    ends = []
+    for _ in range(3):
+        before = worker.read("w")
+        worker.step()
+        ends.append(float(worker.read("w") - before))
+    assert len({round(end, 6) for end in ends}) == 3

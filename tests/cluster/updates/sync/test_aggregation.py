@@ -1,0 +1,78 @@
+"""Synchronous updates on the ps: their numbers are those of TensorFlow's own optimizer, and nothing old gets in."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+from tests import clusters
+from tests.cluster.updates.test_build import steps_together
+from tests.tensorflow_mode import tf
+
+NUM_STEPS = 12
+
+
+def _classic(cluster, features, labels, make_optimizer):
+    """Returns name -> value after so many steps of two workers with TensorFlow's SyncReplicasOptimizer."""
+    begun = threading.Barrier(2)
+    saved = {}
+
+    def work(index):
+        setter = tf.train.replica_device_setter(
+            worker_device=f"/job:worker/task:{index}", cluster=tf.train.ClusterSpec(cluster.addresses))
+        with tf.Graph().as_default(), tf.device(setter):
+            step = tf.train.create_global_step()
+            rows = [tf.data.Dataset.from_tensor_slices(part[index::2]).batch(8).repeat() for part in (features, labels)]
+            batch = tf.data.make_initializable_iterator(tf.data.Dataset.zip(tuple(rows)))
+            spec = clusters.linear_model().model_fn(*batch.get_next(), "train", {})
+            optimizer = tf.train.SyncReplicasOptimizer(make_optimizer(), 2, 2)
+            train_op = optimizer.minimize(spec.loss, step)
+            optimizer.ready_for_local_init_op.mark_used()
+            with tf.Session(cluster.target("worker", index)) as session:
+                if index == 0:
+                    session.run(tf.global_variables_initializer())
+                begun.wait(30)
+                session.run([tf.local_variables_initializer(), batch.initializer])
+                session.run(optimizer.local_step_init_op)
+                if index == 0:
+                    session.run(optimizer.chief_init_op)
+                    coordinator = tf.train.Coordinator()
+                    optimizer.get_chief_queue_runner().create_threads(session, coordinator, daemon=True, start=True)
+                begun.wait(30)
+                for _ in range(NUM_STEPS):
+                    session.run(train_op)
+                    begun.wait(30)  # else one may take the token of both, and the other waits for ever
+                if index == 0:
+                    coordinator.request_stop()
+                    saved.update(zip([variable.op.name for variable in tf.global_variables()],
+                                     session.run(tf.global_variables())))
+
+    threads = [threading.Thread(target=work, args=(index,), daemon=True) for index in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert saved, "TensorFlow's optimizer did not come to the end"
+    return saved
+
+
+@pytest.mark.parametrize("name, make_optimizer", [
+    ("sgd", lambda: tf.train.GradientDescentOptimizer(0.05)), ("adam", lambda: tf.train.AdamOptimizer(0.05)),
+    ("momentum", lambda: tf.train.MomentumOptimizer(0.05, 0.9)),
+], ids=["sgd", "adam", "momentum"])
+def test_the_numbers_are_those_of_the_classic_optimizer(tmp_path, start_servers, name, make_optimizer):
+    """Two workers, two ps, the same batches: every variable and slot is the same after twelve updates."""
+    features, labels = clusters.linear_data()
+    expected = _classic(clusters.LocalCluster(2, 2), features, labels, make_optimizer)
+    cluster = start_servers(2, 2)
+    dataset = clusters.array_dataset(features, labels, shuffle=False)
+    workers = [clusters.Worker(cluster, index, tmp_path, NUM_STEPS, gradients=2, dataset=dataset, optimizer_name=name)
+               for index in range(2)]
+    steps_together(workers, NUM_STEPS)
+    saved = clusters.read_checkpoint(tmp_path)
+    assert saved["global_step"] == NUM_STEPS
+    assert set(saved) == set(expected)
+    for variable, value in expected.items():
+        np.testing.assert_allclose(saved[variable], value, rtol=1e-6, atol=1e-7, err_msg=variable)

@@ -1,0 +1,164 @@
+"""SyncReplicasOptimizer in plain TF1 scripts: the chief's updates and everybody's end, on in-process servers."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+import ps_train
+from tests import clusters
+from tests.cluster.updates.test_build import gradients_of
+from tests.tensorflow_mode import tf
+
+NUM_STEPS = 8
+DEADLINE_SECS = 60
+
+
+class Script:
+    """What a plain script builds, as one of two workers with batches of 8: its graph, and the optimizer in it."""
+
+    def __init__(self, cluster, index, step_dtype=tf.int64, is_resource=True, averages=None):
+        self.index, self.target = index, cluster.target("worker", index)
+        features, labels = clusters.linear_data()
+        setter = tf.train.replica_device_setter(
+            worker_device=f"/job:worker/task:{index}", cluster=tf.train.ClusterSpec(cluster.addresses))
+        with tf.Graph().as_default() as self.graph, tf.device(setter):
+            tf.get_variable_scope().set_use_resource(is_resource)
+            self.step = tf.get_variable("global_step", [], step_dtype, tf.zeros_initializer(), trainable=False,
+                                        collections=[tf.GraphKeys.GLOBAL_VARIABLES, tf.GraphKeys.GLOBAL_STEP])
+            self.rows = tf.placeholder(tf.int32, [None])
+            weights = tf.get_variable("weights", [4], initializer=tf.zeros_initializer())
+            bias = tf.get_variable("bias", [], initializer=tf.zeros_initializer())
+            predictions = tf.linalg.matvec(tf.gather(features, self.rows), weights) + bias
+            loss = tf.reduce_mean(tf.square(predictions - tf.gather(labels, self.rows)))
+            self.optimizer = ps_train.SyncReplicasOptimizer(
+                tf.train.GradientDescentOptimizer(0.05), 2, 2, variable_averages=averages,
+                variables_to_average=tf.trainable_variables())
+            self.train_op = self.optimizer.minimize(loss, self.step)
+
+    def train(self, session):
+        """Takes steps until the global step says that it is enough, as scripts do."""
+        number = 0
+        while session.run(self.step) < NUM_STEPS:
+            rows = [self.index + 2 * ((8 * number + row) % 32) for row in range(8)]
+            session.run(self.train_op, {self.rows: rows})
+            number += 1
+
+    def supervised(self):
+        """Trains as dist_mnist does with --sync_replicas."""
+        optimizer = self.optimizer
+        with self.graph.as_default():
+            tokens_op = optimizer.get_init_tokens_op()
+            supervisor = tf.train.Supervisor(
+                is_chief=self.index == 0, init_op=tf.global_variables_initializer(), global_step=self.step,
+                local_init_op=optimizer.chief_init_op if self.index == 0 else optimizer.local_step_init_op,
+                ready_for_local_init_op=optimizer.ready_for_local_init_op, recovery_wait_secs=1, summary_op=None)
+            session = supervisor.prepare_or_wait_for_session(self.target)
+            if self.index == 0:
+                supervisor.start_queue_runners(session, [optimizer.get_chief_queue_runner()])
+                session.run(tokens_op)
+            self.train(session)
+            supervisor.stop()
+
+    def monitored(self):
+        """Trains in a MonitoredTrainingSession."""
+        hook = self.optimizer.make_session_run_hook(self.index == 0)
+        with self.graph.as_default(), tf.train.MonitoredTrainingSession(
+                self.target, self.index == 0, hooks=[hook], max_wait_secs=DEADLINE_SECS,
+                stop_grace_period_secs=DEADLINE_SECS) as session:
+            self.train(session)
+
+
+def values_of(cluster, script):
+    """Returns name -> value of the variables on the ps."""
+    with tf.Session(cluster.target("worker", 0), graph=script.graph) as session:
+        return {variable.op.name: session.run(variable) for variable in script.graph.get_collection("variables")}
+
+
+def train_both(scripts, way):
+    """Trains in both workers; each must end, without an error."""
+    errors = []
+
+    def work(script):
+        try:
+            getattr(script, way)()
+        except Exception as error:  # noqa: BLE001 (told by the test)
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(script,), daemon=True) for script in scripts]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(DEADLINE_SECS)
+    assert not errors
+    assert not [thread for thread in threads if thread.is_alive()], "a worker hangs"
+
+
+def by_numpy(num_steps):
+    """Returns weights and bias after so many updates with the mean gradient of both workers."""
+    features, labels = clusters.linear_data()
+    weights, bias = np.zeros(4), 0.0
+    for step in range(num_steps):
+        rows = [index + 2 * ((8 * step + row) % 32) for index in range(2) for row in range(8)]
+        for_weights, for_bias = gradients_of(weights, bias, features[rows], labels[rows])
+        weights, bias = weights - 0.05 * for_weights, bias - 0.05 * for_bias
+    return weights, bias
+
+
+@pytest.mark.parametrize("way, step_dtype, is_resource", [
+    ("supervised", tf.int64, True), ("supervised", tf.int32, False), ("monitored", tf.int32, True),
+    ("monitored", tf.int64, False),
+])
+def test_a_plain_script_trains_in_sync_and_ends(way, step_dtype, is_resource):
+    """No process of ps_train is there; the numbers are numpy's, for each kind of variable and of global step."""
+    cluster = clusters.LocalCluster(1, 2)
+    scripts = [Script(cluster, index, step_dtype, is_resource) for index in range(2)]
+    train_both(scripts, way)
+    values = values_of(cluster, scripts[0])
+    assert values["global_step"] == NUM_STEPS
+    weights, bias = by_numpy(NUM_STEPS)
+    np.testing.assert_allclose(values["weights"], weights, rtol=1e-5)
+    np.testing.assert_allclose(values["bias"], bias, rtol=1e-5, atol=1e-7)
+
+
+def test_who_comes_when_the_chief_has_left_is_not_left_waiting():
+    """TensorFlow's class lets it wait for a token for ever."""
+    cluster = clusters.LocalCluster(1, 2)
+    scripts = [Script(cluster, index) for index in range(2)]
+    train_both(scripts, "supervised")
+    with tf.Session(cluster.target("worker", 1), graph=scripts[1].graph) as session:
+        options = tf.RunOptions(timeout_in_ms=DEADLINE_SECS * 1000)
+        session.run(scripts[1].optimizer.local_step_init_op, options=options)
+        for _ in range(2):
+            session.run(scripts[1].train_op, {scripts[1].rows: [0]}, options)
+        assert session.run(scripts[1].step) == NUM_STEPS
+
+
+def test_a_worker_is_not_ready_before_the_chief_has_begun():
+    """Its variables are there, but not yet what it would wait for."""
+    cluster = clusters.LocalCluster(1, 2)
+    scripts = [Script(cluster, index) for index in range(2)]
+    ready_ops = [script.optimizer.ready_for_local_init_op for script in scripts]
+    with scripts[0].graph.as_default():
+        init_op = tf.global_variables_initializer()
+    with tf.Session(cluster.target("worker", 0), graph=scripts[0].graph) as chief, \
+            tf.Session(cluster.target("worker", 1), graph=scripts[1].graph) as worker:
+        assert set(worker.run(ready_ops[1])) == {b"global_step", b"weights", b"bias", b"the chief's chief_init_op"}
+        chief.run(init_op)
+        assert [list(chief.run(ready_ops[0])), list(worker.run(ready_ops[1]))] == [[], [b"the chief's chief_init_op"]]
+        chief.run(scripts[0].optimizer.chief_init_op)
+        assert list(worker.run(ready_ops[1])) == []
+
+
+def test_a_fault_in_an_update_stops_the_coordinator():
+    """The script sees it there; the workers are not let go, as a new chief may come."""
+    cluster = clusters.LocalCluster(1, 2)
+    script = Script(cluster, 0)
+    coordinator = tf.train.Coordinator()
+    with tf.Session(cluster.target("worker", 0), graph=script.graph) as session:
+        runner = script.optimizer.get_chief_queue_runner()
+        threads = runner.create_threads(session, coordinator, daemon=True, start=True)  # nothing is initialised
+        with pytest.raises(tf.errors.OpError):
+            coordinator.join(threads, stop_grace_period_secs=DEADLINE_SECS)

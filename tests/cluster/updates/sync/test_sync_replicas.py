@@ -1,0 +1,110 @@
+"""The class SyncReplicasOptimizer: TensorFlow's signature, and how it knows which worker it is."""
+
+from __future__ import annotations
+
+import inspect
+import json
+
+import numpy as np
+import pytest
+
+import ps_train
+from ps_train.errors import ConfigError
+from tests import clusters
+from tests.cluster.updates.sync.test_standalone import NUM_STEPS, Script, by_numpy, train_both, values_of
+from tests.tensorflow_mode import tf
+
+HOSTS = {"ps": ["a:1"], "chief": ["b:1"], "worker": ["c:1", "d:1"]}
+
+
+def make(worker=None, device="", total=3, **options):
+    """Returns the optimizer of a small graph, after apply_gradients."""
+    with tf.Graph().as_default():
+        step = tf.train.create_global_step()
+        variable = tf.get_variable("x", initializer=1.0)
+        optimizer = ps_train.SyncReplicasOptimizer(
+            tf.train.MomentumOptimizer(0.1, 0.9), 2, total, worker=worker, **options)
+        with tf.device(device):
+            optimizer.minimize(variable**2, step)
+        assert optimizer.get_slot(variable, "momentum") is not None
+        assert optimizer.get_slot_names() == ["momentum"]
+        assert optimizer.variables() == [optimizer.get_slot(variable, "momentum")]
+        return optimizer
+
+
+def test_the_constructor_and_the_methods_are_those_of_tensorflow():
+    """All of TensorFlow's arguments, in its order and with its defaults; ours follow by keyword."""
+    def arguments(function):
+        return [(one.name, one.default) for one in inspect.signature(function).parameters.values()
+                if one.kind is not one.KEYWORD_ONLY]
+
+    ours, theirs = ps_train.SyncReplicasOptimizer, tf.train.SyncReplicasOptimizer
+    assert issubclass(ours, tf.train.Optimizer)
+    public = [name for name in vars(theirs) if not name.startswith("_")]
+    assert [name for name in public if name not in vars(ours)] == []
+    for name in ["__init__", *public]:
+        assert arguments(getattr(ours, name)) == arguments(inspect.unwrap(getattr(theirs, name))), name
+
+
+def worker_of(monkeypatch, tf_config=None, **options):
+    """Returns the number of the worker that the optimizer takes itself for."""
+    if tf_config is None:
+        monkeypatch.delenv("TF_CONFIG", raising=False)
+    else:
+        monkeypatch.setenv("TF_CONFIG", json.dumps(tf_config))
+    return make(**options).worker_number
+
+
+@pytest.mark.parametrize("job, index, number", [("chief", 0, 0), ("worker", 0, 1), ("worker", 1, 2)])
+def test_the_worker_is_known_from_tf_config(monkeypatch, job, index, number):
+    """Behind a chief task the workers begin at 1; a device without a task says nothing."""
+    told = {"cluster": HOSTS, "task": {"type": job, "index": index}}
+    assert worker_of(monkeypatch, told, device="/cpu:0") == number
+    assert worker_of(monkeypatch, told, device=f"/job:{job}/task:{index}") == number
+
+
+def test_the_worker_is_known_from_the_device_or_the_keyword(monkeypatch):
+    """The keyword comes first."""
+    assert worker_of(monkeypatch, device="/job:worker/task:1/cpu:0") == 1
+    assert worker_of(monkeypatch, device="/job:worker/task:1", worker=2) == 2
+
+
+def test_a_worker_that_nothing_tells_is_refused(monkeypatch):
+    """So is one whose number is too large for total_num_replicas."""
+    with pytest.raises(ConfigError, match="nothing tells which worker this is; .* or give the number by worker="):
+        worker_of(monkeypatch)
+    with pytest.raises(ConfigError, match="this is worker 2; allowed: 0 to 1, .* give total_num_replicas"):
+        worker_of(monkeypatch, worker=2, total=None)
+
+
+def test_what_tensorflow_refuses_is_refused(monkeypatch):
+    """With its own kind of error, and its words."""
+    optimizer = ps_train.SyncReplicasOptimizer(tf.train.GradientDescentOptimizer(0.1), 4, 2, worker=0)
+    with pytest.raises(ValueError, match="Should be called after apply_gradients"):
+        optimizer.get_chief_queue_runner()
+    with pytest.raises(ValueError, match="should be called after apply_gradients"):
+        optimizer.get_init_tokens_op()
+    with pytest.raises(ValueError, match="after apply_gradients"):
+        optimizer.make_session_run_hook(is_chief=True).begin()
+    with pytest.raises(ValueError, match="at least one variable"):
+        optimizer.apply_gradients([])
+    with tf.Graph().as_default():
+        variable = tf.get_variable("x", initializer=1.0)
+        with pytest.raises(ValueError, match="Global step is required"):
+            optimizer.minimize(variable**2)
+        optimizer.minimize(variable**2, tf.train.create_global_step())
+        with pytest.raises(ValueError, match=r"Too few tokens to finish the first step: 1 \(given\) vs 2 \(needed\)"):
+            optimizer.get_init_tokens_op(1)
+        assert optimizer.get_init_tokens_op().type == "NoOp"
+
+
+def test_moving_averages_follow_each_update():
+    """They are those of the variables after each update: a = 0.5 a + 0.5 v."""
+    cluster = clusters.LocalCluster(1, 2)
+    averages = [tf.train.ExponentialMovingAverage(0.5) for _ in range(2)]
+    scripts = [Script(cluster, index, averages=one) for index, one in enumerate(averages)]
+    train_both(scripts, "supervised")
+    expected = np.zeros(4)
+    for step in range(NUM_STEPS):
+        expected = 0.5 * expected + 0.5 * by_numpy(step + 1)[0]
+    np.testing.assert_allclose(values_of(cluster, scripts[0])["weights/ExponentialMovingAverage"], expected, rtol=1e-5)

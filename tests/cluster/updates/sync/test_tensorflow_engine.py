@@ -1,0 +1,193 @@
+"""TensorFlow's own SyncReplicasOptimizer as an engine: the same numbers as ps_train's, and ends that are bounded."""
+
+from __future__ import annotations
+
+import re
+import threading
+
+import numpy as np
+import pytest
+
+from ps_train.coordination import sessions
+from ps_train.coordination.state import State
+from ps_train.runtime.reports import End
+from tests import clusters
+from tests.cluster.updates.sync.test_standalone import by_numpy
+from tests.system.test_recovery import wait_for_state
+from tests.tensorflow_mode import tf
+
+NUM_STEPS = 50
+ENGINES = ["ps_train", "tensorflow"]
+FLAGS = ["--sync_replicas", "--sync_engine=tensorflow"]
+
+
+def train_in_lock_step(cluster, train_dir, num_steps, **options):
+    """Returns the checkpoint of two workers that take each step together.
+
+    With TensorFlow's class one worker may take the token of both, and then the gradients of an update are all its own.
+    """
+    workers = [clusters.Worker(cluster, index, train_dir, num_steps, gradients=2, **options) for index in range(2)]
+    together = threading.Barrier(len(workers))
+
+    def body_of(worker):
+        def body(live, write_summary):
+            together.wait(30)
+            for _ in range(num_steps):
+                live.run(worker.graph.update.train_op)
+                together.wait(30)
+            return type(worker).body(worker, live, write_summary)
+        return body
+
+    for worker in workers:
+        worker.body = body_of(worker)
+        worker.start()
+    for worker in workers:
+        worker.result()
+    return clusters.read_checkpoint(train_dir)
+
+
+@pytest.mark.parametrize("name", ["sgd", "adam"])
+def test_both_engines_make_the_same_variables(tmp_path, start_servers, name):
+    """Two workers, the same batches, fifty updates: every variable and slot agrees; those of sgd are numpy's."""
+    dataset = clusters.array_dataset(*clusters.linear_data(), shuffle=False)
+    ours, theirs = (train_in_lock_step(start_servers(2, 2), tmp_path / engine, NUM_STEPS, dataset=dataset,
+                                       optimizer_name=name, sync_engine=engine) for engine in ENGINES)
+    assert ours["global_step"] == theirs["global_step"] == NUM_STEPS
+    assert set(ours) == set(theirs)
+    for variable, value in ours.items():
+        np.testing.assert_allclose(theirs[variable], value, rtol=1e-6, atol=1e-6, err_msg=variable)
+    if name == "sgd":
+        weights, bias = by_numpy(NUM_STEPS)
+        np.testing.assert_allclose(theirs["weights"], weights, rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(theirs["bias"], bias, atol=1e-6)
+
+
+def test_both_engines_update_the_same_rows_of_an_embedding(tmp_path, start_servers):
+    """A sparse gradient changes the rows that were looked up, by the mean over the gradients that have the row."""
+    def model_fn(features, labels, mode, params):
+        table = tf.get_variable("table", [4, 2], initializer=tf.zeros_initializer())
+        rows = tf.nn.embedding_lookup(table, tf.cast(features[:, 0], tf.int32))
+        return clusters.ps_train.ModelSpec(loss=tf.reduce_mean(tf.reduce_sum(rows, axis=1) - labels))
+
+    dataset = clusters.array_dataset(np.array([[1], [2]] * 8, np.float32), np.zeros(16, np.float32))
+    expected = np.zeros([4, 2])
+    expected[1:3] = -3.0
+    for engine in ENGINES:
+        saved = train_in_lock_step(
+            start_servers(1, 2), tmp_path / engine, 3, dataset=dataset, learning_rate=1.0, sync_engine=engine,
+            model=clusters.contracts.Model("lookup", model_fn, {}))
+        np.testing.assert_allclose(saved["table"], expected, rtol=1e-6, err_msg=engine)
+
+
+@pytest.mark.parametrize("dry_index", [0, 1])
+def test_training_ends_when_too_few_have_data_left_for_an_update(tmp_path, start_servers, dry_index):
+    """The other worker waits for a token; it gets one, and all end."""
+    cluster = start_servers(1, 2)
+    features, labels = clusters.linear_data()
+    workers = [
+        clusters.Worker(cluster, index, tmp_path, 60, gradients=2, sync_engine="tensorflow",
+                        dataset=clusters.array_dataset(features, labels, repeat=index != dry_index))
+        for index in range(2)]
+    for worker in workers:
+        worker.start()
+    assert workers[dry_index].result().end is End.DATA
+    assert workers[1 - dry_index].result().end is End.ANNOUNCED
+
+
+def test_several_batches_of_each_worker_make_an_update(tmp_path, start_servers):
+    """With 4 gradients an update and 2 workers, the tokens that are put in advance let training begin."""
+    outcomes = clusters.train_together(start_servers(1, 2), tmp_path, 10, 2, gradients=4, sync_engine="tensorflow")
+    assert clusters.read_checkpoint(tmp_path)["global_step"] >= 10
+    assert sum(outcome.local_steps for outcome in outcomes) >= 40 - 2
+
+
+def test_a_second_run_on_the_same_servers_finds_no_old_tokens_or_gradients(tmp_path, start_servers):
+    """The queue and the accumulators stay on the ps, with what was left in them."""
+    cluster = start_servers(1, 2)
+    dataset = clusters.array_dataset(*clusters.linear_data(), shuffle=False)
+    for run in ("first", "second"):
+        saved = train_in_lock_step(cluster, tmp_path / run, 5, dataset=dataset, sync_engine="tensorflow")
+        cluster.put_up_blackboard()
+        np.testing.assert_allclose(saved["weights"], by_numpy(5)[0], rtol=1e-5, err_msg=run)
+
+
+def test_a_session_that_is_closed_late_leaves_no_traceback(tmp_path, start_servers, monkeypatch):
+    """The update that waits ends when its session is closed: the Supervisor may have stopped long before."""
+    failed, closing, is_over = [], [], threading.Event()
+
+    def close_late(session):
+        def close():
+            is_over.wait(60)
+            session.close()
+
+        closing.append(threading.Thread(target=close, daemon=True))
+        closing[-1].start()
+        return closing[-1]
+
+    monkeypatch.setattr(sessions, "close_in_background", close_late)
+    monkeypatch.setattr(threading, "excepthook", failed.append)
+    worker = clusters.Worker(start_servers(1, 1), 0, tmp_path, 5, gradients=1, sync_engine="tensorflow")
+    worker.start()
+    assert worker.result().end is End.STEPS
+    runners = [thread for thread in threading.enumerate() if thread.name.startswith("QueueRunnerThread")]
+    assert runners
+    is_over.set()
+    for thread in [*closing, *runners]:
+        thread.join(60)
+        assert not thread.is_alive()
+    assert [found.exc_value for found in failed] == []
+
+
+def test_real_processes_end_with_0(train):
+    """As with ps_train's own engine, at the last step."""
+    training = train(flags=FLAGS)
+    training.wait_for_gates()
+    training.open_gates()
+    training.assert_ends_well()
+    assert "Traceback" not in training.group.logs()
+
+
+def test_a_worker_that_finishes_later_is_let_go(train):
+    """With a backup worker: it is held in its input until training is over, then pushes, and would wait for a token."""
+    training = train(flags=[*FLAGS, "--replicas_to_aggregate=1"])
+    training.wait_for_gates()
+    training.open_gates(0)
+    wait_for_state(training, State.STOPPING)
+    training.open_gates(1)
+    training.assert_ends_well()
+
+
+def test_a_killed_worker_is_waited_for_then_named_and_the_chief_ends_with_138(train):
+    """TensorFlow's class alone waits for ever, without a word."""
+    training = train(flags=FLAGS, start_timeout_secs=15)
+    training.wait_for_gates()
+    training.kill("worker-1")
+    training.open_gates()
+    assert training.group.exit_code("worker-0") == 138
+    log = training.group.log("worker-0")
+    address = training.cluster.workers[1]
+    assert f"each update waits for 2 gradients all the same; dead, or did not come: worker:1 {address}" in log
+    assert re.search(rf"waited \d+ s for worker:1 {address}: an update needs 2 gradients; start them again; with "
+                     "--sync_engine=ps_train the others train on", log)
+
+
+def test_without_a_chief_a_step_times_out_and_names_it(train):
+    """The other worker ends with 138, after one time-out."""
+    training = train(flags=[*FLAGS, "--step_timeout_secs=20"])
+    training.wait_for_gates()
+    training.kill("worker-0")
+    training.open_gates()
+    assert training.group.exit_code("worker-1") == 138
+    assert (f"a step waited longer than --step_timeout_secs for worker:0 {training.cluster.workers[0]}, dead or never "
+            "there; run the same command again") in training.group.log("worker-1")
+
+
+def test_a_killed_worker_that_is_started_again_in_time_goes_on(train):
+    """The others waited for it; all end with 0."""
+    training = train(flags=FLAGS)
+    training.wait_for_gates()
+    training.kill("worker-1")
+    training.open_gates()
+    training.group.wait_for_line("worker-0", "dead, or did not come: worker:1")
+    training.start("worker", 1, "worker-1-again")
+    training.assert_ends_well(killed=["worker-1"])

@@ -1,0 +1,178 @@
+"""How an update reaches the parameters, checked against numpy."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+
+import numpy as np
+import pytest
+
+from ps_train.config import task
+from ps_train.errors import UserCodeError
+from ps_train.graph import optimizers
+from ps_train.updates import build, update
+from tests import clusters
+from tests.processes import REPO, TaskCluster
+from tests.tensorflow_mode import tf
+
+
+def gradients_of(weights, bias, features, labels):
+    """Returns d/dw and d/db of mean((x w + b - y)^2): 2/n x^T r and 2/n sum r."""
+    residuals = features @ weights + bias - labels
+    return 2 * features.T @ residuals / len(labels), 2 * residuals.mean()
+
+
+def test_every_optimizer_of_the_flag_is_made_and_lowers_a_loss():
+    """One step of each from 1.0 on x^2 ends nearer to zero."""
+    assert set(optimizers._OPTIMIZERS) == set(task.OPTIMIZERS)
+    for name in task.OPTIMIZERS:
+        with tf.Graph().as_default(), tf.Session() as session:
+            variable = tf.get_variable("x", initializer=1.0)
+            train_op = optimizers.make_optimizer(name, 0.1).minimize(variable**2)
+            session.run(tf.global_variables_initializer())
+            session.run(train_op)
+            assert abs(session.run(variable)) < 1.0, name
+
+
+def test_momentum_and_sgd_follow_their_formula():
+    """Two steps on x^2: v = 0.9 v + 2x, x = x - lr v; sgd is the same without v."""
+    for name, factor in (("momentum", 0.9), ("sgd", 0.0)):
+        x, velocity = 1.0, 0.0
+        with tf.Graph().as_default(), tf.Session() as session:
+            variable = tf.get_variable("x", initializer=1.0)
+            train_op = optimizers.make_optimizer(name, 0.1).minimize(variable**2)
+            session.run(tf.global_variables_initializer())
+            for _ in range(2):
+                session.run(train_op)
+                velocity = factor * velocity + 2 * x
+                x -= 0.1 * velocity
+            np.testing.assert_allclose(session.run(variable), x, rtol=1e-6)
+
+
+def test_a_loss_without_variables_is_refused():
+    """The error says what a model needs."""
+    settings = update.Settings("sgd", 0.1, None, 1)
+    with tf.Graph().as_default(), pytest.raises(UserCodeError, match="depends on no trainable variable"):
+        tf.get_variable("unused", [1])
+        build.build(tf.constant(1.0), tf.train.create_global_step(), settings, lambda: tf.constant(1.0))
+
+
+def steps_together(workers, num_steps):
+    """Lets each worker's body take steps by itself, without a loop that would end training."""
+    barrier = threading.Barrier(len(workers))
+
+    def body_of(worker):
+        def body(live, write_summary):
+            barrier.wait(30)
+            for _ in range(num_steps):
+                live.run(worker.graph.update.train_op)
+            barrier.wait(30)
+            return type(worker).body(worker, live, write_summary)
+        return body
+
+    for worker in workers:
+        worker.body = body_of(worker)
+        worker.start()
+    return [worker.result() for worker in workers]
+
+
+def test_one_synchronous_update_of_two_workers_is_the_numpy_average(tmp_path, start_servers):
+    """Each worker's gradient of its own shard, averaged, times the learning rate, and one global step."""
+    features, labels = clusters.linear_data()
+    cluster = start_servers(2, 2)
+    dataset = clusters.array_dataset(features, labels, shuffle=False)
+    workers = [clusters.Worker(cluster, index, tmp_path, 1, gradients=2, learning_rate=0.1, dataset=dataset)
+               for index in range(2)]
+    steps_together(workers, 1)
+    averages = [np.mean(pair, axis=0) for pair in zip(*(
+        gradients_of(np.zeros(4), 0.0, features[index::2][:8], labels[index::2][:8]) for index in range(2)))]
+    saved = clusters.read_checkpoint(tmp_path)
+    assert saved["global_step"] == 1
+    np.testing.assert_allclose(saved["weights"], -0.1 * averages[0], rtol=1e-5)
+    np.testing.assert_allclose(saved["bias"], -0.1 * averages[1], rtol=1e-5)
+
+
+def test_twenty_synchronous_updates_equal_gradient_descent_on_both_batches(tmp_path, start_servers):
+    """Two workers with batches of 8 do what numpy does with their 16 examples at once."""
+    features, labels = clusters.linear_data()
+    cluster = start_servers(1, 2)
+    dataset = clusters.array_dataset(features, labels, shuffle=False)
+    workers = [clusters.Worker(cluster, index, tmp_path, 20, gradients=2, dataset=dataset) for index in range(2)]
+    steps_together(workers, 20)
+    weights, bias = np.zeros(4), 0.0
+    for step in range(20):
+        rows = [index + 2 * ((8 * step + row) % 32) for index in range(2) for row in range(8)]
+        for_weights, for_bias = gradients_of(weights, bias, features[rows], labels[rows])
+        weights, bias = weights - 0.05 * for_weights, bias - 0.05 * for_bias
+    saved = clusters.read_checkpoint(tmp_path)
+    np.testing.assert_allclose(saved["weights"], weights, rtol=1e-4)
+    np.testing.assert_allclose(saved["bias"], bias, rtol=1e-4, atol=1e-6)
+
+
+def test_a_backup_worker_lets_training_go_on_with_the_gradients_of_the_others(tmp_path, start_servers):
+    """With 1 gradient an update and 2 workers, one that takes no step holds nobody up."""
+    cluster = start_servers(1, 2)
+    idle = clusters.Worker(cluster, 1, tmp_path, 30, gradients=1)
+    chief = clusters.Worker(cluster, 0, tmp_path, 30, gradients=1)
+    loop = idle.body
+    chief_is_over = threading.Event()
+
+    def body(live, write_summary):
+        chief_is_over.wait(30)
+        return loop(live, write_summary)
+
+    idle.body = body
+    chief_loop = chief.body
+
+    def chief_body(live, write_summary):
+        outcome = chief_loop(live, write_summary)
+        chief_is_over.set()
+        return outcome
+
+    chief.body = chief_body
+    chief.start(), idle.start()
+    assert chief.result().local_steps >= 30
+    assert idle.result().local_steps == 0
+
+
+def test_more_gradients_than_workers_make_each_compute_several_batches(tmp_path, start_servers):
+    """With 4 gradients an update and 2 workers, 10 updates take 40 mini-batches."""
+    outcomes = clusters.train_together(start_servers(1, 2), tmp_path, 10, 2, gradients=4)
+    assert sum(outcome.local_steps for outcome in outcomes) >= 40 - 2
+    assert clusters.read_checkpoint(tmp_path)["global_step"] in (10, 11)
+
+
+def test_a_sparse_gradient_is_aggregated_and_touches_its_rows_only(tmp_path, start_servers):
+    """Two workers look up row 1 and row 2 of a table: these two change, the others stay.
+
+    TensorFlow averages each row over the gradients that have it (SparseConditionalAccumulator), so a row that one of
+    two workers looked up gets that worker's gradient whole.
+    """
+    def model_fn(features, labels, mode, params):
+        table = tf.get_variable("table", [4, 2], initializer=tf.zeros_initializer())
+        rows = tf.nn.embedding_lookup(table, tf.cast(features[:, 0], tf.int32))
+        return clusters.ps_train.ModelSpec(loss=tf.reduce_mean(tf.reduce_sum(rows, axis=1) - labels))
+
+    features = np.array([[1], [2]] * 8, np.float32)
+    cluster = start_servers(1, 2)
+    dataset = clusters.array_dataset(features, np.zeros(16, np.float32))
+    model = clusters.contracts.Model("lookup", model_fn, {})
+    workers = [clusters.Worker(cluster, index, tmp_path, 1, gradients=2, learning_rate=1.0, dataset=dataset,
+                               model=model) for index in range(2)]
+    steps_together(workers, 1)
+    expected = np.zeros([4, 2])
+    expected[1:3] = -1.0
+    np.testing.assert_allclose(clusters.read_checkpoint(tmp_path)["table"], expected, rtol=1e-6)
+
+
+def test_adam_that_would_lose_updates_is_warned_of_once(tmp_path, start_process):
+    """Issue: log loss .65 to .73 where one worker has .527. The chief alone says so, in one line."""
+    for name in ("looking_up", "tiny"):
+        shutil.copy(REPO / f"tests/plugins/{name}.py", tmp_path)
+    TaskCluster(1, 2).start(
+        start_process, ["--model=looking_up", "--dataset=tiny", "--batch_size=16", "--train_steps=40",
+                        f"--train_dir={tmp_path}/train"], cwd=tmp_path)
+    assert set(start_process.wait().values()) == {0}
+    assert start_process.logs().count("--optimizer=adam loses updates of table: ") == 1
+    assert start_process.log("worker-0").count("--optimizer=adagrad") == 1

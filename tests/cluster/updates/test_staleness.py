@@ -1,0 +1,205 @@
+"""The staleness of updates, and its bound."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from ps_train.config import task
+from ps_train.coordination import blackboard
+from ps_train.errors import ClusterLostError, ConfigError
+from ps_train.runtime.reports import End
+from ps_train.training import replica_graph
+from ps_train.updates import staleness
+from ps_train.updates.local_steps.rounds import Period
+from tests import clusters
+from tests.tensorflow_mode import tf
+
+
+def bound_of(steps, round_steps=1):
+    """Returns a bound for the workers of a local cluster."""
+    return staleness.Bound(steps, round_steps, beat_timeout_secs=5.0, names={0: "worker:0", 1: "worker:1 at b:1"})
+
+
+class Recording:
+    """A session that keeps what each step and each look brought."""
+
+    def __init__(self, live, seen):
+        self._live = live
+        self._seen = seen
+
+    def run(self, fetches, **kwargs):
+        values = self._live.run(fetches, **kwargs)
+        self._seen += [replica_graph.Standing(*value.tolist()) for value in tf.nest.flatten(values)
+                       if getattr(value, "shape", None) == (len(replica_graph.Standing._fields),)]
+        return values
+
+
+class Pair:
+    """A chief that trains, and a worker 1 whose steps the test takes, until it lets it train on."""
+
+    def __init__(self, cluster, tmp_path, bound, train_steps, **options):
+        self.seen = []
+        self.chief, self.other = (
+            clusters.Worker(cluster, index, tmp_path, train_steps, bound=bound, **options) for index in range(2))
+        self._session, self._is_there, self._go_on = None, threading.Event(), threading.Event()
+        chief_loop, other_body = self.chief.loop, self.other.body
+
+        def trained(live, write_summary):
+            assert self._is_there.wait(60)
+            return chief_loop(Recording(live, self.seen), write_summary).run()
+
+        def stepped(live, write_summary):
+            self._session = live
+            self._is_there.set()
+            assert self._go_on.wait(60)
+            return other_body(live, write_summary)
+
+        self.chief.body, self.other.body = trained, stepped
+        self.chief.start(), self.other.start()
+
+    def wait_until_held(self, step):
+        """Returns when the chief has asked again and again at that global step, which it does only while it waits."""
+        never = threading.Event()
+        for _ in range(6000):
+            held = [one for one in self.seen[-5:] if one.num_taken == 0 and one.step == step]
+            if len(held) == 5:
+                return
+            never.wait(0.01)
+        raise AssertionError(f"the chief does not wait at step {step}: {self.seen[-5:]}")
+
+    def step(self):
+        """Takes one step of worker 1."""
+        built = self.other.graph
+        return replica_graph.Standing(*self._session.run([built.update.train_op, built.single.progress])[1][0].tolist())
+
+    def finish(self):
+        """Lets worker 1 train on; returns both outcomes."""
+        self._go_on.set()
+        return self.chief.result(), self.other.result()
+
+
+def test_no_worker_runs_further_ahead_of_the_slowest_than_the_bound(tmp_path, start_servers):
+    """The chief takes three steps and waits; each step of the other lets it take one more."""
+    pair = Pair(start_servers(1, 2), tmp_path, bound_of(3), 60)
+    pair.wait_until_held(3)
+    for turn in range(3):
+        assert pair.step().lead == 0  # it is the slowest itself
+        pair.wait_until_held(3 + 2 * (turn + 1))
+    outcomes = pair.finish()
+    assert {outcome.end for outcome in outcomes} <= {End.STEPS, End.ANNOUNCED}
+    assert max(one.lead for one in pair.seen) == 3
+
+
+def test_rounds_are_held_back_as_a_whole(tmp_path, start_servers):
+    """With rounds of four and a bound of six, a worker that is four ahead takes no further round."""
+    pair = Pair(start_servers(1, 2), tmp_path, bound_of(6, 4), 60, period=Period(4, train_steps=60))
+    pair.wait_until_held(4)
+    pair.step()
+    pair.wait_until_held(12)
+    pair.finish()
+    assert max(one.lead for one in pair.seen) == 4
+
+
+def test_a_dead_worker_holds_nobody_up(tmp_path, start_servers):
+    """When its beats have stopped for the time-out, the chief trains to the end without it."""
+    pair = Pair(start_servers(1, 2), tmp_path, bound_of(2), 30)
+    pair.wait_until_held(2)
+    pair.other.beats._left.set()
+    assert pair.chief.result().end is End.STEPS
+    pair._go_on.set()
+    pair.other.result()
+
+
+def test_a_worker_that_lives_and_takes_no_step_is_named(tmp_path, start_servers):
+    """The wait is bounded by the time-out of a step."""
+    pair = Pair(start_servers(1, 2), tmp_path, bound_of(2), 30)
+    pair.chief.schedule = pair.chief.schedule._replace(step_timeout_secs=1.0)
+    with pytest.raises(ClusterLostError, match="worker:1 at b:1 is alive but took no step for 1 s, .*_bound=2"):
+        pair.chief.result()
+    pair._go_on.set()
+
+
+def test_who_comes_begins_at_the_pace_of_the_slowest(start_servers):
+    """Neither is everybody held up until a newcomer has caught up, nor may it run ahead of them."""
+    cluster = start_servers(1, 3)
+    built = [clusters.build_graph(cluster, index, bound=bound_of(100)) for index in range(3)]
+    sessions = [tf.Session(cluster.target("worker", index), graph=one.graph) for index, one in enumerate(built)]
+    with built[0].graph.as_default():
+        sessions[0].run([tf.global_variables_initializer(), tf.local_variables_initializer()])
+    board = blackboard.of_worker(cluster.target("worker", 0), cluster.view("worker", 0))
+
+    def come(index):
+        board.claim(index, index + 1)
+        sessions[index].run(built[index].input_init_op, built[index].feed)
+        sessions[index].run(built[index].join_op)
+
+    def step(index, count):
+        for _ in range(count):
+            sessions[index].run(built[index].update.train_op)
+            sessions[index].run(built[index].single.progress)
+
+    def lead(index):
+        return replica_graph.Standing(*sessions[index].run(built[index].status).tolist()).lead
+
+    come(0), come(1)
+    step(0, 7), step(1, 4)
+    assert (lead(0), lead(1)) == (3, 0)
+    come(2)
+    assert [lead(index) for index in range(3)] == [3, 0, 0]
+    step(1, 2)
+    come(1)  # again: where worker 2 is
+    assert [lead(index) for index in range(3)] == [3, 0, 0]
+    board.close()
+
+
+def test_who_has_claimed_its_number_and_still_starts_holds_nobody_up(start_servers):
+    """It may take long, or never come: its pace, of none or of an earlier life, counts when it has joined."""
+    cluster = start_servers(1, 2)
+    built = clusters.build_graph(cluster, 0, bound=bound_of(2))
+    board = blackboard.of_worker(cluster.target("worker", 0), cluster.view("worker", 0))
+    with built.graph.as_default(), tf.Session(cluster.target("worker", 0)) as session:
+        session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
+        session.run(built.input_init_op, built.feed)
+        board.claim(0, 1)
+        session.run(built.join_op)
+        for _ in range(5):
+            session.run(built.single.progress)
+        board.claim(1, 2)
+        assert replica_graph.Standing(*session.run(built.status).tolist()).lead == 0
+    board.close()
+
+
+def test_the_staleness_is_what_others_did_between_pull_and_push():
+    """From step 10 to 14, of which 3 are its own: 1. Its own steps are none of it."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        for begun, reached, taken, expected in ((10, 14, 3, 1), (10, 11, 1, 0), (10, 10, 1, 0)):
+            assert session.run(staleness.of_update(*map(tf.constant, (begun, reached, taken)))) == expected
+
+
+def test_the_histogram_counts():
+    """Of 0 nineteen times and 20 once: the mean is 1, at 95 % there is 0, and the largest is 20."""
+    histogram = staleness.Histogram()
+    assert histogram.line() == ""
+    for value in [0] * 19 + [20]:
+        histogram.add(value)
+    assert histogram.line() == "staleness 1.00 global steps in the mean, 0 at 95 %, 20 at most"
+    both = staleness.Histogram()
+    both.update(histogram), both.update(histogram)
+    (value,) = both.summary().value
+    assert value.tag == "staleness"
+    assert list(value.histo.bucket_limit) == [0, 20]
+    assert list(value.histo.bucket) == [38, 2]
+    assert (value.histo.num, value.histo.sum, value.histo.sum_squares) == (40, 40, 800)
+
+
+@pytest.mark.parametrize("flags, text", [
+    (["--staleness_bound=3", "--sync_replicas"], "--staleness_bound: got it with --sync_replicas"),
+    (["--staleness_bound=3", "--communication_period=4"], "allowed: at least the 4 steps of --communication_period"),
+    (["--staleness_bound=0"], "--staleness_bound"),
+])
+def test_a_bound_that_cannot_hold_is_refused(flags, text):
+    """Before anything starts."""
+    with pytest.raises(ConfigError, match=text):
+        task.parse_task(flags, {})

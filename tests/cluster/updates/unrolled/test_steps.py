@@ -1,0 +1,345 @@
+"""Several steps in one session run: the numbers of as many single ones, counted whatever happens in their midst."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+import ps_train
+from ps_train.cluster.spec import Cluster
+from ps_train.config.task import Config
+from ps_train.coordination import variables
+from ps_train.errors import ConfigError, UserCodeError
+from ps_train.graph import transfer
+from ps_train.plugins import contracts
+from ps_train.runtime.reports import End
+from ps_train.tasks import settings
+from ps_train.updates.staleness import Bound
+from tests import clusters
+from tests.cluster.graph.test_packing import mixed, model_of
+from tests.cluster.graph.test_transfer import many_variables_model, transfers
+from tests.tensorflow_mode import tf
+
+IN_ORDER = clusters.array_dataset(*clusters.linear_data(), shuffle=False)
+
+
+@pytest.fixture
+def start_servers(renew_servers):
+    """Many trainings are compared here."""
+    return renew_servers
+
+
+def train(cluster, folder, num_at_once, steps=30, **options):
+    """Returns the checkpoint after so many steps of one worker."""
+    options = {"dataset": IN_ORDER, "optimizer_name": "adam", "learning_rate": 0.01, **options}
+    clusters.train_together(cluster, folder, steps, 1, steps_per_execution=num_at_once, **options)
+    return clusters.read_checkpoint(folder)
+
+
+def weights_of(shape=(4,), name="weights"):
+    """Returns a variable that begins with ones."""
+    return tf.get_variable(name, shape, initializer=tf.ones_initializer())
+
+
+def looked_up(features):
+    """A table only: nothing dense is pulled."""
+    table = weights_of([50, 4])
+    return tf.reduce_sum(tf.nn.embedding_lookup(table, tf.cast(tf.abs(features[:, 0]) * 9, tf.int32)), axis=1)
+
+
+def with_a_moving_average(features):
+    """What a step reads is what the step before has assigned."""
+    mean = tf.get_variable("mean", [4], initializer=tf.zeros_initializer(), trainable=False)
+    tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, mean.assign(0.9 * mean + 0.1 * tf.reduce_mean(features, axis=0)))
+    return tf.linalg.matvec(features - mean, weights_of())
+
+
+def in_a_function(features):
+    """A loop and a branch in a function that only computes, with its gradient."""
+    @tf.compat.v2.function
+    def looped(features, weights):
+        total = tf.zeros_like(features[:, 0])
+        for _ in tf.range(3):
+            total += tf.tanh(tf.linalg.matvec(features, weights) * (total + 1.0))
+        return tf.cond(tf.reduce_sum(features) > 0, lambda: total, lambda: 2.0 * total)
+
+    return looped(features, tf.identity(weights_of()))
+
+
+def kept_on_the_worker(features):
+    """A local variable that counts the steps, and is in what they compute."""
+    with tf.device("/job:worker/task:0"):
+        count = tf.Variable(0.0, trainable=False, collections=[tf.GraphKeys.LOCAL_VARIABLES], name="count")
+    counted = count.assign_add(1.0)
+    return tf.linalg.matvec(features, weights_of()) * (1.0 + 0.1 * counted)
+
+
+def by_global_step(features):
+    """What a step computes depends on its number."""
+    number = tf.cast(tf.train.get_global_step(), tf.float32)
+    return tf.linalg.matvec(features, weights_of()) * (1.0 + 0.1 * tf.minimum(number, 40.0))
+
+
+def counted_in(make_table):
+    """Returns a prediction that depends on how often the worker has seen a number, which it keeps in a table."""
+    def predict(features):
+        with tf.device("/job:worker/task:0/cpu:0"):
+            table = make_table()
+            keys = tf.cast(tf.abs(features[:1, 0]) * 2, tf.int64)
+            seen = table.lookup(keys)
+            with tf.control_dependencies([seen]):
+                tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, table.insert(keys, seen + 1.0))
+        return tf.linalg.matvec(features, weights_of()) * (1.0 + 0.1 * seen[0])
+
+    return predict
+
+
+in_a_table = counted_in(lambda: tf.lookup.experimental.MutableHashTable(tf.int64, tf.float32, default_value=0.0))
+in_a_dense_table = counted_in(lambda: tf.lookup.experimental.DenseHashTable(
+    tf.int64, tf.float32, default_value=0.0, empty_key=-1, deleted_key=-2))
+
+
+@pytest.mark.parametrize("num_ps", [1, 2])
+@pytest.mark.parametrize("predict", [
+    mixed, looked_up, with_a_moving_average, in_a_function, kept_on_the_worker, by_global_step, in_a_table,
+    in_a_dense_table])
+def test_several_steps_at_once_equal_as_many_single_ones(tmp_path, start_servers, predict, num_ps):
+    """Seven session runs of four steps and two of one; the whole checkpoint, slots too, bit by bit."""
+    one, four = (train(start_servers(num_ps, 1), tmp_path / str(num_at_once), num_at_once, model=model_of(predict))
+                 for num_at_once in (1, 4))
+    assert one.keys() == four.keys() and one["global_step"] == 30
+    for name, value in one.items():
+        np.testing.assert_array_equal(four[name], value, err_msg=name)
+
+
+@pytest.mark.parametrize("wire", [transfer.Wire(tf.bfloat16), transfer.Wire(is_fused=False)], ids=["bfloat16", "plain"])
+def test_they_are_the_same_however_variables_travel(tmp_path, start_servers, wire):
+    """With error feedback too: what one step has lost, the next one sends."""
+    one, four = (train(start_servers(2, 1), tmp_path / str(num_at_once), num_at_once, wire=wire,
+                       model=many_variables_model()) for num_at_once in (1, 4))
+    for name, value in one.items():
+        np.testing.assert_array_equal(four[name], value, err_msg=name)
+
+
+@pytest.mark.parametrize("num_ps, expected", [
+    (1, {("ps", "worker"): 4 + 1, ("worker", "ps"): 4}),
+    (2, {("ps", "worker"): 4 * 2 + 1, ("worker", "ps"): 4 * 2, ("ps", "ps"): 4 * 3})])
+def test_no_step_makes_a_transfer_more(start_servers, num_ps, expected):
+    """As traced: of each step its parameters and gradients, and what ps tell each other; one progress of all."""
+    cluster = start_servers(num_ps, 1)
+    built = clusters.build_graph(cluster, 0, optimizer_name="adam", steps_per_execution=4)
+    with tf.Session(cluster.target("worker", 0), graph=built.graph) as session:
+        with built.graph.as_default():
+            session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
+        session.run(built.input_init_op, built.feed)
+        assert transfers(session, built.several.progress) == expected
+
+
+def test_the_answer_has_the_standing_after_each_step(start_servers):
+    """Alone, nothing is stale, and the global step rises one by one."""
+    cluster = start_servers(1, 1)
+    built = clusters.build_graph(cluster, 0, steps_per_execution=3)
+    with tf.Session(cluster.target("worker", 0), graph=built.graph) as session:
+        with built.graph.as_default():
+            session.run(tf.global_variables_initializer())
+        session.run(built.input_init_op, built.feed)
+        first, second = (session.run(built.several.progress) for _ in range(2))
+    assert first[:, [0, 2, 3]].tolist() == [[1, 1, 0], [2, 1, 0], [3, 1, 0]]
+    assert second[:, 0].tolist() == [4, 5, 6]
+
+
+def test_two_workers_count_every_step(tmp_path, start_servers):
+    """Their steps add up to the global step, which is the end or a few of the other worker's steps beyond."""
+    outcomes = clusters.train_together(start_servers(2, 2), tmp_path, 200, 2, steps_per_execution=8)
+    reached = clusters.read_checkpoint(tmp_path)["global_step"]
+    assert sum(outcome.local_steps for outcome in outcomes) == reached
+    assert 200 <= reached <= 200 + 8
+    # One that begins when the other is done takes no step.
+    assert all("staleness" in outcome.staleness for outcome in outcomes if outcome.local_steps)
+
+
+def data_of(num_batches, bad_batch=None):
+    """Returns that many mini-batches of 8, once; the one of that number has a NaN."""
+    features, labels = clusters.linear_data(8 * num_batches)
+    if bad_batch is not None:
+        labels[8 * bad_batch] = np.nan
+    return clusters.array_dataset(features, labels, shuffle=False, repeat=False)
+
+
+@pytest.mark.parametrize("num_batches", [8, 9, 11])
+def test_where_the_data_runs_out_in_the_midst_the_steps_before_count(tmp_path, start_servers, num_batches):
+    """Batches of several runs of four and of a part of one: as many steps, here and on the ps."""
+    outcome, = clusters.train_together(
+        start_servers(1, 1), tmp_path, 1000, 1, dataset=data_of(num_batches), steps_per_execution=4)
+    assert (outcome.end, outcome.local_steps, outcome.global_step) == (End.DATA, num_batches, num_batches)
+    assert clusters.read_checkpoint(tmp_path)["global_step"] == num_batches
+
+
+def test_a_batch_that_is_not_finite_is_skipped_alone(tmp_path, start_servers):
+    """The sixth of ten, in the midst of the second run: nine steps, and the values of single steps."""
+    ends = []
+    for num_at_once in (1, 4):
+        worker = clusters.Worker(start_servers(1, 1), 0, tmp_path / str(num_at_once), 1000, dataset=data_of(10, 5),
+                                 steps_per_execution=num_at_once)
+        worker.schedule = worker.schedule._replace(on_nan="skip")
+        worker.start()
+        assert worker.result().local_steps == 9
+        ends.append(clusters.read_checkpoint(tmp_path / str(num_at_once)))
+    np.testing.assert_array_equal(*(end["weights"] for end in ends))
+    assert [end["global_step"] for end in ends] == [9, 9]
+
+
+def test_a_run_of_bad_batches_is_one_without_a_good_one_between(tmp_path, start_servers):
+    """Every fourth batch of 600 has a NaN: 150 of them, never two in a row, end nothing."""
+    features, labels = clusters.linear_data(8 * 600)
+    labels[8 * 3::8 * 4] = np.nan
+    dataset = clusters.array_dataset(features, labels, shuffle=False, repeat=False)
+    worker = clusters.Worker(start_servers(1, 1), 0, tmp_path, 1000, dataset=dataset, steps_per_execution=4)
+    worker.schedule = worker.schedule._replace(on_nan="skip")
+    worker.start()
+    assert worker.result(120).local_steps == 450
+
+
+def test_the_message_names_the_step_before_the_bad_one(tmp_path, start_servers):
+    """Which is in the midst of the second run."""
+    worker = clusters.Worker(start_servers(1, 1), 0, tmp_path, 1000, dataset=data_of(10, 5), steps_per_execution=4)
+    worker.start()
+    with pytest.raises(UserCodeError, match="in the step after global step 5: "):
+        worker.result()
+
+
+def test_a_new_session_does_not_count_what_a_lost_one_had_made(tmp_path, start_servers):
+    """What stands on the blackboard then is of an answer that nobody got."""
+    cluster = start_servers(1, 1)
+    with tf.Graph().as_default(), tf.device("/job:ps/task:0/cpu:0"):
+        left = variables.write_element("taken", 0, 3)
+        with tf.Session(cluster.target("ps", 0)) as session:
+            session.run(left)
+    outcome, = clusters.train_together(
+        cluster, tmp_path, 1000, 1, dataset=data_of(6), steps_per_execution=4)
+    assert outcome.local_steps == 6
+
+
+def test_copies_draw_other_numbers_of_the_same_seed(tmp_path, start_servers):
+    """Each step has noise of its own; with the same seed the same from training to training."""
+    def noisy(features):
+        weights = weights_of()
+        drawn = tf.random.uniform([4], seed=5)
+        kept = tf.get_variable("kept", [4], initializer=tf.zeros_initializer(), trainable=False)
+        tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, kept.assign_add(drawn))
+        return tf.linalg.matvec(features, weights)
+
+    def kept(name, steps):
+        return train(start_servers(1, 1), tmp_path / name, 4, steps, model=model_of(noisy))["kept"]
+
+    four = kept("four", 4)
+    np.testing.assert_array_equal(kept("four again", 4), four)
+    assert np.abs(four - 4 * kept("one", 1)).max() > 0.1, "the same four times"
+
+
+def in_a_loop(features):
+    """A loop of TensorFlow 1's."""
+    return tf.while_loop(lambda number, _: number < 3, lambda number, total: (number + 1, total + features[:, 1]),
+                         [tf.constant(0), tf.linalg.matvec(features, weights_of())])[1]
+
+
+def in_branches(features):
+    """A branch that assigns, and what is downstream of one."""
+    seen = tf.get_variable("seen", [], initializer=tf.zeros_initializer(), trainable=False)
+    return tf.linalg.matvec(features, weights_of()) + tf.cond(
+        tf.reduce_sum(features) > 0, lambda: seen.assign_add(1.0), lambda: 0.0)
+
+
+def told_by_python(features):
+    """A function of Python's may answer anything."""
+    number = tf.numpy_function(lambda: np.float32(1), [], tf.float32, name="told")
+    number.set_shape([])
+    return tf.linalg.matvec(features, weights_of()) * number
+
+
+def staged(features):
+    """What a step puts aside, the next one may take."""
+    tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, tf.raw_ops.Stage(values=[features], shared_name="aside", name="put"))
+    return tf.linalg.matvec(features, weights_of())
+
+
+def in_an_array(features):
+    """A TensorArray is of one session run."""
+    array = tf.TensorArray(tf.float32, 1, name="array").write(0, features)
+    return tf.linalg.matvec(array.read(0), weights_of())
+
+
+def drawn_in_a_function(features):
+    """All copies of the function would draw the same numbers, where it has a seed."""
+    return tf.linalg.matvec(features, weights_of()) + tf.compat.v2.function(lambda: tf.random.uniform([], seed=5))()
+
+
+def counted_in_a_function(features):
+    """A variable may be used anywhere in the function, in a branch too."""
+    weights = weights_of()
+    with tf.device("/job:worker/task:0/cpu:0"):
+        count = tf.Variable(0.0, trainable=False, collections=[tf.GraphKeys.LOCAL_VARIABLES], name="count")
+        return tf.linalg.matvec(features, weights) + tf.compat.v2.function(lambda: count.assign_add(1.0).value())()
+
+
+@pytest.mark.parametrize("predict, text", [
+    (in_a_loop, r"while/\S+ \(\w+\) is of a tf.while_loop or tf.cond"),
+    (in_branches, r"cond/\S+ \(\w+\) is of a tf.while_loop or tf.cond"),
+    (told_by_python, r"told \(PyFunc\) has a state or an effect of its own"),
+    (staged, r"put \(Stage\) has a state or an effect of its own"),
+    (in_an_array, r"array\S* \(TensorArray\w+\) makes a resource of a single step"),
+    (drawn_in_a_function, r"\S+ \(StatefulPartitionedCall\) has a state or an effect of its own"),
+    (counted_in_a_function, r"\S+ \(StatefulPartitionedCall\) has a state or an effect of its own")])
+def test_what_cannot_be_repeated_is_refused(start_servers, predict, text):
+    """One line names it, and says what to do; a single step runs it."""
+    cluster = start_servers(1, 1)
+    clusters.build_graph(cluster, 0, model=model_of(predict))
+    with pytest.raises(UserCodeError) as caught:
+        clusters.build_graph(cluster, 0, model=model_of(predict), steps_per_execution=2)
+    assert re.fullmatch(rf"--steps_per_execution: {text}, which several steps .* cannot repeat; leave the flag out",
+                        str(caught.value))
+
+
+def test_a_bound_of_the_staleness_knows_how_many_are_taken_at_once(tmp_path, start_servers):
+    """A worker that is ahead waits as soon as its next run could go beyond the bound."""
+    cluster = start_servers(1, 2)
+    config = Config(staleness_bound=10, steps_per_execution=8)
+    assert settings.of_staleness(config, Cluster("worker", 0, cluster.addresses)).round_steps == 8
+    bound = Bound(10, 8, 5.0, {0: "worker:0", 1: "worker:1"})
+    outcomes = clusters.train_together(cluster, tmp_path, 160, 2, steps_per_execution=8, bound=bound)
+    assert sum(outcome.local_steps for outcome in outcomes) == clusters.read_checkpoint(tmp_path)["global_step"]
+
+
+def test_variables_of_the_old_kind_are_refused(start_servers):
+    """Their reads have no place of their own in the graph, so copies could not be told apart in time."""
+    def model_fn(features, labels, mode, params):
+        weights = tf.get_variable("weights", [4], use_resource=False)
+        return ps_train.ModelSpec(loss=tf.reduce_mean(tf.linalg.matvec(features, weights) - labels))
+
+    with pytest.raises(UserCodeError, match=r"--steps_per_execution: weights\S* \(\w+\) is of TensorFlow's old kind"):
+        clusters.build_graph(start_servers(1, 1), 0, model=contracts.Model("old", model_fn, {}), steps_per_execution=2)
+
+
+def test_a_train_op_of_the_model_itself_is_refused(start_servers):
+    """Nobody knows what it does in which order."""
+    def model_fn(features, labels, mode, params):
+        loss = tf.reduce_mean(tf.linalg.matvec(features, weights_of()) - labels)
+        train_op = tf.train.GradientDescentOptimizer(0.1).minimize(loss, tf.train.get_global_step())
+        return ps_train.ModelSpec(loss=loss, train_op=train_op)
+
+    with pytest.raises(UserCodeError, match=r"train_op of its own, which --steps_per_execution cannot repeat"):
+        clusters.build_graph(start_servers(1, 1), 0, model=contracts.Model("own", model_fn, {}), steps_per_execution=2)
+
+
+@pytest.mark.parametrize("flags, text", [
+    ({"sync_replicas": True}, "with --sync_replicas"),
+    ({"communication_period": 5}, "with --communication_period"),
+    ({"profile_steps": "10:20"}, "with --profile_steps"),
+    ({"staleness_bound": 3}, "at least the 4 steps of --steps_per_execution")])
+def test_flags_that_do_not_go_with_it_are_refused(flags, text):
+    """Each says why and what to do."""
+    with pytest.raises(ConfigError, match=text):
+        Config(steps_per_execution=4, **flags)
+    Config(steps_per_execution=1, **flags)

@@ -1,0 +1,195 @@
+"""Starts `python -m ps_train` by a fork of a process that has imported TensorFlow, which takes 3 s of CPU time.
+
+    test process                      fork server (one per test process)
+    ForkServer.start --- request ---> fork --> the child becomes `python -m ps_train ARGUMENTS`
+    ForkedProcess  <--- pid, exit code ---
+
+The server has imported TensorFlow and made nothing with it: no session, no server, no device. So a child differs from
+a process that was started by exec only in what an import does.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import functools
+import json
+import os
+import pathlib
+import random
+import runpy
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+
+_REPO = pathlib.Path(__file__).resolve().parent.parent
+_START_SECS = 120.0
+_MESSAGE_BYTES = 1 << 20
+
+
+class ForkedProcess:
+    """A child of the fork server, with the methods of `subprocess.Popen` that tests use."""
+
+    def __init__(self, status: socket.socket, arguments: list[str]) -> None:
+        """Takes the socket on which the server tells the child's pid now and its exit code at its end."""
+        self.args = arguments
+        self.returncode: int | None = None
+        self._status = status
+        status.settimeout(_START_SECS)
+        self.pid = int(status.recv(64))
+
+    def poll(self) -> int | None:
+        """Returns the exit code, or None while the process runs."""
+        return self._receive(0.0)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Returns the exit code.
+
+        Raises:
+          subprocess.TimeoutExpired: the process still runs after `timeout` seconds.
+        """
+        code = self._receive(timeout)
+        if code is None:
+            raise subprocess.TimeoutExpired(self.args, timeout)
+        return code
+
+    def _receive(self, timeout_secs: float | None) -> int | None:
+        if self.returncode is None:
+            self._status.settimeout(timeout_secs)
+            with contextlib.suppress(BlockingIOError, TimeoutError, socket.timeout):
+                answer = self._status.recv(64)
+                if not answer:
+                    raise RuntimeError(f"the fork server has ended before {self.args}")
+                self.returncode = int(answer)
+                self._status.close()
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """Sends a signal, if the process still runs."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """Ends the process."""
+        self.send_signal(signal.SIGKILL)
+
+
+class ForkServer:
+    """The server, as the test process sees it; it ends with the test process."""
+
+    def __init__(self) -> None:
+        """Starts it; it imports TensorFlow while the test goes on."""
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        for end in (self._control, theirs):
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MESSAGE_BYTES)
+        with theirs:
+            subprocess.Popen([sys.executable, "-m", "tests.fork_server", str(theirs.fileno())], cwd=_REPO,
+                             pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
+
+    def start(self, arguments: list[str], cwd: str, environ: dict[str, str], log: int) -> ForkedProcess:
+        """Starts `python -m ps_train` with the arguments; its output goes to the file descriptor `log`."""
+        status, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            request = json.dumps({"arguments": arguments, "cwd": str(cwd), "environ": environ}).encode()
+            descriptors = array.array("i", [log, theirs.fileno()])
+            self._control.sendmsg([request], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
+        return ForkedProcess(status, arguments)
+
+
+@functools.cache
+def of_this_process() -> ForkServer:
+    """Returns the fork server of this test process, which starts with the first call."""
+    return ForkServer()
+
+
+def _serve(control: socket.socket) -> None:
+    """Answers requests until the test process has ended; then ends the children that still run."""
+    children: dict[int, socket.socket] = {}
+    woken, wakes = os.pipe()
+    os.set_blocking(wakes, False)
+    signal.set_wakeup_fd(wakes)
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    with selectors.DefaultSelector() as selector:
+        selector.register(control, selectors.EVENT_READ)
+        selector.register(woken, selectors.EVENT_READ)
+        while True:
+            ready = {key.fileobj for key, _ in selector.select()}
+            if woken in ready:
+                os.read(woken, 512)
+                _report_ended(children)
+            if control in ready and not _fork_one(control, children):
+                break
+    for pid in children:
+        os.kill(pid, signal.SIGKILL)
+
+
+def _report_ended(children: dict[int, socket.socket]) -> None:
+    for pid in list(children):
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            with children.pop(pid) as told, contextlib.suppress(OSError):  # the test does not listen any more
+                told.send(str(os.waitstatus_to_exitcode(status)).encode())
+
+
+def _fork_one(control: socket.socket, children: dict[int, socket.socket]) -> bool:
+    """Forks a child for one request; returns false where there is none, as the test process has ended."""
+    message, descriptors, _, _ = socket.recv_fds(control, _MESSAGE_BYTES, 2)
+    if not message:
+        return False
+    log, status = descriptors
+    pid = os.fork()
+    if pid == 0:
+        _become_task(json.loads(message), log)
+    os.close(log)
+    children[pid] = socket.socket(fileno=status)
+    children[pid].send(str(pid).encode())
+    return True
+
+
+def _become_task(request: dict, log: int) -> None:
+    """Does what `python -m ps_train ARGUMENTS` does; never returns."""
+    code = 1
+    try:
+        os.setsid()
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.closerange(3, 256)
+        os.chdir(request["cwd"])
+        os.environ.clear()
+        os.environ.update(request["environ"])
+        time.tzset()
+        tempfile.tempdir = None  # so that TMPDIR is looked at again
+        random.seed()  # else all children would draw the same numbers
+        sys.modules["numpy"].random.seed()
+        sys.argv = ["ps_train", *request["arguments"]]
+        sys.path[:1] = [request["cwd"], *request["environ"].get("PYTHONPATH", "").split(os.pathsep)]
+        runpy.run_module("ps_train", run_name="__main__", alter_sys=True)
+        code = 0
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else 1
+    except BaseException:  # noqa: BLE001 (the child of a test: its log shows what happened)
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _main() -> None:
+    from ps_train.runtime import logs  # noqa: PLC0415 (the test process, which imports this module too, needs none of it)
+
+    logs.import_tensorflow_quietly()
+    for name in [name for name in sys.modules if name == "ps_train" or name.startswith("ps_train.")]:
+        del sys.modules[name]  # a child imports it from where it runs, as a process would
+    _serve(socket.socket(fileno=int(sys.argv[1])))
+
+
+if __name__ == "__main__":
+    _main()

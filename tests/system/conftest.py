@@ -1,0 +1,14 @@
+"""Servers in this process, for the few tests that need them beside real processes; TensorFlow is imported with them."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture
+def start_servers(request):
+    """A function (num_ps, num_workers) -> LocalCluster of in-process servers."""
+    from tests import server_fixtures  # noqa: PLC0415 (most of these tests need no TensorFlow in their own process)
+
+    with server_fixtures.starting_servers() as start:
+        yield start

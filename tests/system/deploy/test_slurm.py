@@ -1,0 +1,161 @@
+"""deploy/slurm: a step's tasks become the tasks of a cluster; `srun` and `scontrol` are stubs (tests/slurm_stub.py)."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import pathlib
+import random
+import re
+import signal
+import stat
+import subprocess
+import sys
+import time
+
+import pytest
+
+from ps_train.cluster import spec as cluster
+from tests import processes
+from tests.processes import REPO
+
+
+@pytest.fixture(scope="module")
+def slurm_task():
+    """deploy/slurm/slurm_task.py as a module."""
+    spec = importlib.util.spec_from_file_location("slurm_task", REPO / "deploy/slurm/slurm_task.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def in_step(monkeypatch, nodes, tasks_per_node, num_tasks, rank, node):
+    """Sets what Slurm sets for a task of a step."""
+    for name, value in {"SLURM_STEP_NODELIST": nodes, "SLURM_STEP_TASKS_PER_NODE": tasks_per_node,
+                        "SLURM_STEP_NUM_TASKS": str(num_tasks), "SLURM_PROCID": str(rank), "SLURMD_NODENAME": node,
+                        "SLURM_JOB_ID": "1234567"}.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.mark.parametrize(("nodes", "per_node", "num_ps", "rank", "node", "cluster_part", "task"), [
+    ("n1", "3", 1, 0, "n1", {"ps": ["n1:26700"], "worker": ["n1:26701", "n1:26702"]}, ("ps", 0)),
+    ("n1", "3", 1, 2, "n1", {"ps": ["n1:26700"], "worker": ["n1:26701", "n1:26702"]}, ("worker", 1)),
+    ("n[9-11]", "2,1(x2)", 2, 3, "n11",
+     {"ps": ["n9:26700", "n9:26701"], "worker": ["n10:26700", "n11:26700"]}, ("worker", 1)),
+    ("gpu7,cpu[01-02]", "1(x3)", 1, 1, "cpu01",
+     {"ps": ["gpu7:26700"], "worker": ["cpu01:26700", "cpu02:26700"]}, ("worker", 0)),
+])
+def test_a_slurm_task_is_told_the_cluster_in_the_order_of_the_steps_nodes(
+        slurm_task, monkeypatch, nodes, per_node, num_ps, rank, node, cluster_part, task):
+    """Also where the names of the nodes sort otherwise as text: n10 comes after n9."""
+    num_tasks = sum(len(tasks) for tasks in cluster_part.values())
+    in_step(monkeypatch, nodes, per_node, num_tasks, rank, node)
+    found = json.loads(slurm_task.tf_config(num_ps))
+    assert found == {"cluster": cluster_part, "task": {"type": task[0], "index": task[1]}}
+    assert cluster.resolve("", "", None, None, json.dumps(found)).task.name == f"{task[0]}:{task[1]}"
+
+
+@pytest.mark.parametrize(("shape", "num_ps", "message"), [
+    (("n[1-2]", "2(x2)", 4, 1, "n2"), 1, "task 1 of the step runs on n2, and not on n1.*--distribution=block"),
+    (("n1", "2", 2, 0, "n1"), 2, "--num_ps: got 2; allowed: 1 to 1"),
+    (("n1", "2", 2, 0, "n1"), 0, "--num_ps: got 0; allowed: 1 to 1"),
+    (("n[1-2]x", "1(x2)", 2, 0, "n1x"), 1, "Invalid hostlist"),
+])
+def test_a_step_of_another_shape_is_refused(slurm_task, monkeypatch, capsys, shape, num_ps, message):
+    """Exit code 2 and one line, before anything runs."""
+    in_step(monkeypatch, *shape)
+    assert slurm_task.main([f"--num_ps={num_ps}", "--", "--train_steps=1"]) == 2
+    assert re.search(f"^slurm_task: .*{message}", capsys.readouterr().err)
+
+
+def test_outside_of_slurm_it_says_so(slurm_task, monkeypatch, capsys):
+    """The first variable that is missing is named."""
+    monkeypatch.delenv("SLURM_STEP_NUM_TASKS", raising=False)
+    assert slurm_task.main([]) == 2
+    assert "SLURM_STEP_NUM_TASKS is not set; start this with srun" in capsys.readouterr().err
+
+
+@pytest.fixture
+def run_batch(tmp_path):
+    """A function that runs train.sbatch with stubs in place of Slurm's tools; returns (process, the stubs' log)."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name in ("srun", "scontrol"):
+        stub = tools / name
+        stub.write_text(f"#!{sys.executable}\n{(REPO / 'tests/slurm_stub.py').read_text()}")
+        stub.chmod(stub.stat().st_mode | stat.S_IXUSR)
+    log, output = tmp_path / "slurm.log", tmp_path / "output"
+    log.touch()
+
+    def run(*flags, restart_count=0, python=sys.executable):
+        environ = {name: value for name, value in os.environ.items() if name != "TF_CONFIG"}
+        environ.update(PATH=f"{tools}:{environ['PATH']}", PYTHON=str(python), SLURM_STUB_LOG=str(log),
+                       SLURM_JOB_ID=free_job_id(), SLURM_NTASKS="2", SLURM_RESTART_COUNT=str(restart_count),
+                       PYTHONPATH=str(REPO), PYTHONUNBUFFERED="1")
+        with open(output, "wb") as sink:
+            return subprocess.Popen([REPO / "deploy/slurm/train.sbatch", *flags], cwd=REPO, env=environ, stdout=sink,
+                                    stderr=subprocess.STDOUT, start_new_session=True)
+
+    started = []
+
+    def start(*flags, **options):
+        started.append(run(*flags, **options))
+        return started[-1], log, output
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def free_job_id():
+    """Returns a job id whose first ports are free on this machine."""
+    while True:
+        job_id = random.randrange(100)
+        if not any(processes.is_open(20000 + 100 * job_id + offset) for offset in range(4)):
+            return str(job_id)
+
+
+def asked(log: pathlib.Path, tool):
+    """Returns the arguments of each call of a stub."""
+    calls = [json.loads(line) for line in log.read_text().splitlines()]
+    return [call[1:] for call in calls if call[0] == tool]
+
+
+def test_the_batch_script_trains_and_is_not_queued_again(run_batch, tmp_path):
+    """A ps and a worker as the tasks of one step; both end with 0."""
+    process, log, output = run_batch("--model=models.softmax", "--dataset=data.digits", "--train_steps=60",
+                                     f"--train_dir={tmp_path}/train")
+    assert process.wait(processes.DEADLINE_SECS) == 0, output.read_text()
+    assert "Steps of each worker, 6" in output.read_text()
+    assert asked(log, "scontrol") == []
+    assert "--kill-on-bad-exit=0" in asked(log, "srun")[0]
+
+
+def test_a_job_at_its_time_limit_saves_and_is_queued_again(run_batch, tmp_path):
+    """Slurm sends SIGTERM to the step: all end with 143, and the script asks for the job to be queued again."""
+    process, log, output = run_batch("--model=models.softmax", "--dataset=data.digits", "--train_steps=1000000",
+                                     f"--train_dir={tmp_path}/train")
+    end = time.monotonic() + processes.DEADLINE_SECS
+    while "examples/s" not in output.read_text() and time.monotonic() < end:
+        assert process.poll() is None, output.read_text()
+        time.sleep(0.1)
+    srun_pid = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=True).stdout
+    os.kill(int(srun_pid), signal.SIGTERM)
+    assert process.wait(processes.DEADLINE_SECS) == 143, output.read_text()
+    assert len(asked(log, "scontrol")) == 1 and asked(log, "scontrol")[0][0] == "requeue"
+    assert "saved" in output.read_text()
+
+
+@pytest.mark.parametrize(("code", "restart_count", "is_queued_again"), [
+    (138, 0, True), (143, 2, True), (137, 0, True), (138, 3, False), (2, 0, False), (1, 0, False), (0, 0, False)])
+def test_a_job_is_queued_again_where_that_may_help(run_batch, tmp_path, code, restart_count, is_queued_again):
+    """Codes of 128 and above, a limited number of times; the job's own code is that of its tasks."""
+    task = tmp_path / "task"
+    task.write_text(f"#!/bin/sh\nexit {code}\n")
+    task.chmod(task.stat().st_mode | stat.S_IXUSR)
+    process, log, output = run_batch(python=task, restart_count=restart_count)
+    assert process.wait(processes.DEADLINE_SECS) == code, output.read_text()
+    assert len(asked(log, "scontrol")) == is_queued_again

@@ -1,0 +1,107 @@
+"""Loops of a plug-in's own in place of Model.fit, as a user runs them; each run has a deadline."""
+
+from __future__ import annotations
+
+import re
+import shutil
+
+import pytest
+
+from ps_train.errors import ConfigError
+from ps_train.plugins import contracts
+from tests.processes import DEADLINE_SECS, REPO
+
+pytest.importorskip("tf_keras", reason="the Keras road needs the extra `keras`")
+
+DIGITS = ["--model=models.keras_step", "--dataset=data.digits", "--seed=1", "--save_summaries_steps=0"]
+CLUSTER = {"multi_worker_mirrored": ["--num_workers=2"], "parameter_server": ["--num_ps=2", "--num_workers=2"]}
+
+
+def run(group, name, *flags, exit_code=0, **options):
+    """Runs to the end, and returns what was printed."""
+    group.start(name, list(flags), **options)
+    assert group.exit_code(name, 3 * DEADLINE_SECS) == exit_code, group.log(name)  # up to five processes that compile
+    return group.log(name)
+
+
+def accuracy(output):
+    """Returns the accuracy of the final report."""
+    return float(re.search(r"^(?:\S+ +\|)? +accuracy = (\S+)$", output, re.MULTILINE)[1])
+
+
+def loop_plugins(folder):
+    """Puts the plug-in with a whole loop there."""
+    for plugin in ("tiny.py", "keras_tiny.py", "keras_loop.py"):
+        shutil.copy(REPO / "tests/plugins" / plugin, folder)
+    return ["--model=keras_loop", "--dataset=keras_loop", "--batch_size=16", "--learning_rate=0.1", "--log_steps=10",
+            "--save_summaries_steps=0", f"--train_dir={folder}/train"]
+
+
+def test_a_training_step_runs_on_each_device(start_process, tmp_path):
+    """On the devices that were named, several steps in an execution; it validates, saves, reports, and continues."""
+    flags = ["keras", *DIGITS, "--strategy=mirrored", "--devices=cpu:0,cpu:1", "--cross_device_ops=reduction_to_one",
+             "--steps_per_execution=7", "--steps_per_epoch=100", "--save_model_steps=50",
+             f"--train_dir={tmp_path}/train"]
+    output = run(start_process, "first", *flags, "--train_steps=205")
+    assert "mirrored: 2 replicas; batch size 100 per replica, 200 in all; on cpu:0, cpu:1; gradients by " in output
+    assert "the loop of models.keras_step: from step 0 to step 205" in output
+    assert re.search(r"step 105, on held-out data: loss \S+, accuracy \S+", output)
+    assert "After 205 training steps, on 2000 held-out examples:" in output
+    assert accuracy(output) > 0.9
+    assert sorted(path.name for path in (tmp_path / "train").iterdir()) == [
+        *(f"ckpt-{step:08d}.keras" for step in (56, 105, 154, 203, 205)), "training.json"]
+    again = run(start_process, "again", *flags, "--train_steps=210")
+    assert "from step 205 to step 210" in again and "After 210 training steps" in again
+
+
+@pytest.mark.parametrize("strategy", CLUSTER)
+def test_a_training_step_runs_on_each_worker(start_process, tmp_path, strategy):
+    """As part of an all-reduce, or as closures of ClusterCoordinator, there on variables that are cut."""
+    cut = ["--variable_partitioner=fixed:2"] if strategy == "parameter_server" else []
+    output = run(start_process, "launch", "launch", "keras", *DIGITS, f"--strategy={strategy}", *CLUSTER[strategy],
+                 *cut, "--train_steps=200", "--steps_per_epoch=100", f"--train_dir={tmp_path}/train")
+    assert re.search(r"step 100, on held-out data: loss \S+, accuracy \S+", output)
+    assert "After 200 training steps, on 2000 held-out examples:" in output
+    assert accuracy(output) > 0.9
+
+
+@pytest.mark.parametrize("strategy", ["default", *CLUSTER])
+def test_a_whole_loop_of_the_plugin_trains(start_process, tmp_path, strategy):
+    """It gets the distributed dataset and, with parameter_server, the coordinator; ps_train reports."""
+    flags = loop_plugins(tmp_path)
+    verb = ["launch", "keras"] if strategy in CLUSTER else ["keras"]
+    output = run(start_process, "loop", *verb, *flags, f"--strategy={strategy}", *CLUSTER.get(strategy, []),
+                 "--train_steps=110", "--steps_per_epoch=50", cwd=tmp_path)
+    assert "the loop of keras_loop: from step 0 to step 110" in output
+    assert "After 110 training steps, on 640 held-out examples:" in output
+    assert float(re.search(r"mean_absolute_error = (\S+)", output)[1]) < 0.1
+
+
+def test_data_that_ends_is_told(start_process, tmp_path):
+    """One line, exit code 1."""
+    flags = ["--model=ends", *loop_plugins(tmp_path)[1:], "--params=repeat=false", "--train_steps=100"]
+    (tmp_path / "ends.py").write_text((REPO / "models/keras_step.py").read_text()
+                                      .replace("models.keras_mlp", "keras_tiny")
+                                      .replace("sparse_categorical_crossentropy(labels, logits, from_logits=True)",
+                                               "mean_squared_error(labels[:, None], logits)"))
+    output = run(start_process, "ends", "keras", *flags, exit_code=1, cwd=tmp_path)
+    assert output.splitlines()[-1] == (
+        "ps_train: keras_loop.input_fn: the training data came to its end after step 40 of 100; let it repeat, or give "
+        "a smaller --train_steps")
+
+
+@pytest.mark.parametrize(("code", "message"), [
+    ("def train(strategy, model, run): pass\ndef train_step(model, features, labels): pass\n",
+     "has train and train_step; keep one: "),
+    ("def train_step(model, features, labels): pass\ndef make_callbacks(params): pass\n",
+     "has train_step and make_callbacks; keep one: "),
+    ("def train_step(batch): pass\n", "takes (batch); it must take train_step(model, features, labels)"),
+])
+def test_functions_that_do_not_go_together_are_refused(monkeypatch, tmp_path, code, message):
+    """Before anything is trained."""
+    monkeypatch.syspath_prepend(tmp_path)
+    name = f"own_loop_{abs(hash(code))}"
+    (tmp_path / f"{name}.py").write_text(f"def build_model(params): pass\n{code}")
+    with pytest.raises(ConfigError) as caught:
+        contracts.load_keras_model(name)
+    assert message in str(caught.value)

@@ -1,0 +1,209 @@
+"""`ps_train keras` in one process, as a user runs it; each run has a deadline."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tests.processes import DEADLINE_SECS, REPO
+
+pytest.importorskip("tf_keras", reason="the Keras road needs the extra `keras`")
+
+DIGITS = ["keras", "--dataset=data.digits", "--seed=1", "--save_summaries_steps=0"]
+
+
+def run(group, name, *flags, exit_code=0, **options):
+    """Runs to the end, and returns what was printed."""
+    group.start(name, flags, **options)
+    assert group.exit_code(name, 2 * DEADLINE_SECS) == exit_code, group.log(name)
+    return group.log(name)
+
+
+def accuracy(output):
+    """Returns the accuracy of the final report."""
+    return float(re.search(r"^  accuracy = (\S+)$", output, re.MULTILINE)[1])
+
+
+@pytest.mark.parametrize(("strategy", "flags", "replicas", "batch_size"), [
+    ("one_device", ["--num_gpus=64"], 1, 100),
+    ("mirrored", ["--num_virtual_devices=2"], 2, 200),
+    ("central_storage", ["--devices=cpu:0,cpu:1"], 2, 200),
+])
+def test_a_strategy_of_one_process_trains(start_process, tmp_path, strategy, flags, replicas, batch_size):
+    """It says where it computes, what it did not find, how large its batches are, learns, and reports."""
+    output = run(start_process, strategy, *DIGITS, f"--strategy={strategy}", *flags, "--train_steps=300",
+                 f"--train_dir={tmp_path}/train")
+    assert re.search(rf"{strategy}: {replicas} replicas?; batch size 100 per replica, {batch_size} in all", output)
+    assert re.search(r"this process computes on /device:[CG]PU:0", output)
+    assert ("--num_gpus=64: TensorFlow finds" in output) == ("--num_gpus=64" in flags)
+    assert "After 300 training steps, on 2000 held-out examples:" in output
+    assert re.search(r"^  cross entropy = \S+ in sum, \S+ in the mean$", output, re.MULTILINE)
+    assert re.search(r"^Training took \S+ s, \d+ examples per second over all workers$", output, re.MULTILINE)
+    assert accuracy(output) > 0.93
+
+
+def test_a_second_run_continues_where_the_first_one_stopped(start_process, tmp_path):
+    """From the newest checkpoint that can be read, with the learning rate of now; at the end there is nothing to do."""
+    common = [*DIGITS, "--model=models.keras_cnn", "--steps_per_epoch=40", "--steps_per_execution=7",
+              f"--train_dir={tmp_path}/train"]
+    flags = [*common, "--params=filters=4,dense_units=16"]
+    first = run(start_process, "first", *flags, "--train_steps=80")
+    assert "After 80 training steps" in first
+    whole = tmp_path / "train/ckpt-00000080.keras"
+    whole.write_bytes(whole.read_bytes()[:1000])
+    second = run(start_process, "second", *flags, "--train_steps=120", "--learning_rate=0.01")
+    assert "ckpt-00000080.keras cannot be read" in second
+    assert "restored " in second and "epochs 2 to 3 of 40 steps each: training ends at step 120" in second
+    assert "After 120 training steps" in second
+    assert sorted(path.name for path in (tmp_path / "train").iterdir()) == [
+        "ckpt-00000040.keras", "ckpt-00000080.keras", "ckpt-00000120.keras", "training.json"]
+    third = run(start_process, "third", *flags, "--train_steps=120")
+    assert "nothing to train: the global step is 120" in third
+    assert accuracy(third) == accuracy(second)
+    other = run(start_process, "other", *common, "--train_steps=200", "--params=filters=8,dense_units=16", exit_code=2)
+    assert "has another training: filters in --params is 8, and in the folder 4; give another --train_dir" in other
+
+
+def test_a_validation_set_that_repeats_trains_with_a_number_of_batches(start_process, tmp_path):
+    """All three sets repeat, as in Keras' guide: it hung. Without --validation_steps one line, exit code 2."""
+    (tmp_path / "guide.py").write_text(
+        "import numpy as np\n"
+        "import tensorflow as tf\n"
+        "def input_fn(mode, params, shard):\n"
+        "    features = np.random.default_rng(0).normal(size=(1000, 784)).astype(np.float32)\n"
+        "    labels = (features[:, 0] > 0).astype(np.int32)\n"
+        "    return tf.data.Dataset.from_tensor_slices((features, labels)).batch(params['batch_size']).repeat()\n")
+    flags = ["keras", "--dataset=guide", "--train_steps=20", "--save_summaries_steps=0",
+             f"--train_dir={tmp_path}/train"]
+    output = run(start_process, "without", *flags, exit_code=2, cwd=tmp_path)
+    assert output.splitlines()[-1].startswith(
+        'ps_train: --validation_steps: not given, and the dataset of mode "eval" of guide repeats without end')
+    output = run(start_process, "with", *flags, "--validation_steps=2", cwd=tmp_path)
+    assert "val_loss" in output and "After 20 training steps, on 200 held-out examples:" in output
+
+
+def test_checkpoints_by_steps_can_be_loaded_by_a_user(start_process, tmp_path):
+    """With load_model, as Keras' guide does; a validation set of its own leaves the test set to the report."""
+    output = run(start_process, "steps", *DIGITS, "--save_model_steps=20", "--steps_per_epoch=50", "--train_steps=100",
+                 "--keep_checkpoint_max=4", "--params=validation_size=2000", f"--train_dir={tmp_path}/train")
+    assert "After 100 training steps, on 2000 held-out examples:" in output
+    names = sorted(path.name for path in (tmp_path / "train").iterdir())
+    assert names == [*(f"ckpt-{step:08d}.keras" for step in (50, 60, 80, 100)), "training.json"]
+    code = ("import sys, tf_keras; model = tf_keras.models.load_model(sys.argv[1]); "
+            "print('loaded', int(model.optimizer.iterations), model.input_shape)")
+    ended = subprocess.run([sys.executable, "-c", code, str(tmp_path / "train" / names[1])], capture_output=True,
+                           text=True, timeout=DEADLINE_SECS, check=False)
+    assert ended.stdout.splitlines()[-1] == "loaded 60 (None, 784)", ended.stderr
+
+
+def test_after_a_kill_within_an_epoch_the_plan_is_that_of_the_backup(start_process, tmp_path):
+    """A checkpoint within an epoch does not make training longer, nor its epochs others."""
+    for plugin in ("tiny.py", "keras_tiny.py"):
+        shutil.copy(REPO / "tests/plugins" / plugin, tmp_path)
+    flags = ["keras", "--model=keras_tiny", "--dataset=keras_tiny", "--batch_size=16", "--log_steps=10",
+             "--train_steps=100", "--steps_per_epoch=50", f"--params=gate={tmp_path}/gate,gate_batch=70",
+             "--save_model_steps=10", "--save_summaries_steps=0", f"--train_dir={tmp_path}/train"]
+    start_process.start("first", flags, cwd=tmp_path)
+    start_process.wait_for_line("first", "step 60 of 100")
+    start_process.kill("first")
+    pathlib.Path(f"{tmp_path}/gate.0").touch()
+    second = run(start_process, "second", *flags, cwd=tmp_path)
+    assert "epochs 2 to 2 of 50 steps each: training ends at step 100" in second
+    assert "After 100 training steps" in second
+
+
+def test_a_module_whose_name_begins_with_keras_trains_to_its_report(start_process, tmp_path):
+    """With a model, a loss and a metric that only it has; its callbacks are called, and may end training."""
+    shutil.copy(REPO / "tests/plugins/keras_own.py", tmp_path)
+    flags = [*DIGITS, "--model=keras_own", f"--params=record={tmp_path}/record", "--steps_per_epoch=20",
+             f"--train_dir={tmp_path}/train"]
+    output = run(start_process, "own", *flags, "--train_steps=80", cwd=tmp_path)
+    assert "After 40 training steps, on 2000 held-out examples:" in output
+    assert re.search(r"^  own loss = ", output, re.MULTILINE) and re.search(r"^  hits = 0\.", output, re.MULTILINE)
+    assert (tmp_path / "record").read_text() == "".join(
+        f"{epoch} ['hits', 'loss', 'val_hits', 'val_loss']\n" for epoch in (0, 1))
+    assert "restored " in run(start_process, "again", *flags, "--train_steps=80", cwd=tmp_path)
+
+
+def test_a_checkpoint_that_could_not_be_read_is_told_before_training(start_process, tmp_path):
+    """A layer of another module, which is not registered: exit code 1, and no step was trained for nothing."""
+    (tmp_path / "keras_parts.py").write_text("import tf_keras\nclass Same(tf_keras.layers.Layer):\n    pass\n")
+    (tmp_path / "parts.py").write_text(
+        "import keras_parts\nimport tf_keras\n"
+        "def build_model(params):\n"
+        "    layers = tf_keras.layers\n"
+        "    model = tf_keras.Sequential([layers.Input((784,)), keras_parts.Same(), layers.Dense(10)])\n"
+        "    model.compile('adam', tf_keras.losses.SparseCategoricalCrossentropy(from_logits=True))\n"
+        "    return model\n")
+    output = run(start_process, "parts", *DIGITS, "--model=parts", f"--train_dir={tmp_path}/train", exit_code=1,
+                 cwd=tmp_path)
+    last = output.splitlines()[-1]
+    assert last.startswith("ps_train: parts.build_model: a checkpoint of this model could not be read: TypeError: ")
+    assert last.endswith("needs @tf_keras.saving.register_keras_serializable()") and "epochs" not in output
+
+
+@pytest.mark.parametrize(("flags", "message"), [
+    (["--devices=gpu:99"], "--devices: got 'gpu:99'; on this machine there is "),
+    (["--devices=cpu:0,cpu:1", "--cross_device_ops=nccl"],
+     "--cross_device_ops: got 'nccl', which reduces between GPUs, and the replicas are on /cpu:0, /cpu:1; choose auto"),
+])
+def test_devices_that_are_not_there_are_told(start_process, tmp_path, flags, message):
+    """TensorFlow would take others without a word; exit code 2."""
+    output = run(start_process, "devices", *DIGITS, "--strategy=mirrored", *flags, f"--train_dir={tmp_path}/train",
+                 exit_code=2)
+    assert output.startswith(f"ps_train: {message}")
+
+
+def test_sigterm_saves_within_an_epoch_and_the_same_command_continues(start_process, tmp_path):
+    """Exit code 143 at the step at hand; the second run goes on with the next one, and ends with both."""
+    for plugin in ("tiny.py", "keras_tiny.py"):
+        shutil.copy(REPO / "tests/plugins" / plugin, tmp_path)
+    flags = ["keras", "--model=keras_tiny", "--dataset=keras_tiny", "--batch_size=16", "--log_steps=10",
+             "--train_steps=100", "--steps_per_epoch=50", f"--params=gate={tmp_path}/gate,gate_batch=70",
+             "--save_summaries_steps=0", f"--train_dir={tmp_path}/train"]
+    start_process.start("first", flags, cwd=tmp_path)
+    start_process.wait_for_line("first", "step 60 of 100")
+    start_process.signal("first", signal.SIGTERM)
+    pathlib.Path(f"{tmp_path}/gate.0").touch()
+    assert start_process.exit_code("first") == 143
+    stopped = int(re.search(r"told to stop at step (\d+), and saved", start_process.log("first"))[1])
+    assert 60 <= stopped <= 71
+    second = run(start_process, "second", *flags, cwd=tmp_path)
+    assert f"resumed at step {stopped}, from the backup" in second
+    assert "After 100 training steps, on 640 held-out examples:" in second
+    assert not (tmp_path / "train/backup-50").exists()
+
+
+def test_the_model_of_the_readme_trains(start_process, tmp_path):
+    """Written as it stands there, outside the repository, without any strategy."""
+    [block] = [block for block in re.findall(r"```python\n(.*?)```", (REPO / "docs/plugins.md").read_text(), re.DOTALL)
+               if "build_model" in block]
+    (tmp_path / re.match(r"# (\w+\.py)", block)[1]).write_text(block)
+    output = run(start_process, "mine", *DIGITS, "--model=mykeras", "--train_steps=150", "--learning_rate=0.01",
+                 f"--train_dir={tmp_path}/train", cwd=tmp_path)
+    assert accuracy(output) > 0.8
+
+
+def test_without_a_tpu_the_error_says_what_was_looked_for(start_process, tmp_path):
+    """Exit code 2, one line."""
+    output = run(start_process, "tpu", *DIGITS, "--strategy=tpu", f"--train_dir={tmp_path}/train", exit_code=2,
+                 env={"TPU_NAME": ""})
+    assert output.startswith("ps_train: --strategy=tpu: no TPU was found. Looked for --tpu_name (not given), TPU_NAME")
+    assert output.count("\n") == 1
+
+
+def test_a_plugin_that_breaks_the_contract_is_told(start_process, tmp_path):
+    """A model that is not compiled: one line, exit code 1."""
+    (tmp_path / "raw.py").write_text("import tf_keras\n"
+                                     "def build_model(params):\n"
+                                     "    return tf_keras.Sequential([tf_keras.layers.Dense(1)])\n")
+    output = run(start_process, "raw", *DIGITS, "--model=raw", f"--train_dir={tmp_path}/train", exit_code=1,
+                 cwd=tmp_path)
+    assert output.splitlines()[-1] == (
+        "ps_train: raw.build_model: the model is not compiled; it must return a compiled, built model")

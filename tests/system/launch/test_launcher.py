@@ -1,0 +1,450 @@
+"""launch: what each task is told, and real clusters from start to end; each process has a deadline."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+import uuid
+
+import numpy as np
+import pytest
+
+from ps_train.config import task
+from ps_train.config.task import LaunchConfig, parse_launch
+from ps_train.errors import ConfigError
+from ps_train.launch import command_lines, display, launcher
+from ps_train.launch.launcher import LaunchError
+from tests.children import is_free
+
+REPO = pathlib.Path(__file__).resolve().parents[3]
+DEADLINE_SECS = 60
+MARK = "PS_TRAIN_TEST_RUN"  # in the environment of every process of a launch, to find what is left of it
+PLUGIN = """
+    import numpy as np
+    import tensorflow.compat.v1 as tf
+    from ps_train import ModelSpec, from_arrays
+
+    DEFAULT_PARAMS = {"broken_shard": -1, "fault": ""}
+
+    def read(row):
+        raise ValueError("this row is damaged")
+
+    def model_fn(features, labels, mode, params):
+        if params["fault"] == "model_fn":
+            features = tf.nn.rellu(features)
+        weight = tf.get_variable("weight", [], tf.float32, tf.zeros_initializer())
+        return ModelSpec(loss=tf.reduce_mean(tf.square(weight * features - labels)), predictions=weight * features)
+
+    def input_fn(mode, params, shard):
+        if shard[0] == params["broken_shard"]:
+            raise ValueError("this shard is broken")
+        features = np.linspace(0, 1, 64, dtype=np.float32)
+        data = from_arrays([features, 2 * features], params["batch_size"], mode == "train", mode == "train")
+        if params["fault"] == "row":
+            data = data.map(lambda x, y: (x + tf.ensure_shape(tf.numpy_function(read, [x], tf.float32), []), y))
+        return data
+"""
+
+
+class Launched:
+    """A launcher in a process of its own, in a folder with a plug-in `toy`."""
+
+    def __init__(self, folder, *flags, command=None):
+        """Starts it, with these flags or with another whole command."""
+        self.train_dir = folder / "train"
+        self._run = uuid.uuid4().hex
+        self._output = folder / f"output-{self._run}.txt"
+        (folder / "toy.py").write_text(textwrap.dedent(PLUGIN))
+        environ = {name: value for name, value in os.environ.items() if name not in ("TF_CONFIG", "TMUX")}
+        environ.update({MARK: self._run, "PYTHONPATH": str(REPO), "TMPDIR": str(folder)})
+        command = command or [sys.executable, "-m", "ps_train", "launch", "--model=toy", "--dataset=toy", "--num_ps=1",
+                   "--log_steps=10", f"--train_dir={self.train_dir}", *flags]
+        with open(self._output, "wb") as output:
+            self.process = subprocess.Popen(command, cwd=folder, env=environ, stdin=subprocess.DEVNULL,
+                                            stdout=output, stderr=output)
+
+    @property
+    def output(self):
+        return self._output.read_text()
+
+    def wait(self):
+        """Returns the exit code."""
+        try:
+            return self.process.wait(DEADLINE_SECS)
+        except subprocess.TimeoutExpired:
+            self.fail(f"the launcher has not ended within {DEADLINE_SECS} s")
+
+    def wait_for(self, condition, what):
+        deadline_secs = time.monotonic() + DEADLINE_SECS
+        while not condition():
+            if time.monotonic() > deadline_secs:
+                self.fail(f"within {DEADLINE_SECS} s: {what}")
+            time.sleep(0.05)
+
+    def wait_for_training(self):
+        self.wait_for(lambda: re.search(r"worker:0 \| .* step \d+ of", self.output), "the chief's first progress line")
+
+    def check_nothing_is_left(self):
+        """Fails if processes of this launch live on, or its ports stay taken."""
+        self.wait_for(lambda: not self.processes(), "every process has ended")
+        assert self.ports()
+        # A process that was killed has lost its environment, by which `processes` finds it, before its sockets.
+        self.wait_for(lambda: all(map(is_free, self.ports())), "every port is free")
+
+    def processes(self):
+        """Returns the ids of the live processes of this launch."""
+        found = []
+        for folder in pathlib.Path("/proc").glob("[0-9]*"):
+            try:
+                if f"{MARK}={self._run}".encode() in (folder / "environ").read_bytes():
+                    found.append(int(folder.name))
+            except OSError:  # it has just ended, or is another user's
+                continue
+        return found
+
+    def kill_task(self, job, index):
+        """Ends a task at once, as an out-of-memory killer would."""
+        flags = {f"--job_name={job}".encode(), f"--task_index={index}".encode()}
+        (pid,) = [pid for pid in self.processes() if flags <= {*_command_of(pid)}]
+        os.kill(pid, signal.SIGKILL)
+
+    def ports(self):
+        return sorted({int(port) for port in re.findall(r"localhost:(\d+)", self.output)})
+
+    def fail(self, why):
+        logs = "\n".join(f"--- {path}\n{path.read_text()}" for path in sorted(self.train_dir.glob("logs/*.log")))
+        pytest.fail(f"{why}\n--- launcher\n{self.output}\n{logs}")
+
+    def clean_up(self):
+        for pid in self.processes():
+            os.kill(pid, signal.SIGKILL)
+        self.process.wait(DEADLINE_SECS)
+
+
+def _command_of(pid):
+    try:
+        words = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:  # it has just ended
+        return []
+    return words if not words[0].endswith(b"sh") else []  # the shell around a task in a pane is not the task
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Starts launchers, and ends what they leave when the test fails."""
+    launched = []
+
+    def start_one(*flags, command=None):
+        launched.append(Launched(tmp_path, *flags, command=command))
+        return launched[-1]
+
+    yield start_one
+    for one in launched:
+        one.clean_up()
+
+
+def test_a_cluster_trains_and_leaves_nothing(start):
+    """1 ps + 2 workers end with 0; the report, the log files and the exit codes are there, no process, no port."""
+    run = start("--train_steps=200")
+    if run.wait() != 0:
+        run.fail("exit code")
+    run.check_nothing_is_left()
+    assert sorted(path.name for path in (run.train_dir / "logs").iterdir()) == [
+        "ps-0.log", "worker-0.log", "worker-1.log"]
+    assert re.search(r"worker:0 \| After 20[01] training steps", run.output)
+    assert re.search(r"Exit codes: ps:0 0 \(.* s\), worker:0 0 \(.* s\), worker:1 0 \(.* s\)", run.output)
+    assert re.search(rf"^TensorBoard: .* -m tensorboard.main --logdir={re.escape(str(run.train_dir))}",
+                     run.output, re.MULTILINE)
+    assert re.search(r"worker:0 \| \S+ step 20[01] of 200, finishing and saving\n(.*\n)*"
+                     r"worker:0 \| \S+ step 20[01] of 200, evaluating\n", run.output), run.output
+    assert "\x1b" not in run.output
+    assert not re.search(r"worker:1 \|.* step \d+ of", run.output), "only the chief's progress is shown"
+    log = (run.train_dir / "logs" / "worker-1.log").read_text()
+    assert re.search(r"this worker (did \d+ steps|took no step)|nothing to train", log), "it may begin after the end"
+
+
+def test_a_failing_worker_ends_the_others(start):
+    """Worker 1 raises: exit code 1, it is named, its last lines are shown, and nobody stays."""
+    run = start("--params=broken_shard=1", "--train_steps=1000000")
+    if run.wait() != 1:
+        run.fail("exit code")
+    run.check_nothing_is_left()
+    assert "worker:1 failed with exit code 1; ending the other tasks" in run.output
+    assert "worker:1 | ValueError: this shard is broken" in run.output
+    assert run.output.count("this shard is broken") == 2, "the line of code and the error, once"
+    assert re.search(r"^(ps:0, )?worker:0: ended because worker:1 failed$", run.output, re.MULTILINE)
+    assert run.output.endswith("ps_train: worker:1 failed\n")
+
+
+def test_a_fault_in_the_model_is_found_once_before_anything_starts(start):
+    """The user's lines and one sentence; no task, no folder."""
+    run = start("--params=fault=model_fn")
+    if run.wait() != 1:
+        run.fail("exit code")
+    path = run.train_dir.parent / "toy.py"
+    line = path.read_text().splitlines().index("        features = tf.nn.rellu(features)") + 1
+    assert run.output.splitlines() == [
+        "Loading TensorFlow, and preparing the data of toy",
+        "Traceback (most recent call last), your own code only:", f'  File "{path}", line {line}, in model_fn',
+        "    features = tf.nn.rellu(features)",
+        "AttributeError: module 'tensorflow._api.v2.compat.v1.nn' has no attribute 'rellu'",
+        f"ps_train: toy.model_fn failed: correct line {line} of {path}, then run the same command again"]
+    assert not run.train_dir.exists()
+
+
+def test_a_fault_that_all_workers_have_is_told_once(start):
+    """One traceback of the user's own frames, though both raise; the others are one line."""
+    run = start("--params=fault=row")
+    if run.wait() != 1:
+        run.fail("exit code")
+    run.check_nothing_is_left()
+    assert run.output.count("Traceback") == 1, run.output
+    assert run.output.count("ValueError: this row is damaged") == 1, run.output
+    assert re.search(r"worker:\d \| ps_train: toy.read failed in a step: correct line \d+ of \S+toy.py", run.output)
+    of_tasks = [line for line in run.output.splitlines() if re.match(r"worker:|ps:", line)]
+    assert len([line for line in of_tasks if "| " not in line]) in (2, 3), run.output
+
+
+def test_a_worker_that_was_killed_is_started_again_and_training_goes_on(start):
+    """The cluster ends with 0; one line tells the restart, the summary counts it, and one log has both lives."""
+    run = start("--train_steps=1000000", "--max_restarts=2")
+    run.wait_for_training()
+    run.kill_task("worker", 1)
+    run.wait_for(lambda: log_of(run, "worker-1").count(" serves at ") == 2, "worker 1 serves again")
+    run.wait_for(lambda: re.search(r" serves at .* serves at .* step \d+ of", log_of(run, "worker-1"), re.DOTALL),
+                 "worker 1 trains again")
+    run.process.send_signal(signal.SIGTERM)
+    if run.wait() != 143:
+        run.fail("exit code")
+    run.check_nothing_is_left()
+    assert run.output.count("worker:1 ended with 137; starting it again in 1 s (restart 1 of 2)\n") == 1
+    assert re.search(r"worker:0 143 \(\d+\.\d s\), worker:1 143 \(\d+\.\d s, 1 restart\)\n", run.output)
+
+
+def test_a_worker_that_is_killed_too_often_ends_the_cluster(start):
+    """After the last restart the next end counts as it does without --max_restarts."""
+    run = start("--train_steps=1000000", "--max_restarts=1")
+    run.wait_for_training()
+    for count in (1, 2):
+        run.wait_for(lambda count=count: log_of(run, "worker-1").count(" serves at ") == count, "worker 1 serves")
+        run.kill_task("worker", 1)
+    if run.wait() != 137:
+        run.fail("exit code")
+    run.check_nothing_is_left()
+    assert "worker:1 failed with exit code 137 after 1 restart; ending the other tasks" in run.output
+
+
+def log_of(run, name):
+    path = run.train_dir / "logs" / f"{name}.log"
+    return path.read_text() if path.exists() else ""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_stops_everything_and_the_chief_still_saves(start, number, code):
+    """Ctrl-C gives 130, SIGTERM 143; a checkpoint is left, so the ps were there until the chief had saved."""
+    run = start("--train_steps=1000000")
+    run.wait_for_training()
+    assert not list(run.train_dir.glob("model.ckpt-[1-9]*"))
+    run.process.send_signal(number)
+    if run.wait() != code:
+        run.fail("exit code")
+    run.check_nothing_is_left()
+    if not list(run.train_dir.glob("model.ckpt-[1-9]*.index")):
+        run.fail("the chief has not saved")
+
+
+def test_after_ctrl_c_the_printed_command_continues(start):
+    """A launch without --train_dir makes a new folder each time; what it prints names the one that it made."""
+    flags = ["--model=toy", "--dataset=toy", "--num_ps=1", "--num_workers=1", "--log_steps=10", "--train_steps=1000000"]
+    run = start(command=[sys.executable, "-m", "ps_train", "launch", *flags])
+    run.wait_for_training()
+    run.process.send_signal(signal.SIGINT)
+    if run.wait() != 130:
+        run.fail("exit code")
+    command = shlex.split(re.search(r"To continue this training, in .*:\n  (.*)\n", run.output)[1])
+    folder = re.search(r"Checkpoints: (\S+)", run.output)[1]
+    assert command[1:4] == ["-m", "ps_train", "launch"]
+    assert set(command[4:]) == {*flags, f"--train_dir={folder}"}
+    assert "the same command" not in run.output
+    again = start(command=command)
+    again.wait_for(lambda: f"continuing from {folder}/model.ckpt-" in again.output, "training continues there")
+    again.process.send_signal(signal.SIGINT)
+    if again.wait() != 130:
+        again.fail("exit code")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends children with a parent that is killed")
+def test_tasks_end_when_the_launcher_is_killed(start):
+    """SIGKILL leaves the launcher no time; the tasks end nevertheless."""
+    run = start("--train_steps=1000000")
+    run.wait_for_training()
+    run.process.kill()
+    assert run.wait() == -signal.SIGKILL
+    run.check_nothing_is_left()
+
+
+def test_a_mistake_is_told_once_before_anything_starts(start):
+    """Exit code 2, one line, no folder and no task."""
+    run = start("--params=no_such=1")
+    if run.wait() != 2:
+        run.fail("exit code")
+    assert run.output == ("Loading TensorFlow, and preparing the data of toy\n"
+                          "ps_train: --params: unknown parameter 'no_such'; known to toy and toy: broken_shard, "
+                          "fault\n")
+    assert not run.train_dir.exists()
+
+
+@pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
+def test_tmux_shows_each_task_in_a_pane_that_stays(start):
+    """After the end the panes are readable; the launcher has told how to attach and how to end tmux."""
+    run = start("--train_steps=200", "--tmux")
+    if run.wait() != 0:
+        run.fail("exit code")
+    server = re.search(r"`tmux -L (\S+) attach` shows them, `tmux -L \1 kill-server` ends tmux", run.output)[1]
+    try:
+        titles = tmux(server, "list-panes", "-t", "tasks", "-F", "#{pane_title}")
+        assert titles.split() == ["ps:0", "worker:0", "worker:1"]
+        assert re.search(r"After 20[01] training steps", tmux(server, "capture-pane", "-p", "-t", "tasks.1"))
+    finally:
+        tmux(server, "kill-server")
+    run.check_nothing_is_left()
+    assert re.search(r"After 20[01] training steps", (run.train_dir / "logs" / "worker-0.log").read_text())
+
+
+@pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
+def test_a_task_in_a_pane_is_started_again_in_its_pane(start):
+    """The pane stays where it was, and the log goes on."""
+    run = start("--train_steps=1000000", "--max_restarts=1", "--tmux")
+    run.wait_for(lambda: " step " in log_of(run, "worker-1"), "worker 1 trains")
+    server = re.search(r"`tmux -L (\S+) attach` shows them", run.output)[1]
+    try:
+        run.kill_task("worker", 1)
+        run.wait_for(lambda: re.search(r" serves at .* serves at .* step \d+ of", log_of(run, "worker-1"), re.DOTALL),
+                     "worker 1 trains again")
+        assert tmux(server, "list-panes", "-t", "tasks", "-F", "#{pane_title}").split() == [
+            "ps:0", "worker:0", "worker:1"]
+        run.process.send_signal(signal.SIGTERM)
+        if run.wait() != 143:
+            run.fail("exit code")
+    finally:
+        tmux(server, "kill-server")
+    run.check_nothing_is_left()
+    assert "worker:1 ended with 137; starting it again in 1 s (restart 1 of 1)" in run.output
+    assert re.search(r"worker:1 143 \(\d+\.\d s, 1 restart\)", run.output)
+
+
+def tmux(server, *arguments):
+    return subprocess.run(["tmux", "-L", server, *arguments], stdout=subprocess.PIPE, text=True, check=True,
+                          timeout=DEADLINE_SECS).stdout
+
+
+def prepared(monkeypatch, argv, *results):
+    """Runs the preparation with canned results; returns the Config, what was said, and the datasets tried."""
+    tried, said = [], []
+    answers = iter(results)
+
+    def run_preparation(told, crew, show, signals):
+        tried.append(told.dataset)
+        return next(answers)
+
+    monkeypatch.setattr(launcher, "_run_preparation", run_preparation)
+    shown = display.Display(sys.stdout, [], "worker:0", False, False)
+    monkeypatch.setattr(shown, "say", said.append)
+    told, launch_config = parse_launch(argv)
+    return launcher._prepare(told, command_lines.crew_of(launch_config), shown, []), said, tried
+
+
+NO_MNIST = (1, ["https://x/train.gz: cannot be downloaded (no answer within 10 s): put it there yourself, or use "
+                "--dataset=data.digits, which needs no file"])
+
+
+def test_without_mnist_the_embedded_digits_are_used_and_one_line_says_so(monkeypatch):
+    """The reason is there, the advice to do what is done anyway is not."""
+    told, said, tried = prepared(monkeypatch, [], NO_MNIST, (0, []))
+    assert tried == ["data.mnist", "data.digits"]
+    assert command_lines.task_flags(told) == ["--dataset=data.digits"]
+    assert said == ["Loading TensorFlow, and preparing the data of data.mnist",
+                    "MNIST is not used (data_dir is /tmp/mnist-data): https://x/train.gz: cannot be downloaded (no "
+                    "answer within 10 s); training on the embedded digits instead (--dataset=data.digits)"]
+
+
+@pytest.mark.parametrize(("argv", "result"), [
+    (["--dataset=data.mnist"], NO_MNIST),  # asked for
+    (["--data_dir=/typo"], NO_MNIST),  # so are the digits that are there
+    (["--download_only"], NO_MNIST),  # nothing would be downloaded
+    ([], (1, ["toy.model_fn failed: correct line 3 of toy.py"])),
+    ([], (1, [])),
+    ([], (2, ["--params: wrong"])),
+])
+def test_any_other_failure_of_the_preparation_ends_the_launch(monkeypatch, argv, result):
+    """With its exit code and its lines."""
+    with pytest.raises(LaunchError) as caught:
+        prepared(monkeypatch, argv, result)
+    assert caught.value.exit_code == result[0]
+    assert str(caught.value).splitlines() == result[1]
+
+
+@pytest.mark.parametrize("verb", [[], ["keras"]], ids=["graph", "keras"])
+def test_a_data_dir_that_was_given_and_is_wrong_ends_the_launch(tmp_path, verb):
+    """One line that names it, exit 1, and no training on other data."""
+    path = tmp_path / "typo" / "mnist.npz"
+    ended = subprocess.run([sys.executable, "-m", "ps_train", "launch", *verb, f"--data_dir={path}"], cwd=REPO,
+                           capture_output=True, text=True, timeout=DEADLINE_SECS, check=False)
+    said = "Loading TensorFlow, and preparing the data of data.mnist\n"
+    assert (ended.returncode, ended.stdout) == (1, said), ended.stdout + ended.stderr
+    assert re.fullmatch(rf"ps_train: {path}: there is no such file: .*\n", ended.stderr)
+
+
+@pytest.mark.parametrize("verb", [[], ["keras"]], ids=["graph", "keras"])
+def test_the_npz_file_of_keras_is_a_data_dir(tmp_path, verb):
+    """The digits in it are trained and evaluated on, on both roads."""
+    images, labels = np.zeros([200, 28, 28], np.uint8), np.arange(200, dtype=np.uint8) % 10
+    np.savez(tmp_path / "digits.npz", x_train=images, y_train=labels, x_test=images[:37], y_test=labels[:37])
+    ended = subprocess.run([sys.executable, "-m", "ps_train", "launch", *verb, f"--data_dir={tmp_path}/digits.npz",
+                            f"--train_dir={tmp_path}/train", "--train_steps=20"], cwd=REPO, capture_output=True,
+                           text=True, timeout=2 * DEADLINE_SECS, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "training steps, on 37 held-out examples" in ended.stdout
+
+
+def test_each_launch_has_a_new_train_dir(monkeypatch, tmp_path):
+    """Never a surprise continuation, not even in the same second; the tasks are told which folder it is."""
+    monkeypatch.setattr(task.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(launcher.time, "strftime", lambda form: "20301231-235959")
+    told, launch_config = parse_launch(["--model=models.cnn"])
+    folders = [launcher._make_folders(told, launch_config) for _ in range(2)]
+    first, second = str(tmp_path / "ps_train/cnn-20301231-235959"), str(tmp_path / "ps_train/cnn-20301231-235959-2")
+    assert [made.train_dir for made, _ in folders] == [first, second]
+    assert [log_dir for _, log_dir in folders] == [f"{first}/logs", f"{second}/logs"]
+    assert command_lines.task_flags(folders[1][0]) == ["--model=models.cnn", f"--train_dir={second}"]
+
+
+def test_a_train_dir_that_was_given_is_used_as_it_is(tmp_path):
+    """A second run continues there."""
+    told, _ = parse_launch([f"--train_dir={tmp_path}"])
+    made, log_dir = launcher._make_folders(told, LaunchConfig(log_dir=str(tmp_path / "my logs")))
+    assert made == told
+    assert log_dir == str(tmp_path / "my logs")
+
+
+def test_a_folder_that_cannot_be_made_is_a_configuration_error(tmp_path):
+    """It is named, with the flags that change it."""
+    (tmp_path / "file").touch()
+    told, launch_config = parse_launch([f"--train_dir={tmp_path}/file"])
+    with pytest.raises(ConfigError, match=r"cannot make the folder '.*/file/logs': .*--train_dir and --log_dir"):
+        launcher._make_folders(told, launch_config)
+
+
+def test_tf_config_is_refused():
+    """It would place every task at the same place."""
+    with pytest.raises(ConfigError, match="TF_CONFIG is set"):
+        launcher._refuse_tf_config({"TF_CONFIG": "{}"})
+    launcher._refuse_tf_config({"TF_CONFIG": " "})

@@ -1,0 +1,213 @@
+"""processes: held ports, children with log files, the order in which they end, the worst of exit codes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from ps_train.launch import process as processes
+from ps_train.launch.process import Tasks
+from tests.children import DEADLINE_SECS, REPO, python, run_to_end, wait_until
+
+
+def test_output_goes_raw_to_the_log_and_comes_back_as_lines(tmp_path):
+    """stdout and stderr are kept byte for byte; of a redrawn line its last state is read; the last needs no break."""
+    child = python(tmp_path, "worker:1", r"""
+        import os
+        os.write(1, b"one\r\n"); os.write(2, b"10%\r20%\n"); os.write(1, b"\xff end")
+    """)
+    run_to_end(child)
+    assert list(child.new_lines()) == ["one", "20%", "\ufffd end"]
+    assert list(child.new_lines()) == []
+    assert (tmp_path / "worker-1.log").read_bytes() == b"one\r\n10%\r20%\n\xff end"
+
+
+def test_a_log_of_an_earlier_run_is_kept_and_not_read_again(tmp_path):
+    """A second run in the same folder appends."""
+    (tmp_path / "ps-0.log").write_text("earlier\n")
+    child = python(tmp_path, "ps:0", "print('now')")
+    run_to_end(child)
+    assert list(child.new_lines()) == ["now"]
+    assert (tmp_path / "ps-0.log").read_text() == "earlier\nnow\n"
+
+
+@pytest.mark.parametrize(("code", "expected"), [
+    ("pass", 0), ("raise SystemExit(2)", 2), ("import os; os.kill(os.getpid(), 9)", 137),
+])
+def test_exit_codes_are_those_of_a_shell(tmp_path, code, expected):
+    """A child killed by signal n counts as 128 + n."""
+    child = python(tmp_path, "child", code)
+    run_to_end(child)
+    assert child.exit_code == expected
+
+
+@pytest.mark.parametrize(("codes", "expected"), [
+    ([], 0), ([0, 0], 0), ([0, 143], 143), ([143, 138], 138), ([138, 143, 0], 138), ([137, 138], 137),
+    ([138, 137], 138), ([139, 2], 2), ([138, 143, 1, 0], 1), ([2, 1], 2), ([1, 2], 1), ([143, 130], 130),
+])
+def test_worst(codes, expected):
+    """Permanent above lost above stopped above done; of equals the first."""
+    assert processes.worst(codes) == expected
+
+
+def test_watch_returns_when_all_are_done(tmp_path):
+    """Nothing failed: an empty list, and everything was shown."""
+    lines = []
+    tasks = Tasks([python(tmp_path, "ps:0", "print(1)")], [python(tmp_path, "worker:0", "print(2)")])
+    failed = processes.watch(tasks, lambda: lines.extend(x for p in tasks.everyone for x in p.new_lines()), [])
+    assert failed == []
+    assert sorted(lines) == ["1", "2"]
+
+
+def test_watch_names_the_first_that_fails_and_end_ends_the_others(tmp_path):
+    """The others get SIGTERM."""
+    ps = python(tmp_path, "ps:0", "import time; time.sleep(60)")
+    worker = python(tmp_path, "worker:0", "raise SystemExit(7)")
+    tasks = Tasks([ps], [worker])
+    assert processes.watch(tasks, lambda: None, []) == [worker]
+    processes.end(tasks, lambda: None, [])
+    assert (ps.exit_code, worker.exit_code) == (143, 7)
+
+
+def test_watch_names_the_task_that_failed_for_good_and_not_its_victim(tmp_path):
+    """A worker that ends because the chief's code fails may end before the chief."""
+    victim = python(tmp_path, "worker:1", "raise SystemExit(138)")
+    chief = python(tmp_path, "worker:0", "import time; time.sleep(0.5); raise SystemExit(1)")
+    tasks = Tasks([python(tmp_path, "ps:0", "import time; time.sleep(60)")], [chief, victim])
+    assert processes.watch(tasks, lambda: None, []) == [chief]
+    assert victim.exit_code == 138
+    processes.end(tasks, lambda: None, [])
+
+
+def test_watch_names_the_first_of_those_that_were_lost(tmp_path, monkeypatch):
+    """Where none of them fails for good within a moment."""
+    monkeypatch.setattr(processes, "_CAUSE_SECS", 0.5)
+    lost = python(tmp_path, "worker:0", "raise SystemExit(137)")
+    later = python(tmp_path, "worker:1", "import time; time.sleep(0.2); raise SystemExit(138)")
+    tasks = Tasks([python(tmp_path, "ps:0", "import time; time.sleep(60)")], [lost, later])
+    assert processes.watch(tasks, lambda: None, []) == [lost]
+    processes.end(tasks, lambda: None, [])
+
+
+def test_a_ps_that_stays_after_the_workers_is_overdue(tmp_path, monkeypatch):
+    """After the grace period `watch` returns it, still running."""
+    monkeypatch.setattr(processes, "GRACE_SECS", 0.2)
+    ps = python(tmp_path, "ps:0", "import time; time.sleep(60)")
+    tasks = Tasks([ps], [python(tmp_path, "worker:0", "pass")])
+    assert processes.watch(tasks, lambda: None, []) == [ps]
+    assert ps.exit_code is None
+    processes.end(tasks, lambda: None, [])
+
+
+def test_the_ps_is_asked_to_stop_only_when_the_workers_have_ended(tmp_path):
+    """So the chief can still save: here each writes the time at which it ended."""
+    code = """
+        import signal, time
+        def stop(*_):
+            time.sleep({delay})
+            print(time.monotonic())
+            raise SystemExit(143)
+        signal.signal(signal.SIGTERM, stop)
+        print("ready")
+        time.sleep(60)
+    """
+    tasks = Tasks([python(tmp_path, "ps:0", code.format(delay=0))],
+                  [python(tmp_path, "worker:0", code.format(delay=0.5))])
+    lines = {process.name: [] for process in tasks.everyone}
+
+    def show():
+        for process in tasks.everyone:
+            lines[process.name] += process.new_lines()
+
+    def all_ready():
+        show()
+        return all(lines.values())
+
+    wait_until(all_ready, "both children are ready")
+    processes.end(tasks, show, [signal.SIGTERM])
+    assert float(lines["worker:0"][1]) < float(lines["ps:0"][1])
+
+
+@pytest.mark.parametrize("signals", [[], [signal.SIGINT, signal.SIGINT]], ids=["after the grace", "at a second signal"])
+def test_what_ignores_sigterm_is_killed(tmp_path, monkeypatch, signals):
+    """After the grace period, or at once when a second signal comes."""
+    monkeypatch.setattr(processes, "GRACE_SECS", 0.3 if not signals else 60)
+    stubborn = python(tmp_path, "worker:0", """
+        import signal, time
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        print("ready")
+        time.sleep(60)
+    """)
+    seen = []
+
+    def is_ready():
+        seen.extend(stubborn.new_lines())
+        return seen
+
+    wait_until(is_ready, "the child is ready")
+    processes.end(Tasks([], [stubborn]), lambda: None, signals)
+    assert stubborn.exit_code == 137
+
+
+def test_who_has_more_time_to_stop_gets_it(tmp_path, monkeypatch):
+    """The grace period is the caller's where it has one."""
+    monkeypatch.setattr(processes, "GRACE_SECS", 0.1)
+    slow = python(tmp_path, "worker:0", """
+        import signal, time
+        def stop(*_):
+            time.sleep(1)
+            raise SystemExit(143)
+        signal.signal(signal.SIGTERM, stop)
+        print("ready")
+        time.sleep(60)
+    """)
+    seen = []
+
+    def is_ready():
+        seen.extend(slow.new_lines())
+        return seen
+
+    wait_until(is_ready, "the child is ready")
+    processes.end(Tasks([], [slow]), lambda: None, [signal.SIGTERM], 30.0)
+    assert slow.exit_code == 143
+
+
+def test_signals_are_noted_and_the_old_handlers_come_back():
+    """Inside, SIGTERM is an entry in a list; outside, what it was."""
+    before = signal.getsignal(signal.SIGTERM)
+    with processes.noted_signals() as noted:
+        os.kill(os.getpid(), signal.SIGTERM)
+        wait_until(lambda: noted, "the signal is noted")
+    assert noted == [signal.SIGTERM]
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux kills children with their parent")
+def test_children_die_with_a_launcher_that_is_killed(tmp_path):
+    """Also when nothing in the launcher can run any more (SIGKILL)."""
+    launcher = subprocess.Popen([sys.executable, "-c", textwrap.dedent(f"""
+        import os, sys, time
+        from ps_train.launch.process import Process
+        command = [sys.executable, "-c", "import os, time; print(os.getpid()); time.sleep(60)"]
+        process = Process("child", command, {str(tmp_path / "child.log")!r}, os.environ)
+        time.sleep(60)
+    """)], cwd=REPO)
+    log = tmp_path / "child.log"
+    wait_until(lambda: log.exists() and log.read_text().endswith("\n"), "the child has printed its process id")
+    launcher.kill()
+    launcher.wait(DEADLINE_SECS)
+    child = int(log.read_text())
+    wait_until(lambda: not os.path.exists(f"/proc/{child}") or _is_zombie(child), "the child is gone")
+
+
+def _is_zombie(pid):
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii") as file:
+            return file.read().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True

@@ -1,0 +1,224 @@
+"""One training at a time saves to a train_dir: in threads, then with real processes as a user meets it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import pathlib
+import signal
+import threading
+import time
+
+import pytest
+
+from ps_train.errors import ConfigError, StoppedError
+from ps_train.storage import folder_lock, lock_file
+from ps_train.storage.folder_lock import FolderLock, FolderLostError
+from tests import clusters
+from tests.processes import DEADLINE_SECS, TaskCluster
+
+ELSEWHERE = {"host": "elsewhere", "process": 1, "since": "2030-01-02 03:04:05 +0000", "machine": "another",
+             "start": "5", "token": "0c"}
+
+
+@pytest.fixture
+def fast_beats(monkeypatch):
+    """Beats 50 times a second."""
+    monkeypatch.setattr(folder_lock, "_BEAT_SECS", 0.02)
+
+
+def wait_for(condition, what):
+    """Returns when the condition holds, which must be before the deadline."""
+    end_secs = time.monotonic() + DEADLINE_SECS
+    while not condition():
+        assert time.monotonic() < end_secs, what
+        time.sleep(0.01)
+
+
+def told(train_dir):
+    """Returns what the lock says."""
+    return json.loads((pathlib.Path(train_dir) / lock_file.NAME).read_text())
+
+
+def take(train_dir, count=0):
+    """Takes the folder as a training on another machine does, whatever was there."""
+    beside = pathlib.Path(train_dir) / "beside"
+    beside.write_text(json.dumps({**ELSEWHERE, "count": f"{count:012}"}))
+    beside.replace(pathlib.Path(train_dir) / lock_file.NAME)
+
+
+def test_a_held_folder_has_a_lock_whose_count_goes_up(tmp_path, stop, fast_beats):
+    """It says who; afterwards nothing is left."""
+    lock = FolderLock(str(tmp_path), 9.0, stop)
+    with lock.holding():
+        assert told(tmp_path)["process"] == os.getpid()
+        wait_for(lambda: int(told(tmp_path)["count"]) > 3, "the count goes up")
+        lock.check()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_is_held_once(tmp_path, stop, fast_beats):
+    """The second one is refused and leaves the lock as it is; after the first one's end it may."""
+    with FolderLock(str(tmp_path), 9.0, stop).holding():
+        with pytest.raises(ConfigError, match="is training in"), FolderLock(str(tmp_path), 9.0, stop).holding():
+            pytest.fail("held twice")
+        assert told(tmp_path)["process"] == os.getpid()
+    with FolderLock(str(tmp_path), 9.0, stop).holding():
+        assert told(tmp_path)["process"] == os.getpid()
+
+
+def test_a_lock_that_somebody_removed_is_made_again(tmp_path, stop, fast_beats):
+    """As when the folder is emptied while training goes on."""
+    lock = FolderLock(str(tmp_path), 9.0, stop)
+    with lock.holding():
+        (tmp_path / lock_file.NAME).unlink()
+        lock.check()
+        before = told(tmp_path)
+        wait_for(lambda: told(tmp_path) != before, "the count goes up in the new one")
+
+
+def test_who_lost_the_folder_is_stopped_and_leaves_the_lock_alone(tmp_path, stop, fast_beats):
+    """Its training ends like one that is told to stop, and the error says why: exit code 138."""
+    lock = FolderLock(str(tmp_path), 9.0, stop)
+    with pytest.raises(FolderLostError, match="process 1 on elsewhere, since .*, has taken") as caught, lock.holding():
+        take(tmp_path)
+        assert stop.wait(DEADLINE_SECS)
+        with pytest.raises(FolderLostError):
+            lock.check()
+        raise StoppedError("told to stop")
+    assert caught.value.exit_code == 138
+    assert told(tmp_path)["token"] == ELSEWHERE["token"]
+
+
+def test_a_check_alone_notices_the_loss(tmp_path, stop):
+    """A process that wakes up may be about to save before it would beat."""
+    lock = FolderLock(str(tmp_path), 9.0, stop)
+    with lock.holding():
+        take(tmp_path)
+        with pytest.raises(FolderLostError):
+            lock.check()
+        assert stop.is_set()
+
+
+def test_where_no_lock_can_be_written_training_goes_on(tmp_path, stop, fast_beats, monkeypatch, caplog):
+    """It is said once, and tried again."""
+    caplog.set_level(logging.WARNING, "ps_train")
+    monkeypatch.setattr(logging.getLogger("ps_train"), "propagate", True)
+    write, full = lock_file.write, threading.Event()
+    full.set()
+
+    def write_to_full_disk(file, content):
+        if full.is_set():
+            raise OSError(28, "No space left on device")
+        write(file, content)
+
+    monkeypatch.setattr(lock_file, "write", write_to_full_disk)
+    lock = FolderLock(str(tmp_path), 9.0, stop)
+    with lock.holding():
+        lock.check()
+        full.clear()
+        wait_for(lambda: lock_file.read(str(tmp_path / lock_file.NAME)), "it is tried again")
+        full.set()
+        wait_for(lambda: "the next try is in" in caplog.text, "a beat that fails is told")
+        lock.check()
+    assert caplog.text.count("No space left on device") == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_is_lost_and_comes_back_is_held_again(tmp_path, stop, fast_beats):
+    """Nobody else can have it as long as it is not there."""
+    folder = tmp_path / "train"
+    folder.mkdir()
+    lock = FolderLock(str(folder), 9.0, stop)
+    with lock.holding():
+        folder.rename(tmp_path / "elsewhere")
+        lock.check()
+        folder.mkdir()
+        wait_for(lambda: lock_file.read(str(folder / lock_file.NAME)), "it is held again")
+    assert not stop.is_set()
+
+
+def other_training(training, name, *flags):
+    """Starts the chief of another cluster in the training's folder."""
+    elsewhere = TaskCluster(1, 1)
+    training.group.start(name, [*elsewhere.flags("worker", 0), *training.flags, *flags], cwd=training.folder)
+
+
+def test_a_second_training_in_the_folder_is_refused_and_the_first_goes_on(train):
+    """Matrix row 56: exit code 2 in one line, before a socket opens; launch says so before it starts a task."""
+    training = train(1, 1)
+    training.wait_for_gates()
+    chief = told(training.train_dir)
+    other_training(training, "second")
+    training.group.start("launch", ["launch", "--num_ps=1", *training.flags], cwd=training.folder)
+    for name in ("second", "launch"):
+        assert training.group.exit_code(name) == 2
+        assert training.group.log(name).splitlines()[-1] == (
+            f"ps_train: --train_dir: process {chief['process']} on {chief['host']}, since {chief['since']}, is "
+            f"training in {training.train_dir}; wait for its end or stop it, or give this training another --train_dir")
+        assert "serves at" not in training.group.log(name)
+    assert "Starting" not in training.group.log("launch")
+    training.open_gates()
+    training.assert_ends_well(killed=["second", "launch"])
+    assert not (training.train_dir / lock_file.NAME).exists()
+
+
+def test_a_killed_chief_leaves_the_folder_to_the_next_one(train):
+    """Matrix row 56: at once, as the machine knows that it has ended."""
+    training = train(1, 1)
+    training.wait_for_gates()
+    training.kill("worker-0")
+    training.start("worker", 0, "worker-0-again")
+    training.group.wait_for_line("worker-0-again", "is gone: its lock on")
+    training.wait_for_gates("worker-0-again")
+    assert "waiting" not in training.group.log("worker-0-again").partition("serves at")[0]
+    training.open_gates()
+    training.assert_ends_well(killed=["worker-0"])
+
+
+def test_a_holder_on_another_machine_is_waited_for_and_then_forgotten(train):
+    """Matrix row 56: the chief says for whom it waits; that one gives no sign of life."""
+    training = train(1, 1, absent=["worker-0"])
+    training.train_dir.mkdir()
+    take(training.train_dir)
+    training.open_gates()
+    training.start("worker", 0)
+    training.assert_ends_well()
+    log = training.group.log("worker-0")
+    assert ("process 1 on elsewhere, since 2030-01-02 03:04:05 +0000, has a lock on "
+            f"{training.train_dir}; waiting 4 s for a sign of life") in log
+    assert "is gone: its lock on" in log
+
+
+def test_a_frozen_chief_that_lost_the_folder_saves_nothing_and_ends_with_138(train):
+    """Matrix row 56: when it wakes up, another training is there."""
+    training = train(1, 1, flags=["--save_model_steps=1", "--idle_timeout_secs=12"])
+    training.wait_for_gates()
+    training.group.pause("worker-0")
+    take(training.train_dir)
+    before = sorted(path.name for path in training.train_dir.glob("*ckpt*"))
+    training.open_gates()
+    training.group.resume("worker-0")
+    assert training.group.exit_code("worker-0") == 138
+    assert training.group.log("worker-0").splitlines()[-1] == (
+        "ps_train: process 1 on elsewhere, since 2030-01-02 03:04:05 +0000, has taken "
+        f"{training.train_dir} while this process stood still; this one ends without saving")
+    assert sorted(path.name for path in training.train_dir.glob("*ckpt*")) == before
+    assert told(training.train_dir)["token"] == ELSEWHERE["token"]
+    training.group.exit_code("ps-0")
+    assert clusters.read_checkpoint(training.train_dir)["global_step"] < training.train_steps
+
+
+def test_on_the_keras_road_a_folder_is_held_too(start_process, tmp_path):
+    """Matrix row 56: the second `ps_train keras` is refused, and the first one ends well."""
+    pytest.importorskip("tf_keras", reason="the Keras road needs the extra `keras`")
+    flags = ["keras", "--dataset=data.digits", "--train_steps=1000000", f"--train_dir={tmp_path}/train"]
+    start_process.start("first", flags)
+    start_process.wait_for_line("first", " step ")
+    start_process.start("second", flags)
+    assert start_process.exit_code("second") == 2
+    assert f"is training in {tmp_path}/train; wait for its end" in start_process.log("second")
+    start_process.signal("first", signal.SIGTERM)
+    assert start_process.exit_code("first") == 143
+    assert not (tmp_path / "train" / lock_file.NAME).exists()

@@ -1,0 +1,109 @@
+"""The record of a train_dir: another network or other data there is refused, anything else goes on."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+
+import pytest
+
+from ps_train.errors import ConfigError
+from ps_train.plugins.contracts import Dataset, Model
+from ps_train.storage import folder_record
+from tests import clusters
+from tests.processes import REPO, TaskCluster
+
+MODEL = Model("models.cnn", clusters.linear_model, {"dropout": 0.2, "filters": 16})
+DATASET = Dataset("data.mine", lambda mode, params, shard: None, lambda params: None, {"size": 9, "filters": 16})
+
+
+def record(model=MODEL, dataset=DATASET, **params):
+    """Returns the record of a training with these parameters, and the defaults of the others."""
+    shared = {"hidden_units": 100, "learning_rate": 0.1, "seed": 3}
+    return folder_record.describe(model, {**shared, **model.default_params, **params}, dataset,
+                                  {**shared, **dataset.default_params, **params})
+
+
+def test_what_a_user_may_change_is_not_in_it():
+    """Learning rate and seed are not, the plug-ins' own parameters and the hidden units are."""
+    assert record() == record(learning_rate=0.5, seed=4)
+    assert record() == {"model": "models.cnn", "model_params": {"dropout": 0.2, "filters": 16, "hidden_units": 100},
+                        "dataset": "data.mine", "dataset_params": {"filters": 16, "size": 9}}
+
+
+@pytest.mark.parametrize(("changes", "differing"), [
+    ({"hidden_units": 50}, "--hidden_units is 50, and in the folder 100"),
+    ({"filters": 4}, "filters in --params is 4, and in the folder 16"),  # told once, though both plug-ins have it
+    ({"dropout": 0.5, "size": 8}, "dropout in --params is 0.5, and in the folder 0.2; "
+                                  "size in --params is 8, and in the folder 9"),
+    ({"model": Model("other", clusters.linear_model, {"dropout": 0.5})},
+     "--model is other, and in the folder models.cnn"),
+    ({"dataset": Dataset("data.digits", DATASET.input_fn, DATASET.prepare, {})},
+     "--dataset is data.digits, and in the folder data.mine"),
+])
+def test_what_differs_is_listed_with_what_to_do(tmp_path, changes, differing):
+    """One line; the parameters of another plug-in are not compared, as they have another meaning."""
+    folder_record.write(str(tmp_path), record())
+    with pytest.raises(ConfigError) as caught:
+        folder_record.check(str(tmp_path), record(**changes))
+    assert str(caught.value) == (
+        f"--train_dir: {tmp_path} has another training: {differing}; give another --train_dir, or the flags that this "
+        f"one was made with. To go on with its checkpoints all the same, remove {tmp_path}/training.json")
+
+
+def test_the_same_training_fits(tmp_path):
+    """Also a number that is none; a plug-in that has got another parameter since; a folder without a record."""
+    folder_record.check(str(tmp_path), record())
+    folder_record.write(str(tmp_path), record(dropout=float("nan")))
+    more = Model(MODEL.name, MODEL.model_fn, {**MODEL.default_params, "new": 1})
+    folder_record.check(str(tmp_path), record(more, dropout=float("nan")))
+    assert [path.name for path in tmp_path.iterdir()] == [folder_record.NAME]
+
+
+@pytest.mark.parametrize("damaged", ["", "{", "[]", '{"model": "models.cnn"}'])
+def test_a_damaged_record_is_made_anew(tmp_path, damaged):
+    """It refuses nobody."""
+    (tmp_path / folder_record.NAME).write_text(damaged)
+    folder_record.check(str(tmp_path), record())
+    folder_record.write(str(tmp_path), record())
+    assert json.loads((tmp_path / folder_record.NAME).read_text()) == record()
+
+
+def test_a_record_that_cannot_be_written_is_told(tmp_path, monkeypatch, caplog):
+    """Training goes on, and nothing is left behind."""
+    monkeypatch.setattr(logging.getLogger("ps_train"), "propagate", True)
+
+    def replace(old, new):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(folder_record.os, "replace", replace)
+    folder_record.write(str(tmp_path), record())
+    assert "training.json: No space left on device" in caplog.text
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_another_dataset_in_the_default_folder_is_refused(start_process, tmp_path):
+    """As `python -m ps_train` is typed, without --train_dir: exit code 2 before a socket opens; launch says it, too."""
+    for name in ("mine.py", "other.py"):
+        shutil.copy(REPO / "tests/plugins/tiny.py", tmp_path / name)
+    flags = ["--model=mine", "--batch_size=16", "--train_steps=40"]
+    where = {"cwd": tmp_path, "env": {"TMPDIR": str(tmp_path)}}
+    cluster = TaskCluster(1, 1)
+    cluster.start(start_process, [*flags, "--dataset=mine"], **where)
+    assert set(start_process.wait().values()) == {0}
+    folder = tmp_path / "ps_train/mine"
+    expected = (f"ps_train: --train_dir: {folder} has another training: --dataset is other, and in the folder mine; "
+                "give another --train_dir, or the flags that this one was made with. To go on with its checkpoints all "
+                f"the same, remove {folder}/training.json")
+    start_process.start("other", [*cluster.flags("worker", 0), *flags, "--dataset=other"], **where)
+    start_process.start("launch", ["launch", *flags, "--dataset=other", f"--train_dir={folder}"], **where)
+    for name in ("other", "launch"):
+        assert start_process.exit_code(name) == 2
+        assert start_process.log(name).splitlines()[-1] == expected
+        assert "serves at" not in start_process.log(name)
+        assert "Starting" not in start_process.log(name)
+    (folder / folder_record.NAME).unlink()
+    cluster.start(start_process, [*flags, "--dataset=other"], **where)
+    assert {start_process.exit_code(f"{job}-{index}") for job, index in cluster.tasks()} == {0}
+    assert json.loads((folder / folder_record.NAME).read_text())["dataset"] == "other"

@@ -1,0 +1,168 @@
+"""Whole tasks as real processes: the command line, the end of training, signals."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import signal
+
+import pytest
+
+from tests import processes
+from tests.processes import REPO, TaskCluster
+
+TINY = ["--model=tiny", "--dataset=tiny", "--batch_size=16", "--log_steps=20"]
+MODES = {"async": [], "sync": ["--sync_replicas"]}
+
+
+@pytest.fixture
+def elsewhere(tmp_path):
+    """A working directory outside the repository, with a plug-in in it."""
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    shutil.copy(REPO / "tests/plugins/tiny.py", folder)
+    return folder
+
+
+def _assert_nothing_left(cluster: TaskCluster) -> None:
+    assert [port for port in cluster.ports if processes.is_open(port)] == []
+
+
+@pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
+def test_every_process_ends_by_itself_after_the_evaluation(tmp_path, elsewhere, start_process, mode):
+    """2 ps and 2 workers, a plug-in from elsewhere: all exit 0, the chief evaluates, no port and no file stays."""
+    cluster = TaskCluster(2, 2)
+    (tmp_path / "temporary").mkdir()
+    cluster.start(start_process, [*TINY, f"--train_dir={tmp_path}/train", "--train_steps=150", *mode], cwd=elsewhere,
+                  env={"TMPDIR": f"{tmp_path}/temporary"})
+    start_process.wait_for_line("worker-0", "error = ")
+    assert set(start_process.wait(10).values()) == {0}
+    assert re.search(r"After 15[01] training steps, on 640 held-out examples:\n"
+                     r"  loss = \S+ in sum, \S+ in the mean\n  error = \d\.\d{4}\n"
+                     r"Training took \S+ s, \d+ examples per second over all workers", start_process.log("worker-0"))
+    _assert_nothing_left(cluster)
+    assert list((tmp_path / "temporary").iterdir()) == []
+
+
+def test_a_task_prints_its_own_lines_only(tmp_path, elsewhere, start_process):
+    """TensorFlow's start-up noise is not there: every line of a worker is one of ours."""
+    cluster = TaskCluster(1, 1)
+    cluster.start(start_process, [*TINY, f"--train_dir={tmp_path}/train", "--train_steps=40"], cwd=elsewhere)
+    start_process.wait()
+    ours = re.compile(r"\d\d:\d\d:\d\d (worker:0 (serves|computes)|starting from|step \d+ of 40|saved|training ended"
+                      r"|staleness"
+                      r"|4 parameters in 1 variable \(16 B\); \d+ B with the optimizer's slots, on 1 ps$)"
+                      r"|After 40 training|  loss =|  error =|Training took|Steps of each|  worker:0")
+    assert [line for line in start_process.log("worker-0").splitlines() if not ours.match(line)] == []
+    assert len(start_process.log("ps-0").splitlines()) == 1
+
+
+def test_tf_config_describes_the_same_cluster_with_chief_and_evaluator(tmp_path, elsewhere, start_process):
+    """A chief, a worker and an evaluator by TF_CONFIG; the evaluator evaluates the last checkpoint and ends."""
+    tasks = [("ps", 0), ("chief", 0), ("worker", 0), ("evaluator", 0)]
+    ports = processes.free_ports(len(tasks))
+    spec = {job: [f"localhost:{port}"] for (job, _), port in zip(tasks, ports)}
+    for job, index in tasks:
+        tf_config = json.dumps({"cluster": spec, "task": {"type": job, "index": index}, "environment": "cloud"})
+        start_process.start(job, [*TINY, f"--train_dir={tmp_path}/train", "--train_steps=100"], cwd=elsewhere,
+                            env={"TF_CONFIG": tf_config})
+    assert set(start_process.wait().values()) == {0}
+    final = re.search(r"After 10[01] training steps.*\n.*\n.*\n", start_process.log("chief"))[0]
+    assert final in start_process.log("evaluator")
+    # The chief may be so fast that nothing is left.
+    assert re.search("training ended|nothing to train|took no step", start_process.log("worker"))
+
+
+def test_the_lines_of_dist_mnist_and_an_evaluator_by_flags(tmp_path, elsewhere, start_process):
+    """Without TF_CONFIG, and without --task_index where a job has one task; stdout is what the script would print."""
+    cluster = TaskCluster(1, 1)
+    flags = [*cluster.flags("worker", 0)[:2], "--model=tiny", "--dataset=tiny", "--batch_size=16", "--log_steps=1",
+             "--train_steps=20", f"--train_dir={tmp_path}/train", "--log_format=dist_mnist"]
+    for job in ("ps", "worker", "evaluator"):
+        start_process.start(job, [*flags, f"--job_name={job}"], cwd=elsewhere)
+    assert set(start_process.wait().values()) == {0}
+    result = r"After 20 training step\(s\), validation cross entropy = (\S+)\n"
+    steps = "".join(rf"\d+\.\d+: Worker 0: training step {step} done \(global step: {step}\)\n"
+                    for step in range(1, 21))
+    printed = re.sub(r"(?m)^(\d\d:\d\d:\d\d .*)\n", "", start_process.log("worker"))  # what it logs to stderr
+    found = re.fullmatch(
+        r"job name = worker\ntask index = 0\nworker device = /job:worker/task:0/cpu:0\n"
+        r"Worker 0: Initializing session\.\.\.\nWorker 0: Session initialization complete\.\n"
+        rf"Training begins @ \d+\.\d+\n{steps}Training ends @ \d+\.\d+\n"
+        rf"Training elapsed time: \d+\.\d+ s\n{result}", printed)
+    assert found, printed
+    assert start_process.log("ps").count("job name = ps\ntask index = 0\n") == 1
+    evaluated = re.search(result, start_process.log("evaluator"))
+    assert evaluated and evaluated[1] == found[1], start_process.log("evaluator")
+
+
+def test_existing_servers_are_used_twice_and_left_running(tmp_path, elsewhere, start_process):
+    """Three trainings after each other on servers that `serve` started; SIGTERM ends these with 143."""
+    cluster = TaskCluster(1, 2)
+    servers = [start_process.start(f"serve-{job}-{index}", ["serve", *cluster.flags(job, index), *TINY],
+                                   cwd=elsewhere) for job, index in cluster.tasks()]
+    for run, mode in enumerate([*MODES.values(), MODES["sync"]]):
+        clients = [start_process.start(
+            f"client-{run}-{index}",
+            [*cluster.flags("worker", index), *TINY, "--existing_servers", f"--train_dir={tmp_path}/train",
+             f"--train_steps={60 * (run + 1)}", *mode], cwd=elsewhere) for index in range(2)]
+        assert [client.wait(processes.DEADLINE_SECS) for client in clients] == [0, 0]
+        assert "error = " in start_process.log(f"client-{run}-0")
+        assert [server.poll() for server in servers] == [None] * 3
+    assert "continuing from" in start_process.log("client-1-0")
+    for server in servers:
+        server.send_signal(signal.SIGTERM)
+    assert [server.wait(10) for server in servers] == [143] * 3
+    _assert_nothing_left(cluster)
+
+
+def test_sigterm_saves_and_the_same_command_continues(tmp_path, elsewhere, start_process):
+    """The chief ends with 143 and a checkpoint, so does the ps with 143; a second run starts at that step."""
+    flags = [*TINY, f"--train_dir={tmp_path}/train", "--train_steps=1000000"]
+    cluster = TaskCluster(1, 1)
+    cluster.start(start_process, flags, cwd=elsewhere)
+    start_process.wait_for_line("worker-0", "step 20 of")
+    start_process._processes["worker-0"].send_signal(signal.SIGTERM)
+    assert start_process._processes["worker-0"].wait(15) == 143
+    start_process._processes["ps-0"].send_signal(signal.SIGTERM)
+    assert set(start_process.wait(15).values()) == {143}
+    step = re.findall(r"saved \S+model.ckpt-(\d+)", start_process.log("worker-0"))[-1]
+    again = TaskCluster(1, 1)
+    for job, index in again.tasks():
+        start_process.start(f"again-{job}", [*again.flags(job, index), *flags[:-1], f"--train_steps={int(step) + 5}"],
+                            cwd=elsewhere)
+    assert start_process._processes["again-worker"].wait(processes.DEADLINE_SECS) == 0
+    assert f"continuing from {tmp_path}/train/model.ckpt-{step}" in start_process.log("again-worker")
+    assert "this worker did 5 steps" in start_process.log("again-worker")
+
+
+def test_a_missing_ps_is_named_and_the_exit_code_says_run_me_again(tmp_path, elsewhere, start_process):
+    """Only the worker is started: 138, and a line with every missing ps and its address."""
+    cluster = TaskCluster(2, 1)
+    start_process.start("worker", [*cluster.flags("worker", 0), *TINY, f"--train_dir={tmp_path}/train",
+                                   "--start_timeout_secs=1"], cwd=elsewhere)
+    assert start_process.wait() == {"worker": 138}
+    assert f"waited 1 s for ps:0 {cluster.ps[0]}, ps:1 {cluster.ps[1]}" in start_process.log("worker")
+
+
+def test_a_busy_port_is_a_configuration_error(tmp_path, elsewhere, start_process):
+    """The second ps at the same address exits 2 and says how to find the holder."""
+    cluster = TaskCluster(1, 1)
+    start_process.start("first", [*cluster.flags("ps", 0), *TINY], cwd=elsewhere)
+    start_process.wait_for_line("first", "serves at")
+    second = start_process.start("second", [*cluster.flags("ps", 0), *TINY], cwd=elsewhere)
+    assert second.wait(processes.DEADLINE_SECS) == 2
+    assert re.fullmatch(rf"ps_train: port {cluster.ports[0]} of ps:0 \S+ is in use by another process; .*ss -ltnp.*\n",
+                        start_process.log("second"))
+
+
+def test_a_fault_in_the_users_input_fn_shows_their_traceback(tmp_path, elsewhere, start_process):
+    """Exit code 1, and the line of the plug-in."""
+    cluster = TaskCluster(1, 1)
+    start_process.start("worker", [*cluster.flags("worker", 0), *TINY,
+                                   f"--train_dir={tmp_path}/train"], cwd=elsewhere, env={"TINY_FAULT": "input_fn"})
+    assert start_process.wait() == {"worker": 1}
+    log = start_process.log("worker")
+    assert "tiny.py" in log and "RuntimeError: a fault in the user's input_fn" in log
+    assert "serves at" not in log, "the fault was found only after a socket was opened"

@@ -1,0 +1,240 @@
+"""Workers that come and go: real processes, and what they are made of in this process.
+
+Each worker trains so many mini-batches, then waits in its input until its gate is opened; others come and go meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import pathlib
+import re
+import shutil
+import signal
+
+import numpy as np
+import pytest
+
+from ps_train.cluster.spec import Cluster, Task
+from ps_train.config.task import Config
+from ps_train.coordination import blackboard, sessions
+from ps_train.coordination.blackboard import BlackboardError
+from ps_train.coordination.state import State
+from ps_train.errors import ConfigError
+from ps_train.plugins import contracts
+from ps_train.tasks import server, settings, worker
+from tests import clusters, processes
+from tests.processes import REPO
+from tests.tensorflow_mode import tf
+
+GATE_BATCH = 30
+TRAIN_STEPS = 300
+
+
+class ElasticTraining:
+    """Two ps that were told of no worker, as Kubeflow's operator does, and workers that were told of themselves."""
+
+    def __init__(self, tmp_path, group, flags=(), train_steps=TRAIN_STEPS):
+        self.folder, self.group = tmp_path, group
+        self.train_dir = tmp_path / "train"
+        shutil.copy(REPO / "tests/plugins/tiny.py", tmp_path)
+        self.ps = [f"localhost:{port}" for port in processes.free_ports(2)]
+        self.flags = ["--model=tiny", "--dataset=tiny", "--batch_size=16", "--log_steps=10",
+                      f"--train_steps={train_steps}", f"--train_dir={self.train_dir}", "--start_timeout_secs=60",
+                      "--beat_timeout_secs=4", f"--params=gate={tmp_path}/gate,gate_batch={GATE_BATCH}", *flags]
+        for index in range(2):
+            self.start_ps(index, f"ps-{index}")
+
+    def start_ps(self, index, name):
+        """Starts a ps that knows itself only."""
+        self._start(name, {"ps": [self.ps[index]], "worker": {}}, "ps", index)
+
+    def start_worker(self, index, name=None):
+        """Starts a worker that no other task is told of."""
+        name = name or f"worker-{index}"
+        address = f"localhost:{processes.free_ports(1)[0]}"
+        self._start(name, {"ps": self.ps, "worker": {str(index): address}}, "worker", index, TINY_GATE=name)
+
+    def start_evaluator(self):
+        """Starts an evaluator, which knows the ps only."""
+        self._start("evaluator", {"ps": self.ps, "worker": {}}, "evaluator", 0)
+
+    def _start(self, name, cluster, job, index, **environ):
+        told = json.dumps({"cluster": cluster, "task": {"type": job, "index": index}})
+        self.group.start(name, self.flags, cwd=self.folder, env={"TF_CONFIG": told, **environ})
+
+    def wait_for_gates(self, *names):
+        """Returns when these workers have trained up to their gates."""
+        for name in names:
+            self.group.wait_for_line(name, "examples/s")
+
+    def open_gates(self, *names):
+        """Lets these workers train on."""
+        for name in names:
+            pathlib.Path(f"{self.folder}/gate.{name}").touch()
+
+
+@pytest.fixture
+def train(tmp_path, start_process):
+    """A function that starts an ElasticTraining."""
+    return lambda *args, **kwargs: ElasticTraining(tmp_path, start_process, *args, **kwargs)
+
+
+def steps_by_worker(log):
+    """Returns name -> steps of the table at the end of the chief's log, and the total that stands above it."""
+    table = re.search(r"^Steps of each worker, (\d+) in all:\n((?:  .*\n)+)", log, re.MULTILINE)
+    rows = re.findall(r"^  (worker:\d+).*?\s{2,}(\d+)\s+[\d.]+%", table[2], re.MULTILINE)
+    assert len(rows) == len(table[2].splitlines()), table[2]
+    return {name: int(steps) for name, steps in rows}, int(table[1])
+
+
+@pytest.mark.parametrize("period", [1, 5], ids=["single steps", "rounds"])
+def test_a_third_worker_joins_the_second_leaves_and_training_ends_well(train, period):
+    """No ps was told of any worker; all that stay exit 0, and the chief tells who took how many steps."""
+    training = train([f"--communication_period={period}"])
+    training.start_evaluator()
+    for index in range(2):
+        training.start_worker(index)
+    training.wait_for_gates("worker-0", "worker-1")
+    training.start_worker(2)
+    training.wait_for_gates("worker-2")
+    training.group.signal("worker-1", signal.SIGTERM)
+    training.open_gates("worker-1")
+    assert training.group.exit_code("worker-1") == 143
+    training.open_gates("worker-0", "worker-2")
+    codes = training.group.wait()
+    assert {name for name, code in codes.items() if code} == {"worker-1"}
+    log = training.group.log("worker-0")
+    steps, total = steps_by_worker(log)
+    assert total == sum(steps.values()) == int(clusters.read_checkpoint(training.train_dir)["global_step"])
+    assert set(steps) == {"worker:0", "worker:1", "worker:2"}
+    assert GATE_BATCH <= steps["worker:1"] <= GATE_BATCH + 2 * period
+    assert [line for line in log.splitlines() if "left before the end" in line and "worker:1 " in line]
+    assert "ending without" not in log, "the chief waited for the worker that had left"
+    assert f"After {total} training steps" in training.group.log("evaluator")
+
+
+def test_a_worker_and_a_ps_die_and_come_back(train):
+    """As in a fixed cluster: the worker rejoins, and all ps are restored together."""
+    # So many that the chief does not take all of them before the worker has made its new session.
+    training = train(["--save_model_secs=1"], train_steps=10 * TRAIN_STEPS)
+    for index in range(2):
+        training.start_worker(index)
+    training.wait_for_gates("worker-0", "worker-1")
+    training.group.kill("worker-1")
+    training.start_worker(1, "worker-1-again")
+    training.wait_for_gates("worker-1-again")
+    training.group.kill("ps-1")
+    training.start_ps(1, "ps-1-again")
+    training.open_gates("worker-0", "worker-1-again")
+    codes = training.group.wait()
+    assert {name for name, code in codes.items() if code} == {"worker-1", "ps-1"}
+    log = training.group.log("worker-0")
+    assert len(re.findall(r"a ps has lost its parameters at about step \d+: restoring all ps from", log)) == 1, log
+    assert "Traceback" not in log + training.group.log("worker-1-again")
+    assert steps_by_worker(log)[0]["worker:1"] > GATE_BATCH
+    assert clusters.read_checkpoint(training.train_dir)["global_step"] >= 10 * TRAIN_STEPS
+
+
+def test_a_ps_that_knew_itself_only_ends_when_all_workers_died(train):
+    """The chief told it where ps 0 is, which knows the workers: both end with 138."""
+    training = train(["--idle_timeout_secs=12"])
+    training.start_worker(0)
+    training.wait_for_gates("worker-0")
+    training.group.kill("worker-0")
+    assert [training.group.exit_code(f"ps-{index}", 60) for index in range(2)] == [138, 138]
+    assert "no worker was there for 12 s" in training.group.log("ps-1")
+
+
+class ElasticServers:
+    """Servers that know themselves only, in this process."""
+
+    def __init__(self, num_ps, num_workers):
+        ports = iter(processes.free_ports(num_ps + num_workers))
+        self.ps = {index: f"localhost:{next(ports)}" for index in range(num_ps)}
+        self.workers = {index: f"localhost:{next(ports)}" for index in range(num_workers)}
+        self.targets = {}
+        for job, tasks in (("ps", self.ps), ("worker", self.workers)):
+            for index in tasks:
+                self.targets[job, index] = server.start(self.view(job, index), num_gpus=0)
+
+    def view(self, job, index):
+        """Returns the cluster as the task sees it: a ps itself, a worker all ps and itself."""
+        ps = {index: self.ps[index]} if job == "ps" else self.ps
+        return Cluster(job, index, {"ps": ps, "worker": {index: self.workers[index]} if job == "worker" else {}}, True)
+
+
+def test_a_ps_learns_from_the_chief_where_ps_0_is():
+    """Until then it cannot know whether there are workers; then it sees what the workers write on ps 0."""
+    servers = ElasticServers(2, 2)
+    with contextlib.ExitStack() as stack:
+        def opened(board):
+            return stack.enter_context(contextlib.closing(board))
+
+        own = [opened(blackboard.of_ps(servers.targets["ps", index], servers.view("ps", index))) for index in range(2)]
+        for board in own:
+            board.put_up()
+        with pytest.raises(BlackboardError, match="ps:1 .* has not been told yet where ps:0 is"):
+            blackboard.of_other_ps(own[1], servers.view("ps", 1))
+        chief, other = (opened(blackboard.of_worker(servers.targets["worker", index], servers.view("worker", index)))
+                        for index in range(2))
+        chief.start_run()
+        seen = opened(blackboard.of_other_ps(own[1], servers.view("ps", 1)))
+        other.claim(1, claim=5)
+        assert seen.snapshot().alive(timeout_secs=60) == [1]
+        assert [board.state() for board in own] == [State.RUNNING] * 2
+
+
+def test_sessions_of_workers_that_do_not_know_each_other_share_variables():
+    """Each brings the addresses of the ps and of itself; a session without a server of its own is ps 0's client."""
+    servers = ElasticServers(1, 2)
+    values = []
+    for index in (0, 1, None):
+        tasks = [Task("ps", 0, servers.ps[0])] + ([] if index is None else [servers.view("worker", index).task])
+        target = f"grpc://{servers.ps[0]}" if index is None else servers.targets["worker", index]
+        with tf.Graph().as_default():
+            with tf.device(tasks[0].device):
+                counts = tf.get_variable("counts", [2], initializer=tf.zeros_initializer())
+            with tf.device(tasks[-1].device):
+                ones = tf.ones([2])
+            added = counts.assign_add(ones)
+            with tf.Session(target, config=sessions.options(tasks, is_elastic=True)) as session:
+                if index == 0:
+                    session.run(counts.initializer)
+                values.append(session.run(added))
+    np.testing.assert_array_equal(values, [[1, 1], [2, 2], [3, 3]])
+
+
+@pytest.mark.parametrize("is_elastic", [True, False])
+def test_a_task_of_the_other_kind_is_told_so(start_servers, is_elastic):
+    """An elastic task at a fixed ps, and a fixed one at an elastic ps: a configuration error, not a wait."""
+    view = (start_servers if is_elastic else ElasticServers)(1, 1).view("worker", 0)
+    visitor = blackboard.of_client(Cluster(view.job, view.index, view.addresses, is_elastic))
+    with contextlib.closing(visitor), pytest.raises(ConfigError, match=r"ps:0 localhost:\d+ is no ps as this task "
+                                                    "expects it.*all with or all without --elastic"):
+        visitor.state()
+
+
+def test_what_needs_the_number_of_workers_is_refused():
+    """Nobody knows how many gradients make an update."""
+    view = Cluster("worker", 3, {"ps": {0: "a:1"}, "worker": {3: "c:1"}}, is_elastic=True)
+    with pytest.raises(ConfigError, match="--sync_replicas: the workers of an elastic cluster come and go"):
+        settings.of_updates(Config(sync_replicas=True), view)
+
+
+def test_each_worker_draws_all_data_in_an_order_of_its_own():
+    """The shard is (0, 1), and a seed that was given is made different for each."""
+    seen = []
+
+    def input_fn(mode, params, shard):
+        seen.append((params["seed"], shard))
+        return dataset.input_fn(mode=mode, params=params, shard=shard)
+
+    dataset = clusters.array_dataset(*clusters.linear_data())
+    params = {"batch_size": 8, "seed": 5}
+    loaded = worker.Plugins(clusters.linear_model(), params,
+                            contracts.Dataset("arrays", input_fn, lambda params: None, {}), params)
+    for index in (0, 3):
+        view = Cluster("worker", index, {"ps": {0: "a:1"}, "worker": {index: "c:1"}}, is_elastic=True)
+        worker._build_graph(Config(seed=5, num_gpus=0), view, loaded)
+    assert seen == [(5, (0, 1)), (8, (0, 1))]

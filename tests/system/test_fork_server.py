@@ -1,0 +1,53 @@
+"""The fork server: what it starts behaves as a process of its own."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+
+import pytest
+
+from tests.processes import free_ports
+
+SERVE = ["serve", "--job_name=ps", "--task_index=0", "--worker_hosts=localhost:4399"]
+
+
+def test_a_fork_and_an_exec_print_the_same(start_process):
+    """Also to a file that the test names, and with its exit code."""
+    for name, is_exec in (("fork", False), ("exec", True)):
+        start_process.start(name, ["--trian_steps=1"], is_exec=is_exec)
+    assert start_process.wait() == {"fork": 2, "exec": 2}
+    assert start_process.log("fork") == start_process.log("exec") != ""
+
+
+def test_a_fork_has_its_own_folder_and_environment(start_process, tmp_path):
+    """As an exec has: plug-ins are found from its working directory."""
+    (tmp_path / "probe.py").write_text("import os\nraise ValueError(os.environ['PROBE'])\n")
+    start_process.start("task", ["--download_only", "--model=probe"], cwd=tmp_path, env={"PROBE": "from the test"})
+    assert start_process.exit_code("task") == 1
+    assert "ValueError: from the test" in start_process.log("task")
+
+
+def test_forks_draw_different_random_numbers(start_process, tmp_path):
+    """Python's and numpy's generators are seeded anew in each."""
+    (tmp_path / "probe.py").write_text(
+        "import random\nimport numpy\nraise ValueError(f'drew {random.random()} and {numpy.random.random()}')\n")
+    for name in ("one", "two"):
+        start_process.start(name, ["--download_only", "--model=probe"], cwd=tmp_path)
+    start_process.wait()
+    one, two = (re.search(r"ValueError: drew (\S+) and (\S+)", start_process.log(name)).groups()
+                for name in ("one", "two"))
+    assert len({*one, *two}) == 4
+
+
+def test_a_signal_ends_a_fork_and_a_wait_has_a_bound(start_process):
+    """`wait` raises what Popen's does, and a killed fork has the exit code that Popen tells."""
+    [port] = free_ports(1)
+    process = start_process.start("ps", [*SERVE, f"--ps_hosts=localhost:{port}"])
+    start_process.wait_for_line("ps", "serves at")
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(0.01)
+    start_process.signal("ps", signal.SIGKILL)
+    assert start_process.exit_code("ps") == -signal.SIGKILL
+    assert process.poll() == -signal.SIGKILL

@@ -1,0 +1,356 @@
+"""The command line, as a user meets it: exit codes, messages, help."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+import pytest
+
+import ps_train
+from ps_train import __main__ as command_line
+from ps_train import errors
+from ps_train.launch import launcher
+from ps_train.runtime import logs
+from ps_train.tasks import server
+
+REPO = pathlib.Path(__file__).resolve().parents[2]
+PLACED = ["--job_name=worker", "--task_index=0"]
+CLUSTER = {"ps": ["localhost:5901"], "worker": ["localhost:5902"]}
+
+
+def _tf_config(cluster=CLUSTER, **task):
+    return json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 0, **task}})
+
+
+class Tasks:
+    """Stands where ps_train.task stands, and notes what it is told to do instead of doing it."""
+
+    def __init__(self):
+        self.calls = []
+        self.needs_gpu = None
+        self.error = None
+
+    def load(self, config, needs_gpu):
+        """Takes the place of importing the module."""
+        self.needs_gpu = needs_gpu
+        return self
+
+    def _note(self, verb, config, own=None, stop=None):
+        self.calls.append((verb, own.task.name if own else None))
+        if self.error:
+            raise self.error
+
+    def run(self, *arguments):
+        """Would train."""
+        self._note("run", *arguments)
+
+    def serve(self, *arguments):
+        """Would serve."""
+        self._note("serve", *arguments)
+
+    def download(self, *arguments):
+        """Would download."""
+        self._note("download", *arguments)
+
+
+@pytest.fixture
+def tasks(monkeypatch):
+    """What would need TensorFlow is noted, not done."""
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    monkeypatch.setattr(logs, "setup", lambda: None)
+    stand_in = Tasks()
+    monkeypatch.setattr(command_line, "_import_task", stand_in.load)
+    return stand_in
+
+
+@pytest.fixture
+def refusal(tasks, capsys):
+    """A function that runs a command line which must be refused before TensorFlow is imported: its messages."""
+
+    def run(*argv):
+        assert command_line.main(argv) == 2
+        out, err = capsys.readouterr()
+        assert (out, tasks.calls) == ("", [])
+        lines = err.splitlines()
+        assert lines and all(line.startswith("ps_train: ") for line in lines)
+        return [line.partition(": ")[2] for line in lines]
+
+    return run
+
+
+# --- what runs
+
+@pytest.mark.parametrize(("argv", "call"), [
+    (PLACED, ("run", "worker:0")),
+    (["train", *PLACED], ("run", "worker:0")),
+    (["--job_name=ps", "--task_index=0"], ("run", "ps:0")),
+    (["serve", "--job_name=ps", "--task_index=0"], ("serve", "ps:0")),
+    (["serve", *PLACED], ("serve", "worker:0")),
+    (["--download_only"], ("download", None)),
+    (["--download_only", *PLACED], ("download", "worker:0")),
+])
+def test_a_verb_runs_its_task(tasks, argv, call):
+    """`train` is the verb where none is given; the exit code of what ends well is 0."""
+    assert command_line.main(argv) == 0
+    assert tasks.calls == [call]
+
+
+def test_tf_config_places_the_task(tasks, monkeypatch):
+    """The four cluster flags may be left out, or agree."""
+    monkeypatch.setenv("TF_CONFIG", _tf_config())
+    assert command_line.main([]) == command_line.main(PLACED) == 0
+    assert tasks.calls == [("run", "worker:0")] * 2
+
+
+def test_launch_gets_both_configs(tasks, monkeypatch):
+    """`launch` runs without TensorFlow in the launcher."""
+    calls = []
+    monkeypatch.setattr(launcher, "run", lambda *configs: calls.append(configs))
+    assert command_line.main(["launch", "--num_workers=3", "--batch_size=5"]) == 0
+    [(task_config, launch_config)] = calls
+    assert (task_config.batch_size, launch_config.num_workers, tasks.calls) == (5, 3, [])
+
+
+@pytest.mark.parametrize(("argv", "needs_gpu"), [
+    (PLACED, True), (["--job_name=ps", "--task_index=0"], False), (["--download_only"], False)])
+def test_only_a_task_that_computes_sees_a_gpu(tasks, argv, needs_gpu):
+    """A ps and a download leave the GPUs alone."""
+    command_line.main(argv)
+    assert tasks.needs_gpu is needs_gpu
+
+
+# --- what is refused
+
+@pytest.mark.parametrize(("argv", "message"), [
+    ([], "--job_name: not given, and TF_CONFIG is not set; give --job_name=ps or --job_name=worker, or run a whole "
+     "cluster on this machine with `ps_train launch`"),
+    (["trian", *PLACED], "unknown verb 'trian'; did you mean 'train'? allowed: train, launch, serve, keras, "
+     "convert"),
+    (["lauch"], "unknown verb 'lauch'; did you mean 'launch'? allowed: train, launch, serve, keras, convert"),
+    (["xyz"], "unknown verb 'xyz'; allowed: train, launch, serve, keras, convert"),
+    ([*PLACED, "serve"], "'serve' is no flag; flags are written --name=value, see `ps_train --help`"),
+    ([*PLACED, "--train_stpes=5"],
+     "unknown flag --train_stpes; did you mean --train_steps? `ps_train --help` lists the flags"),
+    ([*PLACED, "--task_index=0"], "--task_index: given twice, the second time as '0'; give it once"),
+    (["--job_name=wroker", "--task_index=0"],
+     "--job_name: got 'wroker'; allowed: one of ps, worker, chief, master, evaluator"),
+    (["--job_name=worker", "--task_index=2"],
+     "--task_index: got 2; allowed: 0 to 1, since --worker_hosts names 2 tasks"),
+    ([*PLACED, "--ps_hosts=http://a:1"], "--ps_hosts entry 0: got 'http://a:1', which has a scheme; allowed: "
+     "host:port with a port from 1 to 65535, such as localhost:2222"),
+    ([*PLACED, "--ps_hosts=a:1,a:1"], "address a:1 is given to both ps:0 and ps:1; each task needs its own"),
+    ([*PLACED, "--learning_rate=nan"], "--learning_rate: got nan; allowed: a number above 0"),
+    ([*PLACED, "--replicas_to_aggregate=2"],
+     "--replicas_to_aggregate: got 2, which means something with --sync_replicas only; add that flag"),
+    ([*PLACED, "--params=rate"], "--params: got 'rate'; allowed: name=value,name=value"),
+    (["serve", *PLACED, "--download_only"],
+     "--download_only: serve only serves; leave it out, or give it to the workers"),
+    (["launch", "--task_index=0"],
+     "--task_index: launch places the tasks itself; leave it out, and give --num_ps and --num_workers"),
+    (["launch", "--num_ps=0"], "--num_ps: got 0; allowed: a 64-bit integer of at least 1"),
+    (["--strategy=mirrored", *PLACED],
+     "unknown flag --strategy; `ps_train --help` lists the flags"),
+    (["keras", "--strategy=multi_worker_mirrored"],
+     "--job_name: not given, and TF_CONFIG is not set; give --job_name and --task_index, or run all tasks on this "
+     "machine with `ps_train launch keras --strategy=multi_worker_mirrored`"),
+    (["keras", "--sync_replicas"], "--sync_replicas: means nothing to `ps_train keras`; leave it out"),
+])
+def test_a_wrong_command_line_is_refused(refusal, argv, message):
+    """Exit code 2 and one line, before TensorFlow is imported and thus before any socket opens."""
+    assert refusal(*argv) == [message]
+
+
+@pytest.mark.parametrize(("text", "message"), [
+    ("{", "TF_CONFIG: is not JSON: Expecting property name enclosed in double quotes at line 1, column 2; there it "
+     "ends"),
+    (_tf_config(type="chief"), "TF_CONFIG: task type is 'chief'; allowed: ps, worker, evaluator"),
+    (_tf_config(index=1), "TF_CONFIG: task index is 1; allowed: 0, the indices of job 'worker'"),
+    (_tf_config(type="ps"),
+     "--job_name=worker contradicts TF_CONFIG, which says 'ps'; leave the flag out, or unset TF_CONFIG"),
+])
+def test_a_wrong_tf_config_is_refused(refusal, monkeypatch, text, message):
+    """The same for what the environment says, and for flags that contradict it."""
+    monkeypatch.setenv("TF_CONFIG", text)
+    assert refusal("--job_name=worker") == [message]
+
+
+def test_all_wrong_flags_are_told_together(refusal):
+    """One line for each."""
+    assert len(refusal("--batch_size=0", "--optimizer=x", "--ps_hosts=a", "--log_steps=y")) == 4
+
+
+def test_an_evaluator_has_nothing_to_serve(refusal, monkeypatch):
+    """`serve` is for tasks that have a server."""
+    monkeypatch.setenv("TF_CONFIG", _tf_config(type="evaluator"))
+    assert refusal("serve") == ["evaluator:0 has no server to serve; start it without `serve`"]
+
+
+@pytest.mark.parametrize(("flags", "message"), [
+    (["--model=mpl"], "--model: no module 'mpl' from"),
+    (["--dataset=data.pipeline"], "--dataset: module 'data.pipeline'"),
+    (["--dataset=digits", "--params=rate=1"],
+     "--params: unknown parameter 'rate'; known to models.mlp and data.digits"),
+    (["--dataset=digits", "--model=cnn", "--params=filters=x"],
+     "--params: filters='x'; allowed: int, as in models.cnn's default 16"),
+    (["--dataset=digits", "--params=batch_size=4"], "--params: 'batch_size' has a flag of its own"),
+])
+@pytest.mark.parametrize("job", ["ps", "worker"])
+def test_wrong_plugins_are_refused_by_every_task(monkeypatch, capsys, job, flags, message):
+    """What needs the plug-ins to be imported is refused too before a server starts, by a ps as by a worker."""
+    monkeypatch.chdir(REPO)
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")  # which main sets for a ps
+    monkeypatch.setattr(logs, "setup", lambda: None)
+    monkeypatch.setattr(server, "start", lambda *arguments: pytest.fail("a server was started"))
+    assert command_line.main([f"--job_name={job}", "--task_index=0", *flags]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"ps_train: {message}")
+
+
+# --- what goes wrong later
+
+@pytest.mark.parametrize(("error", "exit_code"), [
+    (errors.DataError("a\nb"), 1), (errors.ConfigError("a\nb"), 2), (errors.ClusterLostError("a\nb"), 138),
+    (errors.StoppedError("a\nb"), 143)])
+def test_an_error_of_ps_train_is_told_without_a_traceback(tasks, capsys, error, exit_code):
+    """Each line of its text has the program's name before it; the exit code is the error's."""
+    tasks.error = error
+    assert command_line.main(PLACED) == exit_code
+    assert capsys.readouterr().err == "ps_train: a\nps_train: b\n"
+
+
+def test_a_fault_in_the_users_code_shows_its_traceback(tasks, capsys):
+    """Any other exception is the user's own: exit code 1, and where it happened."""
+    tasks.error = ZeroDivisionError("in your model")
+    assert command_line.main(PLACED) == 1
+    assert capsys.readouterr().err.startswith("Traceback")
+
+
+def test_ctrl_c_during_a_download_is_no_fault(tasks, capsys):
+    """Without a traceback, and with the exit code that shells know."""
+    tasks.error = KeyboardInterrupt()
+    assert command_line.main(["--download_only"]) == 130
+    assert capsys.readouterr().err == ""
+
+
+# --- help and version
+
+@pytest.mark.parametrize("argv", [["--help"], ["-h"], ["-help"], ["--helpfull"], ["train", "--help"],
+                                  ["serve", "--help"], ["launch", "--help"], ["--job_name=wroker", "--help"],
+                                  ["keras", "--help"], ["launch", "keras", "--help"]])
+def test_help_is_readable(tasks, capsys, argv):
+    """Groups, units and defaults, in 80 columns; a wrong flag beside it does not matter."""
+    assert command_line.main(argv) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("Parameter-server training") and err == ""
+    assert max(map(len, out.splitlines())) <= 80
+    of_keras, of_launch = "keras" in argv, argv[0] == "launch"
+    assert "\n  --batch_size             Examples in a mini-batch of one " in out
+    assert ("--num_ps  " in out) is of_launch is ("--ps_hosts  " not in out)
+    assert ("--strategy  " in out) is of_keras is ("--sync_replicas  " not in out)
+
+
+def test_help_explains_every_verb_and_exit_code(tasks, capsys):
+    """The verbs that there are, and the codes of the errors that there are."""
+    command_line.main(["--help"])
+    out = capsys.readouterr().out
+    assert all(f"ps_train {verb} " in out for verb in command_line._VERBS)
+    assert all(f"{error.exit_code} " in out for error in (
+        errors.UserCodeError, errors.ConfigError, errors.ClusterLostError, errors.StoppedError))
+
+
+@pytest.mark.parametrize("argv", [["--version"], ["serve", "--version"]])
+def test_version(tasks, capsys, argv):
+    """The version alone."""
+    assert command_line.main(argv) == 0
+    assert capsys.readouterr().out == f"{ps_train.__version__}\n"
+
+
+# --- real processes
+
+def _run(*argv, cwd=REPO, search_path=""):
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(search_path), str(REPO)]), "TF_CONFIG": ""}
+    return subprocess.run([sys.executable, "-m", "ps_train", *argv], cwd=cwd, env=environ, capture_output=True,
+                          text=True, timeout=60, check=False)
+
+
+def test_a_wrong_flag_ends_the_process_at_once(tmp_path):
+    """Exit code and message are those of `main`, without waiting for TensorFlow."""
+    (tmp_path / "tensorflow.py").write_text("raise SystemExit('TensorFlow was imported')")
+    ended = _run("--job_name=worker", "--task_index=-1", search_path=tmp_path)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr == "ps_train: --task_index: got -1; allowed: a 64-bit integer of at least 0\n"
+
+
+def test_help_may_be_cut_off():
+    """`ps_train --help | head` prints no traceback."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as cut_off:
+        ended = subprocess.run([sys.executable, "-m", "ps_train", "--help"], cwd=REPO, stdout=cut_off,
+                               stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_closed_output_does_not_change_the_exit_code():
+    """A daemon's process may have no stdout and stderr."""
+    command = f"exec {sys.executable} -m ps_train --bogus >&- 2>&- <&-"
+    assert subprocess.run(["sh", "-c", command], cwd=REPO, timeout=60, check=False).returncode == 2
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
+def test_a_full_disk_does_not_change_the_exit_code():
+    """What could not be written at the very end is not worth a traceback."""
+    with open("/dev/full", "wb") as full:
+        ended = subprocess.run([sys.executable, "-m", "ps_train", "--version"], cwd=REPO, stdout=full,
+                               stderr=subprocess.PIPE, text=True, timeout=60, check=False,
+                               env={**os.environ, "PYTHONUNBUFFERED": ""})
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_a_plugin_that_cannot_be_imported_shows_its_traceback(tmp_path):
+    """Exit code 1, the user's own line in the traceback, and none of TensorFlow's noise."""
+    (tmp_path / "broken_plugin.py").write_text("import os\nraise RuntimeError('mine')  # this very line\n")
+    ended = _run("--model=broken_plugin", *PLACED, cwd=tmp_path)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    path = tmp_path / "broken_plugin.py"
+    assert ended.stderr == (
+        "Traceback (most recent call last), your own code only:\n"
+        f"  File \"{path}\", line 2, in <module>\n    raise RuntimeError('mine')  # this very line\n"
+        "RuntimeError: mine\n"
+        f"ps_train: module broken_plugin failed: correct line 2 of {path}, then run the same command again\n")
+
+
+def test_an_unknown_model_in_an_empty_folder(tmp_path):
+    """From a folder of the user's own: one line, exit code 2."""
+    ended = _run("--model=nope", "--download_only", cwd=tmp_path)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr.startswith("ps_train: --model: no module 'nope' from the working directory")
+    assert ended.stderr.count("\n") == 1
+
+
+def test_ctrl_c_while_the_data_is_fetched(tmp_path):
+    """The process ends by itself, without a traceback."""
+    (tmp_path / "slow_plugin.py").write_text(
+        "import time\n"
+        "def model_fn(features, labels, mode, params): pass\n"
+        "def input_fn(mode, params, shard): pass\n"
+        "def prepare(params):\n"
+        "    print('fetching', flush=True)\n"
+        "    time.sleep(30)\n")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ps_train", "--download_only", "--model=slow_plugin", "--dataset=slow_plugin"],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(REPO)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))  # a shell's `&` ignores it
+    try:
+        assert process.stdout.readline() == "fetching\n"
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=20)
+    finally:
+        process.kill()
+    assert (process.returncode, err) == (130, "")

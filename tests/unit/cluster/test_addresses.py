@@ -1,0 +1,168 @@
+"""The addresses of tasks, right and wrong."""
+
+from __future__ import annotations
+
+import socket
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ps_train.cluster import addresses
+from ps_train.errors import ConfigError
+from tests.cluster_strategies import ADDRESSES
+
+FORM = "allowed: host:port with a port from 1 to 65535, such as localhost:2222"
+
+
+def _refusal(function, *arguments):
+    with pytest.raises(ConfigError) as caught:
+        function(*arguments)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("address", [
+    "localhost:2222", "host:1", "host:65535", "10.0.0.1:2222", "a-b.c_d.example.com:2222", "example.com.:2222",
+    "HOST:2222", "[::1]:2222", "[2001:db8::7]:2222", "[::ffff:10.0.0.1]:2222", "[fe80::1%eth0]:2222",
+])
+def test_accepts_an_address(address):
+    """Names, IPv4 and bracketed IPv6 addresses with a port are returned as they are."""
+    assert addresses.parse_address("x", address) == address
+
+
+@pytest.mark.parametrize(("address", "fault"), [
+    ("", ""),
+    ("localhost", ""),
+    (":2222", ""),
+    ("localhost:", ""),
+    ("localhost:0", ""),
+    ("localhost:65536", ""),
+    ("localhost:99999", ""),
+    ("localhost:-1", ""),
+    ("localhost:+1", ""),
+    ("localhost:http", ""),
+    ("localhost:02222", ""),
+    ("localhost:2_2", ""),
+    ("localhost:２２２２", ""),
+    ("localhost:" + "9" * 5000, ""),
+    ("localhost:2222 ", ", which has a blank"),
+    (" localhost:2222", ", which has a blank"),
+    ("localhost: 2222", ", which has a blank"),
+    ("localhost:2222\n", ", which has a blank"),
+    ("http://localhost:2222", ", which has a scheme"),
+    ("grpc://localhost:2222", ", which has a scheme"),
+    ("localhost:2222/path", ""),
+    ("user@localhost:2222", ""),
+    ("a..b:2222", ""),
+    ("x" * 64 + ":2222", ""),
+    ("hôst:2222", ""),
+    ("a,b:2222", ""),
+    ("host\0:2222", ""),
+    ("::1:2222", "; an IPv6 address is written [::1]:2222"),
+    ("localhost:2222:2223", "; an IPv6 address is written [::1]:2222"),
+    ("[::::]:2222", "; an IPv6 address is written [::1]:2222"),
+    ("[host]:2222", ""),
+    ("[]:2222", ""),
+    (None, ""),
+    (2222, ""),
+    (["localhost:2222"], ""),
+])
+def test_refuses_what_is_no_address(address, fault):
+    """What TensorFlow would accept or crash on is refused with what was given and what is allowed."""
+    assert _refusal(addresses.parse_address, "--ps_hosts", address) == f"--ps_hosts: got {address!r}{fault}; {FORM}"
+
+
+def test_a_wrong_entry_of_a_list_is_named_by_its_number():
+    """Which entry is wrong is said, also when it is an empty one."""
+    assert _refusal(addresses.parse_hosts, "--ps_hosts", "a:1,b") == f"--ps_hosts entry 1: got 'b'; {FORM}"
+    assert _refusal(addresses.parse_hosts, "--ps_hosts", "a:1,") == f"--ps_hosts entry 1: got ''; {FORM}"
+    assert _refusal(addresses.parse_hosts, "--ps_hosts", "") == f"--ps_hosts entry 0: got ''; {FORM}"
+
+
+@given(st.lists(ADDRESSES, min_size=1, max_size=5))
+def test_valid_hosts_come_back_as_they_were(hosts):
+    """Joined again, the addresses are the text that was given, each at its index."""
+    found = addresses.parse_hosts("--ps_hosts", ",".join(hosts))
+    assert found == dict(enumerate(hosts))
+
+
+@given(st.text())
+def test_any_text_is_hosts_or_a_config_error(text):
+    """No text raises anything but ConfigError; what is accepted has only ports that exist."""
+    try:
+        found = addresses.parse_hosts("--ps_hosts", text)
+    except ConfigError as error:
+        assert "\n" not in str(error)
+    else:
+        assert ",".join(found.values()) == text
+        assert all(1 <= int(address.rpartition(":")[2]) <= 65535 for address in found.values())
+
+
+@pytest.mark.parametrize(("tasks", "message"), [
+    ({"ps": {0: "a:1", 1: "a:1"}}, "address a:1 is given to both ps:0 and ps:1; each task needs its own"),
+    ({"ps": {0: "a:1"}, "worker": {0: "b:1", 3: "A:1"}},
+     "address A:1 is given to both ps:0 and worker:3; each task needs its own"),
+])
+def test_refuses_an_address_that_two_tasks_have(tasks, message):
+    """Both tasks are named; host names are the same in capitals."""
+    assert _refusal(addresses.refuse_duplicates, tasks) == message
+
+
+def test_tasks_may_share_a_host():
+    """Only the whole address must be a task's own."""
+    addresses.refuse_duplicates({"ps": {0: "a:1", 1: "a:2"}, "worker": {0: "b:1"}})
+
+
+@pytest.mark.parametrize(("own", "expected"), [
+    ("10.1.2.3", "10.1.2.3:2222"), (None, "port 2222 at any interface of this machine")])
+def test_a_server_is_told_where_others_reach_it(monkeypatch, own, expected):
+    """The address of the way out, by the routing table; without one the port at least."""
+    class Probe:
+        def __init__(self, *kind):
+            pass
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *exc_info):
+            pass
+
+        def connect(self, address):
+            if own is None:
+                raise OSError("Network is unreachable")
+
+        def getsockname(self):
+            return own, 40000
+
+    monkeypatch.setattr(addresses.socket, "socket", Probe)
+    assert addresses.reachable_at(2222) == expected
+
+
+@pytest.mark.parametrize("address", ["localhost:2222", "127.0.0.1:2222"])
+def test_an_address_of_this_machine_is_no_foreign_one(address):
+    """An interface has it."""
+    assert addresses.why_not_here(address) == ""
+
+
+def test_the_address_of_another_machine_is_told():
+    """No interface has it: an address for documents (RFC 5737), which nobody has."""
+    assert addresses.why_not_here("192.0.2.77:2222") == "is 192.0.2.77, which is no address of this machine"
+
+
+def test_an_own_name_that_does_not_resolve_is_told(monkeypatch):
+    """With the resolver's reason."""
+    def look_up(*args, **options):
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    assert addresses.why_not_here("nowhere:2222") == "does not resolve on this machine (Name or service not known)"
+
+
+def test_a_resolver_that_does_not_answer_holds_nobody_up(monkeypatch):
+    """Then nothing is said."""
+    answers = threading.Event()
+    monkeypatch.setattr(addresses, "_LOOKUP_SECS", 0.01)
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *args, **options: answers.wait(60))
+    assert addresses.why_not_here("nowhere:2222") == ""
+    answers.set()

@@ -1,0 +1,73 @@
+"""What a task was told of its cluster, and how two of them differ."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ps_train.cluster import description
+from ps_train.cluster.spec import Cluster, Task, resolve
+
+PS = Task("ps", 0, "a:1")
+
+
+def flags(job, index, num_ps=2, num_workers=2, elastic=None):
+    """Returns what the classic flags tell a task."""
+    return resolve(",".join(f"ps{i}:1" for i in range(num_ps)), ",".join(f"w{i}:1" for i in range(num_workers)), job,
+                   index, elastic=elastic)
+
+
+def tf_config(cluster, job, index):
+    """Returns what TF_CONFIG tells a task."""
+    return resolve("", "", None, None, json.dumps({"cluster": cluster, "task": {"type": job, "index": index}}))
+
+
+@pytest.mark.parametrize(("ps", "worker", "expected"), [
+    (flags("ps", 0, num_workers=1), flags("worker", 1), "ps:0 a:1 was told of 1 worker, worker:1 w1:1 of 2 workers; "),
+    (flags("ps", 0, num_workers=3), flags("worker", 0), "ps:0 a:1 was told of 3 workers, worker:0 w0:1 of 2 workers; "),
+    (flags("ps", 0), flags("worker", 1, num_ps=1), "ps:0 a:1 was told of 2 ps, worker:1 w1:1 of 1 ps; "),
+    (flags("ps", 0, num_ps=3, num_workers=1), flags("worker", 0),
+     "ps:0 a:1 was told of 3 ps and 1 worker, worker:0 w0:1 of 2 ps and 2 workers; "),
+    (flags("ps", 1), flags("worker", 0),
+     "worker:0 w0:1 was told that ps:0 is at a:1, but ps:1 is there; name the ps in the same order"),
+    (flags("ps", 0), tf_config({"ps": ["p:1", "q:1"], "chief": ["c:1"], "worker": ["w:1"]}, "chief", 0),
+     "ps:0 a:1 was told of no chiefs and 2 workers, chief:0 c:1 of 1 chief and 1 worker; "),
+    (tf_config({"ps": ["p:1"], "worker": {"0": "w:1", "2": "x:1"}}, "ps", 0), flags("worker", 1, num_ps=1),
+     "ps:0 a:1 was told of workers 0, 2, worker:1 w1:1 of 2 workers; "),
+    (flags("ps", 0, elastic=True), flags("worker", 0),
+     "ps:0 a:1 was told that workers come and go, worker:0 w0:1 that the workers are fixed; start all tasks with or"),
+])
+def test_what_differs_is_told_of_both(ps, worker, expected):
+    """Which tasks they are and what each was told."""
+    line = description.difference(worker, PS, description.describe(ps))
+    assert line.startswith(expected)
+    assert "\n" not in line
+
+
+@pytest.mark.parametrize(("ps", "worker"), [
+    (flags("ps", 0), flags("worker", 1)),
+    (flags("ps", 0), Cluster("worker", 1, {"ps": {0: "t:1", 1: "t:2"}, "worker": {0: "t:3", 1: "t:4"}})),  # a tunnel
+    (tf_config({"ps": ["p:1"], "chief": ["c:1"], "worker": ["w:1", "x:1"]}, "ps", 0),  # a sparse worker
+     tf_config({"ps": ["p:1"], "chief": ["c:1"], "worker": {"1": "x:1"}}, "worker", 1)),
+    (tf_config({"ps": ["p:1"], "chief": ["c:1"], "worker": ["w:1"], "evaluator": ["e:1"]}, "ps", 0),
+     tf_config({"ps": ["p:1"], "chief": ["c:1"], "worker": ["w:1"]}, "chief", 0)),
+    (tf_config({"ps": ["p:1"], "worker": {}}, "ps", 0),  # enableDynamicWorker
+     tf_config({"ps": ["p:1", "q:1"], "worker": {"3": "w:1"}}, "worker", 3)),
+    (flags("ps", 0, elastic=True), flags("worker", 5, num_workers=1, elastic=True)),
+])
+def test_tasks_that_fit_together_do_not_differ(ps, worker):
+    """Whatever their addresses, and where one is told less by design."""
+    assert description.difference(worker, PS, description.describe(ps)) == ""
+
+
+def test_whom_a_ps_knows():
+    """Those that it was told of; where it was told of some only, it may know any."""
+    assert description.knows(description.describe(flags("ps", 0)), Task("worker", 1, ""))
+    assert not description.knows(description.describe(flags("ps", 0)), Task("ps", 2, ""))
+    assert description.knows(description.describe(flags("ps", 0, elastic=True)), Task("worker", 7, ""))
+
+
+def test_many_indexes_are_cut_off():
+    """The line stays readable."""
+    assert description._words("worker", range(1, 100)) == "workers 1, 2, 3, 4, 5, 6, 7, 8, ..."

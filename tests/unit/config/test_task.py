@@ -1,0 +1,229 @@
+"""The flags and the Config that they become."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import tempfile
+
+import pytest
+
+from ps_train.config import task as config
+from ps_train.config.task import Config, LaunchConfig
+from ps_train.errors import ConfigError
+
+
+def _refusal(function, *arguments, **named):
+    with pytest.raises(ConfigError) as caught:
+        function(*arguments, **named)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(("name", "default"), [
+    ("data_dir", "/tmp/mnist-data"),
+    ("download_only", False),
+    ("hidden_units", 100),
+    ("train_steps", 20000),
+    ("batch_size", 100),
+    ("learning_rate", 0.01),
+    ("task_index", None),
+    ("job_name", None),
+    ("num_gpus", None),
+    ("replicas_to_aggregate", None),
+    ("sync_replicas", False),
+    ("existing_servers", False),
+    ("ps_hosts", "localhost:2222"),
+    ("worker_hosts", "localhost:2223,localhost:2224"),
+])
+def test_the_defaults_are_those_of_dist_mnist(name, default):
+    """A classic command line means what it meant."""
+    assert getattr(config.parse_task([], {}), name) == default
+
+
+def test_a_classic_command_line_is_read():
+    """dist_mnist's own flags, with one and two dashes."""
+    found = config.parse_task(
+        ["--ps_hosts=a:1", "--worker_hosts=b:1,c:1", "-job_name=worker", "--task_index", "1", "--sync_replicas"], {})
+    assert (found.ps_hosts, found.worker_hosts, found.job_name, found.task_index) == ("a:1", "b:1,c:1", "worker", 1)
+    assert found.sync_replicas is True
+    assert found.given == {"ps_hosts", "worker_hosts", "job_name", "task_index", "sync_replicas"}
+
+
+def test_a_warm_up_without_local_steps_is_refused():
+    """It would do nothing."""
+    assert _refusal(Config, communication_warmup_steps=10) == (
+        "--communication_warmup_steps: got 10, which means something with --communication_period only; add that flag")
+    assert Config(communication_warmup_steps=10, communication_period=2).communication_warmup_steps == 10
+
+
+def test_tf_config_comes_from_the_environment():
+    """Its text is kept as it is, and is no flag."""
+    assert config.parse_task([], {"TF_CONFIG": "{"}).tf_config == "{"
+    assert config.parse_task([], {}).tf_config == ""
+    assert "unknown flag --tf_config" in _refusal(config.parse_task, ["--tf_config={}"], {})
+
+
+@pytest.mark.parametrize(("argv", "folder"), [
+    ([], os.path.join(tempfile.gettempdir(), "ps_train", "mlp")),
+    (["--model=models.cnn"], os.path.join(tempfile.gettempdir(), "ps_train", "cnn")),
+    (["--model=softmax"], os.path.join(tempfile.gettempdir(), "ps_train", "softmax")),
+    (["--train_dir="], os.path.join(tempfile.gettempdir(), "ps_train", "mlp")),
+    (["--train_dir=runs/1"], "runs/1"),
+])
+def test_train_dir_is_the_same_for_all_tasks_of_a_machine(argv, folder):
+    """The default is named after the model, so that a second run continues in it."""
+    assert config.parse_task(argv, {}).train_dir == folder
+
+
+@pytest.mark.parametrize(("flag", "got"), [
+    ("--task_index=-1", "-1"),
+    ("--task_index=99999999999999999999", "99999999999999999999"),
+    ("--job_name=wroker", "'wroker'"),
+    ("--num_gpus=-1", "-1"),
+    ("--hidden_units=0", "0"),
+    ("--seed=-1", "-1"),
+    ("--train_steps=0", "0"),
+    ("--batch_size=0", "0"),
+    ("--batch_size=99999999999999999999", "99999999999999999999"),
+    ("--learning_rate=0", "0.0"),
+    ("--learning_rate=-0.1", "-0.1"),
+    ("--learning_rate=nan", "nan"),
+    ("--learning_rate=1e400", "inf"),
+    ("--optimizer=Adam", "'Adam'"),
+    ("--save_model_secs=-1", "-1"),
+    ("--save_model_secs=10000000000", "10000000000"),
+    ("--save_summaries_steps=-1", "-1"),
+    ("--log_steps=-1", "-1"),
+    ("--start_timeout_secs=0", "0.0"),
+    ("--start_timeout_secs=1e10", "10000000000.0"),
+    ("--step_timeout_secs=1e300", "1e+300"),
+    ("--end_timeout_secs=1e10", "10000000000.0"),
+    ("--end_timeout_secs=-3", "-3.0"),
+    ("--ps_hosts=localhost", "'localhost'"),
+    ("--worker_hosts=a:1,b:x", "'b:x'"),
+    ("--params=dropout", "'dropout'"),
+    ("--profile_steps=200", "'200'"),
+    ("--profile_steps=-1:5", "'-1:5'"),
+    ("--profile_steps=220:200", "'220:200'"),
+    ("--profile_steps=200:200", "'200:200'"),
+    ("--profile_steps=200:220\n", r"'200:220\n'"),
+    ("--profile_steps=0:1001", "'0:1001'"),
+])
+def test_refuses_values_out_of_range(flag, got):
+    """Each wrong value is refused with the flag, what was given, and what is allowed."""
+    message = _refusal(config.parse_task, [flag, "--sync_replicas"], {})
+    assert message.startswith(flag.partition("=")[0])
+    assert f"got {got}" in message and "allowed: " in message and "\n" not in message
+
+
+@pytest.mark.parametrize("number", ["0", "-1"])
+def test_replicas_to_aggregate_must_be_positive(number):
+    """Fewer than one gradient makes no update."""
+    message = _refusal(config.parse_task, ["--sync_replicas", f"--replicas_to_aggregate={number}"], {})
+    assert message == f"--replicas_to_aggregate: got {number}; allowed: a 64-bit integer of at least 1"
+
+
+@pytest.mark.parametrize("name", ["replicas_to_aggregate", "min_replicas_to_aggregate"])
+def test_replicas_to_aggregate_needs_sync_replicas(name):
+    """Without --sync_replicas it would silently do nothing."""
+    assert _refusal(config.parse_task, [f"--{name}=2"], {}) == (
+        f"--{name}: got 2, which means something with --sync_replicas only; add that flag")
+
+
+def test_the_floor_is_not_above_the_number_of_gradients():
+    """No update could ever come about."""
+    flags = ["--sync_replicas", "--replicas_to_aggregate=2", "--min_replicas_to_aggregate=3"]
+    assert _refusal(config.parse_task, flags, {}) == (
+        "--min_replicas_to_aggregate: got 3; allowed: at most --replicas_to_aggregate, 2")
+
+
+def test_the_engine_needs_sync_replicas_and_is_ours_by_default():
+    """Without --sync_replicas it would silently do nothing; an unknown one is told those that there are."""
+    assert _refusal(config.parse_task, ["--sync_engine=tensorflow"], {}) == (
+        "--sync_engine: got 'tensorflow', which means something with --sync_replicas only; add that flag")
+    assert "allowed: one of ps_train, tensorflow" in _refusal(
+        config.parse_task, ["--sync_replicas", "--sync_engine=tf"], {})
+    assert config.parse_task(["--sync_replicas", "--sync_engine=tensorflow"], {}).sync_engine == "tensorflow"
+
+
+@pytest.mark.parametrize(("flag", "why"), [
+    ("communication_period", "makes no rounds of several steps"),
+    ("min_replicas_to_aggregate", "always waits for --replicas_to_aggregate gradients"),
+])
+def test_tensorflows_engine_refuses_what_it_cannot_do(flag, why):
+    """In one line; ps_train's own takes both."""
+    flags = ["--sync_replicas", f"--{flag}=2", "--replicas_to_aggregate=2"]
+    assert _refusal(config.parse_task, [*flags, "--sync_engine=tensorflow"], {}) == (
+        f"--sync_engine: got 'tensorflow' with --{flag}, but TensorFlow's SyncReplicasOptimizer {why}; leave one of "
+        "them out")
+    assert config.parse_task([*flags, "--sync_engine=ps_train"], {}).sync_engine == "ps_train"
+
+
+def test_profile_steps_are_read():
+    """The first one is traced, the last one is not; none where the flag is not given."""
+    assert config.parse_task(["--profile_steps=200:220"], {}).steps_to_profile == range(200, 220)
+    assert config.parse_task([], {}).steps_to_profile == range(0)
+
+
+def test_profile_steps_must_begin_before_training_ends():
+    """Else nothing would be traced, which would show at the end only."""
+    assert _refusal(config.parse_task, ["--profile_steps=600:620", "--train_steps=600"], {}) == (
+        "--profile_steps: got '600:620', but training ends at --train_steps=600; let it begin earlier")
+    assert config.parse_task(["--profile_steps=599:620", "--train_steps=600"], {}).steps_to_profile[0] == 599
+
+
+def test_all_wrong_values_are_told_together():
+    """Numbers, choices, addresses and parameters in one go."""
+    text = _refusal(config.parse_task, [
+        "--batch_size=many", "--optimizer=adma", "--ps_hosts=x", "--params=y", "--learning_rate=-1"], {})
+    assert [line.split(":")[0] for line in text.splitlines()] == [
+        "--ps_hosts entry 0", "--params", "--batch_size", "--learning_rate", "--optimizer"]
+
+
+def test_a_config_that_a_program_makes_is_checked_too():
+    """Not only a command line is refused."""
+    assert Config(batch_size=8).batch_size == 8
+    assert _refusal(Config, batch_size=0) == "--batch_size: got 0; allowed: a 64-bit integer of at least 1"
+    assert "--num_ps: got 0" in _refusal(LaunchConfig, num_ps=0)
+    with pytest.raises(ConfigError):
+        dataclasses.replace(Config(), train_steps=-5)
+
+
+def test_a_config_is_frozen():
+    """No module can write to what the user said."""
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Config().batch_size = 3
+
+
+@pytest.mark.parametrize("flag", ["existing_servers", "download_only"])
+def test_serve_refuses_what_it_cannot_do(flag):
+    """A server neither uses other servers nor fetches data; a flag that would do nothing is refused."""
+    assert config.parse_serve([f"--no{flag}"], {}) == config.parse_task([f"--no{flag}"], {})
+    assert _refusal(config.parse_serve, [f"--{flag}"], {}) == (
+        f"--{flag}: serve only serves; leave it out, or give it to the workers")
+
+
+def test_launch_reads_its_own_flags_and_those_of_the_tasks():
+    """`given` names only what the tasks are to be told."""
+    task, launch = config.parse_launch(["--num_ps=1", "--num_workers=4", "--tmux", "--batch_size=7", "--log_dir=x"])
+    assert launch == LaunchConfig(num_ps=1, num_workers=4, tmux=True, log_dir="x")
+    assert task.batch_size == 7
+    assert task.given == {"batch_size"}
+
+
+def test_launch_places_the_tasks_itself():
+    """Every flag that places a task is refused, all in one go."""
+    text = _refusal(config.parse_launch, ["--job_name=ps", "--task_index=0", "--ps_hosts=a:1", "--worker_hosts=b:1",
+                                          "--existing_servers"])
+    assert {line.split(":")[0].strip("-") for line in text.splitlines()} == config.PLACED_BY_LAUNCH
+
+
+def test_launch_tells_its_own_and_the_tasks_wrong_values_together():
+    """A user sees all of them at once."""
+    text = _refusal(config.parse_launch, ["--num_ps=0", "--batch_size=0", "--num_workers=x"])
+    assert [line.split(":")[0] for line in text.splitlines()] == ["--num_ps", "--num_workers", "--batch_size"]
+
+
+def test_a_task_has_no_flags_of_launch():
+    """--num_ps means nothing to a single task."""
+    assert "unknown flag --num_ps" in _refusal(config.parse_task, ["--num_ps=1"], {})

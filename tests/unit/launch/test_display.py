@@ -1,0 +1,181 @@
+"""display: prefixes, colours, the progress bar, and plain lines where there is no terminal."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from ps_train.launch import display
+from ps_train.launch.display import Display
+from ps_train.runtime import reports
+from ps_train.runtime.reports import FINISHING, Progress, Stage
+
+NAMES = ["ps:0", "worker:0"]
+HALF = Progress(500, 1000, 0.12345, 250.0, 25000.0)
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self):
+        return True
+
+
+def make(is_terminal=False, has_colours=False, clock=lambda: 0.0):
+    stream = io.StringIO()
+    return stream, Display(stream, NAMES, "worker:0", is_terminal, has_colours, clock)
+
+
+@pytest.mark.parametrize(("found", "expected"), [
+    (HALF, "[======>     ]  50%  step 500 of 1000  250.0 steps/s  loss 0.1235  ETA 2 s"),
+    (HALF._replace(step=0, steps_per_sec=0.0),
+     "[>           ]   0%  step 0 of 1000  0.0 steps/s  loss 0.1235  ETA unknown"),
+    (HALF._replace(step=1003),
+     "[============] 100%  step 1003 of 1000  250.0 steps/s  loss 0.1235  ETA 0 s"),
+    (HALF._replace(loss=float("nan"), steps_per_sec=float("nan")),
+     "[======>     ]  50%  step 500 of 1000  nan steps/s  loss nan  ETA unknown"),
+])
+def test_bar(found, expected):
+    """The bar shows part, steps, rate, loss and the time that remains, also for odd numbers."""
+    assert display.bar(found, 200) == expected
+
+
+@pytest.mark.parametrize(("columns", "expected"), [
+    (99, "[=======>    ]  62%  step 12345 of 20000  1234.5 steps/s  loss 0.1235  ETA 7 s"),
+    (79, "[=======>    ]  62%  step 12345 of 20000  1234.5 steps/s  loss 0.1235  ETA 7 s"),
+    (59, "[=====>   ]  62%  12345/20000  1234/s  loss 0.1235  ETA 7 s"),
+    (49, "[====>  ]  62%  12345/20000  loss 0.1235  ETA 7 s"),
+    (39, "[======>   ]  62%  loss 0.1235  ETA 7 s"),
+    (29, " 62%  loss 0.1235  ETA 7 s"),
+    (9, " 62%  los"),
+])
+def test_a_narrow_bar_keeps_loss_and_eta(columns, expected):
+    """It never wraps, as it could not be erased then; the names and the bar are shortened first."""
+    assert display.bar(Progress(12345, 20000, 0.12345, 1234.5, 1.0), columns) == expected
+
+
+def test_the_bar_leaves_out_a_loss_that_is_not_known():
+    """As in the lines of dist_mnist."""
+    assert display.bar(HALF._replace(loss=None), 99) == "[======>     ]  50%  step 500 of 1000  250.0 steps/s  ETA 2 s"
+
+
+@pytest.mark.parametrize(("columns", "expected"), [
+    (99, "[============] 100%  step 3001 of 3000  finishing and saving"),
+    (40, "[===========] 100%  finishing and saving"),
+])
+def test_after_the_last_step_the_bar_is_full_and_says_what_the_chief_does(columns, expected):
+    """It does not stand at the last progress line."""
+    assert display.bar(Stage(3001, 3000, FINISHING), columns) == expected
+
+
+@pytest.mark.parametrize(("secs", "text"), [
+    (0, "0 s"), (0.2, "1 s"), (59.5, "1 min 00 s"), (185, "3 min 05 s"), (7500, "2 h 05 min"),
+])
+def test_duration(secs, text):
+    """Two units at most."""
+    assert display.duration(secs) == text
+
+
+def test_without_a_terminal_lines_are_plain_and_prefixed():
+    """No escape sequence, and names of one width."""
+    stream, shown = make()
+    shown.show_line("ps:0", "serves")
+    shown.show_line("worker:0", "trains")
+    shown.say("done")
+    assert stream.getvalue() == "ps:0     | serves\nworker:0 | trains\ndone\n"
+
+
+def test_without_a_terminal_the_chiefs_progress_comes_about_once_a_second():
+    """The one that ends training is always shown."""
+    now = [0.0]
+    stream, shown = make(clock=lambda: now[0])
+    for secs, step in [(0.0, 1), (0.4, 2), (0.9, 3), (1.1, 4), (1.2, 1000)]:
+        now[0] = secs
+        shown.show_line("worker:0", HALF._replace(step=step).format())
+    assert [int(line.split()[3]) for line in stream.getvalue().splitlines()] == [1, 4, 1000]
+
+
+def test_the_other_tasks_progress_is_not_shown():
+    """It is in their logs."""
+    stream, shown = make()
+    shown.show_line("ps:0", HALF.format())
+    assert stream.getvalue() == ""
+
+
+def test_on_a_terminal_the_bar_stays_under_the_lines():
+    """A line takes the bar's place, and the bar follows it; at the end it is erased."""
+    stream, shown = make(is_terminal=True)
+    shown.show_line("worker:0", "12:00:00 " + HALF.format())
+    bar_text = stream.getvalue().replace("\r\x1b[K", "")
+    assert bar_text.startswith("[===")
+    shown.show_line("ps:0", "serves")
+    assert stream.getvalue().endswith("\r\x1b[Kps:0     | serves\n" + bar_text)
+    shown.close([])
+    assert stream.getvalue().endswith("\r\x1b[K")
+
+
+def test_on_a_terminal_the_chiefs_stage_takes_the_place_of_its_progress():
+    """Elsewhere it is a line like others."""
+    line = Stage(1001, 1000, FINISHING).format()
+    stream, shown = make(is_terminal=True)
+    shown.show_line("worker:0", HALF.format())
+    shown.show_line("worker:0", line)
+    assert stream.getvalue().endswith("\r\x1b[K[============] 100%  step 1001 of 1000  finishing and saving")
+    stream, shown = make()
+    shown.show_line("worker:0", line)
+    assert stream.getvalue() == f"worker:0 | {line}\n"
+
+
+def test_the_bar_follows_the_lines_of_dist_mnist():
+    """The reader of that format is handed in."""
+    stream = Terminal()
+    shown = display.on_stream(stream, NAMES, "worker:0", {"TERM": "xterm"}, reports.reader_of("dist_mnist", 1000))
+    for secs in range(3):
+        line = f"17000000{secs:02}.5: Worker 0: training step {secs} done (global step: {100 * secs})"
+        shown.show_line("worker:0", line)
+    assert stream.getvalue().endswith("[==>         ]  20%  step 200 of 1000  100.0 steps/s  ETA 8 s")
+    assert "training step" not in stream.getvalue()
+
+
+def test_each_task_has_its_colour():
+    """Only the name is coloured."""
+    stream, shown = make(is_terminal=True, has_colours=True)
+    shown.show_line("ps:0", "x")
+    shown.show_line("worker:0", "x")
+    assert stream.getvalue() == "\x1b[36mps:0     |\x1b[0m x\n\x1b[35mworker:0 |\x1b[0m x\n"
+
+
+@pytest.mark.parametrize(("stream", "environ", "coloured", "redraws"), [
+    (Terminal(), {"TERM": "xterm"}, True, True),
+    (Terminal(), {"TERM": "xterm", "NO_COLOR": "1"}, False, True),
+    (Terminal(), {"TERM": "dumb"}, False, False),
+    (Terminal(), {}, False, False),
+    (io.StringIO(), {"TERM": "xterm"}, False, False),
+])
+def test_what_a_stream_can_show(stream, environ, coloured, redraws):
+    """Colours and a bar only on a terminal that can; NO_COLOR takes the colours away."""
+    shown = display.on_stream(stream, NAMES, "worker:0", environ)
+    shown.show_line("ps:0", "x")
+    assert ("\x1b[36m" in stream.getvalue()) is coloured
+    shown.show_line("worker:0", HALF.format())
+    assert ("[====" in stream.getvalue()) is redraws
+
+
+def test_a_character_that_the_stream_cannot_encode_is_replaced():
+    """A task may print anything under LANG=C."""
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding="ascii")
+    Display(stream, NAMES, "worker:0", False, False).show_line("ps:0", "café")
+    assert raw.getvalue() == b"ps:0     | caf?\n"
+
+
+def test_a_stream_that_is_gone_does_not_end_training():
+    """The terminal was closed: what follows is shown to nobody."""
+    class Gone(io.StringIO):
+        def write(self, text):
+            raise BrokenPipeError
+
+    shown = Display(Gone(), NAMES, "worker:0", False, False)
+    shown.say("one")
+    shown.say("two")

@@ -1,0 +1,118 @@
+"""Which TensorFlow is there, whatever its package is called; what is said where there is none, or an old one."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from ps_train.errors import ConfigError
+from ps_train.runtime import installed
+from tests.processes import REPO
+
+RANGE = r"allowed: 2\.14 or newer \(tested: 2\.14 to 2\.21\)"
+
+
+def environment(folder, packages):
+    """Makes a folder of packages as pip leaves them: name -> (version, modules)."""
+    folder.mkdir(exist_ok=True)
+    for name, (version, modules) in packages.items():
+        info = folder / f"{name.replace('-', '_')}-{version}.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        (info / "top_level.txt").write_text("".join(f"{module}\n" for module in modules))
+        for module in modules:
+            (folder / module).mkdir(exist_ok=True)
+            (folder / module / "__init__.py").write_text("raise RuntimeError('nobody may import it here')\n")
+    return folder
+
+
+@pytest.fixture
+def only(tmp_path, monkeypatch):
+    """A function that makes these packages the only ones that are found."""
+    def make(packages):
+        folder = environment(tmp_path / "packages", packages)
+        monkeypatch.setattr(sys, "path", [str(folder)])
+        importlib.invalidate_caches()
+
+    for name in [name for name in sys.modules if name.partition(".")[0] == "tensorflow"]:
+        monkeypatch.delitem(sys.modules, name)
+    return make
+
+
+@pytest.mark.parametrize("name", ["tensorflow", "tensorflow-cpu", "tensorflow-rocm", "tf-nightly"])
+@pytest.mark.parametrize(("version", "is_supported"), [
+    ("2.13.1", False), ("1.15.5", False), ("2.14.0", True), ("2.15.1", True), ("2.21.0", True), ("3.0.0", True),
+    ("2.22.0.dev20260101", True)])
+def test_a_version_counts_whatever_the_packages_name(only, name, version, is_supported):
+    """Without importing it; too old is told with the version, what is allowed, and what to do."""
+    only({"tensorboard": ("2.1.0", ["tensorboard"]), name: (version, ["tensorflow"])})
+    assert installed.tensorflow_version() == version
+    if is_supported:
+        installed.check_tensorflow()
+    else:
+        with pytest.raises(ConfigError, match=rf"^TensorFlow is {re.escape(version)} in \S+; {RANGE}: `pip install "):
+            installed.check_tensorflow()
+
+
+def test_without_tensorflow_the_line_says_what_to_install(only):
+    """Both ways of it: with a GPU and without."""
+    only({"tensorflow-estimator": ("2.14.0", ["tensorflow_estimator"])})
+    with pytest.raises(ConfigError, match=rf"^TensorFlow is not installed in \S+; {RANGE}: `pip install tensorflow`, "
+                                          "or `pip install tensorflow-cpu` where there is no GPU$"):
+        installed.check_tensorflow()
+
+
+def test_a_build_of_ones_own_is_trusted(only, tmp_path):
+    """The module is there, and no package says its version."""
+    only({"other": ("1.0", ["other"])})
+    (tmp_path / "packages" / "tensorflow").mkdir()
+    (tmp_path / "packages" / "tensorflow" / "__init__.py").touch()
+    importlib.invalidate_caches()
+    assert installed.tensorflow_version() == ""
+    installed.check_tensorflow()
+
+
+@pytest.mark.parametrize(("modules", "said"), [((), ""), (("absl", "numpy"), ""),
+                                               (("absl", "no_such_module"), f"{sys.prefix} lacks no_such_module\n")])
+def test_it_tells_setup_env_what_is_missing(capsys, modules, said):
+    """On stdout; the exit code says whether anything is."""
+    assert installed.main(modules) == bool(said)
+    assert capsys.readouterr().out == said
+
+
+@pytest.mark.parametrize("arguments", [["--job_name=ps"], ["launch", "--num_ps=1"]])
+def test_an_old_tensorflow_ends_the_program_with_one_line(tmp_path, arguments):
+    """Exit code 2, before it is imported and before a task starts."""
+    folder = environment(tmp_path / "packages", {"tensorflow-cpu": ("2.12.0", ["tensorflow"])})
+    ended = run_with(folder, [sys.executable, "-m", "ps_train", *arguments])
+    lines = [line for line in (ended.stdout + ended.stderr).splitlines() if not line.startswith("Loading TensorFlow")]
+    assert (ended.returncode, len(lines)) == (2, 1), ended
+    assert re.match(rf"ps_train: TensorFlow is 2\.12\.0 in \S+; {RANGE}", lines[0])
+
+
+@pytest.mark.parametrize(("version", "found"), [("2.14.1", True), ("2.12.0", False)])
+def test_setup_env_takes_tensorflow_cpu_and_says_why_it_takes_no_older_one(tmp_path, version, found):
+    """has_modules, of scripts/setup_env.sh, on an environment that has tensorflow-cpu alone."""
+    folder = environment(tmp_path / "packages", {"tensorflow-cpu": (version, ["tensorflow"])})
+    ended = run_with(folder, ["bash", "-c", f"source scripts/setup_env.sh; has_modules {sys.executable} absl numpy"])
+    assert ended.returncode == (0 if found else 1), ended
+    assert (ended.stdout == "") is found and (found or "TensorFlow is 2.12.0" in ended.stdout)
+
+
+def test_the_package_requires_no_tensorflow_by_name():
+    """Else pip would bring `tensorflow` where `tensorflow-cpu` is; the extras have both."""
+    text = (REPO / "setup.py").read_text()
+    assert re.search(r'install_requires=\["absl-py", "numpy"\]', text)
+    assert '"tensorflow": ["tensorflow>=2.14"]' in text and '"tensorflow-cpu": ["tensorflow-cpu>=2.14"]' in text
+
+
+def run_with(folder, command):
+    environ = {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{REPO}"}
+    environ.pop("TF_CONFIG", None)
+    return subprocess.run(command, cwd=REPO, env=environ, capture_output=True, text=True, timeout=60, check=False)

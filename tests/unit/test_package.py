@@ -1,0 +1,129 @@
+"""The package as a whole: its names, its version, its folders, and who imports whom."""
+
+from __future__ import annotations
+
+import ast
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+import ps_train
+
+REPO = pathlib.Path(__file__).resolve().parents[2]
+PACKAGE = REPO / "ps_train"
+FILES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
+
+# Folder -> the folders that it imports from. Every folder may import errors.py.
+MAY_IMPORT = {folder: set(imported.split()) for folder, imported in {
+    "runtime": "",
+    "plugins": "",
+    "cluster": "runtime",
+    "config": "cluster plugins",
+    "launch": "config cluster runtime storage",
+    "storage": "plugins runtime",
+    "graph": "plugins cluster runtime",
+    "coordination": "cluster runtime",
+    "updates": "graph coordination cluster runtime",
+    "profile": "",
+    "training": "updates graph coordination storage cluster plugins runtime",
+    "tasks": "training updates profile coordination graph storage cluster config plugins runtime",
+    "keras": "launch config cluster plugins runtime storage graph",
+    "__main__": "tasks keras launch config cluster runtime",
+    "__init__": "plugins graph updates",
+}.items()}
+WITHOUT_TENSORFLOW = ("runtime", "plugins", "cluster", "config", "launch")
+
+
+def _folder(file):
+    """Returns the folder of a file, or its own name where it is at the top."""
+    return file.parts[0].removesuffix(".py")
+
+
+def _imports(file):
+    """Yields the dotted name of each module, or name in a module, that a file imports."""
+    for node in ast.walk(ast.parse((PACKAGE / file).read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file} has a relative import"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+@pytest.mark.parametrize("file", FILES, ids=str)
+def test_a_file_imports_only_from_the_folders_of_the_table(file):
+    """Each arrow between two folders is in MAY_IMPORT, which has no circle; plug-ins and tests are never imported."""
+    names = [name.split(".") for name in _imports(file)]
+    found = {name[1] for name in names if name[0] == "ps_train" and (PACKAGE / name[1]).is_dir()}
+    assert found <= MAY_IMPORT.get(_folder(file), set()) | {_folder(file)}
+    assert not {name[0] for name in names} & {"models", "data", "tests", "benchmarks"}
+
+
+def test_the_table_has_every_folder_and_no_circle():
+    """So the folders can be read in an order in which each needs only those before."""
+    folders = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()}
+    assert folders == set(MAY_IMPORT) - {"__main__", "__init__"}
+    left = dict(MAY_IMPORT)
+    while ready := [folder for folder, imported in left.items() if not imported & set(left)]:
+        for folder in ready:
+            del left[folder]
+    assert left == {}
+
+
+def test_no_folder_is_too_full():
+    """At most ten files, and sixteen entries at the top; each folder says in its docstring what it answers."""
+    assert len([path for path in PACKAGE.iterdir() if path.suffix == ".py" or path.is_dir()]) - 1 <= 16
+    for init in PACKAGE.glob("*/**/__init__.py"):
+        assert len([path for path in init.parent.glob("*.py") if path != init]) <= 10, init.parent
+        assert len(ast.get_docstring(ast.parse(init.read_text())) or "") > 80, init
+
+
+def test_the_folders_without_tensorflow_import_without_it():
+    """A wrong flag is reported, and a cluster launched, without the seconds that TensorFlow takes to import."""
+    files = [file for file in FILES if _folder(file) in (*WITHOUT_TENSORFLOW, "errors", "__main__", "__init__")]
+    modules = [".".join(["ps_train", *file.with_suffix("").parts]).removesuffix(".__init__") for file in files]
+    code = f"import sys, importlib; [importlib.import_module(name) for name in {modules}]; " \
+        "print([name for name in ('tensorflow', 'numpy', 'tf_keras') if name in sys.modules])"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True,
+                           env={**os.environ, "PYTHONPATH": str(REPO)})
+    assert ended.stdout.strip() == "[]"
+
+
+def test_all_is_sorted_and_importable():
+    """`__all__` is what there is, without doubles."""
+    assert ps_train.__all__ == sorted(set(ps_train.__all__))
+    for name in ps_train.__all__:
+        assert getattr(ps_train, name) is not None
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    """The names that are imported on first use do not make others appear."""
+    with pytest.raises(AttributeError, match="module 'ps_train' has no attribute 'from_array'"):
+        _ = ps_train.from_array
+
+
+def test_no_timer_reads_the_time_of_day():
+    """Matrix row 47: it may jump. Every wait and every time-out counts on a monotonic clock.
+
+    A profile does: it waits for nothing, and shows what TensorFlow has recorded by the time of day. So do the lines of
+    dist_mnist, which have it in them.
+    """
+    of_the_day = re.compile(r"\b(time\.time(_ns)?|from time import|datetime|tf\.timestamp|monotonic_ns)\b")
+    readers = {str(file) for file in FILES if of_the_day.search((PACKAGE / file).read_text())}
+    assert {name for name in readers if not name.startswith("profile/")} == {"training/reporting.py"}
+
+
+def test_the_version_is_that_of_the_changelog():
+    """`__version__` and the newest heading of CHANGELOG.md agree; what is not released yet stands above it."""
+    newest = re.search(r"^## \[?v?(\d[^\s\]]*)", (REPO / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert newest and newest[1] == ps_train.__version__
+
+
+def test_annotations_are_lazy_everywhere():
+    """Python 3.9 reads `int | None` only where annotations are not evaluated."""
+    for file in FILES:
+        text = (PACKAGE / file).read_text()
+        assert "from __future__ import annotations\n" in text or file.name == "__init__.py", file

@@ -1,0 +1,117 @@
+"""The lines in which a task tells of its training, and how the launcher reads them back."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import pytest
+
+from ps_train.cluster.spec import Cluster
+from ps_train.config.task import LOG_FORMATS
+from ps_train.runtime import reports
+from ps_train.runtime.reports import End, Outcome, Progress, Stage
+from ps_train.training import reporting
+
+ADDRESSES = {"ps": {0: "a:1"}, "worker": {0: "b:1", 1: "c:1"}}
+OUTCOME = Outcome(End.STEPS, 0, 201, 100, 2.5, "staleness 1")
+LIFE = """\
+job name = worker
+task index = 1
+worker device = /job:worker/task:1/cpu:0
+Worker 1: Waiting for session to be initialized...
+Worker 1: Session initialization complete.
+Training begins @ TIME
+TIME: Worker 1: training step 7 done (global step: 12)
+Worker 1: Session initialization complete.
+Training ends @ TIME
+Training elapsed time: SECS s
+After 201 training step(s), validation cross entropy = 1530.04
+"""
+
+
+def report_of(log_format, job="worker", index=1):
+    return reporting.of(log_format, Cluster(job, index, ADDRESSES))
+
+
+def live(report):
+    """Tells a whole life, in which the session is lost once."""
+    report.task()
+    report.device("/job:worker/task:1/cpu:0")
+    report.opening("")
+    report.training()
+    report.step(Progress(12, 200, 0.5, 10.0, 1000.0), 7)
+    report.training()
+    report.trained()
+    report.ended(OUTCOME, 200, 100)
+    report.evaluated(201, 1530.04, "After 201 training steps\n  accuracy = 0.9579")
+    report.show("Steps of each worker")
+
+
+def test_dist_mnist_has_the_scripts_lines_on_stdout_and_nothing_else(capsys, caplog):
+    """Word for word those of mnist_replica.py; what ps_train says besides is in the log, which is stderr."""
+    with caplog.at_level("INFO"):
+        live(report_of("dist_mnist"))
+    found = re.sub(r"time: \d+\.\d{6} s", "time: SECS s", capsys.readouterr().out)
+    assert re.sub(r"\b\d{10}\.\d{6}\b", "TIME", found) == LIFE
+    assert caplog.messages[1:] == [
+        "staleness 1", "After 201 training steps", "  accuracy = 0.9579", "Steps of each worker"]
+
+
+def test_the_elapsed_time_is_that_between_the_two_times(capsys, monkeypatch):
+    """In seconds, with six digits, as the script's %f."""
+    times = iter([1000.25, 1003.5])
+    monkeypatch.setattr(reporting.time, "time", lambda: next(times))
+    report = report_of("dist_mnist")
+    report.training()
+    report.trained()
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "Training begins @ 1000.250000", "Training ends @ 1003.500000", "Training elapsed time: 3.250000 s"]
+
+
+def test_the_chief_initialises_and_an_existing_server_is_named(capsys):
+    """The script's lines for worker 0, and for --existing_servers."""
+    report_of("dist_mnist", "worker", 0).opening("grpc://b:1")
+    assert capsys.readouterr().out == (
+        "Worker 0: Initializing session...\nUsing existing server at: grpc://b:1\n")
+
+
+def test_ps_trains_own_lines_are_in_the_log_and_the_results_on_stdout(capsys, caplog):
+    """Progress, then how it ended; the evaluation as it stands."""
+    with caplog.at_level("INFO"):
+        live(report_of("ps_train"))
+    assert capsys.readouterr().out == "After 201 training steps\n  accuracy = 0.9579\nSteps of each worker\n"
+    assert caplog.messages == [
+        "step 12 of 200  loss 0.5  10.0 steps/s  1000 examples/s",
+        "training ended at step 201: the global step reached train_steps; this worker did 100 steps in 2.50 s, "
+        "4000 examples/s", "staleness 1"]
+
+
+@pytest.mark.parametrize("log_format", LOG_FORMATS)
+def test_the_launcher_reads_the_step_line_of_each_format(log_format, capsys, caplog):
+    """Whatever stands before it in the line; no other line of a life has progress."""
+    with caplog.at_level("INFO"):
+        live(report_of(log_format, index=0))
+    lines = [*caplog.messages, *capsys.readouterr().out.splitlines()]
+    read = reports.reader_of(log_format, 200)
+    found = [done for done in (read(f"worker:0 | {line}") for line in lines) if done]
+    assert [(done.step, done.train_steps) for done in found] == [(12, 200)]
+
+
+def test_the_times_in_dist_mnists_lines_give_the_rate():
+    """Steps of all workers per second since the first line; the loss is not in them."""
+    read = reports.reader_of("dist_mnist", 1000)
+    lines = [f"{secs:f}: Worker 0: training step {step} done (global step: {2 * step})"
+             for secs, step in [(1700000000.0, 1), (1700000001.0, 51), (1700000002.0, 101)]]
+    first, second, third = map(read, lines)
+    assert math.isnan(first.steps_per_sec) and first.loss is None
+    assert (second.steps_per_sec, third.steps_per_sec, third.step) == (100.0, 100.0, 202)
+
+
+@pytest.mark.parametrize("log_format", LOG_FORMATS)
+def test_the_chiefs_stages_are_in_the_log_in_either_format(log_format, capsys, caplog):
+    """The launcher finds them there."""
+    stage = Stage(201, 200, reports.EVALUATING)
+    with caplog.at_level("INFO"):
+        report_of(log_format).stage(stage)
+    assert (capsys.readouterr().out, [reports.parse_stage(line) for line in caplog.messages]) == ("", [stage])
