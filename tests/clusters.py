@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 
 import numpy as np
@@ -14,12 +15,14 @@ from ps_train.graph import placement
 from ps_train.plugins import contracts
 from ps_train.storage import saver
 from ps_train.tasks import ps
+from ps_train.training import evaluation, recovery, replica_graph
 from ps_train.training import loop as train
-from ps_train.training import recovery, replica_graph
 from ps_train.updates import update
 from tests import processes
 from tests.tensorflow_mode import tf
 
+EVAL_PARAMS = {"batch_size": 24, "seed": None}
+SAVED_WEIGHTS = np.array([0.5, -1.0, 2.0, 0.0], np.float32)
 TRUE_WEIGHTS = np.array([1.0, -2.0, 3.0, 0.5], np.float32)
 
 
@@ -185,3 +188,18 @@ def read_checkpoint(train_dir) -> dict[str, np.ndarray]:
     """Returns name -> value of the newest checkpoint."""
     reader = tf.train.load_checkpoint(tf.train.latest_checkpoint(str(train_dir)))
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def save_linear(folder, step, bias=0.25):
+    """Saves a linear model with SAVED_WEIGHTS at a global step."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.get_variable("weights", initializer=SAVED_WEIGHTS)
+        tf.get_variable("bias", initializer=np.float32(bias))
+        tf.get_variable("global_step", initializer=np.int64(step))
+        session.run(tf.global_variables_initializer())
+        return tf.train.Saver().save(session, os.path.join(str(folder), "model.ckpt"), step)
+
+
+def linear_evaluator(features, labels):
+    """Returns an Evaluator of the linear model."""
+    return evaluation.Evaluator(linear_model(), EVAL_PARAMS, array_dataset(features, labels), EVAL_PARAMS)

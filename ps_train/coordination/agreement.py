@@ -19,9 +19,8 @@ import tensorflow.compat.v1 as tf
 from ps_train.cluster import description, reachability
 from ps_train.cluster.spec import Cluster, Task
 from ps_train.coordination import sessions, variables
-from ps_train.coordination.blackboard import BlackboardError
 from ps_train.coordination.state import State
-from ps_train.errors import ClusterLostError, ConfigError
+from ps_train.errors import BlackboardError, ClusterLostError, ConfigError
 from ps_train.runtime import waits
 
 _CALL_SECS = 5.0

@@ -24,25 +24,13 @@ from ps_train.cluster.spec import Cluster, Task
 from ps_train.coordination import sessions, variables
 from ps_train.coordination.claims import new_claim
 from ps_train.coordination.state import Snapshot, State
-from ps_train.errors import ClusterLostError, ConfigError
+from ps_train.errors import BlackboardError, ClusterLostError, ConfigError
 from ps_train.runtime import waits
 
 _RUN_TIMEOUT_SECS = 5.0
 _LONGEST_TICK_SECS = 1.0
 _UNREACHABLE = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.DeadlineExceededError,
                 tf.errors.FailedPreconditionError, tf.errors.NotFoundError, tf.errors.CancelledError)
-
-
-class BlackboardError(ClusterLostError):
-    """A ps does not answer, or has not put the blackboard up yet."""
-
-
-class ChiefFailedError(ClusterLostError):
-    """The chief's own code failed, and training is over for all."""
-
-    def __init__(self) -> None:
-        """Takes nothing: it always says the same."""
-        super().__init__("the chief gave up training: see its log for the fault")
 
 
 def state_tensor(ps: Task) -> tf.Tensor:

@@ -12,10 +12,10 @@ import threading
 from collections.abc import Iterator
 
 from ps_train.cluster.spec import Task
-from ps_train.coordination.blackboard import Blackboard, BlackboardError
+from ps_train.coordination.blackboard import Blackboard
 from ps_train.coordination.claims import is_same_place, new_claim
 from ps_train.coordination.state import Snapshot, State
-from ps_train.errors import ConfigError
+from ps_train.errors import BlackboardError, ConfigError
 from ps_train.runtime import waits
 
 BEAT_SECS = 1.0

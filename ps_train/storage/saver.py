@@ -18,10 +18,10 @@ from typing import Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from ps_train.errors import CheckpointError, ClusterLostError, SaveError
+from ps_train.errors import CheckpointError, ClusterLostError, FolderLostError, SaveError
 from ps_train.runtime import waits
 from ps_train.storage import checkpoints
-from ps_train.storage.folder_lock import FolderLock, FolderLostError
+from ps_train.storage.folder_lock import FolderLock
 
 _POLL_SECS = 0.5  # how often the global step is asked for, where it decides
 _FIRST_PAUSE_SECS = 1.0

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from typing import Callable
 
 from ps_train.cluster import reachability
-from ps_train.coordination.blackboard import Blackboard, BlackboardError, ChiefFailedError
+from ps_train.coordination.blackboard import Blackboard
 from ps_train.coordination.state import Snapshot, State
-from ps_train.errors import ClusterLostError, ConfigError, StoppedError
+from ps_train.errors import BlackboardError, ChiefFailedError, ClusterLostError, ConfigError, StoppedError
 
 _POLL_SECS = 0.25
 _TICK_SECS = 0.25

@@ -11,14 +11,13 @@ import contextlib
 import functools
 import threading
 
-import tensorflow.compat.v1 as tf
-
 from ps_train.cluster.spec import Cluster
 from ps_train.config.task import Config
 from ps_train.coordination import agreement, blackboard
 from ps_train.errors import ConfigError, StoppedError
 from ps_train.storage import checkpoints, folder_record
-from ps_train.tasks import ps, server, worker
+from ps_train.tasks import evaluator, ps, server, setup, worker
+from ps_train.tasks.setup import prepare_tensorflow
 from ps_train.tasks.worker import Plugins
 from ps_train.training import evaluation, reporting
 
@@ -30,7 +29,7 @@ def run(config: Config, cluster: Cluster, stop: threading.Event) -> None:
       PsTrainError: what went wrong, with its exit code.
     """
     prepare_tensorflow(config.tf_log)
-    server.share_cores(cluster)
+    setup.share_cores(cluster)
     plugins = worker.load_plugins(config)
     report = reporting.of(config.log_format, cluster)
     report.task()
@@ -50,7 +49,7 @@ def serve(config: Config, cluster: Cluster, stop: threading.Event) -> None:
       StoppedError: told to stop.
     """
     prepare_tensorflow(config.tf_log)
-    server.share_cores(cluster)
+    setup.share_cores(cluster)
     target = server.start(cluster, config.num_gpus)
     if cluster.job == "ps":
         with contextlib.closing(blackboard.of_ps(target, cluster)) as board:
@@ -76,13 +75,6 @@ def download(config: Config, cluster: Cluster | None) -> None:
         folder_record.check(config.train_dir, folder_record.describe(*plugins))
     if cluster is not None and cluster.job == "worker":
         worker.check_graphs(config, cluster, plugins)
-
-
-def prepare_tensorflow(tf_log: bool) -> None:
-    """Puts TensorFlow into the mode that TF1 graph code expects, for this whole process."""
-    tf.disable_v2_behavior()
-    tf.enable_resource_variables()  # a worker then never reads a parameter that is half updated
-    tf.logging.set_verbosity(tf.logging.INFO if tf_log else tf.logging.ERROR)
 
 
 def _serve_until_done(config: Config, cluster: Cluster, stop: threading.Event) -> None:
@@ -111,7 +103,7 @@ def _evaluate_until_done(
 ) -> None:
     plugins.dataset.prepare(plugins.dataset_params)
     with contextlib.closing(blackboard.of_client(cluster)) as board:
-        evaluation.follow(evaluation.Evaluator(*plugins), config.train_dir, board, config.start_timeout_secs,
+        evaluator.follow(evaluation.Evaluator(*plugins), config.train_dir, board, config.start_timeout_secs,
                         config.eval_timeout_secs, stop, report)
 
 

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any, Callable, NamedTuple
 
+from ps_train import errors
 from ps_train.cluster.spec import Cluster
 from ps_train.config.task import Config
 from ps_train.coordination import agreement, blackboard, fingerprint
@@ -19,13 +20,14 @@ from ps_train.graph import devices, placement
 from ps_train.plugins import contracts
 from ps_train.profile import recorder
 from ps_train.runtime import reports
-from ps_train.runtime.reports import End, Outcome, Stage
+from ps_train.runtime.reports import Stage
 from ps_train.storage import checkpoints, folder_record, saver
 from ps_train.storage.folder_lock import FolderLock
 from ps_train.tasks import server
 from ps_train.tasks import settings as choices
 from ps_train.training import evaluation as evaluate
 from ps_train.training import loop, recovery, replica_graph, shutdown
+from ps_train.training.outcome import End, Outcome
 from ps_train.training.reporting import Report
 from ps_train.updates.update import Update
 
@@ -241,7 +243,7 @@ def _telling_of_failure(config: Config, cluster: Cluster, board: blackboard.Blac
 
 def _tell(call: Callable[[], None]) -> None:
     for _ in range(2):  # the first one may find that its session was lost
-        with contextlib.suppress(blackboard.BlackboardError):
+        with contextlib.suppress(errors.BlackboardError):
             call()
             return
 
@@ -249,7 +251,7 @@ def _tell(call: Callable[[], None]) -> None:
 def _tell_steps(cluster: Cluster, board: blackboard.Blackboard, report: Report) -> None:
     try:
         report.show(shutdown.steps_table(cluster, board.snapshot()))
-    except blackboard.BlackboardError as error:
+    except errors.BlackboardError as error:
         _log.warning("who took how many steps is not known: %s", error)
 
 

@@ -14,9 +14,9 @@ from typing import Callable
 from ps_train.cluster import reachability
 from ps_train.cluster.spec import Cluster
 from ps_train.coordination import fingerprint
-from ps_train.coordination.blackboard import Blackboard, BlackboardError, ChiefFailedError
+from ps_train.coordination.blackboard import Blackboard
 from ps_train.coordination.state import State
-from ps_train.errors import ConfigError
+from ps_train.errors import BlackboardError, ChiefFailedError, ConfigError
 from ps_train.runtime import waits
 
 _log = logging.getLogger(__name__)

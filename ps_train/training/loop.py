@@ -10,12 +10,12 @@ from typing import Any, Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from ps_train.coordination.blackboard import ChiefFailedError
 from ps_train.coordination.heartbeat import Beats
 from ps_train.coordination.state import State
-from ps_train.errors import ClusterLostError, UserCodeError
+from ps_train.errors import ChiefFailedError, ClusterLostError, UserCodeError
 from ps_train.graph import nan_guard
-from ps_train.runtime.reports import End, Outcome, Progress
+from ps_train.runtime.reports import Progress
+from ps_train.training.outcome import End, Outcome
 from ps_train.training.replica_graph import Standing, TrainGraph
 from ps_train.training.reporting import Report
 from ps_train.updates.staleness import Bound, Histogram

@@ -20,15 +20,15 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.cluster.spec import Cluster
 from ps_train.coordination import sessions
-from ps_train.coordination.blackboard import Blackboard, BlackboardError, ChiefFailedError
+from ps_train.coordination.blackboard import Blackboard
 from ps_train.coordination.heartbeat import Beats
-from ps_train.errors import ClusterLostError, StoppedError
+from ps_train.errors import BlackboardError, ChiefFailedError, ClusterLostError, StoppedError
 from ps_train.runtime import waits
-from ps_train.runtime.reports import End, Outcome
 from ps_train.storage import event_files, saver
 from ps_train.storage.folder_lock import FolderLock
 from ps_train.training import shutdown
 from ps_train.training.admission import Found, Joining
+from ps_train.training.outcome import End, Outcome
 from ps_train.training.replica_graph import TrainGraph
 from ps_train.training.supervisor import Opening
 from ps_train.updates import chief

@@ -17,7 +17,7 @@ import tensorflow.compat.v1 as tf
 from ps_train.cluster.spec import Cluster
 from ps_train.coordination.blackboard import Blackboard
 from ps_train.coordination.state import Snapshot, State
-from ps_train.runtime.reports import End, Outcome
+from ps_train.training.outcome import End, Outcome
 from ps_train.training.replica_graph import TrainGraph
 
 _POLL_SECS = 0.1

@@ -13,15 +13,15 @@ from typing import Callable
 
 import tensorflow.compat.v1 as tf
 
-from ps_train.coordination import liveness
 from ps_train.errors import UserCodeError
 from ps_train.graph import nan_guard, optimizers, packing, transfer
-from ps_train.updates.chief import Coordinator, UpdateRunner
+from ps_train.updates.chief import Coordinator
 from ps_train.updates.local_steps import rounds
 from ps_train.updates.local_steps.rounds import Exchange
 from ps_train.updates.local_steps.slots import nothing_kept
 from ps_train.updates.sync import tensorflow_engine
 from ps_train.updates.sync.quorum import Members
+from ps_train.updates.sync.runner import UpdateRunner
 from ps_train.updates.sync.sync_replicas import SyncReplicasOptimizer
 from ps_train.updates.update import Settings, Update
 
@@ -68,7 +68,7 @@ def _in_rounds(
     sharing = None
     if settings.replicas_to_aggregate is None:  # else the mean is made on the ps
         with tf.device(global_step.device):
-            sharing = liveness.sharing(settings.worker, settings.beat_timeout_secs)
+            sharing = sharing.sharing(settings.worker, settings.beat_timeout_secs)
     done = rounds.build(
         loss, gradients, compute_loss, optimizer, optimizers.make_optimizer(settings.optimizer, settings.learning_rate),
         global_step, settings.period, settings.wire, sharing)

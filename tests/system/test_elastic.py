@@ -18,9 +18,8 @@ import pytest
 from ps_train.cluster.spec import Cluster, Task
 from ps_train.config.task import Config
 from ps_train.coordination import blackboard, sessions
-from ps_train.coordination.blackboard import BlackboardError
 from ps_train.coordination.state import State
-from ps_train.errors import ConfigError
+from ps_train.errors import BlackboardError, ConfigError
 from ps_train.plugins import contracts
 from ps_train.tasks import server, settings, worker
 from tests import clusters, processes

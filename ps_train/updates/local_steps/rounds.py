@@ -22,11 +22,11 @@ from typing import Any, Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from ps_train.coordination.liveness import Sharing
 from ps_train.errors import ConfigError
 from ps_train.graph import nan_guard, transfer
 from ps_train.updates.local_steps import slots as keeping
 from ps_train.updates.local_steps import variable_copies
+from ps_train.updates.local_steps.sharing import Sharing
 from ps_train.updates.local_steps.slots import Keeping
 from ps_train.updates.local_steps.variable_copies import Copy
 

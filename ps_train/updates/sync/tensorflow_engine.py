@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from ps_train.coordination.blackboard import BlackboardError
-from ps_train.errors import ClusterLostError
-from ps_train.updates.chief import UpdateRunner, Watch
+from ps_train.errors import BlackboardError, ClusterLostError
+from ps_train.updates.chief import Watch
 from ps_train.updates.sync.accumulators import Accumulator
 from ps_train.updates.sync.quorum import Members, Need
+from ps_train.updates.sync.runner import UpdateRunner
 
 _WATCH_SECS = 1.0
 _SWITCH = "with --sync_engine=ps_train the others train on without a worker that is gone"

@@ -10,6 +10,7 @@ import types
 import numpy as np
 import pytest
 
+from ps_train import errors
 from ps_train.cluster.spec import Cluster
 from ps_train.coordination import blackboard, variables
 from ps_train.coordination.state import State
@@ -161,7 +162,7 @@ def test_a_task_whose_own_server_is_stuck_reaches_the_blackboard_by_that_of_ps_0
         target = f"grpc://localhost:{stuck.getsockname()[1]}"
         board = open_board(blackboard.of_worker(target, cluster.view("worker", 0)))
         monkeypatch.setattr(blackboard, "_RUN_TIMEOUT_SECS", 1.0)
-        with pytest.raises(blackboard.BlackboardError):
+        with pytest.raises(errors.BlackboardError):
             board.state()
         monkeypatch.undo()
         board.announce(State.RUNNING)

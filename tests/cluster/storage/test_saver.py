@@ -14,8 +14,8 @@ import types
 import pytest
 
 from ps_train.errors import ClusterLostError, SaveError
-from ps_train.runtime.reports import End
 from ps_train.storage import checkpoints, saver
+from ps_train.training.outcome import End
 from ps_train.updates.local_steps.slots import nothing_kept
 from tests import clusters, processes
 from tests.children import fill, wait_until

@@ -10,8 +10,8 @@ from data import digits
 from ps_train.graph import transfer
 from ps_train.plugins import contracts
 from ps_train.runtime import reports
-from ps_train.runtime.reports import End
 from ps_train.training import replica_graph
+from ps_train.training.outcome import End
 from tests import clusters
 from tests.tensorflow_mode import tf
 

@@ -9,9 +9,9 @@ import pytest
 
 from ps_train.errors import ClusterLostError
 from ps_train.runtime import waits as waiting
-from ps_train.runtime.reports import End
-from ps_train.updates import chief as coordinator
+from ps_train.training.outcome import End
 from ps_train.updates.local_steps.rounds import Period
+from ps_train.updates.sync import runner
 from ps_train.updates.sync.aggregation import Standing
 from ps_train.updates.sync.quorum import Need
 from tests import clusters
@@ -249,11 +249,11 @@ def test_an_update_under_way_is_noted(tmp_path, start_servers):
 @pytest.mark.parametrize("is_updating, expected", [(0, True), (1, False)])
 def test_who_is_stuck(is_updating, expected):
     """All who live wait, and nothing has moved between two looks."""
-    runner = coordinator.UpdateRunner(None, None)
+    updates = runner.UpdateRunner(None, None)
     need = Need(frozenset({0, 1}), frozenset(), frozenset(), required=2, short_secs=0, is_hopeless=False)
     standing = Standing(step=3, gathered=0, awaited=[4, 4], dropped=0, is_updating=is_updating)
-    assert [runner._is_stuck(need, standing) for _ in range(3)] == [False, expected, expected]
-    assert not runner._is_stuck(need, standing._replace(awaited=[4, 3]))
+    assert [updates._is_stuck(need, standing) for _ in range(3)] == [False, expected, expected]
+    assert not updates._is_stuck(need, standing._replace(awaited=[4, 3]))
 
 
 def test_a_new_chief_lets_those_go_who_wait_since_the_old_one(tmp_path, start_servers):

@@ -11,9 +11,8 @@ import pytest
 
 from ps_train.cluster.spec import Cluster
 from ps_train.coordination import agreement, blackboard
-from ps_train.coordination.blackboard import BlackboardError
 from ps_train.coordination.state import State
-from ps_train.errors import ClusterLostError, ConfigError
+from ps_train.errors import BlackboardError, ClusterLostError, ConfigError
 from tests import processes
 from tests.processes import REPO, TaskCluster
 

@@ -14,8 +14,8 @@ from ps_train.coordination import variables
 from ps_train.errors import ConfigError, UserCodeError
 from ps_train.graph import transfer
 from ps_train.plugins import contracts
-from ps_train.runtime.reports import End
 from ps_train.tasks import settings
+from ps_train.training.outcome import End
 from ps_train.updates.staleness import Bound
 from tests import clusters
 from tests.cluster.graph.test_packing import mixed, model_of
