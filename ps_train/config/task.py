@@ -14,6 +14,7 @@ from ps_train.cluster.tf_config import JOBS
 from ps_train.config import fields
 from ps_train.errors import ConfigError, refuse
 from ps_train.plugins import contracts
+from ps_train.runtime.timeouts import Timeouts
 
 OPTIMIZERS = ("sgd", "momentum", "adagrad", "adam", "rmsprop", "ftrl")
 SYNC_ENGINES = ("ps_train", "tensorflow")
@@ -189,6 +190,14 @@ class Config:
         if not self.train_dir:
             name = self.model.rsplit(".", 1)[-1]
             object.__setattr__(self, "train_dir", os.path.join(tempfile.gettempdir(), "ps_train", name))
+
+    @property
+    def timeouts(self) -> Timeouts:
+        """How long the task waits for others."""
+        return Timeouts(
+            start_secs=self.start_timeout_secs, step_secs=self.step_timeout_secs, save_secs=self.save_timeout_secs,
+            eval_secs=self.eval_timeout_secs, heartbeat_secs=self.beat_timeout_secs, end_secs=self.end_timeout_secs,
+            stop_secs=self.stop_timeout_secs, idle_secs=self.idle_timeout_secs)
 
     def _aggregation_problems(self) -> list[str]:
         most, least = self.replicas_to_aggregate, self.min_replicas_to_aggregate

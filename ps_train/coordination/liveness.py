@@ -11,21 +11,22 @@ import tensorflow.compat.v1 as tf
 from ps_train.coordination import variables
 
 
-def is_living(beat_timeout_secs: float) -> tf.Tensor:
+def is_alive(heartbeat_timeout_secs: float) -> tf.Tensor:
     """Returns who is there, was heard of within this time, and has not finished."""
-    is_heard = variables.read("clock") - variables.read("beats") < beat_timeout_secs
+    is_heard = variables.read("clock") - variables.read("beats") < heartbeat_timeout_secs
     is_there = tf.logical_and(tf.not_equal(variables.read("claims"), 0), tf.equal(variables.read("finished"), 0))
     return tf.logical_and(is_heard, is_there)
 
 
-def takes_part(beat_timeout_secs: float) -> tf.Tensor:
+def is_training(heartbeat_timeout_secs: float) -> tf.Tensor:
     """Returns who lives and has joined."""
-    return tf.logical_and(is_living(beat_timeout_secs), tf.equal(variables.read("joined"), variables.read("claims")))
+    has_joined = tf.equal(variables.read("joined"), variables.read("claims"))
+    return tf.logical_and(is_alive(heartbeat_timeout_secs), has_joined)
 
 
-def others(worker: int, beat_timeout_secs: float) -> tf.Tensor:
+def others(worker: int, heartbeat_timeout_secs: float) -> tf.Tensor:
     """Returns who takes part besides this worker."""
-    return besides(worker, takes_part(beat_timeout_secs))
+    return besides(worker, is_training(heartbeat_timeout_secs))
 
 
 def join(worker: int) -> tf.Operation:
@@ -34,4 +35,5 @@ def join(worker: int) -> tf.Operation:
 
 
 def besides(worker: int, workers: tf.Tensor) -> tf.Tensor:
+    """Returns `workers`, bool [MAX_WORKERS], without this one."""
     return tf.logical_and(workers, tf.not_equal(tf.range(variables.MAX_WORKERS), worker))

@@ -17,18 +17,19 @@ from ps_train.errors import (
     ConfigError,
     StoppedError,
 )
-from ps_train.runtime import waits
+from ps_train.runtime import threads, waits
+from ps_train.runtime.timeouts import Timeouts
 from ps_train.storage import checkpoints
-from ps_train.training.evaluation import Evaluator, within, write_summaries
+from ps_train.training.evaluation import Evaluator, evaluate_bounded, write_summaries
 from ps_train.training.reporting import Report
 
 _POLL_SECS = 1.0
 _log = logging.getLogger(__name__)
 
 
-def follow(
-    evaluator: Evaluator, train_dir: str, board: Blackboard, start_timeout_secs: float, eval_timeout_secs: float,
-    stop: threading.Event, report: Report | None = None,
+def evaluate_until_done(
+    evaluator: Evaluator, train_dir: str, board: Blackboard, timeouts: Timeouts, stop: threading.Event,
+    report: Report | None = None,
 ) -> None:
     """Evaluates each new checkpoint in the folder until training is over, the last one always.
 
@@ -36,21 +37,21 @@ def follow(
     the last step was taken. It tells `report` the results; None prints ps_train's own lines.
 
     Raises:
-      ClusterLostError: the blackboard was not there within `start_timeout_secs`, or the chief gave up.
-      UserCodeError: an evaluation took longer than `eval_timeout_secs`.
+      ClusterLostError: the blackboard was not there within `timeouts.start_secs`, or the chief gave up.
+      UserCodeError: an evaluation took longer than `timeouts.eval_secs`.
       StoppedError: `stop` was set first.
     """
     done_path = None
     state: State | None = State.IDLE
     heard = [State.IDLE]
     while state not in (State.DONE, None):
-        state = _next_state(board, heard[-1], start_timeout_secs, stop)
+        state = _next_state(board, heard[-1], timeouts.start_secs, stop)
         path = checkpoints.newest_sound(train_dir)  # asked after the state, so that the last one is not missed
         heard = [state or heard[-1]]
         if path is not None and path != done_path:
             done_path = path
             with _listening(board, heard):
-                _evaluate_one(evaluator, path, train_dir, eval_timeout_secs, stop, report or Report())
+                _evaluate_one(evaluator, path, train_dir, timeouts.eval_secs, stop, report or Report())
         if stop.wait(_POLL_SECS):
             raise StoppedError("told to stop while evaluating")
 
@@ -58,27 +59,20 @@ def follow(
 @contextlib.contextmanager
 def _listening(board: Blackboard, heard: list[State]) -> Iterator[None]:
     """Adds the training states that are heard while its body runs: an evaluation may outlast the whole end."""
-    over = threading.Event()
-
     def listen() -> None:
-        while not over.wait(_POLL_SECS):
-            state = _training_state(board)
-            if state is not None:
-                heard.append(state)
+        state = _training_state(board)
+        if state is not None:
+            heard.append(state)
 
-    thread = threading.Thread(target=listen, daemon=True, name="listen")
-    thread.start()
-    try:
+    with threads.repeating(listen, period_secs=_POLL_SECS, name="listen"):
         yield
-    finally:
-        over.set()
 
 
 def _evaluate_one(
     evaluator: Evaluator, path: str, train_dir: str, timeout_secs: float, stop: threading.Event, report: Report
 ) -> None:
     try:
-        evaluation = within(timeout_secs, evaluator, path, stop)
+        evaluation = evaluate_bounded(timeout_secs, evaluator, path, stop)
     except (tf.errors.OpError, ValueError):  # the second is the Saver's, where it finds no files
         if checkpoints.is_there(path):
             raise
@@ -109,8 +103,8 @@ def _next_state(board: Blackboard, last: State, timeout_secs: float, stop: threa
 def _check_agreement(board: Blackboard) -> None:
     """Raises ConfigError where two tasks were told of different clusters."""
     with contextlib.suppress(BlackboardError):  # what that means, the training state says
-        if misfit := board.misfit():
-            raise ConfigError(misfit)
+        if mismatch := board.mismatch():
+            raise ConfigError(mismatch)
 
 
 def _training_state(board: Blackboard) -> State | None:

@@ -3,11 +3,36 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
+from ps_train.cluster import addresses
 from ps_train.cluster.spec import Cluster
+from ps_train.config.task import Config
+from ps_train.plugins import contracts
+
+
+class LoadedPlugins(NamedTuple):
+    """The model and the dataset, each with its parameters."""
+
+    model: contracts.Model
+    model_params: dict[str, Any]
+    dataset: contracts.Dataset
+    dataset_params: dict[str, Any]
+
+
+def load_plugins(config: Config) -> LoadedPlugins:
+    """Imports and checks the plug-ins that the configuration names.
+
+    Raises:
+      ConfigError: one is missing or has another contract, or --params does not fit them.
+    """
+    model, dataset = contracts.load_model(config.model), contracts.load_dataset(config.dataset)
+    shared = {name: getattr(config, name)
+              for name in ("batch_size", "data_dir", "hidden_units", "learning_rate", "seed")}
+    model_params, dataset_params = contracts.resolve_params(config.params, [model, dataset], shared)
+    return LoadedPlugins(model, model_params, dataset, dataset_params)
 
 
 def prepare_tensorflow(tf_log: bool) -> None:
@@ -28,6 +53,7 @@ def share_cores(cluster: Cluster) -> None:
 
 
 def session_threads(cluster: Cluster, **others: Any) -> tf.ConfigProto:
+    """Returns the options of a session or server of this task, with its share of the cores; `others` are added."""
     # A thread without work would first spin, by default, and take the core from the other tasks of its machine: of
     # 1 ps and 2 workers on 2 cores, the steps per second were 565 with it and 662 without; of 1 and 1, the same.
     without_spinning = tf.ConfigProto.Experimental(disable_thread_spinning=True)
@@ -42,9 +68,9 @@ def threads_of_an_operation(cluster: Cluster, num_cores: int) -> int:
     another task has. 2 workers and a ps on 2 cores did 2700 local steps per second so, and 3400 with one thread each;
     670 and 735 single steps. TF_NUM_INTRAOP_THREADS, TensorFlow's own variable, wins.
     """
-    own_host = cluster.task.address.rpartition(":")[0]
+    own_host = addresses.host_of(cluster.task.address)
     workers = cluster.server_spec.get("worker", {}).values()
-    num_workers = sum(address.rpartition(":")[0] == own_host for address in workers)
+    num_workers = sum(addresses.host_of(address) == own_host for address in workers)
     if num_workers < 2 or os.environ.get("TF_NUM_INTRAOP_THREADS"):
         return 0
     return max(1, num_cores // num_workers)

@@ -90,7 +90,7 @@ class Evaluator:
             num_examples += int(batch_size)
 
 
-def within(timeout_secs: float, evaluator: Evaluator, path: str, stop: threading.Event) -> Evaluation:
+def evaluate_bounded(timeout_secs: float, evaluator: Evaluator, path: str, stop: threading.Event) -> Evaluation:
     """Returns what `evaluator.evaluate(path)` does, in bounded time.
 
     Raises:

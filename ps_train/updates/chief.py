@@ -1,12 +1,7 @@
-"""What the chief does besides while it trains. In sync it runs the updates, and they follow the living.
-
-    thread "updates"   one update after the other; each waits on the ps until the required gradients are there
-    thread "look"      each second: who is there? how many gradients are required? does everybody wait for nothing?
-"""
+"""What the chief does beside its own training steps, as the update mode defines it; `sync/runner.py` has sync's."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -16,7 +11,6 @@ from ps_train.coordination.blackboard import Blackboard
 
 LOOK_SECS = 1.0
 RUN_OPTIONS = tf.RunOptions(timeout_in_ms=5000)
-_log = logging.getLogger(__name__)
 
 
 class Watch(NamedTuple):
@@ -26,7 +20,6 @@ class Watch(NamedTuple):
       board: the blackboard.
       names: number -> name and address of each worker.
       own: the chief's number.
-      beat_timeout_secs: a worker that was not heard of for this long is dead.
       start_timeout_secs: for how long workers that are not here are waited for.
       is_live: whether the parameters are in use already, and those who are not here dead.
     """
@@ -34,7 +27,6 @@ class Watch(NamedTuple):
     board: Blackboard
     names: Mapping[int, str]
     own: int
-    beat_timeout_secs: float
     start_timeout_secs: float
     is_live: bool
 
@@ -43,7 +35,7 @@ class Watch(NamedTuple):
         return ", ".join(self.names[worker] for worker in sorted(workers))
 
 
-class Coordinator:
+class ChiefService:
     """What the chief does besides while it trains; this one, of async, does nothing.
 
     Attributes:
@@ -63,5 +55,3 @@ class Coordinator:
 
     def check_lost(self, error: tf.errors.OpError, watch: Watch) -> None:
         """Raises ClusterLostError where training cannot go on in a new session after this error of a lost one."""
-
-

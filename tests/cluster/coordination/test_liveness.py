@@ -49,7 +49,7 @@ def board(start_servers):
 def test_who_lives_and_who_shares(board, other, lives, shares):
     """A worker lives from its claim on, and shares from when its first round has begun."""
     board.write(3, **other)
-    found, num_sharing = board.run(lambda: [liveness.is_living(TIMEOUT_SECS), sharing.num_sharing(0, TIMEOUT_SECS)])
+    found, num_sharing = board.run(lambda: [liveness.is_alive(TIMEOUT_SECS), sharing.num_sharing(0, TIMEOUT_SECS)])
     assert [*found.nonzero()[0]] == ([0, 3] if lives else [0])
     assert num_sharing == shares
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import types
 
@@ -15,6 +16,7 @@ from ps_train.errors import (
     ConfigError,
     StoppedError,
 )
+from ps_train.runtime.timeouts import Timeouts
 from ps_train.storage import checkpoints
 from ps_train.tasks import evaluator
 from ps_train.training import evaluation
@@ -22,11 +24,13 @@ from ps_train.training.reporting import Report
 from tests import clusters
 from tests.clusters import EVAL_PARAMS, linear_evaluator, save_linear
 
+TIMEOUTS = Timeouts(start_secs=10, eval_secs=60)
+
 
 def test_an_evaluator_follows_the_checkpoints_and_ends_with_the_last(tmp_path, start_servers, stop, capsys):
     """One evaluated while training runs, one saved just before it is done."""
     cluster = start_servers(1, 1)
-    chief = blackboard.of_worker(cluster.target("worker", 0), cluster.view("worker", 0))
+    chief = blackboard.for_worker(cluster.target("worker", 0), cluster.view("worker", 0))
     chief.announce(State.RUNNING)
     evaluated = []
 
@@ -40,7 +44,8 @@ def test_an_evaluator_follows_the_checkpoints_and_ends_with_the_last(tmp_path, s
 
     paths = [save_linear(tmp_path, 10)]
     own = Recording(clusters.linear_model(), EVAL_PARAMS, clusters.array_dataset(*clusters.linear_data()), EVAL_PARAMS)
-    evaluator.follow(own, str(tmp_path), blackboard.of_client(cluster.view("worker", 0)), 10, 60, stop)
+    evaluator.evaluate_until_done(own, str(tmp_path), blackboard.for_client(cluster.view("worker", 0)),
+                                  TIMEOUTS, stop)
     chief.close()
     assert evaluated == paths
     assert "After 20 training steps" in capsys.readouterr().out
@@ -48,7 +53,7 @@ def test_an_evaluator_follows_the_checkpoints_and_ends_with_the_last(tmp_path, s
 
 def test_an_evaluator_ends_when_the_tasks_were_told_of_different_clusters(stop):
     """With the line that says how."""
-    board = types.SimpleNamespace(state=lambda: State.IDLE, misfit=lambda: "ps:0 was told of 1 worker")
+    board = types.SimpleNamespace(state=lambda: State.IDLE, mismatch=lambda: "ps:0 was told of 1 worker")
     with pytest.raises(ConfigError, match="^ps:0 was told of 1 worker$"):
         evaluator._next_state(board, State.IDLE, 30, stop)
 
@@ -65,7 +70,7 @@ def test_an_evaluation_may_outlast_the_whole_end(tmp_path, stop, monkeypatch):
                 raise BlackboardError("gone")
             return states[-1]
 
-        def misfit(self):
+        def mismatch(self):
             return ""
 
     evaluated = []
@@ -92,7 +97,7 @@ def test_an_evaluation_may_outlast_the_whole_end(tmp_path, stop, monkeypatch):
     monkeypatch.setattr(evaluator, "_training_state", training_state)
     paths = [save_linear(tmp_path, 10)]
     own = Slow(clusters.linear_model(), EVAL_PARAMS, clusters.array_dataset(*clusters.linear_data()), EVAL_PARAMS)
-    evaluator.follow(own, str(tmp_path), Board(), 0.5, 60, stop)
+    evaluator.evaluate_until_done(own, str(tmp_path), Board(), Timeouts(start_secs=0.5, eval_secs=60), stop)
     assert evaluated == paths
 
 
@@ -115,9 +120,10 @@ def test_a_checkpoint_that_is_removed_before_it_is_evaluated_is_passed_over(tmp_
 def test_an_evaluator_without_a_cluster_gives_up(tmp_path, stop):
     """It waits for the blackboard as long as it was told."""
     cluster = clusters.LocalCluster(1, 1)  # its blackboard is not up
-    board = blackboard.of_client(cluster.view("worker", 0))
+    board = blackboard.for_client(cluster.view("worker", 0))
     with pytest.raises(ClusterLostError, match="waited 0.3 s for the blackboard"):
-        evaluator.follow(linear_evaluator(*clusters.linear_data()), str(tmp_path), board, 0.3, 60, stop)
+        evaluator.evaluate_until_done(linear_evaluator(*clusters.linear_data()), str(tmp_path), board,
+                                      dataclasses.replace(TIMEOUTS, start_secs=0.3), stop)
     board.close()
 
 
@@ -125,7 +131,7 @@ def test_an_evaluator_obeys_a_signal(tmp_path, start_servers):
     """A set stop event ends it."""
     stop = threading.Event()
     stop.set()
-    board = blackboard.of_client(start_servers(1, 1).view("worker", 0))
+    board = blackboard.for_client(start_servers(1, 1).view("worker", 0))
     with pytest.raises(StoppedError):
-        evaluator.follow(linear_evaluator(*clusters.linear_data()), str(tmp_path), board, 10, 60, stop)
+        evaluator.evaluate_until_done(linear_evaluator(*clusters.linear_data()), str(tmp_path), board, TIMEOUTS, stop)
     board.close()

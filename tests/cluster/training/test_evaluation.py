@@ -59,7 +59,8 @@ def test_an_empty_held_out_set_is_an_error(tmp_path):
     full = clusters.array_dataset(features, labels)
     empty = full.__class__("arrays", lambda **kwargs: full.input_fn(**kwargs).take(0), full.prepare, {})
     with pytest.raises(DataError, match="arrays.input_fn: the dataset of mode \"eval\" is empty"):
-        evaluation.Evaluator(clusters.linear_model(), EVAL_PARAMS, empty, EVAL_PARAMS).evaluate(save_linear(tmp_path, 1))
+        evaluator = evaluation.Evaluator(clusters.linear_model(), EVAL_PARAMS, empty, EVAL_PARAMS)
+        evaluator.evaluate(save_linear(tmp_path, 1))
 
 
 @pytest.fixture
@@ -85,14 +86,14 @@ def test_an_evaluation_that_does_not_end_is_an_error(tmp_path, stop, held_evalua
     """It says for how long it went on, of which checkpoint, and what the user may do."""
     path = save_linear(tmp_path, 3)
     with pytest.raises(UserCodeError, match=rf"waited 0.5 s for the evaluation of {path}.*--eval_timeout_secs"):
-        evaluation.within(0.5, held_evaluator, path, stop)
+        evaluation.evaluate_bounded(0.5, held_evaluator, path, stop)
 
 
 def test_a_signal_ends_an_evaluation(tmp_path, stop, held_evaluator):
     """It does not wait for the end of the data."""
     threading.Timer(0.5, stop.set).start()
     with pytest.raises(StoppedError, match="told to stop while waiting for the evaluation of"):
-        evaluation.within(600, held_evaluator, save_linear(tmp_path, 3), stop)
+        evaluation.evaluate_bounded(600, held_evaluator, save_linear(tmp_path, 3), stop)
 
 
 def test_summaries_go_into_the_folder_eval(tmp_path):

@@ -106,6 +106,6 @@ def test_the_loop_fetches_operations_and_scalars_only(tmp_path, start_servers):
     worker.body = lambda live, write: worker.loop(Recording(live)).run()
     worker.start()
     assert worker.result().local_steps == 3
-    num = len(replica_graph.Standing._fields)
+    num = len(replica_graph.StepStatus._fields)
     status, progress, loss = ((num,), np.int64), ((1, num), np.int64), ((), np.float32)
     assert [(value.shape, value.dtype) for value in fetched] == [status, *[progress, loss] * 3]

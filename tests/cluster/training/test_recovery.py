@@ -290,7 +290,7 @@ def test_a_checkpoint_of_another_model_is_refused_before_anything_is_restored(tm
     worker.start()
     with pytest.raises(CheckpointError, match="bias/Momentum is missing"):
         worker.result()
-    board = blackboard.of_worker(cluster.target("worker", 0), cluster.view("worker", 0))
+    board = blackboard.for_worker(cluster.target("worker", 0), cluster.view("worker", 0))
     assert board.state() == State.IDLE
     board.close()
 
