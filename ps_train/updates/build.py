@@ -16,7 +16,7 @@ import tensorflow.compat.v1 as tf
 from ps_train.errors import UserCodeError
 from ps_train.graph import nan_guard, optimizers, packing, transfer
 from ps_train.updates.chief import ChiefService
-from ps_train.updates.local_steps import rounds
+from ps_train.updates.local_steps import rounds, sharing
 from ps_train.updates.local_steps.rounds import Exchange
 from ps_train.updates.local_steps.slots import no_slot_transfer
 from ps_train.updates.sync import tensorflow_engine
@@ -65,18 +65,18 @@ def _in_rounds(
     compute_loss: Callable[[], tf.Tensor],
 ) -> Update:
     optimizer.apply_gradients(gradients)  # never run: it makes the slots that a checkpoint has
-    sharing = None
+    shared = None
     if settings.replicas_to_aggregate is None:  # else the mean is made on the ps
         with tf.device(global_step.device):
-            sharing = sharing.sharing(settings.worker, settings.heartbeat_timeout_secs)
+            shared = sharing.sharing(settings.worker, settings.heartbeat_timeout_secs)
     done = rounds.build(
         loss, gradients, compute_loss, optimizer, optimizers.make_optimizer(settings.optimizer, settings.learning_rate),
-        global_step, settings.period, settings.wire, sharing)
-    if sharing:
+        global_step, settings.period, settings.wire, shared)
+    if shared:
         train_op, rest_op = (_applied(Exchange(lambda change=change: change.num_taken), change.pairs, global_step)
                              for change in (done.change, done.rest))
         with tf.device(global_step.device):
-            update = for_train_op(tf.group(train_op, sharing.begin_op), done.loss)
+            update = for_train_op(tf.group(train_op, shared.begin_op), done.loss)
         with tf.control_dependencies([rest_op]):
             num_rest = tf.identity(done.rest.num_taken)
     else:  # the chief applies it, for all who took as many steps

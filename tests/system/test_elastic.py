@@ -180,7 +180,7 @@ def test_a_ps_learns_from_the_chief_where_ps_0_is():
         chief.start_run()
         seen = opened(blackboard.of_first_ps(own[1], servers.view("ps", 1)))
         other.claim(1, claim=5)
-        assert seen.snapshot().alive(timeout_secs=60) == [1]
+        assert seen.snapshot().alive(within_secs=60) == [1]
         assert [board.state() for board in own] == [State.RUNNING] * 2
 
 

@@ -22,7 +22,7 @@ MAY_IMPORT = {folder: set(imported.split()) for folder, imported in {
     "runtime": "",
     "plugins": "",
     "cluster": "runtime",
-    "config": "cluster plugins",
+    "config": "cluster plugins runtime",
     "launch": "config cluster runtime storage",
     "storage": "plugins runtime",
     "graph": "plugins cluster runtime",

@@ -96,14 +96,14 @@ def test_a_beat_counts_for_the_process_that_holds_the_number_only(start_servers,
     snapshot = board.snapshot()
     assert (snapshot.claims[3], snapshot.steps[3]) == (77, 12)
     assert 0 <= snapshot.age_secs(3) < 5
-    assert snapshot.alive(timeout_secs=5) == [3]
-    assert snapshot.alive(timeout_secs=0) == []
+    assert snapshot.alive(within_secs=5) == [3]
+    assert snapshot.alive(within_secs=0) == []
     board.claim(3, claim=78)
     assert not board.beat(3, claim=77, step=13)
     assert board.snapshot().steps[3] == 0
     board.leave(3)
     assert not board.beat(3, claim=78, step=14)
-    assert board.snapshot().alive(timeout_secs=5) == []
+    assert board.snapshot().alive(within_secs=5) == []
 
 
 def test_the_clock_of_ps_0_goes_while_it_serves(open_board, monkeypatch):

@@ -101,7 +101,7 @@ def test_a_session_run_makes_no_transfers_but_those_that_it_needs(start_servers,
         if gradients:
             session.run(update.chief_init_op)
             session.run(update.local_init_op)
-            fetches.append(update.chief_service._operations.update_op)
+            fetches.append(update.make_chief_service()._operations.update_op)
         assert transfers(session, fetches) == expected
 
 

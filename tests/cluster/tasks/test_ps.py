@@ -107,7 +107,7 @@ def test_a_ps_that_is_told_to_stop_does_not_ask_a_ps_0_that_is_gone(start_server
     port, = processes.free_ports(1)
     first = types.SimpleNamespace(first_ps=Task("ps", 0, f"localhost:{port}"), snapshot=lambda: pytest.fail("asked"))
     with contextlib.closing(blackboard.for_ps(cluster.target("ps", 0), cluster.view("ps", 0), 5)) as own:
-        life = ps.PsTask(own, lambda: first, 1.0, 60.0, 60.0, stop)
+        life = ps.PsTask(own, lambda: first, Timeouts(idle_secs=60.0, stop_secs=60.0), stop)
         stop.set()
         with pytest.raises(StoppedError):
             life.run()

@@ -62,13 +62,13 @@ class Group:
         self.workers[number].heartbeat._left.set()
 
     def status(self):
-        """Returns the Standing, as the chief sees it."""
+        """Returns the SyncStatus, as the chief sees it."""
         return self.workers[0].session.run(self.chief_service._operations.status)
 
     @property
     def chief_service(self):
         """The chief's."""
-        return self.workers[0].graph.update.chief_service
+        return self.workers[0].supervised._chief_service
 
     def wait_for(self, condition, what):
         """Returns when `condition(status)` is true."""
@@ -210,7 +210,7 @@ def test_a_fault_in_the_update_ends_training_with_that_error(tmp_path, start_ser
     def fail(session, watch):
         raise tf.errors.InvalidArgumentError(None, None, "a fault in the update")
 
-    worker.graph.update.chief_service._update = fail
+    worker.supervised._chief_service._update = fail
     worker.start()
     with pytest.raises(tf.errors.InvalidArgumentError, match="a fault in the update"):
         worker.result()
