@@ -137,7 +137,8 @@ class KerasConfig(Config):
                                 choices=COMMUNICATIONS)
     coordinator_host: str = _field("localhost:2221", "Address of the coordinator, job chief (parameter_server).",
                                    unit="host:port", form=parse_hosts)
-    tpu_name: str = _field("", "Name or address of the TPU (tpu).", unit="name", unset="TPU_NAME, or the TPU that is found")
+    tpu_name: str = _field("", "Name or address of the TPU (tpu).", unit="name",
+                           unset="TPU_NAME, or the TPU that is found")
     steps_per_epoch: Optional[int] = _field(
         None, "Steps between validations and checkpoints; --train_steps is rounded up to whole epochs.",
         unit="steps", minimum=1, unset="about 500")
