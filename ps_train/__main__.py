@@ -13,8 +13,8 @@ import traceback
 from collections.abc import Sequence
 
 from ps_train import __version__
-from ps_train.cluster import spec
-from ps_train.config import fields
+from ps_train.cluster import resolve, spec
+from ps_train.config import fields, launch
 from ps_train.config import task as config
 from ps_train.errors import ConfigError, PsTrainError
 from ps_train.runtime import installed, legacy_keras, logs, signals, tracebacks
@@ -71,7 +71,7 @@ def _launch(argv: Sequence[str]) -> None:
     if argv[:1] == ["keras"]:
         _on_keras_road().launch_keras(argv[1:])
     else:
-        launcher.run(*config.parse_launch(argv))
+        launcher.run(*launch.parse_launch(argv))
 
 
 def _keras(argv: Sequence[str]) -> None:
@@ -92,7 +92,7 @@ _VERBS = {"train": _train, "launch": _launch, "serve": _serve, "keras": _keras, 
 
 
 def _resolve(task_config: config.Config) -> spec.Cluster:
-    return spec.resolve(
+    return resolve.resolve(
         task_config.ps_hosts,
         task_config.worker_hosts,
         task_config.job_name,
@@ -120,7 +120,7 @@ def _help(verb: str, arguments: Sequence[str]) -> str:
     if verb in ("keras", "convert") or (verb == "launch" and arguments[:1] == ["keras"]):
         return f"{_USAGE}\n{_on_keras_road().help_text(verb)}"
     if verb == "launch":
-        return f"{_USAGE}\n{fields.help_text(config.LaunchConfig, config.Config, omit=config.PLACED_BY_LAUNCH)}"
+        return f"{_USAGE}\n{fields.help_text(launch.LaunchConfig, config.Config, omit=launch.PLACED_BY_LAUNCH)}"
     return f"{_USAGE}\n{fields.help_text(config.Config)}"
 
 

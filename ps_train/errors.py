@@ -7,6 +7,10 @@
         CheckpointError   1     a checkpoint does not fit the model, or cannot be read
       SaveError           1   the last checkpoint cannot be written
       ClusterLostError  138   a task or the network is gone; the same command may be run again
+        BlackboardError   138     a ps does not answer
+        ChiefFailedError  138     the chief's own code failed
+        FolderLostError   138     another training has taken over the train_dir
+      LaunchError         -   that of the task that failed, or of the signal
       StoppedError      143   the process was told to stop
 
 The codes fit Kubeflow's restart policy `ExitCode`: 1 to 127 are permanent, 128 to 255 retryable
@@ -66,3 +70,28 @@ class StoppedError(PsTrainError):
     """The process was told to stop by a signal and has saved what it had to."""
 
     exit_code = 143
+
+
+class BlackboardError(ClusterLostError):
+    """A ps does not answer, or has not put the blackboard up yet."""
+
+
+class ChiefFailedError(ClusterLostError):
+    """The chief's own code failed, and training is over for all."""
+
+    def __init__(self) -> None:
+        """Takes nothing: it always says the same."""
+        super().__init__("the chief gave up training: see its log for the fault")
+
+
+class LaunchError(PsTrainError):
+    """A task failed, or the launcher was told to stop; it has the exit code of that."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        """Takes the text, "" where all is said already, and the launcher's exit code."""
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+class FolderLostError(ClusterLostError):
+    """Another training took the folder while this process stood still: nothing may be saved there any more."""

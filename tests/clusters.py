@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 
 import numpy as np
@@ -12,14 +13,17 @@ from ps_train.cluster.spec import Cluster
 from ps_train.coordination import blackboard, heartbeat
 from ps_train.graph import placement
 from ps_train.plugins import contracts
+from ps_train.runtime.timeouts import Timeouts
 from ps_train.storage import saver
 from ps_train.tasks import ps
-from ps_train.training import loop as train
-from ps_train.training import recovery, replica_graph
+from ps_train.training import evaluation, recovery, replica_graph
+from ps_train.training import loop as step_loop
 from ps_train.updates import update
 from tests import processes
 from tests.tensorflow_mode import tf
 
+EVAL_PARAMS = {"batch_size": 24, "seed": None}
+SAVED_WEIGHTS = np.array([0.5, -1.0, 2.0, 0.0], np.float32)
 TRUE_WEIGHTS = np.array([1.0, -2.0, 3.0, 0.5], np.float32)
 
 
@@ -45,15 +49,15 @@ class LocalCluster:
     def put_up_blackboard(self) -> None:
         """Does what each ps does when it starts."""
         for index in self.addresses["ps"]:
-            with contextlib.closing(blackboard.of_ps(self.target("ps", index), self.view("ps", index))) as board:
+            with contextlib.closing(blackboard.for_ps(self.target("ps", index), self.view("ps", index))) as board:
                 board.put_up()
 
 
     @contextlib.contextmanager
     def keeping_time(self):
         """Lets the clock of ps 0 go."""
-        own = blackboard.of_ps(self.target("ps", 0), self.view("ps", 0))
-        with contextlib.closing(own), ps.keeping_time(own):
+        own = blackboard.for_ps(self.target("ps", 0), self.view("ps", 0))
+        with contextlib.closing(own), ps.running_clock(own):
             yield
 
 
@@ -109,17 +113,19 @@ def build_graph(
       chosen: other fields of optimizer.Settings.
     """
     view = cluster.view("worker", index)
-    settings = update.Settings(optimizer_name, learning_rate, gradients, view.num_workers, index, floor,
-                                  **chosen)
+    settings = update.UpdateSettings(
+        optimizer=optimizer_name, learning_rate=learning_rate, replicas_to_aggregate=gradients,
+        num_workers=view.num_workers, worker=index, min_replicas_to_aggregate=floor, **chosen)
     params = params or {"batch_size": 8, "seed": 7}
-    return replica_graph.build(view, view.task.device + "/cpu:0", model or linear_model(), params,
-                       dataset or array_dataset(*linear_data()), params, settings, plan, bound, seed=3,
+    return replica_graph.build_train_graph(view, view.task.device + "/cpu:0", model or linear_model(), params,
+                       dataset or array_dataset(*linear_data()), params, settings, plan=plan, bound=bound, seed=3,
                        steps_per_execution=steps_per_execution)
 
 
-def schedule(train_steps: int) -> train.Schedule:
+def schedule(train_steps: int) -> step_loop.LoopSettings:
     """Returns a loop's schedule without lines or summaries."""
-    return train.Schedule(train_steps, batch_size=8, log_steps=0, save_summaries_steps=0, step_timeout_secs=60.0)
+    return step_loop.LoopSettings(worker_name="worker:0", train_steps=train_steps, batch_size=8, log_steps=0,
+                                  save_summaries_steps=0, step_timeout_secs=60.0)
 
 
 class Worker(threading.Thread):
@@ -129,16 +135,19 @@ class Worker(threading.Thread):
                  start_timeout_secs=30.0, end_timeout_secs=20.0, own_fingerprint="", **graph_options):
         super().__init__(daemon=True)
         self.graph = build_graph(cluster, index, **graph_options)
-        self.board = blackboard.of_worker(cluster.target("worker", index), cluster.view("worker", index))
-        settings = recovery.Settings(str(train_dir), saves or saver.Schedule(0, 0, 5, 30.0), start_timeout_secs,
-                                    beat_timeout_secs=5.0, end_timeout_secs=end_timeout_secs)
+        timeouts = Timeouts(start_secs=start_timeout_secs, heartbeat_secs=5.0, end_secs=end_timeout_secs)
+        self.board = blackboard.for_worker(
+            cluster.target("worker", index), cluster.view("worker", index), timeouts.heartbeat_secs)
+        saves = saves or saver.SaveSchedule(every_secs=0, every_steps=0, keep_max=5, timeout_secs=30.0)
+        settings = recovery.SessionSettings(train_dir=str(train_dir), saves=saves, timeouts=timeouts)
         self.stop = stop or threading.Event()
         view = cluster.view("worker", index)
-        self.beats = heartbeat.Beats(self.board, view.task, view.worker_number, self.stop)
+        self.progress = heartbeat.WorkerProgress()
+        self.heartbeat = heartbeat.Heartbeat(self.board, view.task, view.worker_number, self.progress, self.stop)
         self.supervised = recovery.SupervisedTraining(
-            view, cluster.target("worker", index), self.graph, self.board, self.beats, settings, self.stop,
-            own_fingerprint)
-        self.schedule = schedule(train_steps)._replace(bound=graph_options.get("bound"))
+            view, cluster.target("worker", index), self.graph, self.board, self.heartbeat, self.progress,
+            settings, stop=self.stop, own_fingerprint=own_fingerprint)
+        self.schedule = schedule(train_steps)._replace(worker_name=view.task.name, bound=graph_options.get("bound"))
         self.session: tf.Session | None = None
         self.outcome = None
         self.error: BaseException | None = None
@@ -151,14 +160,14 @@ class Worker(threading.Thread):
     def loop(self, live, write_summary=None, train_steps=None, run_step=None):
         """Returns the loop that a session's body runs, to another step than the worker's own where one is given."""
         wanted = self.schedule if train_steps is None else self.schedule._replace(train_steps=train_steps)
-        return train.Loop(live, self.graph, wanted, self.stop, write_summary, self.beats,
+        return step_loop.Loop(live, self.graph, wanted, self.progress, stop=self.stop, write_summary=write_summary,
                           run_step=run_step)
 
     def run(self) -> None:
         """Trains to the end."""
         try:
-            self.beats.claim(self.board, 5.0, 30.0)
-            with self.beats.going_on():
+            self.heartbeat.claim(self.board, 30.0)
+            with self.heartbeat.running():
                 self.outcome = self.supervised.run(lambda live, write: self.body(live, write))
         except BaseException as error:  # noqa: BLE001 (handed to the test)
             self.error = error
@@ -185,3 +194,18 @@ def read_checkpoint(train_dir) -> dict[str, np.ndarray]:
     """Returns name -> value of the newest checkpoint."""
     reader = tf.train.load_checkpoint(tf.train.latest_checkpoint(str(train_dir)))
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def save_linear(folder, step, bias=0.25):
+    """Saves a linear model with SAVED_WEIGHTS at a global step."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.get_variable("weights", initializer=SAVED_WEIGHTS)
+        tf.get_variable("bias", initializer=np.float32(bias))
+        tf.get_variable("global_step", initializer=np.int64(step))
+        session.run(tf.global_variables_initializer())
+        return tf.train.Saver().save(session, os.path.join(str(folder), "model.ckpt"), step)
+
+
+def linear_evaluator(features, labels):
+    """Returns an Evaluator of the linear model."""
+    return evaluation.Evaluator(linear_model(), EVAL_PARAMS, array_dataset(features, labels), EVAL_PARAMS)

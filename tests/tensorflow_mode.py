@@ -6,13 +6,12 @@
 from __future__ import annotations
 
 from ps_train.runtime import logs
+from ps_train.tasks import setup
 
 logs.import_tensorflow_quietly()
 
 import tensorflow.compat.v1 as tf  # noqa: E402 (after it was made quiet)
 
-from ps_train.tasks import run  # noqa: E402 (the same)
-
-run.prepare_tensorflow(tf_log=False)
+setup.prepare_tensorflow(tf_log=False)
 
 __all__ = ["tf"]

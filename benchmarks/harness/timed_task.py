@@ -24,8 +24,8 @@ def put_in(path: pathlib.Path) -> None:
     class Timed(loop.Loop):
         """The loop, with a list of the seconds of each step and of each report."""
 
-        def __init__(self, *arguments: Any, run_step: None) -> None:
-            super().__init__(*arguments, run_step=self._timed_step)
+        def __init__(self, *arguments: Any, run_step: None, **options: Any) -> None:
+            super().__init__(*arguments, run_step=self._timed_step, **options)
 
         def run(self) -> Any:
             self._plain_secs: list[float] = []

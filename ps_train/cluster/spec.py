@@ -9,11 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
 
-from ps_train.cluster.addresses import parse_hosts, refuse_duplicates
-from ps_train.cluster.tf_config import CHIEF_JOBS, LARGEST_INDEX, parse_tf_config
-from ps_train.errors import ConfigError, refuse
+from ps_train.cluster.tf_config import CHIEF_JOBS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,109 +140,3 @@ class Cluster:
         return Task(job, index, self.addresses.get(job, {}).get(index, ""))
 
 
-def resolve(
-    ps_hosts: str,
-    worker_hosts: str,
-    job_name: str | None,
-    task_index: int | None,
-    tf_config: str = "",
-    given: frozenset[str] = frozenset(),
-    elastic: bool | None = None,
-) -> Cluster:
-    """Returns the Cluster that the flags, or TF_CONFIG where it is set, describe.
-
-    Args:
-      ps_hosts: "host:port,..." of the parameter servers.
-      worker_hosts: "host:port,..." of the workers.
-      job_name: this task's job, or None.
-      task_index: this task's index, or None.
-      tf_config: the text of TF_CONFIG, "" for none.
-      given: the names of the flags that the user gave: with TF_CONFIG these must agree with it.
-      elastic: whether workers come and go, or None for what TF_CONFIG's form says.
-
-    Raises:
-      ConfigError: anything in it is malformed, contradictory or out of range.
-    """
-    flag_values = {"ps_hosts": ps_hosts, "worker_hosts": worker_hosts,
-                   "job_name": job_name, "task_index": task_index}
-    if tf_config.strip():
-        told = parse_tf_config(tf_config)
-        cluster = Cluster(told.job, told.index, told.addresses, told.is_dynamic if elastic is None else elastic,
-                          told.sparse_jobs)
-        _check_agreement(cluster, {name: value for name, value in flag_values.items() if name in given})
-        if not cluster.is_elastic and not cluster.workers:
-            raise ConfigError("TF_CONFIG: cluster names no worker, which only a cluster whose workers come and go may "
-                              "do; leave --noelastic out")
-    else:
-        cluster = _from_flags(ps_hosts, worker_hosts, job_name, task_index, bool(elastic))
-    return _without_other_workers(cluster) if cluster.is_elastic else cluster
-
-
-def _from_flags(
-    ps_hosts: str, worker_hosts: str, job_name: str | None, task_index: int | None, elastic: bool
-) -> Cluster:
-    if job_name is None:
-        raise ConfigError("--job_name: not given, and TF_CONFIG is not set; give --job_name=ps or --job_name=worker, "
-                          "or run a whole cluster on this machine with `ps_train launch`")
-    if job_name not in ("ps", "worker", "evaluator"):
-        raise ConfigError(f"--job_name: got {job_name!r}, which only TF_CONFIG can place; allowed here: ps, worker, "
-                          "evaluator")
-    addresses = {"ps": parse_hosts("--ps_hosts", ps_hosts), "worker": parse_hosts("--worker_hosts", worker_hosts)}
-    if task_index is None:
-        task_index = _only_index(job_name, addresses, elastic)
-    if elastic:
-        addresses["worker"] = _elastic_workers(addresses["worker"], job_name, task_index)
-    refuse_duplicates(addresses)
-    _check_index(job_name, task_index, addresses)
-    return Cluster(job_name, task_index, addresses, elastic)
-
-
-def _only_index(job_name: str, addresses: Mapping[str, Mapping[int, str]], elastic: bool) -> int:
-    """Returns 0 for the only task of a job; raises ConfigError where this task may be another one."""
-    if elastic and job_name == "worker":
-        raise ConfigError("--task_index: not given, and with --elastic a worker may have any; give this one's index, "
-                          f"from 0 to {LARGEST_INDEX}, 0 for the chief")
-    count = len(addresses.get(job_name, [0]))
-    if count > 1:
-        raise ConfigError(f"--task_index: not given, and --{job_name}_hosts names {count} tasks; give this task's "
-                          f"index, 0 to {count - 1}")
-    return 0
-
-
-def _check_index(job_name: str, task_index: int, addresses: Mapping[str, Mapping[int, str]]) -> None:
-    indices = addresses.get(job_name, [0])  # there is one evaluator, which needs no address
-    if task_index not in indices:
-        count = len(indices)
-        why = f"--{job_name}_hosts names {count} task{'s' if count > 1 else ''}"
-        raise ConfigError(f"--task_index: got {task_index}; allowed: 0 to {count - 1}, since "
-                          f"{why if job_name in addresses else 'a cluster has one evaluator'}")
-
-
-def _elastic_workers(told: dict[int, str], job_name: str, task_index: int) -> dict[int, str]:
-    """Returns index -> address of the workers where they come and go: a lone address is the worker's own."""
-    if job_name != "worker":
-        return {}
-    if task_index > LARGEST_INDEX:
-        raise ConfigError(f"--task_index: got {task_index}; allowed: 0 to {LARGEST_INDEX}")
-    return {task_index: told[0]} if len(told) == 1 else told
-
-
-def _without_other_workers(cluster: Cluster) -> Cluster:
-    """Returns an elastic cluster as it is used: who else is a worker now, the blackboard says."""
-    own = {index: address for index, address in cluster.addresses.get("worker", {}).items()
-           if (cluster.job, cluster.index) == ("worker", index)}
-    return dataclasses.replace(cluster, addresses={**cluster.addresses, "worker": own},
-                               partial=cluster.partial | {"worker"})
-
-
-def _check_agreement(cluster: Cluster, flag_values: Mapping[str, Any]) -> None:
-    """Raises ConfigError, showing both, where a flag that was given says other than TF_CONFIG."""
-    from_tf_config = {
-        "job_name": cluster.job,
-        "task_index": cluster.index,
-        "ps_hosts": cluster.hosts("ps"),
-        "worker_hosts": cluster.hosts("worker"),
-    }
-    refuse([f"--{name}={value} contradicts TF_CONFIG, which says {from_tf_config[name]!r}; "
-            "leave the flag out, or unset TF_CONFIG"
-            for name, value in flag_values.items() if value != from_tf_config[name]])

@@ -14,6 +14,7 @@ from ps_train.cluster.tf_config import JOBS
 from ps_train.config import fields
 from ps_train.errors import ConfigError, refuse
 from ps_train.plugins import contracts
+from ps_train.runtime.timeouts import Timeouts
 
 OPTIMIZERS = ("sgd", "momentum", "adagrad", "adam", "rmsprop", "ftrl")
 SYNC_ENGINES = ("ps_train", "tensorflow")
@@ -27,7 +28,6 @@ _TRAINING = "Training"
 _TRANSFER = "Placement and transfer"
 _SAVING = "Saving and reporting"
 _WAITING = "Time limits"
-_LAUNCH = "Launching a cluster on this machine"
 
 _LONGEST_SECS = 10**9  # about 30 years: Python's own waits end in an OverflowError at 292 years
 
@@ -194,6 +194,14 @@ class Config:
             name = self.model.rsplit(".", 1)[-1]
             object.__setattr__(self, "train_dir", os.path.join(tempfile.gettempdir(), "ps_train", name))
 
+    @property
+    def timeouts(self) -> Timeouts:
+        """How long the task waits for others."""
+        return Timeouts(
+            start_secs=self.start_timeout_secs, step_secs=self.step_timeout_secs, save_secs=self.save_timeout_secs,
+            eval_secs=self.eval_timeout_secs, heartbeat_secs=self.beat_timeout_secs, end_secs=self.end_timeout_secs,
+            stop_secs=self.stop_timeout_secs, idle_secs=self.idle_timeout_secs)
+
     def _aggregation_problems(self) -> list[str]:
         most, least = self.replicas_to_aggregate, self.min_replicas_to_aggregate
         flags = (("sync_engine", self.sync_engine), ("replicas_to_aggregate", most),
@@ -232,25 +240,6 @@ class Config:
                 "start earlier"]
 
 
-@dataclasses.dataclass(frozen=True)
-class LaunchConfig:
-    """The flags of `ps_train launch` in addition to those of a task."""
-
-    num_ps: int = _field(2, _LAUNCH, "Parameter servers to start.", minimum=1)
-    num_workers: int = _field(2, _LAUNCH, "Workers to start, including the chief.", minimum=1)
-    tmux: bool = _field(False, _LAUNCH, "Show each task in a tmux pane of its own instead of merging the output.")
-    max_restarts: int = _field(
-        0, _LAUNCH, "How often to restart each task that was lost or killed, after a growing pause.",
-        unit="restarts", minimum=0)
-    log_dir: str = _field("", _LAUNCH, "Folder for the tasks' log files.", unit="path", unset="logs in train_dir")
-
-    def __post_init__(self) -> None:
-        refuse(fields.problems(vars(self), LaunchConfig))
-
-
-PLACED_BY_LAUNCH = frozenset({"job_name", "task_index", "ps_hosts", "worker_hosts", "existing_servers"})
-
-
 def parse_task(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> Config:
     """Returns the Config of one task from its command line (without the program's name) and environment.
 
@@ -271,16 +260,3 @@ def parse_serve(argv: Sequence[str], environ: Mapping[str, str] = os.environ) ->
     refuse([f"--{name}: serve only serves; leave it out, or give it to the workers"
             for name in ("existing_servers", "download_only") if getattr(config, name)])
     return config
-
-
-def parse_launch(argv: Sequence[str]) -> tuple[Config, LaunchConfig]:
-    """Returns the Config of the tasks, with `given`, and the LaunchConfig of the launcher.
-
-    Raises:
-      ConfigError: the command line is wrong, or it places the tasks, which is the launcher's job.
-    """
-    values, given = fields.parse(argv, LaunchConfig, Config)
-    refuse([f"--{name}: launch places the tasks itself; leave it out, and give --num_ps and --num_workers"
-            for name in sorted(given & PLACED_BY_LAUNCH)])
-    own = {name: values.pop(name) for name in fields.rules(LaunchConfig)}
-    return Config(**values, given=given - set(own)), LaunchConfig(**own)

@@ -1,7 +1,7 @@
 """Before a worker takes part: it compares the cluster that it was told of with the one that each of its ps was told of.
 
     each ps notes what it was told --> the same at all ps    the worker goes on
-                                   --> another one           ConfigError, noted on the ps as `misfit`: all tasks end
+                                   --> another one           ConfigError, noted on the ps as `mismatch`: all tasks end
 
 What a worker asks here goes to each ps's own server, and stays there: a session through the worker's server ends in
 `No worker known as /job:worker/...` where a ps was not told of that worker.
@@ -19,9 +19,8 @@ import tensorflow.compat.v1 as tf
 from ps_train.cluster import description, reachability
 from ps_train.cluster.spec import Cluster, Task
 from ps_train.coordination import sessions, variables
-from ps_train.coordination.blackboard import BlackboardError
 from ps_train.coordination.state import State
-from ps_train.errors import ClusterLostError, ConfigError
+from ps_train.errors import BlackboardError, ClusterLostError, ConfigError
 from ps_train.runtime import waits
 
 _CALL_SECS = 5.0
@@ -81,17 +80,17 @@ def _agrees(cluster: Cluster, ps: Task, existing_servers: bool) -> bool:
     if not reachability.accepts(ps.address):
         return False
     try:
-        text, misfit = (note.decode() for note in _ask(ps, _read_what_is_told))
+        text, mismatch = (note.decode() for note in _ask(ps, _read_what_is_told))
     except BlackboardError as error:
         _log.debug("%s", error)
         return False
     differing = description.difference(cluster, ps, text) if text else ""
     if differing and not existing_servers and _is_missed(cluster, text):
-        misfit = misfit or f"the tasks were told of different clusters: {differing}"
-    if misfit:
-        _spread(cluster, misfit)
-    if differing or misfit:
-        raise ConfigError(differing or misfit)
+        mismatch = mismatch or f"the tasks were told of different clusters: {differing}"
+    if mismatch:
+        _spread(cluster, mismatch)
+    if differing or mismatch:
+        raise ConfigError(differing or mismatch)
     return True
 
 
@@ -112,18 +111,18 @@ def _is_missed(cluster: Cluster, text: str) -> bool:
     return not claim and not local_steps and state in (State.IDLE, State.RUNNING)
 
 
-def _spread(cluster: Cluster, misfit: str) -> None:
+def _spread(cluster: Cluster, mismatch: str) -> None:
     """Notes at every ps that is up what does not fit."""
     for ps in cluster.ps:
         try:
             if reachability.accepts(ps.address):
-                _ask(ps, lambda: variables.write("misfit", misfit))
+                _ask(ps, lambda: variables.write("mismatch", mismatch))
         except BlackboardError as error:
             _log.debug("%s", error)
 
 
 def _read_what_is_told() -> tuple[tf.Tensor, tf.Tensor]:
-    return variables.read("told"), variables.read("misfit")
+    return variables.read("told"), variables.read("mismatch")
 
 
 def _ask(ps: Task, build: Callable[[], Any]) -> Any:

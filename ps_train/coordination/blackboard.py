@@ -24,25 +24,14 @@ from ps_train.cluster.spec import Cluster, Task
 from ps_train.coordination import sessions, variables
 from ps_train.coordination.claims import new_claim
 from ps_train.coordination.state import Snapshot, State
-from ps_train.errors import ClusterLostError, ConfigError
+from ps_train.errors import BlackboardError, ClusterLostError, ConfigError
 from ps_train.runtime import waits
+from ps_train.runtime.timeouts import Timeouts
 
 _RUN_TIMEOUT_SECS = 5.0
 _LONGEST_TICK_SECS = 1.0
 _UNREACHABLE = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.DeadlineExceededError,
                 tf.errors.FailedPreconditionError, tf.errors.NotFoundError, tf.errors.CancelledError)
-
-
-class BlackboardError(ClusterLostError):
-    """A ps does not answer, or has not put the blackboard up yet."""
-
-
-class ChiefFailedError(ClusterLostError):
-    """The chief's own code failed, and training is over for all."""
-
-    def __init__(self) -> None:
-        """Takes nothing: it always says the same."""
-        super().__init__("the chief gave up training: see its log for the fault")
 
 
 def state_tensor(ps: Task) -> tf.Tensor:
@@ -60,7 +49,8 @@ class Blackboard:
     """
 
     def __init__(
-        self, target: str, ps: Sequence[Task], own: Task | None, is_elastic: bool = False, told_text: str = ""
+        self, target: str, ps: Sequence[Task], own: Task | None, *, is_elastic: bool = False, told_text: str = "",
+        heartbeat_timeout_secs: float = Timeouts.heartbeat_secs,
     ) -> None:
         """Prepares the operations; nothing is sent yet.
 
@@ -69,9 +59,11 @@ class Blackboard:
           ps: the parameter servers that this task talks to; what is only on the first one is read and written there.
           own: the task behind `target`, or None where that is the first ps.
           is_elastic: see `Cluster`.
+          heartbeat_timeout_secs: a worker that was not heard of for this long is dead, in every snapshot.
           told_text: what a ps that puts up its part was told of the cluster, see cluster/description.py.
         """
         self._told_text = told_text
+        self._heartbeat_timeout_secs = heartbeat_timeout_secs
         self._ps = list(ps)
         self._ways = [(target, sessions.options([*self._ps, *([own] if own else [])], is_elastic))]
         if own:
@@ -99,7 +91,7 @@ class Blackboard:
                 self._tell_first_ps.append(variables.write("first_ps", self._ps[0].address))
                 if number == 0:
                     cleared = [*variables.clear_first_ps(), variables.clear("first_ps"), variables.write("state", 0),
-                               variables.write("told", self._told_text), variables.clear("misfit")]
+                               variables.write("told", self._told_text), variables.clear("mismatch")]
                     with tf.control_dependencies(cleared):
                         self._put_up = variables.write("incarnation", self._value)
         with tf.device(self._ps[0].device):
@@ -108,7 +100,7 @@ class Blackboard:
     def _build_first(self) -> None:
         self._state = variables.read("state")
         self._told_first_ps = variables.read("first_ps")
-        self._misfit = variables.read("misfit")
+        self._mismatch = variables.read("mismatch")
         self._prepared = variables.read("prepared")
         self._incarnations_of_all = tf.placeholder(tf.int64, [variables.MAX_PS])
         self._set_prepared = variables.write("prepared", self._incarnations_of_all)
@@ -167,14 +159,15 @@ class Blackboard:
         """Returns the address of ps 0 that a chief has told this ps, "" where none has."""
         return self._run(self._told_first_ps).decode()
 
-    def misfit(self) -> str:
+    def mismatch(self) -> str:
         """Returns the line that says how two tasks were told of different clusters, "" where nobody has found that."""
-        return self._run(self._misfit).decode()
+        return self._run(self._mismatch).decode()
 
     def snapshot(self) -> Snapshot:
         """Returns what ps 0 knows now."""
         state, now_secs, claims, beats, steps, local_steps, finished = self._run(self._snapshot)
-        return Snapshot(State(int(state)), float(now_secs), claims, beats, steps, local_steps, finished.astype(bool))
+        return Snapshot(State(int(state)), float(now_secs), claims, beats, steps, local_steps, finished.astype(bool),
+                        self._heartbeat_timeout_secs)
 
     def is_prepared(self) -> bool:
         """Tells whether the parameters that the ps hold were prepared by a chief, and none has restarted since."""
@@ -256,32 +249,41 @@ class Blackboard:
                 raise BlackboardError(f"the blackboard on {self._ps[0]} does not answer: {reason}") from error
 
 
-def of_ps(target: str, cluster: Cluster) -> Blackboard:
+def for_ps(
+    target: str, cluster: Cluster, heartbeat_timeout_secs: float = Timeouts.heartbeat_secs
+) -> Blackboard:
     """Returns a ps's own view: it looks at itself only, and so needs no other task."""
-    return Blackboard(target, [cluster.task], None, cluster.is_elastic, description.describe(cluster))
+    return Blackboard(target, [cluster.task], None, is_elastic=cluster.is_elastic,
+                      told_text=description.describe(cluster), heartbeat_timeout_secs=heartbeat_timeout_secs)
 
 
-def of_worker(target: str, cluster: Cluster) -> Blackboard:
+def for_worker(
+    target: str, cluster: Cluster, heartbeat_timeout_secs: float = Timeouts.heartbeat_secs
+) -> Blackboard:
     """Returns a worker's view: it reads ps 0, and the chief writes to every ps."""
-    return Blackboard(target, cluster.ps, cluster.task, cluster.is_elastic)
+    return Blackboard(target, cluster.ps, cluster.task, is_elastic=cluster.is_elastic,
+                      heartbeat_timeout_secs=heartbeat_timeout_secs)
 
 
-def of_client(cluster: Cluster) -> Blackboard:
+def for_client(cluster: Cluster, heartbeat_timeout_secs: float = Timeouts.heartbeat_secs) -> Blackboard:
     """Returns the view of a task without a server, such as an evaluator: it is a client of ps 0."""
-    return _of_first_ps(cluster.ps[0].address, cluster)
+    return _at(cluster.ps[0].address, cluster, heartbeat_timeout_secs)
 
 
-def of_other_ps(own: Blackboard, cluster: Cluster) -> Blackboard:
-    """Returns the view that a ps other than the first has of ps 0, whose address the chief tells where nobody else did.
+def of_first_ps(
+    own: Blackboard, cluster: Cluster, heartbeat_timeout_secs: float = Timeouts.heartbeat_secs
+) -> Blackboard:
+    """Returns another ps's view of ps 0, whose address the chief writes to `own` where the cluster does not name it.
 
     Raises:
-      BlackboardError: it has not been told yet.
+      BlackboardError: the chief has not written it yet.
     """
     address = cluster.addresses["ps"].get(0) or own.told_first_ps()
     if not address:
         raise BlackboardError(f"{cluster.task} has not been told yet where ps:0 is")
-    return _of_first_ps(address, cluster)
+    return _at(address, cluster, heartbeat_timeout_secs)
 
 
-def _of_first_ps(address: str, cluster: Cluster) -> Blackboard:
-    return Blackboard(f"grpc://{address}", [Task("ps", 0, address)], None, cluster.is_elastic)
+def _at(address: str, cluster: Cluster, heartbeat_timeout_secs: float) -> Blackboard:
+    return Blackboard(f"grpc://{address}", [Task("ps", 0, address)], None, is_elastic=cluster.is_elastic,
+                      heartbeat_timeout_secs=heartbeat_timeout_secs)

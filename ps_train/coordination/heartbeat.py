@@ -7,66 +7,75 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import threading
 from collections.abc import Iterator
 
+from ps_train.cluster import addresses
 from ps_train.cluster.spec import Task
-from ps_train.coordination.blackboard import Blackboard, BlackboardError
+from ps_train.coordination.blackboard import Blackboard
 from ps_train.coordination.claims import is_same_place, new_claim
 from ps_train.coordination.state import Snapshot, State
-from ps_train.errors import ConfigError
-from ps_train.runtime import waits
+from ps_train.errors import BlackboardError, ConfigError
+from ps_train.runtime import threads, waits
 
-BEAT_SECS = 1.0
+HEARTBEAT_SECS = 1.0
 _LEAVE_SECS = 1.0
 _log = logging.getLogger(__name__)
 
 
-class Beats:
-    """The beats of one worker.
+@dataclasses.dataclass
+class WorkerProgress:
+    """How far one worker is: whoever trains writes it, and the heartbeat sends it to ps 0.
 
     Attributes:
-      step: the global step that the worker has seen; whoever trains sets it.
-      local_steps: the steps that it has taken, in an earlier life too; whoever trains adds to it.
+      step: the global step that the worker has seen last.
+      local_steps: the steps that it has taken, those of an earlier process of this worker among them.
+    """
+
+    step: int = 0
+    local_steps: int = 0
+
+
+class Heartbeat:
+    """The sign of life of one worker.
+
+    Attributes:
       is_replaced: whether another process has taken this worker's number.
       has_chief_failed: whether training is over because the chief's own code failed. A step that waits for another
         worker cannot see it; it ends with the ps, for which nobody need wait then.
-      misfit: how two tasks were told of different clusters, "" where they were not; then training stops.
+      mismatch: how two tasks were told of different clusters, "" where they were not; then training stops.
     """
 
     def __init__(
-        self, board: Blackboard, task: Task, number: int, stop: threading.Event, has_bound: bool = False
+        self, board: Blackboard, task: Task, number: int, progress: WorkerProgress, stop: threading.Event, *,
+        has_bound: bool = False,
     ) -> None:
-        """Prepares them; nothing is sent yet.
+        """Prepares it; nothing is sent yet.
 
         Args:
           number: the worker's number, see `Cluster.number_of`.
+          progress: what each beat reports; `claim` sets the local steps that an earlier process took.
           stop: is set when another process has taken the number, or where the tasks do not fit together.
           has_bound: whether this process has bound the task's port.
         """
-        self.step = 0
-        self.local_steps = 0
         self.is_replaced = False
         self.has_chief_failed = False
-        self.misfit = ""
+        self.mismatch = ""
         self._board = board
         self._task = task
         self._number = number
+        self._progress = progress
         self._stop = stop
-        self._claim = new_claim(int(task.address.rpartition(":")[2]) if has_bound else None)
+        self._claim = new_claim(addresses.port_of(task.address) if has_bound else None)
         self._left = threading.Event()
 
-    @property
-    def worker_name(self) -> str:
-        """The worker's name, such as `worker:1`."""
-        return self._task.name
-
-    def claim(self, visitor: Blackboard, beat_timeout_secs: float, start_timeout_secs: float) -> None:
+    def claim(self, visitor: Blackboard, start_timeout_secs: float) -> None:
         """Makes this process the worker of its number.
 
-        A process that had it and died is forgotten after `beat_timeout_secs`, or at once where this one has bound the
-        port that was its own.
+        A process that had it and died is forgotten after the heartbeat time-out, or at once where this process has
+        bound the port of the dead one.
 
         Args:
           visitor: a view of the blackboard through ps 0's own server. A session through a server of this worker's name
@@ -82,9 +91,9 @@ class Beats:
         if is_same_place(int(snapshot.claims[self._number]), self._claim):
             self._take(visitor)
             return
-        if snapshot.is_alive(self._number, beat_timeout_secs):
+        if snapshot.is_alive(self._number):
             _log.info("%s was here %.1f s ago; waiting up to %g s to see whether it still is", self._task.name,
-                      snapshot.age_secs(self._number), beat_timeout_secs)
+                      snapshot.age_secs(self._number), snapshot.heartbeat_timeout_secs)
 
         def is_free() -> bool:
             now = _snapshot(visitor)
@@ -93,26 +102,28 @@ class Beats:
             if now.claims[self._number] and float(now.beats[self._number]) > beat_secs:
                 raise ConfigError(f"{self._task} is running already: another process with this --job_name and "
                                   "--task_index is in the cluster; end it, or give this one another index")
-            return not now.is_alive(self._number, beat_timeout_secs)
+            return not now.is_alive(self._number)
 
         waits.until(is_free, start_timeout_secs, what, self._stop)
         self._take(visitor)
 
     def _take(self, visitor: Blackboard) -> None:
         now = visitor.snapshot()
-        self.local_steps = int(now.local_steps[self._number]) if now.state != State.IDLE else 0
+        self._progress.local_steps = int(now.local_steps[self._number]) if now.state != State.IDLE else 0
         visitor.claim(self._number, self._claim)
 
     @contextlib.contextmanager
-    def going_on(self) -> Iterator[None]:
+    def running(self) -> Iterator[None]:
         """Beats while its body runs, then leaves."""
-        thread = threading.Thread(target=self._run, daemon=True, name="beats")
-        thread.start()
         try:
-            yield
+            # A beat that is under way may not come after the leaving.
+            with threads.repeating(self._beat_and_listen, period_secs=HEARTBEAT_SECS, name="heartbeat",
+                                   join_secs=_LEAVE_SECS):
+                try:
+                    yield
+                finally:
+                    self._left.set()
         finally:
-            self._left.set()
-            thread.join(_LEAVE_SECS)  # a beat that is under way may not come after it
             if not self.is_replaced:
                 # A courtesy, so that nobody waits for the time-out of its beats: it may not hold up the end.
                 leaving = threading.Thread(target=self._leave, daemon=True, name="leave")
@@ -125,21 +136,22 @@ class Beats:
         Raises:
           BlackboardError: ps 0 does not answer.
         """
-        if not self._board.beat(self._number, self._claim, self.step, self.local_steps):
+        if not self._board.beat(self._number, self._claim, self._progress.step, self._progress.local_steps):
             self._answer_refusal()
 
     def _leave(self) -> None:
         with contextlib.suppress(BlackboardError):  # then there is nobody who would wait for this worker
             self._board.leave(self._number)
 
-    def _run(self) -> None:
-        while not self._left.wait(BEAT_SECS):
-            with contextlib.suppress(BlackboardError):  # the next beat may get through; the training will notice
-                self.beat()
-                self.has_chief_failed = self._board.state() == State.FAILED
-                self.misfit = self._board.misfit()
-            if self.misfit:
-                self._stop.set()
+    def _beat_and_listen(self) -> None:
+        if self._left.is_set():
+            return
+        with contextlib.suppress(BlackboardError):  # the next beat may get through; the training will notice
+            self.beat()
+            self.has_chief_failed = self._board.state() == State.FAILED
+            self.mismatch = self._board.mismatch()
+        if self.mismatch:
+            self._stop.set()
 
     def _answer_refusal(self) -> None:
         """Claims again where ps 0 has restarted and forgotten; gives way where another process has the number."""

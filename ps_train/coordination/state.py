@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ps_train.runtime.timeouts import Timeouts
+
 
 class State(enum.IntEnum):
     """Where training stands; it only ever rises, until the servers are used for another run."""
@@ -29,6 +31,7 @@ class Snapshot(NamedTuple):
       steps: int64 [MAX_WORKERS], the global step that each worker has seen.
       local_steps: int64 [MAX_WORKERS], the steps that it has taken itself in this training, in all of its lives.
       finished: bool [MAX_WORKERS].
+      heartbeat_timeout_secs: a worker that was not heard of for this long is dead.
     """
 
     state: State
@@ -38,15 +41,17 @@ class Snapshot(NamedTuple):
     steps: np.ndarray
     local_steps: np.ndarray
     finished: np.ndarray
+    heartbeat_timeout_secs: float = Timeouts.heartbeat_secs
 
-    def is_alive(self, worker: int, timeout_secs: float) -> bool:
-        """Tells whether a worker is there and was heard of within the time-out."""
-        return bool(self.claims[worker]) and self.age_secs(worker) < timeout_secs
+    def is_alive(self, worker: int, within_secs: float | None = None) -> bool:
+        """Tells whether a worker is there and was heard of within the heartbeat time-out, or `within_secs`."""
+        bound_secs = self.heartbeat_timeout_secs if within_secs is None else within_secs
+        return bool(self.claims[worker]) and self.age_secs(worker) < bound_secs
 
     def age_secs(self, worker: int) -> float:
         """Returns how long ago a worker was last heard of, in seconds."""
         return float(self.now_secs - self.beats[worker])
 
-    def alive(self, timeout_secs: float) -> list[int]:
-        """Returns the numbers of the workers that are there."""
-        return [int(worker) for worker in np.flatnonzero(self.claims) if self.is_alive(worker, timeout_secs)]
+    def alive(self, within_secs: float | None = None) -> list[int]:
+        """Returns the numbers of the workers that `is_alive` counts."""
+        return [int(worker) for worker in np.flatnonzero(self.claims) if self.is_alive(worker, within_secs)]

@@ -17,7 +17,7 @@ _EVERY_PS = {
     "incarnation": ([], tf.int64),
     "first_ps": ([], tf.string),
     "told": ([], tf.string),  # of cluster/description.py: what this ps was told of the cluster
-    "misfit": ([], tf.string),  # of agreement.py: how two tasks were told of different clusters, "" where they were not
+    "mismatch": ([], tf.string),  # of agreement.py: how two tasks were told of different clusters, or ""
 }
 _FIRST_PS = {
     "clock": ([], tf.float64),

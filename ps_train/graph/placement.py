@@ -22,7 +22,7 @@ _MOST_SHOWN = 40
 _PASSING = ("Cast", "Identity", "Reshape")
 
 
-class Plan(NamedTuple):
+class PlacementPlan(NamedTuple):
     """How variables are placed.
 
     Attributes:
@@ -34,7 +34,7 @@ class Plan(NamedTuple):
     partition_bytes: int = 0
 
 
-BY_BYTES = Plan()
+BY_BYTES = PlacementPlan()
 
 
 class LeastBytes:
@@ -155,7 +155,7 @@ def _is_dealt_out(op: tf.Operation) -> bool:
 
 
 @contextlib.contextmanager
-def on_cluster(cluster: Cluster, worker_device: str, plan: Plan = BY_BYTES) -> Iterator[None]:
+def on_cluster(cluster: Cluster, worker_device: str, plan: PlacementPlan = BY_BYTES) -> Iterator[None]:
     """Places what is made inside it: global variables on the ps, everything else on this worker.
 
     `replica_device_setter` would also put local variables (metrics, iterators' state) on the ps, where the workers

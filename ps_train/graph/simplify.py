@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tf
 _MOST_COPIED = 256  # elements
 
 
-def make_lean(graph: tf.Graph) -> None:
+def simplify_graph(graph: tf.Graph) -> None:
     """Does all of it; the graph must not be final yet."""
     _put_constants_where_they_are_read(graph)
     _read_once(graph)

@@ -11,7 +11,8 @@ from typing import Any, Optional
 
 from ps_train.cluster.addresses import parse_hosts
 from ps_train.config import fields
-from ps_train.config.task import PLACED_BY_LAUNCH, Config, LaunchConfig
+from ps_train.config.launch import PLACED_BY_LAUNCH, LaunchConfig
+from ps_train.config.task import Config
 from ps_train.errors import ConfigError, refuse
 
 STRATEGIES = ("default", "one_device", "mirrored", "central_storage", "multi_worker_mirrored", "parameter_server",

@@ -6,7 +6,8 @@ import os
 from collections.abc import Sequence
 
 from ps_train.config import fields
-from ps_train.config.task import Config, LaunchConfig
+from ps_train.config.launch import LaunchConfig
+from ps_train.config.task import Config
 from ps_train.keras import convert_flags, flags
 from ps_train.keras.strategies import roles
 from ps_train.launch import launcher

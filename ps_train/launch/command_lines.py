@@ -14,7 +14,8 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 
 from ps_train.config import fields
-from ps_train.config.task import Config, LaunchConfig
+from ps_train.config.launch import LaunchConfig
+from ps_train.config.task import Config
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,13 +20,14 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 
 from ps_train.cluster import ports
-from ps_train.config.task import Config, LaunchConfig
-from ps_train.errors import ClusterLostError, ConfigError, PsTrainError, StoppedError
-from ps_train.launch import command_lines
-from ps_train.launch import process as processes
+from ps_train.config.launch import LaunchConfig
+from ps_train.config.task import Config
+from ps_train.errors import ClusterLostError, ConfigError, LaunchError, StoppedError
+from ps_train.launch import command_lines, supervision
 from ps_train.launch.display import Display, on_stream
-from ps_train.launch.process import Process, Tasks
+from ps_train.launch.process import Process
 from ps_train.launch.restarts import FIRST_RETRYABLE_CODE, Restarts
+from ps_train.launch.supervision import Tasks
 from ps_train.launch.tmux import Panes
 from ps_train.runtime import reports
 from ps_train.storage import lock_file
@@ -34,15 +35,6 @@ from ps_train.storage import lock_file
 _EMBEDDED_DATASET = "data.digits"
 _ENDING_SECS = 5.0  # of a task, when it has taken all the time that it has to stop
 _log = logging.getLogger(__name__)
-
-
-class LaunchError(PsTrainError):
-    """A task failed, or the launcher was told to stop; it has the exit code of that."""
-
-    def __init__(self, message: str, exit_code: int) -> None:
-        """Takes the text, "" where all is said already, and the launcher's exit code."""
-        super().__init__(message)
-        self.exit_code = exit_code
 
 
 def run(config: Config, launch_config: LaunchConfig, crew: command_lines.Crew | None = None) -> None:
@@ -61,7 +53,7 @@ def run(config: Config, launch_config: LaunchConfig, crew: command_lines.Crew | 
     crew = crew or command_lines.crew_of(launch_config)
     read = reports.reader_of(config.log_format, config.train_steps)
     show = Panes(sys.stdout) if launch_config.tmux else on_stream(sys.stdout, crew.names, crew.chief, read=read)
-    with processes.noted_signals() as signals:
+    with supervision.noted_signals() as signals:
         _refuse_folder_in_use(config, signals)
         config = _prepare(config, crew, show, signals)
         if config.download_only:
@@ -72,7 +64,7 @@ def run(config: Config, launch_config: LaunchConfig, crew: command_lines.Crew | 
                                     config.stop_timeout_secs + _ENDING_SECS)
         show.close(signals)
         show.say(_summary(tasks, config, log_dir))
-        code = processes.worst([*failures.values(), *(process.exit_code or 0 for process in tasks.everyone)])
+        code = supervision.worst([*failures.values(), *(process.exit_code or 0 for process in tasks.everyone)])
         if code >= FIRST_RETRYABLE_CODE:
             show.say(command_lines.continuation(crew, config, launch_config))
     if signals and not failures:
@@ -147,8 +139,8 @@ def _run_preparation(
         command = command_lines.on_this_python(command_lines.preparation(crew, config))
         process = Process("preparation", command, os.path.join(folder, "log"), os.environ)
         alone = Tasks([], [process])
-        processes.watch(alone, pass_on, signals)
-        processes.end(alone, pass_on, signals)
+        supervision.watch(alone, pass_on, signals)
+        supervision.end(alone, pass_on, signals)
     return process.exit_code or 0, errors
 
 
@@ -219,7 +211,7 @@ def _see_through(
     def show_all() -> None:
         show.show(tasks.everyone)
 
-    failed = processes.watch(tasks, show_all, signals, restarts.revive)
+    failed = supervision.watch(tasks, show_all, signals, restarts.revive)
     # A ps that does not end is as good as lost, whatever its exit code becomes when it is ended.
     failures = {process.name: process.exit_code or ClusterLostError.exit_code for process in failed}
     if signals:
@@ -230,7 +222,7 @@ def _see_through(
     def show_cause() -> None:  # what the others say now follows from it, and their logs have it; the chief still saves
         show.show([process for process in tasks.everyone if process in failed or process is tasks.workers[0]])
 
-    processes.end(tasks, show_cause if failed else show_all, signals, grace_secs)
+    supervision.end(tasks, show_cause if failed else show_all, signals, grace_secs)
     followers = [process.name for process in tasks.everyone if process.exit_code and process not in failed]
     if failed and followers:
         show.say(f"{', '.join(followers)}: ended because {' and '.join(failures)} failed")
@@ -238,7 +230,7 @@ def _see_through(
 
 
 def _obituary(process: Process, has_shown_lines: bool) -> str:
-    what = (f"does not end, {processes.GRACE_SECS:g} s after the last worker" if process.exit_code is None
+    what = (f"does not end, {supervision.GRACE_SECS:g} s after the last worker" if process.exit_code is None
             else f"failed with exit code {process.exit_code}{_after_restarts(process, ' after ')}")
     if has_shown_lines:
         return f"{process.name} {what}; ending the other tasks. Its log: {process.log_path}"

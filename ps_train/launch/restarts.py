@@ -9,7 +9,8 @@ import time
 from collections.abc import Collection
 from typing import Callable
 
-from ps_train.launch.process import Process, Tasks
+from ps_train.launch.process import Process
+from ps_train.launch.supervision import Tasks
 
 FIRST_RETRYABLE_CODE = 128  # below are 0 and the permanent ones: see errors.py
 _LONGEST_PAUSE_SECS = 30

@@ -18,16 +18,12 @@ import threading
 import time
 from collections.abc import Iterator
 
-from ps_train.errors import ClusterLostError, StoppedError
+from ps_train.errors import FolderLostError, StoppedError
 from ps_train.storage import lock_file
 
 _BEAT_SECS = 1.0
 _RELEASE_SECS = 2.0  # a file system that hangs does not hold up the end
 _log = logging.getLogger(__name__)
-
-
-class FolderLostError(ClusterLostError):
-    """Another training took the folder while this process stood still: nothing may be saved there any more."""
 
 
 class FolderLock:

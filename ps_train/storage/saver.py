@@ -18,10 +18,10 @@ from typing import Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from ps_train.errors import CheckpointError, ClusterLostError, SaveError
+from ps_train.errors import CheckpointError, ClusterLostError, FolderLostError, SaveError
 from ps_train.runtime import waits
 from ps_train.storage import checkpoints
-from ps_train.storage.folder_lock import FolderLock, FolderLostError
+from ps_train.storage.folder_lock import FolderLock
 
 _POLL_SECS = 0.5  # how often the global step is asked for, where it decides
 _FIRST_PAUSE_SECS = 1.0
@@ -32,7 +32,7 @@ _FAILURES = (OSError, tf.errors.OpError, ValueError, RuntimeError, CheckpointErr
 _log = logging.getLogger(__name__)
 
 
-class Schedule(NamedTuple):
+class SaveSchedule(NamedTuple):
     """When the chief saves, and how much it keeps.
 
     Attributes:
@@ -65,7 +65,7 @@ class Savable(NamedTuple):
 class Turns:
     """Tells when it is time to save: at once, and again after so many seconds or steps, whichever comes first."""
 
-    def __init__(self, schedule: Schedule) -> None:
+    def __init__(self, schedule: SaveSchedule) -> None:
         self._every_secs = schedule.every_secs or math.inf
         self._every_steps = schedule.every_steps or math.inf
         self._due_secs = time.monotonic()
@@ -100,7 +100,7 @@ class Saving:
     """Saves the parameters of one training, over all its sessions."""
 
     def __init__(
-        self, savable: Savable, train_dir: str, schedule: Schedule, is_lost: Callable[[tf.errors.OpError], bool],
+        self, savable: Savable, train_dir: str, schedule: SaveSchedule, is_lost: Callable[[tf.errors.OpError], bool],
         lock: FolderLock | None = None,
     ) -> None:
         """Prepares; nothing is started yet.

@@ -10,9 +10,11 @@ from collections.abc import Iterator
 from typing import Callable
 
 from ps_train.cluster import reachability
-from ps_train.coordination.blackboard import Blackboard, BlackboardError, ChiefFailedError
+from ps_train.coordination.blackboard import Blackboard
 from ps_train.coordination.state import Snapshot, State
-from ps_train.errors import ClusterLostError, ConfigError, StoppedError
+from ps_train.errors import BlackboardError, ChiefFailedError, ClusterLostError, ConfigError, StoppedError
+from ps_train.runtime import threads
+from ps_train.runtime.timeouts import Timeouts
 
 _POLL_SECS = 0.25
 _TICK_SECS = 0.25
@@ -25,25 +27,17 @@ _log = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager
-def keeping_time(board: Blackboard) -> Iterator[None]:
+def running_clock(board: Blackboard) -> Iterator[None]:
     """Lets the clock of a ps's own blackboard go while its body runs."""
-    over = threading.Event()
-
     def tick() -> None:
-        while not over.wait(_TICK_SECS):
-            with contextlib.suppress(BlackboardError):  # not put up yet, or too busy
-                board.tick()
+        with contextlib.suppress(BlackboardError):  # not put up yet, or too busy
+            board.tick()
 
-    thread = threading.Thread(target=tick, daemon=True, name="clock")
-    thread.start()
-    try:
+    with threads.repeating(tick, period_secs=_TICK_SECS, name="clock", join_secs=_TICK_SECS):
         yield
-    finally:
-        over.set()
-        thread.join(_TICK_SECS)
 
 
-class Life:
+class PsTask:
     """How long a ps serves.
 
     The server works in threads of its own. Its `join()` would never return (tensorflow/tensorflow#4713) and would
@@ -51,8 +45,7 @@ class Life:
     """
 
     def __init__(
-        self, own: Blackboard, find_first: Callable[[], Blackboard], beat_timeout_secs: float,
-        idle_timeout_secs: float, stop_timeout_secs: float, stop: threading.Event,
+        self, own: Blackboard, find_first: Callable[[], Blackboard], timeouts: Timeouts, stop: threading.Event
     ) -> None:
         """Prepares it.
 
@@ -60,16 +53,14 @@ class Life:
           own: this ps's view of itself.
           find_first: returns its view of ps 0, which knows the workers; raises BlackboardError as long as this ps
             does not know where that is.
-          beat_timeout_secs: a worker that was not heard of for this long is gone.
-          idle_timeout_secs: how long it serves without any worker.
-          stop_timeout_secs: how long a task that is told to stop may take, which the chief needs a ps for.
+          timeouts: `idle_secs` bounds how long it serves without any worker; `stop_secs` how long it goes on once it
+            is told to stop, since the chief needs every ps for its last save.
           stop: asks it to end as soon as no worker needs it any more.
         """
         self._own = own
         self._find_first = find_first
-        self._beat_timeout_secs = beat_timeout_secs
-        self._idle_timeout_secs = idle_timeout_secs
-        self._last_save_secs = stop_timeout_secs * _SHARE_OF_GRACE
+        self._idle_timeout_secs = timeouts.idle_secs
+        self._last_save_secs = timeouts.stop_secs * _SHARE_OF_GRACE
         self._stop = stop
         self._needed_secs = self._asked_secs = time.monotonic()
 
@@ -111,17 +102,17 @@ class Life:
 
     def _check_agreement(self) -> None:
         """Raises ConfigError where the tasks were told of different clusters, once they had time to hear of it."""
-        misfit = self._misfit_on(lambda: self._own) or self._misfit_on(self._find_first)
-        if misfit:
+        mismatch = self._mismatch_on(lambda: self._own) or self._mismatch_on(self._find_first)
+        if mismatch:
             self._stop.wait(_LATE_SECS)  # a task that is started later would wait for a ps that is gone
             self._serve_the_last_save()
-            raise ConfigError(misfit)
+            raise ConfigError(mismatch)
 
-    def _misfit_on(self, find: Callable[[], Blackboard]) -> str:
+    def _mismatch_on(self, find: Callable[[], Blackboard]) -> str:
         """Returns what a ps knows of that, "" where it is gone or not known yet."""
         try:
             board = find()
-            return board.misfit() if reachability.accepts(board.first_ps.address) else ""
+            return board.mismatch() if reachability.accepts(board.first_ps.address) else ""
         except BlackboardError:
             return ""
 
@@ -135,7 +126,7 @@ class Life:
 
     def _is_needed(self) -> bool:
         snapshot = self._snapshot_of_first()
-        return snapshot is not None and bool(snapshot.alive(self._beat_timeout_secs))
+        return snapshot is not None and bool(snapshot.alive())
 
     def _snapshot_of_first(self) -> Snapshot | None:
         """Returns what ps 0 knows, or None where it is gone or not known yet."""

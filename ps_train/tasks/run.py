@@ -11,27 +11,26 @@ import contextlib
 import functools
 import threading
 
-import tensorflow.compat.v1 as tf
-
 from ps_train.cluster.spec import Cluster
 from ps_train.config.task import Config
 from ps_train.coordination import agreement, blackboard
 from ps_train.errors import ConfigError, StoppedError
 from ps_train.storage import checkpoints, folder_record
-from ps_train.tasks import ps, server, worker
-from ps_train.tasks.worker import Plugins
+from ps_train.tasks import evaluator, ps, server, setup, worker
+from ps_train.tasks.settings import worker_settings
+from ps_train.tasks.setup import LoadedPlugins
 from ps_train.training import evaluation, reporting
 
 
 def run(config: Config, cluster: Cluster, stop: threading.Event) -> None:
-    """Lives the life of this task.
+    """Runs this task from start to end.
 
     Raises:
       PsTrainError: what went wrong, with its exit code.
     """
-    prepare_tensorflow(config.tf_log)
-    server.share_cores(cluster)
-    plugins = worker.load_plugins(config)
+    setup.prepare_tensorflow(config.tf_log)
+    setup.share_cores(cluster)
+    plugins = setup.load_plugins(config)
     report = reporting.of(config.log_format, cluster)
     report.task()
     if cluster.job == "ps":
@@ -40,7 +39,7 @@ def run(config: Config, cluster: Cluster, stop: threading.Event) -> None:
     elif cluster.job == "evaluator":
         _evaluate_until_done(config, cluster, plugins, report, stop)
     else:
-        worker.work(config, cluster, plugins, report, stop)
+        worker.WorkerTask(worker_settings(config, cluster), cluster, plugins, report, stop).run()
 
 
 def serve(config: Config, cluster: Cluster, stop: threading.Event) -> None:
@@ -49,13 +48,13 @@ def serve(config: Config, cluster: Cluster, stop: threading.Event) -> None:
     Raises:
       StoppedError: told to stop.
     """
-    prepare_tensorflow(config.tf_log)
-    server.share_cores(cluster)
+    setup.prepare_tensorflow(config.tf_log)
+    setup.share_cores(cluster)
     target = server.start(cluster, config.num_gpus)
     if cluster.job == "ps":
-        with contextlib.closing(blackboard.of_ps(target, cluster)) as board:
+        with contextlib.closing(blackboard.for_ps(target, cluster)) as board:
             board.put_up()
-            with ps.keeping_time(board):
+            with ps.running_clock(board):
                 stop.wait()
     stop.wait()
     raise StoppedError(f"{cluster.task.name} was told to stop")
@@ -69,31 +68,26 @@ def download(config: Config, cluster: Cluster | None) -> None:
       PsTrainError: a flag, a plug-in or a file is wrong.
       Exception: whatever a plug-in raises.
     """
-    prepare_tensorflow(config.tf_log)
-    plugins = worker.load_plugins(config)
+    setup.prepare_tensorflow(config.tf_log)
+    plugins = setup.load_plugins(config)
     plugins.dataset.prepare(plugins.dataset_params)
     if "train_dir" in config.given and checkpoints.paths(config.train_dir):
         folder_record.check(config.train_dir, folder_record.describe(*plugins))
     if cluster is not None and cluster.job == "worker":
-        worker.check_graphs(config, cluster, plugins)
-
-
-def prepare_tensorflow(tf_log: bool) -> None:
-    """Puts TensorFlow into the mode that TF1 graph code expects, for this whole process."""
-    tf.disable_v2_behavior()
-    tf.enable_resource_variables()  # a worker then never reads a parameter that is half updated
-    tf.logging.set_verbosity(tf.logging.INFO if tf_log else tf.logging.ERROR)
+        worker.check_graphs(worker_settings(config, cluster), cluster, plugins)
 
 
 def _serve_until_done(config: Config, cluster: Cluster, stop: threading.Event) -> None:
     target = server.start(cluster, config.num_gpus)
+    timeouts = config.timeouts
     with contextlib.ExitStack() as stack:
-        own = stack.enter_context(contextlib.closing(blackboard.of_ps(target, cluster)))
-        stack.enter_context(ps.keeping_time(own))
+        own = stack.enter_context(contextlib.closing(blackboard.for_ps(target, cluster, timeouts.heartbeat_secs)))
+        stack.enter_context(ps.running_clock(own))
 
         @functools.cache  # an error is not kept: it may be found later
         def other_ps() -> blackboard.Blackboard:
-            return stack.enter_context(contextlib.closing(blackboard.of_other_ps(own, cluster)))
+            return stack.enter_context(contextlib.closing(blackboard.of_first_ps(
+                own, cluster, timeouts.heartbeat_secs)))
 
         @functools.cache
         def find_first() -> blackboard.Blackboard:
@@ -102,17 +96,16 @@ def _serve_until_done(config: Config, cluster: Cluster, stop: threading.Event) -
             agreement.check_ps(cluster, other_ps().first_ps)
             return other_ps()
 
-        ps.Life(own, find_first, config.beat_timeout_secs, config.idle_timeout_secs, config.stop_timeout_secs,
-                    stop).run()
+        ps.PsTask(own, find_first, timeouts, stop).run()
 
 
 def _evaluate_until_done(
-    config: Config, cluster: Cluster, plugins: Plugins, report: reporting.Report, stop: threading.Event
+    config: Config, cluster: Cluster, plugins: LoadedPlugins, report: reporting.Report, stop: threading.Event
 ) -> None:
     plugins.dataset.prepare(plugins.dataset_params)
-    with contextlib.closing(blackboard.of_client(cluster)) as board:
-        evaluation.follow(evaluation.Evaluator(*plugins), config.train_dir, board, config.start_timeout_secs,
-                        config.eval_timeout_secs, stop, report)
+    with contextlib.closing(blackboard.for_client(cluster)) as board:
+        evaluator.evaluate_until_done(
+            evaluation.Evaluator(*plugins), config.train_dir, board, config.timeouts, stop, report)
 
 
 def _refuse_existing_servers(config: Config, cluster: Cluster) -> None:

@@ -1,12 +1,13 @@
-"""What the flags mean for a worker's graph, and for all workers of one training.
+"""What the flags mean for a worker. Below `tasks/`, no module sees a Config.
 
-    Config, Cluster --> optimizer.Settings, placement.Plan, staleness.Bound
+    Config, Cluster --> WorkerSettings(updates, placement, loop, sessions, ...)
 """
 
 from __future__ import annotations
 
+import dataclasses
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow.compat.v1 as tf
@@ -14,57 +15,154 @@ import tensorflow.compat.v1 as tf
 from ps_train.cluster.spec import Cluster
 from ps_train.config.task import Config
 from ps_train.errors import ConfigError
-from ps_train.graph import placement, transfer
-from ps_train.updates import staleness, update
+from ps_train.graph import devices, transfer
+from ps_train.graph.placement import PlacementPlan
+from ps_train.runtime.timeouts import Timeouts
+from ps_train.storage.saver import SaveSchedule
+from ps_train.training.loop import LoopSettings
+from ps_train.training.recovery import SessionSettings
+from ps_train.updates import staleness
 from ps_train.updates.local_steps.rounds import Period
+from ps_train.updates.update import UpdateSettings
 
-_SHARED = ("model", "dataset", "params", "optimizer", "learning_rate", "sync_replicas", "sync_engine",
-           "replicas_to_aggregate", "communication_period", "communication_warmup_steps", "staleness_bound",
-           "placement", "partition_bytes")
+_SHARED_FLAGS = ("model", "dataset", "params", "optimizer", "learning_rate", "sync_replicas", "sync_engine",
+                 "replicas_to_aggregate", "communication_period", "communication_warmup_steps", "staleness_bound",
+                 "placement", "partition_bytes")
 _WIRE_DTYPES = {"as_is": None, "bfloat16": tf.bfloat16}
 _log = logging.getLogger(__name__)
 
 
-def shared(config: Config) -> dict[str, Any]:
-    """Returns name -> value of the flags that all workers of a training must have in common."""
-    return {name: getattr(config, name) for name in _SHARED}
+@dataclasses.dataclass(frozen=True)
+class WorkerSettings:
+    """All that a worker was told.
+
+    Attributes:
+      device: where it computes, such as "/job:worker/task:0/gpu:0".
+      num_gpus: GPUs of this machine, or None for those that are there.
+      uses_existing_servers: whether its server and the ps run already, and go on after it.
+      train_dir: folder of checkpoints and summaries.
+      updates: how updates reach the parameters.
+      placement: how variables are placed on the ps.
+      loop: when the step loop does what, and how far this worker may run ahead.
+      sessions: when the chief saves, and how a lost session is recovered.
+      timeouts: the bounds of its waits.
+      seed: graph-level seed, or None.
+      steps_per_execution: single steps in one session run.
+      profiled_steps: the global steps at which a traced step begins.
+      logs_placement: whether the chief prints which variable is on which ps.
+      shared_flags: name -> value of the flags that all workers of a training must have in common.
+    """
+
+    device: str
+    num_gpus: int | None
+    uses_existing_servers: bool
+    train_dir: str
+    updates: UpdateSettings
+    placement: PlacementPlan
+    loop: LoopSettings
+    sessions: SessionSettings
+    timeouts: Timeouts
+    seed: int | None
+    steps_per_execution: int
+    profiled_steps: range
+    logs_placement: bool
+    shared_flags: Mapping[str, Any]
 
 
-def of_updates(config: Config, cluster: Cluster) -> update.Settings:
+def worker_settings(config: Config, cluster: Cluster) -> WorkerSettings:
+    """Returns what a worker was told.
+
+    Raises:
+      ConfigError: a flag needs to know how many workers there are, and this task does not.
+    """
+    return WorkerSettings(
+        device=_device(config, cluster),
+        num_gpus=config.num_gpus,
+        uses_existing_servers=config.existing_servers,
+        train_dir=config.train_dir,
+        updates=update_settings(config, cluster),
+        placement=PlacementPlan(strategy=config.placement, partition_bytes=config.partition_bytes),
+        loop=_loop_settings(config, cluster),
+        sessions=SessionSettings(train_dir=config.train_dir, saves=_save_schedule(config), timeouts=config.timeouts),
+        timeouts=config.timeouts,
+        seed=config.seed,
+        steps_per_execution=config.steps_per_execution,
+        profiled_steps=config.steps_to_profile,
+        logs_placement=config.log_placement,
+        shared_flags={name: getattr(config, name) for name in _SHARED_FLAGS},
+    )
+
+
+def update_settings(config: Config, cluster: Cluster) -> UpdateSettings:
     """Returns how updates reach the parameters.
 
     Raises:
       ConfigError: a flag needs to know how many workers there are, and this task does not.
     """
-    return update.Settings(
-        config.optimizer, config.learning_rate, _gradients_per_update(config, cluster), cluster.num_workers,
-        cluster.worker_number, config.min_replicas_to_aggregate or 1,
-        transfer.Wire(_WIRE_DTYPES[config.wire_dtype], config.fused_transfers),
-        Period(config.communication_period, config.communication_warmup_steps, config.train_steps),
-        config.beat_timeout_secs, config.sync_engine or "ps_train")
+    return UpdateSettings(
+        optimizer=config.optimizer,
+        learning_rate=config.learning_rate,
+        replicas_to_aggregate=_gradients_per_update(config, cluster),
+        num_workers=cluster.num_workers,
+        worker=cluster.worker_number,
+        min_replicas_to_aggregate=config.min_replicas_to_aggregate or 1,
+        wire=transfer.Wire(dtype=_WIRE_DTYPES[config.wire_dtype], is_fused=config.fused_transfers),
+        period=Period(steps=config.communication_period, warmup_steps=config.communication_warmup_steps,
+                      train_steps=config.train_steps),
+        heartbeat_timeout_secs=config.beat_timeout_secs,
+        sync_engine=config.sync_engine or "ps_train",
+    )
 
 
-def caution(config: Config, cluster: Cluster, sparse: Sequence[str]) -> str | None:
-    """Returns what to say before training about variables whose gradients are sparse, or None."""
+def adam_warning(config: WorkerSettings, cluster: Cluster, sparse: Sequence[str]) -> str | None:
+    """Returns the warning about the variables whose gradients are sparse, or None where nothing can go wrong."""
     has_others = cluster.num_workers > 1 or cluster.is_elastic
-    if not sparse or config.optimizer != "adam" or config.sync_replicas or not has_others:
+    is_sync = config.updates.replicas_to_aggregate is not None
+    if not sparse or config.updates.optimizer != "adam" or is_sync or not has_others:
         return None
     return (f"--optimizer=adam loses updates of {', '.join(sparse)}: its update by sparse gradients is not atomic, and "
             "several async workers make it at once; give --optimizer=adagrad, which loses none")
 
 
-def of_placement(config: Config) -> placement.Plan:
-    """Returns how variables are placed."""
-    return placement.Plan(config.placement, config.partition_bytes)
-
-
-def of_staleness(config: Config, cluster: Cluster) -> staleness.Bound | None:
+def staleness_bound(config: Config, cluster: Cluster) -> staleness.Bound | None:
     """Returns how far workers may be apart, or None where that is not bounded."""
     if config.staleness_bound is None:
         return None
-    names = {cluster.number_of(worker): str(worker) for worker in cluster.workers}
-    at_once = max(config.communication_period, config.steps_per_execution)
-    return staleness.Bound(config.staleness_bound, at_once, config.beat_timeout_secs, names)
+    return staleness.Bound(
+        steps=config.staleness_bound,
+        round_steps=max(config.communication_period, config.steps_per_execution),
+        heartbeat_timeout_secs=config.beat_timeout_secs,
+        names={cluster.number_of(worker): str(worker) for worker in cluster.workers},
+    )
+
+
+def _loop_settings(config: Config, cluster: Cluster) -> LoopSettings:
+    return LoopSettings(
+        worker_name=cluster.task.name,
+        train_steps=config.train_steps,
+        batch_size=config.batch_size,
+        log_steps=config.log_steps,
+        save_summaries_steps=config.save_summaries_steps,
+        step_timeout_secs=config.step_timeout_secs,
+        on_nan=config.on_nan,
+        bound=staleness_bound(config, cluster),
+    )
+
+
+def _save_schedule(config: Config) -> SaveSchedule:
+    return SaveSchedule(
+        every_secs=config.save_model_secs,
+        every_steps=config.save_model_steps,
+        keep_max=config.keep_checkpoint_max,
+        timeout_secs=config.save_timeout_secs,
+    )
+
+
+def _device(config: Config, cluster: Cluster) -> str:
+    """Returns where this worker computes; a server that is there already may have GPUs that this machine has not."""
+    asked_for = config.num_gpus if config.existing_servers else None
+    has_gpu = devices.gpu_index(cluster, config.num_gpus) is not None if asked_for is None else asked_for > 0
+    return cluster.task.device + ("/gpu:0" if has_gpu else "/cpu:0")
 
 
 def _gradients_per_update(config: Config, cluster: Cluster) -> int | None:

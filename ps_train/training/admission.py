@@ -14,15 +14,15 @@ from typing import Callable
 from ps_train.cluster import reachability
 from ps_train.cluster.spec import Cluster
 from ps_train.coordination import fingerprint
-from ps_train.coordination.blackboard import Blackboard, BlackboardError, ChiefFailedError
+from ps_train.coordination.blackboard import Blackboard
 from ps_train.coordination.state import State
-from ps_train.errors import ConfigError
+from ps_train.errors import BlackboardError, ChiefFailedError, ConfigError
 from ps_train.runtime import waits
 
 _log = logging.getLogger(__name__)
 
 
-class Found(enum.Enum):
+class Parameters(enum.Enum):
     """What a worker finds on the ps."""
 
     NEW = "no parameters of this training: the chief prepares them"
@@ -30,29 +30,27 @@ class Found(enum.Enum):
     OVER = "a training that has taken its last step"
 
 
-class Joining:
+class Admission:
     """One worker's way to the training, at the start and after each loss."""
 
     def __init__(
-        self, cluster: Cluster, board: Blackboard, beat_timeout_secs: float, start_timeout_secs: float,
-        stop: threading.Event, own_fingerprint: str,
+        self, cluster: Cluster, board: Blackboard, *, start_timeout_secs: float, stop: threading.Event,
+        own_fingerprint: str,
     ) -> None:
         """Prepares it.
 
         Args:
-          beat_timeout_secs: a worker that was not heard of for this long is gone.
           start_timeout_secs: bound of the wait for the other tasks.
           stop: ends every wait.
           own_fingerprint: what this worker must have in common with the others, "" to compare nothing.
         """
         self._cluster = cluster
         self._board = board
-        self._beat_timeout_secs = beat_timeout_secs
         self._start_timeout_secs = start_timeout_secs
         self._stop = stop
         self._fingerprint = own_fingerprint
 
-    def wait(self) -> Found:
+    def wait(self) -> Parameters:
         """Returns what is there once this worker need not wait any more.
 
         Raises:
@@ -63,29 +61,30 @@ class Joining:
         reachability.for_tasks(self._cluster.ps, self._start_timeout_secs, self._stop)
         all_ps = ", ".join(map(str, self._cluster.ps))
         if self._cluster.is_chief:
-            found = self._until(lambda: Found.LIVE if self._board.is_prepared() else Found.NEW,
+            found = self._until(lambda: Parameters.LIVE if self._board.is_prepared() else Parameters.NEW,
                                 f"an answer of {all_ps}")
         else:
             found = self._until(self._ask_as_worker, f"{self._cluster.chief} (chief) to prepare {all_ps}")
-        if found is Found.LIVE:
-            return self._until(lambda: Found.LIVE if self._belongs_here() else Found.NEW, f"an answer of {all_ps}")
+        if found is Parameters.LIVE:
+            return self._until(lambda: Parameters.LIVE if self._belongs_here() else Parameters.NEW,
+                               f"an answer of {all_ps}")
         return found
 
-    def _ask_as_worker(self) -> Found | None:
+    def _ask_as_worker(self) -> Parameters | None:
         """Returns None where this worker has to wait for the chief."""
-        if misfit := self._board.misfit():
-            raise ConfigError(misfit)
+        if mismatch := self._board.mismatch():
+            raise ConfigError(mismatch)
         state = self._board.state()
         if state == State.FAILED:
             raise ChiefFailedError
         if state in (State.STOPPING, State.DONE):
-            return Found.OVER
-        return Found.LIVE if self._board.is_prepared() else None
+            return Parameters.OVER
+        return Parameters.LIVE if self._board.is_prepared() else None
 
-    def _until(self, ask: Callable[[], Found | None], what: str) -> Found:
+    def _until(self, ask: Callable[[], Parameters | None], what: str) -> Parameters:
         """Returns the first answer of `ask()`; a blackboard that does not answer is asked again."""
 
-        def answer() -> Found | None:
+        def answer() -> Parameters | None:
             try:
                 return ask()
             except BlackboardError as error:
@@ -106,7 +105,7 @@ class Joining:
             theirs and self._fingerprint) else []
         if not differing:
             return True
-        others = [worker for worker in self._board.snapshot().alive(self._beat_timeout_secs)
+        others = [worker for worker in self._board.snapshot().alive()
                   if worker != self._cluster.worker_number]
         if self._cluster.is_chief and not others:
             _log.warning("the ps hold another training, without workers: beginning anew")

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from ps_train.coordination.blackboard import Blackboard, BlackboardError, ChiefFailedError
-from ps_train.coordination.state import State
-from ps_train.errors import ClusterLostError, ConfigError, DataError, StoppedError, UserCodeError
+from ps_train.errors import (
+    ClusterLostError,
+    DataError,
+    UserCodeError,
+)
 from ps_train.graph import devices
 from ps_train.graph.input.arrays import input_feed
 from ps_train.graph.input.batches import Batches
@@ -24,9 +25,7 @@ from ps_train.runtime.reports import Evaluation
 from ps_train.storage import checkpoints
 from ps_train.storage.event_files import LOSS_TAG, Summaries
 from ps_train.training import queues
-from ps_train.training.reporting import Report
 
-_POLL_SECS = 1.0
 _log = logging.getLogger(__name__)
 
 
@@ -91,7 +90,7 @@ class Evaluator:
             num_examples += int(batch_size)
 
 
-def within(timeout_secs: float, evaluator: Evaluator, path: str, stop: threading.Event) -> Evaluation:
+def evaluate_bounded(timeout_secs: float, evaluator: Evaluator, path: str, stop: threading.Event) -> Evaluation:
     """Returns what `evaluator.evaluate(path)` does, in bounded time.
 
     Raises:
@@ -118,95 +117,3 @@ def write_summaries(evaluation: Evaluation, train_dir: str) -> None:
     written.close()
 
 
-def follow(
-    evaluator: Evaluator, train_dir: str, board: Blackboard, start_timeout_secs: float, eval_timeout_secs: float,
-    stop: threading.Event, report: Report | None = None,
-) -> None:
-    """Evaluates each new checkpoint in the folder until training is over, the last one always.
-
-    This is the life of an evaluator task. Training is over when the blackboard says so, or is gone after it said that
-    the last step was taken. It tells `report` the results; None prints ps_train's own lines.
-
-    Raises:
-      ClusterLostError: the blackboard was not there within `start_timeout_secs`, or the chief gave up.
-      UserCodeError: an evaluation took longer than `eval_timeout_secs`.
-      StoppedError: `stop` was set first.
-    """
-    done_path = None
-    state: State | None = State.IDLE
-    heard = [State.IDLE]
-    while state not in (State.DONE, None):
-        state = _next_state(board, heard[-1], start_timeout_secs, stop)
-        path = checkpoints.newest_sound(train_dir)  # asked after the state, so that the last one is not missed
-        heard = [state or heard[-1]]
-        if path is not None and path != done_path:
-            done_path = path
-            with _listening(board, heard):
-                _evaluate_one(evaluator, path, train_dir, eval_timeout_secs, stop, report or Report())
-        if stop.wait(_POLL_SECS):
-            raise StoppedError("told to stop while evaluating")
-
-
-@contextlib.contextmanager
-def _listening(board: Blackboard, heard: list[State]) -> Iterator[None]:
-    """Adds the training states that are heard while its body runs: an evaluation may outlast the whole end."""
-    over = threading.Event()
-
-    def listen() -> None:
-        while not over.wait(_POLL_SECS):
-            state = _training_state(board)
-            if state is not None:
-                heard.append(state)
-
-    thread = threading.Thread(target=listen, daemon=True, name="listen")
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-
-
-def _evaluate_one(
-    evaluator: Evaluator, path: str, train_dir: str, timeout_secs: float, stop: threading.Event, report: Report
-) -> None:
-    try:
-        evaluation = within(timeout_secs, evaluator, path, stop)
-    except (tf.errors.OpError, ValueError):  # the second is the Saver's, where it finds no files
-        if checkpoints.is_there(path):
-            raise
-        _log.info("%s was removed before it was evaluated: there are newer ones", path)
-        return
-    write_summaries(evaluation, train_dir)
-    report.evaluated(evaluation.global_step, evaluation.loss_sum, evaluation.format())
-
-
-def _next_state(board: Blackboard, last: State, timeout_secs: float, stop: threading.Event) -> State | None:
-    """Returns the training state, or None where the blackboard is gone after the last steps were taken.
-
-    Raises:
-      ClusterLostError: it is gone in the middle of training, and does not come back, or the chief gave up.
-      ConfigError: the tasks were told of different clusters.
-    """
-    state = _training_state(board)
-    _check_agreement(board)
-    if state is None and last < State.STOPPING:
-        waits.until(lambda: _training_state(board) is not None, timeout_secs, f"the blackboard on {board.first_ps}",
-                      stop)
-        state = _training_state(board)
-    if State.FAILED in (state, last):
-        raise ChiefFailedError
-    return state
-
-
-def _check_agreement(board: Blackboard) -> None:
-    """Raises ConfigError where two tasks were told of different clusters."""
-    with contextlib.suppress(BlackboardError):  # what that means, the training state says
-        if misfit := board.misfit():
-            raise ConfigError(misfit)
-
-
-def _training_state(board: Blackboard) -> State | None:
-    try:
-        return board.state()
-    except BlackboardError:
-        return None

@@ -10,13 +10,13 @@ from typing import Any, Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from ps_train.coordination.blackboard import ChiefFailedError
-from ps_train.coordination.heartbeat import Beats
+from ps_train.coordination.heartbeat import WorkerProgress
 from ps_train.coordination.state import State
-from ps_train.errors import ClusterLostError, UserCodeError
+from ps_train.errors import ChiefFailedError, ClusterLostError, UserCodeError
 from ps_train.graph import nan_guard
-from ps_train.runtime.reports import End, Outcome, Progress
-from ps_train.training.replica_graph import Standing, TrainGraph
+from ps_train.runtime.reports import Progress
+from ps_train.training.outcome import End, Outcome
+from ps_train.training.replica_graph import StepStatus, TrainGraph
 from ps_train.training.reporting import Report
 from ps_train.updates.staleness import Bound, Histogram
 
@@ -29,10 +29,11 @@ _log = logging.getLogger(__name__)
 RunStep = Callable[[int, float, Any, tf.RunOptions], Any]
 
 
-class Schedule(NamedTuple):
+class LoopSettings(NamedTuple):
     """When the loop does what.
 
     Attributes:
+      worker_name: of this worker in messages, such as `worker:1`.
       train_steps: global step at which training ends.
       batch_size: examples in a mini-batch.
       log_steps: local steps between progress lines, 0 for none.
@@ -42,6 +43,7 @@ class Schedule(NamedTuple):
       bound: how far this worker may run ahead of the slowest, or None.
     """
 
+    worker_name: str
     train_steps: int
     batch_size: int
     log_steps: int
@@ -58,19 +60,20 @@ class Loop:
         self,
         session: tf.Session,
         graph: TrainGraph,
-        schedule: Schedule,
+        settings: LoopSettings,
+        progress: WorkerProgress,
+        *,
         stop: threading.Event,
         write_summary: Callable[[bytes | tf.Summary, int], None] | None,
-        beats: Beats,
         report: Report | None = None,
         run_step: RunStep | None = None,
     ) -> None:
         """Prepares the loop.
 
         Args:
+          progress: is kept up to date, for the heartbeat.
           stop: ends the loop after the step at hand.
           write_summary: takes a summary and its global step; None where this worker writes none.
-          beats: is told each global step.
           report: is told the progress; None prints ps_train's own lines.
           run_step: runs each training step in place of `session.run`, so that somebody can watch them.
         """
@@ -78,16 +81,16 @@ class Loop:
         self._run_step = run_step or (lambda step, held_secs, fetches, options: session.run(fetches, options=options))
         self._held_secs = 0.0
         self._graph = graph
-        self._schedule = schedule
+        self._settings = settings
+        self._progress = progress
         self._stop = stop
         self._write_summary = write_summary
-        self._beats = beats
         self._told = report or Report()
-        self._options = tf.RunOptions(timeout_in_ms=math.ceil(schedule.step_timeout_secs * 1000))
+        self._options = tf.RunOptions(timeout_in_ms=math.ceil(settings.step_timeout_secs * 1000))
         self._local_steps = 0
         self._last_taken = 1
-        self._logs = _Every(schedule.log_steps)
-        self._summarises = _Every(schedule.save_summaries_steps if write_summary else 0, at_once=True)
+        self._logs = _Every(settings.log_steps)
+        self._summarises = _Every(settings.save_summaries_steps if write_summary else 0, at_once=True)
         self._skipped_in_a_row = 0
         self._stalenesses, self._new_stalenesses = Histogram(), Histogram()
         self._last_report = (0.0, 0, 0)
@@ -99,119 +102,119 @@ class Loop:
           tf.errors.OpError: the session failed.
           ChiefFailedError: the chief's own code has failed.
         """
-        standing = self._status()
-        first_step = standing.step
+        status = self._status()
+        first_step = status.step
         start_secs = time.monotonic()
         self._last_report = (start_secs, first_step, 0)
         try:
-            while (end := self._end(standing)) is None:
-                bound = self._schedule.bound
-                if bound and bound.holds_up(standing.lead):
-                    standing = self._wait_for_slowest(standing, bound)
+            while (end := self._end(status)) is None:
+                bound = self._settings.bound
+                if bound and bound.holds_up(status.lead):
+                    status = self._wait_for_slowest(status, bound)
                 else:
-                    standing = self._finite_steps(standing)
-                self._beats.step = standing.step
+                    status = self._finite_steps(status)
+                self._progress.step = status.step
         except tf.errors.OutOfRangeError:
             end = End.DATA
-            standing = self._send_rest()
+            status = self._send_rest()
         self._stalenesses.update(self._new_stalenesses)
-        return Outcome(end, first_step, standing.step, self._local_steps, time.monotonic() - start_secs,
+        return Outcome(end, first_step, status.step, self._local_steps, time.monotonic() - start_secs,
                        self._stalenesses.line())
 
-    def _end(self, standing: Standing) -> End | None:
-        if standing.state == State.FAILED:
+    def _end(self, status: StepStatus) -> End | None:
+        if status.state == State.FAILED:
             raise ChiefFailedError
-        if standing.step >= self._schedule.train_steps:
+        if status.step >= self._settings.train_steps:
             return End.STEPS
-        if standing.state >= State.STOPPING:
+        if status.state >= State.STOPPING:
             return End.ANNOUNCED
         return End.SIGNAL if self._stop.is_set() else None
 
-    def _wait_for_slowest(self, standing: Standing, bound: Bound) -> Standing:
+    def _wait_for_slowest(self, status: StepStatus, bound: Bound) -> StepStatus:
         """Returns where training stands when this worker may go on, or need not any more.
 
         Raises:
           ClusterLostError: the slowest worker takes no step for as long as a step may take, but lives.
         """
         start_secs = moved_secs = time.monotonic()
-        last_lead = standing.lead
-        while bound.holds_up(standing.lead) and self._end(standing) is None:
-            if standing.lead < last_lead:
-                moved_secs, last_lead = time.monotonic(), standing.lead
-            if time.monotonic() - moved_secs > self._schedule.step_timeout_secs:
+        last_lead = status.lead
+        while bound.holds_up(status.lead) and self._end(status) is None:
+            if status.lead < last_lead:
+                moved_secs, last_lead = time.monotonic(), status.lead
+            if time.monotonic() - moved_secs > self._settings.step_timeout_secs:
                 raise ClusterLostError(
-                    f"{bound.names.get(standing.slowest, standing.slowest)} is alive but took no step for "
-                    f"{self._schedule.step_timeout_secs:g} s, and --staleness_bound={bound.steps} lets nobody run "
+                    f"{bound.names.get(status.slowest, status.slowest)} is alive but took no step for "
+                    f"{self._settings.step_timeout_secs:g} s, and --staleness_bound={bound.steps} lets nobody run "
                     "further ahead of it; see its log")
             self._stop.wait(_POLL_SECS)
-            standing = self._status()
+            status = self._status()
         self._held_secs = time.monotonic() - start_secs
-        return standing
+        return status
 
-    def _finite_steps(self, standing: Standing) -> Standing:
+    def _finite_steps(self, status: StepStatus) -> StepStatus:
         """Makes the next steps; where the numbers of one are not finite, nothing of it reaches a ps.
 
         Raises:
           UserCodeError: so it is, and that is to stop training, or it is so again and again.
         """
         try:
-            standing = self._steps(standing)
+            status = self._steps(status)
         except tf.errors.InvalidArgumentError as error:
             found = nan_guard.found_in(error)
             if found is None:
                 raise
             return self._skip(found, error)
         self._skipped_in_a_row = 0
-        return standing
+        return status
 
-    def _send_rest(self) -> Standing:
+    def _send_rest(self) -> StepStatus:
         """Counts the steps before the one that failed, of the same session run; a round's are sent to the ps now."""
         self._took(int(self._run(self._graph.update.rest)))
         return self._status()
 
-    def _skip(self, found: str, error: tf.errors.InvalidArgumentError) -> Standing:
+    def _skip(self, found: str, error: tf.errors.InvalidArgumentError) -> StepStatus:
         steps_before = self._local_steps
-        standing = self._send_rest()
+        status = self._send_rest()
         self._skipped_in_a_row = 1 if self._local_steps > steps_before else self._skipped_in_a_row + 1
-        where = f"{self._beats.worker_name}, in the step after global step {standing.step}: {found}"
-        if self._schedule.on_nan == "stop" or self._skipped_in_a_row > _MOST_SKIPPED:
+        where = f"{self._settings.worker_name}, in the step after global step {status.step}: {found}"
+        if self._settings.on_nan == "stop" or self._skipped_in_a_row > _MOST_SKIPPED:
             raise UserCodeError(f"{where}; nothing of it was applied. Look at that batch and at the model, lower "
                                 "--learning_rate, or skip such batches with --on_nan=skip") from error
         _log.warning("%s; this batch is skipped", where)
-        return standing
+        return status
 
-    def _steps(self, standing: Standing) -> Standing:
+    def _steps(self, status: StepStatus) -> StepStatus:
         """Makes several steps where all are to be made, else one step, or one round of them; with what is due then."""
         logs = self._logs.is_due(self._local_steps + self._last_taken)
         summarises = self._summarises.is_due(self._local_steps)
         # Always with the loss: what is fetched together makes a graph of its own, and each first costs a tenth second.
         summary_op = [self._graph.summary_op] if summarises else []
         several = self._graph.several
-        is_near_end = standing.step + several.num_steps > self._schedule.train_steps
+        is_near_end = status.step + several.num_steps > self._settings.train_steps
         execution = self._graph.single if summarises or is_near_end else several
         held_secs, self._held_secs = self._held_secs, 0.0
         progress, loss, *summary = self._run_step(
-            standing.step, held_secs, [execution.progress, execution.loss, *summary_op], self._options)
-        standing = self._count(progress)
-        if (logs or summarises) and standing.num_taken:
-            self._report(standing.step, float(loss), *(summary or [None]), logs)
-        return standing
+            status.step, held_secs, [execution.progress, execution.loss, *summary_op], self._options)
+        status = self._count(progress)
+        if (logs or summarises) and status.num_taken:
+            self._report(status.step, float(loss), *(summary or [None]), logs)
+        return status
 
-    def _count(self, progress: Any) -> Standing:
-        standings = [Standing(*map(int, row)) for row in progress]
-        for one in standings:
+    def _count(self, progress: Any) -> StepStatus:
+        statuses = [StepStatus(*map(int, row)) for row in progress]
+        for one in statuses:
             if one.num_taken:  # none in a round that begins after the end
                 self._new_stalenesses.add(one.staleness)
-        self._last_taken = sum(one.num_taken for one in standings)
+        self._last_taken = sum(one.num_taken for one in statuses)
         self._took(self._last_taken)
-        return standings[-1]
+        return statuses[-1]
 
     def _took(self, num_steps: int) -> None:
         self._local_steps += num_steps
-        self._beats.local_steps += num_steps
+        self._progress.local_steps += num_steps
 
-    def _status(self) -> Standing:
-        return Standing(*map(int, self._run(self._graph.status)))
+    def _status(self) -> StepStatus:
+        return StepStatus(*map(int, self._run(self._graph.status)))
 
     def _run(self, fetches: Any) -> Any:
         return self._session.run(fetches, options=self._options)
@@ -220,7 +223,7 @@ class Loop:
         then_secs, then_step, then_local = self._last_report
         now_secs = time.monotonic()
         elapsed_secs = max(now_secs - then_secs, 1e-9)
-        examples_per_sec = (self._local_steps - then_local) * self._schedule.batch_size / elapsed_secs
+        examples_per_sec = (self._local_steps - then_local) * self._settings.batch_size / elapsed_secs
         steps_per_sec = (step - then_step) / elapsed_secs
         if summary is not None:
             self._write_summary(summary, step)
@@ -230,8 +233,8 @@ class Loop:
             self._stalenesses.update(self._new_stalenesses)
             self._new_stalenesses = Histogram()
         if logs:
-            self._told.step(Progress(step, self._schedule.train_steps, loss, steps_per_sec, examples_per_sec),
-                            self._beats.local_steps)
+            self._told.step(Progress(step, self._settings.train_steps, loss, steps_per_sec, examples_per_sec),
+                            self._progress.local_steps)
             self._last_report = (now_secs, step, self._local_steps)
 
 

@@ -20,17 +20,18 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.cluster.spec import Cluster
 from ps_train.coordination import sessions
-from ps_train.coordination.blackboard import Blackboard, BlackboardError, ChiefFailedError
-from ps_train.coordination.heartbeat import Beats
-from ps_train.errors import ClusterLostError, StoppedError
+from ps_train.coordination.blackboard import Blackboard
+from ps_train.coordination.heartbeat import Heartbeat, WorkerProgress
+from ps_train.errors import BlackboardError, ChiefFailedError, ClusterLostError, StoppedError
 from ps_train.runtime import waits
-from ps_train.runtime.reports import End, Outcome
+from ps_train.runtime.timeouts import Timeouts
 from ps_train.storage import event_files, saver
 from ps_train.storage.folder_lock import FolderLock
 from ps_train.training import shutdown
-from ps_train.training.admission import Found, Joining
+from ps_train.training.admission import Admission, Parameters
+from ps_train.training.outcome import End, Outcome
 from ps_train.training.replica_graph import TrainGraph
-from ps_train.training.supervisor import Opening
+from ps_train.training.supervisor import SessionOpener
 from ps_train.updates import chief
 
 _CLOSE_SECS = 1.0
@@ -42,22 +43,18 @@ _log = logging.getLogger(__name__)
 Body = Callable[[tf.Session, "Callable[[object, int], None] | None"], Outcome]
 
 
-class Settings(NamedTuple):
+class SessionSettings(NamedTuple):
     """What the user chose for sessions.
 
     Attributes:
       train_dir: folder of checkpoints and summaries.
       saves: when the chief saves.
-      start_timeout_secs: bound of the wait for the other tasks.
-      beat_timeout_secs: a worker that was not heard of for this long is gone.
-      end_timeout_secs: bound of the chief's wait for workers that make no progress, at the end.
+      timeouts: the bounds of its waits.
     """
 
     train_dir: str
-    saves: saver.Schedule
-    start_timeout_secs: float
-    beat_timeout_secs: float
-    end_timeout_secs: float
+    saves: saver.SaveSchedule
+    timeouts: Timeouts
 
 
 class SupervisedTraining:
@@ -69,8 +66,10 @@ class SupervisedTraining:
         target: str,
         graph: TrainGraph,
         board: Blackboard,
-        beats: Beats,
-        settings: Settings,
+        heartbeat: Heartbeat,
+        progress: WorkerProgress,
+        settings: SessionSettings,
+        *,
         stop: threading.Event,
         own_fingerprint: str = "",
         lock: FolderLock | None = None,
@@ -79,7 +78,8 @@ class SupervisedTraining:
 
         Args:
           target: address of the server whose session this is.
-          beats: this worker's sign of life, which knows the global step that was seen last.
+          heartbeat: this worker's sign of life.
+          progress: has the global step that was seen last.
           stop: ends every wait and the training.
           own_fingerprint: what this worker must have in common with the others, "" to compare nothing.
           lock: of the train_dir, which the chief holds.
@@ -87,19 +87,21 @@ class SupervisedTraining:
         self._cluster = cluster
         self._graph = graph
         self._board = board
-        self._beats = beats
+        self._heartbeat = heartbeat
+        self._progress = progress
         self._settings = settings
         self._stop = stop
         self._fingerprint = own_fingerprint
         self._has_begun = False
-        self._start_options = tf.RunOptions(timeout_in_ms=int(settings.start_timeout_secs * 1000))
+        self._start_options = tf.RunOptions(timeout_in_ms=int(settings.timeouts.start_secs * 1000))
         self._summaries = event_files.Summaries(settings.train_dir)
-        savable = saver.Savable(graph.saver, graph.global_step, graph.update.keeping.before_save_op)
+        savable = saver.Savable(graph.saver, graph.global_step, graph.update.slots.before_save_op)
         self._saving = saver.Saving(savable, settings.train_dir, settings.saves, sessions.is_lost, lock)
-        self._joining = Joining(cluster, board, settings.beat_timeout_secs, settings.start_timeout_secs, stop,
-                                own_fingerprint)
-        self._opening = Opening(cluster, target, graph, settings.train_dir)
-        self._supervisor = self._opening.supervisor
+        self._admission = Admission(cluster, board, start_timeout_secs=settings.timeouts.start_secs, stop=stop,
+                                  own_fingerprint=own_fingerprint)
+        self._chief_service = graph.update.make_chief_service()
+        self._opener = SessionOpener(cluster, target, graph, settings.train_dir)
+        self._supervisor = self._opener.supervisor
 
     def run(self, body: Body) -> Outcome:
         """Returns `body(session, write_summary)` of the first session that is not lost.
@@ -113,7 +115,7 @@ class SupervisedTraining:
         """
         failures = 0
         while True:
-            step = self._beats.step
+            step = self._progress.step
             try:
                 return self._run_once(body)
             except tf.errors.OpError as error:
@@ -121,37 +123,37 @@ class SupervisedTraining:
                     raise StoppedError("told to stop while the session was lost; the last checkpoint stays") from error
                 if not sessions.is_lost(error):
                     raise
-                if self._beats.has_chief_failed:
+                if self._heartbeat.has_chief_failed:
                     raise ChiefFailedError from error
-                self._graph.update.coordinator.check_lost(error, self._watch(is_live=True))
-                failures = 1 if self._beats.step > step else failures + 1
+                self._chief_service.check_lost(error, self._watch(is_live=True))
+                failures = 1 if self._progress.step > step else failures + 1
                 reason = sessions.reason_of(error)
                 if failures > len(_PAUSES_SECS):
                     raise ClusterLostError(f"the session was lost {failures} times without a step between, the last "
                                            f"time: {reason}") from error
                 _log.warning("lost the session at step %d: %s; waiting for the cluster, at most %g s",
-                             self._beats.step, reason, self._settings.start_timeout_secs)
+                             self._progress.step, reason, self._settings.timeouts.start_secs)
                 self._stop.wait(_PAUSES_SECS[failures - 1])
 
     def _run_once(self, body: Body) -> Outcome:
-        found = self._joining.wait()
-        if found is Found.OVER:
+        found = self._admission.wait()
+        if found is Parameters.OVER:
             outcome = Outcome(End.ANNOUNCED, 0, 0, 0, 0.0)
             shutdown.report_finished(self._cluster, self._board, outcome)
             return outcome
-        with self._session(found is Found.LIVE) as session:
+        with self._session(found is Parameters.LIVE) as session:
             outcome = body(session, self._summaries.write if self._cluster.is_chief else None)
             if outcome.end is End.DATA:
                 self._graph.queues.check()
-            if not self._beats.is_replaced:
+            if not self._heartbeat.is_replaced:
                 self._end(session, outcome)
             return outcome
 
     @contextlib.contextmanager
     def _session(self, is_live: bool) -> Iterator[tf.Session]:
         """Yields a session whose parameters and input are ready; closes it, then stops the Supervisor's threads."""
-        timeout_secs = self._settings.start_timeout_secs
-        session = waits.bounded(lambda: self._opening.open(is_live, self._beats.step, timeout_secs), timeout_secs,
+        timeout_secs = self._settings.timeouts.start_secs
+        session = waits.bounded(lambda: self._opener.open(is_live, self._progress.step, timeout_secs), timeout_secs,
                                   f"a session with {', '.join(map(str, self._cluster.ps))}", self._stop)
         try:
             session.run(self._graph.input_init_op, self._graph.feed, self._start_options)
@@ -162,12 +164,12 @@ class SupervisedTraining:
             self._start_queues(session)
             yield session
         except (tf.errors.OpError, RuntimeError) as error:
-            if self._graph.update.coordinator.error is None:
+            if self._chief_service.error is None:
                 raise
             # It has closed the session, which is what the step at hand complains of.
-            raise self._graph.update.coordinator.error from error
+            raise self._chief_service.error from error
         finally:
-            self._graph.update.coordinator.stop()
+            self._chief_service.stop()
             self._saving.stop()
             self._graph.queues.request_stop()
             self._supervisor.request_stop()
@@ -179,10 +181,10 @@ class SupervisedTraining:
 
     def _take_what_is_kept(self, session: tf.Session) -> None:
         """Begins with what this process kept from an earlier session; a new process with nothing of an earlier one."""
-        keeping = self._graph.update.keeping
+        slots = self._graph.update.slots
         if not self._has_begun:
-            session.run(keeping.forget_op, options=self._start_options)
-        session.run(keeping.begin_op, options=self._start_options)
+            session.run(slots.forget_op, options=self._start_options)
+        session.run(slots.begin_op, options=self._start_options)
         self._has_begun = True
 
     def _start_queues(self, session: tf.Session) -> None:
@@ -196,7 +198,7 @@ class SupervisedTraining:
         self._summaries.start(self._graph.graph, int(session.run(self._graph.status, options=self._start_options)[0]))
         if not is_live:
             self._start_run()
-        update.coordinator.start(session, self._watch(is_live))  # after: it looks at who is finished in this run
+        self._chief_service.start(session, self._watch(is_live))  # after: it looks at who is finished in this run
         self._saving.start(session)
 
     def _start_run(self) -> None:
@@ -209,15 +211,14 @@ class SupervisedTraining:
         settings = self._settings
         names = {self._cluster.number_of(worker): str(worker) for worker in self._cluster.workers}
         return chief.Watch(
-            self._board, names, self._cluster.worker_number, settings.beat_timeout_secs, settings.start_timeout_secs,
-            is_live)
+            self._board, names, self._cluster.worker_number, settings.timeouts.start_secs, is_live)
 
     def _end(self, session: tf.Session, outcome: Outcome) -> None:
         """Ends training in this task; the chief besides waits for the others and, whatever they do, saves."""
         try:
             shutdown.announce(session, self._graph, self._board, outcome)
-            self._beats.beat()  # so that the chief reads the last count of steps
-            if self._beats.is_replaced:  # found just now: the number is another process's
+            self._heartbeat.beat()  # so that the chief reads the last count of steps
+            if self._heartbeat.is_replaced:  # found just now: the number is another process's
                 return
             shutdown.report_finished(self._cluster, self._board, outcome)
             if self._cluster.is_chief and outcome.end is End.SIGNAL:
@@ -225,12 +226,12 @@ class SupervisedTraining:
                 session.run(self._graph.update.release_op, options=self._start_options)
             elif self._cluster.is_chief:
                 shutdown.wait_for_others(session, self._graph, self._cluster, self._board,
-                                       self._settings.beat_timeout_secs, self._settings.end_timeout_secs, self._stop)
+                                         timeout_secs=self._settings.timeouts.end_secs, stop=self._stop)
         except BlackboardError as error:
             if not self._cluster.is_chief:
                 raise
             _log.warning("%s; saving without waiting for the other workers", error)
         if self._cluster.is_chief:
-            self._graph.update.coordinator.conclude(session)
+            self._chief_service.conclude(session)
             self._supervisor.request_stop()
             self._saving.save_last(session)

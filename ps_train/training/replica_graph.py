@@ -20,14 +20,13 @@ from ps_train.graph.input.batches import Batches
 from ps_train.plugins.contracts import TRAIN, Dataset, Model, ModelSpec
 from ps_train.storage import event_files
 from ps_train.training import queues
-from ps_train.updates import build as optimizer
-from ps_train.updates import staleness
+from ps_train.updates import build, staleness
 from ps_train.updates.unrolled import steps
 from ps_train.updates.unrolled.steps import Execution
-from ps_train.updates.update import Settings, Update
+from ps_train.updates.update import Update, UpdateSettings
 
 
-class Standing(NamedTuple):
+class StepStatus(NamedTuple):
     """Where training stands, in the order of `Execution.progress`.
 
     Attributes:
@@ -55,7 +54,7 @@ class TrainGraph(NamedTuple):
       update: the train op and what its update mode needs around it.
       single: a step, or a round of them.
       several: as many at once as the user wants; the same as `single` where that is one.
-      status: int64 [6], a `Standing` read on ps 0 without training.
+      status: int64 [6], a `StepStatus` read on ps 0 without training.
       global_step: the variable, on ps 0.
       summary_op: scalar string, all summaries of the step that it is fetched with.
       join_op: before the first step: this worker takes part in the bound of the staleness; no run has left a rest.
@@ -81,15 +80,16 @@ class TrainGraph(NamedTuple):
     saver: tf.train.Saver
 
 
-def build(
+def build_train_graph(
     cluster: Cluster,
     worker_device: str,
     model: Model,
     model_params: Mapping[str, Any],
     dataset: Dataset,
     dataset_params: Mapping[str, Any],
-    settings: Settings,
-    plan: placement.Plan = placement.BY_BYTES,
+    settings: UpdateSettings,
+    *,
+    plan: placement.PlacementPlan = placement.BY_BYTES,
     bound: staleness.Bound | None = None,
     seed: int | None = None,
     steps_per_execution: int = 1,
@@ -141,7 +141,7 @@ def build(
             saved_variables=tf.global_variables(),
             saver=saver,
         )
-        simplify.make_lean(graph)
+        simplify.simplify_graph(graph)
         return built if steps_per_execution == 1 else _with_several(built, cluster, steps_per_execution)
 
 
@@ -154,7 +154,7 @@ def _with_several(built: TrainGraph, cluster: Cluster, num_steps: int) -> TrainG
         join_op=tf.group(built.join_op, several.forget_op))
 
 
-def _refuse_in_rounds(batches: Batches, settings: Settings) -> None:
+def _refuse_in_rounds(batches: Batches, settings: UpdateSettings) -> None:
     """Refuses local steps on an input that cannot be asked for another mini-batch in the same session run."""
     if settings.period.steps > 1 and (batches.is_one_a_run or tf.get_collection(tf.GraphKeys.QUEUE_RUNNERS)):
         raise ConfigError("--communication_period: the input comes from queues or from tensors, which give one "
@@ -163,18 +163,18 @@ def _refuse_in_rounds(batches: Batches, settings: Settings) -> None:
 
 
 def _update(
-    spec: ModelSpec, global_step: tf.Variable, settings: Settings, compute_loss: Callable[[], tf.Tensor],
+    spec: ModelSpec, global_step: tf.Variable, settings: UpdateSettings, compute_loss: Callable[[], tf.Tensor],
     steps_per_execution: int,
 ) -> Update:
     if spec.train_op is None:
-        return optimizer.build(spec.loss, global_step, settings, compute_loss)
+        return build.build_update(spec.loss, global_step, settings, compute_loss)
     refusing = ("--sync_replicas cannot aggregate" if settings.replicas_to_aggregate is not None else
                 "--communication_period cannot run on a worker's copy" if settings.period.steps > 1 else
                 "--steps_per_execution cannot repeat in order" if steps_per_execution > 1 else None)
     if refusing:
         raise UserCodeError(f"model_fn returned a train_op of its own, which {refusing}; return the loss only and "
                             "choose the rule with --optimizer")
-    return optimizer.for_train_op(spec.train_op, spec.loss)
+    return build.for_train_op(spec.train_op, spec.loss)
 
 
 def _progress(

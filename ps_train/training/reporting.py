@@ -14,7 +14,8 @@ import time
 
 from ps_train.cluster.spec import Cluster
 from ps_train.runtime import logs
-from ps_train.runtime.reports import End, Outcome, Progress, Stage
+from ps_train.runtime.reports import Progress, Stage
+from ps_train.training.outcome import End, Outcome
 
 _log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ import tensorflow.compat.v1 as tf
 from ps_train.cluster.spec import Cluster
 from ps_train.coordination.blackboard import Blackboard
 from ps_train.coordination.state import Snapshot, State
-from ps_train.runtime.reports import End, Outcome
+from ps_train.training.outcome import End, Outcome
 from ps_train.training.replica_graph import TrainGraph
 
 _POLL_SECS = 0.1
@@ -44,7 +44,7 @@ def wait_for_others(
     graph: TrainGraph,
     cluster: Cluster,
     board: Blackboard,
-    beat_timeout_secs: float,
+    *,
     timeout_secs: float,
     stop: threading.Event,
 ) -> None:
@@ -54,7 +54,7 @@ def wait_for_others(
     gradient for nothing. Before, when this worker's data was out first, the others train on.
     """
     moved_secs, last = time.monotonic(), None
-    while unfinished := _unfinished(cluster, (snapshot := board.snapshot()), beat_timeout_secs):
+    while unfinished := _unfinished(cluster, (snapshot := board.snapshot())):
         if snapshot.state >= State.STOPPING:
             session.run(graph.update.release_op, options=_CALL)
         step = int(session.run(graph.status, options=_CALL)[0])
@@ -80,10 +80,10 @@ def steps_table(cluster: Cluster, snapshot: Snapshot) -> str:
     return "\n".join([f"Steps of each worker, {sum(steps)} in all:", *lines])
 
 
-def _unfinished(cluster: Cluster, snapshot: Snapshot, beat_timeout_secs: float) -> list[str]:
+def _unfinished(cluster: Cluster, snapshot: Snapshot) -> list[str]:
     """Returns the workers that may still take a step: not finished, and either alive, or told of and not here yet."""
     numbers = {cluster.number_of(task): str(task) for task in cluster.workers}
-    numbers.update((number, cluster.worker_name(number)) for number in snapshot.alive(beat_timeout_secs)
+    numbers.update((number, cluster.worker_name(number)) for number in snapshot.alive()
                    if number not in numbers)
     return [name for number, name in numbers.items() if not snapshot.finished[number]
-            and (not snapshot.claims[number] or snapshot.is_alive(number, beat_timeout_secs))]
+            and (not snapshot.claims[number] or snapshot.is_alive(number))]

@@ -16,7 +16,7 @@ _STOP_GRACE_SECS = 2
 _log = logging.getLogger(__name__)
 
 
-class Opening:
+class SessionOpener:
     """Opens the sessions of one worker.
 
     Attributes:

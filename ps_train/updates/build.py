@@ -13,21 +13,21 @@ from typing import Callable
 
 import tensorflow.compat.v1 as tf
 
-from ps_train.coordination import liveness
 from ps_train.errors import UserCodeError
 from ps_train.graph import nan_guard, optimizers, packing, transfer
-from ps_train.updates.chief import Coordinator, UpdateRunner
+from ps_train.updates.chief import ChiefService
 from ps_train.updates.local_steps import rounds
 from ps_train.updates.local_steps.rounds import Exchange
-from ps_train.updates.local_steps.slots import nothing_kept
+from ps_train.updates.local_steps.slots import no_slot_transfer
 from ps_train.updates.sync import tensorflow_engine
-from ps_train.updates.sync.quorum import Members
+from ps_train.updates.sync.quorum import Quorum
+from ps_train.updates.sync.runner import UpdateRunner
 from ps_train.updates.sync.sync_replicas import SyncReplicasOptimizer
-from ps_train.updates.update import Settings, Update
+from ps_train.updates.update import Update, UpdateSettings
 
 
-def build(
-    loss: tf.Tensor, global_step: tf.Variable, settings: Settings, compute_loss: Callable[[], tf.Tensor]
+def build_update(
+    loss: tf.Tensor, global_step: tf.Variable, settings: UpdateSettings, compute_loss: Callable[[], tf.Tensor]
 ) -> Update:
     """Adds the gradients of the scalar `loss`, and what carries them to the parameters, to the current graph.
 
@@ -61,14 +61,14 @@ def build(
 
 
 def _in_rounds(
-    loss: tf.Tensor, optimizer: tf.train.Optimizer, gradients: list, global_step: tf.Variable, settings: Settings,
+    loss: tf.Tensor, optimizer: tf.train.Optimizer, gradients: list, global_step: tf.Variable, settings: UpdateSettings,
     compute_loss: Callable[[], tf.Tensor],
 ) -> Update:
     optimizer.apply_gradients(gradients)  # never run: it makes the slots that a checkpoint has
     sharing = None
     if settings.replicas_to_aggregate is None:  # else the mean is made on the ps
         with tf.device(global_step.device):
-            sharing = liveness.sharing(settings.worker, settings.beat_timeout_secs)
+            sharing = sharing.sharing(settings.worker, settings.heartbeat_timeout_secs)
     done = rounds.build(
         loss, gradients, compute_loss, optimizer, optimizers.make_optimizer(settings.optimizer, settings.learning_rate),
         global_step, settings.period, settings.wire, sharing)
@@ -83,7 +83,7 @@ def _in_rounds(
         exchange = Exchange(lambda: settings.period.of_update(global_step.read_value()))
         update = _synchronous(exchange, done.change.pairs, done.loss, global_step, settings)
         num_rest = tf.constant(0, tf.int64)
-    return update._replace(num_taken=done.change.num_taken, rest=num_rest, keeping=done.keeping)
+    return update._replace(num_taken=done.change.num_taken, rest=num_rest, slots=done.slots)
 
 
 def _applied(optimizer: tf.train.Optimizer, gradients: list, global_step: tf.Variable) -> tf.Operation:
@@ -102,19 +102,19 @@ def for_train_op(train_op: tf.Operation, loss: tf.Tensor) -> Update:
         loss=loss,
         num_taken=tf.constant(1, tf.int64),
         rest=tf.constant(0, tf.int64),
-        keeping=nothing_kept(),
+        slots=no_slot_transfer(),
         ready_for_local_init_op=tf.identity(tf.report_uninitialized_variables(tf.global_variables())),
         local_init_op=tf.no_op(),
         chief_init_op=tf.no_op(),
         chief_resume_op=tf.no_op(),
-        coordinator=Coordinator(),
+        make_chief_service=ChiefService,
         release_op=tf.no_op(),
         gradients_per_step=1,
     )
 
 
 def _synchronous(
-    optimizer: tf.train.Optimizer, gradients: list, loss: tf.Tensor, global_step: tf.Variable, settings: Settings
+    optimizer: tf.train.Optimizer, gradients: list, loss: tf.Tensor, global_step: tf.Variable, settings: UpdateSettings
 ) -> Update:
     """Returns the Update by which gradients that lie on the ps are averaged before they reach the parameters."""
     if settings.sync_engine == "tensorflow":
@@ -125,20 +125,21 @@ def _synchronous(
         has_blackboard=True)
     train_op = synchronous.apply_gradients(gradients, global_step)
     operations = synchronous.operations
-    tf.summary.scalar("dropped_gradients", operations.standing.dropped)
-    members = Members(replicas, settings.min_replicas_to_aggregate, settings.num_workers)
+    tf.summary.scalar("dropped_gradients", operations.status.dropped)
+    quorum = Quorum(
+        replicas_to_aggregate=replicas, floor=settings.min_replicas_to_aggregate, num_workers=settings.num_workers)
     return for_train_op(train_op, loss)._replace(
         local_init_op=operations.local_init_op,
         chief_init_op=operations.begin_op,
         chief_resume_op=operations.resume_op,
-        coordinator=UpdateRunner(operations, members),
+        make_chief_service=lambda: UpdateRunner(operations, quorum),
         release_op=operations.release_op,
         gradients_per_step=replicas,
     )
 
 
 def _classic(
-    optimizer: tf.train.Optimizer, gradients: list, loss: tf.Tensor, global_step: tf.Variable, settings: Settings
+    optimizer: tf.train.Optimizer, gradients: list, loss: tf.Tensor, global_step: tf.Variable, settings: UpdateSettings
 ) -> Update:
     """Returns the Update of TensorFlow's own SyncReplicasOptimizer."""
     replicas = settings.replicas_to_aggregate
@@ -147,7 +148,8 @@ def _classic(
         local_init_op=operations.local_init_op,
         chief_init_op=operations.begin_op,
         chief_resume_op=operations.resume_op,
-        coordinator=tensorflow_engine.QueueCoordinator(operations, replicas, settings.num_workers),
+        make_chief_service=lambda: tensorflow_engine.QueueService(
+            operations, replicas_to_aggregate=replicas, num_workers=settings.num_workers),
         release_op=operations.release_op,
         gradients_per_step=replicas,
     )

@@ -27,13 +27,13 @@ class Bound(NamedTuple):
     Attributes:
       steps: a worker is never more steps than this ahead of the slowest that lives.
       round_steps: steps that a worker takes at once.
-      beat_timeout_secs: a worker that was not heard of for this long is dead.
+      heartbeat_timeout_secs: a worker that was not heard of for this long is dead.
       names: number -> name and address of each worker, for messages.
     """
 
     steps: int
     round_steps: int
-    beat_timeout_secs: float
+    heartbeat_timeout_secs: float
     names: Mapping[int, str]
 
     def holds_up(self, lead: int) -> bool:
@@ -61,7 +61,8 @@ def lead(worker: int, bound: Bound) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns how far a worker is ahead of the slowest that trains, and that one's number; int64 scalars on ps 0."""
     paces = variables.read("paces")
     own = paces[worker]
-    slowest = tf.argmin(tf.where(liveness.takes_part(bound.beat_timeout_secs), paces, tf.fill(tf.shape(paces), own)))
+    is_training = liveness.is_training(bound.heartbeat_timeout_secs)
+    slowest = tf.argmin(tf.where(is_training, paces, tf.fill(tf.shape(paces), own)))
     pace = tf.minimum(paces[slowest], own)
     return own - pace, slowest
 
@@ -69,7 +70,7 @@ def lead(worker: int, bound: Bound) -> tuple[tf.Tensor, tf.Tensor]:
 def join(worker: int, bound: Bound) -> tf.Operation:
     """Lets a worker begin at the pace of the slowest of the others, or, where there are none, where it is."""
     paces = variables.read("paces")
-    others = liveness.others(worker, bound.beat_timeout_secs)
+    others = liveness.others(worker, bound.heartbeat_timeout_secs)
     begins = tf.cond(tf.reduce_any(others), lambda: tf.reduce_min(tf.boolean_mask(paces, others)),
                      lambda: paces[worker])
     with tf.control_dependencies([variables.write_element("paces", worker, begins)]):

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
 from ps_train.graph import packing, transfer
-from ps_train.updates.chief import Coordinator
+from ps_train.updates.chief import ChiefService
 from ps_train.updates.local_steps.rounds import Period
-from ps_train.updates.local_steps.slots import Keeping
+from ps_train.updates.local_steps.slots import SlotTransfer
 
 
-class Settings(NamedTuple):
+class UpdateSettings(NamedTuple):
     """What the user chose for the updates.
 
     Attributes:
@@ -24,7 +24,7 @@ class Settings(NamedTuple):
       min_replicas_to_aggregate: no update averages fewer gradients, however few workers are left.
       wire: how dense variables travel.
       period: the steps between two exchanges with the ps.
-      beat_timeout_secs: a worker that was not heard of for this long has no part in a mean of rounds.
+      heartbeat_timeout_secs: a worker that was not heard of for this long has no part in a mean of rounds.
       sync_engine: who averages the gradients, a name of `config.SYNC_ENGINES`.
     """
 
@@ -36,7 +36,7 @@ class Settings(NamedTuple):
     min_replicas_to_aggregate: int = 1
     wire: transfer.Wire = transfer.Wire()
     period: Period = Period()
-    beat_timeout_secs: float = 10.0
+    heartbeat_timeout_secs: float = 10.0
     sync_engine: str = "ps_train"
 
 
@@ -48,13 +48,13 @@ class Update(NamedTuple):
       loss: scalar, of its last mini-batch.
       num_taken: int64 scalar, how many mini-batches it takes.
       rest: int64 scalar, the mini-batches of a round that failed in its midst; computing it sends them to the ps.
-      keeping: what becomes of that which a worker keeps from round to round.
+      slots: what becomes of that which a worker keeps from round to round.
       ready_for_local_init_op: string [n], the names of what must be initialised before `local_init_op` may run
         (an identity of TensorFlow's own tensor, which complains at exit if nothing was done with it).
       local_init_op: each worker runs it before its first step.
       chief_init_op: the chief runs it besides, once the parameters are ready and before any worker trains.
       chief_resume_op: a new chief runs it instead, on parameters that are in use.
-      coordinator: what the chief does besides while it trains.
+      make_chief_service: makes what the chief does besides while it trains; the graph itself starts no thread.
       release_op: whoever ends training runs it, so that no worker goes on waiting for another.
       gradients_per_step: mini-batches in one global step, while all workers are there.
       packed: the variables that are in packed ones.
@@ -66,12 +66,12 @@ class Update(NamedTuple):
     loss: tf.Tensor
     num_taken: tf.Tensor
     rest: tf.Tensor
-    keeping: Keeping
+    slots: SlotTransfer
     ready_for_local_init_op: tf.Tensor
     local_init_op: tf.Operation
     chief_init_op: tf.Operation
     chief_resume_op: tf.Operation
-    coordinator: Coordinator
+    make_chief_service: Callable[[], ChiefService]
     release_op: tf.Operation
     gradients_per_step: int
     packed: packing.Packed = packing.NOTHING

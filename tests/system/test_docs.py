@@ -6,8 +6,8 @@ import ast
 import re
 import shlex
 
-from ps_train.cluster.spec import resolve
-from ps_train.config import fields, task
+from ps_train.cluster.resolve import resolve
+from ps_train.config import fields, launch, task
 from ps_train.keras import convert_flags
 from ps_train.keras.convert_flags import ConvertConfig
 from ps_train.keras.flags import KerasConfig, parse_launch
@@ -24,7 +24,7 @@ MIGRATE = (REPO / "docs/migrate.md").read_text(encoding="utf-8")
 def flag_table() -> str:
     """Returns the flags as the table of docs/flags.md."""
     rows = ["| flag | meaning | values and default |", "|---|---|---|"]
-    known = fields.rules(task.Config, task.LaunchConfig)
+    known = fields.rules(task.Config, launch.LaunchConfig)
     of_keras = fields.rules(KerasConfig, ConvertConfig)  # repeats some flags of `train` with other defaults
     known.update({name: rule for name, rule in of_keras.items() if name not in known})
     for name, (rule, _, default) in known.items():

@@ -18,11 +18,10 @@ import pytest
 from ps_train.cluster.spec import Cluster, Task
 from ps_train.config.task import Config
 from ps_train.coordination import blackboard, sessions
-from ps_train.coordination.blackboard import BlackboardError
 from ps_train.coordination.state import State
-from ps_train.errors import ConfigError
+from ps_train.errors import BlackboardError, ConfigError
 from ps_train.plugins import contracts
-from ps_train.tasks import server, settings, worker
+from ps_train.tasks import server, settings, setup, worker
 from tests import clusters, processes
 from tests.processes import REPO
 from tests.tensorflow_mode import tf
@@ -171,15 +170,15 @@ def test_a_ps_learns_from_the_chief_where_ps_0_is():
         def opened(board):
             return stack.enter_context(contextlib.closing(board))
 
-        own = [opened(blackboard.of_ps(servers.targets["ps", index], servers.view("ps", index))) for index in range(2)]
+        own = [opened(blackboard.for_ps(servers.targets["ps", index], servers.view("ps", index))) for index in range(2)]
         for board in own:
             board.put_up()
         with pytest.raises(BlackboardError, match="ps:1 .* has not been told yet where ps:0 is"):
-            blackboard.of_other_ps(own[1], servers.view("ps", 1))
-        chief, other = (opened(blackboard.of_worker(servers.targets["worker", index], servers.view("worker", index)))
+            blackboard.of_first_ps(own[1], servers.view("ps", 1))
+        chief, other = (opened(blackboard.for_worker(servers.targets["worker", index], servers.view("worker", index)))
                         for index in range(2))
         chief.start_run()
-        seen = opened(blackboard.of_other_ps(own[1], servers.view("ps", 1)))
+        seen = opened(blackboard.of_first_ps(own[1], servers.view("ps", 1)))
         other.claim(1, claim=5)
         assert seen.snapshot().alive(timeout_secs=60) == [1]
         assert [board.state() for board in own] == [State.RUNNING] * 2
@@ -209,7 +208,7 @@ def test_sessions_of_workers_that_do_not_know_each_other_share_variables():
 def test_a_task_of_the_other_kind_is_told_so(start_servers, is_elastic):
     """An elastic task at a fixed ps, and a fixed one at an elastic ps: a configuration error, not a wait."""
     view = (start_servers if is_elastic else ElasticServers)(1, 1).view("worker", 0)
-    visitor = blackboard.of_client(Cluster(view.job, view.index, view.addresses, is_elastic))
+    visitor = blackboard.for_client(Cluster(view.job, view.index, view.addresses, is_elastic))
     with contextlib.closing(visitor), pytest.raises(ConfigError, match=r"ps:0 localhost:\d+ is no ps as this task "
                                                     "expects it.*all with or all without --elastic"):
         visitor.state()
@@ -219,7 +218,7 @@ def test_what_needs_the_number_of_workers_is_refused():
     """Nobody knows how many gradients make an update."""
     view = Cluster("worker", 3, {"ps": {0: "a:1"}, "worker": {3: "c:1"}}, is_elastic=True)
     with pytest.raises(ConfigError, match="--sync_replicas: the workers of an elastic cluster come and go"):
-        settings.of_updates(Config(sync_replicas=True), view)
+        settings.update_settings(Config(sync_replicas=True), view)
 
 
 def test_each_worker_draws_all_data_in_an_order_of_its_own():
@@ -232,9 +231,9 @@ def test_each_worker_draws_all_data_in_an_order_of_its_own():
 
     dataset = clusters.array_dataset(*clusters.linear_data())
     params = {"batch_size": 8, "seed": 5}
-    loaded = worker.Plugins(clusters.linear_model(), params,
+    loaded = setup.LoadedPlugins(clusters.linear_model(), params,
                             contracts.Dataset("arrays", input_fn, lambda params: None, {}), params)
     for index in (0, 3):
         view = Cluster("worker", index, {"ps": {0: "a:1"}, "worker": {index: "c:1"}}, is_elastic=True)
-        worker._build_graph(Config(seed=5, num_gpus=0), view, loaded)
+        worker.build_graph(settings.worker_settings(Config(seed=5, num_gpus=0), view), view, loaded)
     assert seen == [(5, (0, 1)), (8, (0, 1))]

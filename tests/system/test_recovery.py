@@ -358,7 +358,7 @@ def wait_for_state(training, state):
     """Returns when the blackboard says that training is there."""
     view = Cluster("worker", 0, {"ps": dict(enumerate(training.cluster.ps)),
                                  "worker": dict(enumerate(training.cluster.workers))})
-    with contextlib.closing(blackboard.of_client(view)) as board:
+    with contextlib.closing(blackboard.for_client(view)) as board:
         waits.until(lambda: board.state() >= state, DEADLINE_SECS, state.name, threading.Event())
 
 

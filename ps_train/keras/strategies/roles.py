@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from ps_train.cluster.addresses import parse_hosts, refuse_duplicates
 from ps_train.cluster.spec import Cluster, Task
 from ps_train.cluster.tf_config import parse_tf_config
-from ps_train.config.task import LaunchConfig
+from ps_train.config.launch import LaunchConfig
 from ps_train.errors import ConfigError, refuse
 from ps_train.keras.flags import KerasConfig
 from ps_train.launch.command_lines import Crew

@@ -22,12 +22,12 @@ from typing import Any, Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from ps_train.coordination.liveness import Sharing
 from ps_train.errors import ConfigError
 from ps_train.graph import nan_guard, transfer
-from ps_train.updates.local_steps import slots as keeping
+from ps_train.updates.local_steps import slots as slot_ops
 from ps_train.updates.local_steps import variable_copies
-from ps_train.updates.local_steps.slots import Keeping
+from ps_train.updates.local_steps.sharing import Sharing
+from ps_train.updates.local_steps.slots import SlotTransfer
 from ps_train.updates.local_steps.variable_copies import Copy
 
 Gradients = Sequence[tuple[Any, tf.Variable]]
@@ -97,13 +97,13 @@ class Round(NamedTuple):
       change: by the local steps.
       rest: by those since the last pull, where the data ran out or a fault ended them early.
       loss: scalar, of the last mini-batch.
-      keeping: what becomes of the optimizer's slots.
+      slots: what becomes of the optimizer's slots.
     """
 
     change: Change
     rest: Change
     loss: tf.Tensor
-    keeping: Keeping
+    slots: SlotTransfer
 
 
 def build(
@@ -131,9 +131,9 @@ def build(
       ConfigError: the model cannot be trained so.
       UserCodeError: the model makes other variables when it is built again.
     """
-    slots = {variable.ref() for variable in ps_optimizer.variables()}
+    slot_variables = {variable.ref() for variable in ps_optimizer.variables()}
     variables = [variable for variable in tf.global_variables()
-                 if variable is not global_step and variable.ref() not in slots]
+                 if variable is not global_step and variable.ref() not in slot_variables]
     _refuse_what_cannot_be_copied(gradients, variables)
     copies = [variable_copies.copy(whole) for whole in variable_copies.wholes(variables)]
     builder = _Builder(copies, compute_loss, ps_optimizer, own_optimizer, global_step, period, wire, sharing)
@@ -187,7 +187,7 @@ class _Builder:
         with tf.name_scope("round"):
             pulled, num_steps = self._pull()
             loss = self._steps(pulled, num_steps)
-            kept = keeping.of_slots(self._copies, self._ps_optimizer, self._own_optimizer, self._num_taken)
+            kept = slot_ops.transfer_slots(self._copies, self._ps_optimizer, self._own_optimizer, self._num_taken)
             return Round(self._push(after=[loss]), self._push(after=[]), loss, kept)
 
     def _pull(self) -> tuple[tf.Operation, tf.Tensor]:

@@ -18,7 +18,7 @@ import tensorflow.compat.v1 as tf
 from ps_train.updates.local_steps.variable_copies import Copy, Whole
 
 
-class Keeping(NamedTuple):
+class SlotTransfer(NamedTuple):
     """What becomes of that which a worker keeps from round to round.
 
     Attributes:
@@ -32,14 +32,14 @@ class Keeping(NamedTuple):
     before_save_op: tf.Operation
 
 
-def nothing_kept() -> Keeping:
+def no_slot_transfer() -> SlotTransfer:
     """Returns what there is to do where a worker keeps nothing."""
-    return Keeping(tf.no_op(), tf.no_op(), tf.no_op())
+    return SlotTransfer(tf.no_op(), tf.no_op(), tf.no_op())
 
 
-def of_slots(
+def transfer_slots(
     copies: Sequence[Copy], ps_optimizer: tf.train.Optimizer, own_optimizer: tf.train.Optimizer, mark: tf.Variable
-) -> Keeping:
+) -> SlotTransfer:
     """Returns the operations on two optimizers of the same rule, which both have their slots.
 
     Args:
@@ -55,7 +55,7 @@ def of_slots(
 
     given = [part.assign(value) for whole, own in slots
              for part, value in zip(whole.parts, whole.cut(own.read_value()))]
-    return Keeping(
+    return SlotTransfer(
         forget_op=tf.raw_ops.DestroyResourceOp(resource=mark.handle, ignore_lookup_error=True),
         begin_op=tf.group(tf.cond(tf.is_variable_initialized(mark), tf.no_op, take)),
         before_save_op=tf.group(*given),

@@ -22,10 +22,10 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.coordination import variables
 from ps_train.updates.sync import accumulators
-from ps_train.updates.sync.condition import Bell
+from ps_train.updates.sync.condition import Condition
 
 
-class Standing(NamedTuple):
+class SyncStatus(NamedTuple):
     """Where the workers stand, on ps 0.
 
     Attributes:
@@ -55,7 +55,7 @@ class Operations(NamedTuple):
       update_op: one update, as soon as the required gradients are there.
       look_op: sets `required`, which is all gradients at first, and lets everybody who waits look again.
       required: placeholder of `look_op`, int64 scalar, at least 1.
-      standing: what the chief looks at.
+      status: what the chief looks at.
       release_op: lets everybody go.
     """
 
@@ -67,7 +67,7 @@ class Operations(NamedTuple):
     update_op: tf.Operation
     look_op: tf.Operation
     required: tf.Tensor
-    standing: Standing
+    status: SyncStatus
     release_op: tf.Operation
 
 
@@ -102,8 +102,8 @@ class Synchronous:
         self._worker = worker
         self._share = share(replicas_to_aggregate, num_workers, worker)
         self._ps = global_step.device
-        self._worker_bells = [Bell(f"ps_train/bell_{number}", self._ps) for number in range(num_workers)]
-        self._update_bell = Bell("ps_train/bell_of_update", self._ps)
+        self._worker_bells = [Condition(f"ps_train/bell_{number}", self._ps) for number in range(num_workers)]
+        self._update_bell = Condition("ps_train/bell_of_update", self._ps)
         self._gate = accumulators.for_count("ps_train/gate", self._ps)
         self._accumulators = [None if gradient is None else accumulators.for_gradient(gradient, variable)
                               for gradient, variable in gradients]
@@ -120,12 +120,12 @@ class Synchronous:
             local_init_op = tf.group(variables.write_element("awaited", self._worker, 0),
                                      self._begin_step(self._read_step(), 0))
             gathered = self._gate.size()
-            standing = Standing(self._read_step(), gathered, variables.read("awaited")[:self._num_workers],
+            status = SyncStatus(self._read_step(), gathered, variables.read("awaited")[:self._num_workers],
                                 tf.maximum(variables.read("unused") - tf.cast(gathered, tf.int64), 0),
                                 variables.read("updating"))
         return Operations(
             train_op=self._step(), local_init_op=local_init_op, begin_op=self._begin(0), flush_op=flush_op,
-            resume_op=resume_op, update_op=self._update(), look_op=look_op, required=required, standing=standing,
+            resume_op=resume_op, update_op=self._update(), look_op=look_op, required=required, status=status,
             release_op=self._release())
 
     def _step(self) -> tf.Operation:

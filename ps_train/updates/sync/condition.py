@@ -10,7 +10,7 @@ from typing import Callable
 import tensorflow.compat.v1 as tf
 
 
-class Bell:
+class Condition:
     """The bell of one task that waits, on one device; an accumulator of nothings, which needs no room."""
 
     def __init__(self, name: str, device: str) -> None:

@@ -1,6 +1,6 @@
 """Whose gradients an update of sync waits for: those who live, who are not finished, or who are yet to come.
 
-    snapshot of the blackboard --> Members.look --> Need(living, required, missing, is_enough, is_hopeless)
+    snapshot of the blackboard --> Quorum.look --> Need(living, required, missing, is_enough, is_hopeless)
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Need(NamedTuple):
     is_hopeless: bool
 
 
-class Members:
+class Quorum:
     """The workers of one training, as the chief knows them."""
 
     def __init__(
@@ -63,15 +63,14 @@ class Members:
         self._patience_end_secs = self._clock() + patience_secs
         self._enough_secs = None
 
-    def look(self, snapshot: Snapshot, own: int, beat_timeout_secs: float) -> Need:
+    def look(self, snapshot: Snapshot, own: int) -> Need:
         """Returns what the next update needs.
 
         Args:
           own: the number of the chief, which asks, and so lives.
-          beat_timeout_secs: a worker that was not heard of for this long is dead.
         """
         now_secs = self._clock()
-        there = self._all & {own, *snapshot.alive(beat_timeout_secs)}
+        there = self._all & {own, *snapshot.alive()}
         self._expected = self._expected - there if now_secs < self._patience_end_secs else frozenset()
         finished = frozenset(worker for worker in self._all if snapshot.finished[worker])
         self._living = living = (there | self._expected) - finished

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from ps_train.coordination.blackboard import BlackboardError
-from ps_train.errors import ClusterLostError
-from ps_train.updates.chief import UpdateRunner, Watch
+from ps_train.errors import BlackboardError, ClusterLostError
+from ps_train.updates.chief import Watch
 from ps_train.updates.sync.accumulators import Accumulator
-from ps_train.updates.sync.quorum import Members, Need
+from ps_train.updates.sync.quorum import Need, Quorum
+from ps_train.updates.sync.runner import UpdateRunner
 
 _WATCH_SECS = 1.0
 _SWITCH = "with --sync_engine=ps_train the others train on without a worker that is gone"
@@ -104,7 +104,7 @@ def _keeping_open(classic: Any) -> tf.train.QueueRunner:
     return tf.train.QueueRunner(runner.queue, runner.enqueue_ops, close_op=tf.no_op(), cancel_op=tf.no_op())
 
 
-class QueueCoordinator(UpdateRunner):
+class QueueService(UpdateRunner):
     """Starts the queue runner of the updates, and bounds the wait for workers that are missing."""
 
     _need_told = "each update waits for {} gradients all the same"
@@ -112,7 +112,7 @@ class QueueCoordinator(UpdateRunner):
 
     def __init__(self, operations: Operations, replicas_to_aggregate: int, num_workers: int) -> None:
         """Prepares; nothing is started yet."""
-        super().__init__(operations, Members(replicas_to_aggregate, replicas_to_aggregate, num_workers))
+        super().__init__(operations, Quorum(replicas_to_aggregate, replicas_to_aggregate, num_workers))
         self._coord = tf.train.Coordinator()
 
     def start(self, session: tf.Session, watch: Watch) -> None:
@@ -145,7 +145,7 @@ class QueueCoordinator(UpdateRunner):
         except BlackboardError:
             return  # a ps is lost: then this is what is told
         missing = frozenset(worker for worker in watch.names if not snapshot.finished[worker]
-                            and not snapshot.is_alive(worker, watch.beat_timeout_secs))
+                            and not snapshot.is_alive(worker))
         whom = f"{watch.name(missing)}, dead or never there" if missing else (
             f"an update of {watch.name(frozenset(watch.names))}, who all live, but a gradient or a token was lost")
         raise ClusterLostError(f"a step waited longer than --step_timeout_secs for {whom}; run the same command again, "

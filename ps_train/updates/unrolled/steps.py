@@ -27,7 +27,7 @@ class Execution(NamedTuple):
 
     Attributes:
       num_steps: how many steps it makes, or rounds of them.
-      progress: int64 [num_steps, 6], a `graph.Standing` after each, read on ps 0; to compute it is to train.
+      progress: int64 [num_steps, 6], a `replica_graph.StepStatus` after each, read on ps 0; to compute it is to train.
       loss: scalar, of the last mini-batch.
     """
 

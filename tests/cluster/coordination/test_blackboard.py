@@ -10,6 +10,7 @@ import types
 import numpy as np
 import pytest
 
+from ps_train import errors
 from ps_train.cluster.spec import Cluster
 from ps_train.coordination import blackboard, variables
 from ps_train.coordination.state import State
@@ -27,15 +28,15 @@ def open_board():
 
 def worker_board(cluster, index):
     """Returns a worker's view."""
-    return blackboard.of_worker(cluster.target("worker", index), cluster.view("worker", index))
+    return blackboard.for_worker(cluster.target("worker", index), cluster.view("worker", index))
 
 
 def test_what_the_chief_announces_every_task_reads(start_servers, open_board):
     """Each ps on itself, the other worker and an evaluator on ps 0."""
     cluster = start_servers(2, 2)
     chief = open_board(worker_board(cluster, 0))
-    readers = [open_board(worker_board(cluster, 1)), open_board(blackboard.of_client(cluster.view("worker", 0)))]
-    readers += [open_board(blackboard.of_ps(cluster.target("ps", index), cluster.view("ps", index)))
+    readers = [open_board(worker_board(cluster, 1)), open_board(blackboard.for_client(cluster.view("worker", 0)))]
+    readers += [open_board(blackboard.for_ps(cluster.target("ps", index), cluster.view("ps", index)))
                 for index in range(2)]
     assert [reader.state() for reader in readers] == [State.IDLE] * 4
     for state in (State.RUNNING, State.STOPPING, State.DONE):
@@ -63,7 +64,7 @@ def test_parameters_are_prepared_until_a_ps_restarts(start_servers, open_board):
     assert not board.is_prepared()
     board.start_run()
     assert board.is_prepared()
-    open_board(blackboard.of_ps(cluster.target("ps", 1), cluster.view("ps", 1))).put_up()
+    open_board(blackboard.for_ps(cluster.target("ps", 1), cluster.view("ps", 1))).put_up()
     assert not board.is_prepared()
     board.start_run()
     assert board.is_prepared()
@@ -111,7 +112,7 @@ def test_the_clock_of_ps_0_goes_while_it_serves(open_board, monkeypatch):
     seconds = [1000.0]
     monkeypatch.setattr(blackboard, "time", types.SimpleNamespace(monotonic=lambda: seconds[0]))
     board = open_board(worker_board(cluster, 0))
-    own = open_board(blackboard.of_ps(cluster.target("ps", 0), cluster.view("ps", 0)))
+    own = open_board(blackboard.for_ps(cluster.target("ps", 0), cluster.view("ps", 0)))
     board.claim(0, claim=1)
     for elapsed_secs, age_secs in ((0.25, 0.25), (0.5, 0.75), (3600, 1.75), (0.25, 2.0)):
         seconds[0] += elapsed_secs
@@ -145,7 +146,7 @@ def test_a_server_that_is_gone_is_an_error_in_bounded_time(open_board):
     """Nobody listens at ps 0's address: no method waits for ever."""
     address = f"localhost:{processes.free_ports(1)[0]}"
     view = Cluster("worker", 0, {"ps": {0: address}, "worker": {0: "localhost:1"}})
-    board = open_board(blackboard.of_client(view))
+    board = open_board(blackboard.for_client(view))
     start_secs = time.monotonic()
     with pytest.raises(ClusterLostError, match=address):
         board.state()
@@ -159,9 +160,9 @@ def test_a_task_whose_own_server_is_stuck_reaches_the_blackboard_by_that_of_ps_0
     cluster = start_servers(num_ps, 1)
     with socket.create_server(("localhost", 0)) as stuck:
         target = f"grpc://localhost:{stuck.getsockname()[1]}"
-        board = open_board(blackboard.of_worker(target, cluster.view("worker", 0)))
+        board = open_board(blackboard.for_worker(target, cluster.view("worker", 0)))
         monkeypatch.setattr(blackboard, "_RUN_TIMEOUT_SECS", 1.0)
-        with pytest.raises(blackboard.BlackboardError):
+        with pytest.raises(errors.BlackboardError):
             board.state()
         monkeypatch.undo()
         board.announce(State.RUNNING)
@@ -173,7 +174,7 @@ def test_a_ps_that_is_gone_before_it_answers_has_heard_that_all_is_done(open_boa
     """The last announcement may lose its answer; one that is still there and does not answer is an error."""
     address = f"localhost:{processes.free_ports(1)[0]}"
     view = Cluster("worker", 0, {"ps": {0: address}, "worker": {0: "localhost:1"}})
-    board = open_board(blackboard.of_client(view))
+    board = open_board(blackboard.for_client(view))
     monkeypatch.setattr(blackboard, "_RUN_TIMEOUT_SECS", 0.2)
     board.announce_done()
     with socket.create_server(("localhost", int(address.split(":")[1]))), pytest.raises(ClusterLostError):

@@ -15,14 +15,16 @@ from ps_train.runtime import waits
 
 @pytest.fixture
 def make(start_servers, monkeypatch):
-    """A function that returns another process's Beats for worker 0, and its board."""
-    monkeypatch.setattr(heartbeat, "BEAT_SECS", 0.1)
+    """A function that returns another process's Heartbeat for worker 0, and its board."""
+    monkeypatch.setattr(heartbeat, "HEARTBEAT_SECS", 0.1)
     cluster = start_servers(1, 1)
     with contextlib.ExitStack() as stack:
-        def build(stop=None):
+        def build(stop=None, heartbeat_timeout_secs=5.0):
             view = cluster.view("worker", 0)
-            board = stack.enter_context(contextlib.closing(blackboard.of_worker(cluster.target("worker", 0), view)))
-            return heartbeat.Beats(board, view.task, 0, stop or threading.Event()), board
+            board = stack.enter_context(contextlib.closing(
+                blackboard.for_worker(cluster.target("worker", 0), view, heartbeat_timeout_secs)))
+            progress = heartbeat.WorkerProgress()
+            return heartbeat.Heartbeat(board, view.task, 0, progress, stop or threading.Event()), board
         build.cluster = cluster
         yield build
 
@@ -30,9 +32,9 @@ def make(start_servers, monkeypatch):
 def test_a_worker_is_alive_from_its_claim_until_it_leaves(make, stop):
     """Each beat brings the step that it has reached."""
     own, board = make()
-    own.claim(board, 5, 5)
-    with own.going_on():
-        own.step = 42
+    own.claim(board, 5)
+    with own.running():
+        own._progress.step = 42
         waits.until(lambda: board.snapshot().steps[0] == 42, 10, "a beat", stop)
         assert board.snapshot().alive(5) == [0]
     assert board.snapshot().alive(5) == []
@@ -41,11 +43,11 @@ def test_a_worker_is_alive_from_its_claim_until_it_leaves(make, stop):
 def test_a_second_process_with_the_same_number_is_refused(make):
     """It says who is running already; the first one is not disturbed."""
     first, board = make()
-    first.claim(board, 5, 5)
-    with first.going_on():
+    first.claim(board, 5)
+    with first.running():
         second, _ = make()
         with pytest.raises(ConfigError, match=r"worker:0 localhost:\d+ is running already"):
-            second.claim(board, 5, 20)
+            second.claim(board, 20)
         assert not first.is_replaced
         assert board.snapshot().claims[0] == first._claim
 
@@ -53,31 +55,31 @@ def test_a_second_process_with_the_same_number_is_refused(make):
 def test_the_number_of_a_process_that_died_is_free_after_its_beat_timeout(make):
     """The new one waits for as long as the old one might still be there."""
     first, board = make()
-    first.claim(board, 5, 5)
-    second, _ = make()
-    second.claim(board, 0.5, 20)
+    first.claim(board, 5)
+    second, visitor = make(heartbeat_timeout_secs=0.5)
+    second.claim(visitor, 20)
     assert board.snapshot().claims[0] == second._claim != first._claim
 
 
 def test_steps_are_counted_over_all_lives_of_a_worker_in_one_training(make):
     """A process that takes a dead one's number counts on; the next training begins at 0, also on the same servers."""
     first, board = make()
-    first.claim(board, 5, 5)
+    first.claim(board, 5)
     board.start_run()
-    first.local_steps += 40
+    first._progress.local_steps += 40
     first.beat()
     board.start_run()  # as after the loss of another ps
-    second, _ = make()
-    second.claim(board, 0.2, 20)
-    assert second.local_steps == 40
-    second.local_steps += 2
+    second, visitor = make(heartbeat_timeout_secs=0.2)
+    second.claim(visitor, 20)
+    assert second._progress.local_steps == 40
+    second._progress.local_steps += 2
     second.beat()
     assert board.snapshot().local_steps[0] == 42
     board.leave(0)
     board.announce(State.IDLE)
     third, _ = make()
-    third.claim(board, 5, 5)
-    assert third.local_steps == 0
+    third.claim(board, 5)
+    assert third._progress.local_steps == 0
     board.start_run()
     assert board.snapshot().local_steps[0] == 0
 
@@ -85,10 +87,10 @@ def test_steps_are_counted_over_all_lives_of_a_worker_in_one_training(make):
 def test_the_number_of_a_process_whose_port_was_bound_again_is_free_at_once(make):
     """Only a process that is gone leaves its port: nobody waits for its beats, whatever the time-out is."""
     task, stop = make.cluster.view("worker", 0).task, threading.Event()
-    _, board = make()
+    _, board = make(heartbeat_timeout_secs=3600)
     for _ in range(2):
-        own = heartbeat.Beats(board, task, 0, stop, has_bound=True)
-        own.claim(board, 3600, 0.1)
+        own = heartbeat.Heartbeat(board, task, 0, heartbeat.WorkerProgress(), stop, has_bound=True)
+        own.claim(board, 0.1)
         assert board.snapshot().claims[0] == own._claim
 
 
@@ -96,9 +98,9 @@ def test_a_process_that_was_replaced_stops(make):
     """One that was frozen, and wakes after another took its number, must not go on training."""
     stop = threading.Event()
     frozen, board = make(stop)
-    frozen.claim(board, 5, 5)
+    frozen.claim(board, 5)
     board.claim(0, claim=1)
-    with frozen.going_on():
+    with frozen.running():
         assert stop.wait(10)
         assert frozen.is_replaced
     assert board.snapshot().claims[0] == 1
@@ -107,8 +109,8 @@ def test_a_process_that_was_replaced_stops(make):
 def test_a_beat_that_comes_after_leaving_claims_nothing(make):
     """It was under way when its worker left: nobody would wait for that one for nothing."""
     own, board = make()
-    own.claim(board, 5, 5)
-    with own.going_on():
+    own.claim(board, 5)
+    with own.running():
         pass
     own.beat()
     assert board.snapshot().claims[0] == 0
@@ -117,8 +119,8 @@ def test_a_beat_that_comes_after_leaving_claims_nothing(make):
 def test_a_claim_that_a_restarted_ps_forgot_is_made_again(make, stop):
     """The blackboard comes back empty, and the next beats fill it."""
     own, board = make()
-    own.claim(board, 5, 5)
-    with own.going_on():
+    own.claim(board, 5)
+    with own.running():
         make.cluster.put_up_blackboard()
         waits.until(lambda: board.snapshot().claims[0] == own._claim, 10, "the claim", stop)
         assert not own.is_replaced

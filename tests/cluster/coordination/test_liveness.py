@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ps_train.coordination import liveness, variables
+from ps_train.updates.local_steps import sharing
 from tests.tensorflow_mode import tf
 
 CLOCK_SECS = 100.0
@@ -48,20 +49,20 @@ def board(start_servers):
 def test_who_lives_and_who_shares(board, other, lives, shares):
     """A worker lives from its claim on, and shares from when its first round has begun."""
     board.write(3, **other)
-    found, num_sharing = board.run(lambda: [liveness.is_living(TIMEOUT_SECS), liveness.num_sharing(0, TIMEOUT_SECS)])
+    found, num_sharing = board.run(lambda: [liveness.is_alive(TIMEOUT_SECS), sharing.num_sharing(0, TIMEOUT_SECS)])
     assert [*found.nonzero()[0]] == ([0, 3] if lives else [0])
     assert num_sharing == shares
 
 
 def test_a_worker_always_counts_itself(board):
     """Though it was not heard of for long: what it brings is there."""
-    assert board.run(lambda: liveness.num_sharing(7, TIMEOUT_SECS)) == 2
+    assert board.run(lambda: sharing.num_sharing(7, TIMEOUT_SECS)) == 2
 
 
 def test_who_begins_counts_those_who_may_begin_too(board):
     """Two that begin at the same time count each other, though neither has joined; who trains already does not."""
     def seen_by_each():
-        return board.run(lambda: [liveness.num_sharing(worker, TIMEOUT_SECS) for worker in (2, 3, 0)])
+        return board.run(lambda: [sharing.num_sharing(worker, TIMEOUT_SECS) for worker in (2, 3, 0)])
 
     for worker in (2, 3):
         board.write(worker, claims=6 + worker, beats=CLOCK_SECS)
@@ -74,6 +75,6 @@ def test_who_trains_is_noted_with_the_claim(board):
     """So that a process which takes the number is not counted before it trains."""
     board.write(3, claims=6, beats=CLOCK_SECS)
     board.run(lambda: liveness.join(3))
-    assert board.run(lambda: liveness.num_sharing(0, TIMEOUT_SECS)) == 2
+    assert board.run(lambda: sharing.num_sharing(0, TIMEOUT_SECS)) == 2
     board.write(3, claims=8)
-    assert board.run(lambda: liveness.num_sharing(0, TIMEOUT_SECS)) == 1
+    assert board.run(lambda: sharing.num_sharing(0, TIMEOUT_SECS)) == 1

@@ -14,8 +14,8 @@ from ps_train.errors import UserCodeError
 from ps_train.graph import packing, transfer
 from ps_train.graph.optimizers import make_optimizer
 from ps_train.plugins import contracts
-from ps_train.runtime.reports import End
 from ps_train.storage import saver
+from ps_train.training.outcome import End
 from ps_train.updates.local_steps.rounds import Period
 from tests import clusters
 from tests.cluster.graph.test_transfer import crossings, transfers
@@ -131,7 +131,7 @@ NAMES = [f"v{index:02}" for index in range(20)]
 def test_every_step_of_every_worker_is_in_the_last_checkpoint(tmp_path, start_servers):
     """And in each one before it what is packed is of one moment, though two workers train meanwhile."""
     cluster = start_servers(1, 2)
-    saves = saver.Schedule(0, 50, 100, 30.0)
+    saves = saver.SaveSchedule(0, 50, 100, 30.0)
     workers = [clusters.Worker(cluster, index, tmp_path, 3000, saves=saves, model=counting(NAMES), learning_rate=1.0)
                for index in range(2)]
     for worker in workers:

@@ -95,7 +95,7 @@ def test_slots_live_beside_their_variable():
 
 def test_round_robin_deals_by_count():
     """As `replica_device_setter` does by itself."""
-    plan = placement.Plan("round_robin")
+    plan = placement.PlacementPlan("round_robin")
     with tf.Graph().as_default(), placement.on_cluster(cluster(2), WORKER_DEVICE, plan):
         variables = [tf.get_variable(f"v{index}", [size]) for index, size in enumerate([1000, 1, 1000, 1])]
     assert [tf.DeviceSpec.from_string(variable.device).task for variable in variables] == [0, 1, 0, 1]
@@ -103,7 +103,7 @@ def test_round_robin_deals_by_count():
 
 def parts_of(num_ps, partition_bytes, shape):
     """Returns (ps, bytes) of each part of a variable of that shape, or of the whole one."""
-    plan = placement.Plan(partition_bytes=partition_bytes)
+    plan = placement.PlacementPlan(partition_bytes=partition_bytes)
     with tf.Graph().as_default(), placement.on_cluster(cluster(num_ps), WORKER_DEVICE, plan):
         tf.get_variable("v", shape)
         return [(tf.DeviceSpec.from_string(variable.device).task, placement.variable_bytes(variable.op))
@@ -125,7 +125,7 @@ def test_a_large_variable_is_cut_into_parts(num_ps, partition_bytes, shape, expe
 
 def test_one_large_variable_among_small_ones_fills_four_ps_alike():
     """The fullest ps has at most 1.1 times the mean."""
-    plan = placement.Plan(partition_bytes=100_000)
+    plan = placement.PlacementPlan(partition_bytes=100_000)
     with tf.Graph().as_default(), placement.on_cluster(cluster(4), WORKER_DEVICE, plan):
         tf.get_variable("large", [100_003, 16])
         for index in range(7):
@@ -139,7 +139,7 @@ def test_one_large_variable_among_small_ones_fills_four_ps_alike():
 @pytest.mark.parametrize("strategy", ["mod", "div"])
 def test_a_lookup_whose_rows_depend_on_the_number_of_ps_is_refused(strategy):
     """`div` means the rows of the whole variable, `mod` those of the parts; ids that the model hashed are fine."""
-    plan = placement.Plan(partition_bytes=100)
+    plan = placement.PlacementPlan(partition_bytes=100)
     with tf.Graph().as_default(), placement.on_cluster(cluster(2), WORKER_DEVICE, plan):
         table = tf.get_variable("table", [1000, 4])
         tf.nn.embedding_lookup(table, tf.constant([3, 2007]) % 1000, partition_strategy=strategy)
@@ -158,7 +158,7 @@ def test_a_lookup_whose_rows_depend_on_the_number_of_ps_is_refused(strategy):
 def test_the_summary_counts_parameters_and_bytes(shapes, num_ps, partition_bytes, expected):
     """With the global step and Adam's slots beside the model; a variable in parts counts once."""
     with tf.Graph().as_default(), placement.on_cluster(
-            cluster(num_ps), WORKER_DEVICE, placement.Plan(partition_bytes=partition_bytes)):
+            cluster(num_ps), WORKER_DEVICE, placement.PlacementPlan(partition_bytes=partition_bytes)):
         tf.train.create_global_step()
         loss = tf.add_n([tf.reduce_sum(tf.get_variable(f"v{index}", shape)) for index, shape in enumerate(shapes)])
         tf.train.AdamOptimizer().minimize(loss)

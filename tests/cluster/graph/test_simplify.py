@@ -36,7 +36,7 @@ def test_a_constant_is_copied_to_each_task_that_reads_it(session, value):
         readers = [tf.identity(constant), tf.identity(constant)]
     with tf.device(WORKER):
         own = tf.identity(constant)
-    simplify.make_lean(tf.get_default_graph())
+    simplify.simplify_graph(tf.get_default_graph())
     assert [tasks_of(reader.op) for reader in (*readers, own)] == [{"ps"}, {"ps"}, {"worker"}]
     assert readers[0].op.inputs[0] is readers[1].op.inputs[0]
     with session() as live:
@@ -55,7 +55,7 @@ def test_a_constant_that_orders_its_reader_or_is_large_stays(session):
         large = tf.constant(np.ones(1000))
     with tf.device(PS):
         readers = [tf.identity(ordered), tf.identity(large)]
-    simplify.make_lean(tf.get_default_graph())
+    simplify.simplify_graph(tf.get_default_graph())
     assert [tasks_of(reader.op) for reader in readers] == [{"worker"}, {"worker"}]
 
 
@@ -65,7 +65,7 @@ def test_a_loop_reads_from_within_itself(session):
         limit = tf.constant(10)
     with tf.device(PS):
         counted = tf.while_loop(lambda number: number < limit, lambda number: number + 1, [tf.constant(0)])
-    simplify.make_lean(tf.get_default_graph())
+    simplify.simplify_graph(tf.get_default_graph())
     with session() as live:
         assert live.run(counted) == 10
 
@@ -79,7 +79,7 @@ def test_reads_are_one_only_where_nothing_orders_them(session):
             changed = variable.assign(5.0, read_value=False)
         with tf.control_dependencies([changed]):
             late = variable.read_value() * 3.0
-    simplify.make_lean(tf.get_default_graph())
+    simplify.simplify_graph(tf.get_default_graph())
     assert early.op.inputs[0].op.inputs[0] is early_too.op.inputs[0].op.inputs[0]
     with session() as live:
         live.run(variable.initializer)

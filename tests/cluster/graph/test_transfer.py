@@ -97,11 +97,11 @@ def test_a_session_run_makes_no_transfers_but_those_that_it_needs(start_servers,
     with tf.Session(cluster.target("worker", 0), graph=built.graph) as session:
         session.run(initialise)
         session.run(built.input_init_op, built.feed)
-        session.run(update.keeping.begin_op)
+        session.run(update.slots.begin_op)
         if gradients:
             session.run(update.chief_init_op)
             session.run(update.local_init_op)
-            fetches.append(update.coordinator._operations.update_op)
+            fetches.append(update.chief_service._operations.update_op)
         assert transfers(session, fetches) == expected
 
 

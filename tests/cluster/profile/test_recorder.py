@@ -76,7 +76,7 @@ def test_the_steps_of_a_worker_are_those_that_begin_in_the_range(tmp_path, start
     told_at = []
     worker = profiled(start_servers(1, 1), 0, tmp_path, 20, range(4, 9))
     finish = worker.profile.finish
-    worker.profile.finish = lambda: (told_at.append(worker.beats.step), finish())
+    worker.profile.finish = lambda: (told_at.append(worker.progress.step), finish())
     worker.start()
     worker.result()
     bars = bars_of(tmp_path / "profile" / "worker-0-steps-4-9.json")

@@ -14,9 +14,9 @@ import types
 import pytest
 
 from ps_train.errors import ClusterLostError, SaveError
-from ps_train.runtime.reports import End
 from ps_train.storage import checkpoints, saver
-from ps_train.updates.local_steps.slots import nothing_kept
+from ps_train.training.outcome import End
+from ps_train.updates.local_steps.slots import no_slot_transfer
 from tests import clusters, processes
 from tests.children import fill, wait_until
 from tests.processes import REPO, TaskCluster
@@ -33,7 +33,7 @@ class Training:
             self.global_step = tf.train.create_global_step()
             tf.get_variable("weights", [1000], initializer=tf.ones_initializer())
             self.saver = tf.train.Saver()
-            keeping = nothing_kept()
+            keeping = no_slot_transfer()
             self.step = tf.placeholder(tf.int64, [])
             self.set_step = self.global_step.assign(self.step)
             self.session = tf.Session(graph=graph)
@@ -42,7 +42,7 @@ class Training:
         self.save = self.saver.save
         self.saved_steps = []
         savable = saver.Savable(types.SimpleNamespace(save=self.counted_save), self.global_step, keeping.before_save_op)
-        self.schedule = saver.Schedule(**{"every_secs": 0, "every_steps": 0, "keep_max": 5, "timeout_secs": 20.0,
+        self.schedule = saver.SaveSchedule(**{"every_secs": 0, "every_steps": 0, "keep_max": 5, "timeout_secs": 20.0,
                                            **schedule})
         self.saving = saver.Saving(savable, self.folder, self.schedule,
                                     lambda error: isinstance(error, tf.errors.AbortedError))
@@ -111,7 +111,7 @@ def clock(monkeypatch):
 
 
 def turns(every_secs, every_steps):
-    return saver.Turns(saver.Schedule(every_secs, every_steps, 5, 1.0))
+    return saver.Turns(saver.SaveSchedule(every_secs, every_steps, 5, 1.0))
 
 
 def test_it_is_time_at_once_and_then_after_the_seconds(clock):
@@ -351,7 +351,7 @@ def test_the_reason_of_a_failure_is_one_line(text, expected):
 
 def make_worker(cluster, folder, train_steps, **schedule):
     """Returns a chief that writes summaries of each step."""
-    saves = saver.Schedule(**{"every_secs": 0, "every_steps": 1, "keep_max": 5, "timeout_secs": 20.0, **schedule})
+    saves = saver.SaveSchedule(**{"every_secs": 0, "every_steps": 1, "keep_max": 5, "timeout_secs": 20.0, **schedule})
     worker = clusters.Worker(cluster, 0, folder, train_steps, saves=saves)
     worker.schedule = worker.schedule._replace(save_summaries_steps=1)
     return worker

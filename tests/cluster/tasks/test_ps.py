@@ -13,6 +13,7 @@ from ps_train.cluster.spec import Task
 from ps_train.coordination import agreement, blackboard
 from ps_train.coordination.state import State
 from ps_train.errors import ConfigError, PsTrainError, StoppedError
+from ps_train.runtime.timeouts import Timeouts
 from ps_train.tasks import ps
 from tests import processes
 
@@ -23,11 +24,11 @@ def _serve(cluster, stop, idle_secs=60):
 
     def run():
         try:
-            with contextlib.closing(blackboard.of_ps(cluster.target("ps", 0), cluster.view("ps", 0))) as board:
+            with contextlib.closing(blackboard.for_ps(cluster.target("ps", 0), cluster.view("ps", 0), 5)) as board:
                 put_up = board.put_up
                 board.put_up = lambda: (put_up(), is_up.set())
-                ps.Life(board, lambda: board, beat_timeout_secs=5, idle_timeout_secs=idle_secs,
-                            stop_timeout_secs=20, stop=stop).run()
+                ps.PsTask(board, lambda: board, Timeouts(heartbeat_secs=5, idle_secs=idle_secs, stop_secs=20),
+                          stop).run()
         except PsTrainError as error:
             errors.append(error)
 
@@ -41,7 +42,7 @@ def test_a_ps_serves_until_training_is_done(start_servers, stop):
     """Running and stopping do not end it, done does."""
     cluster = start_servers(1, 1)
     thread, errors = _serve(cluster, stop)
-    with contextlib.closing(blackboard.of_worker(cluster.target("worker", 0), cluster.view("worker", 0))) as board:
+    with contextlib.closing(blackboard.for_worker(cluster.target("worker", 0), cluster.view("worker", 0))) as board:
         for state in (State.RUNNING, State.STOPPING):
             board.announce(state)
             thread.join(3 * ps._POLL_SECS)
@@ -57,7 +58,7 @@ def test_a_ps_waits_for_a_worker_that_does_not_know_yet_that_training_is_done(st
     monkeypatch.setattr(ps, "_LATE_SECS", 60.0)
     cluster = start_servers(1, 1)
     thread, errors = _serve(cluster, stop)
-    with contextlib.closing(blackboard.of_worker(cluster.target("worker", 0), cluster.view("worker", 0))) as board:
+    with contextlib.closing(blackboard.for_worker(cluster.target("worker", 0), cluster.view("worker", 0))) as board:
         board.start_run("")
         board.claim(0, claim=5)
         board.announce(State.DONE)
@@ -68,7 +69,7 @@ def test_a_ps_waits_for_a_worker_that_does_not_know_yet_that_training_is_done(st
         assert not thread.is_alive()
     monkeypatch.setattr(ps, "_LATE_SECS", 0.5)
     thread, errors_without_it = _serve(cluster, stop)
-    with contextlib.closing(blackboard.of_worker(cluster.target("worker", 0), cluster.view("worker", 0))) as board:
+    with contextlib.closing(blackboard.for_worker(cluster.target("worker", 0), cluster.view("worker", 0))) as board:
         board.start_run("")
         board.claim(0, claim=6)
         board.announce(State.DONE)
@@ -81,7 +82,7 @@ def test_a_ps_does_not_wait_for_a_worker_that_was_killed_long_ago(start_servers,
     monkeypatch.setattr(ps, "_LATE_SECS", 60.0)
     cluster = start_servers(1, 2)
     thread, errors = _serve(cluster, stop)
-    with contextlib.closing(blackboard.of_worker(cluster.target("worker", 0), cluster.view("worker", 0))) as board:
+    with contextlib.closing(blackboard.for_worker(cluster.target("worker", 0), cluster.view("worker", 0))) as board:
         board.start_run("")
         board.claim(1, claim=5)
         board._run(board._tick, {board._secs: 61.0})
@@ -105,8 +106,8 @@ def test_a_ps_that_is_told_to_stop_does_not_ask_a_ps_0_that_is_gone(start_server
     cluster = start_servers(1, 1)
     port, = processes.free_ports(1)
     first = types.SimpleNamespace(first_ps=Task("ps", 0, f"localhost:{port}"), snapshot=lambda: pytest.fail("asked"))
-    with contextlib.closing(blackboard.of_ps(cluster.target("ps", 0), cluster.view("ps", 0))) as own:
-        life = ps.Life(own, lambda: first, 1.0, 60.0, 60.0, stop)
+    with contextlib.closing(blackboard.for_ps(cluster.target("ps", 0), cluster.view("ps", 0), 5)) as own:
+        life = ps.PsTask(own, lambda: first, 1.0, 60.0, 60.0, stop)
         stop.set()
         with pytest.raises(StoppedError):
             life.run()
@@ -115,7 +116,7 @@ def test_a_ps_that_is_told_to_stop_does_not_ask_a_ps_0_that_is_gone(start_server
 def test_a_ps_without_any_worker_ends_by_itself(start_servers, stop):
     """Exit code 138 after the idle time-out, and not before a worker that is there has left."""
     cluster = start_servers(1, 1)
-    with contextlib.closing(blackboard.of_worker(cluster.target("worker", 0), cluster.view("worker", 0))) as board:
+    with contextlib.closing(blackboard.for_worker(cluster.target("worker", 0), cluster.view("worker", 0))) as board:
         board.claim(0, claim=5)
         thread, errors = _serve(cluster, stop, idle_secs=0.1)
         assert board.snapshot().claims[0] == 0
@@ -143,7 +144,7 @@ def test_a_ps_ends_when_the_chief_gave_up(start_servers, stop):
     """Exit code 138, and the message says whose log to read."""
     cluster = start_servers(1, 1)
     thread, errors = _serve(cluster, stop)
-    with contextlib.closing(blackboard.of_worker(cluster.target("worker", 0), cluster.view("worker", 0))) as board:
+    with contextlib.closing(blackboard.for_worker(cluster.target("worker", 0), cluster.view("worker", 0))) as board:
         board.announce(State.FAILED)
     thread.join(10)
     assert [error.exit_code for error in errors] == [138]

@@ -15,7 +15,7 @@ from ps_train.cluster import ports as ports_cluster
 from ps_train.cluster.spec import Cluster
 from ps_train.errors import ConfigError
 from ps_train.graph import devices
-from ps_train.tasks import server
+from ps_train.tasks import server, setup
 from tests import processes
 
 
@@ -108,9 +108,9 @@ def test_the_workers_of_one_machine_share_its_cores(monkeypatch, workers, num_co
     """Each of its tasks takes such a share for one operation, at least one thread; TensorFlow's own variable wins."""
     monkeypatch.delenv("TF_NUM_INTRAOP_THREADS", raising=False)
     cluster = Cluster("ps", 0, {"ps": {0: "a:1"}, "worker": workers})
-    assert server.threads_of_an_operation(cluster, num_cores) == expected
+    assert setup.threads_of_an_operation(cluster, num_cores) == expected
     monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "3")
-    assert server.threads_of_an_operation(cluster, num_cores) == 0
+    assert setup.threads_of_an_operation(cluster, num_cores) == 0
 
 
 _COUNT_THREADS = """
@@ -118,10 +118,10 @@ import os, sys
 from ps_train.runtime import logs
 logs.import_tensorflow_quietly()
 from tests.tensorflow_mode import tf
-from ps_train.tasks import run as task, server
+from ps_train.tasks import setup
 from ps_train.cluster.spec import Cluster
-task.prepare_tensorflow(tf_log=False)
-server.share_cores(Cluster("worker", 0, {"ps": {0: "a:1"}, "worker": {n: f"{host}:2" for n, host in enumerate("aa")}
+setup.prepare_tensorflow(tf_log=False)
+setup.share_cores(Cluster("worker", 0, {"ps": {0: "a:1"}, "worker": {n: f"{host}:2" for n, host in enumerate("aa")}
                                          if sys.argv[1] == "shared" else {0: "a:2"}}))
 with tf.Graph().as_default(), tf.Session() as session:  # as another part of the program would make it
     session.run(tf.reduce_sum(tf.ones([1000, 1000])))
@@ -129,7 +129,7 @@ print(len(os.listdir("/proc/self/task")))
 """
 
 
-@pytest.mark.skipif(not os.path.exists("/proc/self/task") or server._num_cores() < 2, reason="needs /proc and 2 cores")
+@pytest.mark.skipif(not os.path.exists("/proc/self/task") or setup._num_cores() < 2, reason="needs /proc and 2 cores")
 def test_what_is_decided_first_holds_for_all_later_sessions_of_a_process():
     """With two workers on its machine a task has half of the threads for an operation, whoever makes the session."""
     environment = {name: value for name, value in os.environ.items() if name != "TF_NUM_INTRAOP_THREADS"}
@@ -137,5 +137,5 @@ def test_what_is_decided_first_holds_for_all_later_sessions_of_a_process():
         int(subprocess.run([sys.executable, "-c", _COUNT_THREADS, which], env=environment, cwd=processes.REPO,
                            capture_output=True, text=True, timeout=60, check=True).stdout)
         for which in ("shared", "alone"))
-    cores = server._num_cores()
+    cores = setup._num_cores()
     assert alone - shared == cores - max(1, cores // 2)

@@ -74,7 +74,7 @@ def test_a_worker_that_does_not_fit_is_refused_with_the_difference(start_servers
 def test_a_chief_with_another_training_begins_anew_where_nobody_trains(start_servers, tmp_path):
     """Parameters that an interrupted client left on existing servers are not taken for its own."""
     cluster = start_servers(1, 1)
-    with contextlib.closing(blackboard.of_worker(cluster.target("worker", 0), cluster.view("worker", 0))) as board:
+    with contextlib.closing(blackboard.for_worker(cluster.target("worker", 0), cluster.view("worker", 0))) as board:
         first = _start(cluster, 0, tmp_path / "first", describe(), 20)
         first.result()
         board.start_run(describe())  # as a client leaves it that was killed

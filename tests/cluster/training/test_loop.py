@@ -10,8 +10,8 @@ from data import digits
 from ps_train.graph import transfer
 from ps_train.plugins import contracts
 from ps_train.runtime import reports
-from ps_train.runtime.reports import End
 from ps_train.training import replica_graph
+from ps_train.training.outcome import End
 from tests import clusters
 from tests.tensorflow_mode import tf
 
@@ -106,6 +106,6 @@ def test_the_loop_fetches_operations_and_scalars_only(tmp_path, start_servers):
     worker.body = lambda live, write: worker.loop(Recording(live)).run()
     worker.start()
     assert worker.result().local_steps == 3
-    num = len(replica_graph.Standing._fields)
+    num = len(replica_graph.StepStatus._fields)
     status, progress, loss = ((num,), np.int64), ((1, num), np.int64), ((), np.float32)
     assert [(value.shape, value.dtype) for value in fetched] == [status, *[progress, loss] * 3]

@@ -8,11 +8,12 @@ import threading
 import numpy as np
 import pytest
 
+from ps_train import errors
 from ps_train.coordination import blackboard
 from ps_train.coordination.state import State
 from ps_train.errors import CheckpointError, ClusterLostError, StoppedError
 from ps_train.runtime import waits
-from ps_train.runtime.reports import End
+from ps_train.training.outcome import End
 from tests import clusters
 from tests.tensorflow_mode import tf
 
@@ -195,7 +196,7 @@ def test_a_ps_0_that_is_lost_again_while_the_chief_prepares_costs_another_sessio
     def start_run(*arguments):
         told.append(arguments)
         if len(told) == 1:
-            raise blackboard.BlackboardError("ps:0 does not answer")
+            raise errors.BlackboardError("ps:0 does not answer")
         say_so(*arguments)
 
     worker.board.start_run = start_run
@@ -289,7 +290,7 @@ def test_a_checkpoint_of_another_model_is_refused_before_anything_is_restored(tm
     worker.start()
     with pytest.raises(CheckpointError, match="bias/Momentum is missing"):
         worker.result()
-    board = blackboard.of_worker(cluster.target("worker", 0), cluster.view("worker", 0))
+    board = blackboard.for_worker(cluster.target("worker", 0), cluster.view("worker", 0))
     assert board.state() == State.IDLE
     board.close()
 

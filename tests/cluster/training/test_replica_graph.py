@@ -20,9 +20,10 @@ CLUSTER = Cluster("worker", 1, {"ps": {0: "a:1", 1: "b:1"}, "worker": {0: "c:1",
 def build(model=None, dataset=None, gradients=None) -> replica_graph.TrainGraph:
     """Builds worker 1's graph without any server."""
     params = {"batch_size": 8, "seed": 1}
-    return replica_graph.build(CLUSTER, "/job:worker/task:1/cpu:0", model or clusters.linear_model(), params,
-                       dataset or clusters.array_dataset(*clusters.linear_data()), params,
-                       update.Settings("adam", 0.01, gradients, 2))
+    return replica_graph.build_train_graph(
+        CLUSTER, "/job:worker/task:1/cpu:0", model or clusters.linear_model(), params,
+        dataset or clusters.array_dataset(*clusters.linear_data()), params,
+        update.UpdateSettings("adam", 0.01, gradients, 2))
 
 
 def model_of(**spec) -> contracts.Model:
@@ -67,9 +68,9 @@ def test_every_worker_places_and_names_the_variables_alike():
     for index in range(2):
         params = {"batch_size": 8, "seed": 1}
         view = Cluster("worker", index, CLUSTER.addresses)
-        built = replica_graph.build(view, f"/job:worker/task:{index}/cpu:0", clusters.linear_model(), params,
-                            clusters.array_dataset(*clusters.linear_data()), params,
-                            update.Settings("adam", 0.01, None, 2))
+        built = replica_graph.build_train_graph(
+            view, f"/job:worker/task:{index}/cpu:0", clusters.linear_model(), params,
+            clusters.array_dataset(*clusters.linear_data()), params, update.UpdateSettings("adam", 0.01, None, 2))
         plans.append({variable.name: variable.device
                       for variable in built.graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES)})
     assert plans[0] == plans[1]

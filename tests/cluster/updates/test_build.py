@@ -52,10 +52,10 @@ def test_momentum_and_sgd_follow_their_formula():
 
 def test_a_loss_without_variables_is_refused():
     """The error says what a model needs."""
-    settings = update.Settings("sgd", 0.1, None, 1)
+    settings = update.UpdateSettings("sgd", 0.1, None, 1)
     with tf.Graph().as_default(), pytest.raises(UserCodeError, match="depends on no trainable variable"):
         tf.get_variable("unused", [1])
-        build.build(tf.constant(1.0), tf.train.create_global_step(), settings, lambda: tf.constant(1.0))
+        build.build_update(tf.constant(1.0), tf.train.create_global_step(), settings, lambda: tf.constant(1.0))
 
 
 def steps_together(workers, num_steps):

@@ -9,10 +9,10 @@ import pytest
 
 from ps_train.errors import ClusterLostError
 from ps_train.runtime import waits as waiting
-from ps_train.runtime.reports import End
-from ps_train.updates import chief as coordinator
+from ps_train.training.outcome import End
 from ps_train.updates.local_steps.rounds import Period
-from ps_train.updates.sync.aggregation import Standing
+from ps_train.updates.sync import runner
+from ps_train.updates.sync.aggregation import SyncStatus
 from ps_train.updates.sync.quorum import Need
 from tests import clusters
 from tests.cluster.updates.test_build import gradients_of
@@ -59,20 +59,20 @@ class Group:
 
     def die(self, number):
         """Ends a worker's beats without a word, as its death would; the test takes no further step of it."""
-        self.workers[number].beats._left.set()
+        self.workers[number].heartbeat._left.set()
 
-    def standing(self):
+    def status(self):
         """Returns the Standing, as the chief sees it."""
-        return self.workers[0].session.run(self.coordinator._operations.standing)
+        return self.workers[0].session.run(self.chief_service._operations.status)
 
     @property
-    def coordinator(self):
+    def chief_service(self):
         """The chief's."""
-        return self.workers[0].graph.update.coordinator
+        return self.workers[0].graph.update.chief_service
 
     def wait_for(self, condition, what):
-        """Returns when `condition(standing)` is true."""
-        waiting.until(lambda: condition(self.standing()), DEADLINE_SECS, what, threading.Event())
+        """Returns when `condition(status)` is true."""
+        waiting.until(lambda: condition(self.status()), DEADLINE_SECS, what, threading.Event())
 
     def finish(self, *numbers):
         """Lets all train on; returns the outcomes of these workers."""
@@ -94,7 +94,7 @@ def test_after_a_death_the_mean_is_over_the_living(tmp_path, start_servers):
     group.die(2)
     group.steps(0, 1)
     group.steps(0, 1)
-    assert group.standing().dropped == 0
+    assert group.status().dropped == 0
     group.finish(0, 1)
     weights, bias = np.zeros(4), 0.0
     for step, num_living in enumerate([3, 2, 2]):
@@ -114,10 +114,10 @@ def test_the_floor_keeps_an_update_waiting_until_a_worker_comes_back(tmp_path, s
     group.steps(0, 1)
     group.die(1)
     waits = group.begin(0)
-    waiting.until(lambda: group.coordinator._last_need.short_secs > 0, DEADLINE_SECS, "the death to be noticed",
+    waiting.until(lambda: group.chief_service._last_need.short_secs > 0, DEADLINE_SECS, "the death to be noticed",
                   threading.Event())
-    assert (group.coordinator._last_need.living, group.coordinator._last_need.required) == ({0}, 2)
-    assert waits.is_alive() and group.standing().step == 1
+    assert (group.chief_service._last_need.living, group.chief_service._last_need.required) == ({0}, 2)
+    assert waits.is_alive() and group.status().step == 1
     again = clusters.Worker(cluster, 1, tmp_path, 6, gradients=2, floor=2)
     again.start()
     waits.join(DEADLINE_SECS)
@@ -171,13 +171,13 @@ def test_gradients_that_come_too_late_are_dropped_counted_and_told(tmp_path, sta
     group.steps(0)
     group.steps(0)
     group.steps(1)  # its own step is still 0
-    assert (group.standing().step, group.standing().dropped) == (2 * period, 1)
+    assert (group.status().step, group.status().dropped) == (2 * period, 1)
     group.steps(0)
-    assert (group.standing().step, group.standing().dropped) == (3 * period, 1)
+    assert (group.status().step, group.status().dropped) == (3 * period, 1)
     group.steps(1)  # and now 2: one update less is late enough, too
-    assert (group.standing().step, group.standing().dropped) == (3 * period, 2)
+    assert (group.status().step, group.status().dropped) == (3 * period, 2)
     group.steps(1)
-    assert (group.standing().step, group.standing().dropped) == (4 * period, 2)
+    assert (group.status().step, group.status().dropped) == (4 * period, 2)
     with caplog.at_level("INFO"):
         group.finish(0, 1)
     assert "gradients came too late for their update and were dropped" in caplog.text
@@ -210,7 +210,7 @@ def test_a_fault_in_the_update_ends_training_with_that_error(tmp_path, start_ser
     def fail(session, watch):
         raise tf.errors.InvalidArgumentError(None, None, "a fault in the update")
 
-    worker.graph.update.coordinator._update = fail
+    worker.graph.update.chief_service._update = fail
     worker.start()
     with pytest.raises(tf.errors.InvalidArgumentError, match="a fault in the update"):
         worker.result()
@@ -221,7 +221,7 @@ def test_an_update_that_was_lost_half_way_stops_nobody(tmp_path, start_servers):
     cluster = start_servers(1, 2)
     group = Group(cluster, tmp_path, 2, 4, gradients=2)
     waits = [group.begin(0)]
-    group.wait_for(lambda standing: standing.gathered == 1, "the chief's gradient")
+    group.wait_for(lambda status: status.gathered == 1, "the chief's gradient")
     with tf.Graph().as_default(), tf.Session(cluster.target("ps", 0)) as lost:
         gate = tf.ConditionalAccumulator(tf.float32, [], "ps_train/gate", reduction_type="SUM")
         assert lost.run(gate.take_grad(1)) == 1
@@ -229,7 +229,7 @@ def test_an_update_that_was_lost_half_way_stops_nobody(tmp_path, start_servers):
     for thread in waits:
         thread.join(DEADLINE_SECS)
         assert not thread.is_alive()
-    assert (group.standing().step, group.standing().dropped) == (1, 2)
+    assert (group.status().step, group.status().dropped) == (1, 2)
     assert [outcome.global_step for outcome in group.finish(0, 1)] == [4, 4]
 
 
@@ -240,20 +240,20 @@ def test_an_update_under_way_is_noted(tmp_path, start_servers):
     with tf.Graph().as_default(), tf.Session(cluster.target("ps", 0)) as other:
         gate = tf.ConditionalAccumulator(tf.float32, [], "ps_train/gate", reduction_type="SUM")
         other.run(gate.apply_grad(1.0, 0))
-    group.wait_for(lambda standing: standing.is_updating == 1, "an update without a gradient")
+    group.wait_for(lambda status: status.is_updating == 1, "an update without a gradient")
     group.steps(0)  # its gradient is what the update waited for
-    group.wait_for(lambda standing: (standing.step, standing.is_updating) == (1, 0), "the end of the update")
+    group.wait_for(lambda status: (status.step, status.is_updating) == (1, 0), "the end of the update")
     assert [outcome.global_step for outcome in group.finish(0)] == [4]
 
 
 @pytest.mark.parametrize("is_updating, expected", [(0, True), (1, False)])
 def test_who_is_stuck(is_updating, expected):
     """All who live wait, and nothing has moved between two looks."""
-    runner = coordinator.UpdateRunner(None, None)
+    updates = runner.UpdateRunner(None, None)
     need = Need(frozenset({0, 1}), frozenset(), frozenset(), required=2, short_secs=0, is_hopeless=False)
-    standing = Standing(step=3, gathered=0, awaited=[4, 4], dropped=0, is_updating=is_updating)
-    assert [runner._is_stuck(need, standing) for _ in range(3)] == [False, expected, expected]
-    assert not runner._is_stuck(need, standing._replace(awaited=[4, 3]))
+    status = SyncStatus(step=3, gathered=0, awaited=[4, 4], dropped=0, is_updating=is_updating)
+    assert [updates._is_stuck(need, status) for _ in range(3)] == [False, expected, expected]
+    assert not updates._is_stuck(need, status._replace(awaited=[4, 3]))
 
 
 def test_a_new_chief_lets_those_go_who_wait_since_the_old_one(tmp_path, start_servers):
@@ -262,7 +262,7 @@ def test_a_new_chief_lets_those_go_who_wait_since_the_old_one(tmp_path, start_se
     group = Group(cluster, tmp_path / "first", 2, 40, gradients=2)
     group.steps(0, 1)
     waits = group.begin(1)
-    group.wait_for(lambda standing: standing.gathered == 1, "the other worker's gradient")
+    group.wait_for(lambda status: status.gathered == 1, "the other worker's gradient")
     group.workers[0].stop.set()
     (outcome,) = group.finish(0)
     assert outcome.end is End.SIGNAL

@@ -9,8 +9,8 @@ import pytest
 from ps_train.config import task
 from ps_train.coordination import blackboard
 from ps_train.errors import ClusterLostError, ConfigError
-from ps_train.runtime.reports import End
 from ps_train.training import replica_graph
+from ps_train.training.outcome import End
 from ps_train.updates import staleness
 from ps_train.updates.local_steps.rounds import Period
 from tests import clusters
@@ -19,7 +19,7 @@ from tests.tensorflow_mode import tf
 
 def bound_of(steps, round_steps=1):
     """Returns a bound for the workers of a local cluster."""
-    return staleness.Bound(steps, round_steps, beat_timeout_secs=5.0, names={0: "worker:0", 1: "worker:1 at b:1"})
+    return staleness.Bound(steps, round_steps, heartbeat_timeout_secs=5.0, names={0: "worker:0", 1: "worker:1 at b:1"})
 
 
 class Recording:
@@ -31,8 +31,8 @@ class Recording:
 
     def run(self, fetches, **kwargs):
         values = self._live.run(fetches, **kwargs)
-        self._seen += [replica_graph.Standing(*value.tolist()) for value in tf.nest.flatten(values)
-                       if getattr(value, "shape", None) == (len(replica_graph.Standing._fields),)]
+        self._seen += [replica_graph.StepStatus(*value.tolist()) for value in tf.nest.flatten(values)
+                       if getattr(value, "shape", None) == (len(replica_graph.StepStatus._fields),)]
         return values
 
 
@@ -72,7 +72,8 @@ class Pair:
     def step(self):
         """Takes one step of worker 1."""
         built = self.other.graph
-        return replica_graph.Standing(*self._session.run([built.update.train_op, built.single.progress])[1][0].tolist())
+        _, progress = self._session.run([built.update.train_op, built.single.progress])
+        return replica_graph.StepStatus(*progress[0].tolist())
 
     def finish(self):
         """Lets worker 1 train on; returns both outcomes."""
@@ -106,7 +107,7 @@ def test_a_dead_worker_holds_nobody_up(tmp_path, start_servers):
     """When its beats have stopped for the time-out, the chief trains to the end without it."""
     pair = Pair(start_servers(1, 2), tmp_path, bound_of(2), 30)
     pair.wait_until_held(2)
-    pair.other.beats._left.set()
+    pair.other.heartbeat._left.set()
     assert pair.chief.result().end is End.STEPS
     pair._go_on.set()
     pair.other.result()
@@ -128,7 +129,7 @@ def test_who_comes_begins_at_the_pace_of_the_slowest(start_servers):
     sessions = [tf.Session(cluster.target("worker", index), graph=one.graph) for index, one in enumerate(built)]
     with built[0].graph.as_default():
         sessions[0].run([tf.global_variables_initializer(), tf.local_variables_initializer()])
-    board = blackboard.of_worker(cluster.target("worker", 0), cluster.view("worker", 0))
+    board = blackboard.for_worker(cluster.target("worker", 0), cluster.view("worker", 0))
 
     def come(index):
         board.claim(index, index + 1)
@@ -141,7 +142,7 @@ def test_who_comes_begins_at_the_pace_of_the_slowest(start_servers):
             sessions[index].run(built[index].single.progress)
 
     def lead(index):
-        return replica_graph.Standing(*sessions[index].run(built[index].status).tolist()).lead
+        return replica_graph.StepStatus(*sessions[index].run(built[index].status).tolist()).lead
 
     come(0), come(1)
     step(0, 7), step(1, 4)
@@ -158,7 +159,7 @@ def test_who_has_claimed_its_number_and_still_starts_holds_nobody_up(start_serve
     """It may take long, or never come: its pace, of none or of an earlier life, counts when it has joined."""
     cluster = start_servers(1, 2)
     built = clusters.build_graph(cluster, 0, bound=bound_of(2))
-    board = blackboard.of_worker(cluster.target("worker", 0), cluster.view("worker", 0))
+    board = blackboard.for_worker(cluster.target("worker", 0), cluster.view("worker", 0))
     with built.graph.as_default(), tf.Session(cluster.target("worker", 0)) as session:
         session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
         session.run(built.input_init_op, built.feed)
@@ -167,7 +168,7 @@ def test_who_has_claimed_its_number_and_still_starts_holds_nobody_up(start_serve
         for _ in range(5):
             session.run(built.single.progress)
         board.claim(1, 2)
-        assert replica_graph.Standing(*session.run(built.status).tolist()).lead == 0
+        assert replica_graph.StepStatus(*session.run(built.status).tolist()).lead == 0
     board.close()
 
 

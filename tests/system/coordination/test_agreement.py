@@ -11,9 +11,8 @@ import pytest
 
 from ps_train.cluster.spec import Cluster
 from ps_train.coordination import agreement, blackboard
-from ps_train.coordination.blackboard import BlackboardError
 from ps_train.coordination.state import State
-from ps_train.errors import ClusterLostError, ConfigError
+from ps_train.errors import BlackboardError, ClusterLostError, ConfigError
 from tests import processes
 from tests.processes import REPO, TaskCluster
 
@@ -31,9 +30,9 @@ def noted():
     def read(cluster):
         found = []
         for index in cluster.addresses["ps"]:
-            own = blackboard.of_ps(cluster.target("ps", index), cluster.view("ps", index))
+            own = blackboard.for_ps(cluster.target("ps", index), cluster.view("ps", index))
             with contextlib.closing(own):
-                found.append(own.misfit())
+                found.append(own.mismatch())
         return found
 
     return read
@@ -65,7 +64,7 @@ def test_who_finds_a_difference_tells_every_ps_and_so_every_task(start_servers, 
 def test_a_training_that_is_whole_without_it_goes_on(start_servers, stop, noted, situation):
     """The worker is refused alone."""
     cluster = start_servers(2, 2)
-    with contextlib.closing(blackboard.of_worker(cluster.target("worker", 0), cluster.view("worker", 0))) as board:
+    with contextlib.closing(blackboard.for_worker(cluster.target("worker", 0), cluster.view("worker", 0))) as board:
         board.announce(State.DONE if situation == "over" else State.RUNNING)
         if situation == "took part before":
             board.claim(1, 7)

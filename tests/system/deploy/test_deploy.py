@@ -11,7 +11,7 @@ import re
 
 import pytest
 
-from ps_train.cluster import spec as cluster
+from ps_train.cluster import resolve
 from ps_train.config import task as config
 from ps_train.plugins import contracts
 from tests import processes
@@ -164,7 +164,7 @@ def test_every_pods_command_and_tf_config_are_understood(path, monkeypatch):
         for index in range(count):
             text = operator_tf_config(path, job, index, service(path))
             told = config.parse_task(container["args"], {"TF_CONFIG": text})
-            found = cluster.resolve(told.ps_hosts, told.worker_hosts, told.job_name, told.task_index, told.tf_config,
+            found = resolve.resolve(told.ps_hosts, told.worker_hosts, told.job_name, told.task_index, told.tf_config,
                                     told.given, told.elastic)
             assert (found.task.name, found.is_elastic) == (f"{job}:{index}", "elastic" in path.stem)
             assert job == "evaluator" or found.task.address == service(path)(job, index)

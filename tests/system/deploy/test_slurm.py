@@ -16,7 +16,7 @@ import time
 
 import pytest
 
-from ps_train.cluster import spec as cluster
+from ps_train.cluster import resolve
 from tests import processes
 from tests.processes import REPO
 
@@ -53,7 +53,7 @@ def test_a_slurm_task_is_told_the_cluster_in_the_order_of_the_steps_nodes(
     in_step(monkeypatch, nodes, per_node, num_tasks, rank, node)
     found = json.loads(slurm_task.tf_config(num_ps))
     assert found == {"cluster": cluster_part, "task": {"type": task[0], "index": task[1]}}
-    assert cluster.resolve("", "", None, None, json.dumps(found)).task.name == f"{task[0]}:{task[1]}"
+    assert resolve.resolve("", "", None, None, json.dumps(found)).task.name == f"{task[0]}:{task[1]}"
 
 
 @pytest.mark.parametrize(("shape", "num_ps", "message"), [

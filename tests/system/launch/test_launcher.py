@@ -18,10 +18,9 @@ import numpy as np
 import pytest
 
 from ps_train.config import task
-from ps_train.config.task import LaunchConfig, parse_launch
-from ps_train.errors import ConfigError
+from ps_train.config.launch import LaunchConfig, parse_launch
+from ps_train.errors import ConfigError, LaunchError
 from ps_train.launch import command_lines, display, launcher
-from ps_train.launch.launcher import LaunchError
 from tests.children import is_free
 
 REPO = pathlib.Path(__file__).resolve().parents[3]

@@ -11,7 +11,8 @@ import textwrap
 import pytest
 
 from ps_train.launch import process as processes
-from ps_train.launch.process import Tasks
+from ps_train.launch import supervision
+from ps_train.launch.supervision import Tasks
 from tests.children import DEADLINE_SECS, REPO, python, run_to_end, wait_until
 
 
@@ -52,14 +53,14 @@ def test_exit_codes_are_those_of_a_shell(tmp_path, code, expected):
 ])
 def test_worst(codes, expected):
     """Permanent above lost above stopped above done; of equals the first."""
-    assert processes.worst(codes) == expected
+    assert supervision.worst(codes) == expected
 
 
 def test_watch_returns_when_all_are_done(tmp_path):
     """Nothing failed: an empty list, and everything was shown."""
     lines = []
     tasks = Tasks([python(tmp_path, "ps:0", "print(1)")], [python(tmp_path, "worker:0", "print(2)")])
-    failed = processes.watch(tasks, lambda: lines.extend(x for p in tasks.everyone for x in p.new_lines()), [])
+    failed = supervision.watch(tasks, lambda: lines.extend(x for p in tasks.everyone for x in p.new_lines()), [])
     assert failed == []
     assert sorted(lines) == ["1", "2"]
 
@@ -69,8 +70,8 @@ def test_watch_names_the_first_that_fails_and_end_ends_the_others(tmp_path):
     ps = python(tmp_path, "ps:0", "import time; time.sleep(60)")
     worker = python(tmp_path, "worker:0", "raise SystemExit(7)")
     tasks = Tasks([ps], [worker])
-    assert processes.watch(tasks, lambda: None, []) == [worker]
-    processes.end(tasks, lambda: None, [])
+    assert supervision.watch(tasks, lambda: None, []) == [worker]
+    supervision.end(tasks, lambda: None, [])
     assert (ps.exit_code, worker.exit_code) == (143, 7)
 
 
@@ -79,9 +80,9 @@ def test_watch_names_the_task_that_failed_for_good_and_not_its_victim(tmp_path):
     victim = python(tmp_path, "worker:1", "raise SystemExit(138)")
     chief = python(tmp_path, "worker:0", "import time; time.sleep(0.5); raise SystemExit(1)")
     tasks = Tasks([python(tmp_path, "ps:0", "import time; time.sleep(60)")], [chief, victim])
-    assert processes.watch(tasks, lambda: None, []) == [chief]
+    assert supervision.watch(tasks, lambda: None, []) == [chief]
     assert victim.exit_code == 138
-    processes.end(tasks, lambda: None, [])
+    supervision.end(tasks, lambda: None, [])
 
 
 def test_watch_names_the_first_of_those_that_were_lost(tmp_path, monkeypatch):
@@ -90,8 +91,8 @@ def test_watch_names_the_first_of_those_that_were_lost(tmp_path, monkeypatch):
     lost = python(tmp_path, "worker:0", "raise SystemExit(137)")
     later = python(tmp_path, "worker:1", "import time; time.sleep(0.2); raise SystemExit(138)")
     tasks = Tasks([python(tmp_path, "ps:0", "import time; time.sleep(60)")], [lost, later])
-    assert processes.watch(tasks, lambda: None, []) == [lost]
-    processes.end(tasks, lambda: None, [])
+    assert supervision.watch(tasks, lambda: None, []) == [lost]
+    supervision.end(tasks, lambda: None, [])
 
 
 def test_a_ps_that_stays_after_the_workers_is_overdue(tmp_path, monkeypatch):
@@ -99,9 +100,9 @@ def test_a_ps_that_stays_after_the_workers_is_overdue(tmp_path, monkeypatch):
     monkeypatch.setattr(processes, "GRACE_SECS", 0.2)
     ps = python(tmp_path, "ps:0", "import time; time.sleep(60)")
     tasks = Tasks([ps], [python(tmp_path, "worker:0", "pass")])
-    assert processes.watch(tasks, lambda: None, []) == [ps]
+    assert supervision.watch(tasks, lambda: None, []) == [ps]
     assert ps.exit_code is None
-    processes.end(tasks, lambda: None, [])
+    supervision.end(tasks, lambda: None, [])
 
 
 def test_the_ps_is_asked_to_stop_only_when_the_workers_have_ended(tmp_path):
@@ -129,7 +130,7 @@ def test_the_ps_is_asked_to_stop_only_when_the_workers_have_ended(tmp_path):
         return all(lines.values())
 
     wait_until(all_ready, "both children are ready")
-    processes.end(tasks, show, [signal.SIGTERM])
+    supervision.end(tasks, show, [signal.SIGTERM])
     assert float(lines["worker:0"][1]) < float(lines["ps:0"][1])
 
 
@@ -150,7 +151,7 @@ def test_what_ignores_sigterm_is_killed(tmp_path, monkeypatch, signals):
         return seen
 
     wait_until(is_ready, "the child is ready")
-    processes.end(Tasks([], [stubborn]), lambda: None, signals)
+    supervision.end(Tasks([], [stubborn]), lambda: None, signals)
     assert stubborn.exit_code == 137
 
 
@@ -173,14 +174,14 @@ def test_who_has_more_time_to_stop_gets_it(tmp_path, monkeypatch):
         return seen
 
     wait_until(is_ready, "the child is ready")
-    processes.end(Tasks([], [slow]), lambda: None, [signal.SIGTERM], 30.0)
+    supervision.end(Tasks([], [slow]), lambda: None, [signal.SIGTERM], 30.0)
     assert slow.exit_code == 143
 
 
 def test_signals_are_noted_and_the_old_handlers_come_back():
     """Inside, SIGTERM is an entry in a list; outside, what it was."""
     before = signal.getsignal(signal.SIGTERM)
-    with processes.noted_signals() as noted:
+    with supervision.noted_signals() as noted:
         os.kill(os.getpid(), signal.SIGTERM)
         wait_until(lambda: noted, "the signal is noted")
     assert noted == [signal.SIGTERM]

@@ -7,9 +7,9 @@ import signal
 
 import pytest
 
-from ps_train.launch import process
-from ps_train.launch.process import Tasks
+from ps_train.launch import supervision
 from ps_train.launch.restarts import Restarts
+from ps_train.launch.supervision import Tasks
 from tests.children import python
 
 
@@ -110,7 +110,7 @@ def test_a_task_is_watched_through_its_restarts(tmp_path, kills, code, most, res
     lines = []
     task = fails_until(tmp_path, kills, code)
     no_pauses = Restarts(most, lambda text: None, itertools.count(step=1000).__next__)
-    failed = process.watch(Tasks([], [task]), lambda: lines.extend(task.new_lines()), [], no_pauses.revive)
+    failed = supervision.watch(Tasks([], [task]), lambda: lines.extend(task.new_lines()), [], no_pauses.revive)
     assert list(failed) == ([task] if end else [])
     assert (task.exit_code, task.restarts) == (end, restarts)
     assert lines == [f"start {number + 1}" for number in range(restarts + 1)]
@@ -129,5 +129,5 @@ def test_the_pause_blocks_neither_the_others_nor_a_signal(tmp_path):
             signals.append(signal.SIGTERM)
 
     endless_pause = Restarts(1, said.append, Clock())
-    assert process.watch(Tasks([], [task]), show, signals, endless_pause.revive) == []
+    assert supervision.watch(Tasks([], [task]), show, signals, endless_pause.revive) == []
     assert (shown, task.restarts) == ([137] * 3, 0)

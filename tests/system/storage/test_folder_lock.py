@@ -12,9 +12,9 @@ import time
 
 import pytest
 
-from ps_train.errors import ConfigError, StoppedError
+from ps_train.errors import ConfigError, FolderLostError, StoppedError
 from ps_train.storage import folder_lock, lock_file
-from ps_train.storage.folder_lock import FolderLock, FolderLostError
+from ps_train.storage.folder_lock import FolderLock
 from tests import clusters
 from tests.processes import DEADLINE_SECS, TaskCluster
 

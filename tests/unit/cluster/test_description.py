@@ -7,7 +7,8 @@ import json
 import pytest
 
 from ps_train.cluster import description
-from ps_train.cluster.spec import Cluster, Task, resolve
+from ps_train.cluster.resolve import resolve
+from ps_train.cluster.spec import Cluster, Task
 
 PS = Task("ps", 0, "a:1")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 
-from ps_train.cluster import spec
+from ps_train.cluster import resolve
 from ps_train.cluster.spec import Cluster, Task
 from ps_train.errors import ConfigError
 from tests.cluster_strategies import clusters, tf_config
@@ -15,7 +15,7 @@ FORM = "allowed: host:port with a port from 1 to 65535, such as localhost:2222"
 
 
 def _placed(text):
-    return spec.resolve("localhost:2222", "localhost:2223", None, None, text)
+    return resolve.resolve("localhost:2222", "localhost:2223", None, None, text)
 
 
 def _refusal(function, *arguments):
@@ -30,7 +30,7 @@ def _refusal(function, *arguments):
     ("ps", 0, False), ("ps", 1, False), ("worker", 0, True), ("worker", 1, False), ("worker", 2, False)])
 def test_flags_place_a_task(job, index, is_chief):
     """The classic four flags give the cluster and the task; worker 0 is the chief."""
-    found = spec.resolve(PS, WORKERS, job, index)
+    found = resolve.resolve(PS, WORKERS, job, index)
     address = {"ps": PS, "worker": WORKERS}[job].split(",")[index]
     assert found.task == Task(job, index, address)
     assert found.is_chief is is_chief
@@ -60,21 +60,21 @@ def test_flags_place_a_task(job, index, is_chief):
 ])
 def test_refuses_flags_that_place_no_task(ps_hosts, worker_hosts, job, index, message):
     """Missing, out of range, duplicate: each is one line."""
-    assert _refusal(spec.resolve, ps_hosts, worker_hosts, job, index) == message
+    assert _refusal(resolve.resolve, ps_hosts, worker_hosts, job, index) == message
 
 
 @pytest.mark.parametrize(("job", "elastic"), [
     ("ps", False), ("worker", False), ("evaluator", False), ("ps", True), ("evaluator", True)])
 def test_the_only_task_of_a_job_needs_no_index(job, elastic):
     """It is 0, as one task is meant."""
-    found = spec.resolve("a:1", "b:1", job, None, elastic=elastic)
+    found = resolve.resolve("a:1", "b:1", job, None, elastic=elastic)
     assert found.task.name == f"{job}:0"
     assert [str(task) for task in found.ps] == ["ps:0 a:1"]
 
 
 def test_an_evaluator_is_placed_by_flags():
     """It has no address, no server and is no worker; it knows the ps, which it asks how training stands."""
-    found = spec.resolve(PS, WORKERS, "evaluator", 0)
+    found = resolve.resolve(PS, WORKERS, "evaluator", 0)
     assert (found.task, found.is_chief) == (Task("evaluator", 0, ""), False)
     assert [str(task) for task in found.ps] == ["ps:0 a:1", "ps:1 b:2"]
     assert "evaluator" not in found.server_spec
@@ -82,7 +82,7 @@ def test_an_evaluator_is_placed_by_flags():
 
 def test_an_elastic_worker_may_have_any_index_and_must_be_told_its_own():
     """A lone address is its own, and says nothing of its index."""
-    assert _refusal(lambda: spec.resolve(PS, "c:3", "worker", None, elastic=True)) == (
+    assert _refusal(lambda: resolve.resolve(PS, "c:3", "worker", None, elastic=True)) == (
         "--task_index: not given, and with --elastic a worker may have any; give this one's index, from 0 to 1022, "
         "0 for the chief")
 
@@ -186,7 +186,7 @@ def test_all_contradictions_are_told_together():
 
 def _resolve_beside(flags):
     values = {"ps_hosts": "localhost:2222", "worker_hosts": "localhost:2223", "job_name": None, "task_index": None}
-    return spec.resolve(*{**values, **flags}.values(), BESIDE, frozenset(flags))
+    return resolve.resolve(*{**values, **flags}.values(), BESIDE, frozenset(flags))
 
 
 @given(clusters())
@@ -201,13 +201,13 @@ def test_flags_made_of_a_tf_config_agree_with_it(described):
     assert found == Cluster(job, index, addresses, found.is_elastic, frozenset(addresses))
     assert set(found.server_spec) == set(addresses) - {"evaluator"}
     names = frozenset({"ps_hosts", "worker_hosts", "job_name", "task_index"})
-    assert spec.resolve(found.hosts("ps"), found.hosts("worker"), job, index, text, names) == found
+    assert resolve.resolve(found.hosts("ps"), found.hosts("worker"), job, index, text, names) == found
 
 
 @pytest.mark.parametrize("text", ["", " ", "\n"])
 def test_an_empty_tf_config_is_none(text):
     """An empty variable, as some schedulers leave it, means the flags."""
-    assert spec.resolve(PS, WORKERS, "ps", 1, text).task == Task("ps", 1, "b:2")
+    assert resolve.resolve(PS, WORKERS, "ps", 1, text).task == Task("ps", 1, "b:2")
 
 
 # --- workers that come and go
@@ -239,9 +239,9 @@ def test_another_tf_config_makes_an_elastic_cluster_only_when_told_to(cluster_pa
     """Then a task forgets the other workers; `--noelastic` keeps one that knows itself only in a fixed cluster."""
     text = tf_config(cluster_part, job, index)
     assert not _placed(text).is_elastic
-    found = spec.resolve("", "", None, None, text, elastic=True)
+    found = resolve.resolve("", "", None, None, text, elastic=True)
     assert found.is_elastic and set(found.workers) <= {found.task, found.chief}
-    assert not spec.resolve("", "", None, None, tf_config({"ps": ["a:1"], "worker": {"3": "c:1"}}, "worker", 3),
+    assert not resolve.resolve("", "", None, None, tf_config({"ps": ["a:1"], "worker": {"3": "c:1"}}, "worker", 3),
                                elastic=False).is_elastic
 
 
@@ -251,7 +251,7 @@ def test_another_tf_config_makes_an_elastic_cluster_only_when_told_to(cluster_pa
 ])
 def test_the_flags_of_an_elastic_worker_name_itself_or_all(worker_hosts, job, index, workers):
     """A lone address is its own, whatever its index; a ps needs none, so the default may be anything."""
-    found = spec.resolve(PS, worker_hosts, job, index, elastic=True)
+    found = resolve.resolve(PS, worker_hosts, job, index, elastic=True)
     assert found == Cluster(job, index, {"ps": {0: "a:1", 1: "b:2"}, "worker": workers}, is_elastic=True,
                             partial=frozenset({"worker"}))
     assert found.shard == (0, 1)
@@ -259,19 +259,19 @@ def test_the_flags_of_an_elastic_worker_name_itself_or_all(worker_hosts, job, in
 
 def test_what_an_elastic_cluster_cannot_be_is_refused():
     """An index that is not in the list or too large, and a fixed cluster without workers."""
-    assert _refusal(lambda: spec.resolve(PS, "c:3,d:4", "worker", 2, elastic=True)) == (
+    assert _refusal(lambda: resolve.resolve(PS, "c:3,d:4", "worker", 2, elastic=True)) == (
         "--task_index: got 2; allowed: 0 to 1, since --worker_hosts names 2 tasks")
-    assert _refusal(lambda: spec.resolve(PS, "c:3", "worker", 1023, elastic=True)) == (
+    assert _refusal(lambda: resolve.resolve(PS, "c:3", "worker", 1023, elastic=True)) == (
         "--task_index: got 1023; allowed: 0 to 1022")
     text = tf_config({"ps": ["a:1"], "worker": {}}, "ps", 0)
-    assert "leave --noelastic out" in _refusal(lambda: spec.resolve("", "", None, None, text, elastic=False))
+    assert "leave --noelastic out" in _refusal(lambda: resolve.resolve("", "", None, None, text, elastic=False))
 
 
 # --- what TensorFlow is told
 
 def test_devices_and_peers():
     """A session is confined to the ps and its own task."""
-    found = spec.resolve(PS, WORKERS, "worker", 1)
+    found = resolve.resolve(PS, WORKERS, "worker", 1)
     assert found.task.device == "/job:worker/task:1"
     assert [task.device for task in found.peers] == ["/job:ps/task:0", "/job:ps/task:1", "/job:worker/task:1"]
     assert found.boot == (found.server_spec, "worker", 1)
@@ -281,4 +281,4 @@ def test_devices_and_peers():
 def test_a_cluster_is_frozen():
     """Nothing changes a cluster after it was checked."""
     with pytest.raises(AttributeError):
-        spec.resolve(PS, WORKERS, "ps", 0).index = 1
+        resolve.resolve(PS, WORKERS, "ps", 0).index = 1

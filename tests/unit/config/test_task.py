@@ -8,8 +8,10 @@ import tempfile
 
 import pytest
 
+from ps_train.config import launch
 from ps_train.config import task as config
-from ps_train.config.task import Config, LaunchConfig
+from ps_train.config.launch import LaunchConfig
+from ps_train.config.task import Config
 from ps_train.errors import ConfigError
 
 
@@ -205,22 +207,22 @@ def test_serve_refuses_what_it_cannot_do(flag):
 
 def test_launch_reads_its_own_flags_and_those_of_the_tasks():
     """`given` names only what the tasks are to be told."""
-    task, launch = config.parse_launch(["--num_ps=1", "--num_workers=4", "--tmux", "--batch_size=7", "--log_dir=x"])
-    assert launch == LaunchConfig(num_ps=1, num_workers=4, tmux=True, log_dir="x")
+    task, own = launch.parse_launch(["--num_ps=1", "--num_workers=4", "--tmux", "--batch_size=7", "--log_dir=x"])
+    assert own == LaunchConfig(num_ps=1, num_workers=4, tmux=True, log_dir="x")
     assert task.batch_size == 7
     assert task.given == {"batch_size"}
 
 
 def test_launch_places_the_tasks_itself():
     """Every flag that places a task is refused, all in one go."""
-    text = _refusal(config.parse_launch, ["--job_name=ps", "--task_index=0", "--ps_hosts=a:1", "--worker_hosts=b:1",
+    text = _refusal(launch.parse_launch, ["--job_name=ps", "--task_index=0", "--ps_hosts=a:1", "--worker_hosts=b:1",
                                           "--existing_servers"])
-    assert {line.split(":")[0].strip("-") for line in text.splitlines()} == config.PLACED_BY_LAUNCH
+    assert {line.split(":")[0].strip("-") for line in text.splitlines()} == launch.PLACED_BY_LAUNCH
 
 
 def test_launch_tells_its_own_and_the_tasks_wrong_values_together():
     """A user sees all of them at once."""
-    text = _refusal(config.parse_launch, ["--num_ps=0", "--batch_size=0", "--num_workers=x"])
+    text = _refusal(launch.parse_launch, ["--num_ps=0", "--batch_size=0", "--num_workers=x"])
     assert [line.split(":")[0] for line in text.splitlines()] == ["--num_ps", "--num_workers", "--batch_size"]
 
 

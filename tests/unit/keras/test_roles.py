@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from ps_train.config.task import LaunchConfig
+from ps_train.config.launch import LaunchConfig
 from ps_train.errors import ConfigError
 from ps_train.keras import flags
 from ps_train.keras.strategies import roles, tpu

@@ -8,7 +8,8 @@ import shlex
 
 import pytest
 
-from ps_train.config.task import parse_launch, parse_task
+from ps_train.config.launch import parse_launch
+from ps_train.config.task import parse_task
 from ps_train.launch import command_lines
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from ps_train.runtime import reports
 from ps_train.runtime.reports import Progress
+from ps_train.training import outcome
 
 _STEPS = st.integers(min_value=0, max_value=2**63 - 1)
 _LOSSES = st.floats(width=32)  # as TensorFlow computes it
@@ -82,5 +83,5 @@ def test_a_stage_reads_back_and_is_no_progress(what):
 
 def test_every_end_says_why():
     """Each way to end has words of its own for the report."""
-    words = [end.value for end in reports.End]
+    words = [end.value for end in outcome.End]
     assert len(set(words)) == len(words) == 4

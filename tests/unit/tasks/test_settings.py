@@ -8,7 +8,7 @@ from ps_train.cluster.spec import Cluster
 from ps_train.config.task import Config
 from ps_train.errors import ConfigError
 from ps_train.graph import placement, transfer
-from ps_train.tasks import settings as choices
+from ps_train.tasks import settings as task_settings
 from ps_train.updates import staleness
 from ps_train.updates.local_steps.rounds import Period
 from tests.tensorflow_mode import tf
@@ -19,41 +19,43 @@ SPARSE = Cluster("worker", 3, {"ps": {0: "a:1"}, "worker": {3: "c:1"}})
 
 def test_the_defaults_are_the_classic_semantics():
     """Async, a step at a time, nothing bounded or cut."""
-    settings = choices.of_updates(Config(), TWO)
+    settings = task_settings.update_settings(Config(), TWO)
     assert (settings.replicas_to_aggregate, settings.period.steps, settings.wire.dtype) == (None, 1, None)
-    assert choices.of_placement(Config()) == placement.BY_BYTES
-    assert choices.of_staleness(Config(), TWO) is None
+    assert task_settings.worker_settings(Config(num_gpus=0), TWO).placement == placement.BY_BYTES
+    assert task_settings.staleness_bound(Config(), TWO) is None
 
 
 def test_each_flag_reaches_its_place():
     """With the number of this worker, and the names for messages."""
     config = Config(sync_replicas=True, communication_period=5, communication_warmup_steps=7, train_steps=100,
-                    wire_dtype="bfloat16", fused_transfers=False, placement="round_robin", partition_bytes=9)
-    settings = choices.of_updates(config, TWO)
+                    wire_dtype="bfloat16", fused_transfers=False, placement="round_robin", partition_bytes=9,
+                    num_gpus=0)
+    settings = task_settings.update_settings(config, TWO)
     assert (settings.replicas_to_aggregate, settings.num_workers, settings.worker) == (2, 2, 1)
     assert settings.period == Period(5, 7, 100)
     assert settings.wire == transfer.Wire(tf.bfloat16, is_fused=False)
-    assert choices.of_placement(config) == placement.Plan("round_robin", 9)
-    bound = choices.of_staleness(Config(staleness_bound=9, communication_period=5, beat_timeout_secs=3.0), TWO)
+    assert task_settings.worker_settings(config, TWO).placement == placement.PlacementPlan("round_robin", 9)
+    bound = task_settings.staleness_bound(Config(staleness_bound=9, communication_period=5, beat_timeout_secs=3.0), TWO)
     assert bound == staleness.Bound(9, 5, 3.0, {0: "worker:0 b:1", 1: "worker:1 c:1"})
 
 
 def test_sync_is_refused_where_not_all_workers_are_named():
     """Each would wait for another number of gradients."""
     with pytest.raises(ConfigError, match="--sync_replicas: TF_CONFIG names 1 of 4 workers to this task"):
-        choices.of_updates(Config(sync_replicas=True), SPARSE)
+        task_settings.update_settings(Config(sync_replicas=True), SPARSE)
 
 
 def test_local_steps_need_not_know_the_other_workers():
     """ps 0 counts who trains."""
-    assert choices.of_updates(Config(communication_period=5), SPARSE).period.steps == 5
+    assert task_settings.update_settings(Config(communication_period=5), SPARSE).period.steps == 5
 
 
 def test_adam_on_sparse_gradients_of_several_async_workers_is_warned_of():
     """It names the variables, and a rule that loses nothing."""
     elastic = Cluster("worker", 0, {"ps": {0: "a:1"}, "worker": {0: "b:1"}}, is_elastic=True)
     for cluster in (TWO, elastic):
-        said = choices.caution(Config(optimizer="adam"), cluster, ["table", "other"])
+        own = task_settings.worker_settings(Config(optimizer="adam", num_gpus=0), cluster)
+        said = task_settings.adam_warning(own, cluster, ["table", "other"])
         assert said.startswith("--optimizer=adam loses updates of table, other: ")
         assert "--optimizer=adagrad" in said and "\n" not in said
 
@@ -66,4 +68,5 @@ def test_adam_on_sparse_gradients_of_several_async_workers_is_warned_of():
 ], ids=["dense", "another rule", "sync", "one worker"])
 def test_nothing_is_said_where_no_update_is_lost(flags, cluster, sparse):
     """Then only one task updates a row at a time, or the rule is atomic."""
-    assert choices.caution(Config(**flags), cluster, sparse) is None
+    own = task_settings.worker_settings(Config(num_gpus=0, **flags), cluster)
+    assert task_settings.adam_warning(own, cluster, sparse) is None

@@ -10,8 +10,9 @@ import pytest
 from ps_train.cluster.spec import Cluster
 from ps_train.config.task import LOG_FORMATS
 from ps_train.runtime import reports
-from ps_train.runtime.reports import End, Outcome, Progress, Stage
+from ps_train.runtime.reports import Progress, Stage
 from ps_train.training import reporting
+from ps_train.training.outcome import End, Outcome
 
 ADDRESSES = {"ps": {0: "a:1"}, "worker": {0: "b:1", 1: "c:1"}}
 OUTCOME = Outcome(End.STEPS, 0, 201, 100, 2.5, "staleness 1")

@@ -35,7 +35,7 @@ def snapshot(claimed=(), silent=(), finished=(), local_steps=None):
 ])
 def test_the_chief_waits_for_who_is_there_and_for_whom_it_was_told_of(cluster, seen, expected):
     """A worker that was not heard of is dead; one that an elastic chief was not told of counts while it is there."""
-    assert shutdown._unfinished(cluster, seen, beat_timeout_secs=10) == expected
+    assert shutdown._unfinished(cluster, seen) == expected
 
 
 @pytest.mark.parametrize(("cluster", "seen", "expected"), [

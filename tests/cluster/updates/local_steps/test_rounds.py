@@ -15,7 +15,7 @@ from ps_train.errors import ConfigError, UserCodeError
 from ps_train.graph import placement, transfer
 from ps_train.plugins import contracts
 from ps_train.runtime import waits
-from ps_train.runtime.reports import End
+from ps_train.training.outcome import End
 from ps_train.updates.local_steps.rounds import Period
 from tests import clusters
 from tests.cluster.graph.test_transfer import crossings, many_variables_model
@@ -102,7 +102,7 @@ class ByHand:
         if index == 0:
             self.session.run(self._init)
         self.session.run(self.graph.input_init_op, self.graph.feed)
-        self.session.run(self.graph.update.keeping.begin_op)
+        self.session.run(self.graph.update.slots.begin_op)
 
     def step(self):
         """Runs one round; returns global step, state and mini-batches."""
@@ -273,16 +273,16 @@ def test_slots_stay_on_the_worker_and_survive_the_loss_of_its_session(start_serv
     """A new session of the same process begins with its own slots, a new process with those on the ps."""
     worker = ByHand(start_servers(1, 1), 0, optimizer_name="momentum", period=Period(5))
     worker.step()
-    keeping = worker.graph.update.keeping
+    slots = worker.graph.update.slots
     assert not worker.read("weights/Momentum").any()
-    worker.session.run(keeping.begin_op)
-    worker.session.run(keeping.before_save_op)
+    worker.session.run(slots.begin_op)
+    worker.session.run(slots.before_save_op)
     kept = worker.read("weights/Momentum")
     assert kept.any()
     worker.step()
-    worker.session.run([keeping.forget_op])
-    worker.session.run(keeping.begin_op)
-    worker.session.run(keeping.before_save_op)
+    worker.session.run([slots.forget_op])
+    worker.session.run(slots.begin_op)
+    worker.session.run(slots.before_save_op)
     np.testing.assert_array_equal(worker.read("weights/Momentum"), kept)
 
 
@@ -299,7 +299,7 @@ def test_a_variable_in_parts_is_copied_whole(tmp_path, start_servers):
     ends = []
     for name, parts in (("whole", 1), ("parts", 3)):
         train(start_servers(2, 1), tmp_path / name, 30, model=clusters.linear_model(parts), optimizer_name="adam",
-              period=Period(6), plan=placement.Plan())
+              period=Period(6), plan=placement.PlacementPlan())
         ends.append(clusters.read_checkpoint(tmp_path / name))
     assert_equal(*ends, rtol=1e-5, atol=1e-6)
 

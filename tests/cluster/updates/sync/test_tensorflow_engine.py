@@ -10,7 +10,7 @@ import pytest
 
 from ps_train.coordination import sessions
 from ps_train.coordination.state import State
-from ps_train.runtime.reports import End
+from ps_train.training.outcome import End
 from tests import clusters
 from tests.cluster.updates.sync.test_standalone import by_numpy
 from tests.system.test_recovery import wait_for_state

@@ -14,8 +14,8 @@ from ps_train.coordination import variables
 from ps_train.errors import ConfigError, UserCodeError
 from ps_train.graph import transfer
 from ps_train.plugins import contracts
-from ps_train.runtime.reports import End
 from ps_train.tasks import settings
+from ps_train.training.outcome import End
 from ps_train.updates.staleness import Bound
 from tests import clusters
 from tests.cluster.graph.test_packing import mixed, model_of
@@ -306,7 +306,7 @@ def test_a_bound_of_the_staleness_knows_how_many_are_taken_at_once(tmp_path, sta
     """A worker that is ahead waits as soon as its next run could go beyond the bound."""
     cluster = start_servers(1, 2)
     config = Config(staleness_bound=10, steps_per_execution=8)
-    assert settings.of_staleness(config, Cluster("worker", 0, cluster.addresses)).round_steps == 8
+    assert settings.staleness_bound(config, Cluster("worker", 0, cluster.addresses)).round_steps == 8
     bound = Bound(10, 8, 5.0, {0: "worker:0", 1: "worker:1"})
     outcomes = clusters.train_together(cluster, tmp_path, 160, 2, steps_per_execution=8, bound=bound)
     assert sum(outcome.local_steps for outcome in outcomes) == clusters.read_checkpoint(tmp_path)["global_step"]

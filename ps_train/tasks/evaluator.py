@@ -1,0 +1,114 @@
+"""The task of an evaluator: it evaluates each new checkpoint until training is over."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Iterator
+
+import tensorflow.compat.v1 as tf
+
+from ps_train.coordination.blackboard import Blackboard
+from ps_train.coordination.state import State
+from ps_train.errors import (
+    BlackboardError,
+    ChiefFailedError,
+    ConfigError,
+    StoppedError,
+)
+from ps_train.runtime import threads, waits
+from ps_train.runtime.timeouts import Timeouts
+from ps_train.storage import checkpoints
+from ps_train.training.evaluation import Evaluator, evaluate_bounded, write_summaries
+from ps_train.training.reporting import Report
+
+_POLL_SECS = 1.0
+_log = logging.getLogger(__name__)
+
+
+def evaluate_until_done(
+    evaluator: Evaluator, train_dir: str, board: Blackboard, timeouts: Timeouts, stop: threading.Event,
+    report: Report | None = None,
+) -> None:
+    """Evaluates each new checkpoint in the folder until training is over, the last one always.
+
+    This is the life of an evaluator task. Training is over when the blackboard says so, or is gone after it said that
+    the last step was taken. It tells `report` the results; None prints ps_train's own lines.
+
+    Raises:
+      ClusterLostError: the blackboard was not there within `timeouts.start_secs`, or the chief gave up.
+      UserCodeError: an evaluation took longer than `timeouts.eval_secs`.
+      StoppedError: `stop` was set first.
+    """
+    done_path = None
+    state: State | None = State.IDLE
+    heard = [State.IDLE]
+    while state not in (State.DONE, None):
+        state = _next_state(board, heard[-1], timeouts.start_secs, stop)
+        path = checkpoints.newest_sound(train_dir)  # asked after the state, so that the last one is not missed
+        heard = [state or heard[-1]]
+        if path is not None and path != done_path:
+            done_path = path
+            with _listening(board, heard):
+                _evaluate_one(evaluator, path, train_dir, timeouts.eval_secs, stop, report or Report())
+        if stop.wait(_POLL_SECS):
+            raise StoppedError("told to stop while evaluating")
+
+
+@contextlib.contextmanager
+def _listening(board: Blackboard, heard: list[State]) -> Iterator[None]:
+    """Adds the training states that are heard while its body runs: an evaluation may outlast the whole end."""
+    def listen() -> None:
+        state = _training_state(board)
+        if state is not None:
+            heard.append(state)
+
+    with threads.repeating(listen, period_secs=_POLL_SECS, name="listen"):
+        yield
+
+
+def _evaluate_one(
+    evaluator: Evaluator, path: str, train_dir: str, timeout_secs: float, stop: threading.Event, report: Report
+) -> None:
+    try:
+        evaluation = evaluate_bounded(timeout_secs, evaluator, path, stop)
+    except (tf.errors.OpError, ValueError):  # the second is the Saver's, where it finds no files
+        if checkpoints.is_there(path):
+            raise
+        _log.info("%s was removed before it was evaluated: there are newer ones", path)
+        return
+    write_summaries(evaluation, train_dir)
+    report.evaluated(evaluation.global_step, evaluation.loss_sum, evaluation.format())
+
+
+def _next_state(board: Blackboard, last: State, timeout_secs: float, stop: threading.Event) -> State | None:
+    """Returns the training state, or None where the blackboard is gone after the last steps were taken.
+
+    Raises:
+      ClusterLostError: it is gone in the middle of training, and does not come back, or the chief gave up.
+      ConfigError: the tasks were told of different clusters.
+    """
+    state = _training_state(board)
+    _check_agreement(board)
+    if state is None and last < State.STOPPING:
+        waits.until(lambda: _training_state(board) is not None, timeout_secs, f"the blackboard on {board.first_ps}",
+                      stop)
+        state = _training_state(board)
+    if State.FAILED in (state, last):
+        raise ChiefFailedError
+    return state
+
+
+def _check_agreement(board: Blackboard) -> None:
+    """Raises ConfigError where two tasks were told of different clusters."""
+    with contextlib.suppress(BlackboardError):  # what that means, the training state says
+        if mismatch := board.mismatch():
+            raise ConfigError(mismatch)
+
+
+def _training_state(board: Blackboard) -> State | None:
+    try:
+        return board.state()
+    except BlackboardError:
+        return None

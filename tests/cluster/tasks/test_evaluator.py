@@ -1,0 +1,137 @@
+"""The task of an evaluator."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import types
+
+import pytest
+
+from ps_train.coordination import blackboard
+from ps_train.coordination.state import State
+from ps_train.errors import (
+    BlackboardError,
+    ClusterLostError,
+    ConfigError,
+    StoppedError,
+)
+from ps_train.runtime.timeouts import Timeouts
+from ps_train.storage import checkpoints
+from ps_train.tasks import evaluator
+from ps_train.training import evaluation
+from ps_train.training.reporting import Report
+from tests import clusters
+from tests.clusters import EVAL_PARAMS, linear_evaluator, save_linear
+
+TIMEOUTS = Timeouts(start_secs=10, eval_secs=60)
+
+
+def test_an_evaluator_follows_the_checkpoints_and_ends_with_the_last(tmp_path, start_servers, stop, capsys):
+    """One evaluated while training runs, one saved just before it is done."""
+    cluster = start_servers(1, 1)
+    chief = blackboard.for_worker(cluster.target("worker", 0), cluster.view("worker", 0))
+    chief.announce(State.RUNNING)
+    evaluated = []
+
+    class Recording(evaluation.Evaluator):
+        def evaluate(self, path):
+            evaluated.append(path)
+            if len(evaluated) == 1:  # the last checkpoint comes while the first is evaluated
+                paths.append(save_linear(tmp_path, 20))
+                chief.announce(State.DONE)
+            return super().evaluate(path)
+
+    paths = [save_linear(tmp_path, 10)]
+    own = Recording(clusters.linear_model(), EVAL_PARAMS, clusters.array_dataset(*clusters.linear_data()), EVAL_PARAMS)
+    evaluator.evaluate_until_done(own, str(tmp_path), blackboard.for_client(cluster.view("worker", 0)),
+                                  TIMEOUTS, stop)
+    chief.close()
+    assert evaluated == paths
+    assert "After 20 training steps" in capsys.readouterr().out
+
+
+def test_an_evaluator_ends_when_the_tasks_were_told_of_different_clusters(stop):
+    """With the line that says how."""
+    board = types.SimpleNamespace(state=lambda: State.IDLE, mismatch=lambda: "ps:0 was told of 1 worker")
+    with pytest.raises(ConfigError, match="^ps:0 was told of 1 worker$"):
+        evaluator._next_state(board, State.IDLE, 30, stop)
+
+
+def test_an_evaluation_may_outlast_the_whole_end(tmp_path, stop, monkeypatch):
+    """The ps are gone when it is over: the last checkpoint is evaluated, and nobody waits for them to come back."""
+    states = [State.RUNNING]
+
+    class Board:
+        first_ps = "ps:0"
+
+        def state(self):
+            if not states:
+                raise BlackboardError("gone")
+            return states[-1]
+
+        def mismatch(self):
+            return ""
+
+    evaluated = []
+
+    class Slow(evaluation.Evaluator):
+        def evaluate(self, path):
+            evaluated.append(path)
+            if len(evaluated) == 1:
+                paths.append(save_linear(tmp_path, 20))
+                states.append(State.DONE)
+                assert heard.wait(30)
+                states.clear()
+            return super().evaluate(path)
+
+    heard = threading.Event()
+    ask = evaluator._training_state
+
+    def training_state(board):
+        state = ask(board)
+        if state == State.DONE:
+            heard.set()
+        return state
+
+    monkeypatch.setattr(evaluator, "_training_state", training_state)
+    paths = [save_linear(tmp_path, 10)]
+    own = Slow(clusters.linear_model(), EVAL_PARAMS, clusters.array_dataset(*clusters.linear_data()), EVAL_PARAMS)
+    evaluator.evaluate_until_done(own, str(tmp_path), Board(), Timeouts(start_secs=0.5, eval_secs=60), stop)
+    assert evaluated == paths
+
+
+def test_a_checkpoint_that_is_removed_before_it_is_evaluated_is_passed_over(tmp_path, caplog):
+    """The chief keeps only so many: the newer one is evaluated in the next round."""
+    path = save_linear(tmp_path, 1)
+
+    class Late(evaluation.Evaluator):
+        def evaluate(self, path):
+            checkpoints.remove(path)
+            return super().evaluate(path)
+
+    own = Late(clusters.linear_model(), EVAL_PARAMS, clusters.array_dataset(*clusters.linear_data()), EVAL_PARAMS)
+    with caplog.at_level("INFO"):
+        evaluator._evaluate_one(own, path, str(tmp_path), 60, threading.Event(), Report())
+    assert f"{path} was removed before it was evaluated" in caplog.text
+    assert not (tmp_path / "eval").exists()
+
+
+def test_an_evaluator_without_a_cluster_gives_up(tmp_path, stop):
+    """It waits for the blackboard as long as it was told."""
+    cluster = clusters.LocalCluster(1, 1)  # its blackboard is not up
+    board = blackboard.for_client(cluster.view("worker", 0))
+    with pytest.raises(ClusterLostError, match="waited 0.3 s for the blackboard"):
+        evaluator.evaluate_until_done(linear_evaluator(*clusters.linear_data()), str(tmp_path), board,
+                                      dataclasses.replace(TIMEOUTS, start_secs=0.3), stop)
+    board.close()
+
+
+def test_an_evaluator_obeys_a_signal(tmp_path, start_servers):
+    """A set stop event ends it."""
+    stop = threading.Event()
+    stop.set()
+    board = blackboard.for_client(start_servers(1, 1).view("worker", 0))
+    with pytest.raises(StoppedError):
+        evaluator.evaluate_until_done(linear_evaluator(*clusters.linear_data()), str(tmp_path), board, TIMEOUTS, stop)
+    board.close()
