@@ -1,6 +1,6 @@
-"""Images and labels in memory, given out as numpy mini-batches, epoch after epoch.
+"""Images and labels in memory, returned as numpy mini-batches, epoch after epoch.
 
-An epoch is a permutation of row numbers; a batch gathers its rows and moves nothing else.
+An epoch is a permutation of row numbers, and a batch copies only its own rows.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import numpy as np
 
 NUM_CLASSES = 10
 IMAGE_PIXELS = 784
-# What a fake DataSet claims to have, as in the old tutorial.
+# The number of examples that a fake DataSet reports, as in the old tutorial.
 _NUM_FAKE_EXAMPLES = 10000
 
 
 class DataSet:
-    """Images and labels, given out in mini-batches, epoch after epoch.
+    """Images and labels, returned in mini-batches, epoch after epoch.
 
     Args:
         images: uint8 [n, rows, columns] or [n, rows, columns, 1]; not used for fake data.
@@ -25,11 +25,11 @@ class DataSet:
         one_hot: whether the labels of fake data are one-hot.
         dtype: np.float32 rescales the pixels from [0, 255] to [0, 1], np.uint8 leaves them.
         reshape: whether images become rows [n, rows * columns].
-        seed: of the shuffling; None shuffles in another order each time.
+        seed: the shuffling seed; None shuffles in a different order each time.
 
     Raises:
-        TypeError: another dtype.
-        ValueError: images and labels that do not go together, or are of another shape.
+        TypeError: the dtype is neither of these.
+        ValueError: images and labels do not match, or have another shape.
     """
 
     def __init__(
@@ -69,30 +69,30 @@ class DataSet:
 
     @property
     def num_examples(self) -> int:
-        """How many examples an epoch has."""
+        """The number of examples in an epoch."""
         return self._num_examples
 
     @property
     def epochs_completed(self) -> int:
-        """How many epochs are over: counted by the first batch that has an example of the next."""
+        """The number of completed epochs: an epoch is complete when a batch has an example of the next one."""
         return self._epochs_completed
 
     def next_batch(
         self, batch_size: int, fake_data: bool = False, shuffle: bool = True
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The next mini-batch: each example once in an epoch, and then on into the next epoch.
+        """Returns the next mini-batch: each example once per epoch; a batch may continue into the next epoch.
 
         Args:
-            batch_size: how many examples.
-            fake_data: gives 784 ones and label 0, whatever the DataSet holds.
-            shuffle: whether an epoch that begins in this batch has a new order; otherwise it has
-                that of the last one, at first that of the file.
+            batch_size: number of examples.
+            fake_data: returns 784 ones and label 0 for each example, whatever the DataSet holds.
+            shuffle: whether an epoch that begins in this batch gets a new order; otherwise it keeps
+                the order of the previous one, initially that of the file.
 
         Returns:
             Images [batch_size, ...] and labels [batch_size, ...].
 
         Raises:
-            ValueError: a batch_size below 1, or there are no examples.
+            ValueError: batch_size is below 1, or there are no examples.
         """
         if batch_size < 1:
             raise ValueError(f"batch_size is {batch_size}; give 1 or more")
@@ -102,7 +102,7 @@ class DataSet:
         return self._images[rows], self._labels[rows]
 
     def _next_rows(self, batch_size: int, shuffle: bool) -> np.ndarray:
-        """The numbers of the batch's examples; the images themselves stay where they are."""
+        """Returns the row numbers of the batch's examples, without copying any image."""
         if not self._num_examples:
             raise ValueError("this DataSet has no examples; take fewer of them for validation")
         if shuffle and self._index_in_epoch == 0:  # the first epoch begins
@@ -124,7 +124,7 @@ class DataSet:
             self._shuffle()
 
     def _shuffle(self) -> None:
-        # not in place: a batch may still be made of pieces of the last order
+        # not in place: a batch may still be using part of the previous order
         self._order = self._rng.permutation(self._order)
 
     def _fake_batch(self, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
@@ -139,10 +139,10 @@ def dense_to_one_hot(labels: np.ndarray, num_classes: int = NUM_CLASSES) -> np.n
 
 
 def pixel_dtype(dtype: Any) -> np.dtype:
-    """The numpy dtype of a numpy or TensorFlow one.
+    """Returns the numpy dtype for a numpy or TensorFlow dtype.
 
     Raises:
-        TypeError: it is not one that images can have, uint8 or float32.
+        TypeError: it is not a dtype of images, uint8 or float32.
     """
     found = np.dtype(getattr(dtype, "as_numpy_dtype", dtype))
     if found not in (np.uint8, np.float32):

@@ -1,10 +1,9 @@
-"""The dataset plug-in of drawn digits: as MNIST in form, but with no file and no network.
+"""The dataset plug-in for synthetic digits, which have the form of MNIST but need no files and no network.
 
-Run with --dataset=data.digits. 12000 training and 2000 test images, 28 x 28, are drawn by
-`data.drawing` from a fixed seed: every worker has the same ones, and the test set is always the
-same. They are a stand-in for trying things out. This is not MNIST, nobody's hand wrote it, and an
-accuracy here says nothing about one there. A linear softmax model is right in about 90 % of the
-test set and a hidden layer of 100 units in about 97 %.
+Run with --dataset=data.digits. `data.drawing` draws 12000 training and 2000 test images, 28 x 28, from a fixed seed,
+so that every worker has the same ones and the test set never changes. The digits are for trying things out. They are
+not MNIST, and an accuracy on them says nothing about MNIST. A linear softmax model classifies about 90 % of the test
+set correctly, and one with a hidden layer of 100 units about 97 %.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from data.pipeline import image_dataset
 if TYPE_CHECKING:
     import tensorflow as tf
 
-# How many training examples, the last ones, are left out of training and kept for validation.
+# The number of training examples, taken from the end, that are held out for validation.
 DEFAULT_PARAMS: dict[str, Any] = {"validation_size": 0}
 
 NUM_TRAIN = 12000
@@ -31,28 +30,28 @@ _DRAWING_SEED = 1998
 
 
 def prepare(params: Mapping[str, Any]) -> None:
-    """Does nothing: there is no file to fetch, and the digits are drawn when they are asked for."""
+    """Does nothing: there is no file to fetch, and the digits are drawn on first use."""
 
 
 def input_fn(mode: str, params: Mapping[str, Any], shard: tuple[int, int]) -> tf.data.Dataset:
-    """The digits of a mode as (features float32 [batch, 784], labels int32 [batch]).
+    """Returns the digits for a mode as (features float32 [batch, 784], labels int32 [batch]).
 
-    See `data.pipeline.image_dataset`; the `seed` in `params` shuffles, and does not draw.
+    See `data.pipeline.image_dataset`; the `seed` in `params` affects the shuffling, not the drawing.
     """
     return image_dataset(load(), mode, params, shard)
 
 
 @functools.lru_cache(maxsize=1)
 def load(seed: int = _DRAWING_SEED) -> Splits:
-    """Draws the digits once in a process: train and test images uint8 [n, 784], labels int32 [n].
+    """Draws the digits once per process: train and test images uint8 [n, 784], labels int32 [n].
 
-    The same seed gives the same digits, whatever is drawn or shuffled besides.
+    The same seed gives the same digits, whatever else is drawn or shuffled.
     """
     return Splits(_examples(NUM_TRAIN, (seed, 0)), _examples(NUM_TEST, (seed, 1)))
 
 
 def _examples(num: int, seed: tuple[int, int]) -> Examples:
-    """As many of each digit, in random order."""
+    """Returns equally many of each digit, in random order."""
     rng = np.random.default_rng(seed)
     labels = rng.permutation(np.arange(num, dtype=np.int32) % 10)
     return Examples(draw(labels, rng), labels).as_rows()

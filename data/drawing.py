@@ -1,9 +1,9 @@
-"""Draws digits as if by many hands: the glyphs of `data.glyphs`, bent, moved and inked at random.
+"""Draws digits in many handwritings: the glyphs of `data.glyphs`, randomly bent, moved and inked.
 
     pixel (column, row) --shift, bend, turn, scale, shear--> point of a glyph --its distance map-->
         distance to the nearest stroke --pen's width, ink--> uint8
 
-The warp goes from the image back to the glyph, so an image is one look-up for each pixel.
+The warp maps image pixels back to the glyph, so drawing an image takes one look-up per pixel.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from data import glyphs
 
 SIDE = 28
 
-# The standard deviations (clipped at two of them) and the ranges of what differs from image to
-# image. They were chosen by eye, and so that a linear classifier is right in about 9 of 10.
+# Standard deviations (clipped at two of them) and ranges of the variation between images. They were chosen by eye, and
+# so that a linear classifier is right in about 9 of 10 cases.
 _TURN = 0.15  # radians
 _SHEAR = 0.17
 _ZOOM, _ASPECT = 0.1, 0.1  # of the logarithm
@@ -24,19 +24,19 @@ _SHIFT_PIXELS = 2.0
 _BEND_PIXELS = 0.6
 _BENDS_PER_PIXEL = (0.11, 0.29)  # radians
 _PEN = (0.06, 0.19)  # half the width of a stroke, in units of half the height
-_EDGE = (0.08, 0.14)  # how far ink fades at a stroke's edge, in the same units
+_EDGE = (0.08, 0.14)  # width over which ink fades at a stroke's edge, in the same units
 _INK = (0.7, 1.0)
 _GRAIN = 0.06
 
-_CHUNK = 500  # images at once, so that the temporary arrays stay in the processor's cache
+_CHUNK = 500  # images drawn at once; a small number keeps the temporary arrays in the processor's cache
 
 
 def draw(labels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Draws one image for each label, none like another.
+    """Draws one image for each label, each one different.
 
     Args:
         labels: int [n], 0..9.
-        rng: what the hands' differences are drawn from.
+        rng: the source of the variation.
 
     Returns:
         uint8 [n, 28, 28], ink 255 on 0.
@@ -69,11 +69,11 @@ def _draw_chunk(labels: np.ndarray, maps: np.ndarray, dice: _Dice) -> np.ndarray
 
 
 def _bend(dice: _Dice) -> tuple[np.ndarray, np.ndarray]:
-    """The pixels' places from the digit's middle, [n, 28, 28] each, pushed along smooth waves."""
+    """Returns pixel positions relative to the digit's middle, [n, 28, 28] each, displaced along smooth waves."""
     centred = np.arange(SIDE, dtype=np.float32) - (SIDE - 1) / 2
     column = centred[None, None, :] - dice.between(-_SHIFT_PIXELS, _SHIFT_PIXELS)
     row = centred[None, :, None] - dice.between(-_SHIFT_PIXELS, _SHIFT_PIXELS)
-    # Every wave runs along one axis, so it is 28 sines for an image and not 784.
+    # Each wave runs along one axis, so an image needs 28 sines, not 784.
     x = column + _wave(row, _BEND_PIXELS, dice) + _wave(column, _BEND_PIXELS / 2, dice)
     y = row + _wave(column, _BEND_PIXELS, dice) + _wave(row, _BEND_PIXELS / 2, dice)
     return x, y
@@ -85,7 +85,7 @@ def _wave(along: np.ndarray, deviation: float, dice: _Dice) -> np.ndarray:
 
 
 def _warp(x: np.ndarray, y: np.ndarray, dice: _Dice) -> tuple[np.ndarray, np.ndarray]:
-    """Pixels to the glyph's own units: turned, scaled along each axis, sheared."""
+    """Converts pixels to the glyph's units: turned, scaled along each axis, sheared."""
     turn, zoom, aspect = (dice.around_zero(d) for d in (_TURN, _ZOOM, _ASPECT))
     cos, sin = np.cos(turn), np.sin(turn)
     glyph_y = (cos * y - sin * x) / (_HALF_HEIGHT_PIXELS * np.exp(zoom - aspect))
@@ -94,7 +94,7 @@ def _warp(x: np.ndarray, y: np.ndarray, dice: _Dice) -> tuple[np.ndarray, np.nda
 
 
 def _look_up(maps: np.ndarray, glyph: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """The distance of (x, y) to the glyph: the nearest cell of its map, or that at the border."""
+    """Returns the distance of (x, y) to the glyph: the nearest cell of its map, or the one at the border."""
     side = glyphs.MAP_SIDE
     cells_per_unit = (side - 1) / (2 * glyphs.EXTENT)
     row, column = (
@@ -105,7 +105,7 @@ def _look_up(maps: np.ndarray, glyph: np.ndarray, x: np.ndarray, y: np.ndarray) 
 
 
 def _ink(distance: np.ndarray, dice: _Dice) -> np.ndarray:
-    """Ink where a stroke is near: smoothstep over its edge, 3 t^2 - 2 t^3, with some grain."""
+    """Returns ink where a stroke is near: smoothstep over its edge, 3 t^2 - 2 t^3, with some grain."""
     t = np.clip((dice.between(*_PEN) - distance) / dice.between(*_EDGE) + 0.5, 0, 1)
     ink = t * t * (3 - 2 * t) * dice.between(*_INK)
     ink *= 1 + _GRAIN * dice.rng.standard_normal(ink.shape, dtype=np.float32)

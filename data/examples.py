@@ -1,4 +1,4 @@
-"""Images with their labels, the test set apart from the training set, and a worker's share."""
+"""Images with their labels, split into training and test set, and the share of one worker."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ class Examples(NamedTuple):
     labels: np.ndarray  # int32 [n], 0..9
 
     def as_rows(self) -> Examples:
-        """The same examples with the pixels of an image in one row: [n, 784]."""
+        """Returns the same examples with the pixels of an image in one row: [n, 784]."""
         return Examples(self.images.reshape(len(self.images), -1), self.labels)
 
     def part(self, start: int, stop: int) -> Examples:
-        """The examples from number `start` to `stop` - 1, without a copy."""
+        """Returns the examples `start` to `stop` - 1, without a copy."""
         return Examples(self.images[start:stop], self.labels[start:stop])
 
     def shard(self, index: int, count: int) -> Examples:
-        """The examples whose number modulo `count` is `index`, without a copy.
+        """Returns the examples whose number modulo `count` is `index`, without a copy.
 
         Raises:
             DataError: there is no such example.
@@ -38,7 +38,7 @@ class Examples(NamedTuple):
 
 
 class Splits(NamedTuple):
-    """What is learned from and what is measured on."""
+    """The training examples and the test examples."""
 
     train: Examples
     test: Examples

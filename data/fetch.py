@@ -1,10 +1,10 @@
-"""Downloads one file, checked against its sha256, so that a reader never sees a part of it.
+"""Downloads one file and checks its sha256. A reader never sees a partial file.
 
     URL --> .NAME.<random>.part in the same folder --sha256, fsync--> os.replace --> NAME
 
-Several processes may fetch the same file at once, and need no lock: each writes a temporary file
-of its own, and each replacement puts the same, checked bytes in place. A lock would save some
-downloads, but it can be left behind, and fcntl locks do not hold on every network file system.
+Several processes may fetch the same file at once without a lock: each writes its own temporary file, and each
+replacement puts the same, checked bytes in place. A lock would save some downloads, but it can be left behind, and
+fcntl locks do not work on every network file system.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ _CHUNK_BYTES = 1 << 20
 def fetch(
     url: str, path: Path, sha256: str, advice: str, timeout_secs: float = TIMEOUT_SECS
 ) -> None:
-    """Downloads `url` to `path`, whose folder is made if it is absent.
+    """Downloads `url` to `path`, whose folder is created if it does not exist.
 
     Args:
-        url: where the file is.
-        path: where it goes; a file that is there is replaced.
+        url: the address of the file.
+        path: the destination; an existing file is replaced.
         sha256: the hexadecimal digest that the bytes must have.
-        advice: what to do when this fails; the end of the error's text.
-        timeout_secs: the longest wait for the server to connect or to send something.
+        advice: what the user can do if this fails; the end of the error's text.
+        timeout_secs: the maximum wait for the connection, or for the server to send something.
 
     Raises:
-        DataError: no answer, an HTTP error, other bytes, or a folder that cannot be written.
+        DataError: no answer, an HTTP error, unexpected bytes, or a folder that cannot be written.
     """
     with _writing(path, advice) as file:
         digest = _download(url, file, advice, timeout_secs)
@@ -49,7 +49,7 @@ def fetch(
 
 
 def _download(url: str, file: BinaryIO, advice: str, timeout_secs: float) -> str:
-    """Copies what the server sends to `file`; returns the sha256 of it."""
+    """Copies the server's response to `file`, and returns its sha256."""
     digest = hashlib.sha256()
     for chunk in _chunks(url, advice, timeout_secs):
         digest.update(chunk)
@@ -58,7 +58,7 @@ def _download(url: str, file: BinaryIO, advice: str, timeout_secs: float) -> str
 
 
 def _chunks(url: str, advice: str, timeout_secs: float) -> Iterator[bytes]:
-    """What the server sends; a DataError where it does not."""
+    """Yields the server's response; raises DataError if the server fails."""
     try:
         with urllib.request.urlopen(url, timeout=timeout_secs) as response:
             yield from iter(lambda: response.read(_CHUNK_BYTES), b"")
@@ -68,11 +68,11 @@ def _chunks(url: str, advice: str, timeout_secs: float) -> Iterator[bytes]:
 
 
 def _reason(error: Exception, timeout_secs: float) -> str:
-    """The error in some words: urllib puts the interesting one inside its own."""
+    """Describes the error: urllib wraps the actual one in its own."""
     if isinstance(error, urllib.error.HTTPError):
         return f"HTTP {error.code} {error.reason}"
     cause = error.reason if isinstance(error, urllib.error.URLError) else error
-    if isinstance(cause, (TimeoutError, socket.timeout)):  # two classes before Python 3.10
+    if isinstance(cause, (TimeoutError, socket.timeout)):  # two different classes before Python 3.10
         return f"no answer within {timeout_secs:g} s"
     text = getattr(cause, "strerror", None) or str(cause)
     return " ".join(text.split()) or type(cause).__name__
@@ -80,7 +80,7 @@ def _reason(error: Exception, timeout_secs: float) -> str:
 
 @contextlib.contextmanager
 def _writing(path: Path, advice: str) -> Iterator[BinaryIO]:
-    """Opens a temporary file that becomes `path` when the block ends, or goes when it fails."""
+    """Opens a temporary file that becomes `path` when the block ends, or is removed if the block fails."""
     part = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
-"""How people write the ten digits: strokes, and the distance of every point to the nearest one.
+"""The shapes of the ten digits: strokes, and the distance of every point to the nearest stroke.
 
-A glyph is a list of strokes, a stroke a polyline [points, 2] of (x, y): x to the right, y down,
-the digit between y = -1 and y = 1. `VARIANTS` has the ways in which each digit is written:
+A glyph is a list of strokes, and a stroke a polyline [points, 2] of (x, y): x to the right, y down, the digit between
+y = -1 and y = 1. `VARIANTS` has the variants of each digit:
 
     strokes --distance_map--> float32 [MAP_SIDE, MAP_SIDE] over [-EXTENT, EXTENT] squared
 """
@@ -20,7 +20,7 @@ def _line(*points: tuple[float, float]) -> np.ndarray:
 
 
 def _curve(*points: tuple[float, float], pieces: int = 5) -> np.ndarray:
-    """A smooth stroke through the points: a Catmull-Rom spline in `pieces` parts per span."""
+    """A smooth stroke through the points: a Catmull-Rom spline with `pieces` parts per span."""
     knots = np.array([points[0], *points, points[-1]], np.float32)
     before, start, stop, after = knots[:-3], knots[1:-2], knots[2:-1], knots[3:]
     t = (np.arange(pieces, dtype=np.float32) / pieces)[None, :, None]
@@ -33,7 +33,7 @@ def _curve(*points: tuple[float, float], pieces: int = 5) -> np.ndarray:
 
 
 def _oval(x: float, y: float, radius_x: float, radius_y: float, turn: float = 1.0) -> np.ndarray:
-    """An ellipse round (x, y), begun at its top; `turn` is the part of it that is drawn."""
+    """An ellipse around (x, y), starting at its top; `turn` is the part that is drawn."""
     angles = np.linspace(0, 2 * np.pi * turn, 20, dtype=np.float32)
     return np.stack([x - radius_x * np.sin(angles), y - radius_y * np.cos(angles)], axis=1)
 
@@ -114,7 +114,7 @@ VARIANTS: tuple[tuple[list[np.ndarray], ...], ...] = (
 
 
 def distance_map(strokes: list[np.ndarray]) -> np.ndarray:
-    """The distance from every point of the grid to the nearest stroke.
+    """Returns the distance from every point of the grid to the nearest stroke.
 
     Returns:
         float32 [MAP_SIDE, MAP_SIDE], row by row from y = -EXTENT, in the strokes' own units.
@@ -125,7 +125,7 @@ def distance_map(strokes: list[np.ndarray]) -> np.ndarray:
     nearest = np.full((MAP_SIDE, MAP_SIDE), np.inf, np.float32)
     for (x, y), (dx, dy) in zip(starts, spans):
         across, down = axis[None, :] - x, axis[:, None] - y
-        # the foot of the perpendicular, kept between the ends of the segment
+        # the foot of the perpendicular, clamped to the segment
         along = np.clip((across * dx + down * dy) / (dx * dx + dy * dy), 0, 1)
         np.minimum(nearest, (across - along * dx) ** 2 + (down - along * dy) ** 2, out=nearest)
     return np.sqrt(nearest)

@@ -1,4 +1,4 @@
-"""Reads IDX files, the format of MNIST, plain or gzip'd: nothing in them is taken on trust.
+"""Reads IDX files, the format of MNIST, plain or gzipped, and checks everything in them.
 
     image file:  magic 0x00000803 | n | rows | columns | n * rows * columns bytes
     label file:  magic 0x00000801 | n                  | n bytes
@@ -60,7 +60,7 @@ def read_pair(images_path: PathLike, labels_path: PathLike) -> tuple[np.ndarray,
         uint8 [n, rows, columns] and uint8 [n].
 
     Raises:
-        DataError: as read_images and read_labels, or the two have different numbers of examples.
+        DataError: as in read_images and read_labels, or the numbers of examples differ.
     """
     images, labels = read_images(images_path), read_labels(labels_path)
     if len(images) != len(labels):
@@ -82,7 +82,7 @@ def check_labels(labels: np.ndarray, where: PathLike, num_classes: int = 10) -> 
 
 
 def _read(path: PathLike, num_axes: int) -> np.ndarray:
-    """The uint8 array of `num_axes` axes that an IDX file holds."""
+    """Returns the uint8 array in an IDX file, with `num_axes` axes."""
     content = _content(path)
     header_bytes = 4 * (1 + num_axes)
     if len(content) >= 4:
@@ -98,7 +98,7 @@ def _read(path: PathLike, num_axes: int) -> np.ndarray:
 
 
 def _content(path: PathLike) -> bytes:
-    """The bytes of a file, unpacked if they are gzip'd (told by their start, not by the name)."""
+    """Returns the bytes of a file, unpacked if they are gzipped (judged by the first bytes, not the name)."""
     try:
         content = Path(path).read_bytes()
         return gzip.decompress(content) if content.startswith(_GZIP_START) else content

@@ -1,10 +1,10 @@
-"""MNIST as numpy mini-batches, for code written against `read_data_sets` of the old tutorial.
+"""MNIST as numpy mini-batches, for code written for the old tutorial's `read_data_sets`.
 
     mnist = read_data_sets("/tmp/mnist-data", one_hot=True)
     images, labels = mnist.train.next_batch(100)
 
-Needs no TensorFlow of its own; a `tf.float32` given as dtype is understood. The names with a leading underscore are
-those of the last version of the tutorial (TensorFlow 1.15 and later), for code that imports them.
+This module does not import TensorFlow, but accepts `tf.float32` as dtype. The names with a leading underscore are those
+of the last version of the tutorial (TensorFlow 1.15 and later), for code that imports them.
 """
 
 from __future__ import annotations
@@ -45,22 +45,22 @@ def read_data_sets(
     seed: int | None = None,
     source_url: str = DEFAULT_SOURCE_URL,
 ) -> Datasets:
-    """Reads MNIST from `train_dir`, where the files that are absent are fetched from `source_url`.
+    """Reads MNIST from `train_dir`, after downloading missing files from `source_url`.
 
     Args:
-        train_dir: the files' folder, or an npz file of Keras; not looked at for fake data.
-        fake_data: gives three fake DataSets.
-        one_hot: labels float64 [n, 10] with a single 1, instead of uint8 [n].
+        train_dir: the folder of the files, or Keras' npz file; not used for fake data.
+        fake_data: whether to return three fake DataSets.
+        one_hot: whether labels are float64 [n, 10] with a single 1, instead of uint8 [n].
         dtype: of the images: np.float32 in [0, 1] or np.uint8.
-        reshape: images [n, 784], instead of [n, 28, 28, 1].
-        validation_size: how many of the training examples, from the first, are for validation.
-        seed: of the shuffling.
-        source_url: the folder with the four files; "" is the default one.
+        reshape: whether images are [n, 784], instead of [n, 28, 28, 1].
+        validation_size: number of training examples, taken from the start, for validation.
+        seed: the shuffling seed.
+        source_url: the URL of the folder with the four files; "" is the default.
 
     Raises:
-        DataError: a file cannot be fetched, or is not what it should be.
-        TypeError: another dtype.
-        ValueError: a validation_size that is out of range.
+        DataError: a file cannot be downloaded, or is not the expected one.
+        TypeError: the dtype is neither of these.
+        ValueError: validation_size is out of range.
     """
     options = {"one_hot": one_hot, "dtype": pixel_dtype(dtype), "reshape": reshape, "seed": seed}
     if fake_data:
@@ -72,7 +72,7 @@ def read_data_sets(
 
 
 def _split(train: Examples, validation_size: int) -> tuple[Examples, Examples]:
-    """The training set without its first `validation_size` examples, and those."""
+    """Returns the training set without its first `validation_size` examples, and these examples."""
     images, labels = train
     if not 0 <= validation_size <= len(images):
         raise ValueError(
@@ -84,30 +84,30 @@ def _split(train: Examples, validation_size: int) -> tuple[Examples, Examples]:
 
 
 def _as_tutorial(examples: Examples, one_hot: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Images [n, 28, 28, 1] and uint8 or one-hot labels, the tutorial's forms."""
+    """Returns images [n, 28, 28, 1] and uint8 or one-hot labels, as in the tutorial."""
     labels = examples.labels.astype(np.uint8)
     return examples.images[..., None], dense_to_one_hot(labels) if one_hot else labels
 
 
 def _read32(bytestream: Any) -> np.uint32:
-    """The next four bytes of a stream, as IDX files have numbers: big-endian."""
+    """Returns the next four bytes of a stream as a big-endian number, as in IDX files."""
     return np.frombuffer(bytestream.read(4), dtype=np.dtype(np.uint32).newbyteorder(">"))[0]
 
 
 def _extract_images(f: BinaryIO) -> np.ndarray:
-    """The images in a gzip'd IDX file that is open: uint8 [n, rows, columns, 1].
+    """Returns the images in an open gzipped IDX file: uint8 [n, rows, columns, 1].
 
     Raises:
-        ValueError: it is not a file of images, or damaged.
+        ValueError: the file does not contain images, or is damaged.
     """
     return _extract(f, magic=2051, num_axes=3)[..., None]
 
 
 def _extract_labels(f: BinaryIO, one_hot: bool = False, num_classes: int = 10) -> np.ndarray:
-    """The labels in a gzip'd IDX file that is open: uint8 [n], or float64 [n, num_classes] if one_hot.
+    """Returns the labels in an open gzipped IDX file: uint8 [n], or float64 [n, num_classes] if one_hot.
 
     Raises:
-        ValueError: it is not a file of labels, or damaged.
+        ValueError: the file does not contain labels, or is damaged.
     """
     labels = _extract(f, magic=2049, num_axes=1)
     return dense_to_one_hot(labels, num_classes) if one_hot else labels
@@ -127,15 +127,15 @@ def _extract(f: BinaryIO, magic: int, num_axes: int) -> np.ndarray:
 
 
 def _maybe_download(filename: str, work_directory: str, source_url: str) -> str:
-    """Fetches one of the four files of MNIST, unless it is there; returns its path.
+    """Downloads one of the four files of MNIST if it is missing, and returns its path.
 
     Args:
-        filename: its name in the folder work_directory.
+        filename: the name of the file in work_directory.
         source_url: the URL of the file itself.
 
     Raises:
-        DataError: it cannot be fetched, or is not what it should be.
-        ValueError: another filename, of which no sum is known.
+        DataError: the file cannot be downloaded, or is not the expected one.
+        ValueError: no checksum is known for the filename.
     """
     if filename not in mnist_files.FILES:
         raise ValueError(f"filename is {filename!r}; allowed are {', '.join(mnist_files.FILES)}")

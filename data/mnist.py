@@ -1,7 +1,7 @@
-"""The dataset plug-in of MNIST: 60000 training and 10000 test images of handwritten digits.
+"""The dataset plug-in for MNIST: 60000 training and 10000 test images of handwritten digits.
 
-Run with --dataset=data.mnist. The files are read from data_dir, and fetched where they are absent;
-data_dir may also be the file mnist.npz of Keras.
+Run with --dataset=data.mnist. The files are read from data_dir, and downloaded if they are missing.
+data_dir may also be Keras' file mnist.npz.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ from data.pipeline import image_dataset
 if TYPE_CHECKING:
     import tensorflow as tf
 
-# How many training examples, the last ones, are left out of training and kept for validation.
+# The number of training examples, taken from the end, that are held out for validation.
 DEFAULT_PARAMS: dict[str, Any] = {"validation_size": 0}
 
 
 def prepare(params: Mapping[str, Any]) -> None:
-    """Fetches the files that data_dir lacks, and reads them all once to see that they are sound.
+    """Downloads missing files to data_dir, and reads all files once to check them.
 
     Raises:
-        DataError: a file cannot be fetched, or is not what it should be.
+        DataError: a file cannot be downloaded, or is not the expected one.
     """
     mnist_files.ensure(params["data_dir"])
     load(params["data_dir"])
 
 
 def input_fn(mode: str, params: Mapping[str, Any], shard: tuple[int, int]) -> tf.data.Dataset:
-    """The digits of a mode as (features float32 [batch, 784], labels int32 [batch]).
+    """Returns the digits for a mode as (features float32 [batch, 784], labels int32 [batch]).
 
-    See `data.pipeline.image_dataset`; `params` also has `data_dir`, where the files are.
+    See `data.pipeline.image_dataset`; `params` also has `data_dir`, the folder of the files.
     """
     return image_dataset(load(params["data_dir"]), mode, params, shard)
 
 
 @functools.lru_cache(maxsize=1)
 def load(data_dir: str) -> Splits:
-    """Reads the files once in a process: train and test images uint8 [n, 784], labels int32 [n].
+    """Reads the files once per process: train and test images uint8 [n, 784], labels int32 [n].
 
     Raises:
         DataError: a file is missing, damaged or of another kind.

@@ -1,12 +1,11 @@
-"""Which files MNIST is made of, where they are found, and what is in them.
+"""The files of MNIST: their names, where they are looked for, and how they are read.
 
     data_dir/train-images-idx3-ubyte[.gz]   the training set; labels in train-labels-idx1-ubyte
     data_dir/t10k-images-idx3-ubyte[.gz]    the test set; labels in t10k-labels-idx1-ubyte
-    data_dir/mnist.npz                      or all of it as Keras keeps it, used when one of the
-                                            four is absent
-    data_dir                                may be that npz file itself, whatever its name
+    data_dir/mnist.npz                      everything in Keras' format; used if one of the four is missing
+    data_dir                                may itself be that npz file, under any name
 
-Files that are there are used as they are, whatever their sum; what is absent is fetched.
+Existing files are used as they are, whatever their checksum; missing ones are downloaded.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from data.examples import Examples, Splits
 from data.fetch import TIMEOUT_SECS, fetch
 from ps_train.errors import DataError
 
-# The mirror that TensorFlow Datasets takes MNIST from.
+# The mirror that TensorFlow Datasets uses for MNIST.
 BASE_URL = "https://storage.googleapis.com/cvdf-datasets/mnist/"
 
 # name -> sha256 of the canonical files of LeCun, Cortes and Burges
@@ -42,8 +41,8 @@ FILES = {
 }
 NPZ = "mnist.npz"
 
-# What numpy raises for a file that is not the expected one: not a zip, a bad part, a lone .npy
-# (that has no `with`: AttributeError before Python 3.11), pickled objects, an absent array.
+# What numpy raises for an unexpected file: not a zip, a damaged part, a single .npy (which has no `with`:
+# AttributeError before Python 3.11), pickled objects, a missing array.
 _NOT_NPZ = (
     *(OSError, EOFError, zipfile.BadZipFile, zlib.error),
     *(AttributeError, TypeError, ValueError, KeyError),
@@ -51,7 +50,7 @@ _NOT_NPZ = (
 
 
 def ensure(data_dir: str, base_url: str = BASE_URL, timeout_secs: float = TIMEOUT_SECS) -> None:
-    """Fetches the files that `data_dir` lacks; several processes may do so at once.
+    """Downloads the files missing in `data_dir`; several processes may do so at once.
 
     Raises:
         DataError: a file cannot be fetched or written, or is not the expected one.
@@ -59,7 +58,7 @@ def ensure(data_dir: str, base_url: str = BASE_URL, timeout_secs: float = TIMEOU
     folder = _folder(data_dir)
     if _npz_path(folder).exists():
         return
-    if folder.suffix == ".npz":  # not a folder to make and fill
+    if folder.suffix == ".npz":  # not a folder to create and fill
         raise DataError(
             f"{folder}: there is no such file: put Keras's {NPZ} there, or give a folder, into "
             "which the files of MNIST are fetched"
@@ -74,7 +73,7 @@ def ensure(data_dir: str, base_url: str = BASE_URL, timeout_secs: float = TIMEOU
 
 
 def read(data_dir: str) -> Splits:
-    """Reads the four files or, where one of them is absent, mnist.npz.
+    """Reads the four files or, if one of them is missing, mnist.npz.
 
     Raises:
         DataError: a file is missing, damaged, or not of 28 x 28 images and their labels.
@@ -94,12 +93,12 @@ def _folder(data_dir: str) -> Path:
 
 
 def _npz_path(folder: Path) -> Path:
-    """Where the npz file is, if there is one: in the folder, or named as the data_dir itself."""
+    """Returns the path of the npz file, if there is one: in the folder, or data_dir itself."""
     return folder if folder.is_file() else folder / NPZ
 
 
 def _find(folder: Path, name: str) -> Path | None:
-    """The file of that name, or its unpacked form, if it is there."""
+    """Returns the file of that name, or its unpacked form, if it exists."""
     found = (folder / name, folder / name.removesuffix(".gz"))
     return next((path for path in found if path.exists()), None)
 
@@ -119,7 +118,7 @@ def _read_npz(path: Path) -> Splits:
 
 
 def _npz_arrays(path: Path) -> dict[str, np.ndarray]:
-    """The arrays in the file by name; a pickled object in it is refused, not run."""
+    """Returns the arrays in the file by name; a pickled object is refused, not executed."""
     try:
         with np.load(path, allow_pickle=False) as npz:
             return {name: npz[name] for name in ("x_train", "y_train", "x_test", "y_test")}

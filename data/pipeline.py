@@ -1,8 +1,8 @@
-"""Makes a tf.data.Dataset of images that are in memory: shard, shuffle, repeat, batch, decode.
+"""Turns images in memory into a tf.data.Dataset: shard, shuffle, repeat, batch, decode.
 
     uint8 [n, 784] --this worker's shard--> batches --cast, / 255--> float32 [batch, 784] in [0, 1]
 
-The images stay uint8 until a batch is cut: a quarter of the memory, and of the copying.
+The images stay uint8 until they are in a batch, which takes a quarter of the memory and of the copying.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ import ps_train
 from data.examples import Examples, Splits
 from ps_train.errors import ConfigError
 
-# Nothing is learned from a batch of evaluation, so its size is only a matter of speed.
+# Evaluation does not train, so the batch size affects only the speed.
 EVAL_BATCH_SIZE = 1000
 
 
 def image_dataset(
     splits: Splits, mode: str, params: Mapping[str, Any], shard: tuple[int, int]
 ) -> tf.data.Dataset:
-    """The input_fn of a dataset of images in memory.
+    """Implements input_fn for images in memory.
 
     Args:
         splits: all examples, as rows, the same on every worker.
-        mode: "train" gives this worker's training examples, shuffled and for ever; "eval" and
-            "infer" give the test examples once, in order, the last batch as short as it falls;
+        mode: "train" returns this worker's training examples, shuffled and repeated forever; "eval" and
+            "infer" return the test examples once, in order, with a shorter last batch if necessary;
             "validation" does the same with the last `validation_size` training examples, which
-            "train" then leaves out.
-        params: `batch_size`, of training; `seed`, an int or None for another order each time;
-            `validation_size`, 0 where it is absent.
-        shard: (index, count): of the examples 0..n-1, those whose number modulo count is index.
+            "train" then omits.
+        params: `batch_size` for training; `seed`, an int, or None for a different order each time;
+            `validation_size`, 0 if absent.
+        shard: (index, count), selects the examples whose number modulo count is index.
 
     Returns:
         A dataset of (features float32 [batch, 784] in [0, 1], labels int32 [batch]).
 
     Raises:
-        ConfigError: a validation_size that leaves no training example.
-        DataError: no example is left for this shard.
+        ConfigError: validation_size leaves no training example.
+        DataError: this shard has no examples.
     """
     training = mode == "train"
     examples = _examples(splits, mode, params.get("validation_size", 0))
@@ -55,7 +55,7 @@ def image_dataset(
 
 
 def _examples(splits: Splits, mode: str, validation_size: int) -> Examples:
-    """The examples of a mode."""
+    """Returns the examples for a mode."""
     num_train = len(splits.train.labels)
     if not 0 <= validation_size < num_train:
         raise ConfigError(
@@ -70,7 +70,7 @@ def _examples(splits: Splits, mode: str, validation_size: int) -> Examples:
 
 
 def shard_seed(seed: int | None, index: int) -> int | None:
-    """A seed for each worker, so that they do not shuffle alike; None stays None."""
+    """Returns a different seed for each worker, so that their orders differ; None stays None."""
     return None if seed is None else seed + index
 
 

@@ -2,5 +2,6 @@
 
     softmax  one layer             mlp  784 - hidden_units - 10             cnn  two convolutions, two dense layers
 
-`keras_mlp` and `keras_cnn` are the same networks for `ps_train keras`, each a module with a build_model.
+`keras_mlp` and `keras_cnn` are similar networks for `ps_train keras`, each a module with a build_model.
+`keras_step` has a training step of its own.
 """

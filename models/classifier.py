@@ -1,4 +1,4 @@
-"""What the reference models share: from logits to loss, predictions and metrics."""
+"""Code shared by the reference models: layers, and loss, predictions and metrics from logits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def spec_from_logits(logits: tf.Tensor, labels: tf.Tensor | None) -> ModelSpec:
 
     Args:
       logits: float [batch, classes].
-      labels: int [batch], or None to predict only.
+      labels: int [batch], or None for prediction only.
     """
     classes = tf.argmax(logits, axis=1, output_type=tf.int32)
     predictions = {"classes": classes, "probabilities": tf.nn.softmax(logits)}
@@ -39,8 +39,8 @@ def dense(inputs: tf.Tensor, units: int, name: str, stddev: float) -> tf.Tensor:
     Args:
       inputs: float [batch, features], features known.
       units: width of the result.
-      name: scope of the two variables, `weights` [features, units] and `biases` [units].
-      stddev: of the truncated normal that the weights begin with.
+      name: scope of the variables `weights` [features, units] and `biases` [units].
+      stddev: standard deviation of the truncated normal for the initial weights.
     """
     with tf.variable_scope(name):
         initializer = tf.truncated_normal_initializer(stddev=stddev)

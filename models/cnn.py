@@ -18,8 +18,8 @@ KERAS_TWIN = KerasTwin("models.keras_cnn", params={}, weights={
 def model_fn(features, labels, mode, params) -> ModelSpec:
     """Classifies float [batch, 784] into 10 classes.
 
-    Params: `filters` of the first 5x5 convolution, the second has twice as many; `dense_units` of the hidden dense
-    layer; `dropout`, the share of its activations that is dropped in training.
+    Params: `filters` in the first 5x5 convolution, the second has twice as many; `dense_units` in the hidden dense
+    layer; `dropout`, the fraction of its activations dropped in training.
     """
     images = tf.reshape(features, [-1, 28, 28, 1])
     maps = _convolution(images, params["filters"], "conv1")

@@ -12,8 +12,8 @@ DEFAULT_PARAMS = {"filters": 16, "dense_units": 128, "dropout": 0.2}
 def build_model(params) -> tf_keras.Model:
     """Returns the compiled model: float [batch, 784] to logits [batch, 10].
 
-    Params: `filters` of the first 5x5 convolution, the second has twice as many; `dense_units` of the hidden dense
-    layer; `dropout`, the share of its activations that is dropped in training; `learning_rate` of Adam;
+    Params: `filters` in the first 5x5 convolution, the second has twice as many; `dense_units` in the hidden dense
+    layer; `dropout`, the fraction of its activations dropped in training; `learning_rate` for Adam;
     `steps_per_execution`.
     """
     layers = tf_keras.layers
@@ -32,7 +32,7 @@ def build_model(params) -> tf_keras.Model:
 
 
 def _convolution(filters: int, name: str) -> list[tf_keras.layers.Layer]:
-    """Returns a 5x5 convolution with ReLU, and the pooling that halves its maps."""
+    """Returns a 5x5 convolution with ReLU, followed by pooling that halves its maps."""
     return [tf_keras.layers.Conv2D(filters, 5, padding="same", activation="relu", kernel_initializer="he_normal",
                                    name=name),
             tf_keras.layers.MaxPool2D(2)]

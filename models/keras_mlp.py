@@ -13,7 +13,7 @@ DEFAULT_PARAMS = {"hidden_layers": 2}
 def build_model(params) -> tf_keras.Model:
     """Returns the compiled model: float [batch, 784] to logits [batch, 10].
 
-    Params: `hidden_layers` of `hidden_units` each; `learning_rate` of Adam; `steps_per_execution`.
+    Params: `hidden_layers`, each with `hidden_units`; `learning_rate` for Adam; `steps_per_execution`.
     """
     hidden = [tf_keras.layers.Dense(params["hidden_units"], "relu", kernel_initializer="he_normal",
                                     name="hidden" if index == 0 else f"hidden_{index + 1}")

@@ -7,6 +7,6 @@ from ps_train import ModelSpec
 
 
 def model_fn(features, labels, mode, params) -> ModelSpec:
-    """Classifies float [batch, features] into 10 classes with a linear layer that begins at zero."""
-    del mode, params  # nothing in it differs
+    """Classifies float [batch, features] into 10 classes with a linear layer that starts at zero."""
+    del mode, params  # they make no difference here
     return classifier.spec_from_logits(classifier.dense(features, 10, "softmax", stddev=0.0), labels)

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Makes an authority for one cluster, and a certificate of it for its machines, in the folder that is given.
+# Creates an authority for one cluster, and a certificate for its machines, in FOLDER.
 #   deploy/network/make_certificates.sh FOLDER [DAYS=30]
-# Copy ca.pem, task.pem and task.key to each machine. Whoever has task.key is a member of the cluster; ca.key makes more
-# members, and is needed no more once they are made.
+# Copy ca.pem, task.pem and task.key to each machine. Anyone with task.key can join the cluster. Anyone with ca.key can
+# issue more certificates; delete it once all are issued.
 set -euo pipefail
 folder=$1 days=${2:-30}
 umask 077

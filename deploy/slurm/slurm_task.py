@@ -1,9 +1,9 @@
-"""Runs one task of a Slurm job step as one task of a ps_train cluster: fills TF_CONFIG from SLURM_*.
+"""Runs one task of a Slurm job step as one task of a ps_train cluster: builds TF_CONFIG from SLURM_*.
 
     srun --> slurm_task.py --num_ps=2 -- FLAGS --> TF_CONFIG='{"cluster": ..., "task": ...}' python -m ps_train FLAGS
 
-The first tasks of the step are the ps, the others the workers, worker 0 the chief. Who is where says TensorFlow's own
-`SlurmClusterResolver`.
+The first tasks of the step are the ps and the others the workers; worker 0 is the chief. TensorFlow's own
+`SlurmClusterResolver` provides the addresses.
 """
 
 from __future__ import annotations

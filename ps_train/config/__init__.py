@@ -1,6 +1,6 @@
-"""From flags to frozen configuration: the only place that reads a command line.
+"""From flags to frozen configuration. Only this folder reads a command line.
 
     argv --> fields --> Config (task), LaunchConfig (launch)
 
-A flag is written once, as a field: its help, limits and default come from there. Start with `task.py`.
+Each flag is declared once, as a field, with its help, limits and default. Start with `task.py`.
 """

@@ -1,9 +1,9 @@
-"""Turns the fields of a dataclass into absl flags, their help, and checked values.
+"""Turns the fields of a dataclass into absl flags, their help texts and checked values.
 
     field(default, group, help, unit, ...)  --parse-->  values by name  --problems-->  what is wrong with them
 
-A field is written once, in `task.py`; its flag, its line in `--help`, its limits and its row in docs/flags.md's
-table all come from there.
+A field is declared once, in `task.py`. Its flag, its line in `--help`, its limits and its row in docs/flags.md all
+come from that declaration.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ _WIDTH = 80
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """What a flag means and which values it may have.
+    """The meaning of a flag and its permitted values.
 
     Attributes:
-      group: the heading that the flag stands under in `--help`.
+      group: the heading of the flag in `--help`.
       help: one sentence.
       unit: the unit or form of the value, "" for none.
       minimum: the smallest value allowed, or None.
       above: the value must be larger than this, or None.
       maximum: the largest value allowed, or None.
       choices: the values allowed, or () for any.
-      form: `form(what, value)` raises ConfigError, in which it names `what`, for a text of the wrong form; or None.
-      unset: what `--help` shows as default where the default is None or empty.
+      form: `form(what, value)` raises a ConfigError that names `what` if a text has the wrong form; or None.
+      unset: the default that `--help` shows if the default is None or empty.
     """
 
     group: str
@@ -57,7 +57,7 @@ class Rule:
     unset: str = ""
 
     def allowed(self, kind: type) -> str:
-        """Says in words which values are allowed."""
+        """Describes the allowed values in words."""
         if self.choices:
             return "one of " + ", ".join(self.choices)
         if self.minimum is not None and self.maximum is not None:
@@ -66,7 +66,7 @@ class Rule:
         return " ".join([_KINDS[kind], *(f"{words} {bound:g}" for words, bound in bounds if bound is not None)])
 
     def permits(self, value: Any) -> bool:
-        """Tells whether a value of the right type obeys the bounds; NaN and infinity obey none."""
+        """Tells whether a value of the right type is within the bounds; NaN and infinity never are."""
         if self.choices:
             return value in self.choices
         if isinstance(value, str):
@@ -102,7 +102,7 @@ def _base_type(hint: Any) -> type:
 
 
 def problems(values: Mapping[str, Any], *classes: type) -> list[str]:
-    """Returns a line for each value that is of the wrong type, out of its bounds or of the wrong form."""
+    """Returns a line for each value that has the wrong type, is out of bounds or has the wrong form."""
     found = []
     for name, (rule, kind, default) in rules(*classes).items():
         value = values[name]
@@ -125,7 +125,7 @@ def _is_a(kind: type, value: Any) -> bool:
 
 
 class _Flag(flags.Flag):
-    """A flag that is given once; a text that is not of its type is kept, for `problems` to tell with all others."""
+    """A flag that may be given once. It keeps a text of the wrong type, for `problems` to report with all others."""
 
     def parse(self, argument: Any) -> None:
         if self.present:
@@ -140,10 +140,10 @@ def parse(argv: Sequence[str], *classes: type) -> tuple[dict[str, Any], frozense
     """Reads a command line, without the program's name, for the flags of the classes.
 
     Returns:
-      (values, given): every flag's value by name, and the names that stood on the command line.
+      (values, given): every flag's value by name, and the names of the flags on the command line.
 
     Raises:
-      ConfigError: an unknown flag, a flag given twice, words that are no flag, or values that are not allowed.
+      ConfigError: an unknown flag, a flag given twice, words that are not flags, or values that are not allowed.
     """
     known = rules(*classes)
     parsed = flags.FlagValues()
@@ -159,7 +159,7 @@ def parse(argv: Sequence[str], *classes: type) -> tuple[dict[str, Any], frozense
     except (flags.Error, ValueError) as error:  # a flag without its value, a flagfile that cannot be read
         raise ConfigError(f"{str(error).removeprefix('ERROR:: ')}; see `ps_train --help`") from None
     if rest:
-        raise ConfigError(f"{rest[0]!r} is no flag; flags are written --name=value, see `ps_train --help`")
+        raise ConfigError(f"{rest[0]!r} is not a flag; flags are written --name=value, see `ps_train --help`")
     values = {name: parsed[name].value for name in known}
     refuse(problems(values, *classes))
     return values, frozenset(name for name in known if parsed[name].present)

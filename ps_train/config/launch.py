@@ -1,4 +1,4 @@
-"""The flags of `ps_train launch`, beside those of a task."""
+"""The flags of `ps_train launch` in addition to those of a task, and its command line."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from ps_train.config.fields import field
 from ps_train.config.task import Config
 from ps_train.errors import refuse
 
-_LAUNCH = "Launching a whole cluster on this machine"
+_LAUNCH = "Launching a cluster on this machine"
 
 
 @dataclasses.dataclass(frozen=True)
 class LaunchConfig:
-    """What `ps_train launch` adds to the flags of a task."""
+    """The flags of `ps_train launch` in addition to those of a task."""
 
     num_ps: int = field(2, _LAUNCH, "Parameter servers to start.", minimum=1)
-    num_workers: int = field(2, _LAUNCH, "Workers to start, the chief among them.", minimum=1)
-    tmux: bool = field(False, _LAUNCH, "Open a tmux pane for each task instead of one merged output.")
+    num_workers: int = field(2, _LAUNCH, "Workers to start, including the chief.", minimum=1)
+    tmux: bool = field(False, _LAUNCH, "Show each task in a tmux pane of its own instead of merging the output.")
     max_restarts: int = field(
-        0, _LAUNCH, "Start a task again that was lost or killed, up to so many times per task, after a growing pause.",
+        0, _LAUNCH, "How often to restart each task that was lost or killed, after a growing pause.",
         unit="restarts", minimum=0)
-    log_dir: str = field("", _LAUNCH, "Folder of the tasks' log files.", unit="path", unset="logs in train_dir")
+    log_dir: str = field("", _LAUNCH, "Folder for the tasks' log files.", unit="path", unset="logs in train_dir")
 
     def __post_init__(self) -> None:
         refuse(fields.problems(vars(self), LaunchConfig))
@@ -33,10 +33,10 @@ PLACED_BY_LAUNCH = frozenset({"job_name", "task_index", "ps_hosts", "worker_host
 
 
 def parse_launch(argv: Sequence[str]) -> tuple[Config, LaunchConfig]:
-    """Returns what each task is told, with `given`, and what the launcher itself is told.
+    """Returns the Config of the tasks, with `given`, and the LaunchConfig of the launcher.
 
     Raises:
-      ConfigError: the command line is wrong, or it places the tasks, which is the launcher's work.
+      ConfigError: the command line is wrong, or it places the tasks, which is the launcher's job.
     """
     values, given = fields.parse(argv, LaunchConfig, Config)
     refuse([f"--{name}: launch places the tasks itself; leave it out, and give --num_ps and --num_workers"

@@ -1,4 +1,4 @@
-"""The flags, and the frozen Config that they become: the only place that reads a command line or TF_CONFIG."""
+"""The flags of a task and of the launcher, and the frozen Config and LaunchConfig that they become."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ LOG_FORMATS = ("ps_train", "dist_mnist")
 _CLUSTER = "Cluster and task"
 _DATA = "Model and data"
 _TRAINING = "Training"
-_TRANSFER = "What lies on which ps, and how it travels"
+_TRANSFER = "Placement and transfer"
 _SAVING = "Saving and reporting"
-_WAITING = "How long to wait"
+_WAITING = "Time limits"
 
 _LONGEST_SECS = 10**9  # about 30 years: Python's own waits end in an OverflowError at 292 years
 
@@ -42,10 +42,10 @@ def _secs(default: float, help: str) -> Any:  # noqa: A002 (absl's own word)
 
 
 def parse_steps(what: str, text: str) -> range:
-    """Returns the steps that "A:B" means, from A to B - 1; none for an empty text.
+    """Returns the steps A to B - 1 for the text "A:B", and no steps for an empty text.
 
     Raises:
-      ConfigError: it is of another form, or means no steps, or too many; the text names `what`.
+      ConfigError: the text has another form, or means no steps or too many; the message names `what`.
     """
     match = re.fullmatch(r"([0-9]{1,18}):([0-9]{1,18})", text)
     steps = range(int(match[1]), int(match[2])) if match else range(0)
@@ -57,116 +57,119 @@ def parse_steps(what: str, text: str) -> range:
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """What one task was told to do; every field that is a flag keeps the meaning it had in dist_mnist.
+    """What one task is to do; flags of dist_mnist keep their meaning.
 
     Attributes:
-      tf_config: the text of the TF_CONFIG environment variable, "" where it is not set.
-      given: the names of the flags that stood on the command line, to tell a choice from a default.
+      tf_config: the text of the TF_CONFIG environment variable, "" if it is not set.
+      given: the names of the flags on the command line, to distinguish a given value from a default.
 
     Raises:
-      ConfigError: a value is out of its bounds; the text names each one.
+      ConfigError: a value is out of bounds; the message names each one.
     """
 
     job_name: Optional[str] = _field(
         None, _CLUSTER, "Job of this task.", choices=JOBS, unset="from TF_CONFIG")
     task_index: Optional[int] = _field(
         None, _CLUSTER, "Index of this task in its job; worker 0 is the chief.", minimum=0,
-        unset="from TF_CONFIG, or 0 where the job has one task")
+        unset="from TF_CONFIG, or 0 if the job has one task")
     ps_hosts: str = _field(
         "localhost:2222", _CLUSTER, "Addresses of the parameter servers.", unit="host:port,...", form=parse_hosts)
     worker_hosts: str = _field(
         "localhost:2223,localhost:2224", _CLUSTER, "Addresses of the workers.", unit="host:port,...", form=parse_hosts)
     existing_servers: bool = _field(
-        False, _CLUSTER, "Use servers that `ps_train serve` started, and leave them running.")
+        False, _CLUSTER, "Use the servers that `ps_train serve` started, and leave them running.")
     elastic: Optional[bool] = _field(
-        None, _CLUSTER, "Let workers that no other task was told of come and go; --worker_hosts is then a worker's own "
-        "address.", unset="true where TF_CONFIG tells of no other worker")
+        None, _CLUSTER, "Let workers that are not listed in the cluster join and leave during training; --worker_hosts "
+        "is then a worker's own address.", unset="true if TF_CONFIG names no other worker")
     num_gpus: Optional[int] = _field(
-        None, _CLUSTER, "GPUs of this machine; a worker takes number task_index % num_gpus of those that are "
-        "there, a ps never sees one.", minimum=0, unset="what is there")
+        None, _CLUSTER, "GPUs of this machine; a worker uses GPU number task_index % num_gpus, a ps uses none.",
+        minimum=0, unset="all that are present")
 
-    model: str = _field("models.mlp", _DATA, "Module with model_fn, found from the working directory.",
+    model: str = _field("models.mlp", _DATA, "Module with model_fn, imported from the working directory.",
                         unit="dotted name")
-    dataset: str = _field("data.mnist", _DATA, "Module with input_fn, found from the working directory.",
+    dataset: str = _field("data.mnist", _DATA, "Module with input_fn, imported from the working directory.",
                           unit="dotted name")
-    params: str = _field("", _DATA, "Parameters of the model's and the dataset's own DEFAULT_PARAMS.",
+    params: str = _field("", _DATA, "Values for parameters in the DEFAULT_PARAMS of the model and the dataset.",
                          unit="name=value,...", form=contracts.split_params, unset="none")
-    data_dir: str = _field("/tmp/mnist-data", _DATA, "Folder of the dataset's files, or Keras' mnist.npz.", unit="path")
-    download_only: bool = _field(False, _DATA, "Fetch and check the data; with --job_name=worker, build its graph. "
-                                 "Train nothing.")
-    hidden_units: int = _field(100, _DATA, "Units of the hidden layer (models.mlp).", minimum=1)
-    seed: Optional[int] = _field(None, _DATA, "Seed of the initial values, the shuffling and the dropout.",
-                                 minimum=0, unset="a new one each run")
+    data_dir: str = _field("/tmp/mnist-data", _DATA, "Folder with the dataset's files, or Keras' mnist.npz.",
+                           unit="path")
+    download_only: bool = _field(False, _DATA, "Fetch and check the data, then exit; with --job_name=worker, also "
+                                 "build the worker's graph.")
+    hidden_units: int = _field(100, _DATA, "Units in the hidden layer (models.mlp).", minimum=1)
+    seed: Optional[int] = _field(None, _DATA, "Seed for initial values, shuffling and dropout.",
+                                 minimum=0, unset="a new one for each run")
 
-    train_steps: int = _field(20000, _TRAINING, "Train until the global step is this.", unit="global steps", minimum=1)
+    train_steps: int = _field(20000, _TRAINING, "Global step at which training ends.", unit="global steps", minimum=1)
     batch_size: int = _field(100, _TRAINING, "Examples in a mini-batch of one worker.", unit="examples", minimum=1)
     learning_rate: float = _field(0.01, _TRAINING, "Learning rate of the optimizer.", above=0)
     optimizer: str = _field(
-        "adam", _TRAINING, "Rule that applies the gradients; for embeddings that several workers train async take "
-        "adagrad, as adam loses updates there.", choices=OPTIMIZERS)
-    sync_replicas: bool = _field(False, _TRAINING, "Average the gradients of several workers into each update.")
+        "adam", _TRAINING, "Optimizer that applies the gradients. If several workers train embeddings in async, use "
+        "adagrad: adam loses updates there.", choices=OPTIMIZERS)
+    sync_replicas: bool = _field(False, _TRAINING, "Average the gradients of several workers in each update.")
     sync_engine: Optional[str] = _field(
-        None, _TRAINING, "What averages them (with --sync_replicas): ps_train goes on without a worker that is gone; "
-        "tensorflow is TensorFlow's own SyncReplicasOptimizer.", choices=SYNC_ENGINES, unset="ps_train")
+        None, _TRAINING, "Implementation of --sync_replicas: ps_train continues when a worker is lost; tensorflow is "
+        "TensorFlow's own SyncReplicasOptimizer.", choices=SYNC_ENGINES, unset="ps_train")
     replicas_to_aggregate: Optional[int] = _field(
-        None, _TRAINING, "Gradients in one update (with --sync_replicas); fewer than workers gives backup workers.",
-        minimum=1, unset="all workers")
+        None, _TRAINING, "Gradients in one update (with --sync_replicas); with fewer than workers, the rest are backup "
+        "workers.", minimum=1, unset="all workers")
     min_replicas_to_aggregate: Optional[int] = _field(
-        None, _TRAINING, "Gradients in one update at least (with --sync_replicas); where fewer workers are left, they "
-        "wait.", minimum=1, unset="1")
+        None, _TRAINING, "Minimum number of gradients in one update (with --sync_replicas); if fewer workers are left, "
+        "they wait.", minimum=1, unset="1")
     communication_period: int = _field(
-        1, _TRAINING, "Steps on a worker's own copy of the parameters between two exchanges with the ps.",
+        1, _TRAINING, "Steps that a worker takes on its own copy of the parameters between two exchanges with the ps.",
         unit="steps", minimum=1)
     communication_warmup_steps: int = _field(
-        0, _TRAINING, "Exchange after every step until the global step is this (with --communication_period).",
+        0, _TRAINING, "Exchange after every step up to this global step (with --communication_period).",
         unit="global steps", minimum=0)
     steps_per_execution: int = _field(
-        1, _TRAINING, "Single steps in one session run, each with its own pull and push; async, without "
-        "--communication_period and --profile_steps. With `keras`: steps in one call of its compiled function.",
+        1, _TRAINING, "Single steps in one session run, each with its own pull and push; async only, not with "
+        "--communication_period or --profile_steps. With `keras`: steps in one call of the compiled function.",
         unit="steps", minimum=1, maximum=_MOST_AT_ONCE)
     staleness_bound: Optional[int] = _field(
-        None, _TRAINING, "Steps that a worker may be ahead of the slowest one that lives; async only.", unit="steps",
+        None, _TRAINING, "How many steps a worker may be ahead of the slowest live one; async only.", unit="steps",
         minimum=1, unset="unbounded")
-    on_nan: str = _field("stop", _TRAINING, "What to do when a loss or gradient is not finite, before it is applied.",
-                         choices=("stop", "skip"))
+    on_nan: str = _field("stop", _TRAINING, "What to do if a loss or gradient is not finite; checked before it is "
+                         "applied.", choices=("stop", "skip"))
 
-    placement: str = _field("bytes", _TRANSFER, "Give each variable to the ps with the fewest bytes, or to one ps "
-                            "after the other.", choices=PLACEMENTS)
+    placement: str = _field("bytes", _TRANSFER, "Place each variable on the ps with the fewest bytes so far, or on "
+                            "each ps in turn.", choices=PLACEMENTS)
     partition_bytes: int = _field(
-        0, _TRANSFER, "Cut a variable that is larger than this into parts, at most one for each ps; 0 cuts none.",
+        0, _TRANSFER, "Split variables larger than this into parts, at most one per ps; 0 splits none.",
         unit="bytes", minimum=0)
-    wire_dtype: str = _field("as_is", _TRANSFER, "What dense floats are rounded to under way, with error feedback.",
-                             choices=WIRE_DTYPES)
-    fused_transfers: bool = _field(True, _TRANSFER, "Send the dense variables of a ps together.")
+    wire_dtype: str = _field("as_is", _TRANSFER, "Type that dense floats are rounded to for transfer, with error "
+                             "feedback.", choices=WIRE_DTYPES)
+    fused_transfers: bool = _field(True, _TRANSFER, "Transfer the dense variables of a ps together.")
 
-    train_dir: str = _field("", _SAVING, "Folder of checkpoints and summaries; a second run continues there.",
-                            unit="path", unset="ps_train/MODEL in the temporary folder; launch makes a new one")
-    save_model_secs: int = _field(600, _SAVING, "Time between checkpoints; 0 saves by --save_model_steps and at the "
-                                  "end only.", unit="seconds", minimum=0, maximum=_LONGEST_SECS)
-    save_model_steps: int = _field(0, _SAVING, "Global steps between checkpoints, beside --save_model_secs; 0 saves by "
-                                   "time only.", unit="global steps", minimum=0)
+    train_dir: str = _field("", _SAVING, "Folder for checkpoints and summaries; a second run continues from it.",
+                            unit="path", unset="ps_train/MODEL in the temporary folder; launch creates a new one")
+    save_model_secs: int = _field(600, _SAVING, "Time between checkpoints; 0 saves only by --save_model_steps and at "
+                                  "the end.", unit="seconds", minimum=0, maximum=_LONGEST_SECS)
+    save_model_steps: int = _field(0, _SAVING, "Global steps between checkpoints, in addition to --save_model_secs; 0 "
+                                   "saves by time only.", unit="global steps", minimum=0)
     keep_checkpoint_max: int = _field(5, _SAVING, "Checkpoints to keep in --train_dir; older ones are removed.",
                                       unit="checkpoints", minimum=1)
     save_summaries_steps: int = _field(100, _SAVING, "Steps of the chief between summaries; 0 writes none.",
                                        unit="steps", minimum=0)
     log_steps: int = _field(100, _SAVING, "Steps of a worker between progress lines; 0 prints none.",
                             unit="steps", minimum=0)
-    log_format: str = _field("ps_train", _SAVING, "Whose lines a task prints: those of ps_train, or on stdout those of "
-                             "the script dist_mnist, for parsers of its log.", choices=LOG_FORMATS)
-    profile_steps: str = _field("", _SAVING, "Trace the steps that begin at global step A to B - 1: where the time "
-                                "goes, as a table and a time line.", unit="A:B", form=parse_steps, unset="none")
-    log_placement: bool = _field(False, _SAVING, "Print which variable is on which ps, and its bytes.")
-    tf_log: bool = _field(False, _SAVING, "Show TensorFlow's own messages, and whole tracebacks.")
+    log_format: str = _field("ps_train", _SAVING, "Format of a task's log: that of ps_train, or the lines of the "
+                             "dist_mnist script on stdout, for existing log parsers.", choices=LOG_FORMATS)
+    profile_steps: str = _field("", _SAVING, "Trace the steps that begin at global steps A to B - 1, and report where "
+                                "their time goes, as a table and a timeline.", unit="A:B", form=parse_steps,
+                                unset="none")
+    log_placement: bool = _field(False, _SAVING, "Print each variable with its ps and its size in bytes.")
+    tf_log: bool = _field(False, _SAVING, "Show TensorFlow's own messages and full tracebacks.")
 
-    start_timeout_secs: float = _secs(300.0, "For the ps and the chief to be there, at the start and after a loss.")
-    step_timeout_secs: float = _secs(300.0, "For one session run of training steps; then it is tried again in a new "
-                                     "session.")
-    save_timeout_secs: float = _secs(120.0, "For the last checkpoint, tried again while it fails.")
-    eval_timeout_secs: float = _secs(600.0, "For the evaluation of one checkpoint; then the task ends with 1.")
-    beat_timeout_secs: float = _secs(10.0, "For a sign of life of a worker; then nobody waits for it any more.")
-    end_timeout_secs: float = _secs(30.0, "For the other workers to finish, after the last step.")
-    stop_timeout_secs: float = _secs(20.0, "For the work at hand, and the last checkpoint, after SIGTERM.")
-    idle_timeout_secs: float = _secs(600.0, "For a ps without any worker; then it ends with 138.")
+    start_timeout_secs: float = _secs(300.0, "Time to wait for the ps and the chief, at the start and after a loss.")
+    step_timeout_secs: float = _secs(300.0, "Time for one session run of training steps; after that it is retried in a "
+                                     "new session.")
+    save_timeout_secs: float = _secs(120.0, "Time for the last checkpoint, which is retried while it fails.")
+    eval_timeout_secs: float = _secs(600.0, "Time for the evaluation of one checkpoint; after that the task exits "
+                                     "with 1.")
+    beat_timeout_secs: float = _secs(10.0, "Time without a heartbeat after which a worker counts as dead.")
+    end_timeout_secs: float = _secs(30.0, "Time to wait for the other workers to finish, after the last step.")
+    stop_timeout_secs: float = _secs(20.0, "Time for the current work and the last checkpoint, after SIGTERM.")
+    idle_timeout_secs: float = _secs(600.0, "Time without any worker after which a ps exits with 138.")
 
     tf_config: str = ""
     given: frozenset[str] = frozenset()
@@ -176,16 +179,16 @@ class Config:
         problems += [] if problems else self._problem_of_profile()
         problems += self._aggregation_problems() + self._problems_of_engine()
         if self.staleness_bound is not None and self.sync_replicas:
-            problems.append("--staleness_bound: got it with --sync_replicas, where nobody is ahead of another; leave "
-                            "one of them out")
+            problems.append("--staleness_bound: given with --sync_replicas, where no worker is ahead of another; "
+                            "leave one of them out")
         for name in ("communication_period", "steps_per_execution"):
             if self.staleness_bound is not None and self.staleness_bound < getattr(self, name):
                 problems.append(f"--staleness_bound: got {self.staleness_bound!r}; allowed: at least the "
-                                f"{getattr(self, name)} steps of --{name}, taken at once")
+                                f"{getattr(self, name)} steps of --{name}, which run at once")
         problems += self._problems_of_execution()
         if self.communication_warmup_steps and self.communication_period == 1:
-            problems.append(f"--communication_warmup_steps: got {self.communication_warmup_steps!r}, which means "
-                            "something with --communication_period only; add that flag")
+            problems.append(f"--communication_warmup_steps: got {self.communication_warmup_steps!r}, which has an "
+                            "effect only with --communication_period; add that flag")
         refuse(problems)
         if not self.train_dir:
             name = self.model.rsplit(".", 1)[-1]
@@ -203,7 +206,7 @@ class Config:
         most, least = self.replicas_to_aggregate, self.min_replicas_to_aggregate
         flags = (("sync_engine", self.sync_engine), ("replicas_to_aggregate", most),
                  ("min_replicas_to_aggregate", least))
-        problems = [f"--{name}: got {value!r}, which means something with --sync_replicas only; add that flag"
+        problems = [f"--{name}: got {value!r}, which has an effect only with --sync_replicas; add that flag"
                     for name, value in flags if value is not None and not self.sync_replicas]
         if isinstance(most, int) and isinstance(least, int) and least > most:
             problems.append(f"--min_replicas_to_aggregate: got {least}; allowed: at most --replicas_to_aggregate, "
@@ -211,7 +214,7 @@ class Config:
         return problems
 
     def _problems_of_engine(self) -> list[str]:
-        cannot = {"communication_period": (self.communication_period > 1, "makes no rounds of several steps"),
+        cannot = {"communication_period": (self.communication_period > 1, "does not support rounds of several steps"),
                   "min_replicas_to_aggregate": (self.min_replicas_to_aggregate is not None,
                                                 "always waits for --replicas_to_aggregate gradients")}
         return [f"--sync_engine: got 'tensorflow' with --{name}, but TensorFlow's SyncReplicasOptimizer {why}; leave "
@@ -220,21 +223,21 @@ class Config:
 
     def _problems_of_execution(self) -> list[str]:
         others = {"sync_replicas": (self.sync_replicas, "whose workers wait for each other after every step"),
-                  "communication_period": (self.communication_period > 1, "which makes its steps in one session run"),
-                  "profile_steps": (self.profile_steps, "which tells where the time of a single step goes")}
+                  "communication_period": (self.communication_period > 1, "whose local steps share a session run"),
+                  "profile_steps": (self.profile_steps, "which reports where the time of a single step goes")}
         return [f"--steps_per_execution: got {self.steps_per_execution!r} with --{name}, {why}; leave one of them out"
                 for name, (is_given, why) in others.items() if is_given and self.steps_per_execution > 1]
 
     @property
     def steps_to_profile(self) -> range:
-        """The global steps at which a step begins that is to be traced."""
+        """The global steps at which traced steps begin."""
         return parse_steps("--profile_steps", self.profile_steps)
 
     def _problem_of_profile(self) -> list[str]:
         if self.steps_to_profile.start < self.train_steps:
             return []
         return [f"--profile_steps: got {self.profile_steps!r}, but training ends at --train_steps={self.train_steps}; "
-                "let it begin earlier"]
+                "start earlier"]
 
 
 def parse_task(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> Config:
@@ -251,11 +254,9 @@ def parse_serve(argv: Sequence[str], environ: Mapping[str, str] = os.environ) ->
     """Returns the Config of a server, as `parse_task` does.
 
     Raises:
-      ConfigError: the command line is wrong, or it says what only a task that trains can do.
+      ConfigError: the command line is wrong, or it has flags that only apply to a task that trains.
     """
     config = parse_task(argv, environ)
     refuse([f"--{name}: serve only serves; leave it out, or give it to the workers"
             for name in ("existing_servers", "download_only") if getattr(config, name)])
     return config
-
-

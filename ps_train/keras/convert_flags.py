@@ -17,27 +17,27 @@ NOT_HERE = frozenset(fields.rules(Config)) - _SHARED
 
 @dataclasses.dataclass(frozen=True)
 class ConvertConfig(Config):
-    """What `ps_train convert` was told to do.
+    """What `ps_train convert` is to do.
 
     Raises:
-      ConfigError: a value is not allowed, a flag is missing, or means nothing here; the text names each one.
+      ConfigError: a value is not allowed, or a flag is missing or does not apply here; the message names each one.
     """
 
-    to: Optional[str] = fields.field(None, _GROUP, "The road whose checkpoint is made.", choices=("keras", "graph"),
-                                      unset="none: give it")
-    output_dir: str = fields.field("", _GROUP, "Folder of the checkpoint that is made; that of --train_dir is read.",
-                                    unit="path", unset="none: give it")
+    to: Optional[str] = fields.field(None, _GROUP, "Kind of checkpoint to write.", choices=("keras", "graph"),
+                                      unset="none; required")
+    output_dir: str = fields.field("", _GROUP, "Folder to write the checkpoint to; it is read from --train_dir.",
+                                    unit="path", unset="none; required")
 
     def __post_init__(self) -> None:
         problems = fields.problems(vars(self), ConvertConfig)
-        problems += [f"--{name}: means nothing to `ps_train convert`; leave it out"
+        problems += [f"--{name}: has no effect in `ps_train convert`; leave it out"
                      for name in sorted(self.given & NOT_HERE)]
         if self.to is None:
             problems.append("--to: not given; allowed: keras, graph")
         if "train_dir" not in self.given:
-            problems.append("--train_dir: not given; it is the folder of the checkpoint that is to be converted")
+            problems.append("--train_dir: not given; set it to the folder of the checkpoint to convert")
         if not self.output_dir:
-            problems.append("--output_dir: not given; it is the folder for the checkpoint that is made")
+            problems.append("--output_dir: not given; set it to the folder for the new checkpoint")
         refuse(problems)
         super().__post_init__()
 

@@ -1,4 +1,4 @@
-"""The flags of `ps_train keras`: those of `ps_train train` that mean something here, and a few of its own."""
+"""The flags of `ps_train keras`: those of `ps_train train` that apply here, and a few of its own."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ STRATEGIES = ("default", "one_device", "mirrored", "central_storage", "multi_wor
 COMMUNICATIONS = ("AUTO", "RING", "NCCL")
 CROSS_DEVICE_OPS = ("auto", "nccl", "hierarchical_copy", "reduction_to_one")
 
-# Of the flags of `train`; the others are about the graph road's own servers, updates and checkpoints.
+# Flags of `train` that apply here; the others concern the servers, updates and checkpoints of graph training.
 _SHARED = frozenset({
     "job_name", "task_index", "ps_hosts", "worker_hosts", "num_gpus", "model", "dataset", "params", "data_dir",
     "download_only", "hidden_units", "seed", "train_steps", "batch_size", "learning_rate", "train_dir",
     "steps_per_execution", "save_model_steps", "keep_checkpoint_max", "save_summaries_steps", "log_steps", "tf_log",
     "start_timeout_secs", "step_timeout_secs", "eval_timeout_secs", "beat_timeout_secs", "stop_timeout_secs"})
-# flag -> the strategies for which it means something
+# flag -> the strategies to which it applies
 _ONLY_WITH = {
     "num_virtual_devices": ("mirrored", "central_storage"),
     "devices": ("one_device", "mirrored", "central_storage"),
@@ -95,61 +95,63 @@ def _field(default: Any, help: str, **rule: Any) -> Any:  # noqa: A002 (absl's o
 
 @dataclasses.dataclass(frozen=True)
 class KerasConfig(Config):
-    """What one task of `ps_train keras` was told to do.
+    """What one task of `ps_train keras` is to do.
 
     Raises:
-      ConfigError: a value is out of its bounds, or a flag means nothing here; the text names each one.
+      ConfigError: a value is out of bounds, or a flag does not apply here; the message names each one.
     """
 
     model: str = _otherwise("model", "models.keras_mlp",
-                            help="Module with build_model, found from the working directory.")
-    hidden_units: int = _otherwise("hidden_units", 256, help="Units of each hidden layer (models.keras_mlp).")
+                            help="Module with build_model, imported from the working directory.")
+    hidden_units: int = _otherwise("hidden_units", 256, help="Units in each hidden layer (models.keras_mlp).")
     learning_rate: float = _otherwise("learning_rate", 0.001)  # Adam's own in Keras
     batch_size: int = _otherwise("batch_size", 100, help="Examples in a mini-batch of one replica.")
     num_gpus: Optional[int] = _otherwise(
-        "num_gpus", None, help="GPUs of this machine to train on; with multi_worker_mirrored a worker then takes "
-        "number task_index % num_gpus.", unset="all there are")
+        "num_gpus", None, help="GPUs of this machine to train on; with multi_worker_mirrored a worker uses GPU number "
+        "task_index % num_gpus.", unset="all that are present")
     steps_per_execution: int = _otherwise(
         "steps_per_execution", 1, help="Steps in one call of the compiled training function.", maximum=None)
     save_model_steps: int = _otherwise(
-        "save_model_steps", 0, help="Steps between checkpoints within an epoch; 0 makes one at its end only.")
-    start_timeout_secs: float = _otherwise("start_timeout_secs", 300.0, help="For the other tasks to be there.")
-    step_timeout_secs: float = _otherwise("step_timeout_secs", 300.0,
-                                          help="For one training step of a cluster; then the task ends with 138.")
+        "save_model_steps", 0, help="Steps between checkpoints within an epoch; 0 saves only at its end.")
+    start_timeout_secs: float = _otherwise("start_timeout_secs", 300.0, help="Time to wait for the other tasks.")
+    step_timeout_secs: float = _otherwise(
+        "step_timeout_secs", 300.0, help="Time for one training step of a cluster; after that the task exits with 138.")
     eval_timeout_secs: float = _otherwise(
-        "eval_timeout_secs", 600.0, help="For the held-out data to be counted, and for the evaluation at the end; then "
-        "the task ends with 1.")
+        "eval_timeout_secs", 600.0, help="Time to count the held-out data, and time for the evaluation at the end; "
+        "after that the task exits with 1.")
     beat_timeout_secs: float = _otherwise(
-        "beat_timeout_secs", 10.0, help="For a sign of life of the coordinator; then a ps or worker ends with 138.")
+        "beat_timeout_secs", 10.0, help="Time without a sign of life of the coordinator after which a ps or worker "
+        "exits with 138.")
 
     strategy: str = _field("default", "The tf.distribute strategy to train under.", choices=STRATEGIES)
     num_virtual_devices: Optional[int] = _field(
-        None, "Parts of this machine's CPU that train as devices of their own (mirrored, central_storage).",
+        None, "Number of virtual devices into which this machine's CPU is divided (mirrored, central_storage).",
         minimum=1, unset="the GPUs, or one CPU")
     devices: str = _field("", "Devices of this machine to train on (one_device, mirrored, central_storage).",
                           unit="cpu:0,cpu:1 or gpu:0,...", form=parse_devices, unset="the GPUs, or one CPU")
     cross_device_ops: str = _field("auto", "How the devices reduce gradients (mirrored).", choices=CROSS_DEVICE_OPS)
     variable_partitioner: str = _field(
-        "", "How variables are cut for the ps: into parts of at least or at most so many bytes, or into so many parts "
+        "", "How variables are split among the ps: into parts of at least or at most BYTES, or into PARTS parts "
         "(parameter_server).", unit="min_size:BYTES, max_size:BYTES, fixed:PARTS", form=parse_partitioner,
-        unset="not cut")
+        unset="not split")
     communication: str = _field("AUTO", "How gradients are all-reduced (multi_worker_mirrored).",
                                 choices=COMMUNICATIONS)
     coordinator_host: str = _field("localhost:2221", "Address of the coordinator, job chief (parameter_server).",
                                    unit="host:port", form=parse_hosts)
-    tpu_name: str = _field("", "Name or address of the TPU (tpu).", unit="name", unset="TPU_NAME, or what is there")
+    tpu_name: str = _field("", "Name or address of the TPU (tpu).", unit="name",
+                           unset="TPU_NAME, or the TPU that is found")
     steps_per_epoch: Optional[int] = _field(
         None, "Steps between validations and checkpoints; --train_steps is rounded up to whole epochs.",
         unit="steps", minimum=1, unset="about 500")
-    validation_epochs: int = _field(1, "Epochs between validations; 0 validates never.", unit="epochs", minimum=0)
+    validation_epochs: int = _field(1, "Epochs between validations; 0 never validates.", unit="epochs", minimum=0)
     validation_steps: Optional[int] = _field(
-        None, "Batches in one validation, and in the evaluation at the end where the dataset repeats; needed there.",
-        unit="batches", minimum=1, unset="all there are")
+        None, "Batches in one validation; required if the dataset repeats, and then also used for the evaluation at "
+        "the end.", unit="batches", minimum=1, unset="all batches")
 
     def __post_init__(self) -> None:
         own = fields.rules(KerasConfig).keys() - fields.rules(Config).keys()
         problems = fields.problems(vars(self), KerasConfig)
-        problems += [f"--{name}: means nothing to `ps_train keras`; leave it out" for name in sorted(self.given)
+        problems += [f"--{name}: has no effect in `ps_train keras`; leave it out" for name in sorted(self.given)
                      if name not in _SHARED | own]
         refuse(problems + misplaced(self.strategy, self.given) + self._problems_of_devices())
         super().__post_init__()
@@ -159,7 +161,7 @@ class KerasConfig(Config):
     def _problems_of_devices(self) -> list[str]:
         if not self.devices:
             return []
-        found = [f"--{name}: --devices says on what to train; leave one of them out"
+        found = [f"--{name}: --devices already selects the devices; leave one of them out"
                  for name in ("num_gpus", "num_virtual_devices") if name in self.given]
         named = parse_devices("--devices", self.devices)
         if self.strategy == "one_device" and len(named) > 1:
@@ -172,8 +174,8 @@ PLACED = PLACED_BY_LAUNCH | {"coordinator_host"}
 
 
 def misplaced(strategy: str, given: frozenset[str]) -> list[str]:
-    """Returns a line for each flag that was given and means nothing with the strategy."""
-    return [f"--{name}: means something with --strategy={' or '.join(_ONLY_WITH[name])} only, and it is {strategy}"
+    """Returns a line for each given flag that has no effect with the strategy."""
+    return [f"--{name}: has an effect only with --strategy={' or '.join(_ONLY_WITH[name])}, but it is {strategy}"
             for name in sorted(given & _ONLY_WITH.keys()) if strategy not in _ONLY_WITH[name]]
 
 
@@ -188,10 +190,10 @@ def parse_task(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> 
 
 
 def parse_launch(argv: Sequence[str]) -> tuple[KerasConfig, LaunchConfig]:
-    """Returns what each task is told, with `given`, and what the launcher itself is told.
+    """Returns the KerasConfig of the tasks, with `given`, and the LaunchConfig of the launcher.
 
     Raises:
-      ConfigError: the command line is wrong, or it places the tasks, which is the launcher's work.
+      ConfigError: the command line is wrong, or it places the tasks, which is the launcher's job.
     """
     values, given = fields.parse(argv, LaunchConfig, KerasConfig)
     refuse([f"--{name}: launch places the tasks itself; leave it out, and give --num_ps and --num_workers"
@@ -202,12 +204,12 @@ def parse_launch(argv: Sequence[str]) -> tuple[KerasConfig, LaunchConfig]:
 
 
 def check_installed() -> None:
-    """Looks whether tf_keras is there, and of TensorFlow's own minor version, without importing either.
+    """Checks, without importing either, that tf_keras is installed and has TensorFlow's minor version.
 
     Keras 3 does not train under MultiWorkerMirroredStrategy (3.15 on TensorFlow 2.21), tf_keras does.
 
     Raises:
-      ConfigError: it is not; the text says what to install.
+      ConfigError: it does not; the message says what to install.
     """
     tensorflow = _version("tensorflow")
     advice = f"`pip install 'tf_keras=={_minor(tensorflow)}.*'`" if tensorflow else "`pip install tf_keras`"
@@ -221,7 +223,7 @@ def check_installed() -> None:
 
 
 def _version(package: str) -> str:
-    """Returns a package's version, "" where it is not installed (TensorFlow may be, under another name)."""
+    """Returns a package's version, "" if it is not installed (TensorFlow may be, under another name)."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

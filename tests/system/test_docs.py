@@ -1,4 +1,4 @@
-"""The documents: what they show is what is there, and what they tell to type works."""
+"""The documents: what they show is real, and the commands in them work."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ MIGRATE = (REPO / "docs/migrate.md").read_text(encoding="utf-8")
 
 def flag_table() -> str:
     """Returns the flags as the table of docs/flags.md."""
-    rows = ["| flag | what it is | |", "|---|---|---|"]
+    rows = ["| flag | meaning | values and default |", "|---|---|---|"]
     known = fields.rules(task.Config, launch.LaunchConfig)
-    of_keras = fields.rules(KerasConfig, ConvertConfig)  # it has some of `train` again, with defaults of its own
+    of_keras = fields.rules(KerasConfig, ConvertConfig)  # repeats some flags of `train` with other defaults
     known.update({name: rule for name, rule in of_keras.items() if name not in known})
     for name, (rule, _, default) in known.items():
         rows.append(f"| `--{name}` | {rule.help} | {fields.describe_default(rule, default)} |")
@@ -38,15 +38,15 @@ def blocks(language: str) -> list[str]:
 
 
 def fault_rows() -> dict[int, str]:
-    """Returns, by the row of the fault matrix, what docs/faults.md says of its proof."""
+    """Returns, for each row of the fault matrix, the last cell: the tests that show it."""
     lines = [re.split(r" *\| *", line.strip("| ")) for line in FAULTS.splitlines() if re.match(r"\| \d", line)]
     pairs = [(int(number), line[-1]) for line in lines if len(line) >= 4 for number in line[0].split(", ")]
     assert sorted(number for number, _ in pairs) == list(range(1, 57))
     return dict(pairs)
 
 
-def test_every_row_of_the_fault_matrix_is_there_and_counted():
-    """Each once: with its tests, argued, or open; and the sentence above the table counts them."""
+def test_the_fault_matrix_has_every_row_and_the_right_counts():
+    """Each row is there once, with its tests, argued or open; the sentence above the table gives the counts."""
     proofs = list(fault_rows().values())
     argued, still_open = proofs.count("argued"), proofs.count("open")
     assert all("::test_" in proof for proof in proofs if proof not in ("argued", "open"))
@@ -54,13 +54,13 @@ def test_every_row_of_the_fault_matrix_is_there_and_counted():
             "open") in FAULTS
 
 
-def test_no_place_was_left_to_be_filled_in():
-    """A mark such as @TABLE@ stands for what was to be measured."""
+def test_no_placeholder_is_left():
+    """A mark such as @TABLE@ would stand for a missing measurement."""
     assert re.findall(r"@[A-Z]+@", FAULTS) == []
 
 
-def test_every_test_that_the_fault_matrix_names_is_there():
-    """By file and function."""
+def test_every_test_named_in_the_fault_matrix_exists():
+    """By file and function name."""
     named = set(re.findall(r"(test_\w+)\.py::(test_\w+)", FAULTS))
     found = {(path.stem, node.name) for path in (REPO / "tests").rglob("test_*.py")
              for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.FunctionDef)}
@@ -68,11 +68,11 @@ def test_every_test_that_the_fault_matrix_names_is_there():
 
 
 def test_the_flags_are_those_of_the_program():
-    """Each flag with its help, unit and default; on a difference the expected table is in the message."""
+    """Each flag has its help, unit and default; on a difference the message has the expected table."""
     assert flag_table() in FLAGS, flag_table()
 
 
-def test_the_commands_of_the_keras_road_parse():
+def test_the_keras_commands_parse():
     """Those of README and docs/migrate.md, with their flags."""
     found = 0
     for line in re.findall(r"^\./run_local.sh keras (.*)$", README + MIGRATE, re.MULTILINE):
@@ -85,7 +85,7 @@ def test_the_commands_of_the_keras_road_parse():
 
 
 def test_the_four_classic_commands_name_the_tasks_of_one_cluster():
-    """They parse, and each is another task of the same cluster."""
+    """They parse, and each is a different task of the same cluster."""
     block = next(block for block in blocks("bash") if "--job_name=ps --task_index=1" in block)
     found = []
     for line in block.splitlines():
@@ -96,7 +96,7 @@ def test_the_four_classic_commands_name_the_tasks_of_one_cluster():
 
 
 def test_the_model_and_the_dataset_of_the_readme_train(tmp_path, start_process):
-    """Written as they stand there, outside the repository, in one cluster."""
+    """Unchanged, outside the repository, in one cluster."""
     for block in blocks("python"):
         (tmp_path / re.match(r"# (\w+\.py)", block)[1]).write_text(block)
     cluster = processes.TaskCluster(1, 1)

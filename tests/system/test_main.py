@@ -133,7 +133,7 @@ def test_only_a_task_that_computes_sees_a_gpu(tasks, argv, needs_gpu):
      "convert"),
     (["lauch"], "unknown verb 'lauch'; did you mean 'launch'? allowed: train, launch, serve, keras, convert"),
     (["xyz"], "unknown verb 'xyz'; allowed: train, launch, serve, keras, convert"),
-    ([*PLACED, "serve"], "'serve' is no flag; flags are written --name=value, see `ps_train --help`"),
+    ([*PLACED, "serve"], "'serve' is not a flag; flags are written --name=value, see `ps_train --help`"),
     ([*PLACED, "--train_stpes=5"],
      "unknown flag --train_stpes; did you mean --train_steps? `ps_train --help` lists the flags"),
     ([*PLACED, "--task_index=0"], "--task_index: given twice, the second time as '0'; give it once"),
@@ -146,7 +146,7 @@ def test_only_a_task_that_computes_sees_a_gpu(tasks, argv, needs_gpu):
     ([*PLACED, "--ps_hosts=a:1,a:1"], "address a:1 is given to both ps:0 and ps:1; each task needs its own"),
     ([*PLACED, "--learning_rate=nan"], "--learning_rate: got nan; allowed: a number above 0"),
     ([*PLACED, "--replicas_to_aggregate=2"],
-     "--replicas_to_aggregate: got 2, which means something with --sync_replicas only; add that flag"),
+     "--replicas_to_aggregate: got 2, which has an effect only with --sync_replicas; add that flag"),
     ([*PLACED, "--params=rate"], "--params: got 'rate'; allowed: name=value,name=value"),
     (["serve", *PLACED, "--download_only"],
      "--download_only: serve only serves; leave it out, or give it to the workers"),
@@ -158,7 +158,7 @@ def test_only_a_task_that_computes_sees_a_gpu(tasks, argv, needs_gpu):
     (["keras", "--strategy=multi_worker_mirrored"],
      "--job_name: not given, and TF_CONFIG is not set; give --job_name and --task_index, or run all tasks on this "
      "machine with `ps_train launch keras --strategy=multi_worker_mirrored`"),
-    (["keras", "--sync_replicas"], "--sync_replicas: means nothing to `ps_train keras`; leave it out"),
+    (["keras", "--sync_replicas"], "--sync_replicas: has no effect in `ps_train keras`; leave it out"),
 ])
 def test_a_wrong_command_line_is_refused(refusal, argv, message):
     """Exit code 2 and one line, before TensorFlow is imported and thus before any socket opens."""

@@ -196,7 +196,7 @@ def test_the_histogram_counts():
 
 
 @pytest.mark.parametrize("flags, text", [
-    (["--staleness_bound=3", "--sync_replicas"], "--staleness_bound: got it with --sync_replicas"),
+    (["--staleness_bound=3", "--sync_replicas"], "--staleness_bound: given with --sync_replicas"),
     (["--staleness_bound=3", "--communication_period=4"], "allowed: at least the 4 steps of --communication_period"),
     (["--staleness_bound=0"], "--staleness_bound"),
 ])

@@ -121,10 +121,10 @@ def test_reads_several_classes():
         (["--internal=x"], "unknown flag --internal; `ps_train --help` lists the flags"),
         (["--count"], "Missing value for flag --count; see `ps_train --help`"),
         (["--noloud=true"], "--noloud=true does not take an argument; see `ps_train --help`"),
-        (["count=1"], "'count=1' is no flag; flags are written --name=value, see `ps_train --help`"),
-        (["--loud", "False"], "'False' is no flag; flags are written --name=value, see `ps_train --help`"),
-        (["--", "more"], "'more' is no flag; flags are written --name=value, see `ps_train --help`"),
-        (["-"], "'-' is no flag; flags are written --name=value, see `ps_train --help`"),
+        (["count=1"], "'count=1' is not a flag; flags are written --name=value, see `ps_train --help`"),
+        (["--loud", "False"], "'False' is not a flag; flags are written --name=value, see `ps_train --help`"),
+        (["--", "more"], "'more' is not a flag; flags are written --name=value, see `ps_train --help`"),
+        (["-"], "'-' is not a flag; flags are written --name=value, see `ps_train --help`"),
     ],
 )
 def test_refuses_what_it_does_not_understand(argv, message):

@@ -54,7 +54,7 @@ def test_a_classic_command_line_is_read():
 def test_a_warm_up_without_local_steps_is_refused():
     """It would do nothing."""
     assert _refusal(Config, communication_warmup_steps=10) == (
-        "--communication_warmup_steps: got 10, which means something with --communication_period only; add that flag")
+        "--communication_warmup_steps: got 10, which has an effect only with --communication_period; add that flag")
     assert Config(communication_warmup_steps=10, communication_period=2).communication_warmup_steps == 10
 
 
@@ -129,7 +129,7 @@ def test_replicas_to_aggregate_must_be_positive(number):
 def test_replicas_to_aggregate_needs_sync_replicas(name):
     """Without --sync_replicas it would silently do nothing."""
     assert _refusal(config.parse_task, [f"--{name}=2"], {}) == (
-        f"--{name}: got 2, which means something with --sync_replicas only; add that flag")
+        f"--{name}: got 2, which has an effect only with --sync_replicas; add that flag")
 
 
 def test_the_floor_is_not_above_the_number_of_gradients():
@@ -142,14 +142,14 @@ def test_the_floor_is_not_above_the_number_of_gradients():
 def test_the_engine_needs_sync_replicas_and_is_ours_by_default():
     """Without --sync_replicas it would silently do nothing; an unknown one is told those that there are."""
     assert _refusal(config.parse_task, ["--sync_engine=tensorflow"], {}) == (
-        "--sync_engine: got 'tensorflow', which means something with --sync_replicas only; add that flag")
+        "--sync_engine: got 'tensorflow', which has an effect only with --sync_replicas; add that flag")
     assert "allowed: one of ps_train, tensorflow" in _refusal(
         config.parse_task, ["--sync_replicas", "--sync_engine=tf"], {})
     assert config.parse_task(["--sync_replicas", "--sync_engine=tensorflow"], {}).sync_engine == "tensorflow"
 
 
 @pytest.mark.parametrize(("flag", "why"), [
-    ("communication_period", "makes no rounds of several steps"),
+    ("communication_period", "does not support rounds of several steps"),
     ("min_replicas_to_aggregate", "always waits for --replicas_to_aggregate gradients"),
 ])
 def test_tensorflows_engine_refuses_what_it_cannot_do(flag, why):
@@ -170,7 +170,7 @@ def test_profile_steps_are_read():
 def test_profile_steps_must_begin_before_training_ends():
     """Else nothing would be traced, which would show at the end only."""
     assert _refusal(config.parse_task, ["--profile_steps=600:620", "--train_steps=600"], {}) == (
-        "--profile_steps: got '600:620', but training ends at --train_steps=600; let it begin earlier")
+        "--profile_steps: got '600:620', but training ends at --train_steps=600; start earlier")
     assert config.parse_task(["--profile_steps=599:620", "--train_steps=600"], {}).steps_to_profile[0] == 599
 
 
