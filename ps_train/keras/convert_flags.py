@@ -7,16 +7,15 @@ from collections.abc import Sequence
 from typing import Optional
 
 from ps_train.config import fields
+from ps_train.config.groups import ModelFlags, OptimizerFlags
 from ps_train.config.task import Config
 from ps_train.errors import refuse
 
-_SHARED = frozenset({"model", "params", "hidden_units", "learning_rate", "optimizer", "train_dir", "tf_log"})
 _GROUP = "Converting checkpoints"
-NOT_HERE = frozenset(fields.rules(Config)) - _SHARED
 
 
 @dataclasses.dataclass(frozen=True)
-class ConvertConfig(Config):
+class ConvertConfig(ModelFlags, OptimizerFlags):
     """What `ps_train convert` was told to do.
 
     Raises:
@@ -30,16 +29,14 @@ class ConvertConfig(Config):
 
     def __post_init__(self) -> None:
         problems = fields.problems(vars(self), ConvertConfig)
-        problems += [f"--{name}: means nothing to `ps_train convert`; leave it out"
-                     for name in sorted(self.given & NOT_HERE)]
+        problems += fields.foreign(self.given, "convert", ConvertConfig)
         if self.to is None:
             problems.append("--to: not given; allowed: keras, graph")
-        if "train_dir" not in self.given:
+        if not self.train_dir:
             problems.append("--train_dir: not given; it is the folder of the checkpoint that is to be converted")
         if not self.output_dir:
             problems.append("--output_dir: not given; it is the folder for the checkpoint that is made")
         refuse(problems)
-        super().__post_init__()
 
 
 def parse(argv: Sequence[str]) -> ConvertConfig:
@@ -48,5 +45,5 @@ def parse(argv: Sequence[str]) -> ConvertConfig:
     Raises:
       ConfigError: it is wrong; the text says how.
     """
-    values, given = fields.parse(argv, ConvertConfig)
+    values, given = fields.parse(argv, ConvertConfig, others=[Config])
     return ConvertConfig(**values, given=given)

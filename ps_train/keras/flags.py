@@ -1,16 +1,17 @@
-"""The flags of `ps_train keras`: those of `ps_train train` that mean something here, and a few of its own."""
+"""The flags of `ps_train keras`: the groups that it takes of `ps_train.config`, and its own."""
 
 from __future__ import annotations
 
 import dataclasses
-import importlib.metadata
+import functools
 import os
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Optional
+from typing import ClassVar, Optional
 
 from ps_train.cluster.addresses import parse_hosts
 from ps_train.config import fields
+from ps_train.config.groups import ClusterFlags, ModelFlags, TrainingFlags, WaitFlags, default_train_dir
 from ps_train.config.task import PLACED_BY_LAUNCH, Config, LaunchConfig
 from ps_train.errors import ConfigError, refuse
 
@@ -19,12 +20,6 @@ STRATEGIES = ("default", "one_device", "mirrored", "central_storage", "multi_wor
 COMMUNICATIONS = ("AUTO", "RING", "NCCL")
 CROSS_DEVICE_OPS = ("auto", "nccl", "hierarchical_copy", "reduction_to_one")
 
-# Of the flags of `train`; the others are about the graph road's own servers, updates and checkpoints.
-_SHARED = frozenset({
-    "job_name", "task_index", "ps_hosts", "worker_hosts", "num_gpus", "model", "dataset", "params", "data_dir",
-    "download_only", "hidden_units", "seed", "train_steps", "batch_size", "learning_rate", "train_dir",
-    "steps_per_execution", "save_model_steps", "keep_checkpoint_max", "save_summaries_steps", "log_steps", "tf_log",
-    "start_timeout_secs", "step_timeout_secs", "eval_timeout_secs", "beat_timeout_secs", "stop_timeout_secs"})
 # flag -> the strategies for which it means something
 _ONLY_WITH = {
     "num_virtual_devices": ("mirrored", "central_storage"),
@@ -45,7 +40,6 @@ _ONLY_WITH = {
 }
 _DEVICE = re.compile(r"(cpu|gpu):(\d{1,3})")
 _PARTITIONER = re.compile(r"(min_size|fixed|max_size):(\d{1,15})")
-_GROUP = "Keras under tf.distribute"
 
 
 def parse_devices(what: str, text: str) -> list[tuple[str, int]]:
@@ -82,78 +76,71 @@ def parse_partitioner(what: str, text: str) -> tuple[str, int] | None:
     return match[1], int(match[2])
 
 
-def _otherwise(name: str, default: Any, **rule: Any) -> Any:
-    """Declares a field of Config again, with another default here."""
-    known = Config.__dataclass_fields__[name].metadata["rule"]
-    return dataclasses.field(default=default, metadata={"rule": dataclasses.replace(known, **rule)})
-
-
-def _field(default: Any, help: str, **rule: Any) -> Any:  # noqa: A002 (absl's own word)
-    return fields.field(default, _GROUP, help, **rule)
+_again = functools.partial(fields.redeclare, Config)
+_field = functools.partial(fields.field, group="Keras under tf.distribute")
 
 
 @dataclasses.dataclass(frozen=True)
-class KerasConfig(Config):
+class KerasConfig(ClusterFlags, ModelFlags, TrainingFlags, WaitFlags):
     """What one task of `ps_train keras` was told to do.
 
     Raises:
       ConfigError: a value is out of its bounds, or a flag means nothing here; the text names each one.
     """
 
-    model: str = _otherwise("model", "models.keras_mlp",
-                            help="Module with build_model, found from the working directory.")
-    hidden_units: int = _otherwise("hidden_units", 256, help="Units of each hidden layer (models.keras_mlp).")
-    learning_rate: float = _otherwise("learning_rate", 0.001)  # Adam's own in Keras
-    batch_size: int = _otherwise("batch_size", 100, help="Examples in a mini-batch of one replica.")
-    num_gpus: Optional[int] = _otherwise(
-        "num_gpus", None, help="GPUs of this machine to train on; with multi_worker_mirrored a worker then takes "
-        "number task_index % num_gpus.", unset="all there are")
-    steps_per_execution: int = _otherwise(
-        "steps_per_execution", 1, help="Steps in one call of the compiled training function.", maximum=None)
-    save_model_steps: int = _otherwise(
-        "save_model_steps", 0, help="Steps between checkpoints within an epoch; 0 makes one at its end only.")
-    start_timeout_secs: float = _otherwise("start_timeout_secs", 300.0, help="For the other tasks to be there.")
-    step_timeout_secs: float = _otherwise("step_timeout_secs", 300.0,
-                                          help="For one training step of a cluster; then the task ends with 138.")
-    eval_timeout_secs: float = _otherwise(
-        "eval_timeout_secs", 600.0, help="For the held-out data to be counted, and for the evaluation at the end; then "
-        "the task ends with 1.")
-    beat_timeout_secs: float = _otherwise(
-        "beat_timeout_secs", 10.0, help="For a sign of life of the coordinator; then a ps or worker ends with 138.")
+    num_gpus: Optional[int] = _again(
+        "num_gpus", help="GPUs of this machine to train on; with multi_worker_mirrored a worker then takes number "
+        "task_index % num_gpus.", unset="all there are")
+    model: str = _again("model", default="models.keras_mlp",
+                        help="Module with build_model, found from the working directory.")
+    hidden_units: int = _again("hidden_units", default=256, help="Units of each hidden layer (models.keras_mlp).")
+    learning_rate: float = _again("learning_rate", default=0.001)  # Adam's own in Keras
+    batch_size: int = _again("batch_size", help="Examples in a mini-batch of one replica.")
+    steps_per_execution: int = _again(
+        "steps_per_execution", help="Steps in one call of the compiled training function.", maximum=None)
+    save_model_steps: int = _again(
+        "save_model_steps", help="Steps between checkpoints within an epoch; 0 makes one at its end only.")
+    start_timeout_secs: float = _again("start_timeout_secs", help="For the other tasks to be there.")
+    step_timeout_secs: float = _again(
+        "step_timeout_secs", help="For one training step of a cluster; then the task ends with 138.")
+    eval_timeout_secs: float = _again(
+        "eval_timeout_secs", help="For the held-out data to be counted, and for the evaluation at the end; then the "
+        "task ends with 1.")
+    beat_timeout_secs: float = _again(
+        "beat_timeout_secs", help="For a sign of life of the coordinator; then a ps or worker ends with 138.")
+    log_format: ClassVar[str] = "ps_train"  # no flag here: it tells the launcher how to read the progress lines
 
-    strategy: str = _field("default", "The tf.distribute strategy to train under.", choices=STRATEGIES)
+    strategy: str = _field("default", help="The tf.distribute strategy to train under.", choices=STRATEGIES)
     num_virtual_devices: Optional[int] = _field(
-        None, "Parts of this machine's CPU that train as devices of their own (mirrored, central_storage).",
+        None, help="Parts of this machine's CPU that train as devices of their own (mirrored, central_storage).",
         minimum=1, unset="the GPUs, or one CPU")
-    devices: str = _field("", "Devices of this machine to train on (one_device, mirrored, central_storage).",
+    devices: str = _field("", help="Devices of this machine to train on (one_device, mirrored, central_storage).",
                           unit="cpu:0,cpu:1 or gpu:0,...", form=parse_devices, unset="the GPUs, or one CPU")
-    cross_device_ops: str = _field("auto", "How the devices reduce gradients (mirrored).", choices=CROSS_DEVICE_OPS)
+    cross_device_ops: str = _field("auto", help="How the devices reduce gradients (mirrored).",
+                                   choices=CROSS_DEVICE_OPS)
     variable_partitioner: str = _field(
-        "", "How variables are cut for the ps: into parts of at least or at most so many bytes, or into so many parts "
-        "(parameter_server).", unit="min_size:BYTES, max_size:BYTES, fixed:PARTS", form=parse_partitioner,
+        "", help="How variables are cut for the ps: into parts of at least or at most so many bytes, or into so many "
+        "parts (parameter_server).", unit="min_size:BYTES, max_size:BYTES, fixed:PARTS", form=parse_partitioner,
         unset="not cut")
-    communication: str = _field("AUTO", "How gradients are all-reduced (multi_worker_mirrored).",
+    communication: str = _field("AUTO", help="How gradients are all-reduced (multi_worker_mirrored).",
                                 choices=COMMUNICATIONS)
-    coordinator_host: str = _field("localhost:2221", "Address of the coordinator, job chief (parameter_server).",
+    coordinator_host: str = _field("localhost:2221", help="Address of the coordinator, job chief (parameter_server).",
                                    unit="host:port", form=parse_hosts)
-    tpu_name: str = _field("", "Name or address of the TPU (tpu).", unit="name", unset="TPU_NAME, or what is there")
+    tpu_name: str = _field("", help="Name or address of the TPU (tpu).", unit="name",
+                           unset="TPU_NAME, or what is there")
     steps_per_epoch: Optional[int] = _field(
-        None, "Steps between validations and checkpoints; --train_steps is rounded up to whole epochs.",
+        None, help="Steps between validations and checkpoints; --train_steps is rounded up to whole epochs.",
         unit="steps", minimum=1, unset="about 500")
-    validation_epochs: int = _field(1, "Epochs between validations; 0 validates never.", unit="epochs", minimum=0)
+    validation_epochs: int = _field(1, help="Epochs between validations; 0 validates never.", unit="epochs", minimum=0)
     validation_steps: Optional[int] = _field(
-        None, "Batches in one validation, and in the evaluation at the end where the dataset repeats; needed there.",
-        unit="batches", minimum=1, unset="all there are")
+        None, help="Batches in one validation, and in the evaluation at the end where the dataset repeats; needed "
+        "there.", unit="batches", minimum=1, unset="all there are")
 
     def __post_init__(self) -> None:
-        own = fields.rules(KerasConfig).keys() - fields.rules(Config).keys()
-        problems = fields.problems(vars(self), KerasConfig)
-        problems += [f"--{name}: means nothing to `ps_train keras`; leave it out" for name in sorted(self.given)
-                     if name not in _SHARED | own]
+        problems = fields.problems(vars(self), KerasConfig) + fields.foreign(self.given, "keras", KerasConfig)
         refuse(problems + misplaced(self.strategy, self.given) + self._problems_of_devices())
-        super().__post_init__()
         # The ps write their share of a backup, and work in folders of their own.
-        object.__setattr__(self, "train_dir", os.path.abspath(self.train_dir))
+        object.__setattr__(self, "train_dir", os.path.abspath(self.train_dir or default_train_dir(self.model)))
 
     def _problems_of_devices(self) -> list[str]:
         if not self.devices:
@@ -166,7 +153,6 @@ class KerasConfig(Config):
         return found
 
 
-NOT_HERE = frozenset(fields.rules(Config)) - _SHARED
 PLACED = PLACED_BY_LAUNCH | {"coordinator_host"}
 
 
@@ -182,7 +168,7 @@ def parse_task(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> 
     Raises:
       ConfigError: the command line is wrong; the text says how.
     """
-    values, given = fields.parse(argv, KerasConfig)
+    values, given = fields.parse(argv, KerasConfig, others=[Config])
     return KerasConfig(**values, given=given, tf_config=environ.get("TF_CONFIG", ""))
 
 
@@ -192,40 +178,9 @@ def parse_launch(argv: Sequence[str]) -> tuple[KerasConfig, LaunchConfig]:
     Raises:
       ConfigError: the command line is wrong, or it places the tasks, which is the launcher's work.
     """
-    values, given = fields.parse(argv, LaunchConfig, KerasConfig)
+    values, given = fields.parse(argv, LaunchConfig, KerasConfig, others=[Config])
     refuse([f"--{name}: launch places the tasks itself; leave it out, and give --num_ps and --num_workers"
             for name in sorted(given & PLACED)]
            + misplaced(values["strategy"], given & {"num_ps", "num_workers"}))
     own = {name: values.pop(name) for name in fields.rules(LaunchConfig)}
     return KerasConfig(**values, given=given - own.keys()), LaunchConfig(**own)
-
-
-def check_installed() -> None:
-    """Looks whether tf_keras is there, and of TensorFlow's own minor version, without importing either.
-
-    Keras 3 does not train under MultiWorkerMirroredStrategy (3.15 on TensorFlow 2.21), tf_keras does.
-
-    Raises:
-      ConfigError: it is not; the text says what to install.
-    """
-    tensorflow = _version("tensorflow")
-    advice = f"`pip install 'tf_keras=={_minor(tensorflow)}.*'`" if tensorflow else "`pip install tf_keras`"
-    found = _version("tf_keras")
-    if not found:
-        raise ConfigError(f"`ps_train keras` and `ps_train convert` need tf_keras, which is not installed: {advice}, "
-                          "or ps_train with its extra: `pip install 'ps_train[keras]'`")
-    if tensorflow and _minor(found) != _minor(tensorflow):
-        raise ConfigError(f"tf_keras is {found} and TensorFlow {tensorflow}; both must be of the same minor version: "
-                          f"{advice}")
-
-
-def _version(package: str) -> str:
-    """Returns a package's version, "" where it is not installed (TensorFlow may be, under another name)."""
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return ""
-
-
-def _minor(version: str) -> str:
-    return ".".join(version.split(".")[:2])

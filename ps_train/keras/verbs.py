@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 from collections.abc import Sequence
 
 from ps_train.config import fields
-from ps_train.config.task import Config, LaunchConfig
+from ps_train.config.groups import ModelFlags
+from ps_train.config.task import LaunchConfig
+from ps_train.errors import ConfigError
 from ps_train.keras import convert_flags, flags
 from ps_train.keras.strategies import roles
 from ps_train.launch import launcher
@@ -17,11 +20,9 @@ def run_keras(argv: Sequence[str]) -> None:
     """`ps_train keras`: lives the life of one task, or fetches its data."""
     config = flags.parse_task(argv)
     if config.download_only:
-        flags.check_installed()
         _import_task(config, needs_gpu=False).download(config)
         return
     cluster = roles.resolve(config)
-    flags.check_installed()
     with signals.on_signals() as stop:
         task = _import_task(config, needs_gpu=cluster is None or cluster.job != "ps")
         signals.run(lambda: task.run(config, cluster, stop), stop, config.stop_timeout_secs)
@@ -30,28 +31,28 @@ def run_keras(argv: Sequence[str]) -> None:
 def launch_keras(argv: Sequence[str]) -> None:
     """`ps_train launch keras`: runs all tasks of a strategy on this machine."""
     config, launch_config = flags.parse_launch(argv)
-    flags.check_installed()
+    check_installed()
     launcher.run(config, launch_config, roles.crew_of(config, launch_config))
 
 
 def run_convert(argv: Sequence[str]) -> None:
     """`ps_train convert`: turns a checkpoint of one road into one of the other."""
     config = convert_flags.parse(argv)
-    flags.check_installed()
     _import_task(config, needs_gpu=False).convert(config)
 
 
 def help_text(verb: str) -> str:
     """Returns the flags of `keras`, `launch` (of `launch keras`) or `convert`."""
     if verb == "convert":
-        return fields.help_text(convert_flags.ConvertConfig, omit=convert_flags.NOT_HERE)
+        return fields.help_text(convert_flags.ConvertConfig)
     if verb == "launch":
-        return fields.help_text(LaunchConfig, flags.KerasConfig, omit=flags.NOT_HERE | flags.PLACED)
-    return fields.help_text(flags.KerasConfig, omit=flags.NOT_HERE)
+        return fields.help_text(LaunchConfig, flags.KerasConfig, omit=flags.PLACED)
+    return fields.help_text(flags.KerasConfig)
 
 
-def _import_task(config: Config, needs_gpu: bool):
+def _import_task(config: ModelFlags, needs_gpu: bool):
     """Imports what needs TensorFlow, which reads its settings while it is imported."""
+    check_installed()
     installed.check_tensorflow()
     if not needs_gpu:
         os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
@@ -61,3 +62,33 @@ def _import_task(config: Config, needs_gpu: bool):
     from ps_train.keras import task  # noqa: PLC0415 (TensorFlow takes seconds; a wrong flag should not)
 
     return task
+
+
+def check_installed() -> None:
+    """Checks that tf_keras is installed, in TensorFlow's minor version, without importing either.
+
+    Raises:
+      ConfigError: it is not; the text says what to install.
+    """
+    # Keras 3 does not train under MultiWorkerMirroredStrategy (3.15 on TensorFlow 2.21); tf_keras does.
+    tensorflow = _version("tensorflow")
+    advice = f"`pip install 'tf_keras=={_minor(tensorflow)}.*'`" if tensorflow else "`pip install tf_keras`"
+    found = _version("tf_keras")
+    if not found:
+        raise ConfigError(f"`ps_train keras` and `ps_train convert` need tf_keras, which is not installed: {advice}, "
+                          "or ps_train with its extra: `pip install 'ps_train[keras]'`")
+    if tensorflow and _minor(found) != _minor(tensorflow):
+        raise ConfigError(f"tf_keras is {found} and TensorFlow {tensorflow}; both must be of the same minor version: "
+                          f"{advice}")
+
+
+def _version(package: str) -> str:
+    """Returns a package's version, "" where it is not installed (TensorFlow may be, under another name)."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def _minor(version: str) -> str:
+    return ".".join(version.split(".")[:2])

@@ -6,9 +6,10 @@ import importlib.metadata
 
 import pytest
 
+from ps_train.config import fields
 from ps_train.config.task import Config
 from ps_train.errors import ConfigError
-from ps_train.keras import convert_flags, flags
+from ps_train.keras import convert_flags, flags, verbs
 
 
 def _refusal(function, *arguments):
@@ -20,7 +21,8 @@ def _refusal(function, *arguments):
 def test_the_flags_of_train_keep_their_meaning():
     """Those that mean something here have the same defaults, but for model, hidden units and learning rate."""
     here, there = flags.parse_task([], {}), Config()
-    differing = {name for name in flags._SHARED if getattr(here, name) != getattr(there, name)}
+    shared = fields.rules(flags.KerasConfig).keys() & fields.rules(Config).keys()
+    differing = {name for name in shared if getattr(here, name) != getattr(there, name)}
     assert differing == {"model", "hidden_units", "learning_rate", "train_dir"}
     assert (here.model, here.hidden_units, here.learning_rate) == ("models.keras_mlp", 256, 0.001)
     assert here.train_dir.endswith("ps_train/keras_mlp")
@@ -35,6 +37,7 @@ def test_train_dir_becomes_absolute(monkeypatch, tmp_path):
 @pytest.mark.parametrize(("argv", "message"), [
     (["--strategy=mirorred"], "--strategy: got 'mirorred'; allowed: one of default, one_device, mirrored"),
     (["--sync_replicas"], "--sync_replicas: means nothing to `ps_train keras`; leave it out"),
+    (["--sync_engine=none"], "--sync_engine: means nothing to `ps_train keras`; leave it out"),
     (["--strategy=mirrored", "--communication=RING"],
      "--communication: means something with --strategy=multi_worker_mirrored only, and it is mirrored"),
     (["--num_virtual_devices=2"],
@@ -79,7 +82,7 @@ def test_launch_refuses_what_does_not_fit(argv, message):
 
 def test_the_flags_of_keras_are_unknown_elsewhere():
     """A user of `train` is not told of a flag that would do nothing."""
-    own = set(vars(flags.parse_task([], {}))) - set(vars(Config()))
+    own = fields.rules(flags.KerasConfig).keys() - fields.rules(Config).keys()
     assert own == {"strategy", "num_virtual_devices", "communication", "coordinator_host", "tpu_name",
                    "steps_per_epoch", "validation_epochs", "validation_steps", "devices", "cross_device_ops",
                    "variable_partitioner"}
@@ -101,14 +104,14 @@ def test_tf_keras_must_be_there(monkeypatch, versions, message):
 
     monkeypatch.setattr(importlib.metadata, "version", version)
     if message is None:
-        flags.check_installed()
+        verbs.check_installed()
     else:
-        assert _refusal(flags.check_installed).startswith(message)
+        assert _refusal(verbs.check_installed).startswith(message)
 
 
 def test_convert_says_what_is_missing():
     """Everything together."""
-    text = _refusal(convert_flags.parse, ["--train_steps=5"])
+    text = _refusal(convert_flags.parse, ["--train_steps=5", "--train_dir="])
     assert [line.partition(":")[0] for line in text.splitlines()] == ["--train_steps", "--to", "--train_dir",
                                                                       "--output_dir"]
     told = convert_flags.parse(["--to=keras", "--train_dir=a", "--output_dir=b"])
