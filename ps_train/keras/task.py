@@ -13,11 +13,12 @@ import threading
 from absl import logging as absl_logging
 
 from ps_train.cluster.spec import Cluster
+from ps_train.keras import plugins
 from ps_train.keras.convert_flags import ConvertConfig
 from ps_train.keras.flags import KerasConfig
 from ps_train.keras.storage import checkpoints, conversion
 from ps_train.keras.strategies import servers
-from ps_train.keras.training import inputs, planning, trainer
+from ps_train.keras.training import inputs, trainer
 from ps_train.plugins.contracts import TRAIN
 from ps_train.storage import folder_record
 
@@ -29,7 +30,7 @@ def run(config: KerasConfig, cluster: Cluster | None, stop: threading.Event) -> 
       PsTrainError: what went wrong, with its exit code.
     """
     quieten(config.tf_log)
-    loaded = planning.load_plugins(config)
+    loaded = plugins.load_keras_plugins(config)
     if config.strategy == "parameter_server" and not cluster.is_chief:
         servers.serve(config, cluster, stop)
     else:
@@ -43,7 +44,7 @@ def download(config: KerasConfig) -> None:
       ConfigError: the train_dir that was given has another training.
     """
     quieten(config.tf_log)
-    loaded = planning.load_plugins(config)
+    loaded = plugins.load_keras_plugins(config)
     loaded.dataset.prepare(loaded.dataset_params)
     if "train_dir" in config.given and checkpoints.has_training(config.train_dir):
         folder_record.check(config.train_dir, folder_record.describe(*loaded))

@@ -28,8 +28,8 @@ import tf_keras
 
 from ps_train.errors import CheckpointError, UserCodeError
 from ps_train.keras.flags import KerasConfig
+from ps_train.keras.plugins import KerasModel
 from ps_train.keras.storage import weights
-from ps_train.plugins.contracts import KerasModel
 from ps_train.runtime.calls import Call
 from ps_train.storage.folder_lock import FolderLock
 

@@ -19,13 +19,16 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 import tf_keras
 
+from ps_train.config.groups import TrainingFlags
 from ps_train.errors import CheckpointError, ConfigError, UserCodeError
 from ps_train.graph import devices, optimizers
 from ps_train.graph.plugin_calls import call_model_fn
+from ps_train.keras import plugins
 from ps_train.keras.convert_flags import ConvertConfig
+from ps_train.keras.plugins import KerasModel, KerasTwin
 from ps_train.keras.storage import checkpoints as saving
 from ps_train.plugins import contracts
-from ps_train.plugins.contracts import TRAIN, KerasModel, KerasTwin, Model
+from ps_train.plugins.contracts import TRAIN, Model
 from ps_train.storage import checkpoints as checkpoint
 
 _BETAS = {"beta1_power": 0.9, "beta2_power": 0.999}  # the defaults of Adam on both roads
@@ -62,10 +65,11 @@ def load_pair(config: ConvertConfig) -> Pair:
     Raises:
       ConfigError: one is missing, or --params does not fit them.
     """
-    model, twin = contracts.load_model(config.model), contracts.load_twin(config.model)
-    keras_model = contracts.load_keras_model(twin.model)
-    shared = {"batch_size": config.batch_size, "data_dir": config.data_dir, "hidden_units": config.hidden_units,
-              "learning_rate": config.learning_rate, "seed": config.seed}
+    model, twin = contracts.load_model(config.model), plugins.load_twin(config.model)
+    keras_model = plugins.load_keras_model(twin.model)
+    defaults = TrainingFlags()  # convert has none of these flags, and plug-ins may read their values
+    shared = {"batch_size": defaults.batch_size, "data_dir": defaults.data_dir, "hidden_units": config.hidden_units,
+              "learning_rate": config.learning_rate, "seed": defaults.seed}
     model_params, keras_params = contracts.resolve_params(config.params, [model, keras_model], shared)
     return Pair(model, model_params, twin, keras_model, {**keras_params, "steps_per_execution": 1, **twin.params})
 

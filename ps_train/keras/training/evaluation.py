@@ -6,15 +6,16 @@ import tf_keras
 
 from ps_train.errors import ClusterLostError, PsTrainError
 from ps_train.keras.flags import KerasConfig
+from ps_train.keras.plugins import KerasPlugins
 from ps_train.keras.storage import checkpoints
 from ps_train.keras.training import inputs
-from ps_train.keras.training.planning import Plugins, Span
+from ps_train.keras.training.planning import Span
 from ps_train.plugins.contracts import EVAL
 from ps_train.runtime import waits
 from ps_train.runtime.reports import Evaluation
 
 
-def report(config: KerasConfig, loaded: Plugins, span: Span, examples_per_step: int) -> None:
+def report(config: KerasConfig, loaded: KerasPlugins, span: Span, examples_per_step: int) -> None:
     """Prints the metrics of the newest checkpoint, and how fast training was.
 
     Raises:
@@ -28,7 +29,7 @@ def report(config: KerasConfig, loaded: Plugins, span: Span, examples_per_step: 
         print(f"Training took {span.secs:.2f} s, {rate:.0f} examples per second over all workers", flush=True)
 
 
-def evaluate(config: KerasConfig, loaded: Plugins) -> Evaluation:
+def evaluate(config: KerasConfig, loaded: KerasPlugins) -> Evaluation:
     """Returns the metrics of the newest checkpoint on the whole held-out set.
 
     Raises:
@@ -50,6 +51,6 @@ def evaluate(config: KerasConfig, loaded: Plugins) -> Evaluation:
     return Evaluation(step, sum(sizes), loss_name.replace("_", " "), values.pop("loss") * sum(sizes), values)
 
 
-def _metrics(model: tf_keras.Model, loaded: Plugins, num_batches: int) -> dict[str, float]:
+def _metrics(model: tf_keras.Model, loaded: KerasPlugins, num_batches: int) -> dict[str, float]:
     held_out = inputs.batches(loaded.dataset, loaded.dataset_params, EVAL)
     return model.evaluate(held_out, steps=num_batches, verbose=0, return_dict=True)

@@ -4,25 +4,15 @@ from __future__ import annotations
 
 import math
 import threading
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ps_train.keras.flags import KerasConfig
+from ps_train.keras.plugins import KerasPlugins
 from ps_train.keras.storage import checkpoints
 from ps_train.keras.strategies.watchdog import Pulse
-from ps_train.plugins import contracts
-from ps_train.plugins.contracts import Dataset, KerasModel
 from ps_train.storage.folder_lock import FolderLock
 
 _DEFAULT_STEPS_PER_EPOCH = 500
-
-
-class Plugins(NamedTuple):
-    """The model and the dataset, each with its parameters."""
-
-    model: KerasModel
-    model_params: dict[str, Any]
-    dataset: Dataset
-    dataset_params: dict[str, Any]
 
 
 class Plan(NamedTuple):
@@ -49,19 +39,6 @@ def make_plan(train_steps: int, steps_per_epoch: int | None, step: int) -> Plan:
     return Plan(steps_per_epoch, epochs, epochs - left)
 
 
-def load_plugins(config: KerasConfig) -> Plugins:
-    """Imports and checks the plug-ins that the configuration names.
-
-    Raises:
-      ConfigError: one is missing or has another contract, or --params does not fit them.
-    """
-    model, dataset = contracts.load_keras_model(config.model), contracts.load_dataset(config.dataset)
-    shared = {name: getattr(config, name) for name in (
-        "batch_size", "data_dir", "hidden_units", "learning_rate", "seed", "steps_per_execution")}
-    model_params, dataset_params = contracts.resolve_params(config.params, [model, dataset], shared)
-    return Plugins(model, model_params, dataset, dataset_params)
-
-
 class Task(NamedTuple):
     """What Model.fit and a loop of the plug-in's own have in common.
 
@@ -75,7 +52,7 @@ class Task(NamedTuple):
     """
 
     config: KerasConfig
-    loaded: Plugins
+    loaded: KerasPlugins
     is_chief: bool
     is_alone: bool
     pulse: Pulse

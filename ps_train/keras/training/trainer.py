@@ -20,10 +20,11 @@ from ps_train.cluster import ports, reachability
 from ps_train.cluster.spec import Cluster
 from ps_train.errors import ClusterLostError, ConfigError, StoppedError
 from ps_train.keras.flags import KerasConfig
+from ps_train.keras.plugins import KerasPlugins
 from ps_train.keras.storage import checkpoints as saving
 from ps_train.keras.strategies import factory, rendezvous, roles, servers, watchdog
 from ps_train.keras.training import custom_loops, evaluation, fitting, inputs
-from ps_train.keras.training.planning import Plan, Plugins, Span, Task, make_plan
+from ps_train.keras.training.planning import Plan, Span, Task, make_plan
 from ps_train.storage import checkpoints as checkpoint
 from ps_train.storage import folder_record
 from ps_train.storage.folder_lock import FolderLock
@@ -36,7 +37,7 @@ _LOSSES = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.Cancell
 _log = logging.getLogger(__name__)
 
 
-def train(config: KerasConfig, cluster: Cluster | None, loaded: Plugins, stop: threading.Event) -> None:
+def train(config: KerasConfig, cluster: Cluster | None, loaded: KerasPlugins, stop: threading.Event) -> None:
     """Trains to the end; the chief evaluates and reports.
 
     Raises:
@@ -52,7 +53,7 @@ def train(config: KerasConfig, cluster: Cluster | None, loaded: Plugins, stop: t
         _train(config, cluster, loaded, lock, stop)
 
 
-def _check_record(config: KerasConfig, loaded: Plugins) -> None:
+def _check_record(config: KerasConfig, loaded: KerasPlugins) -> None:
     record = folder_record.describe(*loaded)
     if saving.has_training(config.train_dir):
         folder_record.check(config.train_dir, record)
@@ -60,7 +61,7 @@ def _check_record(config: KerasConfig, loaded: Plugins) -> None:
 
 
 def _train(
-    config: KerasConfig, cluster: Cluster | None, loaded: Plugins, lock: FolderLock, stop: threading.Event
+    config: KerasConfig, cluster: Cluster | None, loaded: KerasPlugins, lock: FolderLock, stop: threading.Event
 ) -> None:
     trainer = _Trainer(config, cluster, loaded, lock, watchdog.Pulse(), stop)
     if cluster is None:
@@ -103,8 +104,8 @@ class _Trainer:
     """One run of training in this process."""
 
     def __init__(
-        self, config: KerasConfig, cluster: Cluster | None, loaded: Plugins, lock: FolderLock, pulse: watchdog.Pulse,
-        stop: threading.Event,
+        self, config: KerasConfig, cluster: Cluster | None, loaded: KerasPlugins, lock: FolderLock,
+        pulse: watchdog.Pulse, stop: threading.Event,
     ) -> None:
         self._config = config
         self._cluster = cluster

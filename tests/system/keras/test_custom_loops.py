@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from ps_train.errors import ConfigError
-from ps_train.plugins import contracts
+from ps_train.keras import plugins
 from tests.processes import DEADLINE_SECS, REPO
 
 pytest.importorskip("tf_keras", reason="the Keras road needs the extra `keras`")
@@ -103,5 +103,5 @@ def test_functions_that_do_not_go_together_are_refused(monkeypatch, tmp_path, co
     name = f"own_loop_{abs(hash(code))}"
     (tmp_path / f"{name}.py").write_text(f"def build_model(params): pass\n{code}")
     with pytest.raises(ConfigError) as caught:
-        contracts.load_keras_model(name)
+        plugins.load_keras_model(name)
     assert message in str(caught.value)
