@@ -118,7 +118,7 @@ def _import_task(task_config: config.Config, needs_gpu: bool):
 
 def _help(verb: str, arguments: Sequence[str]) -> str:
     if verb in ("keras", "convert") or (verb == "launch" and arguments[:1] == ["keras"]):
-        return f"{_USAGE}\n{_on_keras_road().help_text(verb)}"
+        return f"{_USAGE}\n{_on_keras_road().keras_help(verb)}"
     if verb == "launch":
         return f"{_USAGE}\n{fields.help_text(config.LaunchConfig, config.Config, omit=config.PLACED_BY_LAUNCH)}"
     return f"{_USAGE}\n{fields.help_text(config.Config)}"

@@ -16,7 +16,7 @@ _GROUP = "Converting checkpoints"
 
 @dataclasses.dataclass(frozen=True)
 class ConvertConfig(ModelFlags, OptimizerFlags):
-    """What `ps_train convert` was told to do.
+    """The flags of `ps_train convert`, checked.
 
     Raises:
       ConfigError: a value is not allowed, a flag is missing, or means nothing here; the text names each one.
@@ -39,11 +39,11 @@ class ConvertConfig(ModelFlags, OptimizerFlags):
         refuse(problems)
 
 
-def parse(argv: Sequence[str]) -> ConvertConfig:
-    """Returns what a command line (without program and verb) says.
+def parse_convert(argv: Sequence[str]) -> ConvertConfig:
+    """Returns the ConvertConfig of a command line, without program and verb.
 
     Raises:
-      ConfigError: it is wrong; the text says how.
+      ConfigError: the command line is wrong; the text says how.
     """
     values, given = fields.parse(argv, ConvertConfig, others=[Config])
     return ConvertConfig(**values, given=given)

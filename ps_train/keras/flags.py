@@ -20,20 +20,21 @@ STRATEGIES = ("default", "one_device", "mirrored", "central_storage", "multi_wor
 COMMUNICATIONS = ("AUTO", "RING", "NCCL")
 CROSS_DEVICE_OPS = ("auto", "nccl", "hierarchical_copy", "reduction_to_one")
 
-# flag -> the strategies for which it means something
+_IN_CLUSTER = ("multi_worker_mirrored", "parameter_server")
+# flag -> the strategies that read it
 _ONLY_WITH = {
     "num_virtual_devices": ("mirrored", "central_storage"),
     "devices": ("one_device", "mirrored", "central_storage"),
     "cross_device_ops": ("mirrored",),
     "variable_partitioner": ("parameter_server",),
     "communication": ("multi_worker_mirrored",),
-    "worker_hosts": ("multi_worker_mirrored", "parameter_server"),
-    "job_name": ("multi_worker_mirrored", "parameter_server"),
-    "task_index": ("multi_worker_mirrored", "parameter_server"),
+    "worker_hosts": _IN_CLUSTER,
+    "job_name": _IN_CLUSTER,
+    "task_index": _IN_CLUSTER,
     "ps_hosts": ("parameter_server",),
     "coordinator_host": ("parameter_server",),
     "beat_timeout_secs": ("parameter_server",),
-    "num_workers": ("multi_worker_mirrored", "parameter_server"),
+    "num_workers": _IN_CLUSTER,
     "num_ps": ("parameter_server",),
     "tpu_name": ("tpu",),
     "save_model_steps": tuple(name for name in STRATEGIES if name != "parameter_server"),
@@ -46,7 +47,7 @@ def parse_devices(what: str, text: str) -> list[tuple[str, int]]:
     """Returns [("gpu", 0), ("gpu", 1)] for "gpu:0,gpu:1", [] for "".
 
     Raises:
-      ConfigError: the text is of another form, or names a device twice, or CPUs and GPUs together.
+      ConfigError: the text has another form, names a device twice, or names CPUs and GPUs together.
     """
     found = []
     for name in filter(None, text.lower().split(",")):
@@ -65,7 +66,7 @@ def parse_partitioner(what: str, text: str) -> tuple[str, int] | None:
     """Returns ("min_size", 262144) for "min_size:262144", None for "".
 
     Raises:
-      ConfigError: the text is of another form.
+      ConfigError: the text has another form.
     """
     if not text:
         return None
@@ -82,7 +83,7 @@ _field = functools.partial(fields.field, group="Keras under tf.distribute")
 
 @dataclasses.dataclass(frozen=True)
 class KerasConfig(ClusterFlags, ModelFlags, TrainingFlags, WaitFlags):
-    """What one task of `ps_train keras` was told to do.
+    """The flags of one task of `ps_train keras`, checked.
 
     Raises:
       ConfigError: a value is out of its bounds, or a flag means nothing here; the text names each one.
@@ -139,7 +140,7 @@ class KerasConfig(ClusterFlags, ModelFlags, TrainingFlags, WaitFlags):
     def __post_init__(self) -> None:
         problems = fields.problems(vars(self), KerasConfig) + fields.foreign(self.given, "keras", KerasConfig)
         refuse(problems + misplaced(self.strategy, self.given) + self._problems_of_devices())
-        # The ps write their share of a backup, and work in folders of their own.
+        # The ps write their part of a backup, and work in folders of their own.
         object.__setattr__(self, "train_dir", os.path.abspath(self.train_dir or default_train_dir(self.model)))
 
     def _problems_of_devices(self) -> list[str]:
@@ -157,13 +158,13 @@ PLACED = PLACED_BY_LAUNCH | {"coordinator_host"}
 
 
 def misplaced(strategy: str, given: frozenset[str]) -> list[str]:
-    """Returns a line for each flag that was given and means nothing with the strategy."""
+    """Returns a line for each given flag that means nothing with the strategy."""
     return [f"--{name}: means something with --strategy={' or '.join(_ONLY_WITH[name])} only, and it is {strategy}"
             for name in sorted(given & _ONLY_WITH.keys()) if strategy not in _ONLY_WITH[name]]
 
 
-def parse_task(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> KerasConfig:
-    """Returns the KerasConfig of one task from its command line (without program and verb) and environment.
+def parse_keras_task(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> KerasConfig:
+    """Returns the KerasConfig of one task from its command line, without program and verb, and its environment.
 
     Raises:
       ConfigError: the command line is wrong; the text says how.
@@ -172,11 +173,11 @@ def parse_task(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> 
     return KerasConfig(**values, given=given, tf_config=environ.get("TF_CONFIG", ""))
 
 
-def parse_launch(argv: Sequence[str]) -> tuple[KerasConfig, LaunchConfig]:
-    """Returns what each task is told, with `given`, and what the launcher itself is told.
+def parse_keras_launch(argv: Sequence[str]) -> tuple[KerasConfig, LaunchConfig]:
+    """Returns the configuration of each task, and that of the launcher.
 
     Raises:
-      ConfigError: the command line is wrong, or it places the tasks, which is the launcher's work.
+      ConfigError: the command line is wrong, or it places the tasks, which the launcher does.
     """
     values, given = fields.parse(argv, LaunchConfig, KerasConfig, others=[Config])
     refuse([f"--{name}: launch places the tasks itself; leave it out, and give --num_ps and --num_workers"

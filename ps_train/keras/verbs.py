@@ -1,4 +1,4 @@
-"""What the verbs of the tf.distribute road do: `keras`, `launch keras`, `convert`."""
+"""The verbs of the tf.distribute road: `keras`, `launch keras`, `convert`."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from ps_train.runtime import installed, legacy_keras, logs, signals
 
 
 def run_keras(argv: Sequence[str]) -> None:
-    """`ps_train keras`: lives the life of one task, or fetches its data."""
-    config = flags.parse_task(argv)
+    """`ps_train keras`: runs one task, or fetches its data."""
+    config = flags.parse_keras_task(argv)
     if config.download_only:
-        _import_task(config, needs_gpu=False).download(config)
+        _import_task(config, needs_gpu=False).download_data(config)
         return
-    cluster = roles.resolve(config)
+    cluster = roles.resolve_cluster(config)
     with signals.on_signals() as stop:
         task = _import_task(config, needs_gpu=cluster is None or cluster.job != "ps")
-        signals.run(lambda: task.run(config, cluster, stop), stop, config.stop_timeout_secs)
+        signals.run(lambda: task.run_task(config, cluster, stop), stop, config.stop_timeout_secs)
 
 
 def launch_keras(argv: Sequence[str]) -> None:
     """`ps_train launch keras`: runs all tasks of a strategy on this machine."""
-    config, launch_config = flags.parse_launch(argv)
+    config, launch_config = flags.parse_keras_launch(argv)
     check_installed()
-    launcher.run(config, launch_config, roles.crew_of(config, launch_config))
+    launcher.run(config, launch_config, roles.strategy_crew(config, launch_config))
 
 
 def run_convert(argv: Sequence[str]) -> None:
     """`ps_train convert`: turns a checkpoint of one road into one of the other."""
-    config = convert_flags.parse(argv)
+    config = convert_flags.parse_convert(argv)
     _import_task(config, needs_gpu=False).convert(config)
 
 
-def help_text(verb: str) -> str:
+def keras_help(verb: str) -> str:
     """Returns the flags of `keras`, `launch` (of `launch keras`) or `convert`."""
     if verb == "convert":
         return fields.help_text(convert_flags.ConvertConfig)
@@ -51,7 +51,7 @@ def help_text(verb: str) -> str:
 
 
 def _import_task(config: ModelFlags, needs_gpu: bool):
-    """Imports what needs TensorFlow, which reads its settings while it is imported."""
+    """Imports what needs TensorFlow, which reads its settings during the import."""
     check_installed()
     installed.check_tensorflow()
     if not needs_gpu:
@@ -83,7 +83,7 @@ def check_installed() -> None:
 
 
 def _version(package: str) -> str:
-    """Returns a package's version, "" where it is not installed (TensorFlow may be, under another name)."""
+    """Returns a package's version, "" if there is no package of that name: TensorFlow may have another one."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

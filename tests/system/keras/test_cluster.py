@@ -66,7 +66,7 @@ def test_a_worker_that_is_still_dying_is_named(monkeypatch):
     answers = iter([True, True, False])
     monkeypatch.setattr(trainer.reachability, "accepts", lambda _: next(answers))
     cluster = Cluster("worker", 0, {"worker": {0: "a:1", 1: "b:2"}})
-    with pytest.raises(ClusterLostError) as caught, trainer._losses_told(cluster, "train_dir", threading.Event()):
+    with pytest.raises(ClusterLostError) as caught, trainer._losses_explained(cluster, "train_dir", threading.Event()):
         raise tf.errors.UnavailableError(None, None, "Connection reset by peer")
     assert str(caught.value) == "worker:0 lost another task (UnavailableError): worker:1 b:2 cannot be reached; look " \
                                 "at its log"

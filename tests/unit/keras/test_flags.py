@@ -20,7 +20,7 @@ def _refusal(function, *arguments):
 
 def test_the_flags_of_train_keep_their_meaning():
     """Those that mean something here have the same defaults, but for model, hidden units and learning rate."""
-    here, there = flags.parse_task([], {}), Config()
+    here, there = flags.parse_keras_task([], {}), Config()
     shared = fields.rules(flags.KerasConfig).keys() & fields.rules(Config).keys()
     differing = {name for name in shared if getattr(here, name) != getattr(there, name)}
     assert differing == {"model", "hidden_units", "learning_rate", "train_dir"}
@@ -31,7 +31,7 @@ def test_the_flags_of_train_keep_their_meaning():
 def test_train_dir_becomes_absolute(monkeypatch, tmp_path):
     """A ps works in another folder and writes to the same one."""
     monkeypatch.chdir(tmp_path)
-    assert flags.parse_task(["--train_dir=runs/1"], {}).train_dir == str(tmp_path / "runs/1")
+    assert flags.parse_keras_task(["--train_dir=runs/1"], {}).train_dir == str(tmp_path / "runs/1")
 
 
 @pytest.mark.parametrize(("argv", "message"), [
@@ -66,7 +66,7 @@ def test_train_dir_becomes_absolute(monkeypatch, tmp_path):
 ])
 def test_a_wrong_command_line_is_refused(argv, message):
     """In one line, before anything is imported."""
-    assert _refusal(flags.parse_task, argv, {}).startswith(message)
+    assert _refusal(flags.parse_keras_task, argv, {}).startswith(message)
 
 
 @pytest.mark.parametrize(("argv", "message"), [
@@ -77,7 +77,7 @@ def test_a_wrong_command_line_is_refused(argv, message):
 ])
 def test_launch_refuses_what_does_not_fit(argv, message):
     """The launcher's own flags, too, fit the strategy."""
-    assert _refusal(flags.parse_launch, argv).startswith(message)
+    assert _refusal(flags.parse_keras_launch, argv).startswith(message)
 
 
 def test_the_flags_of_keras_are_unknown_elsewhere():
@@ -111,8 +111,8 @@ def test_tf_keras_must_be_there(monkeypatch, versions, message):
 
 def test_convert_says_what_is_missing():
     """Everything together."""
-    text = _refusal(convert_flags.parse, ["--train_steps=5", "--train_dir="])
+    text = _refusal(convert_flags.parse_convert, ["--train_steps=5", "--train_dir="])
     assert [line.partition(":")[0] for line in text.splitlines()] == ["--train_steps", "--to", "--train_dir",
                                                                       "--output_dir"]
-    told = convert_flags.parse(["--to=keras", "--train_dir=a", "--output_dir=b"])
+    told = convert_flags.parse_convert(["--to=keras", "--train_dir=a", "--output_dir=b"])
     assert (told.to, told.train_dir, told.output_dir, told.model) == ("keras", "a", "b", "models.mlp")
