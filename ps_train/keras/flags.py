@@ -1,4 +1,4 @@
-"""The flags of `ps_train keras`: the groups that it takes of `ps_train.config`, and its own."""
+"""The flags of `ps_train keras` and `ps_train convert`: groups of `ps_train.config`, and their own."""
 
 from __future__ import annotations
 
@@ -11,14 +11,19 @@ from typing import ClassVar, Optional
 
 from ps_train.cluster.addresses import parse_hosts
 from ps_train.config import fields
-from ps_train.config.groups import ClusterFlags, ModelFlags, TrainingFlags, WaitFlags, default_train_dir
+from ps_train.config.groups import (
+    ClusterFlags,
+    ModelFlags,
+    OptimizerFlags,
+    TrainingFlags,
+    WaitFlags,
+    default_train_dir,
+)
 from ps_train.config.task import PLACED_BY_LAUNCH, Config, LaunchConfig
 from ps_train.errors import ConfigError, refuse
 
 STRATEGIES = ("default", "one_device", "mirrored", "central_storage", "multi_worker_mirrored", "parameter_server",
               "tpu")
-COMMUNICATIONS = ("AUTO", "RING", "NCCL")
-CROSS_DEVICE_OPS = ("auto", "nccl", "hierarchical_copy", "reduction_to_one")
 
 _IN_CLUSTER = ("multi_worker_mirrored", "parameter_server")
 # flag -> the strategies that read it
@@ -79,6 +84,7 @@ def parse_partitioner(what: str, text: str) -> tuple[str, int] | None:
 
 _again = functools.partial(fields.redeclare, Config)
 _field = functools.partial(fields.field, group="Keras under tf.distribute")
+_of_convert = functools.partial(fields.field, group="Converting checkpoints")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,30 +107,30 @@ class KerasConfig(ClusterFlags, ModelFlags, TrainingFlags, WaitFlags):
         "steps_per_execution", help="Steps in one call of the compiled training function.", maximum=None)
     save_model_steps: int = _again(
         "save_model_steps", help="Steps between checkpoints within an epoch; 0 makes one at its end only.")
-    start_timeout_secs: float = _again("start_timeout_secs", help="For the other tasks to be there.")
+    start_timeout_secs: float = _again("start_timeout_secs", help="For the other tasks to start.")
     step_timeout_secs: float = _again(
         "step_timeout_secs", help="For one training step of a cluster; then the task ends with 138.")
     eval_timeout_secs: float = _again(
-        "eval_timeout_secs", help="For the held-out data to be counted, and for the evaluation at the end; then the "
-        "task ends with 1.")
+        "eval_timeout_secs", help="For counting the held-out data, and for the evaluation at the end; then the task ends "
+        "with 1.")
     beat_timeout_secs: float = _again(
-        "beat_timeout_secs", help="For a sign of life of the coordinator; then a ps or worker ends with 138.")
+        "beat_timeout_secs", help="For a sign of life from the coordinator; then a ps or worker ends with 138.")
     log_format: ClassVar[str] = "ps_train"  # no flag here: it tells the launcher how to read the progress lines
 
     strategy: str = _field("default", help="The tf.distribute strategy to train under.", choices=STRATEGIES)
     num_virtual_devices: Optional[int] = _field(
-        None, help="Parts of this machine's CPU that train as devices of their own (mirrored, central_storage).",
+        None, help="Devices into which this machine's CPU is divided (mirrored, central_storage).",
         minimum=1, unset="the GPUs, or one CPU")
     devices: str = _field("", help="Devices of this machine to train on (one_device, mirrored, central_storage).",
                           unit="cpu:0,cpu:1 or gpu:0,...", form=parse_devices, unset="the GPUs, or one CPU")
     cross_device_ops: str = _field("auto", help="How the devices reduce gradients (mirrored).",
-                                   choices=CROSS_DEVICE_OPS)
+                                   choices=("auto", "nccl", "hierarchical_copy", "reduction_to_one"))
     variable_partitioner: str = _field(
-        "", help="How variables are cut for the ps: into parts of at least or at most so many bytes, or into so many "
+        "", help="How variables are split for the ps: into parts of at least or at most so many bytes, or into so many "
         "parts (parameter_server).", unit="min_size:BYTES, max_size:BYTES, fixed:PARTS", form=parse_partitioner,
-        unset="not cut")
+        unset="not split")
     communication: str = _field("AUTO", help="How gradients are all-reduced (multi_worker_mirrored).",
-                                choices=COMMUNICATIONS)
+                                choices=("AUTO", "RING", "NCCL"))
     coordinator_host: str = _field("localhost:2221", help="Address of the coordinator, job chief (parameter_server).",
                                    unit="host:port", form=parse_hosts)
     tpu_name: str = _field("", help="Name or address of the TPU (tpu).", unit="name",
@@ -132,7 +138,7 @@ class KerasConfig(ClusterFlags, ModelFlags, TrainingFlags, WaitFlags):
     steps_per_epoch: Optional[int] = _field(
         None, help="Steps between validations and checkpoints; --train_steps is rounded up to whole epochs.",
         unit="steps", minimum=1, unset="about 500")
-    validation_epochs: int = _field(1, help="Epochs between validations; 0 validates never.", unit="epochs", minimum=0)
+    validation_epochs: int = _field(1, help="Epochs between validations; 0 never validates.", unit="epochs", minimum=0)
     validation_steps: Optional[int] = _field(
         None, help="Batches in one validation, and in the evaluation at the end where the dataset repeats; needed "
         "there.", unit="batches", minimum=1, unset="all there are")
@@ -146,12 +152,36 @@ class KerasConfig(ClusterFlags, ModelFlags, TrainingFlags, WaitFlags):
     def _problems_of_devices(self) -> list[str]:
         if not self.devices:
             return []
-        found = [f"--{name}: --devices says on what to train; leave one of them out"
+        found = [f"--{name}: --devices selects the devices already; leave one of the two out"
                  for name in ("num_gpus", "num_virtual_devices") if name in self.given]
         named = parse_devices("--devices", self.devices)
         if self.strategy == "one_device" and len(named) > 1:
             found.append(f"--devices: got {self.devices!r}; allowed with --strategy=one_device: one device")
         return found
+
+
+@dataclasses.dataclass(frozen=True)
+class ConvertConfig(ModelFlags, OptimizerFlags):
+    """The flags of `ps_train convert`, checked.
+
+    Raises:
+      ConfigError: a value is not allowed, a flag is missing, or means nothing here; the text names each one.
+    """
+
+    to: Optional[str] = _of_convert(None, help="Kind of checkpoint to make: of `keras`, or of `train`.", choices=("keras", "graph"),
+                                    unset="none: give it")
+    output_dir: str = _of_convert("", help="Folder for the new checkpoint; the old one is in --train_dir.",
+                                  unit="path", unset="none: give it")
+
+    def __post_init__(self) -> None:
+        problems = fields.problems(vars(self), ConvertConfig) + fields.foreign(self.given, "convert", ConvertConfig)
+        if self.to is None:
+            problems.append("--to: not given; allowed: keras, graph")
+        if not self.train_dir:
+            problems.append("--train_dir: not given; it is the folder of the checkpoint to convert")
+        if not self.output_dir:
+            problems.append("--output_dir: not given; it is the folder for the new checkpoint")
+        refuse(problems)
 
 
 PLACED = PLACED_BY_LAUNCH | {"coordinator_host"}
@@ -185,3 +215,13 @@ def parse_keras_launch(argv: Sequence[str]) -> tuple[KerasConfig, LaunchConfig]:
            + misplaced(values["strategy"], given & {"num_ps", "num_workers"}))
     own = {name: values.pop(name) for name in fields.rules(LaunchConfig)}
     return KerasConfig(**values, given=given - own.keys()), LaunchConfig(**own)
+
+
+def parse_convert(argv: Sequence[str]) -> ConvertConfig:
+    """Returns the ConvertConfig of a command line, without program and verb.
+
+    Raises:
+      ConfigError: the command line is wrong; the text says how.
+    """
+    values, given = fields.parse(argv, ConvertConfig, others=[Config])
+    return ConvertConfig(**values, given=given)

@@ -13,8 +13,7 @@ import threading
 from absl import logging as absl_logging
 
 from ps_train.cluster.spec import Cluster
-from ps_train.keras.convert_flags import ConvertConfig
-from ps_train.keras.flags import KerasConfig
+from ps_train.keras.flags import ConvertConfig, KerasConfig
 from ps_train.keras.plugins import load_keras_plugins
 from ps_train.keras.storage import conversion, keras_checkpoints
 from ps_train.keras.strategies import servers

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import importlib.metadata
-import os
 from collections.abc import Sequence
 
 from ps_train.config import fields
 from ps_train.config.groups import ModelFlags
 from ps_train.config.task import LaunchConfig
 from ps_train.errors import ConfigError
-from ps_train.keras import convert_flags, flags
+from ps_train.keras import flags
 from ps_train.keras.strategies import roles
 from ps_train.launch import launcher
-from ps_train.runtime import installed, legacy_keras, logs, signals
+from ps_train.runtime import installed, signals
 
 
 def run_keras(argv: Sequence[str]) -> None:
@@ -37,28 +36,23 @@ def launch_keras(argv: Sequence[str]) -> None:
 
 def run_convert(argv: Sequence[str]) -> None:
     """`ps_train convert`: turns a checkpoint of one road into one of the other."""
-    config = convert_flags.parse_convert(argv)
+    config = flags.parse_convert(argv)
     _import_task(config, needs_gpu=False).convert(config)
 
 
 def keras_help(verb: str) -> str:
     """Returns the flags of `keras`, `launch` (of `launch keras`) or `convert`."""
     if verb == "convert":
-        return fields.help_text(convert_flags.ConvertConfig)
+        return fields.help_text(flags.ConvertConfig)
     if verb == "launch":
         return fields.help_text(LaunchConfig, flags.KerasConfig, omit=flags.PLACED)
     return fields.help_text(flags.KerasConfig)
 
 
 def _import_task(config: ModelFlags, needs_gpu: bool):
-    """Imports what needs TensorFlow, which reads its settings during the import."""
+    """Imports what needs TensorFlow."""
     check_installed()
-    installed.check_tensorflow()
-    if not needs_gpu:
-        os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
-    legacy_keras.prefer()
-    if not config.tf_log:
-        logs.import_tensorflow_quietly()
+    installed.prepare_import(needs_gpu, config.tf_log)
     from ps_train.keras import task  # noqa: PLC0415 (TensorFlow takes seconds; a wrong flag should not)
 
     return task

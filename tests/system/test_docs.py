@@ -8,9 +8,7 @@ import shlex
 
 from ps_train.cluster.spec import resolve
 from ps_train.config import fields, task
-from ps_train.keras import convert_flags
-from ps_train.keras.convert_flags import ConvertConfig
-from ps_train.keras.flags import KerasConfig, parse_keras_launch
+from ps_train.keras.flags import ConvertConfig, KerasConfig, parse_convert, parse_keras_launch
 from tests import processes
 from tests.processes import REPO
 
@@ -79,7 +77,7 @@ def test_the_commands_of_the_keras_road_parse():
         parse_keras_launch(shlex.split(line, comments=True))
         found += 1
     for line in re.findall(r"^python -m ps_train convert (.*)$", README + MIGRATE, re.MULTILINE):
-        convert_flags.parse_convert(shlex.split(line, comments=True))
+        parse_convert(shlex.split(line, comments=True))
         found += 1
     assert found >= 6
 

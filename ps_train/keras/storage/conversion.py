@@ -24,7 +24,7 @@ from ps_train.errors import CheckpointError, ConfigError, UserCodeError
 from ps_train.graph import devices, optimizers
 from ps_train.graph.plugin_calls import call_model_fn
 from ps_train.keras import plugins
-from ps_train.keras.convert_flags import ConvertConfig
+from ps_train.keras.flags import ConvertConfig
 from ps_train.keras.storage import keras_checkpoints
 from ps_train.plugins import contracts
 from ps_train.plugins.contracts import TRAIN

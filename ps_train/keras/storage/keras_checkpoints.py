@@ -36,7 +36,7 @@ from ps_train.storage.folder_lock import FolderLock
 _CHECKPOINT = re.compile(r"ckpt-(\d+)\.keras")
 _UNFINISHED = "saving.keras"
 _MOST_CHARACTERS = 200
-_REGISTER = ("a layer, loss or metric of your own that does not stand in the model's module needs "
+_REGISTER = ("a layer, loss or metric of your own that is not defined in the model's module needs "
              "@tf_keras.saving.register_keras_serializable()")
 _log = logging.getLogger(__name__)
 

@@ -64,13 +64,13 @@ def _refuse_cluster(config: KerasConfig) -> None:
     tasks = [f"{job}:{index}" for job, hosts in addresses.items() if job != "evaluator" for index in hosts]
     if len(tasks) > 1:
         raise ConfigError(f"--strategy={config.strategy} is one process, and TF_CONFIG names {len(tasks)}: "
-                          f"{', '.join(tasks)}; each would train for itself. Choose multi_worker_mirrored or "
+                          f"{', '.join(tasks)}; each would train alone. Choose multi_worker_mirrored or "
                           "parameter_server, or unset TF_CONFIG")
 
 
 def _from_tf_config(config: KerasConfig) -> Cluster:
     flags = _HOST_FLAGS[config.strategy]
-    refuse([f"--{name}: TF_CONFIG says who is who; leave the flag out, or unset TF_CONFIG"
+    refuse([f"--{name}: TF_CONFIG defines the cluster; leave the flag out, or unset TF_CONFIG"
             for name in sorted(config.given & {"job_name", "task_index", *flags.values()})])
     told = parse_tf_config(config.tf_config, needs_ps="ps" in flags)
     job, index, found = told.job, told.index, told.addresses

@@ -57,7 +57,7 @@ def serve_coordinator(config: KerasConfig, cluster: Cluster, stop: threading.Eve
         stop.wait(_LINGER_SECS)
         del running  # a server that is garbage collected stops
     if verdict != DONE:
-        raise ClusterLostError(f"{cluster.chief.name} gave up training: see its log for the fault")
+        raise ClusterLostError(f"{cluster.chief.name} gave up training; see its log for the error")
 
 
 def _start(config: KerasConfig, cluster: Cluster) -> tf.distribute.Server:
@@ -90,7 +90,7 @@ def _verdict(chief: Task, timeout_secs: float, stop: threading.Event) -> str:
         if reachability.accepts(chief.address):
             seen_secs = now_secs
         elif now_secs - seen_secs > timeout_secs:
-            raise ClusterLostError(f"{chief} cannot be reached since {timeout_secs:g} s, and did not say that training "
+            raise ClusterLostError(f"{chief} could not be reached for {timeout_secs:g} s, and did not say that training "
                                    "is done")
         if stop.wait(_POLL_SECS):
             raise StoppedError("told to stop while serving")

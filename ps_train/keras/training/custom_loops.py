@@ -102,8 +102,11 @@ class CustomRun:
 
     def validate(self) -> dict[str, float]:
         """Returns the model's metrics on the held-out data; each of several workers calls it."""
+        beats = tf_keras.callbacks.LambdaCallback(
+            on_test_batch_end=lambda batch, logs: self.beat(),
+            _supports_tf_logs=True)  # parameter_server allows no other callback
         values = self._model.evaluate(self._feed.validation, steps=self._feed.validation_steps, verbose=0,
-                                      return_dict=True, callbacks=[_Beats(self.beat)])
+                                      return_dict=True, callbacks=[beats])
         self.beat()
         if self._context.is_chief:
             _log.info("step %d, on held-out data: %s", self.step,
@@ -112,18 +115,6 @@ class CustomRun:
 
     def _is_due(self, period: int, before: int) -> bool:
         return period > 0 and self.step // period > before // period
-
-
-class _Beats(tf_keras.callbacks.Callback):
-    """Gives a sign of life after each batch of a validation."""
-
-    def __init__(self, beat: Callable[[], None]) -> None:
-        super().__init__()
-        self._supports_tf_logs = True  # parameter_server allows no other callback
-        self._beat = beat
-
-    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
-        self._beat()
 
 
 def train_by_loop(
@@ -145,7 +136,7 @@ def train_by_loop(
     _loop(context, strategy, model, run)
     secs = time.monotonic() - start_secs
     if run.step == first_step:
-        raise DataError(f"{name}.train told no step: call run.advance(loss) after each one")
+        raise DataError(f"{name}.train reported no step: call run.advance(loss) after each one")
     run.save()
     return TrainingSpan(first_step, secs)
 
@@ -162,8 +153,8 @@ def _loop(
     try:
         loop(run, iter(run.dataset), execute, context.config.steps_per_execution)
     except (tf.errors.OutOfRangeError, StopIteration) as error:
-        raise DataError(f"{context.plugins.dataset.name}.input_fn: the training data came to its end after step "
-                        f"{run.step} of {run.train_steps}; let it repeat, or give a smaller --train_steps") from error
+        raise DataError(f"{context.plugins.dataset.name}.input_fn: the training data ended after step {run.step} of "
+                        f"{run.train_steps}; let it repeat, or give a smaller --train_steps") from error
 
 
 def _execution(

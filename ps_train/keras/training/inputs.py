@@ -126,7 +126,7 @@ class KerasInputs:
         counter.join(timeout_secs)
         if counter.is_alive() or time.monotonic() > end_secs:
             raise DataError(f"--eval_timeout_secs: the dataset of mode \"{mode}\" of {self.dataset.name} gave "
-                            f"{len(found)} batches in {timeout_secs:g} s, and has not come to its end; give "
+                            f"{len(found)} batches in {timeout_secs:g} s, and did not end; give "
                             "--validation_steps, the number of batches to evaluate on, or more time")
         counter.result()
         if not found:

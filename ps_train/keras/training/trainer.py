@@ -76,7 +76,7 @@ def _train_in_cluster(context: TrainingContext, cluster: Cluster) -> None:
         body = _coordinate
     with _losses_explained(cluster, config.train_dir, stop):
         watchdog.run_watched(lambda: body(context), context.pulse, lambda: _who_is_missing(
-            cluster, "all of them can be reached, so one stands still; look at their logs"))
+            cluster, "all of them can be reached, so one of them hangs; look at their logs"))
 
 
 def _who_is_missing(cluster: Cluster, otherwise: str) -> str:

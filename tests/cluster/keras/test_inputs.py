@@ -78,8 +78,8 @@ def test_a_set_that_repeats_needs_a_number_of_batches(make):
 
 def test_an_end_that_does_not_come_is_told():
     """Where the set does not say that it repeats, and where it stands still."""
-    told = r"^--eval_timeout_secs: the dataset of mode \"eval\" of mine gave \d+ batches in 0.2 s, and has not come " \
-           "to its end; give --validation_steps"
+    told = r"^--eval_timeout_secs: the dataset of mode \"eval\" of mine gave \d+ batches in 0.2 s, and did not " \
+           "end; give --validation_steps"
     endless = dataset(lambda mode: unknown(slices().repeat()))
     with pytest.raises(DataError, match=told):
         inputs_of(endless, "--eval_timeout_secs=0.2").eval_sizes()

@@ -127,7 +127,7 @@ def test_a_server_whose_coordinator_is_gone_ends(tmp_path, monkeypatch, chief, s
     """After the time-out, naming it."""
     monkeypatch.chdir(tmp_path)
     chief[1].close()
-    with pytest.raises(ClusterLostError, match=r"^chief:0 localhost:\d+ cannot be reached since 0.3 s, and did not"):
+    with pytest.raises(ClusterLostError, match=r"^chief:0 localhost:\d+ could not be reached for 0.3 s, and did not"):
         servers._verdict(chief[0], 0.3, stop)
 
 

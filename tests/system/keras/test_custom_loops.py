@@ -86,8 +86,8 @@ def test_data_that_ends_is_told(start_process, tmp_path):
                                                "mean_squared_error(labels[:, None], logits)"))
     output = run(start_process, "ends", "keras", *flags, exit_code=1, cwd=tmp_path)
     assert output.splitlines()[-1] == (
-        "ps_train: keras_loop.input_fn: the training data came to its end after step 40 of 100; let it repeat, or give "
-        "a smaller --train_steps")
+        "ps_train: keras_loop.input_fn: the training data ended after step 40 of 100; let it repeat, or give a smaller "
+        "--train_steps")
 
 
 @pytest.mark.parametrize(("code", "message"), [

@@ -9,7 +9,7 @@ import pytest
 from ps_train.config import fields
 from ps_train.config.task import Config
 from ps_train.errors import ConfigError
-from ps_train.keras import convert_flags, flags, verbs
+from ps_train.keras import flags, verbs
 
 
 def _refusal(function, *arguments):
@@ -50,7 +50,7 @@ def test_train_dir_becomes_absolute(monkeypatch, tmp_path):
      "--devices: got 'cpu:0,gpu:0'; allowed: devices of one kind, cpu or gpu"),
     (["--strategy=mirrored", "--devices=cpu:0,cpu:0"], "--devices: got 'cpu:0,cpu:0', which names a device twice"),
     (["--strategy=mirrored", "--devices=0,1"], "--devices: got '0'; allowed: devices of one kind, as in cpu:0,cpu:1"),
-    (["--strategy=mirrored", "--devices=cpu:0", "--num_gpus=1"], "--num_gpus: --devices says on what to train"),
+    (["--strategy=mirrored", "--devices=cpu:0", "--num_gpus=1"], "--num_gpus: --devices selects the devices already"),
     (["--strategy=one_device", "--devices=cpu:0,cpu:1"],
      "--devices: got 'cpu:0,cpu:1'; allowed with --strategy=one_device: one device"),
     (["--devices=cpu:0"], "--devices: means something with --strategy=one_device or mirrored or central_storage only"),
@@ -111,8 +111,8 @@ def test_tf_keras_must_be_there(monkeypatch, versions, message):
 
 def test_convert_says_what_is_missing():
     """Everything together."""
-    text = _refusal(convert_flags.parse_convert, ["--train_steps=5", "--train_dir="])
+    text = _refusal(flags.parse_convert, ["--train_steps=5", "--train_dir="])
     assert [line.partition(":")[0] for line in text.splitlines()] == ["--train_steps", "--to", "--train_dir",
                                                                       "--output_dir"]
-    told = convert_flags.parse_convert(["--to=keras", "--train_dir=a", "--output_dir=b"])
+    told = flags.parse_convert(["--to=keras", "--train_dir=a", "--output_dir=b"])
     assert (told.to, told.train_dir, told.output_dir, told.model) == ("keras", "a", "b", "models.mlp")

@@ -96,7 +96,7 @@ def test_wrong_flags_are_refused(argv, message):
      "TF_CONFIG: cluster['worker'] names the indices 1; multi_worker_mirrored needs to know all tasks"),
     ([SERVED], ALL, {"type": "evaluator", "index": 0}, "TF_CONFIG: task type is 'evaluator'"),
     ([MIRRORED, "--worker_hosts=a:1"], {"worker": ["a:1"]}, {"type": "worker", "index": 0},
-     "--worker_hosts: TF_CONFIG says who is who"),
+     "--worker_hosts: TF_CONFIG defines the cluster"),
 ])
 def test_a_tf_config_that_does_not_fit_is_refused(argv, cluster, task, message):
     """With what is wrong and what is allowed."""
