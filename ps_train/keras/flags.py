@@ -111,8 +111,8 @@ class KerasConfig(ClusterFlags, ModelFlags, TrainingFlags, WaitFlags):
     step_timeout_secs: float = _again(
         "step_timeout_secs", help="For one training step of a cluster; then the task ends with 138.")
     eval_timeout_secs: float = _again(
-        "eval_timeout_secs", help="For counting the held-out data, and for the evaluation at the end; then the task ends "
-        "with 1.")
+        "eval_timeout_secs", help="For counting the held-out data, and for the evaluation at the end; then the task "
+        "ends with 1.")
     beat_timeout_secs: float = _again(
         "beat_timeout_secs", help="For a sign of life from the coordinator; then a ps or worker ends with 138.")
     log_format: ClassVar[str] = "ps_train"  # no flag here: it tells the launcher how to read the progress lines
@@ -168,8 +168,8 @@ class ConvertConfig(ModelFlags, OptimizerFlags):
       ConfigError: a value is not allowed, a flag is missing, or means nothing here; the text names each one.
     """
 
-    to: Optional[str] = _of_convert(None, help="Kind of checkpoint to make: of `keras`, or of `train`.", choices=("keras", "graph"),
-                                    unset="none: give it")
+    to: Optional[str] = _of_convert(None, help="Kind of checkpoint to make: of `keras`, or of `train`.",
+                                    choices=("keras", "graph"), unset="none: give it")
     output_dir: str = _of_convert("", help="Folder for the new checkpoint; the old one is in --train_dir.",
                                   unit="path", unset="none: give it")
 

@@ -90,8 +90,8 @@ def _verdict(chief: Task, timeout_secs: float, stop: threading.Event) -> str:
         if reachability.accepts(chief.address):
             seen_secs = now_secs
         elif now_secs - seen_secs > timeout_secs:
-            raise ClusterLostError(f"{chief} could not be reached for {timeout_secs:g} s, and did not say that training "
-                                   "is done")
+            raise ClusterLostError(f"{chief} could not be reached for {timeout_secs:g} s, and did not say that "
+                                   "training is done")
         if stop.wait(_POLL_SECS):
             raise StoppedError("told to stop while serving")
     return verdict
