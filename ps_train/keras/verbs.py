@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 from collections.abc import Sequence
 
@@ -65,24 +66,15 @@ def check_installed() -> None:
       ConfigError: it is not; the text says what to install.
     """
     # Keras 3 does not train under MultiWorkerMirroredStrategy (3.15 on TensorFlow 2.21); tf_keras does.
-    tensorflow = _version("tensorflow")
-    advice = f"`pip install 'tf_keras=={_minor(tensorflow)}.*'`" if tensorflow else "`pip install tf_keras`"
-    found = _version("tf_keras")
-    if not found:
+    versions = {}
+    for package in ("tensorflow", "tf_keras"):  # TensorFlow may be there under another name
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[package] = importlib.metadata.version(package)
+    minors = {package: ".".join(version.split(".")[:2]) for package, version in versions.items()}
+    advice = "`pip install 'tf_keras" + (f"=={minors['tensorflow']}.*" if "tensorflow" in minors else "") + "'`"
+    if "tf_keras" not in versions:
         raise ConfigError(f"`ps_train keras` and `ps_train convert` need tf_keras, which is not installed: {advice}, "
                           "or ps_train with its extra: `pip install 'ps_train[keras]'`")
-    if tensorflow and _minor(found) != _minor(tensorflow):
-        raise ConfigError(f"tf_keras is {found} and TensorFlow {tensorflow}; both must be of the same minor version: "
-                          f"{advice}")
-
-
-def _version(package: str) -> str:
-    """Returns a package's version, "" if there is no package of that name: TensorFlow may have another one."""
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return ""
-
-
-def _minor(version: str) -> str:
-    return ".".join(version.split(".")[:2])
+    if len(set(minors.values())) > 1:
+        raise ConfigError(f"tf_keras is {versions['tf_keras']} and TensorFlow {versions['tensorflow']}; both must be "
+                          f"of the same minor version: {advice}")

@@ -81,8 +81,7 @@ def _to_keras(config: ConvertConfig, twins: _Twins) -> str:
     model = keras_checkpoints.build_model(twins.keras_model, twins.keras_params)
     shapes = reader.get_variable_to_shape_map()
     variables, moments = _weights(twins, model), _moments(twins, model)
-    for name, weight in variables.items():
-        _check_shape(source, name, shapes.get(name), weight)
+    _check_shapes(source, {name: (shapes.get(name), weight.shape.as_list()) for name, weight in variables.items()})
     if moments.keys() <= shapes.keys():
         variables.update(moments)
     else:
@@ -128,13 +127,8 @@ def _build_graph(config: ConvertConfig, twins: _Twins, model: tf_keras.Model) ->
 
 def _save_graph(config: ConvertConfig, source: str, values: Mapping[str, np.ndarray]) -> str:
     variables = {variable.op.name: variable for variable in tf.global_variables()}
-    differing = [f"{name} has shape {list(value.shape)}, in the graph "
-                 + (f"{variables[name].shape.as_list()}" if name in variables else "there is none")
-                 for name, value in values.items()
-                 if name not in variables or variables[name].shape.as_list() != list(value.shape)]
-    if differing:
-        raise CheckpointError(f"{source} is not of --model={config.model} with these parameters: "
-                              f"{'; '.join(differing)}; give the --hidden_units and --params that it was trained with")
+    shapes = {name: variable.shape.as_list() for name, variable in variables.items()}
+    _check_shapes(source, {name: (list(value.shape), shapes.get(name)) for name, value in values.items()})
     with tf.Session() as session:
         session.run(tf.global_variables_initializer())
         for name, value in values.items():
@@ -175,8 +169,11 @@ def _moments(twins: _Twins, model: tf_keras.Model) -> dict[str, Any]:
             if f"/{variable.name}".endswith(f"/{moment}/{weight.name}")}
 
 
-def _check_shape(source: str, name: str, shape: list[int] | None, weight: Any) -> None:
-    if shape != weight.shape.as_list():
-        got = "is not there" if shape is None else f"has shape {shape} instead of {weight.shape.as_list()}"
-        raise CheckpointError(f"checkpoint {source} is not of this model: {name} {got}; give the --model, "
+def _check_shapes(source: str, shapes: Mapping[str, tuple[list[int] | None, list[int] | None]]) -> None:
+    """Compares name -> (shape in the checkpoint, shape in the model), each None if there is no such variable."""
+    differing = [f"{name} is not there" if found is None
+                 else f"{name} has shape {found} instead of {'none' if wanted is None else wanted}"
+                 for name, (found, wanted) in shapes.items() if found != wanted]
+    if differing:
+        raise CheckpointError(f"checkpoint {source} is not of this model: {'; '.join(differing)}; give the --model, "
                               "--hidden_units and --params that it was trained with")

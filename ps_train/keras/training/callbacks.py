@@ -10,7 +10,6 @@ from typing import Any, Callable
 import tensorflow as tf
 import tf_keras
 
-from ps_train.errors import StoppedError
 from ps_train.keras.storage import keras_checkpoints
 from ps_train.keras.training.planning import TrainingContext, global_step
 from ps_train.runtime.reports import Progress
@@ -158,7 +157,7 @@ class Reporter(tf_keras.callbacks.Callback):
         if self._prints and not self._is_asynchronous and self._executions % period == 0:
             self._report(logs)
         if self._context.stop.is_set():
-            raise self._stopped()
+            raise self._context.stopped(global_step(self.model), self._save, "backup")
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         self._context.pulse.beat()
@@ -171,6 +170,3 @@ class Reporter(tf_keras.callbacks.Callback):
 
     def _report(self, logs: Any) -> None:
         self._meter.report(global_step(self.model), float(logs["loss"]))
-
-    def _stopped(self) -> StoppedError:
-        return self._context.stopped(global_step(self.model), self._save, "backup")

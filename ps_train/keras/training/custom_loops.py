@@ -133,7 +133,10 @@ def train_by_loop(
     if context.is_chief:
         _log.info("the loop of %s: from step %d to step %d", name, first_step, run.train_steps)
     start_secs = time.monotonic()
-    _loop(context, strategy, model, run)
+    if context.plugins.model.train is not None:
+        context.plugins.model.train(strategy=strategy, model=model, run=run)
+    else:
+        _repeat_train_step(context, strategy, model, run)
     secs = time.monotonic() - start_secs
     if run.step == first_step:
         raise DataError(f"{name}.train reported no step: call run.advance(loss) after each one")
@@ -141,17 +144,24 @@ def train_by_loop(
     return TrainingSpan(first_step, secs)
 
 
-def _loop(
+def _repeat_train_step(
     context: TrainingContext, strategy: tf.distribute.Strategy, model: tf_keras.Model, run: CustomRun
 ) -> None:
-    plugin = context.plugins.model
-    if plugin.train is not None:
-        plugin.train(strategy=strategy, model=model, run=run)
-        return
-    execute = _execution(strategy, model, plugin.train_step)
-    loop = _by_strategy if run.coordinator is None else _by_coordinator
+    most, batches = context.config.steps_per_execution, iter(run.dataset)
+    execute = _execution(strategy, model, context.plugins.model.train_step)
     try:
-        loop(run, iter(run.dataset), execute, context.config.steps_per_execution)
+        while not run.is_done:
+            if run.coordinator is None:
+                num_steps = min(most, run.train_steps - run.step)
+                loss = execute(batches, num_steps)
+            else:  # closures up to the next report, checkpoint or validation
+                num_steps = run.steps_to_next_look()
+                parts = [min(most, num_steps - done) for done in range(0, num_steps, most)]
+                for closure in [run.coordinator.schedule(execute, args=(batches, part)) for part in parts]:
+                    loss = closure.fetch()
+                    run.beat()
+                run.coordinator.join()
+            run.advance(loss, num_steps)
     except (tf.errors.OutOfRangeError, StopIteration) as error:
         raise DataError(f"{context.plugins.dataset.name}.input_fn: the training data ended after step {run.step} of "
                         f"{run.train_steps}; let it repeat, or give a smaller --train_steps") from error
@@ -173,28 +183,3 @@ def _execution(
         return loss
 
     return execute
-
-
-def _by_strategy(
-    run: CustomRun, batches: Iterator, execute: Callable[..., tf.Tensor], steps_per_execution: int
-) -> None:
-    while not run.is_done:
-        num_steps = min(steps_per_execution, run.train_steps - run.step)
-        run.advance(execute(batches, num_steps), num_steps)
-
-
-def _by_coordinator(
-    run: CustomRun, batches: Iterator, execute: Callable[..., tf.Tensor], steps_per_execution: int
-) -> None:
-    """Schedules closures up to the next report, checkpoint or validation, and waits for them."""
-    while not run.is_done:
-        left = num_steps = run.steps_to_next_look()
-        losses = []
-        while left:
-            losses.append(run.coordinator.schedule(execute, args=(batches, min(steps_per_execution, left))))
-            left -= min(steps_per_execution, left)
-        for closure in losses:
-            loss = closure.fetch()
-            run.beat()
-        run.coordinator.join()
-        run.advance(loss, num_steps)
