@@ -134,14 +134,14 @@ class KerasConfig(ClusterFlags, ModelFlags, TrainingFlags, WaitFlags):
     coordinator_host: str = _field("localhost:2221", help="Address of the coordinator, job chief (parameter_server).",
                                    unit="host:port", form=parse_hosts)
     tpu_name: str = _field("", help="Name or address of the TPU (tpu).", unit="name",
-                           unset="TPU_NAME, or what is there")
+                           unset="TPU_NAME, or that of this machine")
     steps_per_epoch: Optional[int] = _field(
         None, help="Steps between validations and checkpoints; --train_steps is rounded up to whole epochs.",
         unit="steps", minimum=1, unset="about 500")
     validation_epochs: int = _field(1, help="Epochs between validations; 0 never validates.", unit="epochs", minimum=0)
     validation_steps: Optional[int] = _field(
-        None, help="Batches in one validation, and in the evaluation at the end where the dataset repeats; needed "
-        "there.", unit="batches", minimum=1, unset="all there are")
+        None, help="Batches in one validation and, if the dataset repeats, in the evaluation at the end; then it is "
+        "needed.", unit="batches", minimum=1, unset="all there are")
 
     def __post_init__(self) -> None:
         problems = fields.problems(vars(self), KerasConfig) + fields.foreign(self.given, "keras", KerasConfig)

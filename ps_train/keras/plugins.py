@@ -98,8 +98,7 @@ def load_keras_model(name: str) -> KerasModel:
              for hook, arguments in _HOOKS.items() if hasattr(module, hook)}
     if len(found) > 1:
         raise ConfigError(f"--model: module {module.__name__!r} ({module.__file__}) has {' and '.join(found)}; keep "
-                          "one: train and train_step are each a loop of its own, and only Model.fit, which trains "
-                          "where there is neither, has callbacks")
+                          "one: train and train_step each replace Model.fit, and only Model.fit has callbacks")
     objects = {name: value for name, value in vars(module).items() if isinstance(value, (type, types.FunctionType))}
     return KerasModel(module.__name__, function, contracts.checked_params("--model", module), objects, **found)
 

@@ -89,7 +89,7 @@ def _named_gpus(text: str, indices: list[int]) -> list[str]:
     gpus = tf.config.list_physical_devices("GPU")
     if max(indices) >= len(gpus):
         there = f"gpu:0 to gpu:{len(gpus) - 1}" if gpus else "no GPU that TensorFlow can use"
-        raise ConfigError(f"--devices: got {text!r}; on this machine there is {there}; name what is there, or cpu:0")
+        raise ConfigError(f"--devices: got {text!r}; this machine has {there}; name one of its devices")
     return _see([gpus[index] for index in indices])
 
 

@@ -1,4 +1,4 @@
-"""A time limit for what has none: TensorFlow waits for ever for a peer that stands still.
+"""A time limit on training: TensorFlow waits for ever for a peer that hangs.
 
     the training thread   pulse.expect(what, timeout_secs) ... pulse.beat() ... pulse.beat()
     run_watched           raises when no beat comes for longer than that
