@@ -16,7 +16,7 @@ from ps_train.errors import (
     StoppedError,
     UserCodeError,
 )
-from ps_train.plugins.contracts import EVAL, PREDICT, TRAIN, VALIDATION, KerasTwin, ModelSpec
+from ps_train.plugins.contracts import EVAL, PREDICT, TRAIN, VALIDATION, ModelSpec
 
 __version__ = "0.1.0"
 
@@ -49,4 +49,8 @@ def __getattr__(name: str) -> Any:
         from ps_train.graph.input import arrays  # noqa: PLC0415 (TensorFlow takes seconds to import)
 
         return getattr(arrays, name)
+    if name == "KerasTwin":
+        from ps_train.keras import plugins  # noqa: PLC0415 (only a model with a Keras twin needs it)
+
+        return plugins.KerasTwin
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -17,7 +17,7 @@ from ps_train.cluster import resolve, spec
 from ps_train.config import fields, launch
 from ps_train.config import task as config
 from ps_train.errors import ConfigError, PsTrainError
-from ps_train.runtime import installed, legacy_keras, logs, signals, tracebacks
+from ps_train.runtime import installed, logs, signals, tracebacks
 
 _CLEAN_UP_SECS = 1.0
 _USAGE = """\
@@ -104,13 +104,8 @@ def _resolve(task_config: config.Config) -> spec.Cluster:
 
 
 def _import_task(task_config: config.Config, needs_gpu: bool):
-    """Imports what needs TensorFlow, which reads its settings while it is imported."""
-    installed.check_tensorflow()
-    if not needs_gpu:
-        os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
-    legacy_keras.prefer()
-    if not task_config.tf_log:
-        logs.import_tensorflow_quietly()
+    """Imports what needs TensorFlow."""
+    installed.prepare_import(needs_gpu, task_config.tf_log)
     from ps_train.tasks import run  # noqa: PLC0415 (TensorFlow takes seconds; a wrong flag should not)
 
     return run
@@ -118,7 +113,7 @@ def _import_task(task_config: config.Config, needs_gpu: bool):
 
 def _help(verb: str, arguments: Sequence[str]) -> str:
     if verb in ("keras", "convert") or (verb == "launch" and arguments[:1] == ["keras"]):
-        return f"{_USAGE}\n{_on_keras_road().help_text(verb)}"
+        return f"{_USAGE}\n{_on_keras_road().keras_help(verb)}"
     if verb == "launch":
         return f"{_USAGE}\n{fields.help_text(launch.LaunchConfig, config.Config, omit=launch.PLACED_BY_LAUNCH)}"
     return f"{_USAGE}\n{fields.help_text(config.Config)}"

@@ -1,6 +1,8 @@
 """From flags to frozen configuration. Only this folder reads a command line.
 
-    argv --> fields --> Config (task), LaunchConfig (launch)
+    groups of flags --> Config, LaunchConfig (task)
+    argv --> fields --------^
 
-Each flag is declared once, as a field, with its help, limits and default. Start with `task.py`.
+Each flag is declared once, as a field of a group, with its help, limits and default. A verb lists the groups that it
+takes. Start with `groups.py`.
 """

@@ -2,8 +2,8 @@
 
     field(default, group, help, unit, ...)  --parse-->  values by name  --problems-->  what is wrong with them
 
-A field is declared once, in `task.py`. Its flag, its line in `--help`, its limits and its row in docs/flags.md all
-come from that declaration.
+A field is declared once, in `groups.py` or with its verb. Its flag, its line in `--help`, its limits and its row in
+docs/flags.md all come from that declaration.
 """
 
 from __future__ import annotations
@@ -84,15 +84,25 @@ def field(default: Any, group: str, help: str, **rule: Any) -> Any:  # noqa: A00
     return dataclasses.field(default=default, metadata={"rule": Rule(group, help, **rule)})
 
 
+def redeclare(cls: type, name: str, **changes: Any) -> Any:
+    """Declares the field `name` of `cls` in another class, with another `default` or other attributes of its `Rule`."""
+    [known] = [spec for spec in dataclasses.fields(cls) if spec.name == name]
+    default = changes.pop("default", known.default)
+    return dataclasses.field(default=default, metadata={"rule": dataclasses.replace(known.metadata["rule"], **changes)})
+
+
 def rules(*classes: type) -> dict[str, tuple[Rule, type, Any]]:
-    """Returns name -> (rule, Python type, default) of every flag field of the classes, in order."""
+    """Returns name -> (rule, Python type, default) of every flag of the classes, heading by heading."""
     found = {}
     for cls in classes:
         hints = typing.get_type_hints(cls)
-        for spec in dataclasses.fields(cls):
-            if "rule" in spec.metadata:
-                found[spec.name] = (spec.metadata["rule"], _base_type(hints[spec.name]), spec.default)
-    return found
+        # `dataclasses.fields(cls)` begins with the fields of the last base: look at the bases one by one.
+        for part in (*filter(dataclasses.is_dataclass, cls.__bases__), cls):
+            for spec in dataclasses.fields(part):
+                if "rule" in spec.metadata:
+                    found[spec.name] = (spec.metadata["rule"], _base_type(hints[spec.name]), spec.default)
+    headings = list(dict.fromkeys(rule.group for rule, _, _ in found.values()))
+    return dict(sorted(found.items(), key=lambda item: headings.index(item[1][0].group)))
 
 
 def _base_type(hint: Any) -> type:
@@ -136,18 +146,24 @@ class _Flag(flags.Flag):
             self.value, self.present = argument, 1
 
 
-def parse(argv: Sequence[str], *classes: type) -> tuple[dict[str, Any], frozenset[str]]:
+def parse(
+    argv: Sequence[str], *classes: type, others: Sequence[type] = ()
+) -> tuple[dict[str, Any], frozenset[str]]:
     """Reads a command line, without the program's name, for the flags of the classes.
 
+    Args:
+      others: classes with flags of other verbs, which are accepted here so that `foreign` can report them.
+
     Returns:
-      (values, given): every flag's value by name, and the names of the flags on the command line.
+      (values, given): every flag's value by name, and the names on the command line, with those of `others`.
 
     Raises:
       ConfigError: an unknown flag, a flag given twice, words that are not flags, or values that are not allowed.
     """
     known = rules(*classes)
+    readable = {**rules(*others), **known}
     parsed = flags.FlagValues()
-    for name, (rule, kind, default) in known.items():
+    for name, (rule, kind, default) in readable.items():
         flag = _Flag(_PARSERS[kind], None, name, default, rule.help, boolean=kind is bool)
         flags.DEFINE_flag(flag, parsed)
     try:
@@ -162,7 +178,12 @@ def parse(argv: Sequence[str], *classes: type) -> tuple[dict[str, Any], frozense
         raise ConfigError(f"{rest[0]!r} is not a flag; flags are written --name=value, see `ps_train --help`")
     values = {name: parsed[name].value for name in known}
     refuse(problems(values, *classes))
-    return values, frozenset(name for name in known if parsed[name].present)
+    return values, frozenset(name for name in readable if parsed[name].present)
+
+
+def foreign(given: Collection[str], verb: str, cls: type) -> list[str]:
+    """Returns a line for each given flag that the class of a verb does not have."""
+    return [f"--{name}: means nothing to `ps_train {verb}`; leave it out" for name in sorted({*given} - {*rules(cls)})]
 
 
 def help_text(*classes: type, omit: Collection[str] = ()) -> str:

@@ -1,7 +1,7 @@
 """One process of `ps_train keras` from start to end: start reading here.
 
     no cluster            train
-    multi_worker_mirrored train; the chief besides evaluates and reports
+    multi_worker_mirrored train; the chief also evaluates and reports
     parameter_server      the chief coordinates, evaluates and reports; a ps or worker serves it
 """
 
@@ -13,53 +13,54 @@ import threading
 from absl import logging as absl_logging
 
 from ps_train.cluster.spec import Cluster
-from ps_train.keras.convert_flags import ConvertConfig
-from ps_train.keras.flags import KerasConfig
-from ps_train.keras.storage import checkpoints, conversion
+from ps_train.keras.flags import ConvertConfig, KerasConfig
+from ps_train.keras.plugins import load_keras_plugins
+from ps_train.keras.storage import conversion, keras_checkpoints
 from ps_train.keras.strategies import servers
-from ps_train.keras.training import inputs, planning, trainer
+from ps_train.keras.training import trainer
+from ps_train.keras.training.inputs import KerasInputs
 from ps_train.plugins.contracts import TRAIN
 from ps_train.storage import folder_record
 
 
-def run(config: KerasConfig, cluster: Cluster | None, stop: threading.Event) -> None:
-    """Lives the life of this task.
+def run_task(config: KerasConfig, cluster: Cluster | None, stop: threading.Event) -> None:
+    """Runs this task to its end.
 
     Raises:
       PsTrainError: what went wrong, with its exit code.
     """
-    quieten(config.tf_log)
-    loaded = planning.load_plugins(config)
+    _quieten(config.tf_log)
+    plugins = load_keras_plugins(config)
     if config.strategy == "parameter_server" and not cluster.is_chief:
-        servers.serve(config, cluster, stop)
+        servers.serve_coordinator(config, cluster, stop)
     else:
-        trainer.train(config, cluster, loaded, stop)
+        trainer.run_training(config, cluster, plugins, stop)
 
 
-def download(config: KerasConfig) -> None:
-    """Fetches and checks the dataset's files; of a task of a cluster, makes the model and the input, to find faults.
+def download_data(config: KerasConfig) -> None:
+    """Fetches and checks the dataset's files; for a task of a cluster, also checks that model and input can be built.
 
     Raises:
-      ConfigError: the train_dir that was given has another training.
+      ConfigError: the given train_dir has another training.
     """
-    quieten(config.tf_log)
-    loaded = planning.load_plugins(config)
-    loaded.dataset.prepare(loaded.dataset_params)
-    if "train_dir" in config.given and checkpoints.has_training(config.train_dir):
-        folder_record.check(config.train_dir, folder_record.describe(*loaded))
+    _quieten(config.tf_log)
+    plugins = load_keras_plugins(config)
+    plugins.dataset.prepare(plugins.dataset_params)
+    if "train_dir" in config.given and keras_checkpoints.has_training(config.train_dir):
+        folder_record.check(config.train_dir, folder_record.describe(*plugins))
     if config.job_name is not None:
-        checkpoints.build_model(loaded.model, loaded.model_params)
-        inputs.batches(loaded.dataset, loaded.dataset_params, TRAIN)
+        keras_checkpoints.build_model(plugins.model, plugins.model_params)
+        KerasInputs(config, plugins.dataset, plugins.dataset_params).batches(TRAIN)
 
 
 def convert(config: ConvertConfig) -> None:
     """Turns a checkpoint of one road into one of the other."""
-    quieten(config.tf_log)
-    conversion.run(config)
+    _quieten(config.tf_log)
+    conversion.convert_checkpoint(config)
 
 
-def quieten(tf_log: bool) -> None:
-    """Shows TensorFlow's own messages only where they were asked for."""
+def _quieten(tf_log: bool) -> None:
+    """Hides TensorFlow's own messages, unless --tf_log asks for them."""
     if not tf_log:
         logging.getLogger("tensorflow").setLevel(logging.ERROR)
         absl_logging.set_verbosity(absl_logging.ERROR)

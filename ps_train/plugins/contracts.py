@@ -2,10 +2,9 @@
 
     --model=models.mlp     --> Model(model_fn, default_params)
     --dataset=data.mnist   --> Dataset(input_fn, prepare, default_params)
-    --model=models.keras_mlp, in `ps_train keras` --> KerasModel(build_model, default_params)
     --params=name=value,...--> what each of them gets as `params`
 
-finder.py says where the module is looked for.
+finder.py says where the module is looked for; the Keras models are in keras/plugins.py.
 """
 
 from __future__ import annotations
@@ -14,13 +13,23 @@ import dataclasses
 import inspect
 import types
 from collections.abc import Mapping, Sequence
-from typing import Any, Callable, NamedTuple
+from typing import Any, Callable, NamedTuple, Protocol
 
 from ps_train.errors import ConfigError
 from ps_train.plugins import finder
 
 TRAIN, EVAL, PREDICT = "train", "eval", "infer"  # the values of tf.estimator.ModeKeys, for code written to it
 VALIDATION = "validation"  # a mode of a dataset that has a parameter `validation_size`, and only where that is not 0
+
+
+class Plugin(Protocol):
+    """What every plug-in has: the name of its module, and its DEFAULT_PARAMS."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def default_params(self) -> Mapping[str, Any]: ...
 
 
 class ModelSpec(NamedTuple):
@@ -52,47 +61,6 @@ class Model:
 
 
 @dataclasses.dataclass(frozen=True)
-class KerasModel:
-    """A model plug-in of `ps_train keras`: `build_model(params) -> tf_keras.Model`, compiled.
-
-    Attributes:
-      objects: name -> each class and function of the module, so that a checkpoint with them can be read.
-      train_step: `train_step(model, features, labels) -> loss`, a replica's part of a step, in place of Model.fit.
-      train: `train(strategy, model, run)`, the whole loop, in place of Model.fit.
-      make_callbacks: `make_callbacks(params) -> list`, further callbacks of Model.fit.
-    """
-
-    name: str
-    build_model: Callable[..., Any]
-    default_params: Mapping[str, Any]
-    objects: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    train_step: Callable[..., Any] | None = None
-    train: Callable[..., Any] | None = None
-    make_callbacks: Callable[..., Any] | None = None
-
-    @property
-    def has_own_loop(self) -> bool:
-        """Whether it trains without Model.fit."""
-        return self.train is not None or self.train_step is not None
-
-
-class KerasTwin(NamedTuple):
-    """The Keras model that is the same network as a graph-mode one: what `ps_train convert` needs to know.
-
-    A model plug-in has it as its `KERAS_TWIN`.
-
-    Attributes:
-      model: dotted name of the plug-in with the twin's build_model.
-      params: parameters that the twin needs in order to be the same network, beside those that both have.
-      weights: name of each variable in the graph -> "layer/weight" in the twin, such as "hidden/kernel".
-    """
-
-    model: str
-    params: Mapping[str, Any]
-    weights: Mapping[str, str]
-
-
-@dataclasses.dataclass(frozen=True)
 class Dataset:
     """A dataset plug-in: `input_fn(mode, params, shard) -> tf.data.Dataset` of (features, labels).
 
@@ -113,45 +81,8 @@ def load_model(name: str) -> Model:
       ConfigError: there is no such module, it has no model_fn, or model_fn has another signature.
     """
     module = finder.find("--model", name, "model_fn")
-    function = _function("--model", module, "model_fn", ("features", "labels", "mode", "params"))
-    return Model(module.__name__, function, _default_params("--model", module))
-
-
-_KERAS_HOOKS = {"train": ("strategy", "model", "run"), "train_step": ("model", "features", "labels"),
-                "make_callbacks": ("params",)}
-
-
-def load_keras_model(name: str) -> KerasModel:
-    """Imports a Keras model plug-in.
-
-    Raises:
-      ConfigError: there is no such module, it has no build_model, a function has another signature, or two functions
-        exclude each other.
-    """
-    module = finder.find("--model", name, "build_model")
-    function = _function("--model", module, "build_model", ("params",))
-    found = {hook: _function("--model", module, hook, arguments)
-             for hook, arguments in _KERAS_HOOKS.items() if hasattr(module, hook)}
-    if len(found) > 1:
-        raise ConfigError(f"--model: module {module.__name__!r} ({module.__file__}) has {' and '.join(found)}; keep "
-                          "one: train and train_step are each a loop of its own, and only Model.fit, which trains "
-                          "where there is neither, has callbacks")
-    objects = {name: value for name, value in vars(module).items() if isinstance(value, (type, types.FunctionType))}
-    return KerasModel(module.__name__, function, _default_params("--model", module), objects, **found)
-
-
-def load_twin(name: str) -> KerasTwin:
-    """Returns the KERAS_TWIN of a graph-mode model plug-in.
-
-    Raises:
-      ConfigError: there is no such module, or it has none.
-    """
-    module = finder.find("--model", name, "model_fn")
-    twin = getattr(module, "KERAS_TWIN", None)
-    if not isinstance(twin, KerasTwin):
-        raise ConfigError(f"--model: module {module.__name__!r} ({module.__file__}) has no KERAS_TWIN, so it is not "
-                          "known which Keras model is the same network; add a ps_train.KerasTwin")
-    return twin
+    function = checked_function("--model", module, "model_fn", ("features", "labels", "mode", "params"))
+    return Model(module.__name__, function, checked_params("--model", module))
 
 
 def load_dataset(name: str) -> Dataset:
@@ -161,18 +92,23 @@ def load_dataset(name: str) -> Dataset:
       ConfigError: there is no such module, it has no input_fn, or a function has another signature.
     """
     module = finder.find("--dataset", name, "input_fn")
-    function = _function("--dataset", module, "input_fn", ("mode", "params", "shard"))
+    function = checked_function("--dataset", module, "input_fn", ("mode", "params", "shard"))
     prepare = _nothing_to_prepare
     if hasattr(module, "prepare"):
-        prepare = _function("--dataset", module, "prepare", ("params",))
-    return Dataset(module.__name__, function, prepare, _default_params("--dataset", module))
+        prepare = checked_function("--dataset", module, "prepare", ("params",))
+    return Dataset(module.__name__, function, prepare, checked_params("--dataset", module))
 
 
 def _nothing_to_prepare(params: Mapping[str, Any]) -> None:
     """Stands in for the `prepare` of a dataset that has no files."""
 
 
-def _function(flag: str, module: types.ModuleType, name: str, arguments: Sequence[str]) -> Callable[..., Any]:
+def checked_function(flag: str, module: types.ModuleType, name: str, arguments: Sequence[str]) -> Callable[..., Any]:
+    """Returns a function of a plug-in.
+
+    Raises:
+      ConfigError: the module has no such function, or it does not take these arguments.
+    """
     function = getattr(module, name, None)
     wanted = f"{name}({', '.join(arguments)})"
     if not callable(function):
@@ -185,7 +121,12 @@ def _function(flag: str, module: types.ModuleType, name: str, arguments: Sequenc
     return function
 
 
-def _default_params(flag: str, module: types.ModuleType) -> Mapping[str, Any]:
+def checked_params(flag: str, module: types.ModuleType) -> Mapping[str, Any]:
+    """Returns a module's DEFAULT_PARAMS, {} if it has none.
+
+    Raises:
+      ConfigError: they are no dict, or a value has a type that --params cannot set.
+    """
     params = getattr(module, "DEFAULT_PARAMS", {})
     if not isinstance(params, Mapping):
         raise ConfigError(f"{flag}: {module.__name__}.DEFAULT_PARAMS is {params!r}; allowed: a dict of name: value")
@@ -204,7 +145,7 @@ _READERS: dict[type, Callable[[str], Any]] = {bool: _read_bool, int: int, float:
 
 
 def resolve_params(
-    text: str, plugins: Sequence[Model | KerasModel | Dataset], shared: Mapping[str, Any]
+    text: str, plugins: Sequence[Plugin], shared: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
     """Returns the `params` of each plug-in: the shared values, its own defaults, and over them what --params says.
 
@@ -248,7 +189,7 @@ def split_params(what: str, text: str) -> dict[str, str]:
     return given
 
 
-def _typed(given: Mapping[str, str], plugin: Model | KerasModel | Dataset) -> dict[str, Any]:
+def _typed(given: Mapping[str, str], plugin: Plugin) -> dict[str, Any]:
     """Reads each given value as the type that the plug-in's default has."""
     values = {}
     for name in given.keys() & plugin.default_params.keys():

@@ -10,14 +10,30 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import os
 import re
 import sys
 from collections.abc import Sequence
 
 from ps_train.errors import ConfigError
+from ps_train.runtime import legacy_keras, logs
 
 OLDEST = "2.14"
 _RANGE = f"{OLDEST} or newer (tested: 2.14 to 2.21)"
+
+
+def prepare_import(needs_gpu: bool, tf_log: bool) -> None:
+    """Checks TensorFlow, and sets what it reads during its import: its GPUs, its Keras, and whether it logs.
+
+    Raises:
+      ConfigError: there is no TensorFlow that ps_train runs on.
+    """
+    check_tensorflow()
+    if not needs_gpu:
+        os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+    legacy_keras.prefer()
+    if not tf_log:
+        logs.import_tensorflow_quietly()
 
 
 def check_tensorflow() -> None:

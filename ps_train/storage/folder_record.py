@@ -18,14 +18,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from ps_train.errors import ConfigError
-from ps_train.plugins.contracts import Dataset, KerasModel, Model
+from ps_train.plugins.contracts import Plugin
 
 NAME = "training.json"
 _log = logging.getLogger(__name__)
 
 
 def describe(
-    model: Model | KerasModel, model_params: Mapping[str, Any], dataset: Dataset, dataset_params: Mapping[str, Any]
+    model: Plugin, model_params: Mapping[str, Any], dataset: Plugin, dataset_params: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Returns the record of a training.
 

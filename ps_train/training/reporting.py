@@ -118,7 +118,7 @@ class DistMnistReport(Report):
 
 
 def of(log_format: str, cluster: Cluster) -> Report:
-    """Returns the Report of this task in one of config.LOG_FORMATS."""
+    """Returns the Report of this task in one of groups.LOG_FORMATS."""
     return DistMnistReport(cluster) if log_format == "dist_mnist" else Report()
 
 

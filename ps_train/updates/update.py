@@ -17,7 +17,7 @@ class UpdateSettings(NamedTuple):
     """What the user chose for the updates.
 
     Attributes:
-      optimizer: a name of `config.OPTIMIZERS`.
+      optimizer: a name of `groups.OPTIMIZERS`.
       replicas_to_aggregate: gradients averaged into one update, or None for async.
       num_workers: all workers, the chief among them.
       worker: the number of this worker.
@@ -25,7 +25,7 @@ class UpdateSettings(NamedTuple):
       wire: how dense variables travel.
       period: the steps between two exchanges with the ps.
       heartbeat_timeout_secs: a worker that was not heard of for this long has no part in a mean of rounds.
-      sync_engine: who averages the gradients, a name of `config.SYNC_ENGINES`.
+      sync_engine: who averages the gradients, a name of `groups.SYNC_ENGINES`.
     """
 
     optimizer: str

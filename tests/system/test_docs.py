@@ -8,9 +8,7 @@ import shlex
 
 from ps_train.cluster.resolve import resolve
 from ps_train.config import fields, launch, task
-from ps_train.keras import convert_flags
-from ps_train.keras.convert_flags import ConvertConfig
-from ps_train.keras.flags import KerasConfig, parse_launch
+from ps_train.keras.flags import ConvertConfig, KerasConfig, parse_convert, parse_keras_launch
 from tests import processes
 from tests.processes import REPO
 
@@ -76,10 +74,10 @@ def test_the_keras_commands_parse():
     """Those of README and docs/migrate.md, with their flags."""
     found = 0
     for line in re.findall(r"^\./run_local.sh keras (.*)$", README + MIGRATE, re.MULTILINE):
-        parse_launch(shlex.split(line, comments=True))
+        parse_keras_launch(shlex.split(line, comments=True))
         found += 1
     for line in re.findall(r"^python -m ps_train convert (.*)$", README + MIGRATE, re.MULTILINE):
-        convert_flags.parse(shlex.split(line, comments=True))
+        parse_convert(shlex.split(line, comments=True))
         found += 1
     assert found >= 6
 

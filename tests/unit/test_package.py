@@ -33,7 +33,7 @@ MAY_IMPORT = {folder: set(imported.split()) for folder, imported in {
     "tasks": "training updates profile coordination graph storage cluster config plugins runtime",
     "keras": "launch config cluster plugins runtime storage graph",
     "__main__": "tasks keras launch config cluster runtime",
-    "__init__": "plugins graph updates",
+    "__init__": "plugins graph updates keras",
 }.items()}
 WITHOUT_TENSORFLOW = ("runtime", "plugins", "cluster", "config", "launch")
 

@@ -1,4 +1,4 @@
-"""What is in a train_dir of `ps_train keras`, and how a checkpoint crosses over to the graph road and back.
+"""What is in a train_dir of `ps_train keras`, and how its checkpoints become those of the graph road and back.
 
-Start with `checkpoints.py`.
+Start with `keras_checkpoints.py`.
 """

@@ -1,4 +1,4 @@
-"""One model's weights and optimizer variables become another's; --variable_partitioner may have cut either's.
+"""Copies one model's weights and optimizer variables to another; --variable_partitioner may have cut those of either.
 
     hidden/kernel/part_0 [400, 256], hidden/kernel/part_1 [384, 256]  <-->  hidden/kernel [784, 256]
 """
@@ -19,14 +19,14 @@ _MOST_SHOWN = 8
 
 
 def fill(made: tf_keras.Model, source: tf_keras.Model, what: str) -> None:
-    """Gives a model the weights and the optimizer's variables of another.
+    """Copies the weights and the optimizer's variables of `source` to `made`.
 
     Raises:
-      CheckpointError: they are of different shapes; the text names the source as `what`.
+      CheckpointError: they have different shapes; the text names the source as `what`.
     """
     for kind, mine, theirs in (("weights", made.weights, source.weights),
                                ("optimizer", made.optimizer.variables, source.optimizer.variables)):
-        targets, values = whole(mine), whole(theirs)
+        targets, values = _join_parts(mine), _join_parts(theirs)
         differing = _differences(targets, values)
         if differing:
             more = f" and {len(differing) - _MOST_SHOWN} more" if len(differing) > _MOST_SHOWN else ""
@@ -37,7 +37,7 @@ def fill(made: tf_keras.Model, source: tf_keras.Model, what: str) -> None:
             target.assign(value.numpy())
 
 
-class Whole(NamedTuple):
+class _WholeVariable(NamedTuple):
     """A variable with all of its parts, which follow each other along its first dimension."""
 
     name: str
@@ -45,18 +45,15 @@ class Whole(NamedTuple):
 
     @property
     def shape(self) -> list[int]:
-        """The shape of the variable that was cut."""
         first = self.parts[0].shape.as_list()
         return first if len(self.parts) == 1 else [sum(part.shape[0] for part in self.parts), *first[1:]]
 
     def numpy(self) -> np.ndarray:
-        """Returns its value."""
         values = [part.numpy() for part in self.parts]
         return values[0] if len(values) == 1 else np.concatenate(values)
 
     def assign(self, value: np.ndarray) -> None:
-        """Gives each part its rows of the value."""
-        if len(self.parts) == 1:
+        if len(self.parts) == 1:  # it may be a scalar
             self.parts[0].assign(value)
             return
         ends = np.cumsum([part.shape[0] for part in self.parts])
@@ -64,20 +61,20 @@ class Whole(NamedTuple):
             part.assign(rows)
 
 
-def whole(variables: Iterable[Any]) -> list[Whole]:
+def _join_parts(variables: Iterable[Any]) -> list[_WholeVariable]:
     """Joins the parts of each variable: Keras lists those of a weight one by one, those of an optimizer as one."""
-    found: list[Whole] = []
+    found: list[_WholeVariable] = []
     for variable in variables:
         parts = list(getattr(variable, "variables", [variable]))
         match = _PART.fullmatch(parts[0].name)
         if match and int(match[2]) and found:
             found[-1].parts.extend(parts)
         else:
-            found.append(Whole(match[1] if match else parts[0].name, parts))
+            found.append(_WholeVariable(match[1] if match else parts[0].name, parts))
     return found
 
 
-def _differences(mine: list[Whole], theirs: list[Whole]) -> list[str]:
+def _differences(mine: list[_WholeVariable], theirs: list[_WholeVariable]) -> list[str]:
     if len(mine) != len(theirs):
         return [f"{len(theirs)} variables instead of {len(mine)}"]
     return [f"{variable.name} has shape {value.shape} instead of {variable.shape}"

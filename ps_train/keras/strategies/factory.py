@@ -9,37 +9,35 @@ import tensorflow as tf
 
 from ps_train.cluster.spec import Cluster
 from ps_train.errors import ClusterLostError, ConfigError
-from ps_train.graph import devices as devices_graph
+from ps_train.graph import devices
 from ps_train.keras.flags import KerasConfig, parse_devices, parse_partitioner
 from ps_train.keras.strategies import tpu
 from ps_train.runtime import waits
 
 
-def make(config: KerasConfig, cluster: Cluster | None) -> tf.distribute.Strategy:
-    """Returns the strategy. For a cluster it comes before any other TensorFlow operation, and may wait for ever.
+def make_strategy(config: KerasConfig, cluster: Cluster | None) -> tf.distribute.Strategy:
+    """Returns the strategy. For a cluster, call it before any other TensorFlow operation; it may block for ever.
 
     Raises:
       ConfigError: there is no such device here.
     """
-    strategy = _MAKERS[config.strategy](config, cluster)
-    if config.strategy not in ("parameter_server", "tpu"):  # there others compute, and say so themselves
-        _tell_devices(strategy, config, cluster)
+    strategy = _ALONE[config.strategy](config) if cluster is None else _IN_CLUSTER[config.strategy](config, cluster)
+    if config.strategy not in ("parameter_server", "tpu"):  # there other processes compute, and report their devices
+        devices.tell_devices(cluster.task.name if cluster else "this process", _used_devices(strategy, config),
+                             config.num_gpus)
     return strategy
 
 
-def _tell_devices(strategy: tf.distribute.Strategy, config: KerasConfig, cluster: Cluster | None) -> None:
+def _used_devices(strategy: tf.distribute.Strategy, config: KerasConfig) -> list[str]:
     gpus = [gpu.name.rpartition("/physical_device:")[2] for gpu in tf.config.get_visible_devices("GPU")]
     if config.strategy == "default":  # it has no list of devices: TensorFlow takes the first one
-        devices = [*gpus, "CPU:0"][:1]
-    else:
-        specs = [tf.DeviceSpec.from_string(device) for device in strategy.extended.worker_devices]
-        devices = [gpus[spec.device_index] if spec.device_type == "GPU" else f"CPU:{spec.device_index}"
-                   for spec in specs]
-    devices_graph.tell_devices(cluster.task.name if cluster else "this process", devices, config.num_gpus)
+        return [*gpus, "CPU:0"][:1]
+    specs = [tf.DeviceSpec.from_string(device) for device in strategy.extended.worker_devices]
+    return [gpus[spec.device_index] if spec.device_type == "GPU" else f"CPU:{spec.device_index}" for spec in specs]
 
 
-def summary(strategy: tf.distribute.Strategy, config: KerasConfig, cluster: Cluster | None) -> str:
-    """Returns the line that says who trains with which batch size, and how data and gradients travel."""
+def describe_strategy(strategy: tf.distribute.Strategy, config: KerasConfig, cluster: Cluster | None) -> str:
+    """Returns the line with the replicas and their batch size, and with how data and gradients are distributed."""
     replicas = strategy.num_replicas_in_sync
     if config.strategy == "parameter_server":
         num_workers = len(cluster.addresses["worker"])
@@ -58,12 +56,12 @@ def summary(strategy: tf.distribute.Strategy, config: KerasConfig, cluster: Clus
 
 
 def global_batch_size(strategy: tf.distribute.Strategy, config: KerasConfig) -> int:
-    """Returns the examples in one step; with parameter_server a step is one worker's."""
+    """Returns the number of examples in one step; with parameter_server one worker takes a step alone."""
     return config.batch_size * strategy.num_replicas_in_sync
 
 
 def _show_gpus(config: KerasConfig) -> list[str]:
-    """Lets TensorFlow see as many GPUs as the user said, and returns their names."""
+    """Shows TensorFlow --num_gpus GPUs, or all, and returns their names."""
     found = tf.config.list_physical_devices("GPU")
     return _see(found if config.num_gpus is None else found[:config.num_gpus])
 
@@ -76,7 +74,7 @@ def _see(gpus: list) -> list[str]:
 
 
 def _devices(config: KerasConfig) -> list[str]:
-    """Returns the devices of the replicas: those that were named, else the GPUs, else the CPU."""
+    """Returns the devices of the replicas: those of --devices, else the GPUs, else the CPU."""
     named = parse_devices("--devices", config.devices)
     if config.num_virtual_devices is not None:
         named = [("cpu", index) for index in range(config.num_virtual_devices)]
@@ -84,19 +82,19 @@ def _devices(config: KerasConfig) -> list[str]:
         return _show_gpus(config) or ["/cpu:0"]
     if named[0][0] == "gpu":
         return _named_gpus(config.devices, [index for _, index in named])
-    return _parts_of_the_cpu([index for _, index in named])
+    return _cpu_parts([index for _, index in named])
 
 
 def _named_gpus(text: str, indices: list[int]) -> list[str]:
     gpus = tf.config.list_physical_devices("GPU")
     if max(indices) >= len(gpus):
         there = f"gpu:0 to gpu:{len(gpus) - 1}" if gpus else "no GPU that TensorFlow can use"
-        raise ConfigError(f"--devices: got {text!r}; on this machine there is {there}; name what is there, or cpu:0")
+        raise ConfigError(f"--devices: got {text!r}; this machine has {there}; name one of its devices")
     return _see([gpus[index] for index in indices])
 
 
-def _parts_of_the_cpu(indices: list[int]) -> list[str]:
-    """Cuts the CPU into as many devices as the indices ask for, and returns their names."""
+def _cpu_parts(indices: list[int]) -> list[str]:
+    """Cuts the CPU into as many devices as the indices need, and returns their names."""
     _see([])
     [cpu] = tf.config.list_physical_devices("CPU")
     parts = [tf.config.LogicalDeviceConfiguration() for _ in range(max(indices) + 1)]
@@ -104,44 +102,36 @@ def _parts_of_the_cpu(indices: list[int]) -> list[str]:
     return [f"/cpu:{index}" for index in indices]
 
 
-def _cross_device_ops(config: KerasConfig, devices: list[str]) -> tf.distribute.CrossDeviceOps | None:
+def _cross_device_ops(config: KerasConfig, names: list[str]) -> tf.distribute.CrossDeviceOps | None:
     """Returns how gradients are reduced, None for TensorFlow's own choice.
 
     Raises:
-      ConfigError: it works between GPUs only; TensorFlow would silently reduce otherwise.
+      ConfigError: it works between GPUs only; TensorFlow would silently reduce in another way.
     """
     name = config.cross_device_ops
-    if name in ("nccl", "hierarchical_copy") and any("cpu" in device for device in devices):
+    if name in ("nccl", "hierarchical_copy") and any("cpu" in device for device in names):
         raise ConfigError(f"--cross_device_ops: got {name!r}, which reduces between GPUs, and the replicas are on "
-                          f"{', '.join(devices)}; choose auto or reduction_to_one, or name GPUs by --devices")
+                          f"{', '.join(names)}; choose auto or reduction_to_one, or name GPUs by --devices")
     makers = {"nccl": tf.distribute.NcclAllReduce, "hierarchical_copy": tf.distribute.HierarchicalCopyAllReduce,
               "reduction_to_one": tf.distribute.ReductionToOneDevice}
     return makers[name]() if name in makers else None
 
 
-def _default(config: KerasConfig, cluster: None) -> tf.distribute.Strategy:
+def _default(config: KerasConfig) -> tf.distribute.Strategy:
     _show_gpus(config)
     return tf.distribute.get_strategy()
 
 
-def _one_device(config: KerasConfig, cluster: None) -> tf.distribute.Strategy:
-    return tf.distribute.OneDeviceStrategy(_devices(config)[0])
-
-
-def _mirrored(config: KerasConfig, cluster: None) -> tf.distribute.Strategy:
-    devices = _devices(config)
-    return tf.distribute.MirroredStrategy(devices, _cross_device_ops(config, devices))
-
-
-def _central_storage(config: KerasConfig, cluster: None) -> tf.distribute.Strategy:
-    return tf.distribute.experimental.CentralStorageStrategy(_devices(config), "/cpu:0")
+def _mirrored(config: KerasConfig) -> tf.distribute.Strategy:
+    names = _devices(config)
+    return tf.distribute.MirroredStrategy(names, _cross_device_ops(config, names))
 
 
 def _multi_worker_mirrored(config: KerasConfig, cluster: Cluster) -> tf.distribute.Strategy:
     gpus = tf.config.list_physical_devices("GPU")
     if config.num_gpus is None:
         _see(gpus)
-    else:  # one for each worker of a machine: no two may reduce on the same one
+    else:  # one for each worker of a machine: two workers cannot reduce on the same GPU
         gpus = gpus[:config.num_gpus]
         _see([gpus[cluster.worker_number % len(gpus)]] if gpus else [])
     implementation = tf.distribute.experimental.CommunicationImplementation[config.communication]
@@ -172,8 +162,8 @@ def _resolver(cluster: Cluster) -> tf.distribute.cluster_resolver.ClusterResolve
         tf.train.ClusterSpec(cluster.server_spec), task_type=cluster.job, task_id=cluster.index, rpc_layer="grpc")
 
 
-def _tpu(config: KerasConfig, cluster: None) -> tf.distribute.Strategy:
-    name = tpu.find(config.tpu_name, os.environ)
+def _tpu(config: KerasConfig) -> tf.distribute.Strategy:
+    name = tpu.find_tpu(config.tpu_name, os.environ)
 
     def connect() -> tf.distribute.Strategy:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=name)
@@ -191,12 +181,11 @@ def _tpu(config: KerasConfig, cluster: None) -> tf.distribute.Strategy:
                           f"{str(error).splitlines()[0] if str(error) else ''}") from error
 
 
-_MAKERS = {
+_ALONE: dict[str, Callable[[KerasConfig], tf.distribute.Strategy]] = {
     "default": _default,
-    "one_device": _one_device,
+    "one_device": lambda config: tf.distribute.OneDeviceStrategy(_devices(config)[0]),
     "mirrored": _mirrored,
-    "central_storage": _central_storage,
-    "multi_worker_mirrored": _multi_worker_mirrored,
-    "parameter_server": _parameter_server,
+    "central_storage": lambda config: tf.distribute.experimental.CentralStorageStrategy(_devices(config), "/cpu:0"),
     "tpu": _tpu,
 }
+_IN_CLUSTER = {"multi_worker_mirrored": _multi_worker_mirrored, "parameter_server": _parameter_server}

@@ -1,10 +1,10 @@
 """The workers of multi_worker_mirrored find each other before TensorFlow starts.
 
-    a door on the own port, which TensorFlow does not have yet --> all other doors seen --> close it, start TensorFlow
+    accept connections at the own port --> connect to all other ports --> close the own port, start TensorFlow
 
-TensorFlow waits for its peers without a bound, and holds Python's lock meanwhile: no thread could end that wait, and no
-signal is heard. So Python waits first, and names who is missing. In the moments that are left, until TensorFlow's
-servers have met, two clocks run that need no Python: one prints where the process stands, the other ends it.
+TensorFlow waits for its peers without a time limit, and holds Python's lock: no thread can end that wait, and no signal
+is handled. So Python waits first, and names the missing workers. For the moments until TensorFlow's servers have met,
+two timers run that need no Python: one prints the stack, the other ends the process.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ def meet(own: Task, others: Iterable[Task], timeout_secs: float, stop: threading
     """Returns when the port of each other task has accepted a connection at least once.
 
     Args:
-      own: its port must be free; it is so again when this returns.
+      own: its port must be free, and is free again when this returns.
 
     Raises:
-      ClusterLostError: the time is over; the text names who is missing.
+      ClusterLostError: the time is over; the text names the missing tasks.
       StoppedError: `stop` was set.
     """
-    with _door(int(own.address.rpartition(":")[2])):
+    with _accepting(int(own.address.rpartition(":")[2])):
         reachability.for_tasks(others, timeout_secs, stop)
 
 
 @contextlib.contextmanager
-def _door(port: int) -> Iterator[None]:
-    """Accepts connections at a port of this machine, and closes them at once."""
+def _accepting(port: int) -> Iterator[None]:
+    """Accepts connections at a port of this machine, and closes each at once."""
     dual_stack = socket.has_dualstack_ipv6()
     closed = threading.Event()
     with socket.socket(socket.AF_INET6 if dual_stack else socket.AF_INET) as listener:
@@ -50,23 +50,23 @@ def _door(port: int) -> Iterator[None]:
         listener.listen()
         listener.settimeout(_ACCEPT_SECS)
 
-        def welcome() -> None:
+        def accept() -> None:
             while not closed.is_set():
                 with contextlib.suppress(socket.timeout):
                     listener.accept()[0].close()
 
-        porter = threading.Thread(target=welcome, daemon=True, name="door")
-        porter.start()
+        thread = threading.Thread(target=accept, daemon=True, name="rendezvous")
+        thread.start()
         try:
             yield
         finally:
             closed.set()
-            porter.join()
+            thread.join()
 
 
 @contextlib.contextmanager
 def bounded_without_python(timeout_secs: float) -> Iterator[None]:
-    """Ends the process by SIGALRM (142 to a shell: may be run again) where the block takes longer than that."""
+    """Ends the process by SIGALRM (142 to a shell: may be run again) if the block takes longer than that."""
     if not hasattr(signal, "setitimer"):  # Windows
         yield
         return

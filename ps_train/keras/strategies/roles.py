@@ -1,4 +1,4 @@
-"""Which processes a strategy has, and which of them this one is (pure: no TensorFlow).
+"""Which processes a strategy has, and which of them this one is; needs no TensorFlow.
 
     default, one_device, mirrored, central_storage, tpu   one process, and no cluster
     multi_worker_mirrored                                 workers, the first (or the chief task) is the chief
@@ -24,20 +24,18 @@ _HOST_FLAGS = {
 _Addresses = Mapping[str, Mapping[int, str]]
 
 
-def resolve(config: KerasConfig) -> Cluster | None:
+def resolve_cluster(config: KerasConfig) -> Cluster | None:
     """Returns the cluster and this task's place in it, or None for a strategy of one process.
 
     Raises:
       ConfigError: what the flags or TF_CONFIG say is malformed, contradictory, or no cluster for this strategy.
     """
     has_tf_config = bool(config.tf_config.strip())
-    if config.strategy not in _HOST_FLAGS:
-        if has_tf_config:
-            _refuse_cluster(config)
-        return None
+    if config.strategy in _HOST_FLAGS:
+        return _from_tf_config(config) if has_tf_config else _from_flags(config)
     if has_tf_config:
-        return _from_tf_config(config)
-    return _from_flags(config)
+        _refuse_cluster(config)
+    return None
 
 
 def servers(cluster: Cluster) -> list[Task]:
@@ -51,7 +49,7 @@ def peers(cluster: Cluster) -> list[Task]:
     return [task for task in [*cluster.ps, *cluster.workers] if task != cluster.task]
 
 
-def crew_of(config: KerasConfig, launch_config: LaunchConfig) -> Crew:
+def strategy_crew(config: KerasConfig, launch_config: LaunchConfig) -> Crew:
     """Returns the tasks that a launcher starts for the strategy."""
     flags = _HOST_FLAGS.get(config.strategy, {})
     counts = {"ps": launch_config.num_ps, "chief": 1, "worker": launch_config.num_workers}
@@ -61,18 +59,18 @@ def crew_of(config: KerasConfig, launch_config: LaunchConfig) -> Crew:
 
 
 def _refuse_cluster(config: KerasConfig) -> None:
-    """A TF_CONFIG of one task, as a scheduler writes it for a job of one process, is fine."""
+    """Raises ConfigError if TF_CONFIG has several tasks; a scheduler may write one for a job of one process."""
     addresses = parse_tf_config(config.tf_config, needs_ps=False).addresses
     tasks = [f"{job}:{index}" for job, hosts in addresses.items() if job != "evaluator" for index in hosts]
     if len(tasks) > 1:
         raise ConfigError(f"--strategy={config.strategy} is one process, and TF_CONFIG names {len(tasks)}: "
-                          f"{', '.join(tasks)}; each would train for itself. Choose multi_worker_mirrored or "
+                          f"{', '.join(tasks)}; each would train alone. Choose multi_worker_mirrored or "
                           "parameter_server, or unset TF_CONFIG")
 
 
 def _from_tf_config(config: KerasConfig) -> Cluster:
     flags = _HOST_FLAGS[config.strategy]
-    refuse([f"--{name}: TF_CONFIG says who is who; leave the flag out, or unset TF_CONFIG"
+    refuse([f"--{name}: TF_CONFIG defines the cluster; leave the flag out, or unset TF_CONFIG"
             for name in sorted(config.given & {"job_name", "task_index", *flags.values()})])
     told = parse_tf_config(config.tf_config, needs_ps="ps" in flags)
     job, index, found = told.job, told.index, told.addresses

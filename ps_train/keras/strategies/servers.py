@@ -2,14 +2,15 @@
 
     waits for the coordinator's port --> serves --> finds the coordinator's verdict --> ends
 
-Such a server computes what the coordinator sends it, and TensorFlow never tells it that training is over. So the
-coordinator, at the end, has each server write a file into the folder that the server works in: no second port, and no
-folder that both must reach. A server whose coordinator is gone without that ends by itself.
+TensorFlow never tells such a server that training is over. So at the end the coordinator makes each server write a file
+into its working directory, which needs no second port and no shared folder. A server whose coordinator is gone without
+a verdict ends by itself.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 import pathlib
@@ -26,22 +27,23 @@ from ps_train.errors import ClusterLostError, StoppedError
 from ps_train.graph import devices
 from ps_train.keras.flags import KerasConfig
 from ps_train.runtime import waits
+from ps_train.runtime.calls import Call
 
 DONE, FAILED = "done", "failed"
 _VERDICT = "ps_train_verdict"  # of the coordinator, in the server's working directory
 _POLL_SECS = 0.25
-_LINGER_SECS = 1.0  # so that the coordinator gets the answer to its call before the server is gone
+_LINGER_SECS = 1.0  # so that the coordinator gets the answer to its call before the server ends
 _TELL_SECS = 5.0
 _log = logging.getLogger(__name__)
 
 
-def serve(config: KerasConfig, cluster: Cluster, stop: threading.Event) -> None:
+def serve_coordinator(config: KerasConfig, cluster: Cluster, stop: threading.Event) -> None:
     """Serves until the coordinator says that training is done.
 
     Raises:
       ConfigError: the port is in use.
       ClusterLostError: the coordinator did not come, failed, or is gone.
-      StoppedError: told to stop.
+      StoppedError: the process was told to stop.
     """
     with tempfile.TemporaryDirectory(prefix="ps_train-") as folder, contextlib.ExitStack() as stack:
         stack.callback(os.chdir, os.getcwd())
@@ -53,9 +55,9 @@ def serve(config: KerasConfig, cluster: Cluster, stop: threading.Event) -> None:
                       stop, "is it started, and reachable from this machine?")
         verdict = _verdict(cluster.chief, config.beat_timeout_secs, stop)
         stop.wait(_LINGER_SECS)
-        del running  # until here it must not be collected
+        del running  # a server that is garbage collected stops
     if verdict != DONE:
-        raise ClusterLostError(f"{cluster.chief.name} gave up training: see its log for the fault")
+        raise ClusterLostError(f"{cluster.chief.name} gave up training; see its log for the error")
 
 
 def _start(config: KerasConfig, cluster: Cluster) -> tf.distribute.Server:
@@ -78,7 +80,7 @@ def _verdict(chief: Task, timeout_secs: float, stop: threading.Event) -> str:
     """Returns the coordinator's verdict.
 
     Raises:
-      ClusterLostError: it was not reachable for `timeout_secs`.
+      ClusterLostError: it could not be reached for `timeout_secs`.
       StoppedError: `stop` was set.
     """
     path = pathlib.Path(_VERDICT)
@@ -88,20 +90,19 @@ def _verdict(chief: Task, timeout_secs: float, stop: threading.Event) -> str:
         if reachability.accepts(chief.address):
             seen_secs = now_secs
         elif now_secs - seen_secs > timeout_secs:
-            raise ClusterLostError(f"{chief} cannot be reached since {timeout_secs:g} s, and did not say that training "
-                                   "is done")
+            raise ClusterLostError(f"{chief} could not be reached for {timeout_secs:g} s, and did not say that "
+                                   "training is done")
         if stop.wait(_POLL_SECS):
             raise StoppedError("told to stop while serving")
     return verdict
 
 
 def tell(servers: Iterable[Task], verdict: str) -> None:
-    """Tells each server, as the coordinator, that training is over; one that is gone need not know."""
-    tellers = [threading.Thread(target=_tell_one, args=(task, verdict), daemon=True) for task in servers]
-    for teller in tellers:  # all at once: one that is frozen must not keep the others waiting
-        teller.start()
-    for teller in tellers:
-        teller.join(2 * _TELL_SECS)
+    """Tells each server, as the coordinator, that training is over; warns of a server that cannot be told."""
+    # All at once: a frozen server must not keep the others waiting.
+    calls = [Call(functools.partial(_tell_one, task, verdict), f"verdict to {task.name}") for task in servers]
+    for call in calls:
+        call.join(2 * _TELL_SECS)
 
 
 def _tell_one(task: Task, verdict: str) -> None:

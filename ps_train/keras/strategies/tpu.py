@@ -1,4 +1,4 @@
-"""Where a TPU is looked for (pure: no TensorFlow)."""
+"""Looks for a TPU, without TensorFlow."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ _VARIABLES = ("TPU_NAME", "KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS")
 _DEVICES = ("/dev/accel*", "/dev/vfio/[0-9]*")
 
 
-def find(tpu_name: str, environ: Mapping[str, str], root: str = "") -> str:
-    """Returns what TPUClusterResolver is to be told: a name, an address, or `local` for the chips of a TPU VM.
+def find_tpu(tpu_name: str, environ: Mapping[str, str], root: str = "") -> str:
+    """Returns the argument of TPUClusterResolver: a name, an address, or `local` for the chips of a TPU VM.
 
     Args:
-      tpu_name: what the user said, "" for nothing.
-      root: before the paths of devices; for tests.
+      tpu_name: the flag, "" if it is not given.
+      root: stands before the paths of devices; for tests.
 
     Raises:
-      ConfigError: there is none; the text says what was looked for.
+      ConfigError: there is no TPU; the text says where it was looked for.
     """
     for name in (tpu_name, *(environ.get(variable, "") for variable in _VARIABLES)):
         if name:

@@ -1,7 +1,7 @@
-"""Bounds what has no bound of its own: TensorFlow waits for ever for a peer that stands still.
+"""A time limit on training: TensorFlow waits for ever for a peer that hangs.
 
-    the training thread   pulse.expect(what, bound) ... pulse.beat() ... pulse.beat()
-    guard                 ends the wait when a beat stays away for longer than the bound
+    the training thread   pulse.expect(what, timeout_secs) ... pulse.beat() ... pulse.beat()
+    run_watched           raises when no beat comes for longer than that
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class _Expected(NamedTuple):
 
 
 class Pulse:
-    """What a thread waits for now, and since when."""
+    """What a thread waits for, and since when."""
 
     def __init__(self) -> None:
         self._expected = _Expected("", float("inf"), 0.0)
@@ -32,26 +32,26 @@ class Pulse:
         self._expected = _Expected(what, timeout_secs, time.monotonic())
 
     def beat(self) -> None:
-        """Says that what was expected came, and is expected again."""
+        """Says that it came, and is expected again."""
         self._expected = self._expected._replace(since_secs=time.monotonic())
 
     def overdue(self) -> str:
-        """Returns `waited 300 s for ...` where the time is over, else ""."""
+        """Returns `waited 300 s for ...` if the time is over, else ""."""
         what, timeout_secs, since_secs = self._expected
         return f"waited {timeout_secs:g} s for {what}" if time.monotonic() - since_secs > timeout_secs else ""
 
 
-def guard(body: Callable[[], Any], pulse: Pulse, who_is_missing: Callable[[], str]) -> Any:
-    """Returns `body()`, made in a thread of its own, as long as its pulse beats.
+def run_watched(body: Callable[[], Any], pulse: Pulse, who_is_missing: Callable[[], str]) -> Any:
+    """Returns `body()`, which runs in a thread of its own for as long as its pulse beats.
 
     Args:
-      who_is_missing: says who is not reachable, for the error.
+      who_is_missing: says which task cannot be reached, for the error.
 
     Raises:
-      ClusterLostError: what it expected did not come in time; the thread is left behind, to end with the process.
+      ClusterLostError: no beat came in time; the thread is left behind, and ends with the process.
       Exception: whatever the body raised.
     """
-    thread = Call(body, "guarded")
+    thread = Call(body, "watched")
     while thread.is_alive():
         thread.join(_POLL_SECS)
         if thread.is_alive() and (overdue := pulse.overdue()):

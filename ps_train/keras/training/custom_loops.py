@@ -1,13 +1,12 @@
-"""Training by a loop of the plug-in's own, in place of Model.fit: `train_step`, or `train` for the whole of it.
+"""Training by a loop of the plug-in's own in place of Model.fit: by its `train_step`, or by its `train`.
 
-    train_step   strategy.run(train_step) in a tf.function; with parameter_server a closure for ClusterCoordinator
-    train        what it likes; it tells each step by run.advance
+    train_step   strategy.run(train_step) in a tf.function; with parameter_server closures for ClusterCoordinator
+    train        the whole loop; it reports each step by run.advance
 """
 
 from __future__ import annotations
 
 import logging
-import shlex
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Callable
@@ -15,22 +14,22 @@ from typing import Any, Callable
 import tensorflow as tf
 import tf_keras
 
-from ps_train.errors import DataError, StoppedError
+from ps_train.errors import DataError
 from ps_train.keras.strategies import factory
-from ps_train.keras.training import inputs
 from ps_train.keras.training.callbacks import Meter
-from ps_train.keras.training.planning import Plan, Span, Task
+from ps_train.keras.training.inputs import Feed
+from ps_train.keras.training.planning import EpochPlan, TrainingContext, TrainingSpan, global_step
 
-_MOST_SCHEDULED = 100  # closures between two looks at the end, where no progress lines are wanted
+_MOST_SCHEDULED = 100  # closures between two looks at the end, if there are no progress lines
 _log = logging.getLogger(__name__)
 
 
-class Run:
-    """What a plug-in's `train(strategy, model, run)` is given: the data, and what it must tell.
+class CustomRun:
+    """What a plug-in's `train(strategy, model, run)` is given: the data, and the methods by which it reports.
 
     Attributes:
       params: the model's parameters.
-      dataset: batches of (features, labels) for ever, where input_fn repeats: a distributed dataset or, with
+      dataset: batches of (features, labels), without end if input_fn repeats: a distributed dataset or, with
         parameter_server, a dataset on each worker, whose `iter` is an argument of coordinator.schedule.
       coordinator: the ClusterCoordinator of parameter_server, else None.
       step: the global step.
@@ -38,26 +37,26 @@ class Run:
     """
 
     def __init__(
-        self, task: Task, strategy: tf.distribute.Strategy, model: tf_keras.Model, plan: Plan, first_step: int
+        self, context: TrainingContext, strategy: tf.distribute.Strategy, model: tf_keras.Model, plan: EpochPlan,
+        feed: Feed,
     ) -> None:
-        config = task.config
-        self.params: Mapping[str, Any] = task.loaded.model_params
+        config = context.config
+        self.params: Mapping[str, Any] = context.plugins.model_params
         self.train_steps = config.train_steps
-        self.step = first_step
+        self.step = global_step(model)
         self.coordinator = None
-        self._task = task
+        self._context = context
         self._model = model
+        self._feed = feed
         self._save_period = config.save_model_steps or plan.steps_per_epoch
         self._validation_period = plan.steps_per_epoch * config.validation_epochs
-        feed = inputs.feed(strategy, config, task.loaded.dataset, task.loaded.dataset_params)
-        self._validation, self._validation_steps = feed.validation, feed.validation_steps
         if config.strategy == "parameter_server":
             self.coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
             self.dataset = self.coordinator.create_per_worker_dataset(lambda: feed.training.dataset_fn(None))
         else:
             self.dataset = strategy.experimental_distribute_dataset(feed.training)
         self._meter = Meter(factory.global_batch_size(strategy, config), config.train_steps)
-        self._meter.start(first_step)
+        self._meter.start(self.step)
 
     @property
     def is_done(self) -> bool:
@@ -65,48 +64,51 @@ class Run:
         return self.step >= self.train_steps
 
     def advance(self, loss: Any, num_steps: int = 1) -> None:
-        """Tells that steps are done: reports, saves and validates when it is time to.
+        """Says that steps are done: reports, saves and validates if that is due.
 
-        With several workers each one calls it alike. With parameter_server no closure may be on its way.
+        Each of several workers makes the same calls. With parameter_server no closure may be under way.
 
         Args:
-          loss: of the last step, a number or scalar tensor; it is looked at only where it is reported.
+          loss: of the last step, a number or scalar tensor; it is read only if it is reported.
 
         Raises:
-          StoppedError: the process was told to stop; let it through.
+          StoppedError: the process was told to stop; do not catch it.
         """
         before, self.step = self.step, self.step + num_steps
-        config = self._task.config
-        self._task.pulse.beat()
-        if self._task.is_chief and self._is_due(config.log_steps, before):
+        config = self._context.config
+        self.beat()
+        if self._context.is_chief and self._is_due(config.log_steps, before):
             self._meter.report(self.step, float(loss))
         if self._is_due(self._save_period, before):
             self.save()
         if self._is_due(self._validation_period, before):
             self.validate()
-        if self._task.stop.is_set():
-            raise self._stopped()
+        if self._context.stop.is_set():
+            raise self._context.stopped(self.step, self.save, "checkpoint")
 
     def steps_to_next_look(self) -> int:
         """Returns the steps until something is due: a report, a checkpoint, a validation, the end."""
-        periods = [self._task.config.log_steps or _MOST_SCHEDULED, self._save_period, self._validation_period]
+        periods = [self._context.config.log_steps or _MOST_SCHEDULED, self._save_period, self._validation_period]
         return min(self.train_steps - self.step, *(period - self.step % period for period in periods if period))
 
     def beat(self) -> None:
         """Gives a sign of life, for work that is no step and may take longer than --step_timeout_secs."""
-        self._task.pulse.beat()
+        self._context.pulse.beat()
 
     def save(self) -> None:
-        """Saves a checkpoint of this step; with several workers each one calls it."""
-        self._task.keeper.save(self._model, self.step)
-        self._task.pulse.beat()
+        """Saves a checkpoint of this step; each of several workers calls it."""
+        self._context.saver.save(self._model, self.step)
+        self.beat()
 
     def validate(self) -> dict[str, float]:
-        """Returns the model's metrics on the held-out data; with several workers each one calls it."""
-        values = self._model.evaluate(self._validation, steps=self._validation_steps, verbose=0, return_dict=True,
-                                      callbacks=[_Beats(self._task.pulse.beat)])
-        self._task.pulse.beat()
-        if self._task.is_chief:
+        """Returns the model's metrics on the held-out data; each of several workers calls it."""
+        beats = tf_keras.callbacks.LambdaCallback(
+            on_test_batch_end=lambda batch, logs: self.beat(),
+            _supports_tf_logs=True)  # parameter_server allows no other callback
+        values = self._model.evaluate(self._feed.validation, steps=self._feed.validation_steps, verbose=0,
+                                      return_dict=True, callbacks=[beats])
+        self.beat()
+        if self._context.is_chief:
             _log.info("step %d, on held-out data: %s", self.step,
                       ", ".join(f"{name} {value:.4f}" for name, value in values.items()))
         return values
@@ -114,66 +116,55 @@ class Run:
     def _is_due(self, period: int, before: int) -> bool:
         return period > 0 and self.step // period > before // period
 
-    def _stopped(self) -> StoppedError:
-        again = f"with --train_dir={shlex.quote(self._task.config.train_dir)} it continues"
-        if not self._task.is_alone:
-            return StoppedError(f"told to stop at step {self.step}; {again} from the last checkpoint")
-        self.save()
-        return StoppedError(f"told to stop at step {self.step}, and saved; {again} from there")
 
-
-class _Beats(tf_keras.callbacks.Callback):
-    """Gives a sign of life after each batch of a validation."""
-
-    def __init__(self, beat: Callable[[], None]) -> None:
-        super().__init__()
-        self._supports_tf_logs = True  # parameter_server allows no other callback
-        self._beat = beat
-
-    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
-        self._beat()
-
-
-def train(task: Task, strategy: tf.distribute.Strategy, model: tf_keras.Model, plan: Plan) -> Span:
+def train_by_loop(
+    context: TrainingContext, strategy: tf.distribute.Strategy, model: tf_keras.Model, plan: EpochPlan, feed: Feed
+) -> TrainingSpan:
     """Trains by the plug-in's own loop up to --train_steps, and saves.
 
     Raises:
-      StoppedError: told to stop.
-      DataError: the training data has an end, before that of training.
+      StoppedError: the process was told to stop.
+      DataError: the training data ends before training does, or the plug-in reported no step.
     """
-    config = task.config
-    first_step = int(model.optimizer.iterations.numpy())
-    if first_step >= config.train_steps:
-        _log.info("nothing to train: the global step is %d, and --train_steps=%d", first_step, config.train_steps)
-        return Span(first_step, 0.0)
-    task.pulse.expect("the held-out data to be counted", 2 * config.eval_timeout_secs)
-    run = Run(task, strategy, model, plan, first_step)
-    task.pulse.expect("a step of training", config.step_timeout_secs)
-    if task.is_chief:
-        _log.info("the loop of %s: from step %d to step %d", task.loaded.model.name, first_step, config.train_steps)
+    name = context.plugins.model.name
+    run = CustomRun(context, strategy, model, plan, feed)
+    first_step = run.step
+    context.pulse.expect("a step of training", context.config.step_timeout_secs)
+    if context.is_chief:
+        _log.info("the loop of %s: from step %d to step %d", name, first_step, run.train_steps)
     start_secs = time.monotonic()
-    _loop(task, strategy, model, run)
+    if context.plugins.model.train is not None:
+        context.plugins.model.train(strategy=strategy, model=model, run=run)
+    else:
+        _repeat_train_step(context, strategy, model, run)
     secs = time.monotonic() - start_secs
     if run.step == first_step:
-        raise DataError(f"{task.loaded.model.name}.train told no step: call run.advance(loss) after each one")
+        raise DataError(f"{name}.train reported no step: call run.advance(loss) after each one")
     run.save()
-    return Span(first_step, secs)
+    return TrainingSpan(first_step, secs)
 
 
-def _loop(task: Task, strategy: tf.distribute.Strategy, model: tf_keras.Model, run: Run) -> None:
-    plugin = task.loaded.model
-    if plugin.train is not None:
-        plugin.train(strategy=strategy, model=model, run=run)
-        return
-    execute = _execution(strategy, model, plugin.train_step)
+def _repeat_train_step(
+    context: TrainingContext, strategy: tf.distribute.Strategy, model: tf_keras.Model, run: CustomRun
+) -> None:
+    most, batches = context.config.steps_per_execution, iter(run.dataset)
+    execute = _execution(strategy, model, context.plugins.model.train_step)
     try:
-        if run.coordinator is None:
-            _by_strategy(run, iter(run.dataset), execute, task.config.steps_per_execution)
-        else:
-            _by_coordinator(run, iter(run.dataset), execute, task.config.steps_per_execution)
+        while not run.is_done:
+            if run.coordinator is None:
+                num_steps = min(most, run.train_steps - run.step)
+                loss = execute(batches, num_steps)
+            else:  # closures up to the next report, checkpoint or validation
+                num_steps = run.steps_to_next_look()
+                parts = [min(most, num_steps - done) for done in range(0, num_steps, most)]
+                for closure in [run.coordinator.schedule(execute, args=(batches, part)) for part in parts]:
+                    loss = closure.fetch()
+                    run.beat()
+                run.coordinator.join()
+            run.advance(loss, num_steps)
     except (tf.errors.OutOfRangeError, StopIteration) as error:
-        raise DataError(f"{task.loaded.dataset.name}.input_fn: the training data came to its end after step {run.step} "
-                        f"of {run.train_steps}; let it repeat, or give a smaller --train_steps") from error
+        raise DataError(f"{context.plugins.dataset.name}.input_fn: the training data ended after step {run.step} of "
+                        f"{run.train_steps}; let it repeat, or give a smaller --train_steps") from error
 
 
 def _execution(
@@ -192,24 +183,3 @@ def _execution(
         return loss
 
     return execute
-
-
-def _by_strategy(run: Run, batches: Iterator, execute: Callable[..., tf.Tensor], steps_per_execution: int) -> None:
-    while not run.is_done:
-        num_steps = min(steps_per_execution, run.train_steps - run.step)
-        run.advance(execute(batches, num_steps), num_steps)
-
-
-def _by_coordinator(run: Run, batches: Iterator, execute: Callable[..., tf.Tensor], steps_per_execution: int) -> None:
-    """Schedules closures up to the next report, checkpoint or validation, and waits for them."""
-    while not run.is_done:
-        left = num_steps = run.steps_to_next_look()
-        losses = []
-        while left:
-            losses.append(run.coordinator.schedule(execute, args=(batches, min(steps_per_execution, left))))
-            left -= min(steps_per_execution, left)
-        for closure in losses:
-            loss = closure.fetch()
-            run.beat()
-        run.coordinator.join()
-        run.advance(loss, num_steps)

@@ -1,7 +1,7 @@
 """A process that trains: the only one, a worker of multi_worker_mirrored, or the coordinator of parameter_server.
 
-    strategy --> model, made or restored --> fit, or the plug-in's own loop
-             --> the chief: evaluate the checkpoint, report --> let the others go
+    strategy --> model, new or restored --> Model.fit, or the plug-in's own loop
+             --> the chief evaluates the checkpoint and reports --> the other tasks may end
 """
 
 from __future__ import annotations
@@ -20,65 +20,67 @@ from ps_train.cluster import ports, reachability
 from ps_train.cluster.spec import Cluster
 from ps_train.errors import ClusterLostError, ConfigError, StoppedError
 from ps_train.keras.flags import KerasConfig
-from ps_train.keras.storage import checkpoints as saving
+from ps_train.keras.plugins import KerasPlugins
+from ps_train.keras.storage import keras_checkpoints
 from ps_train.keras.strategies import factory, rendezvous, roles, servers, watchdog
-from ps_train.keras.training import custom_loops, evaluation, fitting, inputs
-from ps_train.keras.training.planning import Plan, Plugins, Span, Task, make_plan
-from ps_train.storage import checkpoints as checkpoint
-from ps_train.storage import folder_record
+from ps_train.keras.training import custom_loops, final_report, fitting
+from ps_train.keras.training.inputs import KerasInputs, sum_over_replicas
+from ps_train.keras.training.planning import EpochPlan, TrainingContext, TrainingSpan, global_step, plan_epochs
+from ps_train.storage import checkpoints, folder_record
 from ps_train.storage.folder_lock import FolderLock
 
-_DYING_SECS = 2.0  # from the loss of its connections to that of its port
+_DYING_SECS = 2.0  # from the loss of a task's connections to that of its port
 _POLL_SECS = 0.1
-# What TensorFlow says when a peer or its server is gone, and what follows from that in other threads.
+# What TensorFlow raises when a peer or its server is gone, and what follows from that in other threads.
 _LOSSES = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError,
            tf.errors.DeadlineExceededError)
 _log = logging.getLogger(__name__)
 
 
-def train(config: KerasConfig, cluster: Cluster | None, loaded: Plugins, stop: threading.Event) -> None:
+def run_training(
+    config: KerasConfig, cluster: Cluster | None, plugins: KerasPlugins, stop: threading.Event
+) -> None:
     """Trains to the end; the chief evaluates and reports.
 
     Raises:
       PsTrainError: what went wrong, with its exit code.
     """
-    loaded.dataset.prepare(loaded.dataset_params)
-    checkpoint.check_writable(config.train_dir)
+    plugins.dataset.prepare(plugins.dataset_params)
+    checkpoints.check_writable(config.train_dir)
     lock = FolderLock(config.train_dir, config.beat_timeout_secs, stop)
+    is_chief = cluster is None or cluster.is_chief
+    saver = keras_checkpoints.ModelSaver(config, plugins, is_chief, lock)
+    context = TrainingContext(config, cluster, plugins, lock, saver, stop)
     with contextlib.ExitStack() as stack:
-        if cluster is None or cluster.is_chief:
+        if is_chief:
             stack.enter_context(lock.holding())
-            _check_record(config, loaded)
-        _train(config, cluster, loaded, lock, stop)
+            record = folder_record.describe(*plugins)
+            if keras_checkpoints.has_training(config.train_dir):
+                folder_record.check(config.train_dir, record)
+            folder_record.write(config.train_dir, record)
+        if cluster is None:
+            _train_and_report(context)
+        else:
+            _train_in_cluster(context, cluster)
 
 
-def _check_record(config: KerasConfig, loaded: Plugins) -> None:
-    record = folder_record.describe(*loaded)
-    if saving.has_training(config.train_dir):
-        folder_record.check(config.train_dir, record)
-    folder_record.write(config.train_dir, record)
-
-
-def _train(
-    config: KerasConfig, cluster: Cluster | None, loaded: Plugins, lock: FolderLock, stop: threading.Event
-) -> None:
-    trainer = _Trainer(config, cluster, loaded, lock, watchdog.Pulse(), stop)
-    if cluster is None:
-        trainer.run()
-        return
+def _train_in_cluster(context: TrainingContext, cluster: Cluster) -> None:
+    config, stop = context.config, context.stop
     ports.release_held_port()
     ports.check_port(cluster.task)
     if config.strategy == "multi_worker_mirrored":
         rendezvous.meet(cluster.task, roles.peers(cluster), config.start_timeout_secs, stop)
+        body = _train_and_report
     else:
         reachability.for_tasks(roles.servers(cluster), config.start_timeout_secs, stop)
-    with _losses_told(cluster, config.train_dir, stop):
-        watchdog.guard(trainer.run, trainer.pulse, lambda: _who_is_missing(
-            cluster, "all of them can be reached, so one stands still; look at their logs"))
+        body = _coordinate
+    with _losses_explained(cluster, config.train_dir, stop):
+        watchdog.run_watched(lambda: body(context), context.pulse, lambda: _who_is_missing(
+            cluster, "all of them can be reached, so one of them hangs; look at their logs"))
 
 
 def _who_is_missing(cluster: Cluster, otherwise: str) -> str:
-    """Returns who cannot be reached, in words; a process that is dying may still be there when its peers lose it."""
+    """Says who cannot be reached; asks for some time, because a dying process may still accept connections."""
     end_secs = time.monotonic() + _DYING_SECS
     while not (missing := [str(task) for task in roles.peers(cluster) if not reachability.accepts(task.address)]):
         if time.monotonic() >= end_secs:
@@ -88,7 +90,8 @@ def _who_is_missing(cluster: Cluster, otherwise: str) -> str:
 
 
 @contextlib.contextmanager
-def _losses_told(cluster: Cluster, train_dir: str, stop: threading.Event) -> Iterator[None]:
+def _losses_explained(cluster: Cluster, train_dir: str, stop: threading.Event) -> Iterator[None]:
+    """Turns TensorFlow's errors about a lost task into one line that names it."""
     try:
         yield
     except _LOSSES as error:
@@ -99,76 +102,66 @@ def _losses_told(cluster: Cluster, train_dir: str, stop: threading.Event) -> Ite
         raise ClusterLostError(f"{cluster.task.name} lost another task ({type(error).__name__}): {who}") from error
 
 
-class _Trainer:
-    """One run of training in this process."""
+def _coordinate(context: TrainingContext) -> None:
+    """Trains as the coordinator of parameter_server, and tells the servers when it ends."""
+    verdict = servers.FAILED
+    try:
+        _train_and_report(context)
+        verdict = servers.DONE
+    finally:
+        servers.tell(roles.servers(context.cluster), verdict)
 
-    def __init__(
-        self, config: KerasConfig, cluster: Cluster | None, loaded: Plugins, lock: FolderLock, pulse: watchdog.Pulse,
-        stop: threading.Event,
-    ) -> None:
-        self._config = config
-        self._cluster = cluster
-        self._loaded = loaded
-        self._lock = lock
-        self._stop = stop
-        self._is_chief = cluster is None or cluster.is_chief
-        self.pulse = pulse
 
-    def run(self) -> None:
-        """Trains, evaluates, reports."""
-        if self._config.strategy != "parameter_server":
-            self._run()
-            return
-        verdict = servers.FAILED
-        try:
-            self._run()
-            verdict = servers.DONE
-        finally:
-            servers.tell(roles.servers(self._cluster), verdict)
+def _train_and_report(context: TrainingContext) -> None:
+    config, plugins, pulse = context.config, context.plugins, context.pulse
+    with rendezvous.bounded_without_python(config.start_timeout_secs):
+        strategy = factory.make_strategy(config, context.cluster)
+    pulse.expect("the other tasks", config.start_timeout_secs)
+    if config.seed is not None:
+        tf_keras.utils.set_random_seed(config.seed)
+    if context.is_chief:
+        _log.info("%s", factory.describe_strategy(strategy, config, context.cluster))
+    with strategy.scope():
+        model = keras_checkpoints.make_or_restore_model(plugins.model, plugins.model_params, config.train_dir)
+    keras_checkpoints.check_readable(model, plugins.model)
+    span = _train(context, strategy, model)
+    # The chief's own limits, for its counting and its evaluation, expire first: so the others hear from it.
+    pulse.expect("the chief's evaluation", 2 * config.eval_timeout_secs + config.step_timeout_secs)
+    if context.is_chief:
+        final_report.report_newest(config, plugins, span, factory.global_batch_size(strategy, config))
+    if config.strategy == "multi_worker_mirrored":  # nobody leaves before the chief is done
+        sum_over_replicas(strategy, 0)
 
-    def _run(self) -> None:
-        config, loaded = self._config, self._loaded
-        with rendezvous.bounded_without_python(config.start_timeout_secs):
-            strategy = factory.make(config, self._cluster)
-        self.pulse.expect("the other tasks", config.start_timeout_secs)
-        if config.seed is not None:
-            tf_keras.utils.set_random_seed(config.seed)
-        if self._is_chief:
-            _log.info("%s", factory.summary(strategy, config, self._cluster))
-        with strategy.scope():
-            model = saving.make_or_restore_model(loaded.model, loaded.model_params, config.train_dir)
-        saving.check_readable(model, loaded.model)
-        span = self._train(strategy, model)
-        # The chief's own bound comes first, for its counting and its evaluation, so that the others hear its word.
-        self.pulse.expect("the chief's evaluation", 2 * config.eval_timeout_secs + config.step_timeout_secs)
-        if self._is_chief:
-            evaluation.report(config, loaded, span, factory.global_batch_size(strategy, config))
-        if config.strategy == "multi_worker_mirrored":  # nobody leaves before the chief is done
-            inputs.sum_over_replicas(strategy, 0)
 
-    def _train(self, strategy: tf.distribute.Strategy, model: tf_keras.Model) -> Span:
-        config = self._config
-        first_step = int(model.optimizer.iterations.numpy())
-        plan = make_plan(config.train_steps, config.steps_per_epoch, first_step)
-        begin = saving.begin_of_epochs(config.train_dir, plan.steps_per_epoch, first_step)
-        plan = make_plan(config.train_steps, config.steps_per_epoch, begin)
-        self._check_agreement(strategy, plan)
-        keeper = saving.Keeper(config, self._loaded.model, self._loaded.model_params, self._is_chief, self._lock)
-        task = Task(config, self._loaded, self._is_chief, self._cluster is None, self.pulse, self._stop, keeper,
-                    self._lock)
-        if config.strategy == "multi_worker_mirrored":
-            # Else Keras sums what it shows over the workers after every batch: one all-reduce more, and a wrong number.
-            model.distribute_reduction_method = "first"
-        if self._loaded.model.has_own_loop:
-            return custom_loops.train(task, strategy, model, plan)
-        return fitting.fit(task, strategy, model, plan)
+def _train(context: TrainingContext, strategy: tf.distribute.Strategy, model: tf_keras.Model) -> TrainingSpan:
+    config, plugins, step = context.config, context.plugins, global_step(model)
+    plan = plan_epochs(config.train_steps, config.steps_per_epoch, step)
+    if config.strategy == "multi_worker_mirrored":
+        _check_agreement(context, strategy, plan)
+        # Else Keras sums its metrics over the workers after each batch: one more all-reduce, and a wrong number.
+        model.distribute_reduction_method = "first"
+    if not plugins.model.has_own_loop:  # which knows no backups
+        begin = keras_checkpoints.begin_of_epochs(config.train_dir, plan.steps_per_epoch, step)
+        plan = plan_epochs(config.train_steps, config.steps_per_epoch, begin)
+    if plan.first_epoch == plan.epochs:
+        _log.info("nothing to train: the global step is %d, and --train_steps=%d", step, config.train_steps)
+        span = TrainingSpan(step, 0.0)
+    else:
+        context.pulse.expect("the held-out data to be counted", 2 * config.eval_timeout_secs)
+        feed = KerasInputs(config, plugins.dataset, plugins.dataset_params).feed(strategy)
+        train = custom_loops.train_by_loop if plugins.model.has_own_loop else fitting.fit
+        span = train(context, strategy, model, plan, feed)
+    if context.is_chief:
+        context.lock.check()
+        keras_checkpoints.remove_backup(config.train_dir, plan.steps_per_epoch)
+    return span
 
-    def _check_agreement(self, strategy: tf.distribute.Strategy, plan: Plan) -> None:
-        """Raises ConfigError where the workers would train on from different states."""
-        if self._config.strategy != "multi_worker_mirrored":
-            return
-        own = saving.state_number(self._config.train_dir, plan.steps_per_epoch)
-        if inputs.sum_over_replicas(strategy, own) != own * strategy.num_replicas_in_sync:
-            raise ConfigError(f"--train_dir: the workers found different checkpoints ({self._cluster.task.name} those "
-                              f"of {self._config.train_dir}); multi_worker_mirrored needs one folder that all of them "
-                              "can read, and the same --train_steps and --steps_per_epoch")
+
+def _check_agreement(context: TrainingContext, strategy: tf.distribute.Strategy, plan: EpochPlan) -> None:
+    """Raises ConfigError if the workers would continue from different states."""
+    train_dir = context.config.train_dir
+    own = keras_checkpoints.state_number(train_dir, plan.steps_per_epoch)
+    if sum_over_replicas(strategy, own) != own * strategy.num_replicas_in_sync:
+        raise ConfigError(f"--train_dir: the workers found different checkpoints ({context.cluster.task.name} those "
+                          f"of {train_dir}); multi_worker_mirrored needs one folder that all of them can read, and the "
+                          "same --train_steps and --steps_per_epoch")

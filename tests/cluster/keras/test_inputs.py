@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import threading
 
 import numpy as np
@@ -14,7 +13,7 @@ pytest.importorskip("tf_keras", reason="the Keras road needs the extra `keras`")
 
 import ps_train
 from ps_train.errors import ConfigError, DataError
-from ps_train.keras import flags as options
+from ps_train.keras import flags
 from ps_train.keras.training import inputs
 from ps_train.plugins.contracts import Dataset
 from ps_train.runtime.calls import Call
@@ -38,9 +37,9 @@ def dataset(make):
     return Dataset("mine", lambda mode, params, shard: make(mode), lambda params: None, {})
 
 
-def config(*flags):
-    """Returns what the flags say."""
-    return options.parse_task(["--eval_timeout_secs=20", *flags], {})
+def inputs_of(plugin, *argv, **params):
+    """Returns the inputs of a plug-in under these flags."""
+    return inputs.KerasInputs(flags.parse_keras_task(argv, {}), plugin, params)
 
 
 def slices():
@@ -58,10 +57,10 @@ def unknown(batches):
 def test_a_set_with_an_end_is_evaluated_whole(make):
     """Each example counts once; a validation may be shorter, and never longer."""
     plugin = dataset(lambda mode: make())
-    assert inputs.sizes(config(), plugin, {}) == [3, 3, 3, 1]
-    assert inputs.validation_steps(config(), plugin, {}) == 4
-    assert inputs.validation_steps(config("--validation_steps=2"), plugin, {}) == 2
-    assert inputs.validation_steps(config("--validation_steps=9"), plugin, {}) == 4
+    assert inputs_of(plugin).eval_sizes() == [3, 3, 3, 1]
+    assert inputs_of(plugin).validation_steps() == 4
+    assert inputs_of(plugin, "--validation_steps=2").validation_steps() == 2
+    assert inputs_of(plugin, "--validation_steps=9").validation_steps() == 4
 
 
 @pytest.mark.parametrize("make", [lambda: slices().repeat(),
@@ -69,22 +68,22 @@ def test_a_set_with_an_end_is_evaluated_whole(make):
 def test_a_set_that_repeats_needs_a_number_of_batches(make):
     """It hung without a line: Keras' guide has .batch().repeat() on all three sets."""
     plugin = dataset(lambda mode: make())
-    for count in (inputs.sizes, inputs.validation_steps):
+    for count in (inputs_of(plugin).eval_sizes, inputs_of(plugin).validation_steps):
         with pytest.raises(ConfigError, match=r'^--validation_steps: not given, and the dataset of mode "eval" of mine '
                                               "repeats without end; give the number of batches"):
-            count(config(), plugin, {})
-    assert inputs.validation_steps(config("--validation_steps=2"), plugin, {}) == 2
-    assert len(inputs.sizes(config("--validation_steps=2"), plugin, {})) == 2
+            count()
+    assert inputs_of(plugin, "--validation_steps=2").validation_steps() == 2
+    assert len(inputs_of(plugin, "--validation_steps=2").eval_sizes()) == 2
 
 
 def test_an_end_that_does_not_come_is_told():
     """Where the set does not say that it repeats, and where it stands still."""
-    told = r"^--eval_timeout_secs: the dataset of mode \"eval\" of mine gave \d+ batches in 0.2 s, and has not come " \
-           "to its end; give --validation_steps"
+    told = r"^--eval_timeout_secs: the dataset of mode \"eval\" of mine gave \d+ batches in 0.2 s, and did not " \
+           "end; give --validation_steps"
     endless = dataset(lambda mode: unknown(slices().repeat()))
     with pytest.raises(DataError, match=told):
-        inputs.sizes(dataclasses.replace(config(), eval_timeout_secs=0.2), endless, {})
-    assert len(inputs.sizes(config("--validation_steps=2"), endless, {})) == 2
+        inputs_of(endless, "--eval_timeout_secs=0.2").eval_sizes()
+    assert len(inputs_of(endless, "--validation_steps=2").eval_sizes()) == 2
     released = threading.Event()
 
     def wait(features, labels):
@@ -94,7 +93,7 @@ def test_an_end_that_does_not_come_is_told():
     still = dataset(lambda mode: slices().map(lambda *batch: tf.numpy_function(wait, batch, [tf.float32, tf.int32])))
     try:
         with pytest.raises(DataError, match=told):
-            inputs.sizes(dataclasses.replace(config(), eval_timeout_secs=0.2), still, {})
+            inputs_of(still, "--eval_timeout_secs=0.2").eval_sizes()
     finally:
         released.set()
 
@@ -102,12 +101,12 @@ def test_an_end_that_does_not_come_is_told():
 def test_an_empty_set_is_told():
     """There is nothing to evaluate on."""
     with pytest.raises(DataError, match='the dataset of mode "eval" is empty'):
-        inputs.sizes(config(), dataset(lambda mode: slices().take(0)), {})
+        inputs_of(dataset(lambda mode: slices().take(0))).eval_sizes()
 
 
 def test_a_validation_set_of_its_own_is_asked_for():
     """Where the dataset has a validation_size; the report is of the test set nevertheless."""
     plugin = dataset(lambda mode: slices().take(1 if mode == ps_train.VALIDATION else 2))
-    assert inputs.validation_steps(config(), plugin, {"validation_size": 3}) == 1
-    assert inputs.validation_steps(config(), plugin, {"validation_size": 0}) == 2
-    assert inputs.sizes(config(), plugin, {"validation_size": 3}) == [3, 3]
+    assert inputs_of(plugin, validation_size=3).validation_steps() == 1
+    assert inputs_of(plugin, validation_size=0).validation_steps() == 2
+    assert inputs_of(plugin, validation_size=3).eval_sizes() == [3, 3]

@@ -8,7 +8,7 @@ import threading
 import numpy as np
 import pytest
 
-from ps_train.config import task
+from ps_train.config import groups
 from ps_train.errors import UserCodeError
 from ps_train.graph import optimizers
 from ps_train.updates import build, update
@@ -25,8 +25,8 @@ def gradients_of(weights, bias, features, labels):
 
 def test_every_optimizer_of_the_flag_is_made_and_lowers_a_loss():
     """One step of each from 1.0 on x^2 ends nearer to zero."""
-    assert set(optimizers._OPTIMIZERS) == set(task.OPTIMIZERS)
-    for name in task.OPTIMIZERS:
+    assert set(optimizers._OPTIMIZERS) == set(groups.OPTIMIZERS)
+    for name in groups.OPTIMIZERS:
         with tf.Graph().as_default(), tf.Session() as session:
             variable = tf.get_variable("x", initializer=1.0)
             train_op = optimizers.make_optimizer(name, 0.1).minimize(variable**2)

@@ -66,7 +66,7 @@ def test_a_worker_that_is_still_dying_is_named(monkeypatch):
     answers = iter([True, True, False])
     monkeypatch.setattr(trainer.reachability, "accepts", lambda _: next(answers))
     cluster = Cluster("worker", 0, {"worker": {0: "a:1", 1: "b:2"}})
-    with pytest.raises(ClusterLostError) as caught, trainer._losses_told(cluster, "train_dir", threading.Event()):
+    with pytest.raises(ClusterLostError) as caught, trainer._losses_explained(cluster, "train_dir", threading.Event()):
         raise tf.errors.UnavailableError(None, None, "Connection reset by peer")
     assert str(caught.value) == "worker:0 lost another task (UnavailableError): worker:1 b:2 cannot be reached; look " \
                                 "at its log"
@@ -127,7 +127,7 @@ def test_a_server_whose_coordinator_is_gone_ends(tmp_path, monkeypatch, chief, s
     """After the time-out, naming it."""
     monkeypatch.chdir(tmp_path)
     chief[1].close()
-    with pytest.raises(ClusterLostError, match=r"^chief:0 localhost:\d+ cannot be reached since 0.3 s, and did not"):
+    with pytest.raises(ClusterLostError, match=r"^chief:0 localhost:\d+ could not be reached for 0.3 s, and did not"):
         servers._verdict(chief[0], 0.3, stop)
 
 

@@ -31,7 +31,7 @@ def test_all_meet_whoever_comes_first(workers, stop):
             errors.append(error)
         finally:
             # As TensorFlow's server would: whoever is late still finds this worker.
-            held.append(rendezvous._door(int(own.address.rpartition(":")[2])))
+            held.append(rendezvous._accepting(int(own.address.rpartition(":")[2])))
             held[-1].__enter__()
 
     held = []

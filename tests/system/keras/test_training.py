@@ -149,7 +149,7 @@ def test_a_checkpoint_that_could_not_be_read_is_told_before_training(start_proce
 
 
 @pytest.mark.parametrize(("flags", "message"), [
-    (["--devices=gpu:99"], "--devices: got 'gpu:99'; on this machine there is "),
+    (["--devices=gpu:99"], "--devices: got 'gpu:99'; this machine has "),
     (["--devices=cpu:0,cpu:1", "--cross_device_ops=nccl"],
      "--cross_device_ops: got 'nccl', which reduces between GPUs, and the replicas are on /cpu:0, /cpu:1; choose auto"),
 ])

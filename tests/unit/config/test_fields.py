@@ -226,6 +226,30 @@ def test_help_leaves_out_what_it_is_told_to():
     assert "--rate" not in text and "More:" not in text and "--count" in text
 
 
+@dataclasses.dataclass
+class Composed(Options, More):
+    """Two groups, and a field of one of them with another default and another help."""
+
+    own: int = fields.field(1, "Own", "Its own.")
+    extra: int = fields.redeclare(More, "extra", default=5, help="Five more.")
+
+
+def test_a_class_has_the_flags_of_its_groups_in_their_order():
+    """Heading by heading; a field that is redeclared keeps its limits and its heading."""
+    assert list(fields.rules(Composed)) == [*fields.rules(Options), "extra", "own"]
+    assert "--extra                  Five more. (default 5)" in fields.help_text(Composed)
+    assert _refusal("--extra=-1", classes=(Composed,)) == "--extra: got -1; allowed: a 64-bit integer of at least 0"
+
+
+def test_a_flag_of_another_verb_is_reported_as_such():
+    """It has no value, whatever stands behind it; a flag that no verb has stays unknown."""
+    values, told = fields.parse(["--extra=many", "--count=2"], Options, others=[More])
+    assert values.keys() == fields.rules(Options).keys()
+    assert fields.foreign(told, "cook", Options) == ["--extra: means nothing to `ps_train cook`; leave it out"]
+    with pytest.raises(ConfigError, match="unknown flag --more"):
+        fields.parse(["--more"], Options, others=[More])
+
+
 def test_absl_flags_of_the_process_are_left_alone():
     """The flags live in a set of their own: another program's absl flags do not meet them."""
     fields.parse(["--count=7"], Options)

@@ -179,7 +179,7 @@ def test_all_wrong_values_are_told_together():
     text = _refusal(config.parse_task, [
         "--batch_size=many", "--optimizer=adma", "--ps_hosts=x", "--params=y", "--learning_rate=-1"], {})
     assert [line.split(":")[0] for line in text.splitlines()] == [
-        "--ps_hosts entry 0", "--params", "--batch_size", "--learning_rate", "--optimizer"]
+        "--ps_hosts entry 0", "--params", "--learning_rate", "--optimizer", "--batch_size"]
 
 
 def test_a_config_that_a_program_makes_is_checked_too():

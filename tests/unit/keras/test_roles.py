@@ -17,7 +17,7 @@ ALL = {"chief": ["c:1"], "ps": ["p:1"], "worker": ["a:1", "b:1"]}
 
 def _resolve(*argv, cluster=None, **task):
     environ = {} if cluster is None else {"TF_CONFIG": json.dumps({"cluster": cluster, "task": task})}
-    return roles.resolve(flags.parse_task(argv, environ))
+    return roles.resolve_cluster(flags.parse_keras_task(argv, environ))
 
 
 def _refusal(*argv, **tf_config):
@@ -96,7 +96,7 @@ def test_wrong_flags_are_refused(argv, message):
      "TF_CONFIG: cluster['worker'] names the indices 1; multi_worker_mirrored needs to know all tasks"),
     ([SERVED], ALL, {"type": "evaluator", "index": 0}, "TF_CONFIG: task type is 'evaluator'"),
     ([MIRRORED, "--worker_hosts=a:1"], {"worker": ["a:1"]}, {"type": "worker", "index": 0},
-     "--worker_hosts: TF_CONFIG says who is who"),
+     "--worker_hosts: TF_CONFIG defines the cluster"),
 ])
 def test_a_tf_config_that_does_not_fit_is_refused(argv, cluster, task, message):
     """With what is wrong and what is allowed."""
@@ -110,17 +110,18 @@ def test_a_tf_config_that_does_not_fit_is_refused(argv, cluster, task, message):
 ])
 def test_the_launcher_starts_what_the_strategy_needs(strategy, names, chief):
     """The ps first, then the chief."""
-    crew = roles.crew_of(flags.parse_task([f"--strategy={strategy}"], {}), LaunchConfig(num_ps=1, num_workers=3))
+    config = flags.parse_keras_task([f"--strategy={strategy}"], {})
+    crew = roles.strategy_crew(config, LaunchConfig(num_ps=1, num_workers=3))
     assert (crew.names, crew.chief, crew.verb) == (names, chief, ("keras",))
 
 
 def test_where_a_tpu_is_looked_for(tmp_path):
     """The flag, the two variables, the devices; without any, an error that says so."""
-    assert tpu.find("mine", {"TPU_NAME": "other"}) == "mine"
-    assert tpu.find("", {"TPU_NAME": "other"}) == "other"
-    assert tpu.find("", {"KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS": "grpc://a:8470"}) == "grpc://a:8470"
+    assert tpu.find_tpu("mine", {"TPU_NAME": "other"}) == "mine"
+    assert tpu.find_tpu("", {"TPU_NAME": "other"}) == "other"
+    assert tpu.find_tpu("", {"KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS": "grpc://a:8470"}) == "grpc://a:8470"
     with pytest.raises(ConfigError, match=r"no TPU was found.*--tpu_name.*TPU_NAME.*KUBE_GOOGLE.*/dev/accel"):
-        tpu.find("", {}, str(tmp_path))
+        tpu.find_tpu("", {}, str(tmp_path))
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev/accel0").touch()
-    assert tpu.find("", {}, str(tmp_path)) == "local"
+    assert tpu.find_tpu("", {}, str(tmp_path)) == "local"

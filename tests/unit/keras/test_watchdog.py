@@ -12,9 +12,9 @@ from ps_train.keras.strategies import watchdog
 
 def test_a_body_that_ends_gives_its_value_or_its_error():
     """As if it had been called."""
-    assert watchdog.guard(lambda: 5, watchdog.Pulse(), str) == 5
+    assert watchdog.run_watched(lambda: 5, watchdog.Pulse(), str) == 5
     with pytest.raises(ZeroDivisionError):
-        watchdog.guard(lambda: 1 / 0, watchdog.Pulse(), str)
+        watchdog.run_watched(lambda: 1 / 0, watchdog.Pulse(), str)
 
 
 def test_what_does_not_come_in_time_is_named():
@@ -22,7 +22,7 @@ def test_what_does_not_come_in_time_is_named():
     pulse, never = watchdog.Pulse(), threading.Event()
     pulse.expect("the other tasks", 0.05)
     with pytest.raises(ClusterLostError, match=r"^waited 0.05 s for the other tasks: worker:1 a:1$"):
-        watchdog.guard(lambda: never.wait(30), pulse, lambda: "worker:1 a:1")
+        watchdog.run_watched(lambda: never.wait(30), pulse, lambda: "worker:1 a:1")
     never.set()
 
 

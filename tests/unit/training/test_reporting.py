@@ -8,7 +8,7 @@ import re
 import pytest
 
 from ps_train.cluster.spec import Cluster
-from ps_train.config.task import LOG_FORMATS
+from ps_train.config.groups import LOG_FORMATS
 from ps_train.runtime import reports
 from ps_train.runtime.reports import Progress, Stage
 from ps_train.training import reporting

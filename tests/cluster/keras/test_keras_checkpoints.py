@@ -8,18 +8,18 @@ import pytest
 
 pytest.importorskip("tf_keras", reason="the Keras road needs the extra `keras`")
 
-from ps_train.keras.storage import checkpoints
-from ps_train.keras.training import trainer
+from ps_train.keras.storage import keras_checkpoints
+from ps_train.keras.training import planning
 
 
 def _write(folder, step):
-    with zipfile.ZipFile(checkpoints.path_of(folder, step), "w") as file:
+    with zipfile.ZipFile(keras_checkpoints.checkpoint_path(folder, step), "w") as file:
         file.writestr("weights", "some text " * 100)
 
 
 def test_the_newest_sound_checkpoint_is_found(tmp_path):
     """One that is cut off, and one with a byte turned over, are skipped."""
-    assert checkpoints.newest_sound(tmp_path / "nowhere") is None
+    assert keras_checkpoints.newest_readable(tmp_path / "nowhere") is None
     for step in (9, 100, 1000, 20000):
         _write(tmp_path, step)
     newest = tmp_path / "ckpt-00020000.keras"
@@ -27,7 +27,7 @@ def test_the_newest_sound_checkpoint_is_found(tmp_path):
     turned = bytearray((tmp_path / "ckpt-00001000.keras").read_bytes())
     turned[60] ^= 1
     (tmp_path / "ckpt-00001000.keras").write_bytes(turned)
-    assert checkpoints.newest_sound(tmp_path) == (100, str(tmp_path / "ckpt-00000100.keras"))
+    assert keras_checkpoints.newest_readable(tmp_path) == (100, str(tmp_path / "ckpt-00000100.keras"))
 
 
 def test_only_the_newest_are_kept(tmp_path):
@@ -35,7 +35,7 @@ def test_only_the_newest_are_kept(tmp_path):
     for step in (1, 2, 30):
         _write(tmp_path, step)
     (tmp_path / "notes.txt").touch()
-    checkpoints.remove_older(tmp_path, 2)
+    keras_checkpoints.remove_older(tmp_path, 2)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ckpt-00000002.keras", "ckpt-00000030.keras",
                                                                 "notes.txt"]
 
@@ -54,16 +54,18 @@ def test_only_the_newest_are_kept(tmp_path):
 ])
 def test_epochs_lead_from_the_step_to_the_end(train_steps, steps_per_epoch, step, plan):
     """Whole epochs of about 500 steps, or as long as was asked for."""
-    assert trainer.make_plan(train_steps, steps_per_epoch, step) == plan
+    found = planning.plan_epochs(train_steps, steps_per_epoch, step)
+    assert found[:3] == plan
+    assert found.end_step == step + (found.epochs - found.first_epoch) * found.steps_per_epoch
 
 
 def test_states_that_differ_have_different_numbers(tmp_path):
     """Workers compare them, lest they train on from different states."""
-    empty = checkpoints.state_number(tmp_path, 500)
+    empty = keras_checkpoints.state_number(tmp_path, 500)
     _write(tmp_path, 500)
-    saved = checkpoints.state_number(tmp_path, 500)
+    saved = keras_checkpoints.state_number(tmp_path, 500)
     backup = tmp_path / "backup-500/chief"
     backup.mkdir(parents=True)
     (backup / "ckpt-3.index").touch()
-    assert len({empty, saved, checkpoints.state_number(tmp_path, 500)}) == 3
-    assert checkpoints.state_number(tmp_path, 250) == saved
+    assert len({empty, saved, keras_checkpoints.state_number(tmp_path, 500)}) == 3
+    assert keras_checkpoints.state_number(tmp_path, 250) == saved

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import tf_keras
-
 from ps_train.errors import ClusterLostError, PsTrainError
 from ps_train.keras.flags import KerasConfig
-from ps_train.keras.storage import checkpoints
-from ps_train.keras.training import inputs
-from ps_train.keras.training.planning import Plugins, Span
+from ps_train.keras.plugins import KerasPlugins
+from ps_train.keras.storage import keras_checkpoints
+from ps_train.keras.training.inputs import KerasInputs
+from ps_train.keras.training.planning import TrainingSpan
 from ps_train.plugins.contracts import EVAL
 from ps_train.runtime import waits
 from ps_train.runtime.reports import Evaluation
 
 
-def report(config: KerasConfig, loaded: Plugins, span: Span, examples_per_step: int) -> None:
-    """Prints the metrics of the newest checkpoint, and how fast training was.
+def report_newest(config: KerasConfig, plugins: KerasPlugins, span: TrainingSpan, examples_per_step: int) -> None:
+    """Prints the metrics of the newest checkpoint, and the speed of training.
 
     Raises:
       PsTrainError: there is no checkpoint, it is of another model, or the evaluation takes too long.
     """
-    evaluation = evaluate(config, loaded)
+    evaluation = _evaluate_newest(config, plugins)
     print(evaluation.format(), flush=True)
     steps = evaluation.global_step - span.first_step
     if steps > 0:
@@ -28,28 +27,21 @@ def report(config: KerasConfig, loaded: Plugins, span: Span, examples_per_step: 
         print(f"Training took {span.secs:.2f} s, {rate:.0f} examples per second over all workers", flush=True)
 
 
-def evaluate(config: KerasConfig, loaded: Plugins) -> Evaluation:
-    """Returns the metrics of the newest checkpoint on the whole held-out set.
-
-    Raises:
-      PsTrainError: there is no checkpoint, it is of another model, or it takes longer than --eval_timeout_secs.
-    """
-    newest = checkpoints.newest_sound(config.train_dir)
+def _evaluate_newest(config: KerasConfig, plugins: KerasPlugins) -> Evaluation:
+    """Returns the metrics of the newest checkpoint on the whole held-out set."""
+    newest = keras_checkpoints.newest_readable(config.train_dir)
     if newest is None:
         raise PsTrainError(f"there is no checkpoint in {config.train_dir} that could be evaluated")
     step, path = newest
-    model = checkpoints.load(path, loaded.model.objects)
-    sizes = inputs.sizes(config, loaded.dataset, loaded.dataset_params)
+    model = keras_checkpoints.load_model_file(path, plugins.model.objects)
+    inputs = KerasInputs(config, plugins.dataset, plugins.dataset_params)
+    sizes = inputs.eval_sizes()
     try:
-        values = waits.bounded(lambda: _metrics(model, loaded, len(sizes)), config.eval_timeout_secs,
-                                 "the evaluation")
+        values = waits.bounded(
+            lambda: model.evaluate(inputs.batches(EVAL), steps=len(sizes), verbose=0, return_dict=True),
+            config.eval_timeout_secs, "the evaluation")
     except ClusterLostError as error:
         raise PsTrainError(f"--eval_timeout_secs: {error} of {path}; training is saved: give more time, and the "
                            "same command evaluates again") from error
     loss_name = getattr(model.loss, "name", None) or getattr(model.loss, "__name__", "loss")
     return Evaluation(step, sum(sizes), loss_name.replace("_", " "), values.pop("loss") * sum(sizes), values)
-
-
-def _metrics(model: tf_keras.Model, loaded: Plugins, num_batches: int) -> dict[str, float]:
-    held_out = inputs.batches(loaded.dataset, loaded.dataset_params, EVAL)
-    return model.evaluate(held_out, steps=num_batches, verbose=0, return_dict=True)

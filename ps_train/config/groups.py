@@ -1,0 +1,238 @@
+"""The flags in groups, of which each verb lists those that it takes.
+
+    train    all of them
+    keras    ClusterFlags, ModelFlags, TrainingFlags, WaitFlags
+    convert  ModelFlags, OptimizerFlags
+
+A flag that is a field of a group has its help, limits and default there. `--help` shows the flags under other headings:
+a heading is a subject, a group is what a verb needs together.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import tempfile
+from typing import Any, Optional
+
+from ps_train.cluster.addresses import parse_hosts
+from ps_train.cluster.tf_config import JOBS
+from ps_train.config import fields
+from ps_train.errors import ConfigError
+from ps_train.plugins import contracts
+
+OPTIMIZERS = ("sgd", "momentum", "adagrad", "adam", "rmsprop", "ftrl")
+SYNC_ENGINES = ("ps_train", "tensorflow")
+PLACEMENTS = ("bytes", "round_robin")
+WIRE_DTYPES = ("as_is", "bfloat16")
+LOG_FORMATS = ("ps_train", "dist_mnist")
+
+_CLUSTER = "Cluster and task"
+_DATA = "Model and data"
+_TRAINING = "Training"
+_TRANSFER = "What lies on which ps, and how it travels"
+_SAVING = "Saving and reporting"
+_WAITING = "How long to wait"
+
+_LONGEST_SECS = 10**9  # about 30 years: Python's own waits end in an OverflowError at 292 years
+
+_MOST_AT_ONCE = 20  # each is in the graph once more: the first session run of 32 took 13 s for a model of 43 variables
+_MOST_PROFILED_STEPS = 1000  # each has some hundred events, of a large model some thousand
+
+_field = fields.field
+
+
+def _secs(default: float, help: str) -> Any:  # noqa: A002 (absl's own word)
+    return _field(default, _WAITING, help, unit="seconds", above=0, maximum=_LONGEST_SECS)
+
+
+def parse_steps(what: str, text: str) -> range:
+    """Returns the steps that "A:B" means, from A to B - 1; none for an empty text.
+
+    Raises:
+      ConfigError: it is of another form, or means no steps, or too many; the text names `what`.
+    """
+    match = re.fullmatch(r"([0-9]{1,18}):([0-9]{1,18})", text)
+    steps = range(int(match[1]), int(match[2])) if match else range(0)
+    if text and not 0 < len(steps) <= _MOST_PROFILED_STEPS:
+        raise ConfigError(f"{what}: got {text!r}; allowed: A:B with 0 <= A < B, as in 200:220, and at most "
+                          f"{_MOST_PROFILED_STEPS} steps")
+    return steps
+
+
+@dataclasses.dataclass(frozen=True)
+class ClusterFlags:
+    """Which task this is, in which cluster, on which GPUs.
+
+    Attributes:
+      tf_config: the text of the TF_CONFIG environment variable, "" if it is not set.
+    """
+
+    job_name: Optional[str] = _field(
+        None, _CLUSTER, "Job of this task.", choices=JOBS, unset="from TF_CONFIG")
+    task_index: Optional[int] = _field(
+        None, _CLUSTER, "Index of this task in its job; worker 0 is the chief.", minimum=0,
+        unset="from TF_CONFIG, or 0 if the job has one task")
+    ps_hosts: str = _field(
+        "localhost:2222", _CLUSTER, "Addresses of the parameter servers.", unit="host:port,...", form=parse_hosts)
+    worker_hosts: str = _field(
+        "localhost:2223,localhost:2224", _CLUSTER, "Addresses of the workers.", unit="host:port,...", form=parse_hosts)
+    num_gpus: Optional[int] = _field(
+        None, _CLUSTER, "GPUs of this machine; a worker uses GPU number task_index % num_gpus, a ps uses none.",
+        minimum=0, unset="all that are present")
+    tf_config: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class ServerFlags:
+    """How the tasks of the graph road share servers."""
+
+    existing_servers: bool = _field(
+        False, _CLUSTER, "Use the servers that `ps_train serve` started, and leave them running.")
+    elastic: Optional[bool] = _field(
+        None, _CLUSTER, "Let workers that are not listed in the cluster join and leave during training; "
+        "--worker_hosts is then a worker's own address.", unset="true if TF_CONFIG names no other worker")
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelFlags:
+    """The model, and the folder of its checkpoints: what every verb takes.
+
+    Attributes:
+      given: the names of the flags on the command line, to tell a choice from a default.
+    """
+
+    model: str = _field("models.mlp", _DATA, "Module with model_fn, imported from the working directory.",
+                        unit="dotted name")
+    params: str = _field("", _DATA, "Values for parameters in the DEFAULT_PARAMS of the model and the dataset.",
+                         unit="name=value,...", form=contracts.split_params, unset="none")
+    hidden_units: int = _field(100, _DATA, "Units in the hidden layer (models.mlp).", minimum=1)
+    learning_rate: float = _field(0.01, _TRAINING, "Learning rate of the optimizer.", above=0)
+
+    train_dir: str = _field("", _SAVING, "Folder for checkpoints and summaries; a second run continues from it.",
+                            unit="path", unset="ps_train/MODEL in the temporary folder; launch creates a new one")
+    tf_log: bool = _field(False, _SAVING, "Show TensorFlow's own messages and full tracebacks.")
+    given: frozenset[str] = frozenset()
+
+
+@dataclasses.dataclass(frozen=True)
+class OptimizerFlags:
+    """The optimizer of the graph road."""
+
+    optimizer: str = _field(
+        "adam", _TRAINING, "Optimizer that applies the gradients. If several workers train embeddings in async, "
+        "use adagrad: adam loses updates there.", choices=OPTIMIZERS)
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingFlags:
+    """The data, how long to train, and what to save and report."""
+
+    dataset: str = _field("data.mnist", _DATA, "Module with input_fn, imported from the working directory.",
+                          unit="dotted name")
+    data_dir: str = _field(
+        "/tmp/mnist-data", _DATA, "Folder with the dataset's files, or Keras' mnist.npz.", unit="path")
+    download_only: bool = _field(
+        False, _DATA, "Fetch and check the data, then exit; with --job_name=worker, also build the worker's graph.")
+    seed: Optional[int] = _field(None, _DATA, "Seed for initial values, shuffling and dropout.",
+                                 minimum=0, unset="a new one for each run")
+
+    train_steps: int = _field(20000, _TRAINING, "Global step at which training ends.", unit="global steps", minimum=1)
+    batch_size: int = _field(100, _TRAINING, "Examples in a mini-batch of one worker.", unit="examples", minimum=1)
+    steps_per_execution: int = _field(
+        1, _TRAINING, "Single steps in one session run, each with its own pull and push; async only, not with "
+        "--communication_period or --profile_steps. With `keras`: steps in one call of the compiled function.",
+        unit="steps", minimum=1, maximum=_MOST_AT_ONCE)
+
+    save_model_steps: int = _field(
+        0, _SAVING, "Global steps between checkpoints, in addition to --save_model_secs; 0 saves by time only.",
+        unit="global steps", minimum=0)
+    keep_checkpoint_max: int = _field(5, _SAVING, "Checkpoints to keep in --train_dir; older ones are removed.",
+                                      unit="checkpoints", minimum=1)
+    save_summaries_steps: int = _field(100, _SAVING, "Steps of the chief between summaries; 0 writes none.",
+                                       unit="steps", minimum=0)
+    log_steps: int = _field(100, _SAVING, "Steps of a worker between progress lines; 0 prints none.",
+                            unit="steps", minimum=0)
+
+
+@dataclasses.dataclass(frozen=True)
+class WaitFlags:
+    """How long every task that trains waits."""
+
+    start_timeout_secs: float = _secs(300.0, "Time to wait for the ps and the chief, at the start and after a loss.")
+    step_timeout_secs: float = _secs(
+        300.0, "Time for one session run of training steps; after that it is retried in a new session.")
+    eval_timeout_secs: float = _secs(
+        600.0, "Time for the evaluation of one checkpoint; after that the task exits with 1.")
+    beat_timeout_secs: float = _secs(10.0, "Time without a heartbeat after which a worker counts as dead.")
+    stop_timeout_secs: float = _secs(20.0, "Time for the current work and the last checkpoint, after SIGTERM.")
+
+
+@dataclasses.dataclass(frozen=True)
+class UpdateFlags:
+    """How an update reaches the parameters on the graph road."""
+
+    sync_replicas: bool = _field(False, _TRAINING, "Average the gradients of several workers in each update.")
+    sync_engine: Optional[str] = _field(
+        None, _TRAINING, "Implementation of --sync_replicas: ps_train continues when a worker is lost; tensorflow "
+        "is TensorFlow's own SyncReplicasOptimizer.", choices=SYNC_ENGINES, unset="ps_train")
+    replicas_to_aggregate: Optional[int] = _field(
+        None, _TRAINING, "Gradients in one update (with --sync_replicas); with fewer than workers, the rest are "
+        "backup workers.", minimum=1, unset="all workers")
+    min_replicas_to_aggregate: Optional[int] = _field(
+        None, _TRAINING, "Minimum number of gradients in one update (with --sync_replicas); if fewer workers are "
+        "left, they wait.", minimum=1, unset="1")
+    communication_period: int = _field(
+        1, _TRAINING, "Steps that a worker takes on its own copy of the parameters between two exchanges with the ps.",
+        unit="steps", minimum=1)
+    communication_warmup_steps: int = _field(
+        0, _TRAINING, "Exchange after every step up to this global step (with --communication_period).",
+        unit="global steps", minimum=0)
+    staleness_bound: Optional[int] = _field(
+        None, _TRAINING, "How many steps a worker may be ahead of the slowest live one; async only.", unit="steps",
+        minimum=1, unset="unbounded")
+    on_nan: str = _field(
+        "stop", _TRAINING, "What to do if a loss or gradient is not finite; checked before it is applied.",
+        choices=("stop", "skip"))
+
+
+@dataclasses.dataclass(frozen=True)
+class TransferFlags:
+    """Which variables each ps has, and how the graph road sends them."""
+
+    placement: str = _field(
+        "bytes", _TRANSFER, "Place each variable on the ps with the fewest bytes so far, or on each ps in turn.",
+        choices=PLACEMENTS)
+    partition_bytes: int = _field(
+        0, _TRANSFER, "Split variables larger than this into parts, at most one per ps; 0 splits none.",
+        unit="bytes", minimum=0)
+    wire_dtype: str = _field(
+        "as_is", _TRANSFER, "Type that dense floats are rounded to for transfer, with error feedback.",
+        choices=WIRE_DTYPES)
+    fused_transfers: bool = _field(True, _TRANSFER, "Transfer the dense variables of a ps together.")
+
+
+@dataclasses.dataclass(frozen=True)
+class GraphReportFlags:
+    """What only the graph road saves, reports and waits for."""
+
+    save_model_secs: int = _field(
+        600, _SAVING, "Time between checkpoints; 0 saves only by --save_model_steps and at the end.", unit="seconds",
+        minimum=0, maximum=_LONGEST_SECS)
+    log_format: str = _field(
+        "ps_train", _SAVING, "Format of a task's log: that of ps_train, or the lines of the dist_mnist script on "
+        "stdout, for existing log parsers.", choices=LOG_FORMATS)
+    profile_steps: str = _field(
+        "", _SAVING, "Trace the steps that begin at global steps A to B - 1, and report where their time goes, as "
+        "a table and a timeline.", unit="A:B", form=parse_steps, unset="none")
+    log_placement: bool = _field(False, _SAVING, "Print each variable with its ps and its size in bytes.")
+
+    save_timeout_secs: float = _secs(120.0, "Time for the last checkpoint, which is retried while it fails.")
+    end_timeout_secs: float = _secs(30.0, "Time to wait for the other workers to finish, after the last step.")
+    idle_timeout_secs: float = _secs(600.0, "Time without any worker after which a ps exits with 138.")
+
+
+def default_train_dir(model: str) -> str:
+    """Returns the train_dir of a model where none was given: the same one for all tasks of this machine."""
+    return os.path.join(tempfile.gettempdir(), "ps_train", model.rsplit(".", 1)[-1])
