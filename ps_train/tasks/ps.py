@@ -72,7 +72,7 @@ class PsTask:
           ClusterLostError: the chief gave up, or no worker was there for the idle time-out.
           ConfigError: the tasks were told of different clusters.
         """
-        self._own.put_up()
+        self._own.create()
         while (state := self._state()) != State.DONE:
             if state == State.FAILED:
                 self._stop.wait(_FAILURE_SECS)

@@ -137,7 +137,7 @@ class WorkerTask:
     def _claim_number(self, board: Blackboard) -> Heartbeat:
         """Makes this process the worker of its number."""
         own, cluster, start_secs = self._own, self._cluster, self._own.timeouts.start_secs
-        agreement.check(cluster, start_secs, self._stop, own.uses_existing_servers)
+        agreement.check(cluster, start_secs, self._stop, existing_servers=own.uses_existing_servers)
         heartbeat = Heartbeat(board, cluster.task, cluster.worker_number, self._progress, self._stop,
                               has_bound=not own.uses_existing_servers)
         with contextlib.closing(blackboard.for_client(cluster, own.timeouts.heartbeat_secs)) as visitor:

@@ -25,8 +25,8 @@ def _serve(cluster, stop, idle_secs=60):
     def run():
         try:
             with contextlib.closing(blackboard.for_ps(cluster.target("ps", 0), cluster.view("ps", 0), 5)) as board:
-                put_up = board.put_up
-                board.put_up = lambda: (put_up(), is_up.set())
+                create = board.create
+                board.create = lambda: (create(), is_up.set())
                 ps.PsTask(board, lambda: board, Timeouts(heartbeat_secs=5, idle_secs=idle_secs, stop_secs=20),
                           stop).run()
         except PsTrainError as error:
@@ -78,7 +78,7 @@ def test_a_ps_waits_for_a_worker_that_does_not_know_yet_that_training_is_done(st
 
 
 def test_a_ps_does_not_wait_for_a_worker_that_was_killed_long_ago(start_servers, stop, monkeypatch):
-    """Its claim is still there, its beats are not."""
+    """Its claim is still there, its heartbeats are not."""
     monkeypatch.setattr(ps, "_LATE_SECS", 60.0)
     cluster = start_servers(1, 2)
     thread, errors = _serve(cluster, stop)
