@@ -19,11 +19,12 @@ from ps_train.storage import checkpoints, folder_record
 from ps_train.tasks import evaluator, ps, server, setup, worker
 from ps_train.tasks.settings import worker_settings
 from ps_train.tasks.setup import LoadedPlugins
+from ps_train.tasks.worker import WorkerResult
 from ps_train.training import evaluation, reporting
 
 
-def run(config: Config, cluster: Cluster, stop: threading.Event) -> None:
-    """Runs this task from start to end.
+def run_task(config: Config, cluster: Cluster, stop: threading.Event) -> WorkerResult | None:
+    """Runs this task from start to end, and returns what a worker did; None of any other task.
 
     Raises:
       PsTrainError: what went wrong, with its exit code.
@@ -39,7 +40,8 @@ def run(config: Config, cluster: Cluster, stop: threading.Event) -> None:
     elif cluster.job == "evaluator":
         _evaluate_until_done(config, cluster, plugins, report, stop)
     else:
-        worker.WorkerTask(worker_settings(config, cluster), cluster, plugins, report, stop).run()
+        return worker.WorkerTask(worker_settings(config, cluster), cluster, plugins, report, stop).run()
+    return None
 
 
 def serve(config: Config, cluster: Cluster, stop: threading.Event) -> None:

@@ -7,7 +7,7 @@ import logging
 import shlex
 import threading
 from collections.abc import Iterator
-from typing import Any, Callable
+from typing import Any, Callable, NamedTuple
 
 from ps_train.cluster.spec import Cluster
 from ps_train.coordination import agreement, blackboard, fingerprint
@@ -18,7 +18,7 @@ from ps_train.errors import BlackboardError, ClusterLostError, ConfigError, Stop
 from ps_train.graph import placement
 from ps_train.profile import recorder
 from ps_train.runtime import reports
-from ps_train.runtime.reports import Stage
+from ps_train.runtime.reports import Evaluation, Stage
 from ps_train.storage import checkpoints, folder_record
 from ps_train.storage.folder_lock import FolderLock
 from ps_train.tasks import server, settings
@@ -54,6 +54,18 @@ def build_graph(own: WorkerSettings, cluster: Cluster, plugins: LoadedPlugins) -
         steps_per_execution=own.steps_per_execution)
 
 
+class WorkerResult(NamedTuple):
+    """What a worker did.
+
+    Attributes:
+      outcome: why training ended, and the steps.
+      evaluation: of the last checkpoint, by the chief; None for other workers.
+    """
+
+    outcome: Outcome
+    evaluation: Evaluation | None
+
+
 class WorkerTask:
     """One worker from start to end.
 
@@ -77,7 +89,7 @@ class WorkerTask:
         self._progress = WorkerProgress()
         self._lock = FolderLock(own.train_dir, own.timeouts.heartbeat_secs, stop)
 
-    def run(self) -> Outcome:
+    def run(self) -> WorkerResult:
         """Trains to the end and returns what this worker did.
 
         Raises:
@@ -92,11 +104,11 @@ class WorkerTask:
                 checkpoints.check_writable(self._own.train_dir)
                 stack.enter_context(self._lock.holding())
                 evaluator = self._prepare_as_chief(graph)
-            outcome = self._train_and_finish(graph, evaluator)
-            if outcome.end is End.SIGNAL:  # raised while the folder is held, which knows of another reason to stop
-                raise StoppedError(f"told to stop at step {outcome.global_step}; with "
+            result = self._train_and_finish(graph, evaluator)
+            if result.outcome.end is End.SIGNAL:  # raised inside: the lock may know another reason
+                raise StoppedError(f"told to stop at step {result.outcome.global_step}; with "
                                    f"--train_dir={shlex.quote(self._own.train_dir)} it continues from there")
-        return outcome
+        return result
 
     def _prepare_as_chief(self, graph: TrainGraph) -> Evaluator:
         """Prints the model's size, and finds what would go wrong only later.
@@ -121,7 +133,7 @@ class WorkerTask:
             _log.warning("%s", warning)
         return Evaluator(*self._plugins)
 
-    def _train_and_finish(self, graph: TrainGraph, evaluator: Evaluator | None) -> Outcome:
+    def _train_and_finish(self, graph: TrainGraph, evaluator: Evaluator | None) -> WorkerResult:
         own, cluster = self._own, self._cluster
         target = (f"grpc://{cluster.task.address}" if own.uses_existing_servers
                   else server.start(cluster, own.num_gpus))
@@ -130,9 +142,10 @@ class WorkerTask:
             with heartbeat.running(), self._announcing_failure(board):
                 outcome = self._train(target, graph, board, heartbeat)
                 self._report.ended(outcome, own.loop.train_steps, own.loop.batch_size)
+                found = None
                 if evaluator is not None:
-                    self._finish_as_chief(board, outcome, lambda: self._evaluate(evaluator, outcome, graph))
-        return outcome
+                    found = self._finish_as_chief(board, outcome, lambda: self._evaluate(evaluator, outcome, graph))
+        return WorkerResult(outcome, found)
 
     def _claim_number(self, board: Blackboard) -> Heartbeat:
         """Makes this process the worker of its number."""
@@ -185,15 +198,19 @@ class WorkerTask:
                 _announce(lambda: board.report_finished(self._cluster.worker_number))
             raise
 
-    def _finish_as_chief(self, board: Blackboard, outcome: Outcome, evaluate: Callable[[], None]) -> None:
+    def _finish_as_chief(
+        self, board: Blackboard, outcome: Outcome, evaluate: Callable[[], Evaluation]
+    ) -> Evaluation | None:
         """Evaluates, and lets the cluster end; existing servers are free from then on."""
+        found = None
         if outcome.end is not End.SIGNAL:
-            evaluate()
+            found = evaluate()
             self._report_steps(board)
         if self._own.uses_existing_servers:
             board.announce(State.IDLE)
         elif outcome.end is not End.SIGNAL:
             board.announce_done()
+        return found
 
     def _report_steps(self, board: Blackboard) -> None:
         try:
@@ -201,7 +218,7 @@ class WorkerTask:
         except BlackboardError as error:
             _log.warning("cannot tell how many steps each worker took: %s", error)
 
-    def _evaluate(self, evaluator: Evaluator, outcome: Outcome, graph: TrainGraph) -> None:
+    def _evaluate(self, evaluator: Evaluator, outcome: Outcome, graph: TrainGraph) -> Evaluation:
         own = self._own
         self._report.stage(Stage(outcome.global_step, own.loop.train_steps, reports.EVALUATING))
         path = checkpoints.newest_sound(own.train_dir)
@@ -214,6 +231,7 @@ class WorkerTask:
             rate = examples / max(outcome.elapsed_secs, 1e-9)
             self._report.show(f"Training took {outcome.elapsed_secs:.2f} s, {rate:.0f} examples per second over all "
                               "workers")
+        return found
 
 
 def _announce(call: Callable[[], None]) -> None:
