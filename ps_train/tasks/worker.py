@@ -10,9 +10,7 @@ from collections.abc import Iterator
 from typing import Any, Callable, NamedTuple
 
 from ps_train.cluster.spec import Cluster
-from ps_train.coordination import agreement, blackboard, fingerprint
 from ps_train.coordination.blackboard import Blackboard
-from ps_train.coordination.heartbeat import Heartbeat, WorkerProgress
 from ps_train.coordination.state import State
 from ps_train.errors import BlackboardError, ClusterLostError, ConfigError, StoppedError
 from ps_train.graph import placement
@@ -22,9 +20,10 @@ from ps_train.runtime.reports import Evaluation, Stage
 from ps_train.storage import checkpoints, folder_record
 from ps_train.storage.folder_lock import FolderLock
 from ps_train.tasks import server, settings
+from ps_train.tasks.connected_worker import ConnectedWorker
 from ps_train.tasks.settings import WorkerSettings
 from ps_train.tasks.setup import LoadedPlugins
-from ps_train.training import evaluation, loop, recovery, replica_graph, shutdown
+from ps_train.training import evaluation, replica_graph, shutdown
 from ps_train.training.evaluation import Evaluator
 from ps_train.training.outcome import End, Outcome
 from ps_train.training.replica_graph import TrainGraph
@@ -86,7 +85,6 @@ class WorkerTask:
         self._plugins = plugins
         self._report = report
         self._stop = stop
-        self._progress = WorkerProgress()
         self._lock = FolderLock(own.train_dir, own.timeouts.heartbeat_secs, stop)
 
     def run(self) -> WorkerResult:
@@ -137,48 +135,34 @@ class WorkerTask:
         own, cluster = self._own, self._cluster
         target = (f"grpc://{cluster.task.address}" if own.uses_existing_servers
                   else server.start(cluster, own.num_gpus))
-        with contextlib.closing(blackboard.for_worker(target, cluster, own.timeouts.heartbeat_secs)) as board:
-            heartbeat = self._claim_number(board)
-            with heartbeat.running(), self._announcing_failure(board):
-                outcome = self._train(target, graph, board, heartbeat)
+        connected = ConnectedWorker(own, cluster, target, graph, stop=self._stop, lock=self._lock)
+        with contextlib.closing(connected):
+            connected.claim_number()
+            with connected.heartbeat.running(), self._announcing_failure(connected.board):
+                self._report.opening(target if own.uses_existing_servers else "")
+                outcome = self._train(connected)
                 self._report.ended(outcome, own.loop.train_steps, own.loop.batch_size)
                 found = None
                 if evaluator is not None:
-                    found = self._finish_as_chief(board, outcome, lambda: self._evaluate(evaluator, outcome, graph))
+                    found = self._finish_as_chief(
+                        connected.board, outcome, lambda: self._evaluate(evaluator, outcome, graph))
         return WorkerResult(outcome, found)
 
-    def _claim_number(self, board: Blackboard) -> Heartbeat:
-        """Makes this process the worker of its number."""
-        own, cluster, start_secs = self._own, self._cluster, self._own.timeouts.start_secs
-        agreement.check(cluster, start_secs, self._stop, own.uses_existing_servers)
-        heartbeat = Heartbeat(board, cluster.task, cluster.worker_number, self._progress, self._stop,
-                              has_bound=not own.uses_existing_servers)
-        with contextlib.closing(blackboard.for_client(cluster, own.timeouts.heartbeat_secs)) as visitor:
-            heartbeat.claim(visitor, start_secs)
-        return heartbeat
-
-    def _train(self, target: str, graph: TrainGraph, board: Blackboard, heartbeat: Heartbeat) -> Outcome:
-        own, cluster = self._own, self._cluster
-        supervised = recovery.SupervisedTraining(
-            cluster, target, graph, board, heartbeat, self._progress, own.sessions, stop=self._stop, lock=self._lock,
-            own_fingerprint=fingerprint.describe(cluster, own.shared_flags, graph.saved_variables,
-                                                 graph.update.packed.places()))
-        profile = recorder.Profile(own.profiled_steps, cluster.task.name, own.train_dir)
+    def _train(self, connected: ConnectedWorker) -> Outcome:
+        own = self._own
+        profile = recorder.Profile(own.profiled_steps, self._cluster.task.name, own.train_dir)
 
         def train_once(session: Any, write_summary: Any) -> Outcome:
             self._report.training()
-            outcome = loop.Loop(
-                session, graph, own.loop, self._progress, stop=self._stop, write_summary=write_summary,
-                report=self._report, run_step=profile.run_step(session, graph.graph)).run()
+            outcome = connected.loop(session, write_summary, report=self._report,
+                                     run_step=profile.run_step(session, connected.graph.graph)).run()
             self._report.trained()
-            if cluster.is_chief:
+            if self._cluster.is_chief:
                 self._report.stage(Stage(outcome.global_step, own.loop.train_steps, reports.FINISHING))
             profile.finish()
             return outcome
 
-        self._report.opening(target if own.uses_existing_servers else "")
-        with _giving_way(cluster, heartbeat, own.timeouts.heartbeat_secs):
-            return supervised.run(train_once)
+        return connected.train(train_once)
 
     @contextlib.contextmanager
     def _announcing_failure(self, board: Blackboard) -> Iterator[None]:
@@ -241,23 +225,3 @@ def _announce(call: Callable[[], None]) -> None:
             return
 
 
-@contextlib.contextmanager
-def _giving_way(cluster: Cluster, heartbeat: Heartbeat, timeout_secs: float) -> Iterator[None]:
-    """Raises what has stopped training where that was no signal, however the body ended.
-
-    Raises:
-      ClusterLostError: another process has taken the place of this one.
-      ConfigError: the tasks were told of different clusters.
-    """
-    ended: StoppedError | None = None
-    try:
-        yield
-    except StoppedError as error:
-        ended = error
-    if heartbeat.is_replaced:
-        raise ClusterLostError(f"another process has taken the place of {cluster.task}, which was not heard of "
-                               f"for {timeout_secs:g} s; this one ends") from ended
-    if heartbeat.mismatch:
-        raise ConfigError(heartbeat.mismatch) from ended
-    if ended:
-        raise ended

@@ -75,7 +75,7 @@ def test_the_table_has_every_folder_and_no_circle():
 
 
 def test_no_folder_is_too_full():
-    """At most ten files, and sixteen entries at the top besides `__init__.py`; each folder says in its docstring what it answers."""
+    """At most ten files; at the top sixteen entries besides `__init__.py`; each folder has a docstring."""
     entries = {path.name for path in PACKAGE.iterdir() if path.suffix == ".py" or path.is_dir()}
     assert len(entries - {"__init__.py", "__pycache__"}) <= 16
     for init in PACKAGE.glob("*/**/__init__.py"):
