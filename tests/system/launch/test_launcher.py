@@ -17,7 +17,7 @@ import uuid
 import numpy as np
 import pytest
 
-from ps_train.config import task
+from ps_train.config import groups
 from ps_train.config.task import LaunchConfig, parse_launch
 from ps_train.errors import ConfigError
 from ps_train.launch import command_lines, display, launcher
@@ -417,7 +417,7 @@ def test_the_npz_file_of_keras_is_a_data_dir(tmp_path, verb):
 
 def test_each_launch_has_a_new_train_dir(monkeypatch, tmp_path):
     """Never a surprise continuation, not even in the same second; the tasks are told which folder it is."""
-    monkeypatch.setattr(task.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(groups.tempfile, "gettempdir", lambda: str(tmp_path))
     monkeypatch.setattr(launcher.time, "strftime", lambda form: "20301231-235959")
     told, launch_config = parse_launch(["--model=models.cnn"])
     folders = [launcher._make_folders(told, launch_config) for _ in range(2)]
