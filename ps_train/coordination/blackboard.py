@@ -238,7 +238,8 @@ class Blackboard:
             except tf.errors.InvalidArgumentError as error:  # about a device, say: our own operations are sound
                 raise ConfigError(
                     f"{' or '.join(map(str, self._ps))} is no ps as this task expects it: "
-                    f"{tensorflow_errors.reason(error)}; start all tasks from the same version, and all with or all without --elastic") from error
+                    f"{tensorflow_errors.reason(error)}; start all tasks from the same version, and all with or all "
+                    "without --elastic") from error
             except (*_UNREACHABLE, ClusterLostError, RuntimeError) as error:  # the last: `close` came in between
                 self._session = None
                 sessions.close_in_background(session)
