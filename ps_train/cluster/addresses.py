@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ps_train.errors import ConfigError
-from ps_train.runtime.calls import Call
+from ps_train.runtime.threads import Call
 
 _LOOKUP_SECS = 2.0  # a resolver that does not answer may take half a minute to give up
 _ADDRESS = re.compile(r"(\[(?P<ipv6>[^\]]+)\]|(?P<host>[\w-]{1,63}(\.[\w-]{1,63})*\.?)):(?P<port>[1-9][0-9]{0,4})",

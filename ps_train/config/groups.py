@@ -20,7 +20,7 @@ from ps_train.cluster.addresses import parse_hosts
 from ps_train.cluster.tf_config import JOBS
 from ps_train.config import fields
 from ps_train.errors import ConfigError
-from ps_train.plugins import contracts
+from ps_train.plugins.params import split_params
 
 OPTIMIZERS = ("sgd", "momentum", "adagrad", "adam", "rmsprop", "ftrl")
 SYNC_ENGINES = ("ps_train", "tensorflow")
@@ -106,7 +106,7 @@ class ModelFlags:
     model: str = _field("models.mlp", _DATA, "Module with model_fn, imported from the working directory.",
                         unit="dotted name")
     params: str = _field("", _DATA, "Values for parameters in the DEFAULT_PARAMS of the model and the dataset.",
-                         unit="name=value,...", form=contracts.split_params, unset="none")
+                         unit="name=value,...", form=split_params, unset="none")
     hidden_units: int = _field(100, _DATA, "Units in the hidden layer (models.mlp).", minimum=1)
     learning_rate: float = _field(0.01, _TRAINING, "Learning rate of the optimizer.", above=0)
 

@@ -25,7 +25,7 @@ from ps_train.coordination import sessions, variables
 from ps_train.coordination.claims import new_claim
 from ps_train.coordination.state import Snapshot, State
 from ps_train.errors import BlackboardError, ClusterLostError, ConfigError
-from ps_train.runtime import waits
+from ps_train.runtime import tensorflow_errors, waits
 from ps_train.runtime.timeouts import Timeouts
 
 _RUN_TIMEOUT_SECS = 5.0
@@ -237,15 +237,16 @@ class Blackboard:
                 return waits.bounded(lambda: session.run(fetches, feed, options), 2 * _RUN_TIMEOUT_SECS, "an answer")
             except tf.errors.InvalidArgumentError as error:  # about a device, say: our own operations are sound
                 raise ConfigError(
-                    f"{' or '.join(map(str, self._ps))} is no ps as this task expects it: {sessions.reason_of(error)}; "
-                    "start all tasks from the same version, and all with or all without --elastic") from error
+                    f"{' or '.join(map(str, self._ps))} is no ps as this task expects it: "
+                    f"{tensorflow_errors.reason(error)}; start all tasks from the same version, and all with or all "
+                    "without --elastic") from error
             except (*_UNREACHABLE, ClusterLostError, RuntimeError) as error:  # the last: `close` came in between
                 self._session = None
                 sessions.close_in_background(session)
                 # The own server may be what is stuck: closing a lost training session was seen to take it 20 s, in
                 # which training ended and the ps were gone. The next session goes the other way, by ps 0's server.
                 self._ways.reverse()
-                reason = sessions.reason_of(error)
+                reason = tensorflow_errors.reason(error)
                 raise BlackboardError(f"the blackboard on {self._ps[0]} does not answer: {reason}") from error
 
 

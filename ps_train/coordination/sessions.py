@@ -33,14 +33,6 @@ def options(tasks: Sequence[Task], is_elastic: bool) -> tf.ConfigProto:
     return found
 
 
-def reason_of(error: Exception) -> str:
-    """Returns the line of a TensorFlow error that says what happened, without the trace of the graph around it."""
-    lines = [line.strip() for line in str(getattr(error, "message", error)).splitlines() if line.strip()]
-    telling = [line for line in lines if not line.startswith(("Graph execution error", "Detected at node", "File ", "<",
-                                                              "Node:", "[[{{node", "node ", "=====", "From /job:"))]
-    return (telling or lines or [type(error).__name__])[0]
-
-
 def close_in_background(session: tf.Session) -> threading.Thread:
     """Closes a session in a daemon thread, which it returns: after a peer died, it stalls 30 s (client/session.py)."""
     thread = threading.Thread(target=_close, args=(session,), daemon=True, name="close session")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import os
 
+from ps_train.runtime import tensorflow_errors
+
 _VARIABLE = "TF_USE_LEGACY_KERAS"
 # util/lazy_loader.py: without tf_keras; with the variable set and without tf_keras.
 _COMPLAINTS = ("is not available with Keras 3", "Keras cannot be imported")
@@ -18,7 +20,7 @@ def prefer() -> None:
 
 def advice(error: Exception) -> str | None:
     """Returns a line on what to do about an error that tf_keras would prevent, or None of any other."""
-    complaint = str(error).partition("\n")[0]
+    complaint = tensorflow_errors.reason(error)
     if not any(known in complaint for known in _COMPLAINTS):
         return None
     return (f"{complaint.rstrip('.')}; tf.layers and tf.nn.rnn_cell need tf_keras (pip install 'ps_train[keras]'), and "

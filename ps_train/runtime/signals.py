@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import Callable
 
 from ps_train.errors import StoppedError
-from ps_train.runtime.calls import Call
+from ps_train.runtime.threads import Call
 
 _POLL_SECS = 0.2
 _log = logging.getLogger(__name__)

@@ -23,6 +23,8 @@ import traceback
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from ps_train.runtime.tensorflow_errors import telling_lines
+
 HEADING = "Traceback (most recent call last), your own code only:"
 LAST_LINE = "ps_train: "  # what the last line of a report begins with
 _PACKAGES = (str(pathlib.Path(__file__).parents[1]) + os.sep,)
@@ -31,9 +33,6 @@ _FRAMEWORK = re.compile(r"[/\\](tensorflow|tf_keras|keras|absl|numpy|ps_train)[/
 _FRAME_IN_TEXT = re.compile(r'^\s*File "([^"]+)", line (\d+), in (\S+)', re.MULTILINE)
 _PYTHON_IN_TEXT = re.compile(r"^(Traceback \(most recent call last\):|.*in user code:)$", re.MULTILINE)
 _FUNCTION_OF_DATASET = re.compile(r"Error in user-defined function passed to (\S+) .*?with iterator: \S+: ")
-# What TensorFlow writes around the line that says what happened.
-_AROUND = re.compile(r"(\(\d+\) )?([A-Z_]+: )?(From /job:\S+:)?$|Graph execution error|Detected at node|File |<|Node:|"
-                     r"\[\[|node |=====|\d+ root error|Traceback |Additional GRPC|:UNKNOWN:|in user code:")
 _LONGEST_LINE = 300  # TensorFlow lists all labels of the batch
 
 
@@ -153,8 +152,7 @@ def _headline(error: BaseException) -> str:
     """Returns the line that says what was raised."""
     if isinstance(error, SyntaxError):
         return f"{type(error).__name__}: {error.msg}"
-    lines = [line.strip() for line in str(getattr(error, "message", error)).splitlines() if line.strip()]
-    telling = [line for line in lines if not _AROUND.match(line)] or lines
+    telling = telling_lines(error)
     if not telling:
         return type(error).__name__
     line = telling[-1] if "in user code:" in str(error) else telling[0]

@@ -9,7 +9,7 @@ import time
 from typing import Any, Callable
 
 from ps_train.errors import ClusterLostError, StoppedError
-from ps_train.runtime.calls import Call
+from ps_train.runtime.threads import Call
 
 _POLL_SECS = 0.2
 _REMIND_SECS = 10.0

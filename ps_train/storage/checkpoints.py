@@ -23,6 +23,7 @@ from collections.abc import Sequence
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import CheckpointError, ConfigError
+from ps_train.runtime import tensorflow_errors
 
 BASENAME = "model.ckpt"
 _MOST_SHOWN = 8
@@ -103,7 +104,7 @@ def verify(path: str) -> None:
         for name in reader.get_variable_to_shape_map():
             reader.get_tensor(name)
     except _UNREADABLE as error:
-        raise CheckpointError(f"checkpoint {path} cannot be read: {str(error).splitlines()[0]}") from None
+        raise CheckpointError(f"checkpoint {path} cannot be read: {tensorflow_errors.reason(error)}") from None
 
 
 def remove(path: str) -> None:

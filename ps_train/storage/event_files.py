@@ -15,6 +15,8 @@ from typing import Callable, Optional
 
 import tensorflow.compat.v1 as tf
 
+from ps_train.runtime import tensorflow_errors
+
 LOSS_TAG = "loss"  # of training and of evaluation
 _RETRY_SECS = 60.0
 _CLOSE_SECS = 5.0
@@ -98,6 +100,6 @@ class Summaries:
         except _FAILURES as error:
             self._retry_secs = time.monotonic() + _RETRY_SECS
             _log.warning("cannot write summaries to %s: %s; training goes on, the next try is in %g s", self._folder,
-                         str(error).splitlines()[0], _RETRY_SECS)
+                         tensorflow_errors.reason(error), _RETRY_SECS)
             return None
         return writer

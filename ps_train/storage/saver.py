@@ -20,6 +20,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.errors import CheckpointError, ClusterLostError, FolderLostError, SaveError
 from ps_train.runtime import waits
+from ps_train.runtime.tensorflow_errors import reason
 from ps_train.storage import checkpoints
 from ps_train.storage.folder_lock import FolderLock
 
@@ -238,12 +239,3 @@ class Saving:
         if isinstance(error, tf.errors.OpError):
             return isinstance(error, tf.errors.CancelledError) or self._is_lost(error)
         return isinstance(error, RuntimeError) and "closed Session" in str(error)
-
-
-def reason(error: BaseException) -> str:
-    """Returns the line of an error that says what is wrong: TensorFlow's begin with where in the graph it was."""
-    text = str(getattr(error, "message", None) or error)
-    if "\nNode: " in text:
-        text = text.partition("\nNode: ")[2].partition("\n")[2]
-    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("From /job:")]
-    return lines[0] if lines else type(error).__name__

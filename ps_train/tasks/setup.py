@@ -10,7 +10,8 @@ import tensorflow.compat.v1 as tf
 from ps_train.cluster import addresses
 from ps_train.cluster.spec import Cluster
 from ps_train.config.task import Config
-from ps_train.plugins import contracts
+from ps_train.plugins import contracts, loader
+from ps_train.plugins.params import resolve_params
 
 
 class LoadedPlugins(NamedTuple):
@@ -28,10 +29,10 @@ def load_plugins(config: Config) -> LoadedPlugins:
     Raises:
       ConfigError: one is missing or has another contract, or --params does not fit them.
     """
-    model, dataset = contracts.load_model(config.model), contracts.load_dataset(config.dataset)
+    model, dataset = loader.load_model(config.model), loader.load_dataset(config.dataset)
     shared = {name: getattr(config, name)
               for name in ("batch_size", "data_dir", "hidden_units", "learning_rate", "seed")}
-    model_params, dataset_params = contracts.resolve_params(config.params, [model, dataset], shared)
+    model_params, dataset_params = resolve_params(config.params, [model, dataset], shared)
     return LoadedPlugins(model, model_params, dataset, dataset_params)
 
 

@@ -21,6 +21,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.coordination import sessions
 from ps_train.errors import UserCodeError
+from ps_train.runtime import tensorflow_errors
 
 _JOIN_SECS = 2.0
 _QUEUE_OR_READER = re.compile(r"(Queue|Reader)V2$")  # FIFOQueueV2, TextLineReaderV2, ...
@@ -64,7 +65,7 @@ class Queues:
             node = _NODE.search(error.message)
             where = f" at {node[1]}" if node else ""
             raise UserCodeError(f"an input queue of the model or dataset failed{where}: "
-                                f"{sessions.reason_of(error)}") from error
+                                f"{tensorflow_errors.reason(error)}") from error
 
     def request_stop(self) -> None:
         """Closes the queues; a thread that is blocked all the same ends when its session is closed."""

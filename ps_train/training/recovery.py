@@ -23,7 +23,7 @@ from ps_train.coordination import sessions
 from ps_train.coordination.blackboard import Blackboard
 from ps_train.coordination.heartbeat import Heartbeat, WorkerProgress
 from ps_train.errors import BlackboardError, ChiefFailedError, ClusterLostError, StoppedError
-from ps_train.runtime import waits
+from ps_train.runtime import tensorflow_errors, waits
 from ps_train.runtime.timeouts import Timeouts
 from ps_train.storage import event_files, saver
 from ps_train.storage.folder_lock import FolderLock
@@ -127,7 +127,7 @@ class SupervisedTraining:
                     raise ChiefFailedError from error
                 self._chief_service.check_lost(error, self._watch(is_live=True))
                 failures = 1 if self._progress.step > step else failures + 1
-                reason = sessions.reason_of(error)
+                reason = tensorflow_errors.reason(error)
                 if failures > len(_PAUSES_SECS):
                     raise ClusterLostError(f"the session was lost {failures} times without a step between, the last "
                                            f"time: {reason}") from error

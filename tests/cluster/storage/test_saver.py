@@ -338,17 +338,6 @@ def test_a_last_save_in_a_lost_session_is_its_owners_matter(training):
         run.save_last(8)
 
 
-@pytest.mark.parametrize(("text", "expected"), [
-    ("Graph execution error:\n\nDetected at node 'save/SaveV2' defined at (most recent call last):\n    File \"a\"\n"
-     "Node: 'save/SaveV2'\n/x; No space left on device\n\t [[{{node save/SaveV2}}]]", "/x; No space left on device"),
-    ("From /job:worker/replica:0/task:0:\n/x; Permission denied\n\t [[{{node a}}]]", "/x; Permission denied"),
-    ("", "UnknownError"),
-])
-def test_the_reason_of_a_failure_is_one_line(text, expected):
-    """The one that says what is wrong."""
-    assert saver.reason(tf.errors.UnknownError(None, None, text)) == expected
-
-
 def make_worker(cluster, folder, train_steps, **schedule):
     """Returns a chief that writes summaries of each step."""
     saves = saver.SaveSchedule(**{"every_secs": 0, "every_steps": 1, "keep_max": 5, "timeout_secs": 20.0, **schedule})

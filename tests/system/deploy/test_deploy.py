@@ -13,7 +13,7 @@ import pytest
 
 from ps_train.cluster import resolve
 from ps_train.config import task as config
-from ps_train.plugins import contracts
+from ps_train.plugins import loader
 from tests import processes
 from tests.processes import REPO
 
@@ -169,8 +169,8 @@ def test_every_pods_command_and_tf_config_are_understood(path, monkeypatch):
             assert (found.task.name, found.is_elastic) == (f"{job}:{index}", "elastic" in path.stem)
             assert job == "evaluator" or found.task.address == service(path)(job, index)
             chiefs += [found.task.name] if found.is_chief else []
-            contracts.load_dataset(told.dataset)
-            contracts.load_model(told.model)
+            loader.load_dataset(told.dataset)
+            loader.load_model(told.model)
     assert chiefs == (["chief:0"] if "chief" in path.stem else ["worker:0"])
     assert len({tuple(container["args"]) for _, container in replicas(path).values()}) == 1
 

@@ -11,7 +11,7 @@ import textwrap
 import pytest
 
 from ps_train.runtime import tracebacks
-from ps_train.runtime.calls import Call
+from ps_train.runtime.threads import Call
 from tests.tensorflow_mode import tf
 
 _numbers = itertools.count()
@@ -151,7 +151,7 @@ def test_a_fault_without_a_frame_of_the_user_keeps_its_traceback(monkeypatch):
     thread.join(60)
     lines = tracebacks.report(thread._error).splitlines()
     assert lines[0] == "Traceback (most recent call last):" and lines[-1] == "IndexError: list index out of range"
-    assert any("calls.py" in line for line in lines)
+    assert any("threads.py" in line for line in lines)
 
 
 def test_an_installed_plugin_is_the_users(tmp_path, monkeypatch):
