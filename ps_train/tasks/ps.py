@@ -6,7 +6,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Callable
 
 from ps_train.cluster import reachability
@@ -51,8 +51,8 @@ class Life:
     """
 
     def __init__(
-        self, own: Blackboard, find_first: Callable[[], Blackboard], beat_timeout_secs: float,
-        idle_timeout_secs: float, stop_timeout_secs: float, stop: threading.Event,
+        self, own: Blackboard, find_first: Callable[[], Blackboard], worker_addresses: Mapping[int, str],
+        beat_timeout_secs: float, idle_timeout_secs: float, stop_timeout_secs: float, stop: threading.Event,
     ) -> None:
         """Prepares it.
 
@@ -60,6 +60,7 @@ class Life:
           own: this ps's view of itself.
           find_first: returns its view of ps 0, which knows the workers; raises BlackboardError as long as this ps
             does not know where that is.
+          worker_addresses: worker's number -> host:port, of the workers that this ps was told of.
           beat_timeout_secs: a worker that was not heard of for this long is gone.
           idle_timeout_secs: how long it serves without any worker.
           stop_timeout_secs: how long a task that is told to stop may take, which the chief needs a ps for.
@@ -67,6 +68,7 @@ class Life:
         """
         self._own = own
         self._find_first = find_first
+        self._worker_addresses = worker_addresses
         self._beat_timeout_secs = beat_timeout_secs
         self._idle_timeout_secs = idle_timeout_secs
         self._last_save_secs = stop_timeout_secs * _SHARE_OF_GRACE
@@ -158,12 +160,19 @@ class Life:
             is_awaited = self._is_awaited()
 
     def _is_awaited(self) -> bool:
-        """Tells whether a worker that was heard of lately has neither finished nor left.
-
-        One that was killed leaves its claim behind. It counts for as long as it may just be on its way back.
-        """
+        """Tells whether a worker that was heard of lately has neither finished nor left, and may still do so."""
         snapshot = self._snapshot_of_first()
-        return snapshot is not None and not all(snapshot.finished[worker] for worker in snapshot.alive(_LATE_SECS))
+        return snapshot is not None and any(not snapshot.finished[worker] and self._may_come(worker, snapshot)
+                                            for worker in snapshot.alive(_LATE_SECS))
+
+    def _may_come(self, worker: int, snapshot: Snapshot) -> bool:
+        """Tells whether a worker is there or, for as long as its beats may miss, on its way back.
+
+        One that was killed leaves its claim behind, but nobody at its address. One that only cannot reach ps 0 for a
+        while is still there.
+        """
+        address = self._worker_addresses.get(worker)
+        return snapshot.is_alive(worker, self._beat_timeout_secs) or address is None or reachability.accepts(address)
 
     def _serve_the_last_save(self) -> None:
         """Returns when no worker is there, or the grace period is nearly over.

@@ -102,8 +102,9 @@ def _serve_until_done(config: Config, cluster: Cluster, stop: threading.Event) -
             agreement.check_ps(cluster, other_ps().first_ps)
             return other_ps()
 
-        ps.Life(own, find_first, config.beat_timeout_secs, config.idle_timeout_secs, config.stop_timeout_secs,
-                    stop).run()
+        addresses = {cluster.number_of(worker): worker.address for worker in cluster.workers}
+        ps.Life(own, find_first, addresses, config.beat_timeout_secs, config.idle_timeout_secs,
+                config.stop_timeout_secs, stop).run()
 
 
 def _evaluate_until_done(
