@@ -66,7 +66,7 @@ def test_a_chief_that_dies_before_it_says_done_is_replaced(train):
     training.start("worker", 0, "worker-0-again")
     training.assert_ends_well(killed=["worker-0"])
     log = training.group.log("worker-0-again")
-    assert "nothing to train" in log and f"After {TRAIN_STEPS}" in log
+    assert "nothing to train" in log and re.search(r"After 20\d training", log)
 
 
 def test_a_chief_that_dies_before_it_says_done_and_stays_away_ends_the_ps(train):

@@ -115,4 +115,4 @@ def test_a_ps_that_dies_during_the_evaluation_is_not_needed_any_more(train):
     training.kill("ps-0")
     training.open_eval_gate()
     training.assert_ends_well(killed=["ps-0"])
-    assert f"After {TRAIN_STEPS}" in training.group.log("worker-0")
+    assert re.search(r"After 20\d training", training.group.log("worker-0"))

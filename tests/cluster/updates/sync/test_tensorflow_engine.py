@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import threading
 
 import numpy as np
 import pytest
 
 from ps_train.coordination import sessions
-from ps_train.coordination.state import State
 from ps_train.runtime.reports import End
 from tests import clusters
 from tests.cluster.updates.sync.test_standalone import by_numpy
