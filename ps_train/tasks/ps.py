@@ -6,7 +6,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Callable
 
 from ps_train.cluster import reachability
@@ -45,7 +45,8 @@ class PsTask:
     """
 
     def __init__(
-        self, own: Blackboard, find_first: Callable[[], Blackboard], timeouts: Timeouts, stop: threading.Event
+        self, own: Blackboard, find_first: Callable[[], Blackboard], worker_addresses: Mapping[int, str],
+        timeouts: Timeouts, stop: threading.Event,
     ) -> None:
         """Prepares it.
 
@@ -53,12 +54,14 @@ class PsTask:
           own: this ps's view of itself.
           find_first: returns its view of ps 0, which knows the workers; raises BlackboardError as long as this ps
             does not know where that is.
+          worker_addresses: worker's number -> "host:port", for the workers that the cluster names.
           timeouts: `idle_secs` bounds how long it serves without any worker; `stop_secs` how long it goes on once it
             is told to stop, since the chief needs every ps for its last save.
           stop: asks it to end as soon as no worker needs it any more.
         """
         self._own = own
         self._find_first = find_first
+        self._worker_addresses = worker_addresses
         self._idle_timeout_secs = timeouts.idle_secs
         self._last_save_secs = timeouts.stop_secs * _SHARE_OF_GRACE
         self._stop = stop
@@ -149,12 +152,19 @@ class PsTask:
             is_awaited = self._is_awaited()
 
     def _is_awaited(self) -> bool:
-        """Tells whether a worker that was heard of lately has neither finished nor left.
-
-        One that was killed leaves its claim behind. It counts for as long as it may just be on its way back.
-        """
+        """Tells whether a worker that was heard of lately has neither finished nor left, and may still do so."""
         snapshot = self._snapshot_of_first()
-        return snapshot is not None and not all(snapshot.finished[worker] for worker in snapshot.alive(_LATE_SECS))
+        return snapshot is not None and any(not snapshot.finished[worker] and self._may_come(worker, snapshot)
+                                            for worker in snapshot.alive(_LATE_SECS))
+
+    def _may_come(self, worker: int, snapshot: Snapshot) -> bool:
+        """Tells whether a worker is there or, for as long as its beats may miss, on its way back.
+
+        One that was killed leaves its claim behind, but nobody at its address. One that only cannot reach ps 0 for a
+        while is still there.
+        """
+        address = self._worker_addresses.get(worker)
+        return snapshot.is_alive(worker) or address is None or reachability.accepts(address)
 
     def _serve_the_last_save(self) -> None:
         """Returns when no worker is there, or the grace period is nearly over.

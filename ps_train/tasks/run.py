@@ -98,7 +98,8 @@ def _serve_until_done(config: Config, cluster: Cluster, stop: threading.Event) -
             agreement.check_ps(cluster, other_ps().first_ps)
             return other_ps()
 
-        ps.PsTask(own, find_first, timeouts, stop).run()
+        worker_addresses = {cluster.number_of(task): task.address for task in cluster.workers}
+        ps.PsTask(own, find_first, worker_addresses, timeouts, stop).run()
 
 
 def _evaluate_until_done(
