@@ -22,10 +22,10 @@ from ps_train.training.reporting import Report
 
 
 class ConnectedWorker:
-    """A worker at a server: what it needs to train with the others.
+    """What a worker needs to train with the others, at its server.
 
     Attributes:
-      graph: the training graph, which is finished.
+      graph: the finished training graph.
       board: its view of the blackboard.
       progress: how far it is.
       heartbeat: its sign of life.
@@ -76,7 +76,7 @@ class ConnectedWorker:
 
         Raises:
           ClusterLostError: the cluster did not come back, or another process has taken the place of this one.
-          ConfigError: the tasks were told of different clusters.
+          ConfigError: two tasks were given different clusters.
           StoppedError: told to stop while waiting.
         """
         with _giving_way(self._cluster, self.heartbeat, self._own.timeouts.heartbeat_secs):
@@ -89,11 +89,11 @@ class ConnectedWorker:
 
 @contextlib.contextmanager
 def _giving_way(cluster: Cluster, heartbeat: Heartbeat, timeout_secs: float) -> Iterator[None]:
-    """Raises what has stopped training where that was no signal, however the body ended.
+    """Raises why training stopped if the reason was not a signal, however the body ended.
 
     Raises:
       ClusterLostError: another process has taken the place of this one.
-      ConfigError: the tasks were told of different clusters.
+      ConfigError: two tasks were given different clusters.
     """
     ended: StoppedError | None = None
     try:

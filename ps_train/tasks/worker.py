@@ -45,7 +45,7 @@ def check_graphs(own: WorkerSettings, cluster: Cluster, plugins: LoadedPlugins) 
 
 def build_graph(own: WorkerSettings, cluster: Cluster, plugins: LoadedPlugins) -> TrainGraph:
     """Returns the training graph of this worker; see `replica_graph.build_train_graph`."""
-    if cluster.is_elastic and own.seed is not None:  # all draw from the same data: not in the same order
+    if cluster.is_elastic and own.seed is not None:  # all workers read the same data, but in different orders
         own_params = {**plugins.dataset_params, "seed": own.seed + cluster.worker_number}
         plugins = plugins._replace(dataset_params=own_params)
     return replica_graph.build_train_graph(
@@ -77,8 +77,8 @@ class WorkerTask:
         """Starts nothing yet.
 
         Args:
-          report: prints what the worker has to say.
-          stop: ends training, with a checkpoint, after the step at hand.
+          report: prints the progress and the results.
+          stop: ends training after the current step, with a checkpoint.
         """
         self._own = own
         self._cluster = cluster
@@ -109,13 +109,13 @@ class WorkerTask:
         return result
 
     def _prepare_as_chief(self, graph: TrainGraph) -> Evaluator:
-        """Prints the model's size, and finds what would go wrong only later.
+        """Prints the model's size and finds faults that would otherwise show only later.
 
-        That is: another model's checkpoint, a bad evaluation graph, an optimizer that loses updates.
+        These are: the checkpoint of another model, a broken evaluation graph, an optimizer that loses updates.
 
         Raises:
-          ConfigError: the checkpoint there is of another model, dataset or parameters.
-          UserCodeError: the checkpoint there does not fit the variables, or the model cannot be built for evaluation.
+          ConfigError: the checkpoint in the folder has another model, dataset or parameters.
+          UserCodeError: the checkpoint does not fit the variables, or the model cannot be built for evaluation.
         """
         own = self._own
         path = checkpoints.newest_sound(own.train_dir)
@@ -166,10 +166,10 @@ class WorkerTask:
 
     @contextlib.contextmanager
     def _announcing_failure(self, board: Blackboard) -> Iterator[None]:
-        """Lets the others go on, or end, instead of waiting for a worker whose own code fails, its evaluation too.
+        """Announces that this worker's own code failed, its evaluation included, so that no other task waits for it.
 
-        Without the chief they end. A worker that is lost, was told to stop or does not fit leaves the training as it
-        is: it, or another in its place, may come back.
+        If it is the chief's code, the other tasks end. A worker that was lost, told to stop or refused announces
+        nothing, because it or another process in its place may come back.
         """
         try:
             yield
@@ -185,7 +185,7 @@ class WorkerTask:
     def _finish_as_chief(
         self, board: Blackboard, outcome: Outcome, evaluate: Callable[[], Evaluation]
     ) -> Evaluation | None:
-        """Evaluates, and lets the cluster end; existing servers are free from then on."""
+        """Evaluates and ends the cluster; servers that --existing_servers used are free from then on."""
         found = None
         if outcome.end is not End.SIGNAL:
             found = evaluate()
@@ -219,7 +219,7 @@ class WorkerTask:
 
 
 def _announce(call: Callable[[], None]) -> None:
-    for _ in range(2):  # the first one may find that its session was lost
+    for _ in range(2):  # the first call may find that its session was lost
         with contextlib.suppress(BlackboardError):
             call()
             return
