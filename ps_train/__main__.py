@@ -92,14 +92,14 @@ _VERBS = {"train": _train, "launch": _launch, "serve": _serve, "keras": _keras, 
 
 
 def _resolve(task_config: config.Config) -> spec.Cluster:
-    return resolve.resolve(
-        task_config.ps_hosts,
-        task_config.worker_hosts,
-        task_config.job_name,
-        task_config.task_index,
-        task_config.tf_config,
-        task_config.given,
-        task_config.elastic,
+    return resolve.find_cluster(
+        ps_hosts=task_config.ps_hosts,
+        worker_hosts=task_config.worker_hosts,
+        job_name=task_config.job_name,
+        task_index=task_config.task_index,
+        tf_config=task_config.tf_config,
+        given=task_config.given,
+        elastic=task_config.elastic,
     )
 
 

@@ -72,7 +72,7 @@ def _train_in_cluster(context: TrainingContext, cluster: Cluster) -> None:
         rendezvous.meet(cluster.task, roles.peers(cluster), config.start_timeout_secs, stop)
         body = _train_and_report
     else:
-        reachability.for_tasks(roles.servers(cluster), config.start_timeout_secs, stop)
+        reachability.wait_for_tasks(roles.servers(cluster), config.start_timeout_secs, stop)
         body = _coordinate
     with _losses_explained(cluster, config.train_dir, stop):
         watchdog.run_watched(lambda: body(context), context.pulse, lambda: _who_is_missing(
