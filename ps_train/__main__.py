@@ -52,7 +52,7 @@ def _train(argv: Sequence[str]) -> None:
     own = _resolve(task_config)
     with signals.on_signals() as stop:
         task = _import_task(task_config, needs_gpu=own.job != "ps")
-        signals.run(lambda: task.run(task_config, own, stop), stop, task_config.stop_timeout_secs)
+        signals.run_until_stopped(lambda: task.run(task_config, own, stop), stop, task_config.stop_timeout_secs)
 
 
 def _serve(argv: Sequence[str]) -> None:
@@ -62,7 +62,7 @@ def _serve(argv: Sequence[str]) -> None:
         raise ConfigError(f"{own.task.name} has no server to serve; start it without `serve`")
     with signals.on_signals() as stop:
         task = _import_task(task_config, needs_gpu=own.job != "ps")
-        signals.run(lambda: task.serve(task_config, own, stop), stop, task_config.stop_timeout_secs)
+        signals.run_until_stopped(lambda: task.serve(task_config, own, stop), stop, task_config.stop_timeout_secs)
 
 
 def _launch(argv: Sequence[str]) -> None:

@@ -1,6 +1,6 @@
 """Compares what two tasks were told about the cluster.
 
-    ps: describe --> text on its blackboard --> worker: difference --> "" or a line that names the difference
+    ps: describe_cluster --> text on its blackboard --> worker: difference --> "" or a line that names the difference
 
 Only jobs and indexes are compared. Addresses may differ: a task may reach another one through a tunnel or a proxy.
 """
@@ -15,7 +15,7 @@ from ps_train.cluster.spec import Cluster, Task
 _MOST_SHOWN = 8
 
 
-def describe(cluster: Cluster) -> str:
+def describe_cluster(cluster: Cluster) -> str:
     """Returns what this task was told about the cluster, as text for `difference`."""
     return json.dumps({
         "task": cluster.task.name,
@@ -34,9 +34,9 @@ def difference(own: Cluster, ps: Task, text: str) -> str:
     Args:
       own: the cluster of the worker.
       ps: one of its ps.
-      text: the result of `describe` at the address of that ps.
+      text: the result of `describe_cluster` at the address of that ps.
     """
-    theirs, mine = json.loads(text), json.loads(describe(own))
+    theirs, mine = json.loads(text), json.loads(describe_cluster(own))
     if theirs["task"] != ps.name:
         return (f"{own.task} was told that {ps.name} is at {ps.address}, but {theirs['task']} is there; name the ps in "
                 "the same order to every task")

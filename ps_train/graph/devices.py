@@ -48,7 +48,7 @@ def ignoring_ps() -> Any:
 
 
 @contextlib.contextmanager
-def on_this_worker(cluster: Cluster) -> Iterator[None]:
+def replacing_workers(cluster: Cluster) -> Iterator[None]:
     """Replaces every worker in the devices inside this context by this worker, and warns once if there were others."""
     named: set[str] = set()
 
@@ -66,7 +66,7 @@ def on_this_worker(cluster: Cluster) -> Iterator[None]:
                      ", ".join(sorted(named)), cluster.task.name)
 
 
-def check(graph: tf.Graph, cluster: Cluster) -> None:
+def check_devices(graph: tf.Graph, cluster: Cluster) -> None:
     """Checks the devices of a finished graph.
 
     Raises:

@@ -83,7 +83,7 @@ def _cutting(num_ps: int, partition_bytes: int) -> Callable[..., Any]:
     return get
 
 
-def summary(variables: Sequence[tf.Variable], num_ps: int) -> str:
+def model_summary(variables: Sequence[tf.Variable], num_ps: int) -> str:
     """Returns a line with the size of the model, and of everything on the ps, including the optimizer's slots."""
     model = [variable for variable in variables if variable.trainable]
     num_parameters = sum(variable.shape.num_elements() or 1 for variable in model)
@@ -107,7 +107,7 @@ def _readable(num_bytes: int) -> str:
     return f"{size:.3g} {units[0]}"
 
 
-def table(variables: Sequence[tf.Variable]) -> list[str]:
+def variable_table(variables: Sequence[tf.Variable]) -> list[str]:
     """Returns the lines of a table of variable, ps and bytes, with a total per ps; of many variables, the largest."""
     rows = [(variable.op.name, devices.task_of(variable.device)[1] or 0,
              _bytes(variable.shape, variable.dtype.base_dtype)) for variable in variables]
@@ -165,7 +165,7 @@ def on_cluster(cluster: Cluster, worker_device: str, plan: PlacementPlan = BY_BY
     )
     getter = _cutting(len(cluster.ps), plan.partition_bytes) if plan.partition_bytes else None
     with (
-        devices.on_this_worker(cluster),
+        devices.replacing_workers(cluster),
         tf.device(setter),
         # replica_device_setter would put local variables (metrics, the state of iterators) on the ps too, where the
         # workers would share them (training/device_setter.py).

@@ -54,10 +54,10 @@ def run_training(
     with contextlib.ExitStack() as stack:
         if is_chief:
             stack.enter_context(lock.holding())
-            record = folder_record.describe(*plugins)
+            record = folder_record.make_record(*plugins)
             if keras_checkpoints.has_training(config.train_dir):
-                folder_record.check(config.train_dir, record)
-            folder_record.write(config.train_dir, record)
+                folder_record.check_record(config.train_dir, record)
+            folder_record.write_record(config.train_dir, record)
         if cluster is None:
             _train_and_report(context)
         else:

@@ -42,7 +42,7 @@ def tf_config(cluster, job, index):
 ])
 def test_what_differs_is_told_of_both(ps, worker, expected):
     """Which tasks they are and what each was told."""
-    line = description.difference(worker, PS, description.describe(ps))
+    line = description.difference(worker, PS, description.describe_cluster(ps))
     assert line.startswith(expected)
     assert "\n" not in line
 
@@ -60,14 +60,14 @@ def test_what_differs_is_told_of_both(ps, worker, expected):
 ])
 def test_tasks_that_fit_together_do_not_differ(ps, worker):
     """Whatever their addresses, and where one is told less by design."""
-    assert description.difference(worker, PS, description.describe(ps)) == ""
+    assert description.difference(worker, PS, description.describe_cluster(ps)) == ""
 
 
 def test_whom_a_ps_knows():
     """Those that it was told of; where it was told of some only, it may know any."""
-    assert description.knows(description.describe(flags("ps", 0)), Task("worker", 1, ""))
-    assert not description.knows(description.describe(flags("ps", 0)), Task("ps", 2, ""))
-    assert description.knows(description.describe(flags("ps", 0, elastic=True)), Task("worker", 7, ""))
+    assert description.knows(description.describe_cluster(flags("ps", 0)), Task("worker", 1, ""))
+    assert not description.knows(description.describe_cluster(flags("ps", 0)), Task("ps", 2, ""))
+    assert description.knows(description.describe_cluster(flags("ps", 0, elastic=True)), Task("worker", 7, ""))
 
 
 def test_many_indexes_are_cut_off():
