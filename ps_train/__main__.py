@@ -52,7 +52,7 @@ def _train(argv: Sequence[str]) -> None:
     own = _resolve(task_config)
     with signals.on_signals() as stop:
         task = _import_task(task_config, needs_gpu=own.job != "ps")
-        signals.run(lambda: task.run_task(task_config, own, stop), stop, task_config.stop_timeout_secs)
+        signals.run_until_stopped(lambda: task.run_task(task_config, own, stop), stop, task_config.stop_timeout_secs)
 
 
 def _serve(argv: Sequence[str]) -> None:
@@ -62,7 +62,7 @@ def _serve(argv: Sequence[str]) -> None:
         raise ConfigError(f"{own.task.name} has no server to serve; start it without `serve`")
     with signals.on_signals() as stop:
         task = _import_task(task_config, needs_gpu=own.job != "ps")
-        signals.run(lambda: task.serve(task_config, own, stop), stop, task_config.stop_timeout_secs)
+        signals.run_until_stopped(lambda: task.serve(task_config, own, stop), stop, task_config.stop_timeout_secs)
 
 
 def _launch(argv: Sequence[str]) -> None:
@@ -92,14 +92,14 @@ _VERBS = {"train": _train, "launch": _launch, "serve": _serve, "keras": _keras, 
 
 
 def _resolve(task_config: config.Config) -> spec.Cluster:
-    return resolve.resolve(
-        task_config.ps_hosts,
-        task_config.worker_hosts,
-        task_config.job_name,
-        task_config.task_index,
-        task_config.tf_config,
-        task_config.given,
-        task_config.elastic,
+    return resolve.find_cluster(
+        ps_hosts=task_config.ps_hosts,
+        worker_hosts=task_config.worker_hosts,
+        job_name=task_config.job_name,
+        task_index=task_config.task_index,
+        tf_config=task_config.tf_config,
+        given=task_config.given,
+        elastic=task_config.elastic,
     )
 
 

@@ -137,7 +137,7 @@ def _is_a(kind: type, value: Any) -> bool:
 class _Flag(flags.Flag):
     """A flag that may be given once. It keeps a text of the wrong type, for `problems` to report with all others."""
 
-    def parse(self, argument: Any) -> None:
+    def parse_flags(self, argument: Any) -> None:
         if self.present:
             raise ConfigError(f"--{self.name}: given twice, the second time as {argument!r}; give it once")
         try:
@@ -146,7 +146,7 @@ class _Flag(flags.Flag):
             self.value, self.present = argument, 1
 
 
-def parse(
+def parse_flags(
     argv: Sequence[str], *classes: type, others: Sequence[type] = ()
 ) -> tuple[dict[str, Any], frozenset[str]]:
     """Reads a command line, without the program's name, for the flags of the classes.

@@ -38,7 +38,7 @@ def parse_launch(argv: Sequence[str]) -> tuple[Config, LaunchConfig]:
     Raises:
       ConfigError: the command line is wrong, or it places the tasks, which is the launcher's job.
     """
-    values, given = fields.parse(argv, LaunchConfig, Config)
+    values, given = fields.parse_flags(argv, LaunchConfig, Config)
     refuse([f"--{name}: launch places the tasks itself; leave it out, and give --num_ps and --num_workers"
             for name in sorted(given & PLACED_BY_LAUNCH)])
     own = {name: values.pop(name) for name in fields.rules(LaunchConfig)}

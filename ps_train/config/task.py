@@ -93,7 +93,7 @@ def parse_task(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> 
     Raises:
       ConfigError: the command line is wrong; the text says how.
     """
-    values, given = fields.parse(argv, Config)
+    values, given = fields.parse_flags(argv, Config)
     return Config(**values, given=given, tf_config=environ.get("TF_CONFIG", ""))
 
 

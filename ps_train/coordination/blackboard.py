@@ -255,7 +255,7 @@ def for_ps(
 ) -> Blackboard:
     """Returns a ps's own view: it looks at itself only, and so needs no other task."""
     return Blackboard(target, [cluster.task], None, is_elastic=cluster.is_elastic,
-                      told_text=description.describe(cluster), heartbeat_timeout_secs=heartbeat_timeout_secs)
+                      told_text=description.describe_cluster(cluster), heartbeat_timeout_secs=heartbeat_timeout_secs)
 
 
 def for_worker(

@@ -201,7 +201,7 @@ def parse_keras_task(argv: Sequence[str], environ: Mapping[str, str] = os.enviro
     Raises:
       ConfigError: the command line is wrong; the text says how.
     """
-    values, given = fields.parse(argv, KerasConfig, others=[Config])
+    values, given = fields.parse_flags(argv, KerasConfig, others=[Config])
     return KerasConfig(**values, given=given, tf_config=environ.get("TF_CONFIG", ""))
 
 
@@ -211,7 +211,7 @@ def parse_keras_launch(argv: Sequence[str]) -> tuple[KerasConfig, LaunchConfig]:
     Raises:
       ConfigError: the command line is wrong, or it places the tasks, which the launcher does.
     """
-    values, given = fields.parse(argv, LaunchConfig, KerasConfig, others=[Config])
+    values, given = fields.parse_flags(argv, LaunchConfig, KerasConfig, others=[Config])
     refuse([f"--{name}: launch places the tasks itself; leave it out, and give --num_ps and --num_workers"
             for name in sorted(given & PLACED)]
            + misplaced(values["strategy"], given & {"num_ps", "num_workers"}))
@@ -225,5 +225,5 @@ def parse_convert(argv: Sequence[str]) -> ConvertConfig:
     Raises:
       ConfigError: the command line is wrong; the text says how.
     """
-    values, given = fields.parse(argv, ConvertConfig, others=[Config])
+    values, given = fields.parse_flags(argv, ConvertConfig, others=[Config])
     return ConvertConfig(**values, given=given)

@@ -187,7 +187,7 @@ def total_ms(found: Iterable[Segment]) -> dict[str, float]:
     return totals
 
 
-def table(runs: Sequence[Run], worker: str) -> list[str]:
+def phase_table(runs: Sequence[Run], worker: str) -> list[str]:
     """Returns the lines that show the mean of the runs, and the slowest of them, in milliseconds."""
     totals = [total_ms(segments(run, worker)) for run in runs]
     steps_ms = [sum(each.values()) for each in totals]

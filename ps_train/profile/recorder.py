@@ -94,7 +94,7 @@ class Profile:
         self._traced = []
 
     def _runs(self) -> list[Run]:
-        found = [spans.read(stats) for _, _, stats in self._traced]
+        found = [spans.read_spans(stats) for _, _, stats in self._traced]
         # Of all runs: the ps log what they receive as well as they can, and may miss some of it (master_session.cc).
         sent = {span.node for each in found for span in each if span.sender == self._worker and span.num_bytes}
         gradients = sorted(sent - self._answered)
@@ -123,7 +123,7 @@ def answered(graph: tf.Graph) -> set[str]:
     after: set[tf.Operation] = set()
     for node in graph.get_operations():  # as they were made: each one after what it depends on
         before = [*node.control_inputs, *(tensor.op for tensor in node.inputs)]
-        changes_ps = spans.task_of(node.device).startswith("ps:") and _CHANGES.search(node.type)
+        changes_ps = spans.task_name(node.device).startswith("ps:") and _CHANGES.search(node.type)
         if changes_ps or not after.isdisjoint(before):
             after.add(node)
     return {node.name for node in after}
@@ -137,7 +137,7 @@ def _merged(traced: Iterable[Any], shifts: Mapping[str, Shift]) -> Any:
             nodes.setdefault(device.device, []).extend(device.node_stats)
     merged = tf.RunMetadata().step_stats
     for device in sorted(nodes):
-        shift = shifts.get(spans.task_of(device))
+        shift = shifts.get(spans.task_name(device))
         for node in nodes[device]:
             node.all_start_micros += round(shift.added_us) if shift else 0
         merged.dev_stats.add(device=device).node_stats.extend(
@@ -161,7 +161,7 @@ def _lines(worker: str, runs: list[Run], untraced_secs: list[float], shifts: Map
     batches = sorted({phases.num_batches(run, worker) for run in runs})
     each = f" of {'/'.join(map(str, batches))} mini-batches each" if batches[-1] > 1 else ""
     found = [f"profile of {worker}: {len(runs)} steps{each}, begun at global step {runs[0].global_step} to "
-             f"{runs[-1].global_step}; in ms:", *phases.table(runs, worker)]
+             f"{runs[-1].global_step}; in ms:", *phases.phase_table(runs, worker)]
     if untraced_secs:
         found.append(f"  a step took {statistics.median(untraced_secs) * 1000:.2f} ms before it was traced, the median "
                      f"of {len(untraced_secs)}")

@@ -41,11 +41,11 @@ class Span(NamedTuple):
     end_us: float
 
 
-def read(step_stats: Any) -> list[Span]:
+def read_spans(step_stats: Any) -> list[Span]:
     """Returns the spans in a StepStats proto, by start."""
     found = []
     for device in step_stats.dev_stats:
-        task = task_of(device.device)
+        task = task_name(device.device)
         # A GPU's kernels are listed once for each stream and once for all.
         if not task or ("/stream:" in device.device and not device.device.endswith("/stream:all")):
             continue
@@ -53,7 +53,7 @@ def read(step_stats: Any) -> list[Span]:
     return sorted(found, key=lambda span: (span.start_us, -span.end_us))
 
 
-def task_of(device: str) -> str:
+def task_name(device: str) -> str:
     """Returns `worker:1` of `/job:worker/replica:0/task:1/device:CPU:0`, "" where there is no task in it."""
     match = _TASK.match(device)
     return f"{match[1]}:{match[2]}" if match else ""
@@ -67,7 +67,7 @@ def _span(task: str, stats: Any) -> Span | None:
         if match is None:
             return None
         sizes = [output.tensor_description.allocation_description.requested_bytes for output in stats.output]
-        return Span(task, TRANSFER, match[1], task_of(match[2]), sum(sizes), start_us, end_us)
+        return Span(task, TRANSFER, match[1], task_name(match[2]), sum(sizes), start_us, end_us)
     match = _OPERATION.search(stats.timeline_label)
     operation = match[1] if match else stats.node_name
     if operation in _TRANSFER_ENDS:

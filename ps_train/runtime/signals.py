@@ -42,7 +42,7 @@ def on_signals() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-def run(body: Callable[[], None], stop: threading.Event, grace_secs: float) -> None:
+def run_until_stopped(body: Callable[[], None], stop: threading.Event, grace_secs: float) -> None:
     """Runs a task's work in a thread, so that signals are heard whatever it is waiting for.
 
     Args:

@@ -74,7 +74,7 @@ def _evaluate_one(
     try:
         evaluation = evaluate_bounded(timeout_secs, evaluator, path, stop)
     except (tf.errors.OpError, ValueError):  # the Saver raises ValueError if it finds no files
-        if checkpoints.is_there(path):
+        if checkpoints.exists(path):
             raise
         _log.info("%s was removed before it was evaluated: there are newer ones", path)
         return

@@ -74,7 +74,7 @@ def download(config: Config, cluster: Cluster | None) -> None:
     plugins = setup.load_plugins(config)
     plugins.dataset.prepare(plugins.dataset_params)
     if "train_dir" in config.given and checkpoints.paths(config.train_dir):
-        folder_record.check(config.train_dir, folder_record.describe(*plugins))
+        folder_record.check_record(config.train_dir, folder_record.make_record(*plugins))
     if cluster is not None and cluster.job == "worker":
         worker.check_graphs(worker_settings(config, cluster), cluster, plugins)
 

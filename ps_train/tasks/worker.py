@@ -119,13 +119,13 @@ class WorkerTask:
         """
         own = self._own
         path = checkpoints.newest_sound(own.train_dir)
-        record = folder_record.describe(*self._plugins)
+        record = folder_record.make_record(*self._plugins)
         if path is not None:
-            folder_record.check(own.train_dir, record)
+            folder_record.check_record(own.train_dir, record)
             checkpoints.check_fits(path, graph.saved_variables)
-        folder_record.write(own.train_dir, record)
-        _log.info(placement.summary(graph.saved_variables, len(self._cluster.ps)))
-        for line in placement.table(graph.saved_variables) if own.logs_placement else ():
+        folder_record.write_record(own.train_dir, record)
+        _log.info(placement.model_summary(graph.saved_variables, len(self._cluster.ps)))
+        for line in placement.variable_table(graph.saved_variables) if own.logs_placement else ():
             _log.info(line)
         if warning := settings.adam_warning(own, self._cluster, graph.update.sparse):
             _log.warning("%s", warning)

@@ -58,7 +58,7 @@ class Admission:
           ConfigError: this worker does not fit the running training, or two tasks were given different clusters.
           StoppedError: told to stop while waiting.
         """
-        reachability.for_tasks(self._cluster.ps, self._start_timeout_secs, self._stop)
+        reachability.wait_for_tasks(self._cluster.ps, self._start_timeout_secs, self._stop)
         all_ps = ", ".join(map(str, self._cluster.ps))
         if self._cluster.is_chief:
             found = self._until(lambda: Parameters.LIVE if self._board.is_prepared() else Parameters.NEW,

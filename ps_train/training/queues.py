@@ -21,6 +21,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.coordination import sessions
 from ps_train.errors import UserCodeError
+from ps_train.graph.devices import is_on_ps
 from ps_train.runtime import tensorflow_errors
 
 _JOIN_SECS = 2.0
@@ -97,7 +98,7 @@ def _forget(graph: tf.Graph) -> tf.Operation:
     removed = []
     for op in graph.get_operations():
         is_kept = _QUEUE_OR_READER.search(op.type) and op.get_attr("shared_name")
-        if is_kept and tf.DeviceSpec.from_string(op.device).job != "ps":  # a queue on a ps is shared by all workers
+        if is_kept and not is_on_ps(op.device):  # a queue on a ps is shared by all workers
             with tf.device(None), tf.device(op.device):
                 removed.append(tf.raw_ops.DestroyResourceOp(resource=op.outputs[0], ignore_lookup_error=True))
     return tf.group(*removed)

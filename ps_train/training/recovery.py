@@ -96,7 +96,7 @@ class SupervisedTraining:
         self._start_options = tf.RunOptions(timeout_in_ms=int(settings.timeouts.start_secs * 1000))
         self._summaries = event_files.Summaries(settings.train_dir)
         savable = saver.Savable(graph.saver, graph.global_step, graph.update.slots.before_save_op)
-        self._saving = saver.Saving(savable, settings.train_dir, settings.saves, sessions.is_lost, lock)
+        self._saving = saver.CheckpointSaver(savable, settings.train_dir, settings.saves, sessions.is_lost, lock)
         self._admission = Admission(cluster, board, start_timeout_secs=settings.timeouts.start_secs, stop=stop,
                                   own_fingerprint=own_fingerprint)
         self._chief_service = graph.update.make_chief_service()

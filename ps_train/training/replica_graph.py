@@ -118,7 +118,7 @@ def build_train_graph(
             return plugin_calls.call_model_fn(model, *batches.next(), TRAIN, model_params)
 
         spec = compute()
-        devices.check(graph, cluster)
+        devices.check_devices(graph, cluster)
         placement.check_lookups(tf.global_variables())
         event_files.add_loss(spec.loss)
         _refuse_in_rounds(batches, settings)

@@ -16,6 +16,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.cluster.tf_config import CHIEF_JOBS, parse_tf_config
 from ps_train.errors import ConfigError
+from ps_train.graph.devices import task_of
 from ps_train.updates.sync.aggregation import Synchronous
 from ps_train.updates.sync.standalone import Hook, Standalone, UpdatesRunner
 
@@ -188,8 +189,7 @@ def _number_of(device: str) -> int:
     """
     text = os.environ.get("TF_CONFIG", "")
     told = parse_tf_config(text, needs_ps=False) if text else None
-    place = tf.DeviceSpec.from_string(device)
-    job, index = place.job, place.task
+    job, index = task_of(device)
     if job not in _WORKER_JOBS and told is not None:
         job, index = told.job, told.index
     if job not in _WORKER_JOBS or index is None:

@@ -14,6 +14,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.errors import UserCodeError
 from ps_train.graph import transfer
+from ps_train.graph.devices import task_of
 
 _SEED_STEP = 1_000_003  # between the seeds of a random operation and of its copies
 _CONTROL_FLOW = {f"{kind}{name}" for kind in ("", "Ref")
@@ -26,12 +27,6 @@ Own = Mapping[tf.Operation, tf.Operation]  # of the first step --> of one of its
 def of_tensor(own: Own, tensor: tf.Tensor) -> tf.Tensor:
     """Returns a copy's tensor for one of the first step."""
     return own[tensor.op].outputs[tensor.value_index]
-
-
-def task_of(device: str) -> Task:
-    """Returns the job and the index of the task that a device is of."""
-    spec = tf.DeviceSpec.from_string(device)
-    return spec.job, spec.task
 
 
 class Step:

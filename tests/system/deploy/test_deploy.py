@@ -164,8 +164,9 @@ def test_every_pods_command_and_tf_config_are_understood(path, monkeypatch):
         for index in range(count):
             text = operator_tf_config(path, job, index, service(path))
             told = config.parse_task(container["args"], {"TF_CONFIG": text})
-            found = resolve.resolve(told.ps_hosts, told.worker_hosts, told.job_name, told.task_index, told.tf_config,
-                                    told.given, told.elastic)
+            found = resolve.find_cluster(
+                ps_hosts=told.ps_hosts, worker_hosts=told.worker_hosts, job_name=told.job_name,
+                task_index=told.task_index, tf_config=told.tf_config, given=told.given, elastic=told.elastic)
             assert (found.task.name, found.is_elastic) == (f"{job}:{index}", "elastic" in path.stem)
             assert job == "evaluator" or found.task.address == service(path)(job, index)
             chiefs += [found.task.name] if found.is_chief else []

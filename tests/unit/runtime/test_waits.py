@@ -98,7 +98,7 @@ def test_a_long_wait_reminds(stop, monkeypatch, caplog):
 def test_tasks_that_accept_connections_are_there(stop):
     """A task is there when its port accepts a connection."""
     with _listener() as one, _listener() as other, _takes(0, 5):
-        reachability.for_tasks([Task("ps", 0, f"localhost:{one}"), Task("ps", 1, f"localhost:{other}")], 10, stop)
+        reachability.wait_for_tasks([Task("ps", 0, f"localhost:{one}"), Task("ps", 1, f"localhost:{other}")], 10, stop)
 
 
 @pytest.mark.skipif(not socket.has_ipv6, reason="no IPv6 here")
@@ -109,7 +109,7 @@ def test_a_task_may_have_an_ipv6_address(stop):
         port = listening.__enter__()
     except OSError:
         pytest.skip("no IPv6 loopback here")
-    reachability.for_tasks([Task("ps", 0, f"[::1]:{port}")], 10, stop)
+    reachability.wait_for_tasks([Task("ps", 0, f"[::1]:{port}")], 10, stop)
     listening.__exit__(None, None, None)
 
 
@@ -120,7 +120,7 @@ def test_missing_tasks_are_named_and_others_are_not(stop):
         tasks = [Task("ps", 0, f"localhost:{closed[0]}"), Task("ps", 1, f"localhost:{there}"),
                  Task("ps", 2, f"localhost:{closed[1]}")]
         with pytest.raises(ClusterLostError) as caught:
-            reachability.for_tasks(tasks, 0.3, stop)
+            reachability.wait_for_tasks(tasks, 0.3, stop)
     assert str(caught.value) == (f"waited 0.3 s for ps:0 localhost:{closed[0]}, ps:2 localhost:{closed[1]}; "
                                  "is it started, and reachable from this machine?")
 
@@ -137,7 +137,7 @@ def test_a_task_that_comes_later_is_waited_for(stop):
 
     threading.Timer(0.4, open_port).start()
     with listener, _takes(0.3, 5):
-        reachability.for_tasks([Task("ps", 0, f"localhost:{port}")], 10, stop)
+        reachability.wait_for_tasks([Task("ps", 0, f"localhost:{port}")], 10, stop)
 
 
 def test_an_unknown_host_is_named_as_such_at_once_and_waited_for(stop, monkeypatch, caplog):
@@ -150,7 +150,7 @@ def test_an_unknown_host_is_named_as_such_at_once_and_waited_for(stop, monkeypat
     monkeypatch.setattr(socket, "create_connection", connect)
     tasks = [Task("ps", 0, "nowhere:5000"), Task("ps", 1, "there:5000")]
     with caplog.at_level(logging.WARNING), pytest.raises(ClusterLostError) as caught:
-        reachability.for_tasks(tasks, 0.5, stop)
+        reachability.wait_for_tasks(tasks, 0.5, stop)
     assert str(caught.value) == (
         "waited 0.5 s for ps:0 nowhere:5000 (this host name does not resolve here), ps:1 there:5000; is it started, "
         "and reachable from this machine?")
@@ -170,7 +170,7 @@ def test_a_signal_is_not_kept_waiting_by_unreachable_tasks(stop, monkeypatch):
 
     monkeypatch.setattr(reachability, "_connection_error", connection_error)
     with pytest.raises(StoppedError):
-        reachability.for_tasks([Task("ps", index, f"host:{index + 1}") for index in range(9)], 30, stop)
+        reachability.wait_for_tasks([Task("ps", index, f"host:{index + 1}") for index in range(9)], 30, stop)
     assert tried == ["host:1"]
 
 
