@@ -10,7 +10,6 @@ import textwrap
 
 import pytest
 
-from ps_train.launch import process as processes
 from ps_train.launch import supervision
 from ps_train.launch.supervision import ClusterProcesses
 from ps_train.runtime.reports import Stage
@@ -110,7 +109,7 @@ def test_watch_names_the_task_that_failed_for_good_and_not_its_victim(tmp_path):
 
 def test_watch_names_the_first_of_those_that_were_lost(tmp_path, monkeypatch):
     """Where none of them fails for good within a moment."""
-    monkeypatch.setattr(processes, "_CAUSE_SECS", 0.5)
+    monkeypatch.setattr(supervision, "_CAUSE_SECS", 0.5)
     lost = python(tmp_path, "worker:0", "raise SystemExit(137)")
     later = python(tmp_path, "worker:1", "import time; time.sleep(0.2); raise SystemExit(138)")
     tasks = ClusterProcesses([python(tmp_path, "ps:0", "import time; time.sleep(60)")], [lost, later])
@@ -120,7 +119,7 @@ def test_watch_names_the_first_of_those_that_were_lost(tmp_path, monkeypatch):
 
 def test_a_ps_that_stays_after_the_workers_is_overdue(tmp_path, monkeypatch):
     """After the grace period `watch` returns it, still running."""
-    monkeypatch.setattr(processes, "GRACE_SECS", 0.2)
+    monkeypatch.setattr(supervision, "GRACE_SECS", 0.2)
     ps = python(tmp_path, "ps:0", "import time; time.sleep(60)")
     tasks = ClusterProcesses([ps], [python(tmp_path, "worker:0", "pass")])
     assert supervision.watch(tasks, lambda: None, []) == [ps]
@@ -160,7 +159,7 @@ def test_the_ps_is_asked_to_stop_only_when_the_workers_have_ended(tmp_path):
 @pytest.mark.parametrize("signals", [[], [signal.SIGINT, signal.SIGINT]], ids=["after the grace", "at a second signal"])
 def test_what_ignores_sigterm_is_killed(tmp_path, monkeypatch, signals):
     """After the grace period, or at once when a second signal comes."""
-    monkeypatch.setattr(processes, "GRACE_SECS", 0.3 if not signals else 60)
+    monkeypatch.setattr(supervision, "GRACE_SECS", 0.3 if not signals else 60)
     stubborn = python(tmp_path, "worker:0", """
         import signal, time
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -180,7 +179,7 @@ def test_what_ignores_sigterm_is_killed(tmp_path, monkeypatch, signals):
 
 def test_who_has_more_time_to_stop_gets_it(tmp_path, monkeypatch):
     """The grace period is the caller's where it has one."""
-    monkeypatch.setattr(processes, "GRACE_SECS", 0.1)
+    monkeypatch.setattr(supervision, "GRACE_SECS", 0.1)
     slow = python(tmp_path, "worker:0", """
         import signal, time
         def stop(*_):
