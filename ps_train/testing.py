@@ -16,7 +16,8 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ps_train.cluster import ports, resolve
+from ps_train.cluster import ports
+from ps_train.cluster.resolve import find_cluster
 from ps_train.cluster.spec import Cluster
 from ps_train.config.task import Config
 from ps_train.errors import ClusterLostError, PsTrainError, StoppedError
@@ -121,7 +122,8 @@ def read_checkpoint(train_dir: str | os.PathLike) -> dict[str, np.ndarray]:
 
 
 def _cluster(config: Config) -> Cluster:
-    return resolve.resolve(config.ps_hosts, config.worker_hosts, config.job_name, config.task_index)
+    return find_cluster(ps_hosts=config.ps_hosts, worker_hosts=config.worker_hosts, job_name=config.job_name,
+                        task_index=config.task_index)
 
 
 def _wait(tasks: Sequence[_TaskThread], stop: threading.Event, ended: queue.Queue, timeout_secs: float) -> None:

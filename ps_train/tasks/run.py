@@ -32,7 +32,7 @@ def run_task(config: Config, cluster: Cluster, stop: threading.Event) -> WorkerR
     setup.prepare_tensorflow(config.tf_log)
     setup.share_cores(cluster)
     plugins = setup.load_plugins(config)
-    report = reporting.of(config.log_format, cluster)
+    report = reporting.create(config.log_format, cluster)
     report.task()
     if cluster.job == "ps":
         _refuse_existing_servers(config, cluster)

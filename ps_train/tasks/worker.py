@@ -198,7 +198,7 @@ class WorkerTask:
 
     def _report_steps(self, board: Blackboard) -> None:
         try:
-            self._report.show(shutdown.steps_table(self._cluster, board.snapshot()))
+            self._report.result(shutdown.steps_table(self._cluster, board.snapshot()))
         except BlackboardError as error:
             _log.warning("cannot tell how many steps each worker took: %s", error)
 
@@ -213,8 +213,8 @@ class WorkerTask:
         if steps:
             examples = steps * graph.update.gradients_per_step * own.loop.batch_size
             rate = examples / max(outcome.elapsed_secs, 1e-9)
-            self._report.show(f"Training took {outcome.elapsed_secs:.2f} s, {rate:.0f} examples per second over all "
-                              "workers")
+            self._report.result(f"Training took {outcome.elapsed_secs:.2f} s, {rate:.0f} examples per second over all "
+                                "workers")
         return found
 
 
