@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.training import GATE_BATCH, MODES, TRAIN_STEPS
+from tests.training import GATE_BATCH, MODES
 
 
 @pytest.mark.parametrize(("dead", "mode"), [(0, []), (0, ["--sync_replicas"]), (1, ["--sync_replicas"])],
