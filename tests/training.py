@@ -57,7 +57,7 @@ class Training:
             self.start(job, index, fault=(faults or {}).get(f"{job}-{index}", ""))
 
     def start(self, job, index, name=None, flags=(), fault=""):
-        """Starts a task, under another name for its log when it is restarted; its own flags go before those of all."""
+        """Starts a task, by another name when it is started again; its own flags replace those of all."""
         own = {flag.partition("=")[0] for flag in flags}
         of_all = [flag for flag in self.flags if flag.partition("=")[0] not in own]
         self.group.start(name or f"{job}-{index}", [*self.cluster.flags(job, index), *of_all, *flags],
