@@ -137,7 +137,7 @@ def _is_a(kind: type, value: Any) -> bool:
 class _Flag(flags.Flag):
     """A flag that may be given once. It keeps a text of the wrong type, for `problems` to report with all others."""
 
-    def parse_flags(self, argument: Any) -> None:
+    def parse(self, argument: Any) -> None:
         if self.present:
             raise ConfigError(f"--{self.name}: given twice, the second time as {argument!r}; give it once")
         try:
