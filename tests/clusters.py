@@ -15,7 +15,7 @@ from ps_train.config.task import Config
 from ps_train.coordination import blackboard
 from ps_train.graph import placement
 from ps_train.plugins import contracts
-from ps_train.runtime.timeouts import Timeouts
+from ps_train.runtime.waits import Timeouts
 from ps_train.storage import saver
 from ps_train.tasks import ps, settings
 from ps_train.tasks.connected_worker import ConnectedWorker

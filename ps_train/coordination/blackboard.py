@@ -26,7 +26,7 @@ from ps_train.coordination.claims import new_claim
 from ps_train.coordination.state import Snapshot, State
 from ps_train.errors import BlackboardError, ClusterLostError, ConfigError
 from ps_train.runtime import tensorflow_errors, waits
-from ps_train.runtime.timeouts import Timeouts
+from ps_train.runtime.waits import Timeouts
 
 _RUN_TIMEOUT_SECS = 5.0
 _LONGEST_TICK_SECS = 1.0

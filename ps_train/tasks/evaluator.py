@@ -18,7 +18,7 @@ from ps_train.errors import (
     StoppedError,
 )
 from ps_train.runtime import threads, waits
-from ps_train.runtime.timeouts import Timeouts
+from ps_train.runtime.waits import Timeouts
 from ps_train.storage import checkpoints
 from ps_train.training.evaluation import Evaluator, evaluate_bounded, write_summaries
 from ps_train.training.reporting import Report

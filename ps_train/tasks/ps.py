@@ -14,7 +14,7 @@ from ps_train.coordination.blackboard import Blackboard
 from ps_train.coordination.state import Snapshot, State
 from ps_train.errors import BlackboardError, ChiefFailedError, ClusterLostError, ConfigError, StoppedError
 from ps_train.runtime import threads
-from ps_train.runtime.timeouts import Timeouts
+from ps_train.runtime.waits import Timeouts
 
 _POLL_SECS = 0.25
 _TICK_SECS = 0.25

@@ -17,7 +17,7 @@ from ps_train.config.task import Config
 from ps_train.errors import ConfigError
 from ps_train.graph import devices, transfer
 from ps_train.graph.placement import PlacementPlan
-from ps_train.runtime.timeouts import Timeouts
+from ps_train.runtime.waits import Timeouts
 from ps_train.storage.saver import SaveSchedule
 from ps_train.training.loop import LoopSettings
 from ps_train.training.recovery import SessionSettings

@@ -14,6 +14,7 @@ from ps_train.coordination.heartbeat import WorkerProgress
 from ps_train.coordination.state import State
 from ps_train.errors import ChiefFailedError, ClusterLostError, UserCodeError
 from ps_train.graph import nan_guard
+from ps_train.runtime.periodic import Periodic
 from ps_train.runtime.reports import Progress
 from ps_train.training.outcome import End, Outcome
 from ps_train.training.replica_graph import StepStatus, TrainGraph
@@ -89,8 +90,8 @@ class Loop:
         self._options = tf.RunOptions(timeout_in_ms=math.ceil(settings.step_timeout_secs * 1000))
         self._local_steps = 0
         self._last_taken = 1
-        self._logs = _Every(settings.log_steps)
-        self._summarises = _Every(settings.save_summaries_steps if write_summary else 0, at_once=True)
+        self._logs = Periodic(settings.log_steps)
+        self._summarises = Periodic(settings.save_summaries_steps if write_summary else 0, at_once=True)
         self._skipped_in_a_row = 0
         self._stalenesses, self._new_stalenesses = Histogram(), Histogram()
         self._last_report = (0.0, 0, 0)
@@ -236,22 +237,6 @@ class Loop:
             self._report_lines.step(Progress(step, self._settings.train_steps, loss, steps_per_sec, examples_per_sec),
                             self._progress.local_steps)
             self._last_report = (now_secs, step, self._local_steps)
-
-
-class _Every:
-    """Tells when a periodic action is due: whenever a count reaches the next multiple of its period."""
-
-    def __init__(self, period_steps: int, at_once: bool = False) -> None:
-        """Prepares it; with a period of 0 it is never due."""
-        self._period_steps = period_steps
-        self._due_step = 0 if at_once else period_steps
-
-    def is_due(self, step: int) -> bool:
-        """Tells whether the action is due at this count; if so, it is due next at a later multiple."""
-        if not self._period_steps or step < self._due_step:
-            return False
-        self._due_step = (step // self._period_steps + 1) * self._period_steps
-        return True
 
 
 def _rates(steps_per_sec: float, examples_per_sec: float) -> tf.Summary:

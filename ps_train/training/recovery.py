@@ -24,7 +24,7 @@ from ps_train.coordination.blackboard import Blackboard
 from ps_train.coordination.heartbeat import Heartbeat, WorkerProgress
 from ps_train.errors import BlackboardError, ChiefFailedError, ClusterLostError, StoppedError
 from ps_train.runtime import tensorflow_errors, waits
-from ps_train.runtime.timeouts import Timeouts
+from ps_train.runtime.waits import Timeouts
 from ps_train.storage import event_files, saver
 from ps_train.storage.folder_lock import FolderLock
 from ps_train.training import shutdown

@@ -13,7 +13,7 @@ from ps_train.cluster.spec import Task
 from ps_train.coordination import agreement, blackboard
 from ps_train.coordination.state import State
 from ps_train.errors import ConfigError, PsTrainError, StoppedError
-from ps_train.runtime.timeouts import Timeouts
+from ps_train.runtime.waits import Timeouts
 from ps_train.tasks import ps
 from tests import processes
 
