@@ -50,11 +50,11 @@ class LocalCluster:
         """Returns the address of one task's server."""
         return self.servers[job, index].target
 
-    def put_up_blackboard(self) -> None:
+    def create_blackboard(self) -> None:
         """Does what each ps does when it starts."""
         for index in self.addresses["ps"]:
             with contextlib.closing(blackboard.for_ps(self.target("ps", index), self.view("ps", index))) as board:
-                board.put_up()
+                board.create()
 
 
     @contextlib.contextmanager
@@ -68,7 +68,7 @@ class LocalCluster:
 def start(num_ps: int, num_workers: int) -> LocalCluster:
     """Starts a cluster with its blackboard up."""
     cluster = LocalCluster(num_ps, num_workers)
-    cluster.put_up_blackboard()
+    cluster.create_blackboard()
     return cluster
 
 

@@ -33,7 +33,7 @@ def starting_servers():
             cluster = _started[numbers]
             for task in cluster.servers:
                 tf.Session.reset(cluster.target(*task))
-            cluster.put_up_blackboard()
+            cluster.create_blackboard()
             if numbers not in timed:
                 timed.add(numbers)
                 clocks.enter_context(cluster.keeping_time())

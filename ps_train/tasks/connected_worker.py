@@ -59,7 +59,7 @@ class ConnectedWorker:
     def claim_number(self) -> None:
         """Makes this process the worker of its number; see `Heartbeat.claim`."""
         own, cluster, start_secs = self._own, self._cluster, self._own.timeouts.start_secs
-        agreement.check(cluster, start_secs, self._stop, own.uses_existing_servers)
+        agreement.check(cluster, start_secs, self._stop, existing_servers=own.uses_existing_servers)
         with contextlib.closing(blackboard.for_client(cluster, own.timeouts.heartbeat_secs)) as visitor:
             self.heartbeat.claim(visitor, start_secs)
 

@@ -72,7 +72,7 @@ class PsTask:
           ClusterLostError: the chief failed, or no worker was there for the idle time-out.
           ConfigError: two tasks were given different clusters.
         """
-        self._own.put_up()
+        self._own.create()
         while (state := self._state()) != State.DONE:
             if state == State.FAILED:
                 self._stop.wait(_FAILURE_SECS)

@@ -55,7 +55,7 @@ def serve(config: Config, cluster: Cluster, stop: threading.Event) -> None:
     target = server.start(cluster, config.num_gpus)
     if cluster.job == "ps":
         with contextlib.closing(blackboard.for_ps(target, cluster)) as board:
-            board.put_up()
+            board.create()
             with ps.running_clock(board):
                 stop.wait()
     stop.wait()
@@ -88,7 +88,7 @@ def _serve_until_done(config: Config, cluster: Cluster, stop: threading.Event) -
 
         @functools.cache  # an error is not cached: ps 0 may be found later
         def other_ps() -> blackboard.Blackboard:
-            return stack.enter_context(contextlib.closing(blackboard.of_first_ps(
+            return stack.enter_context(contextlib.closing(blackboard.for_other_ps(
                 own, cluster, timeouts.heartbeat_secs)))
 
         @functools.cache

@@ -22,7 +22,7 @@ from ps_train.storage.saver import SaveSchedule
 from ps_train.training.loop import LoopSettings
 from ps_train.training.recovery import SessionSettings
 from ps_train.updates import staleness
-from ps_train.updates.local_steps.rounds import Period
+from ps_train.updates.local_steps.period import Period
 from ps_train.updates.update import UpdateSettings
 
 _SHARED_FLAGS = ("model", "dataset", "params", "optimizer", "learning_rate", "sync_replicas", "sync_engine",

@@ -101,8 +101,8 @@ class Admission:
           ConfigError: it does not fit, and other workers are training.
         """
         theirs = self._board.fingerprint()
-        differing = fingerprint.differences(theirs, self._fingerprint, "the running training") if (
-            theirs and self._fingerprint) else []
+        differing = fingerprint.differences(
+            theirs, self._fingerprint, their_name="the running training") if theirs and self._fingerprint else []
         if not differing:
             return True
         others = [worker for worker in self._board.snapshot().alive()

@@ -125,7 +125,7 @@ class SupervisedTraining:
                     raise
                 if self._heartbeat.has_chief_failed:
                     raise ChiefFailedError from error
-                self._chief_service.check_lost(error, self._watch(is_live=True))
+                self._chief_service.check_lost(error, self._context(is_live=True))
                 failures = 1 if self._progress.step > step else failures + 1
                 reason = tensorflow_errors.reason(error)
                 if failures > len(_PAUSES_SECS):
@@ -198,7 +198,8 @@ class SupervisedTraining:
         self._summaries.start(self._graph.graph, int(session.run(self._graph.status, options=self._start_options)[0]))
         if not is_live:
             self._start_run()
-        self._chief_service.start(session, self._watch(is_live))  # after start_run, which resets who has finished
+        # After `start_run`, because it reads which workers have finished in this run.
+        self._chief_service.start(session, self._context(is_live))
         self._saving.start(session)
 
     def _start_run(self) -> None:
@@ -207,11 +208,12 @@ class SupervisedTraining:
         except BlackboardError as error:  # ps 0 is lost again, and this session with it: start over
             raise tf.errors.UnavailableError(None, None, str(error)) from error
 
-    def _watch(self, is_live: bool) -> chief.Watch:
+    def _context(self, is_live: bool) -> chief.ChiefContext:
         settings = self._settings
         names = {self._cluster.number_of(worker): str(worker) for worker in self._cluster.workers}
-        return chief.Watch(
-            self._board, names, self._cluster.worker_number, settings.timeouts.start_secs, is_live)
+        return chief.ChiefContext(
+            board=self._board, worker_names=names, chief_number=self._cluster.worker_number,
+            start_timeout_secs=settings.timeouts.start_secs, is_resumed=is_live)
 
     def _end(self, session: tf.Session, outcome: Outcome) -> None:
         """Ends training in this task. The chief also waits for the others and saves, whatever they do."""

@@ -12,7 +12,7 @@ from typing import Any, Callable, NamedTuple
 import tensorflow.compat.v1 as tf
 
 from ps_train.cluster.spec import Cluster
-from ps_train.coordination import blackboard
+from ps_train.coordination import variables
 from ps_train.errors import ConfigError, UserCodeError
 from ps_train.graph import devices, placement, plugin_calls, simplify
 from ps_train.graph.input.arrays import input_feed
@@ -147,11 +147,12 @@ def build_train_graph(
 
 def _with_several(built: TrainGraph, cluster: Cluster, num_steps: int) -> TrainGraph:
     update = built.update
-    several = steps.several(
-        built.single, num_steps, update.pulled, cluster.worker_number, built.global_step.device)
+    unrolled = steps.unroll(
+        built.single, num_steps, pulled=update.pulled, worker=cluster.worker_number,
+        first_ps_device=built.global_step.device)
     return built._replace(
-        several=several.execution, update=update._replace(rest=several.rest),
-        join_op=tf.group(built.join_op, several.forget_op))
+        several=unrolled.execution, update=update._replace(rest=unrolled.rest),
+        join_op=tf.group(built.join_op, unrolled.reset_op))
 
 
 def _refuse_in_rounds(batches: Batches, settings: UpdateSettings) -> None:
@@ -174,7 +175,7 @@ def _update(
     if refusing:
         raise UserCodeError(f"model_fn returned a train_op of its own, which {refusing}; return the loss only and "
                             "choose the rule with --optimizer")
-    return build.for_train_op(spec.train_op, spec.loss)
+    return build.update_from_train_op(spec.train_op, spec.loss)
 
 
 def _progress(
@@ -185,17 +186,16 @@ def _progress(
         begun = global_step.read_value()
         with tf.control_dependencies([update.train_op]):
             reached = global_step.read_value()
-            counted = [staleness.advance(cluster.worker_number, update.num_taken)] if bound else [reached]
+            counted = [staleness.count_steps(cluster.worker_number, update.num_taken)] if bound else [reached]
         with tf.control_dependencies(counted):
-            lead, slowest = _lead(cluster, bound)
-            return tf.stack([[reached, blackboard.state_tensor(cluster.ps[0]), update.num_taken,
-                              staleness.of_update(begun, reached, update.num_taken), lead, slowest]])
+            age = staleness.measure(begun=begun, reached=reached, num_taken=update.num_taken)
+            return tf.stack([[reached, variables.read("state"), update.num_taken, age, *_lead(cluster, bound)]])
 
 
 def _status(cluster: Cluster, global_step: tf.Variable, bound: staleness.Bound | None) -> tf.Tensor:
     with _on_first_ps(cluster):
         nothing = tf.constant(0, tf.int64)
-        return tf.stack([global_step.read_value(), blackboard.state_tensor(cluster.ps[0]), nothing, nothing,
+        return tf.stack([global_step.read_value(), variables.read("state"), nothing, nothing,
                          *_lead(cluster, bound)])
 
 
@@ -207,7 +207,7 @@ def _lead(cluster: Cluster, bound: staleness.Bound | None) -> tuple[tf.Tensor, t
 
 def _join(cluster: Cluster, bound: staleness.Bound | None) -> tf.Operation:
     with _on_first_ps(cluster):
-        return staleness.join(cluster.worker_number, bound) if bound else tf.no_op()
+        return staleness.join_at_slowest(cluster.worker_number, bound) if bound else tf.no_op()
 
 
 def _on_first_ps(cluster: Cluster) -> Any:

@@ -16,7 +16,7 @@ from ps_train.graph.optimizers import make_optimizer
 from ps_train.plugins import contracts
 from ps_train.storage import saver
 from ps_train.training.outcome import End
-from ps_train.updates.local_steps.rounds import Period
+from ps_train.updates.local_steps.period import Period
 from tests import clusters
 from tests.cluster.graph.test_transfer import crossings, transfers
 from tests.tensorflow_mode import tf
@@ -210,7 +210,7 @@ def test_another_training_may_follow_on_the_same_servers(tmp_path, start_servers
     for name, model in (("one", FEW), ("other", model_of(other))):
         train(cluster, tmp_path / name, 20, PACKED, gradients=gradients, model=model)
         assert clusters.read_checkpoint(tmp_path / name)["global_step"] == 20
-        cluster.put_up_blackboard()
+        cluster.create_blackboard()
 
 
 def build(start_servers, predict, **options):
@@ -395,7 +395,7 @@ def test_after_a_ps_has_lost_everything_the_packs_are_filled_from_the_checkpoint
             if len(sessions) == 1:
                 worker.loop(live, train_steps=30).run()
                 tf.Session.reset(cluster.target("ps", 0))
-                cluster.put_up_blackboard()
+                cluster.create_blackboard()
             return worker.loop(live).run()
 
         worker.body = body
@@ -427,7 +427,7 @@ def test_workers_that_would_pack_other_variables_do_not_fit_together(start_serve
         built = clusters.build_graph(cluster, 0, model=MANY, wire=wire)
         texts.append(fingerprint.describe(cluster.view("worker", 0), {}, built.saved_variables,
                                           built.update.packed.places()))
-    line = fingerprint.differences(*texts, "worker:0 (chief)")[0]
+    line = fingerprint.differences(*texts, their_name="worker:0 (chief)")[0]
     assert re.fullmatch(r"variable v0: here float32\[4\] on ps:0, at worker:0 \(chief\) float32\[4\] on ps:0, "
                         r"in ps_train/packed_0_[0-9a-f]{8}\[0:\]", line)
 

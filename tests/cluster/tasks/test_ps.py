@@ -25,8 +25,8 @@ def _serve(cluster, stop, idle_secs=60):
     def run():
         try:
             with contextlib.closing(blackboard.for_ps(cluster.target("ps", 0), cluster.view("ps", 0), 5)) as board:
-                put_up = board.put_up
-                board.put_up = lambda: (put_up(), is_up.set())
+                create = board.create
+                board.create = lambda: (create(), is_up.set())
                 nobody, = processes.free_ports(1)
                 addresses = {0: cluster.addresses["worker"][0], 1: f"localhost:{nobody}"}
                 timeouts = Timeouts(heartbeat_secs=5, idle_secs=idle_secs, stop_secs=20)

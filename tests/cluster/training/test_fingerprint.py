@@ -24,13 +24,13 @@ def describe(options=None, shape=(2,), ps=1, cluster=CLUSTER):
 def test_equal_workers_do_not_differ():
     """Nor do their addresses count: a task may reach another through a tunnel."""
     tunnel = Cluster("worker", 0, {"ps": {0: "localhost:5", 1: "localhost:6"}, "worker": {0: "c:1"}})
-    assert fingerprint.differences(describe(), describe(cluster=tunnel), "the chief") == []
+    assert fingerprint.differences(describe(), describe(cluster=tunnel), their_name="the chief") == []
 
 
 def test_what_one_of_them_cannot_know_is_not_compared():
     """In TF_CONFIG's sparse form a worker may know itself only, and so not how many workers there are."""
     sparse = Cluster("worker", 3, {"ps": CLUSTER.addresses["ps"], "worker": {3: "f:1"}}, partial=frozenset({"worker"}))
-    assert fingerprint.differences(describe(), describe(cluster=sparse), "the chief") == []
+    assert fingerprint.differences(describe(), describe(cluster=sparse), their_name="the chief") == []
 
 
 @pytest.mark.parametrize(("own", "expected"), [
@@ -44,13 +44,13 @@ def test_what_one_of_them_cannot_know_is_not_compared():
 ])
 def test_what_differs_is_named(own, expected):
     """With both values."""
-    assert fingerprint.differences(describe(), describe(**own), "the chief") == [expected]
+    assert fingerprint.differences(describe(), describe(**own), their_name="the chief") == [expected]
 
 
 def test_many_differences_are_counted():
     """The message stays readable, and what one of them lacks is said to be missing."""
     own = describe({f"flag{index}": index for index in range(9)})
-    lines = fingerprint.differences(describe(), own, "the chief")
+    lines = fingerprint.differences(describe(), own, their_name="the chief")
     assert lines[0] == "--flag0: here 0, at the chief missing"
     assert lines[-1] == "and 6 more"
 

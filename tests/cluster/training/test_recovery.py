@@ -156,7 +156,7 @@ def test_a_lost_session_is_replaced_and_training_goes_on_from_the_checkpoint(tmp
     def body(live, write_summary):
         sessions.append(live)
         if len(sessions) == 1:
-            cluster.put_up_blackboard()  # as a restarted ps would
+            cluster.create_blackboard()  # as a restarted ps would
             raise tf.errors.AbortedError(None, None, "the ps was restarted")
         return worker.loop(live).run()
 
@@ -178,7 +178,7 @@ def test_variables_that_a_server_lost_are_restored(tmp_path, start_servers):
         first_steps.append(int(live.run(worker.graph.status)[0]))
         if len(first_steps) == 1:
             tf.Session.reset(cluster.target("ps", 0))
-            cluster.put_up_blackboard()
+            cluster.create_blackboard()
         return worker.loop(live).run()
 
     worker.body = body

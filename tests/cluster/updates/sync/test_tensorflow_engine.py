@@ -103,7 +103,7 @@ def test_a_second_run_on_the_same_servers_finds_no_old_tokens_or_gradients(tmp_p
     dataset = clusters.array_dataset(*clusters.linear_data(), shuffle=False)
     for run in ("first", "second"):
         saved = train_in_lock_step(cluster, tmp_path / run, 5, dataset=dataset, sync_engine="tensorflow")
-        cluster.put_up_blackboard()
+        cluster.create_blackboard()
         np.testing.assert_allclose(saved["weights"], by_numpy(5)[0], rtol=1e-5, err_msg=run)
 
 
