@@ -1,4 +1,4 @@
-"""How long a task waits for others."""
+"""The time limits of a task's waits, as one value."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class Timeouts:
-    """The bounds of a task's waits, in seconds. Each is the flag of its name: `start_secs` is --start_timeout_secs.
+    """Time limits in seconds, each from the flag of its name: `start_secs` is --start_timeout_secs.
 
     Attributes:
-      start_secs: for the ps and the chief, at the start and after a loss.
+      start_secs: to wait for the ps and the chief, at the start and after a loss.
       step_secs: for one session run of training steps.
-      save_secs: for the last checkpoint, with every retry.
+      save_secs: for the last checkpoint, including retries.
       eval_secs: for the evaluation of one checkpoint.
-      heartbeat_secs: for a sign of life of a worker, which counts as dead afterwards; the flag is --beat_timeout_secs.
-      end_secs: for the other workers to finish, after the last step.
-      stop_secs: for the work at hand and the last checkpoint, after SIGTERM.
-      idle_secs: for a worker, where a ps has none.
+      heartbeat_secs: without a heartbeat, after which a worker counts as dead; the flag is --beat_timeout_secs.
+      end_secs: to wait for the other workers after the last step.
+      stop_secs: for the work at hand and the last checkpoint after SIGTERM.
+      idle_secs: without any worker, after which a ps exits.
     """
 
     start_secs: float = 300.0

@@ -1,4 +1,8 @@
-"""Waits that have a bound and name whom they waited for."""
+"""Waits with a time limit. Their errors name what was missing.
+
+    until(condition, timeout_secs, what, stop)    asks a condition until it is true
+    bounded(call, timeout_secs, what)             a call that has no time-out of its own
+"""
 
 from __future__ import annotations
 
@@ -23,17 +27,17 @@ def until(
     stop: threading.Event,
     advice: str = "",
 ) -> Any:
-    """Returns the first true value of `condition()`, which is asked five times a second.
+    """Returns the first true value of `condition()`, which is called five times a second.
 
     Args:
-      condition: what is waited for; it should not block for long, as the bound is looked at between two questions.
-      timeout_secs: the bound.
-      what: whom or what is waited for, as in "waited 300 s for ..."; or a function that says so.
-      stop: ends the wait at once when it is set, also while the condition blocks.
-      advice: what the user may do about it.
+      condition: should not block for long, as the time limit is checked between two calls.
+      timeout_secs: the time limit.
+      what: what is missing, as in "waited 300 s for ..."; or a function that returns it.
+      stop: ends the wait at once when it is set, even while the condition blocks.
+      advice: what the user can do about it, for the error.
 
     Raises:
-      ClusterLostError: the time is over.
+      ClusterLostError: `timeout_secs` have passed.
       StoppedError: `stop` was set.
     """
     start_secs = time.monotonic()
@@ -52,7 +56,7 @@ def until(
 
 
 def _answer(condition: Callable[[], Any], stop: threading.Event) -> Any:
-    """Returns what the condition says, or None where `stop` is set while it blocks, on a peer that is frozen say."""
+    """Returns `condition()`, or None if `stop` is set while it blocks, for example on a frozen peer."""
     try:
         return bounded(condition, math.inf, "an answer", stop)
     except StoppedError:
@@ -63,10 +67,11 @@ def bounded(call: Callable[[], Any], timeout_secs: float, what: str, stop: threa
     """Returns `call()`, made in a thread of its own because TensorFlow gives it no time-out.
 
     Args:
+      what: what the call is waiting for, as in "waited 300 s for ...".
       stop: ends the wait at once when it is set.
 
     Raises:
-      ClusterLostError: it took longer; the thread is left behind, to end with the process.
+      ClusterLostError: the call took longer than `timeout_secs`; its thread is abandoned and ends with the process.
       StoppedError: `stop` was set.
       Exception: whatever the call raised.
     """
