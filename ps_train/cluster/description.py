@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from ps_train.cluster.spec import Cluster, Task
 
-_MOST_SHOWN = 8
+_MAX_SHOWN = 8
 
 
 def describe_cluster(cluster: Cluster) -> str:
@@ -69,5 +69,5 @@ def _words(job: str, indexes: Sequence[int]) -> str:
     plural = job if job == "ps" or len(indexes) == 1 else f"{job}s"
     if list(indexes) == list(range(len(indexes))):
         return f"{len(indexes) or 'no'} {plural}"
-    shown = [str(index) for index in indexes[:_MOST_SHOWN]] + ["..."] * (len(indexes) > _MOST_SHOWN)
+    shown = [str(index) for index in indexes[:_MAX_SHOWN]] + ["..."] * (len(indexes) > _MAX_SHOWN)
     return f"{plural} {', '.join(shown)}"

@@ -1,4 +1,4 @@
-"""A fault in the user's code or data, told in the user's own frames.
+"""Reports a fault in the user's code or data by the user's own lines.
 
     Traceback (most recent call last), your own code only:
       File "/home/me/mymodel.py", line 10, in model_fn
@@ -6,9 +6,9 @@
     AttributeError: module 'tensorflow._api.v2.compat.v1.nn' has no attribute 'rellu'
     ps_train: mymodel.model_fn failed: correct line 10 of /home/me/mymodel.py, then run the same command again
 
-Of an error of TensorFlow it is the line of the user that made the operation, or the Python function that the dataset
-called. A fault in which no frame is the user's keeps its whole traceback. No TensorFlow here: what is asked of its
-errors is asked by name.
+For an error from TensorFlow, that is the user's line that created the operation, or the Python function that the
+dataset called. If no frame is the user's, the report is the whole traceback. TensorFlow is not imported: its errors are
+recognised by the names of their types and attributes.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _FRAMEWORK = re.compile(r"[/\\](tensorflow|tf_keras|keras|absl|numpy|ps_train)[/
 _FRAME_IN_TEXT = re.compile(r'^\s*File "([^"]+)", line (\d+), in (\S+)', re.MULTILINE)
 _PYTHON_IN_TEXT = re.compile(r"^(Traceback \(most recent call last\):|.*in user code:)$", re.MULTILINE)
 _FUNCTION_OF_DATASET = re.compile(r"Error in user-defined function passed to (\S+) .*?with iterator: \S+: ")
-_LONGEST_LINE = 300  # TensorFlow lists all labels of the batch
+_MAX_LINE = 300  # an error may list all labels of a mini-batch
 
 
 class Frame(NamedTuple):
-    """A line of code that was being executed, or that made an operation."""
+    """A line of code that was running, or that created an operation."""
 
     path: str
     line: int
@@ -80,15 +80,15 @@ def _is_of_tensorflow(error: BaseException) -> bool:
 
 
 def _frames_in(text: str) -> list[Frame]:
-    """Returns the frames of a Python traceback that the text of an error has: of a function that TensorFlow called."""
+    """Returns the frames of the Python traceback in an error's text, which is that of a function TensorFlow called."""
     begin = _PYTHON_IN_TEXT.search(text)
     found = _FRAME_IN_TEXT.findall(text[begin.end():]) if begin else []
     frames = [Frame(path, int(line), function) for path, line, function in found]
-    return list(dict.fromkeys(frames))  # an error that several tasks saw has it several times
+    return list(dict.fromkeys(frames))  # an error from several tasks contains each frame several times
 
 
 def _frames_of_operation(error: BaseException) -> Iterable[Frame]:
-    """Returns where the operation was made that failed; of a gradient, where that was which it is the gradient of."""
+    """Returns the frames that created the failed operation; for a gradient, the operation that it differentiates."""
     operation = getattr(error, "op", None)
     while operation is not None:
         frames = [Frame(code.filename, code.lineno, code.name) for code in operation.traceback]
@@ -99,7 +99,7 @@ def _frames_of_operation(error: BaseException) -> Iterable[Frame]:
 
 
 def _own(frames: Iterable[Frame]) -> list[Frame]:
-    """Returns the frames of the user's files; where there is none, those of an installed plug-in."""
+    """Returns the frames of the user's files or, if there are none, those of an installed plug-in."""
     candidates = [frame for frame in frames if _may_be_own(frame.path)]
     return [frame for frame in candidates if not _is_installed(frame.path)] or [
         frame for frame in candidates if not _FRAMEWORK.search(frame.path)]
@@ -125,7 +125,7 @@ def _shown(frames: Sequence[Frame]) -> list[str]:
 
 
 def _causes(error: BaseException) -> list[str]:
-    """Returns a line for each error of the user's code that led to this one."""
+    """Returns a line for each error in the user's code that led to this one."""
     lines: list[str] = []
     cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     while cause is not None:
@@ -146,14 +146,14 @@ def _headline(error: BaseException) -> str:
     line = telling[-1] if "in user code:" in str(error) else telling[0]
     line = _FUNCTION_OF_DATASET.sub("", line)
     name = "" if re.match(r"[A-Za-z.]*(Error|Exception): ", line) else f"{type(error).__name__}: "
-    return name + (line if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE]}...")
+    return name + (line if len(line) <= _MAX_LINE else f"{line[:_MAX_LINE]}...")
 
 
 def _advice(error: BaseException, frames: Sequence[Frame]) -> str:
-    """Returns the sentence that names plug-in and function, and what to do."""
+    """Returns the sentence that names the plug-in, its function, and what to do."""
     again = "then run the same command again"
     if not frames:
-        return f"a function that input_fn gives to its dataset failed: correct it, or the data that it gets, {again}"
+        return f"a function that input_fn passes to its dataset failed: correct it, or its data, {again}"
     first, last = frames[0], frames[-1]
     module = _module_of(first.path)
     what = f"module {module}" if first.function == "<module>" else f"{module}.{first.function}"
@@ -167,7 +167,7 @@ def _advice(error: BaseException, frames: Sequence[Frame]) -> str:
 
 
 def _module_of(path: str) -> str:
-    """Returns the dotted name of the module that a file is."""
+    """Returns the dotted name of the module in a file."""
     for name, module in list(sys.modules.items()):
         if getattr(module, "__file__", None) == path:
             return name

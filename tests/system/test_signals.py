@@ -52,7 +52,7 @@ def test_a_second_ctrl_c_ends_a_task_at_once(train, job):
     training = train(1, 1, flags=["--stop_timeout_secs=3600"])
     training.wait_for_gates()
     training.group.signal(f"{job}-0", signal.SIGINT)
-    training.group.wait_for_line(f"{job}-0", "stopping: what it is doing has 3600 s to end")
+    training.group.wait_for_line(f"{job}-0", "stopping: the work at hand has 3600 s to end")
     training.group.signal(f"{job}-0", signal.SIGINT)
     assert training.group.exit_code(f"{job}-0") == 128 + signal.SIGINT
 
