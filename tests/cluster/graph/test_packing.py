@@ -30,7 +30,7 @@ NUM_PACKED = 4  # on each ps; the time of these tests goes into graphs, and grow
 @pytest.fixture(autouse=True)
 def pack_a_few(monkeypatch):
     """Lets fewer variables be packed than would be worth it."""
-    monkeypatch.setattr(packing, "_FEWEST", NUM_PACKED)
+    monkeypatch.setattr(packing, "_MIN_VARIABLES", NUM_PACKED)
 
 
 def small_ones(features, count):
