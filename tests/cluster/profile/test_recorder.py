@@ -121,6 +121,9 @@ def test_a_worker_that_is_held_up_waits(tmp_path, start_servers, caplog):
 
     def slow(live, write_summary):
         def run_step(step, held_secs, fetches, options):
+            # Not before the other one is held up by it, which takes it time to find out.
+            while workers[0].is_alive() and workers[0].beats.local_steps - workers[1].beats.local_steps < 2:
+                workers[1].stop.wait(0.005)
             workers[1].stop.wait(0.02)
             return live.run(fetches, options=options)
 
