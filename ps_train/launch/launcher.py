@@ -119,7 +119,7 @@ def _make_folders(config: Config, launch_config: LaunchConfig) -> tuple[Config, 
 
 
 def _new_folder(path: str) -> str:
-    """Creates the folder, if it exists one with a number after its name, and returns its path."""
+    """Creates a folder, with a number after its name if one of that name exists, and returns its path."""
     number, candidate = 1, path
     while True:
         try:
