@@ -14,15 +14,14 @@ import os
 import signal
 import sys
 import threading
-import traceback
 from collections.abc import Sequence
 
 from ps_train import __version__
 from ps_train.cluster import resolve, spec
 from ps_train.config import fields, launch
 from ps_train.config import task as config
-from ps_train.errors import ConfigError, PsTrainError
-from ps_train.runtime import installed, logs, signals, tracebacks
+from ps_train.errors import ConfigError, MissingDataError, PsTrainError
+from ps_train.runtime import installed, logs, reports, signals, tracebacks
 
 _CLEAN_UP_SECS = 1.0
 _USAGE = """\
@@ -58,7 +57,7 @@ def _train(argv: Sequence[str]) -> None:
     own = _resolve(task_config)
     with signals.on_signals() as stop:
         task = _import_task(task_config, needs_gpu=own.job != "ps")
-        signals.run_until_stopped(lambda: task.run(task_config, own, stop), stop, task_config.stop_timeout_secs)
+        signals.run_until_stopped(lambda: task.run_task(task_config, own, stop), stop, task_config.stop_timeout_secs)
 
 
 def _serve(argv: Sequence[str]) -> None:
@@ -149,18 +148,28 @@ def main(argv: Sequence[str]) -> int:
         else:
             _VERBS[verb](arguments)
     except PsTrainError as error:
-        logs.complain("".join(f"ps_train: {line}\n" for line in str(error).splitlines()))
+        missing_data = error.fault if isinstance(error, MissingDataError) else ""
+        _print_failure([], reports.Failure(str(error).splitlines(), missing_data))
         return error.exit_code
     except KeyboardInterrupt:  # before a task or a launcher handles signals itself
         return 128 + signal.SIGINT
     except Exception as error:  # noqa: BLE001 (from the user's code: its traceback is what helps)
-        logs.complain(tracebacks.report(error) if "--tf_log" not in argv else traceback.format_exc())
+        trace, message = (tracebacks.whole(error), []) if "--tf_log" in argv else tracebacks.report(error)
+        _print_failure(trace, reports.Failure(message, is_in_user_code=bool(message)))
         return 1
     return 0
 
 
+def _print_failure(trace: list[str], failure: reports.Failure) -> None:
+    """Prints why this process fails, and reports it to the launcher, if one has started this process."""
+    lines = [*trace, *failure.lines()]
+    reports.send(failure, lines)
+    logs.complain("".join(f"{line}\n" for line in lines))
+
+
 def console() -> None:
     """Runs the command line of this process, and ends the process with its exit code."""
+    reports.connect()
     logs.open_closed_streams()
     code = main(sys.argv[1:])
     # What was registered to run at exit runs now, in bounded time: TensorFlow removes temporary files there.

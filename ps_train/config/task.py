@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from ps_train.config import fields, groups
 from ps_train.errors import refuse
-from ps_train.runtime.timeouts import Timeouts
+from ps_train.runtime.waits import Timeouts
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,8 +1,19 @@
-"""How tasks know of each other: small variables on ps 0, the blackboard.
+"""How do tasks know of each other? Through the blackboard: small variables on ps 0.
 
     worker --- claim, heartbeat ---> ps 0 <--- state, fingerprint --- chief
                                       |
-                                      +---> snapshot: who is alive, where training stands
+                                      +---> snapshot: which workers are alive, what state training is in
 
-Start with `state.py` (what is known), then `blackboard.py` (how it is read and written).
+Start with `state.py`, then `blackboard.py`. The decision: docs/decisions/blackboard.md.
+
+    state.py         the state of training, and a snapshot of the workers
+    blackboard.py    reads and writes the blackboard
+    connection.py    the session through which a blackboard call reaches a ps
+    variables.py     the variables that the blackboard consists of
+    claims.py        the number with which a process claims to be worker i
+    heartbeat.py     claims a worker's number and sends its heartbeats
+    liveness.py      which workers are alive, computed on ps 0 within a step
+    agreement.py     do all tasks describe the same cluster?
+    fingerprint.py   do all workers train the same model in the same way?
+    sessions.py      session options, closing, and what a TensorFlow error means
 """

@@ -1,8 +1,9 @@
-"""What all workers of a training must have in common, and how two of them differ.
+"""The fingerprint of a worker: what all workers of a training must have in common, as text.
 
-    chief: describe --> text on the blackboard        other workers: describe --> compare --> refused, or welcome
+    chief: describe --> text on the blackboard        other workers: describe --> differences --> refused, or admitted
 
-Addresses are left out: a task may reach another through a tunnel or a proxy, at an address that only it knows.
+Addresses are not part of it: a task may reach another through a tunnel or a proxy, at an address that only it knows.
+See docs/decisions/blackboard.md.
 """
 
 from __future__ import annotations
@@ -16,19 +17,19 @@ import tensorflow.compat.v1 as tf
 from ps_train.cluster.spec import Cluster
 
 _MOST_SHOWN = 4
-_UNKNOWN = "unknown"  # what a task cannot tell is not compared
+_UNKNOWN = "unknown"  # a value that one of the two tasks does not know is not compared
 
 
 def describe(
     cluster: Cluster, options: Mapping[str, Any], variables: Sequence[tf.Variable],
     packed: Mapping[str, str] | None = None,
 ) -> str:
-    """Returns the fingerprint of a worker as text.
+    """Returns the fingerprint of a worker.
 
     Args:
       options: name -> value of the flags that all workers must share.
-      variables: the graph's global variables, whose names, shapes, types and places all workers must share.
-      packed: variable -> where it is, both by name, of the packed ones (graph/packing.py).
+      variables: the graph's global variables; all workers must share their names, shapes, dtypes and placement.
+      packed: name of a packed variable -> name of the variable that contains it (graph/packing.py).
     """
     places = packed or {}
     return json.dumps({
@@ -46,12 +47,13 @@ def _variable(variable: tf.Variable, place: str | None) -> str:
     return f"{variable.dtype.base_dtype.name}{shape} on ps:{ps}{f', in {place}' if place else ''}"
 
 
-def differences(theirs: str, own: str, their_name: str) -> list[str]:
-    """Returns a line for each thing in which two fingerprints differ, a few of them where there are many.
+def differences(theirs: str, own: str, *, their_name: str) -> list[str]:
+    """Returns a line for each difference between two fingerprints; only the first few if there are many.
 
     Args:
-      theirs: of `their_name`, such as "worker:0 (chief)".
-      own: of this task.
+      theirs: the fingerprint of the other task.
+      own: the fingerprint of this task.
+      their_name: the other task in messages, such as "worker:0 (chief)".
     """
     other, mine = json.loads(theirs), json.loads(own)
     names = [name for name in sorted({*other, *mine})

@@ -1,7 +1,10 @@
-"""A worker's sign of life on the blackboard, from when it claims its number until it leaves.
+"""A worker's heartbeat: a sign of life on the blackboard, every second from its claim until it leaves.
 
-    claim --> a beat every second --> leave
-              a claim that somebody else took ends this process; one that a restarted ps forgot is made again
+    claim --> a heartbeat every second --> leave
+              refused, because another process has the number --> this process ends
+              refused, because ps 0 has restarted             --> it claims the number again
+
+See docs/decisions/blackboard.md.
 """
 
 from __future__ import annotations
@@ -27,11 +30,11 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass
 class WorkerProgress:
-    """How far one worker is: whoever trains writes it, and the heartbeat sends it to ps 0.
+    """The progress of one worker. The training loop writes it, and the heartbeat sends it to ps 0.
 
     Attributes:
       step: the global step that the worker has seen last.
-      local_steps: the steps that it has taken, those of an earlier process of this worker among them.
+      local_steps: the steps that it has taken, including those of an earlier process of this worker.
     """
 
     step: int = 0
@@ -39,25 +42,25 @@ class WorkerProgress:
 
 
 class Heartbeat:
-    """The sign of life of one worker.
+    """The heartbeat of one worker.
 
     Attributes:
       is_replaced: whether another process has taken this worker's number.
-      has_chief_failed: whether training is over because the chief's own code failed. A step that waits for another
-        worker cannot see it; it ends with the ps, for which nobody need wait then.
-      mismatch: how two tasks were told of different clusters, "" where they were not; then training stops.
+      has_chief_failed: whether the chief's own code has failed, so that training is over. A step that waits for another
+        worker does not notice; it ends when the ps end, and no task need wait for it.
+      mismatch: how the cluster descriptions of two tasks differ, "" if they agree; a mismatch stops training.
     """
 
     def __init__(
         self, board: Blackboard, task: Task, number: int, progress: WorkerProgress, stop: threading.Event, *,
         has_bound: bool = False,
     ) -> None:
-        """Prepares it; nothing is sent yet.
+        """Prepares the heartbeat; nothing is sent yet.
 
         Args:
           number: the worker's number, see `Cluster.number_of`.
-          progress: what each beat reports; `claim` sets the local steps that an earlier process took.
-          stop: is set when another process has taken the number, or where the tasks do not fit together.
+          progress: what each heartbeat reports. `claim` sets the local steps that an earlier process took.
+          stop: is set if another process has taken the number, or if there is a mismatch.
           has_bound: whether this process has bound the task's port.
         """
         self.is_replaced = False
@@ -72,52 +75,52 @@ class Heartbeat:
         self._left = threading.Event()
 
     def claim(self, visitor: Blackboard, start_timeout_secs: float) -> None:
-        """Makes this process the worker of its number.
+        """Makes this process the worker with this number.
 
-        A process that had it and died is forgotten after the heartbeat time-out, or at once where this process has
-        bound the port of the dead one.
+        If a process had the number and died, its claim expires after the heartbeat time-out, or at once if this process
+        has bound the dead one's port.
 
         Args:
-          visitor: a view of the blackboard through ps 0's own server. A session through a server of this worker's name
-            would end those of another process with that name, before it is known whether that is alive.
+          visitor: a view of the blackboard through ps 0's own server. A session through a server with this worker's
+            name would end those of another process with that name before it is known whether that process is alive.
 
         Raises:
-          ConfigError: a process that is alive has it.
+          ConfigError: a process that is alive has the number.
           ClusterLostError: ps 0 does not answer within `start_timeout_secs`.
         """
         what = f"the blackboard on {self._board.first_ps}"
         snapshot = waits.until(lambda: _snapshot(visitor), start_timeout_secs, what, self._stop)
-        beat_secs = float(snapshot.beats[self._number])
+        last_secs = float(snapshot.heartbeats[self._number])
         if is_same_place(int(snapshot.claims[self._number]), self._claim):
-            self._take(visitor)
+            self._claim_number(visitor)
             return
         if snapshot.is_alive(self._number):
-            _log.info("%s was here %.1f s ago; waiting up to %g s to see whether it still is", self._task.name,
-                      snapshot.age_secs(self._number), snapshot.heartbeat_timeout_secs)
+            _log.info("%s sent a heartbeat %.1f s ago; waiting up to %g s to see whether it is still alive",
+                      self._task.name, snapshot.age_secs(self._number), snapshot.heartbeat_timeout_secs)
 
         def is_free() -> bool:
             now = _snapshot(visitor)
             if now is None:
                 return False
-            if now.claims[self._number] and float(now.beats[self._number]) > beat_secs:
+            if now.claims[self._number] and float(now.heartbeats[self._number]) > last_secs:
                 raise ConfigError(f"{self._task} is running already: another process with this --job_name and "
                                   "--task_index is in the cluster; end it, or give this one another index")
             return not now.is_alive(self._number)
 
         waits.until(is_free, start_timeout_secs, what, self._stop)
-        self._take(visitor)
+        self._claim_number(visitor)
 
-    def _take(self, visitor: Blackboard) -> None:
+    def _claim_number(self, visitor: Blackboard) -> None:
         now = visitor.snapshot()
         self._progress.local_steps = int(now.local_steps[self._number]) if now.state != State.IDLE else 0
         visitor.claim(self._number, self._claim)
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Beats while its body runs, then leaves."""
+        """Sends heartbeats while its body runs, then leaves."""
         try:
-            # A beat that is under way may not come after the leaving.
-            with threads.repeating(self._beat_and_listen, period_secs=HEARTBEAT_SECS, name="heartbeat",
+            # A heartbeat that is under way must not arrive after `leave`, so the end waits for it.
+            with threads.repeating(self._beat_and_read, period_secs=HEARTBEAT_SECS, name="heartbeat",
                                    join_secs=_LEAVE_SECS):
                 try:
                     yield
@@ -125,13 +128,13 @@ class Heartbeat:
                     self._left.set()
         finally:
             if not self.is_replaced:
-                # A courtesy, so that nobody waits for the time-out of its beats: it may not hold up the end.
+                # Saves the other tasks the heartbeat time-out. If it does not succeed soon, this task ends anyway.
                 leaving = threading.Thread(target=self._leave, daemon=True, name="leave")
                 leaving.start()
                 leaving.join(_LEAVE_SECS)
 
     def beat(self) -> None:
-        """Sends one sign of life.
+        """Sends one heartbeat.
 
         Raises:
           BlackboardError: ps 0 does not answer.
@@ -140,13 +143,13 @@ class Heartbeat:
             self._answer_refusal()
 
     def _leave(self) -> None:
-        with contextlib.suppress(BlackboardError):  # then there is nobody who would wait for this worker
+        with contextlib.suppress(BlackboardError):  # ps 0 is gone, and with it every wait for this worker
             self._board.leave(self._number)
 
-    def _beat_and_listen(self) -> None:
+    def _beat_and_read(self) -> None:
         if self._left.is_set():
             return
-        with contextlib.suppress(BlackboardError):  # the next beat may get through; the training will notice
+        with contextlib.suppress(BlackboardError):  # the next one may succeed; if ps 0 is lost, training notices
             self.beat()
             self.has_chief_failed = self._board.state() == State.FAILED
             self.mismatch = self._board.mismatch()
@@ -154,7 +157,7 @@ class Heartbeat:
             self._stop.set()
 
     def _answer_refusal(self) -> None:
-        """Claims again where ps 0 has restarted and forgotten; gives way where another process has the number."""
+        """Claims the number again if ps 0 has restarted; stops this process if another one has the number."""
         if self._left.is_set():
             return
         if not self._board.snapshot().claims[self._number]:

@@ -1,7 +1,9 @@
-"""Which workers are alive and train, as ps 0 sees it in the session run of a step itself; each function adds to it.
+"""Which workers are alive, and which of them train: computed on ps 0 in the session run of a step.
 
-    bool [MAX_WORKERS]    is_living    its process is there, was heard of, and has not finished
-                          takes_part   and trains already: it does not start any more
+    bool [MAX_WORKERS]   alive_workers      the process is there, its heartbeat is current, it has not finished
+                         training_workers   alive, and has begun its first round or step
+
+Each function adds operations to the current graph; place them on ps 0.
 """
 
 from __future__ import annotations
@@ -11,29 +13,25 @@ import tensorflow.compat.v1 as tf
 from ps_train.coordination import variables
 
 
-def is_alive(heartbeat_timeout_secs: float) -> tf.Tensor:
-    """Returns who is there, was heard of within this time, and has not finished."""
-    is_heard = variables.read("clock") - variables.read("beats") < heartbeat_timeout_secs
-    is_there = tf.logical_and(tf.not_equal(variables.read("claims"), 0), tf.equal(variables.read("finished"), 0))
-    return tf.logical_and(is_heard, is_there)
+def alive_workers(heartbeat_timeout_secs: float) -> tf.Tensor:
+    """Returns which workers are alive: a heartbeat within this time, and not finished."""
+    is_current = variables.read("clock") - variables.read("heartbeats") < heartbeat_timeout_secs
+    is_here = tf.logical_and(tf.not_equal(variables.read("claims"), 0), tf.equal(variables.read("finished"), 0))
+    return tf.logical_and(is_current, is_here)
 
 
-def is_training(heartbeat_timeout_secs: float) -> tf.Tensor:
-    """Returns who lives and has joined."""
+def training_workers(heartbeat_timeout_secs: float) -> tf.Tensor:
+    """Returns which workers are alive and have joined."""
     has_joined = tf.equal(variables.read("joined"), variables.read("claims"))
-    return tf.logical_and(is_alive(heartbeat_timeout_secs), has_joined)
+    return tf.logical_and(alive_workers(heartbeat_timeout_secs), has_joined)
 
 
-def others(worker: int, heartbeat_timeout_secs: float) -> tf.Tensor:
-    """Returns who takes part besides this worker."""
-    return besides(worker, is_training(heartbeat_timeout_secs))
+def without(worker: int, workers: tf.Tensor) -> tf.Tensor:
+    """Returns `workers`, bool [MAX_WORKERS], with this one set to false."""
+    return tf.logical_and(workers, tf.not_equal(tf.range(variables.MAX_WORKERS), worker))
 
 
 def join(worker: int) -> tf.Operation:
-    """Notes that the process which has the claim of this number trains; one that comes in its place does not yet."""
+    """Records that this worker trains."""
+    # The claim says which process: the next process with the same number has not joined yet.
     return variables.write_element("joined", worker, variables.read("claims")[worker])
-
-
-def besides(worker: int, workers: tf.Tensor) -> tf.Tensor:
-    """Returns `workers`, bool [MAX_WORKERS], without this one."""
-    return tf.logical_and(workers, tf.not_equal(tf.range(variables.MAX_WORKERS), worker))

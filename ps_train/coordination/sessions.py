@@ -1,4 +1,7 @@
-"""What every TensorFlow session needs when peers come and go: its options, its end, and what its errors mean."""
+"""TensorFlow sessions with tasks that come and go: session options, closing, and what an error means.
+
+The reasons: docs/decisions/sessions.md.
+"""
 
 from __future__ import annotations
 
@@ -10,31 +13,32 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.cluster.spec import Task
 
-# Cancelled: what a step was waiting for when its session was lost.
+# CancelledError: the error of an operation that a step was waiting for when its session was lost.
 _LOST = (tf.errors.AbortedError, tf.errors.UnavailableError, tf.errors.DeadlineExceededError, tf.errors.CancelledError)
 _LOST_AMONG_OTHERS = re.compile(r"^(ABORTED|UNAVAILABLE|DEADLINE_EXCEEDED): ", re.MULTILINE)
 
 
 def options(tasks: Sequence[Task], is_elastic: bool) -> tf.ConfigProto:
-    """Returns the options of a session that talks to these tasks and to no other: it waits for none of the others.
+    """Returns the options of a session that uses only these tasks, and waits for no other.
 
     Args:
-      tasks: the one whose server the session is made at must be among them.
-      is_elastic: the servers know only themselves; then the session brings the addresses. With its state shared, all
-        sessions find the same variables (tensorflow/core/distributed_runtime/session_mgr.cc).
+      tasks: the task at whose server the session is opened must be among them.
+      is_elastic: whether the servers know only themselves, so that the session must bring the addresses.
     """
-    found = tf.ConfigProto(device_filters=[task.device for task in tasks], allow_soft_placement=True)
+    config = tf.ConfigProto(device_filters=[task.device for task in tasks], allow_soft_placement=True)
     if is_elastic:
         addresses: dict[str, dict[int, str]] = {}
         for task in tasks:
             addresses.setdefault(task.job, {})[task.index] = task.address
-        found.cluster_def.CopyFrom(tf.train.ClusterSpec(addresses).as_cluster_def())
-        found.experimental.share_session_state_in_clusterspec_propagation = True
-    return found
+        config.cluster_def.CopyFrom(tf.train.ClusterSpec(addresses).as_cluster_def())
+        # Otherwise each session would have variables of its own (tensorflow/core/distributed_runtime/session_mgr.cc).
+        config.experimental.share_session_state_in_clusterspec_propagation = True
+    return config
 
 
 def close_in_background(session: tf.Session) -> threading.Thread:
-    """Closes a session in a daemon thread, which it returns: after a peer died, it stalls 30 s (client/session.py)."""
+    """Closes a session in a daemon thread, and returns the thread."""
+    # Not in this thread: if another task has died, `close` blocks for 30 s (tensorflow/python/client/session.py).
     thread = threading.Thread(target=_close, args=(session,), daemon=True, name="close session")
     thread.start()
     return thread
@@ -43,17 +47,18 @@ def close_in_background(session: tf.Session) -> threading.Thread:
 def _close(session: tf.Session) -> None:
     try:
         session.close()
-    except tf.errors.OpError:  # the peer is gone, and with it what there was to close
+    except tf.errors.OpError:  # the other task is gone, and with it what there was to close
         return
 
 
 def is_lost(error: tf.errors.OpError) -> bool:
-    """Tells whether an error means that a ps is gone or frozen, or its variables are, and not a fault of the user."""
+    """Tells whether an error means that a ps or its variables are lost, as opposed to an error in the user's code."""
     if isinstance(error, _LOST):
         return True
-    # Of a step that failed at several places TensorFlow raises one error, of any type, that lists the others.
+    # If a step fails in several places, TensorFlow raises one error, of any type, whose message lists the others.
     if _LOST_AMONG_OTHERS.search(error.message):
         return True
-    # A ps that came back empty: reading says the first, updating the second (kernels/resource_variable_ops.cc).
+    # A ps that restarted has no variables. Reading one raises the first message, updating one the second
+    # (tensorflow/core/kernels/resource_variable_ops.cc).
     is_variable = "Could not find variable" in error.message or "Resource" in error.message
     return is_variable and isinstance(error, (tf.errors.FailedPreconditionError, tf.errors.NotFoundError))

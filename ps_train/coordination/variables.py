@@ -1,7 +1,8 @@
-"""The variables that the blackboard consists of, made with raw operations under fixed names.
+"""The variables that the blackboard consists of: raw TensorFlow operations under fixed names.
 
-So any graph can name them, and no Saver, no readiness check and no `tf.global_variables()` sees them. Each function
-adds to the current graph, for the current device: `with tf.device(ps.device)` around it says whose note it is.
+Each function adds operations to the current graph, on the current device: `with tf.device(ps.device)` around a call
+chooses the ps. Because the names are fixed, any graph can use the variables; because they are no `tf.Variable`, no
+Saver, readiness check or `tf.global_variables()` sees them. See docs/decisions/blackboard.md.
 """
 
 from __future__ import annotations
@@ -10,83 +11,85 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-MAX_WORKERS = 1024  # so that no task needs to know how many workers there are
+# Fixed sizes, so that no task needs to know the number of workers or ps.
+MAX_WORKERS = 1024
 MAX_PS = 1024
-_EVERY_PS = {
+
+# Variable -> shape and dtype. Those of shape [MAX_WORKERS] have an element for each worker.
+_ON_EVERY_PS = {
     "state": ([], tf.int64),
     "incarnation": ([], tf.int64),
-    "first_ps": ([], tf.string),
-    "told": ([], tf.string),  # of cluster/description.py: what this ps was told of the cluster
-    "mismatch": ([], tf.string),  # of agreement.py: how two tasks were told of different clusters, or ""
+    "first_ps": ([], tf.string),  # address of ps 0, which the chief writes
+    "cluster": ([], tf.string),  # the cluster description that this ps was given (cluster/description.py)
+    "mismatch": ([], tf.string),  # how two tasks' cluster descriptions differ, "" if they agree (agreement.py)
 }
-_FIRST_PS = {
+_ON_FIRST_PS = {
     "clock": ([], tf.float64),
-    "prepared": ([MAX_PS], tf.int64),
-    "claims": ([MAX_WORKERS], tf.int64),
-    "beats": ([MAX_WORKERS], tf.float64),
-    "steps": ([MAX_WORKERS], tf.int64),
-    "local_steps": ([MAX_WORKERS], tf.int64),
-    "finished": ([MAX_WORKERS], tf.int64),
-    "joined": ([MAX_WORKERS], tf.int64),  # of liveness.py: the claim of the process that has trained last
-    "sharing": ([MAX_WORKERS], tf.int64),  # of liveness.py: among how many each one's last round was when it began
+    "prepared": ([MAX_PS], tf.int64),  # incarnation of each ps when the chief prepared the parameters
     "fingerprint": ([], tf.string),
-    "paces": ([MAX_WORKERS], tf.int64),  # of updates/staleness.py
-    "taken": ([MAX_WORKERS], tf.int64),  # updates/unrolled/steps.py: of each worker the steps of a session run so far
-    # Sync, see updates/sync/aggregation.py: the gradients an update waits for and whether one is being applied; of each
-    # worker the global step that its next gradient is for, how many it has pushed for that, and the global step that
-    # it waits for; the gradients that are in no update, or not yet.
-    "required": ([], tf.int64),
-    "updating": ([], tf.int64),
-    "computed_for": ([MAX_WORKERS], tf.int64),
-    "pushed": ([MAX_WORKERS], tf.int64),
-    "awaited": ([MAX_WORKERS], tf.int64),
-    "unused": ([], tf.int64),
-    "over": ([], tf.int64),  # of updates/sync/standalone.py: 1 once nobody makes updates any more
+    "claims": ([MAX_WORKERS], tf.int64),
+    "heartbeats": ([MAX_WORKERS], tf.float64),  # the clock at the last heartbeat
+    "steps": ([MAX_WORKERS], tf.int64),  # the global step that the worker has seen
+    "local_steps": ([MAX_WORKERS], tf.int64),  # the steps that the worker has taken
+    "finished": ([MAX_WORKERS], tf.int64),
+    "joined": ([MAX_WORKERS], tf.int64),  # claim of the process that trained last (liveness.py)
+    # updates/local_steps/divisor.py: the number of training workers when the last round began.
+    "round_divisors": ([MAX_WORKERS], tf.int64),
+    "step_counts": ([MAX_WORKERS], tf.int64),  # updates/staleness.py: the steps that --staleness_bound compares
+    "steps_in_run": ([MAX_WORKERS], tf.int64),  # updates/unrolled/steps.py: the finished steps of a session run
+    # updates/sync/aggregation.py
+    "required": ([], tf.int64),  # gradients that the next update waits for
+    "updating": ([], tf.int64),  # 1 while an update is being applied
+    "unused": ([], tf.int64),  # gradients that were pushed, but are in no update yet
+    "computed_for": ([MAX_WORKERS], tf.int64),  # the global step that the next gradient is for
+    "pushed": ([MAX_WORKERS], tf.int64),  # gradients pushed for that step
+    "awaited": ([MAX_WORKERS], tf.int64),  # the global step that the worker waits for
+    "updates_ended": ([], tf.int64),  # updates/sync/standalone.py: 1 after the chief's last update
 }
-_ALL = {**_EVERY_PS, **_FIRST_PS}
+_ALL = {**_ON_EVERY_PS, **_ON_FIRST_PS}
 
 
 def read(name: str) -> tf.Tensor:
-    """Returns the value of a note."""
+    """Returns the value of a variable."""
     return tf.raw_ops.ReadVariableOp(resource=_handle(name), dtype=_ALL[name][1])
 
 
 def write(name: str, value: Any) -> tf.Operation:
-    """Replaces a note."""
+    """Sets a variable."""
     dtype = _ALL[name][1]
     return tf.raw_ops.AssignVariableOp(
         resource=_handle(name), value=value if dtype == tf.string else tf.cast(value, dtype))
 
 
 def add(name: str, value: Any) -> tf.Operation:
-    """Adds to a note of one number."""
+    """Adds to a scalar variable."""
     return tf.raw_ops.AssignAddVariableOp(resource=_handle(name), value=tf.cast(value, _ALL[name][1]))
 
 
 def write_element(name: str, index: Any, value: Any) -> tf.Operation:
-    """Replaces one element of a note."""
+    """Sets one element of a variable."""
     return tf.raw_ops.ResourceScatterUpdate(
         resource=_handle(name), indices=index, updates=tf.cast(value, _ALL[name][1]))
 
 
 def add_element(name: str, index: Any, value: Any) -> tf.Operation:
-    """Adds to one element of a note."""
+    """Adds to one element of a variable."""
     return tf.raw_ops.ResourceScatterAdd(
         resource=_handle(name), indices=index, updates=tf.cast(value, _ALL[name][1]))
 
 
 def clear(name: str) -> tf.Operation:
-    """Replaces a note by zeros, or by an empty text."""
+    """Sets a variable to zeros, or to an empty text."""
     return write(name, tf.zeros(*_ALL[name]))
 
 
 def clear_first_ps() -> list[tf.Operation]:
-    """Clears what is on the first ps only."""
-    return [clear(name) for name in _FIRST_PS]
+    """Clears all variables that are on ps 0 only."""
+    return [clear(name) for name in _ON_FIRST_PS]
 
 
 def exists(name: str) -> tf.Tensor:
-    """Returns whether a note was ever written, bool scalar."""
+    """Returns whether a variable has a value, bool scalar."""
     return tf.raw_ops.VarIsInitializedOp(resource=_handle(name))
 
 

@@ -1,6 +1,8 @@
-"""The optimizers that --optimizer names."""
+"""The optimizers that --optimizer names, and the slots of two optimizers with the same rule."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import tensorflow.compat.v1 as tf
 
@@ -18,3 +20,28 @@ _OPTIMIZERS = {
 def make_optimizer(name: str, learning_rate: float) -> tf.train.Optimizer:
     """Returns the optimizer of that name, with TensorFlow's defaults and a momentum of 0.9."""
     return _OPTIMIZERS[name](learning_rate)
+
+
+def pair_slots(
+    variables: Sequence[tuple[tf.Variable, Sequence[tf.Variable]]], *, whole_optimizer: tf.train.Optimizer,
+    parts_optimizer: tf.train.Optimizer,
+) -> list[tuple[tf.Variable, list[tf.Variable]]]:
+    """Returns (slot, slots of the parts) for each slot of variables that another optimizer updates in parts.
+
+    Args:
+      variables: (variable of `whole_optimizer`, the variables of `parts_optimizer` that correspond to it).
+      whole_optimizer: has its slots, such as Adam's moments of each variable.
+      parts_optimizer: an optimizer with the same rule, which has its slots, too.
+    """
+    pairs = []
+    for name in whole_optimizer.get_slot_names():
+        for whole, parts in variables:
+            slot = whole_optimizer.get_slot(whole, name)
+            if slot is not None:
+                pairs.append((slot, [parts_optimizer.get_slot(part, name) for part in parts]))
+    return pairs
+
+
+def pair_non_slots(one: tf.train.Optimizer, other: tf.train.Optimizer) -> list[tuple[tf.Variable, tf.Variable]]:
+    """Pairs the variables that two optimizers with the same rule have beside slots, such as Adam's powers."""
+    return list(zip(one._non_slot_variables(), other._non_slot_variables()))  # noqa: SLF001 (no public name)

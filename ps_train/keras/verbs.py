@@ -32,7 +32,7 @@ def launch_keras(argv: Sequence[str]) -> None:
     """`ps_train launch keras`: runs all tasks of a strategy on this machine."""
     config, launch_config = flags.parse_keras_launch(argv)
     check_installed()
-    launcher.run(config, launch_config, roles.strategy_crew(config, launch_config))
+    launcher.run(config, launch_config, roles.strategy_tasks(config, launch_config))
 
 
 def run_convert(argv: Sequence[str]) -> None:

@@ -2,14 +2,14 @@
 
 Start with `waits.py`. Nothing here knows about clusters, and nothing imports TensorFlow.
 
-    waits              waits until a condition holds or the time is over; a call with a time limit
-    timeouts           the time limits of a task, as one value
+    waits              waits until a condition holds or the time is over; a call with a time limit; the time limits
     threads            a call in a thread of its own; a call that is repeated in the background
+    periodic           an action that is due every so many steps
     signals            SIGTERM and Ctrl-C: the first asks to stop, the second ends the process
     logs               the log of a process, and the import of TensorFlow without its start-up messages
     installed          checks which TensorFlow is installed, without importing it
     legacy_keras       chooses between Keras 3 and tf_keras
     tensorflow_errors  finds the line in a TensorFlow error that says what happened
     tracebacks         reports a fault in the user's code by the user's own lines
-    reports            the progress of training and the result of an evaluation, as values and lines
+    reports            progress, stages and failures: their lines in a log, and the JSON in which the launcher gets them
 """

@@ -26,7 +26,6 @@ from typing import NamedTuple
 from ps_train.runtime.tensorflow_errors import telling_lines
 
 HEADING = "Traceback (most recent call last), your own code only:"
-LAST_LINE = "ps_train: "  # how the last line of a report begins
 _PACKAGES = (str(pathlib.Path(__file__).parents[1]) + os.sep,)
 _STANDARD_LIBRARY = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")})
 _FRAMEWORK = re.compile(r"[/\\](tensorflow|tf_keras|keras|absl|numpy|ps_train)[/\\]")
@@ -44,32 +43,21 @@ class Frame(NamedTuple):
     function: str
 
 
-class FirstReport:
-    """Lets only the first of several tasks' reports through, as they usually report the same fault."""
+def report(error: BaseException) -> tuple[list[str], list[str]]:
+    """Returns the lines of the traceback in the user's code, and the message that says what to do about it.
 
-    def __init__(self) -> None:
-        self._owner: str | None = None
-        self._reporting: set[str] = set()
-
-    def hides(self, task: str, line: str) -> bool:
-        """Tells whether a line that a task has printed belongs to a report other than the first."""
-        if line == HEADING:
-            self._owner = self._owner or task
-            self._reporting.add(task)
-        is_of_report = task in self._reporting
-        if line.startswith(LAST_LINE):
-            self._reporting.discard(task)
-        return is_of_report and task != self._owner
-
-
-def report(error: BaseException) -> str:
-    """Returns the report of a fault: the user's frames, what was raised, and what to do about it."""
+    For an error without a frame of the user it returns the whole traceback and no message.
+    """
     found = _frames(error)
     dataset_function = _FUNCTION_OF_DATASET.search(str(error))
     if not found and not dataset_function:
-        return "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    lines = [HEADING, *_shown(found), *_causes(error), _headline(error)]
-    return "\n".join([*lines, LAST_LINE + _advice(error, found)]) + "\n"
+        return whole(error), []
+    return [HEADING, *_shown(found), *_causes(error), _headline(error)], [_advice(error, found)]
+
+
+def whole(error: BaseException) -> list[str]:
+    """Returns the lines of Python's own traceback."""
+    return "".join(traceback.format_exception(type(error), error, error.__traceback__)).rstrip("\n").split("\n")
 
 
 def _frames(error: BaseException) -> list[Frame]:

@@ -1,9 +1,14 @@
-"""How an update reaches the parameters. Only this folder asks which update mode is used.
+"""How does an update reach the parameters? Only this folder knows the update modes.
 
-    async         pull, compute, push                      build.py
-    sync          the mean of several gradients            sync/
-    local steps   several steps on a worker's own copy     local_steps/
-    unrolled      several single steps in a session run    unrolled/
+    async          pull, compute, push                          build.py
+    sync           the mean of several workers' gradients       sync/
+    local steps    several steps on a worker's own copy         local_steps/
+    unrolled       several single steps in one session run      unrolled/
 
-Each mode is an `Update` (`update.py`), so no other folder needs to know it. Start with `build.py`.
+Start with `update.py`: every mode provides an `Update`, so no other folder needs to know the mode.
+
+    update.py      the settings of the updates, and what a mode provides
+    build.py       builds the update of the mode that the settings ask for
+    chief.py       what the chief does during training, beside its own steps
+    staleness.py   how old the parameters of an update were, and how far a worker may run ahead
 """

@@ -1,10 +1,10 @@
-"""How an update reaches the parameters: the only module that knows the update modes.
+"""Builds the update of the mode that the settings ask for: the only module that asks for the mode.
 
-    async        pull, compute, push: nobody waits
-    sync         R gradients are averaged into one update (sync/sync_replicas.py, or sync/tensorflow_engine.py)
-    local steps  in either of them: what is pushed is the change that several steps made (updates/local_steps/rounds.py)
+    async        pull, compute, push; no worker waits
+    sync         the mean of R gradients is one update (sync/sync_replicas.py, or sync/tensorflow_engine.py)
+    local steps  in either of the two; a worker pushes the change by several steps (local_steps/rounds.py)
 
-Each mode answers with an `Update`, so that nothing after this module asks for the mode.
+Every mode provides an `Update`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import tensorflow.compat.v1 as tf
 from ps_train.errors import UserCodeError
 from ps_train.graph import nan_guard, optimizers, packing, transfer
 from ps_train.updates.chief import ChiefService
-from ps_train.updates.local_steps import rounds, sharing
-from ps_train.updates.local_steps.rounds import Exchange
+from ps_train.updates.local_steps.divisor import make_divisor
+from ps_train.updates.local_steps.rounds import ChangeOptimizer, build_round
 from ps_train.updates.local_steps.slots import no_slot_transfer
 from ps_train.updates.sync import tensorflow_engine
 from ps_train.updates.sync.quorum import Quorum
@@ -29,7 +29,7 @@ from ps_train.updates.update import Update, UpdateSettings
 def build_update(
     loss: tf.Tensor, global_step: tf.Variable, settings: UpdateSettings, compute_loss: Callable[[], tf.Tensor]
 ) -> Update:
-    """Adds the gradients of the scalar `loss`, and what carries them to the parameters, to the current graph.
+    """Adds the gradients of the scalar `loss`, and what applies them to the parameters, to the current graph.
 
     Args:
       compute_loss: builds the model once more, on the next mini-batch, and returns its loss.
@@ -38,64 +38,67 @@ def build_update(
       UserCodeError: the loss depends on no trainable variable.
       ConfigError: the model cannot be trained with local steps.
     """
-    optimizer = optimizers.make_optimizer(settings.optimizer, settings.learning_rate)
+    optimizer = _make_optimizer(settings)
     gradients = optimizer.compute_gradients(loss)
     if not any(gradient is not None for gradient, _ in gradients):
         raise UserCodeError("model_fn: the loss depends on no trainable variable; return the loss of a model with "
                             "variables made by tf.compat.v1.get_variable")
     if settings.period.steps > 1:
-        return _in_rounds(loss, optimizer, gradients, global_step, settings, compute_loss)
-    packed = packing.pack(
-        loss, gradients, optimizer,
-        lambda: optimizers.make_optimizer(settings.optimizer, settings.learning_rate), settings.wire)
+        return _local_steps_update(loss, optimizer, gradients, global_step, settings, compute_loss)
+    packed = packing.pack(loss, gradients, optimizer, lambda: _make_optimizer(settings), settings.wire)
     with tf.control_dependencies(tf.get_collection(tf.GraphKeys.UPDATE_OPS)):
         checked = nan_guard.guard(loss, packed.pairs, packed.packs)
     fused = transfer.fuse(loss, checked, settings.wire)
     if settings.replicas_to_aggregate is None:
-        update = for_train_op(_applied(packed.optimizer, fused.pairs, global_step), loss)
+        update = update_from_train_op(_apply_on_ps(packed.optimizer, fused.pairs, global_step), loss)
     else:
-        update = _synchronous(packed.optimizer, fused.pairs, loss, global_step, settings)
+        update = _sync_update(packed.optimizer, fused.pairs, loss, global_step, settings)
     return update._replace(
         chief_init_op=tf.group(update.chief_init_op, packed.fill_op), packed=packed, pulled=fused.pulled,
         sparse=[variable.op.name for gradient, variable in gradients if isinstance(gradient, tf.IndexedSlices)])
 
 
-def _in_rounds(
+def _make_optimizer(settings: UpdateSettings) -> tf.train.Optimizer:
+    return optimizers.make_optimizer(settings.optimizer, settings.learning_rate)
+
+
+def _local_steps_update(
     loss: tf.Tensor, optimizer: tf.train.Optimizer, gradients: list, global_step: tf.Variable, settings: UpdateSettings,
     compute_loss: Callable[[], tf.Tensor],
 ) -> Update:
-    optimizer.apply_gradients(gradients)  # never run: it makes the slots that a checkpoint has
-    shared = None
-    if settings.replicas_to_aggregate is None:  # else the mean is made on the ps
+    optimizer.apply_gradients(gradients)  # never run: it creates the slots that a checkpoint has
+    divisor = None
+    if settings.replicas_to_aggregate is None:  # in sync, the update on the ps takes the mean
         with tf.device(global_step.device):
-            shared = sharing.sharing(settings.worker, settings.heartbeat_timeout_secs)
-    done = rounds.build(
-        loss, gradients, compute_loss, optimizer, optimizers.make_optimizer(settings.optimizer, settings.learning_rate),
-        global_step, settings.period, settings.wire, shared)
-    if shared:
-        train_op, rest_op = (_applied(Exchange(lambda change=change: change.num_taken), change.pairs, global_step)
-                             for change in (done.change, done.rest))
+            divisor = make_divisor(settings.worker, settings.heartbeat_timeout_secs)
+    built = build_round(
+        loss, gradients, compute_loss, ps_optimizer=optimizer, worker_optimizer=_make_optimizer(settings),
+        global_step=global_step, period=settings.period, wire=settings.wire, divisor=divisor)
+    if divisor:
+        train_op, rest_op = (
+            _apply_on_ps(ChangeOptimizer(lambda change=change: change.num_taken), change.pairs, global_step)
+            for change in (built.change, built.rest))
         with tf.device(global_step.device):
-            update = for_train_op(tf.group(train_op, shared.begin_op), done.loss)
+            update = update_from_train_op(tf.group(train_op, divisor.begin_op), built.loss)
         with tf.control_dependencies([rest_op]):
-            num_rest = tf.identity(done.rest.num_taken)
-    else:  # the chief applies it, for all who took as many steps
-        exchange = Exchange(lambda: settings.period.of_update(global_step.read_value()))
-        update = _synchronous(exchange, done.change.pairs, done.loss, global_step, settings)
+            num_rest = tf.identity(built.rest.num_taken)
+    else:
+        # The chief applies the mean for all workers, whose rounds had the same number of steps.
+        optimizer = ChangeOptimizer(lambda: settings.period.sync_round_steps(global_step.read_value()))
+        update = _sync_update(optimizer, built.change.pairs, built.loss, global_step, settings)
         num_rest = tf.constant(0, tf.int64)
-    return update._replace(num_taken=done.change.num_taken, rest=num_rest, slots=done.slots)
+    return update._replace(num_taken=built.change.num_taken, rest=num_rest, slots=built.slots)
 
 
-def _applied(optimizer: tf.train.Optimizer, gradients: list, global_step: tf.Variable) -> tf.Operation:
-    """Returns what applies gradients that lie on the ps; what waits for all of them is on ps 0, too.
-
-    Else that is on the worker, and the other ps' answers go to ps 0 by way of it.
-    """
+def _apply_on_ps(optimizer: tf.train.Optimizer, gradients: list, global_step: tf.Variable) -> tf.Operation:
+    """Returns the operation that applies gradients which are on the ps."""
+    # The operation that waits for all of them is on ps 0, too. If it were on the worker, the answers of the other ps
+    # would reach ps 0 through the worker.
     with tf.device(global_step.device):
         return optimizer.apply_gradients(gradients, global_step)
 
 
-def for_train_op(train_op: tf.Operation, loss: tf.Tensor) -> Update:
+def update_from_train_op(train_op: tf.Operation, loss: tf.Tensor) -> Update:
     """Returns the Update of a train op that increments the global step by itself: asynchronous."""
     return Update(
         train_op=tf.group(train_op),
@@ -103,6 +106,7 @@ def for_train_op(train_op: tf.Operation, loss: tf.Tensor) -> Update:
         num_taken=tf.constant(1, tf.int64),
         rest=tf.constant(0, tf.int64),
         slots=no_slot_transfer(),
+        # The identity counts as a use of TensorFlow's tensor, which warns at exit if nothing has used it.
         ready_for_local_init_op=tf.identity(tf.report_uninitialized_variables(tf.global_variables())),
         local_init_op=tf.no_op(),
         chief_init_op=tf.no_op(),
@@ -113,43 +117,33 @@ def for_train_op(train_op: tf.Operation, loss: tf.Tensor) -> Update:
     )
 
 
-def _synchronous(
+def _sync_update(
     optimizer: tf.train.Optimizer, gradients: list, loss: tf.Tensor, global_step: tf.Variable, settings: UpdateSettings
 ) -> Update:
-    """Returns the Update by which gradients that lie on the ps are averaged before they reach the parameters."""
+    """Returns the Update that averages gradients, which are on the ps, before `optimizer` applies them."""
+    replicas, num_workers = settings.replicas_to_aggregate, settings.num_workers
     if settings.sync_engine == "tensorflow":
-        return _classic(optimizer, gradients, loss, global_step, settings)
-    replicas = settings.replicas_to_aggregate
-    synchronous = SyncReplicasOptimizer(
-        optimizer, replicas, settings.num_workers, worker=settings.worker, is_in_rounds=settings.period.steps > 1,
-        has_blackboard=True)
-    train_op = synchronous.apply_gradients(gradients, global_step)
-    operations = synchronous.operations
-    tf.summary.scalar("dropped_gradients", operations.status.dropped)
-    quorum = Quorum(
-        replicas_to_aggregate=replicas, floor=settings.min_replicas_to_aggregate, num_workers=settings.num_workers)
-    return for_train_op(train_op, loss)._replace(
+        operations = tensorflow_engine.build_engine(
+            optimizer, gradients, global_step, replicas_to_aggregate=replicas, num_workers=num_workers)
+
+        def make_chief_service() -> ChiefService:
+            return tensorflow_engine.QueueService(operations, replicas_to_aggregate=replicas, num_workers=num_workers)
+    else:
+        sync_optimizer = SyncReplicasOptimizer(
+            optimizer, replicas, num_workers, worker=settings.worker, is_in_rounds=settings.period.steps > 1,
+            has_blackboard=True)
+        sync_optimizer.apply_gradients(gradients, global_step)
+        operations = sync_optimizer.operations
+        tf.summary.scalar("dropped_gradients", operations.status.dropped)
+
+        def make_chief_service() -> ChiefService:
+            return UpdateRunner(operations, Quorum(replicas_to_aggregate=replicas, num_workers=num_workers,
+                                                   floor=settings.min_replicas_to_aggregate))
+    return update_from_train_op(operations.train_op, loss)._replace(
         local_init_op=operations.local_init_op,
         chief_init_op=operations.begin_op,
         chief_resume_op=operations.resume_op,
-        make_chief_service=lambda: UpdateRunner(operations, quorum),
-        release_op=operations.release_op,
-        gradients_per_step=replicas,
-    )
-
-
-def _classic(
-    optimizer: tf.train.Optimizer, gradients: list, loss: tf.Tensor, global_step: tf.Variable, settings: UpdateSettings
-) -> Update:
-    """Returns the Update of TensorFlow's own SyncReplicasOptimizer."""
-    replicas = settings.replicas_to_aggregate
-    operations = tensorflow_engine.build(optimizer, gradients, global_step, replicas, settings.num_workers)
-    return for_train_op(operations.train_op, loss)._replace(
-        local_init_op=operations.local_init_op,
-        chief_init_op=operations.begin_op,
-        chief_resume_op=operations.resume_op,
-        make_chief_service=lambda: tensorflow_engine.QueueService(
-            operations, replicas_to_aggregate=replicas, num_workers=settings.num_workers),
+        make_chief_service=make_chief_service,
         release_op=operations.release_op,
         gradients_per_step=replicas,
     )

@@ -1,4 +1,4 @@
-"""What the chief does beside its own training steps, as the update mode defines it; `sync/runner.py` has sync's."""
+"""What the chief does during training, beside its own steps. In async that is nothing; sync has `sync/runner.py`."""
 
 from __future__ import annotations
 
@@ -9,49 +9,49 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.coordination.blackboard import Blackboard
 
-LOOK_SECS = 1.0
+CHECK_SECS = 1.0
 RUN_OPTIONS = tf.RunOptions(timeout_in_ms=5000)
 
 
-class Watch(NamedTuple):
-    """How the chief knows who is there.
+class ChiefContext(NamedTuple):
+    """What the chief knows of the workers.
 
     Attributes:
       board: the blackboard.
-      names: number -> name and address of each worker.
-      own: the chief's number.
-      start_timeout_secs: for how long workers that are not here are waited for.
-      is_live: whether the parameters are in use already, and those who are not here dead.
+      worker_names: number -> name and address of each worker.
+      chief_number: the chief's own number.
+      start_timeout_secs: how long the chief waits for workers that are missing.
+      is_resumed: whether the parameters are in use already, so that missing workers are dead.
     """
 
     board: Blackboard
-    names: Mapping[int, str]
-    own: int
+    worker_names: Mapping[int, str]
+    chief_number: int
     start_timeout_secs: float
-    is_live: bool
+    is_resumed: bool
 
-    def name(self, workers: frozenset[int]) -> str:
-        """Returns their names and addresses."""
-        return ", ".join(self.names[worker] for worker in sorted(workers))
+    def names_of(self, workers: frozenset[int]) -> str:
+        """Returns the workers' names and addresses, for messages."""
+        return ", ".join(self.worker_names[worker] for worker in sorted(workers))
 
 
 class ChiefService:
-    """What the chief does besides while it trains; this one, of async, does nothing.
+    """What the chief does during training, beside its own steps. This one, for async, does nothing.
 
     Attributes:
-      error: why it closed the session, or None.
+      error: why the service has closed the session, or None.
     """
 
     error: Exception | None = None
 
-    def start(self, session: tf.Session, watch: Watch) -> None:
-        """Begins, once the parameters in the session are ready."""
+    def start(self, session: tf.Session, context: ChiefContext) -> None:
+        """Starts the service in a session whose parameters are ready."""
 
     def conclude(self, session: tf.Session) -> None:
-        """Says what the user should know when all steps are taken."""
+        """Logs what the user should know when all steps are taken."""
 
     def stop(self) -> None:
-        """Ends; the session is closed next."""
+        """Stops the service, before the session is closed."""
 
-    def check_lost(self, error: tf.errors.OpError, watch: Watch) -> None:
-        """Raises ClusterLostError where training cannot go on in a new session after this error of a lost one."""
+    def check_lost(self, error: tf.errors.OpError, context: ChiefContext) -> None:
+        """Raises ClusterLostError if training cannot continue in a new session after this error of a lost one."""

@@ -1,13 +1,14 @@
-"""How old the parameters were that an update was computed from, and how far a worker may run ahead of the others.
+"""How old the parameters of an update were, and how far a worker may run ahead of the others.
 
-    staleness   the global steps that others made between this worker's pull and the arrival of its update
-    lead        the steps that this worker is ahead of the slowest one that lives; --staleness_bound bounds it, and with
-                it the staleness (stale synchronous parallel: Ho et al. 2013, "More Effective Distributed ML via a
-                Stale Synchronous Parallel Parameter Server")
+    staleness   the global steps that other workers made between this worker's pull and the arrival of its update
+    lead        the steps that this worker is ahead of the slowest live one
 
-Both are computed on ps 0 in the session run of the step itself, so they cost no round trip of their own. How far each
-worker is, its pace, is a note on the blackboard. A worker that is dead, has finished or still starts
-holds nobody up, and one that comes, or comes again, begins at the pace of the slowest.
+--staleness_bound bounds the lead, and with it the staleness (stale synchronous parallel: Ho et al. 2013, "More
+Effective Distributed ML via a Stale Synchronous Parallel Parameter Server"). Workers that are dead, have finished or
+have not joined yet are ignored. A worker that joins starts at the step count of the slowest one.
+
+Both numbers are computed on ps 0 in the session run of the step, so they cost no round trip. See
+docs/decisions/staleness.md.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ class Bound(NamedTuple):
     """How far workers may be apart.
 
     Attributes:
-      steps: a worker is never more steps than this ahead of the slowest that lives.
-      round_steps: steps that a worker takes at once.
-      heartbeat_timeout_secs: a worker that was not heard of for this long is dead.
+      steps: no worker is ever more steps than this ahead of the slowest live one.
+      round_steps: steps that a worker takes in one session run.
+      heartbeat_timeout_secs: a worker without a heartbeat for this long is dead.
       names: number -> name and address of each worker, for messages.
     """
 
@@ -37,51 +38,54 @@ class Bound(NamedTuple):
     names: Mapping[int, str]
 
     def holds_up(self, lead: int) -> bool:
-        """Tells whether a worker with this lead must wait before it takes its next steps."""
+        """Tells whether a worker with this lead must wait before its next steps."""
         return lead + self.round_steps > self.steps
 
 
-def of_update(begun: tf.Tensor, reached: tf.Tensor, num_taken: tf.Tensor) -> tf.Tensor:
+def measure(*, begun: tf.Tensor, reached: tf.Tensor, num_taken: tf.Tensor) -> tf.Tensor:
     """Returns the staleness of an update, an int64 scalar.
 
     Args:
       begun: the global step when the parameters were pulled.
-      reached: after the update.
+      reached: the global step after the update.
       num_taken: the steps that the update itself makes.
     """
     return tf.maximum(reached - begun - num_taken, 0)
 
 
-def advance(worker: int, num_taken: tf.Tensor) -> tf.Operation:
-    """Counts steps of a worker; to be placed on ps 0."""
-    return variables.add_element("paces", worker, num_taken)
+def count_steps(worker: int, num_taken: tf.Tensor) -> tf.Operation:
+    """Adds to the step count of a worker; place it on ps 0."""
+    return variables.add_element("step_counts", worker, num_taken)
 
 
 def lead(worker: int, bound: Bound) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns how far a worker is ahead of the slowest that trains, and that one's number; int64 scalars on ps 0."""
-    paces = variables.read("paces")
-    own = paces[worker]
-    is_training = liveness.is_training(bound.heartbeat_timeout_secs)
-    slowest = tf.argmin(tf.where(is_training, paces, tf.fill(tf.shape(paces), own)))
-    pace = tf.minimum(paces[slowest], own)
-    return own - pace, slowest
+    """Returns how far a worker is ahead of the slowest training one, and the number of that one; place it on ps 0.
+
+    Returns:
+      Two int64 scalars.
+    """
+    counts = variables.read("step_counts")
+    own = counts[worker]
+    is_training = liveness.training_workers(bound.heartbeat_timeout_secs)
+    slowest = tf.argmin(tf.where(is_training, counts, tf.fill(tf.shape(counts), own)))
+    return own - tf.minimum(counts[slowest], own), slowest
 
 
-def join(worker: int, bound: Bound) -> tf.Operation:
-    """Lets a worker begin at the pace of the slowest of the others, or, where there are none, where it is."""
-    paces = variables.read("paces")
-    others = liveness.others(worker, bound.heartbeat_timeout_secs)
-    begins = tf.cond(tf.reduce_any(others), lambda: tf.reduce_min(tf.boolean_mask(paces, others)),
-                     lambda: paces[worker])
-    with tf.control_dependencies([variables.write_element("paces", worker, begins)]):
+def join_at_slowest(worker: int, bound: Bound) -> tf.Operation:
+    """Lets a worker join with the step count of the slowest other worker, or with its own if there is no other."""
+    counts = variables.read("step_counts")
+    others = liveness.without(worker, liveness.training_workers(bound.heartbeat_timeout_secs))
+    start = tf.cond(tf.reduce_any(others), lambda: tf.reduce_min(tf.boolean_mask(counts, others)),
+                    lambda: counts[worker])
+    with tf.control_dependencies([variables.write_element("step_counts", worker, start)]):
         return liveness.join(worker)
 
 
 class Histogram:
-    """Counts how often each staleness was seen."""
+    """How often each staleness occurred."""
 
     def __init__(self) -> None:
-        """Begins empty."""
+        """Creates an empty histogram."""
         self._counts: collections.Counter[int] = collections.Counter()
 
     def add(self, staleness: int) -> None:
@@ -89,19 +93,19 @@ class Histogram:
         self._counts[staleness] += 1
 
     def update(self, other: Histogram) -> None:
-        """Counts all updates of another one."""
+        """Adds the counts of another histogram."""
         self._counts.update(other._counts)
 
     @property
     def mean(self) -> float:
-        """The mean staleness, 0 of none."""
+        """The mean staleness, 0 if there were no updates."""
         return self._sum(1) / max(1, self._sum(0))
 
     def _sum(self, power: int) -> int:
         return sum(count * staleness**power for staleness, count in self._counts.items())
 
     def line(self) -> str:
-        """Returns mean, 95th percentile and maximum in words, "" of none."""
+        """Returns mean, 95th percentile and maximum as text, "" if there were no updates."""
         num = self._sum(0)
         if not num:
             return ""
@@ -113,7 +117,7 @@ class Histogram:
         return f"staleness {self.mean:.2f} global steps in the mean, {staleness} at 95 %, {max(self._counts)} at most"
 
     def summary(self) -> tf.Summary:
-        """Returns the histogram for TensorBoard, with a bucket for each staleness that was seen."""
+        """Returns the histogram for TensorBoard, with a bucket for each staleness that occurred."""
         values = sorted(self._counts)
         histogram = tf.HistogramProto(
             min=values[0] if values else 0, max=values[-1] if values else 0, num=self._sum(0), sum=self._sum(1),

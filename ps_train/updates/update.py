@@ -1,4 +1,4 @@
-"""What an update mode answers with, and what the user chose for it."""
+"""What the user chose for the updates, and what an update mode provides."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.graph import packing, transfer
 from ps_train.updates.chief import ChiefService
-from ps_train.updates.local_steps.rounds import Period
+from ps_train.updates.local_steps.period import Period
 from ps_train.updates.local_steps.slots import SlotTransfer
 
 
@@ -17,15 +17,15 @@ class UpdateSettings(NamedTuple):
     """What the user chose for the updates.
 
     Attributes:
-      optimizer: a name of `groups.OPTIMIZERS`.
+      optimizer: a name in `groups.OPTIMIZERS`.
       replicas_to_aggregate: gradients averaged into one update, or None for async.
-      num_workers: all workers, the chief among them.
+      num_workers: the number of workers, chief included.
       worker: the number of this worker.
       min_replicas_to_aggregate: no update averages fewer gradients, however few workers are left.
-      wire: how dense variables travel.
+      wire: how dense variables are transferred.
       period: the steps between two exchanges with the ps.
-      heartbeat_timeout_secs: a worker that was not heard of for this long has no part in a mean of rounds.
-      sync_engine: who averages the gradients, a name of `groups.SYNC_ENGINES`.
+      heartbeat_timeout_secs: a worker without a heartbeat for this long does not count in a mean of rounds.
+      sync_engine: averages the gradients; a name in `groups.SYNC_ENGINES`.
     """
 
     optimizer: str
@@ -41,25 +41,24 @@ class UpdateSettings(NamedTuple):
 
 
 class Update(NamedTuple):
-    """What one update mode needs, with a no-op wherever it needs nothing.
+    """What an update mode provides, with a no-op for whatever it does not need.
 
     Attributes:
       train_op: one step of a worker, or one round of several.
-      loss: scalar, of its last mini-batch.
-      num_taken: int64 scalar, how many mini-batches it takes.
-      rest: int64 scalar, the mini-batches of a round that failed in its midst; computing it sends them to the ps.
-      slots: what becomes of that which a worker keeps from round to round.
-      ready_for_local_init_op: string [n], the names of what must be initialised before `local_init_op` may run
-        (an identity of TensorFlow's own tensor, which complains at exit if nothing was done with it).
-      local_init_op: each worker runs it before its first step.
-      chief_init_op: the chief runs it besides, once the parameters are ready and before any worker trains.
-      chief_resume_op: a new chief runs it instead, on parameters that are in use.
-      make_chief_service: makes what the chief does besides while it trains; the graph itself starts no thread.
-      release_op: whoever ends training runs it, so that no worker goes on waiting for another.
+      loss: scalar loss of the last mini-batch.
+      num_taken: int64 scalar, the mini-batches that `train_op` takes.
+      rest: int64 scalar, the mini-batches of a round that was cut short; computing it pushes their change.
+      slots: moves optimizer slots between the worker and the ps.
+      ready_for_local_init_op: string [n], the names of what must be initialised before `local_init_op` may run.
+      local_init_op: every worker runs it before its first step.
+      chief_init_op: the chief runs it, too, when the parameters are ready and before any worker trains.
+      chief_resume_op: a new chief runs it instead, if the parameters are in use.
+      make_chief_service: creates what the chief does during training; the graph itself starts no thread.
+      release_op: releases every worker that waits for another; run by the task that ends training.
       gradients_per_step: mini-batches in one global step, while all workers are there.
-      packed: the variables that are in packed ones.
-      pulled: what a step pulls of dense variables.
-      sparse: the names of the variables whose gradients are sparse.
+      packed: the variables that are packed.
+      pulled: the dense variables that a step pulls.
+      sparse: the names of the variables with sparse gradients.
     """
 
     train_op: tf.Operation

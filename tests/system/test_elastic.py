@@ -172,13 +172,13 @@ def test_a_ps_learns_from_the_chief_where_ps_0_is():
 
         own = [opened(blackboard.for_ps(servers.targets["ps", index], servers.view("ps", index))) for index in range(2)]
         for board in own:
-            board.put_up()
-        with pytest.raises(BlackboardError, match="ps:1 .* has not been told yet where ps:0 is"):
-            blackboard.of_first_ps(own[1], servers.view("ps", 1))
+            board.create()
+        with pytest.raises(BlackboardError, match="ps:1 .* does not know the address of ps:0 yet"):
+            blackboard.for_other_ps(own[1], servers.view("ps", 1))
         chief, other = (opened(blackboard.for_worker(servers.targets["worker", index], servers.view("worker", index)))
                         for index in range(2))
         chief.start_run()
-        seen = opened(blackboard.of_first_ps(own[1], servers.view("ps", 1)))
+        seen = opened(blackboard.for_other_ps(own[1], servers.view("ps", 1)))
         other.claim(1, claim=5)
         assert seen.snapshot().alive(within_secs=60) == [1]
         assert [board.state() for board in own] == [State.RUNNING] * 2
@@ -209,8 +209,8 @@ def test_a_task_of_the_other_kind_is_told_so(start_servers, is_elastic):
     """An elastic task at a fixed ps, and a fixed one at an elastic ps: a configuration error, not a wait."""
     view = (start_servers if is_elastic else ElasticServers)(1, 1).view("worker", 0)
     visitor = blackboard.for_client(Cluster(view.job, view.index, view.addresses, is_elastic))
-    with contextlib.closing(visitor), pytest.raises(ConfigError, match=r"ps:0 localhost:\d+ is no ps as this task "
-                                                    "expects it.*all with or all without --elastic"):
+    with contextlib.closing(visitor), pytest.raises(ConfigError, match=r"ps:0 localhost:\d+ is not the ps that "
+                                                    "this task expects.*all with or all without --elastic"):
         visitor.state()
 
 

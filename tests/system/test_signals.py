@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C to one task of a real cluster, or to one that waits; see also system/test_recovery.py."""
+"""SIGTERM and Ctrl-C to one task of a real cluster, or to one that waits; see also system/recovery/test_stopping.py."""
 
 from __future__ import annotations
 

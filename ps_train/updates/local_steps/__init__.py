@@ -1,5 +1,12 @@
-"""Local steps: a worker pulls once, takes several steps on its own copy, and pushes the change.
+"""Local steps: a worker pulls once, takes several steps on its own copy of the parameters, and pushes the change.
 
-Start with `rounds.py`. `variable_copies.py` makes the model use the copy, `slots.py` moves optimizer slots between the
-worker and the ps, `sharing.py` says by how many workers a change is divided.
+    one round:   pull --> step, step, ..., step on the copy --> push the change
+
+Start with `rounds.py`. The decision: docs/decisions/local-steps.md.
+
+    rounds.py            adds a round to the graph: pull, steps, push
+    period.py            how many steps a round has
+    variable_copies.py   the worker's copy of the variables, and a second build of the model that reads it
+    slots.py             moves optimizer slots between the worker and the ps
+    divisor.py           by how many workers an asynchronous change is divided
 """

@@ -1,11 +1,11 @@
-"""What a worker keeps from one round of local steps to the next: the optimizer's slots.
+"""Operations that move optimizer slots between a worker and the parameter servers.
 
     ps      the slots as with single steps, under the names that a checkpoint has
-             | begin: a worker that has none yet takes them        ^ before a save: the chief puts its own there
+             | begin: a worker without slots pulls them            ^ before a save: the chief pushes its own
              v                                                     |
-    worker  its own slots, which its steps change; they outlive a session that is lost
+    worker  its own slots, which its steps change; they outlive a lost session
 
-So a checkpoint fits with and without local steps.
+A checkpoint therefore fits with and without local steps. See docs/decisions/local-steps.md.
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from ps_train.updates.local_steps.variable_copies import Copy, Whole
+from ps_train.graph import optimizers
+from ps_train.updates.local_steps.variable_copies import LogicalVariable, VariableCopy
 
 
 class SlotTransfer(NamedTuple):
-    """What becomes of that which a worker keeps from round to round.
+    """Moves optimizer slots between a worker and the parameter servers.
 
     Attributes:
-      forget_op: makes `begin_op` take everything anew, for the first session of a process.
-      begin_op: takes the optimizer's slots from the ps, unless this worker has its own; before the first round.
-      before_save_op: puts this worker's slots on the ps, for a checkpoint.
+      forget_op: discards the worker's slots, so that `begin_op` pulls them again; for a process's first session.
+      begin_op: pulls the slots from the ps unless the worker has slots; runs before the first round.
+      before_save_op: pushes this worker's slots to the ps, for a checkpoint.
     """
 
     forget_op: tf.Operation
@@ -33,48 +34,35 @@ class SlotTransfer(NamedTuple):
 
 
 def no_slot_transfer() -> SlotTransfer:
-    """Returns what there is to do where a worker keeps nothing."""
+    """Returns no-ops, for a worker without slots of its own."""
     return SlotTransfer(tf.no_op(), tf.no_op(), tf.no_op())
 
 
 def transfer_slots(
-    copies: Sequence[Copy], ps_optimizer: tf.train.Optimizer, own_optimizer: tf.train.Optimizer, mark: tf.Variable
+    copies: Sequence[VariableCopy], *, ps_optimizer: tf.train.Optimizer, worker_optimizer: tf.train.Optimizer,
+    mark: tf.Variable,
 ) -> SlotTransfer:
-    """Returns the operations on two optimizers of the same rule, which both have their slots.
+    """Returns operations on the slots of two optimizers with the same rule, which both exist.
 
     Args:
-      copies: of the variables that have slots.
-      mark: an integer variable of this worker that has a value once the worker has slots.
+      copies: the copies of the variables that have slots.
+      mark: an integer variable on this worker, which has a value once the worker has slots.
     """
-    slots = _pairs(copies, ps_optimizer, own_optimizer)
+    slots = [(LogicalVariable(own.op.name, parts), own) for own, parts in optimizers.pair_slots(
+        [(copy.current, copy.original.parts) for copy in copies],
+        whole_optimizer=worker_optimizer, parts_optimizer=ps_optimizer)]
+    slots += [(LogicalVariable(own.op.name, [on_ps]), own)
+              for own, on_ps in optimizers.pair_non_slots(worker_optimizer, ps_optimizer)]
 
-    def take() -> tf.Operation:
-        taken = [own.assign(whole.join([part.read_value() for part in whole.parts])) for whole, own in slots]
-        with tf.control_dependencies(taken):
+    def pull() -> tf.Operation:
+        assigned = [own.assign(logical.join([part.read_value() for part in logical.parts])) for logical, own in slots]
+        with tf.control_dependencies(assigned):
             return tf.group(mark.assign(0))
 
-    given = [part.assign(value) for whole, own in slots
-             for part, value in zip(whole.parts, whole.cut(own.read_value()))]
+    pushed = [part.assign(value) for logical, own in slots
+              for part, value in zip(logical.parts, logical.split(own.read_value()))]
     return SlotTransfer(
         forget_op=tf.raw_ops.DestroyResourceOp(resource=mark.handle, ignore_lookup_error=True),
-        begin_op=tf.group(tf.cond(tf.is_variable_initialized(mark), tf.no_op, take)),
-        before_save_op=tf.group(*given),
+        begin_op=tf.group(tf.cond(tf.is_variable_initialized(mark), tf.no_op, pull)),
+        before_save_op=tf.group(*pushed),
     )
-
-
-def _pairs(
-    copies: Sequence[Copy], ps_optimizer: tf.train.Optimizer, own_optimizer: tf.train.Optimizer
-) -> list[tuple[Whole, tf.Variable]]:
-    """Returns (slot on the ps, own slot) of every slot, and of what else the rule keeps, as Adam's powers."""
-    pairs = []
-    matched = set()
-    for name in own_optimizer.get_slot_names():
-        for copy in copies:
-            own = own_optimizer.get_slot(copy.now, name)
-            if own is not None:
-                parts = [ps_optimizer.get_slot(part, name) for part in copy.of.parts]
-                pairs.append((Whole(own.op.name, parts), own))
-                matched |= {own.ref(), *(part.ref() for part in parts)}
-    others = [[variable for variable in optimizer.variables() if variable.ref() not in matched]
-              for optimizer in (ps_optimizer, own_optimizer)]
-    return pairs + [(Whole(own.op.name, [there]), own) for there, own in zip(*others)]

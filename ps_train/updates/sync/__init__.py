@@ -1,7 +1,16 @@
-"""Synchronous updates: the mean of several gradients is applied at once.
+"""Synchronous updates: the mean of several workers' gradients is applied at once.
 
     worker: push gradients --> enter the gate --> wait for the global step that it awaits
     chief:  wait until enough are in the gate --> take the mean --> apply --> notify all
 
-Start with `aggregation.py`; `quorum.py` says how many gradients are enough, `runner.py` runs the updates on the chief.
+Start with `aggregation.py`. The decision: docs/decisions/sync.md.
+
+    aggregation.py         the operations of workers and chief
+    accumulators.py        average the gradients beside each variable
+    condition.py           a condition variable on a ps: wait while something is so
+    quorum.py              how many gradients an update waits for, and from which workers
+    runner.py              runs the updates on the chief
+    sync_replicas.py       SyncReplicasOptimizer, with the constructor and methods of TensorFlow's class
+    standalone.py          what it needs besides in a plain TF1 script
+    tensorflow_engine.py   TensorFlow's own class, with bounded waits (--sync_engine=tensorflow)
 """

@@ -1,6 +1,7 @@
-"""Waiting on a ps until something is so: whoever changes it rings, and whoever waits looks again.
+"""A condition variable on a ps: a task waits there while something is so, and rereads it when notified.
 
-A ring is kept until it is heard, and several count as one: so none is missed, and one too many costs a look.
+A notification is kept until the waiting task receives it, and several count as one. So none is lost, and one too many
+costs only a reread.
 """
 
 from __future__ import annotations
@@ -11,26 +12,28 @@ import tensorflow.compat.v1 as tf
 
 
 class Condition:
-    """The bell of one task that waits, on one device; an accumulator of nothings, which needs no room."""
+    """A condition variable for one waiting task, on one device."""
 
     def __init__(self, name: str, device: str) -> None:
-        """Makes it; `name` is what the tasks know it by."""
+        """Creates it; tasks that give the same name share it."""
         self._device = device
         with tf.device(device):
-            self._rings = tf.ConditionalAccumulator(tf.float32, [], name)
+            # An accumulator of scalars: a pushed gradient is a notification, and its value means nothing.
+            self._notifications = tf.ConditionalAccumulator(tf.float32, [], name)
 
-    def ring(self) -> tf.Operation:
-        """Lets the one that waits look again, now or when it comes."""
+    def notify(self) -> tf.Operation:
+        """Lets the waiting task reread its condition, now or when it begins to wait."""
         with tf.device(self._device):
-            return self._rings.apply_grad(0.0, tf.constant(tf.int64.max, tf.int64))  # a ring is never stale
+            never_stale = tf.constant(tf.int64.max, tf.int64)
+            return self._notifications.apply_grad(0.0, never_stale)
 
-    def wait_while(self, condition: Callable[[], tf.Tensor]) -> tf.Tensor:
-        """Returns a tensor that is there once `condition()`, a bool scalar read on the same device, is false."""
+    def wait_while(self, is_so: Callable[[], tf.Tensor]) -> tf.Tensor:
+        """Returns a tensor that is computed once `is_so()`, a bool scalar read on the same device, is false."""
 
-        def look_again(_: tf.Tensor) -> tf.Tensor:
-            with tf.control_dependencies([self._rings.take_grad(1)]):
-                return condition()
+        def wait_and_reread(_: tf.Tensor) -> tf.Tensor:
+            with tf.control_dependencies([self._notifications.take_grad(1)]):
+                return is_so()
 
         with tf.device(self._device):
-            return tf.while_loop(lambda is_so: is_so, look_again, [condition()], parallel_iterations=1,
+            return tf.while_loop(lambda must_wait: must_wait, wait_and_reread, [is_so()], parallel_iterations=1,
                                  back_prop=False)

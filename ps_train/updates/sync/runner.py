@@ -1,7 +1,9 @@
-"""Runs the updates of synchronous training, in the chief, with as many gradients as there are live workers for.
+"""Runs the updates of synchronous training on the chief, with as many gradients as the live workers compute.
 
     thread "updates"   one update after the other; each waits on the ps until the required gradients are there
-    thread "look"      each second: who is there? how many gradients are required? is every worker stuck?
+    thread "quorum"    once a second: which workers are alive? how many gradients are required? is every worker stuck?
+
+See docs/decisions/sync.md.
 """
 
 from __future__ import annotations
@@ -15,58 +17,58 @@ import tensorflow.compat.v1 as tf
 from ps_train.coordination import sessions
 from ps_train.coordination.state import State
 from ps_train.errors import BlackboardError, ClusterLostError
-from ps_train.updates.chief import LOOK_SECS, RUN_OPTIONS, ChiefService, Watch
-from ps_train.updates.sync.aggregation import Operations, SyncStatus
-from ps_train.updates.sync.quorum import Need, Quorum
+from ps_train.updates.chief import CHECK_SECS, RUN_OPTIONS, ChiefContext, ChiefService
+from ps_train.updates.sync.aggregation import SyncOperations, SyncStatus
+from ps_train.updates.sync.quorum import Quorum, QuorumStatus
 
 _log = logging.getLogger(__name__)
 
 
 class UpdateRunner(ChiefService):
-    """Runs the updates of one training, over all its sessions."""
+    """Runs the updates of one training, in all its sessions."""
 
-    _need_told = "gradients per update from now on: {}"
+    _required_text = "gradients per update from now on: {}"
     _advice = "start them again, or lower --min_replicas_to_aggregate"
 
-    def __init__(self, operations: Operations, quorum: Quorum) -> None:
-        """Prepares; nothing is started yet."""
+    def __init__(self, operations: SyncOperations, quorum: Quorum) -> None:
+        """Prepares the runner; nothing is started yet."""
         self._operations = operations
         self._quorum = quorum
-        self._last_need: Need | None = None
+        self._last_quorum: QuorumStatus | None = None
         self._last_status: tuple | None = None
         self._threads: list[threading.Thread] = []
         self._stopped = threading.Event()
 
-    def start(self, session: tf.Session, watch: Watch) -> None:
-        """Runs the updates as long as the session lasts."""
+    def start(self, session: tf.Session, context: ChiefContext) -> None:
+        """Starts the updates; they run until the session is closed."""
         self.error = None
         self._last_status = None
         self._stopped = stopped = threading.Event()
-        if not watch.is_live:
-            self._quorum.expect(watch.start_timeout_secs)
+        if not context.is_resumed:
+            self._quorum.expect(context.start_timeout_secs)
         self._threads = [
-            threading.Thread(target=self._repeat, args=(work, session, watch, stopped), daemon=True, name=name)
-            for name, work in (("updates", self._update), ("look", self._look_and_pause))]
+            threading.Thread(target=self._repeat, args=(work, session, context, stopped), daemon=True, name=name)
+            for name, work in (("updates", self._update), ("quorum", self._check_and_pause))]
         for thread in self._threads:
             thread.start()
 
     def stop(self) -> None:
-        """Ends the looks; the update that waits ends when the session is closed."""
+        """Stops the checks. An update that waits ends when the session is closed."""
         self._stopped.set()
         for thread in self._threads[1:]:
-            thread.join(LOOK_SECS)
+            thread.join(CHECK_SECS)
 
     def conclude(self, session: tf.Session) -> None:
-        """Says how many gradients were dropped."""
+        """Logs how many gradients were dropped."""
         num_dropped = session.run(self._operations.status.dropped, options=RUN_OPTIONS)
         _log.info("%d gradients came too late for their update and were dropped", num_dropped)
 
-    def _repeat(self, work: Callable, session: tf.Session, watch: Watch, stopped: threading.Event) -> None:
-        """Does the work until stopped; an error closes the session, for the step at hand may be waiting for it."""
+    def _repeat(self, work: Callable, session: tf.Session, context: ChiefContext, stopped: threading.Event) -> None:
+        """Repeats the work until stopped. An error closes the session, as a training step may wait for the work."""
         try:
             while not stopped.is_set():
-                work(session, watch)
-        except Exception as error:  # noqa: BLE001 (raised in the thread that trains, whatever it is)
+                work(session, context)
+        except Exception as error:  # noqa: BLE001 (raised again in the thread that trains, whatever it is)
             if stopped.is_set():
                 _log.debug("no more updates in this session: %s", error)
                 return
@@ -74,62 +76,65 @@ class UpdateRunner(ChiefService):
             self.error = error
             sessions.close_in_background(session)
 
-    def _update(self, session: tf.Session, watch: Watch) -> None:
+    def _update(self, session: tf.Session, context: ChiefContext) -> None:
         session.run(self._operations.update_op)
 
-    def _look_and_pause(self, session: tf.Session, watch: Watch) -> None:
+    def _check_and_pause(self, session: tf.Session, context: ChiefContext) -> None:
         try:
-            self._look(session, watch)
+            self._check_quorum(session, context)
         except (BlackboardError, tf.errors.DeadlineExceededError) as error:
-            _log.debug("a look was not answered: %s", error)  # where a ps is gone, the updates fail
-        self._stopped.wait(LOOK_SECS)
+            _log.debug("a check of the quorum was not answered: %s", error)  # if a ps is gone, the updates fail
+        self._stopped.wait(CHECK_SECS)
 
-    def _look(self, session: tf.Session, watch: Watch) -> None:
-        need = self._quorum.look(watch.board.snapshot(), watch.own)
-        if need.is_hopeless:
-            self._end_for_want_of_data(session, watch, need)
+    def _check_quorum(self, session: tf.Session, context: ChiefContext) -> None:
+        quorum = self._quorum.check(context.board.snapshot(), context.chief_number)
+        if quorum.is_hopeless:
+            self._end_for_lack_of_data(session, context, quorum)
             return
-        if need.short_secs > watch.start_timeout_secs:
-            raise ClusterLostError(f"waited {need.short_secs:.0f} s for {watch.name(need.missing)}: an update needs "
-                                   f"{need.required} gradients; {self._advice}")
-        self._follow(session, watch, need)
+        if quorum.short_secs > context.start_timeout_secs:
+            raise ClusterLostError(f"waited {quorum.short_secs:.0f} s for {context.names_of(quorum.missing)}: an "
+                                   f"update needs {quorum.required} gradients; {self._advice}")
+        self._apply_quorum(session, context, quorum)
 
-    def _follow(self, session: tf.Session, watch: Watch, need: Need) -> None:
-        """Lets the updates wait for those who are needed from now on."""
-        self._tell(watch, need)
-        _, status = session.run([self._operations.look_op, self._operations.status],
-                                  {self._operations.required: need.required}, RUN_OPTIONS)
-        if self._is_stuck(need, status):
+    def _apply_quorum(self, session: tf.Session, context: ChiefContext, quorum: QuorumStatus) -> None:
+        """Lets the updates wait for the gradients that are required from now on."""
+        self._log_change(context, quorum)
+        _, status = session.run([self._operations.require_op, self._operations.status],
+                                {self._operations.required: quorum.required}, RUN_OPTIONS)
+        if self._is_stuck(quorum, status):
             _log.warning("step %d: every worker waits, and gradients were lost; going on with the next step",
                          status.step)
             session.run(self._operations.flush_op, options=RUN_OPTIONS)
 
-    def _tell(self, watch: Watch, need: Need) -> None:
-        """Says who is waited for, when that has changed."""
-        last, self._last_need = self._last_need, need
-        if last is None and not need.missing or last and (last.required, last.missing) == (need.required, need.missing):
+    def _log_change(self, context: ChiefContext, quorum: QuorumStatus) -> None:
+        """Logs the quorum if it has changed since the last check."""
+        last, self._last_quorum = self._last_quorum, quorum
+        if last is None and not quorum.missing:
             return
-        told = [self._need_told.format(need.required)]
-        if need.missing:
-            told.append(f"dead, or did not come: {watch.name(need.missing)}")
-        if need.finished:
-            told.append(f"finished: {watch.name(need.finished)}")
-        _log.log(logging.WARNING if need.missing else logging.INFO, "; ".join(told))
+        if last and (last.required, last.missing) == (quorum.required, quorum.missing):
+            return
+        texts = [self._required_text.format(quorum.required)]
+        if quorum.missing:
+            texts.append(f"dead, or did not come: {context.names_of(quorum.missing)}")
+        if quorum.finished:
+            texts.append(f"finished: {context.names_of(quorum.finished)}")
+        _log.log(logging.WARNING if quorum.missing else logging.INFO, "; ".join(texts))
 
-    def _is_stuck(self, need: Need, status: SyncStatus) -> bool:
-        """Tells whether nobody will push, and nothing has moved since the last look, though all who are needed live.
+    def _is_stuck(self, quorum: QuorumStatus, status: SyncStatus) -> bool:
+        """Tells whether all workers of the quorum wait, too few gradients are there, and nothing has changed.
 
-        So it is after a chief was cut off from the network, its last update half done on the ps. While an update is
-        under way, nobody is stuck, however long it takes: its gradients are out of the gate already.
+        This happens after a chief was cut off from the network in the middle of an update.
         """
         last, self._last_status = self._last_status, (int(status.step), int(status.gathered))
-        waiting = {worker for worker in need.living if status.awaited[worker] > status.step}
-        return (self._last_status == last and bool(waiting) and waiting == need.living and need.short_secs == 0
-                and status.gathered < need.required and not status.is_updating)
+        waiting = {worker for worker in quorum.members if status.awaited[worker] > status.step}
+        # While an update is under way, its gradients are out of the gate already: however long it takes, no worker is
+        # stuck then.
+        return (self._last_status == last and bool(waiting) and waiting == quorum.members and quorum.short_secs == 0
+                and status.gathered < quorum.required and not status.is_updating)
 
-    def _end_for_want_of_data(self, session: tf.Session, watch: Watch, need: Need) -> None:
-        if watch.board.state() < State.STOPPING:
-            _log.info("the data of %s is out, and too few workers are left for an update: training ends",
-                      watch.name(need.finished))
-            watch.board.announce(State.STOPPING)
+    def _end_for_lack_of_data(self, session: tf.Session, context: ChiefContext, quorum: QuorumStatus) -> None:
+        if context.board.state() < State.STOPPING:
+            _log.info("%s ran out of data, and too few workers are left for an update: training ends",
+                      context.names_of(quorum.finished))
+            context.board.announce(State.STOPPING)
         session.run(self._operations.release_op, options=RUN_OPTIONS)

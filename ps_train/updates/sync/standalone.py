@@ -1,11 +1,11 @@
-"""Synchronous updates without ps_train's tasks around them: what a plain TF1 script needs besides `aggregation.py`.
+"""Synchronous updates in a plain TF1 script: what such a script needs besides `aggregation.py`.
 
-    chief    initialises the variables --> chief_init_op: what the workers wait for is there --> UpdatesRunner
+    chief    initialises the variables --> chief_init_op: creates what the workers wait for --> StandaloneRunner
     others   ready_for_local_init_op names what is missing until then --> local_step_init_op --> steps
-    the end  the chief's coordinator stops, or its process ends --> nobody waits for an update any more
+    the end  the chief's coordinator stops, or its process ends --> no worker waits for an update any more
 
-There are no beats here, so nobody knows who lives: as with TensorFlow's own class, each update waits for all of its
-gradients. But no session is left hanging at the end: the updates run in a session of their own, which is closed.
+There are no heartbeats, so no task knows which workers are alive, and each update waits for all of its gradients, as
+with TensorFlow's own class. See docs/decisions/sync.md.
 """
 
 from __future__ import annotations
@@ -20,63 +20,61 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.coordination import sessions, variables
 from ps_train.runtime import waits
-from ps_train.updates.sync.aggregation import Operations, Synchronous
+from ps_train.updates.sync.aggregation import SyncEngine, SyncOperations
 
 _CHIEF_SECS = 300.0
 _RELEASE_SECS = 5.0
-_NOTES = ("updating", "computed_for", "pushed", "awaited", "unused", "over")
-_READY = "required"  # the chief writes it when it has written the others
+_VARIABLES = ("updating", "computed_for", "pushed", "awaited", "unused", "updates_ended")
+_LAST_VARIABLE = "required"  # the chief writes it after the others
 _log = logging.getLogger(__name__)
 
 
-class Standalone(Synchronous):
-    """Makes its notes by itself, as no ps does it, and can say that nobody makes updates any more."""
+class StandaloneEngine(SyncEngine):
+    """Creates its variables itself, because no ps does, and can record that there are no more updates."""
 
-    def operations(self) -> Operations:
-        """Returns the operations: `begin_op` makes the notes, too, and `release_op` is for good."""
-        found = super().operations()
+    def operations(self) -> SyncOperations:
+        """Returns the operations: `begin_op` also creates the variables, and `release_op` is final."""
+        operations = super().operations()
         with tf.device(self._ps):
-            made = [variables.clear(name) for name in _NOTES]
-            with tf.control_dependencies(made):
+            created = [variables.clear(name) for name in _VARIABLES]
+            with tf.control_dependencies(created):
                 begun = self._begin(0)
             with tf.control_dependencies([begun]):
                 begin_op = self._begin_step(self._read_step(), 0)
-            with tf.control_dependencies([variables.write("over", 1)]):
+            with tf.control_dependencies([variables.write("updates_ended", 1)]):
                 release_op = self._release()
-        return found._replace(begin_op=begin_op, release_op=release_op)
+        return operations._replace(begin_op=begin_op, release_op=release_op)
 
     def _must_wait(self) -> tf.Tensor:
-        return tf.logical_and(super()._must_wait(), tf.equal(variables.read("over"), 0))
+        return tf.logical_and(super()._must_wait(), tf.equal(variables.read("updates_ended"), 0))
 
     def missing(self) -> tf.Tensor:
-        """Returns what a worker waits for before its first step, beside variables: string [n], empty for the chief."""
+        """Returns what is missing before a worker's first step, besides variables: string [n], empty for the chief."""
         if self._worker == 0:
             return tf.constant([], tf.string)
         with tf.device(self._ps):
-            return tf.boolean_mask(["the chief's chief_init_op"], [tf.logical_not(variables.exists(_READY))])
+            return tf.boolean_mask(["the chief's chief_init_op"], [tf.logical_not(variables.exists(_LAST_VARIABLE))])
 
 
-class UpdatesRunner:
-    """Runs the updates in a thread of the chief; can be started wherever TensorFlow starts a QueueRunner."""
+class StandaloneRunner:
+    """Runs the updates in a thread of the chief. It can be started wherever TensorFlow starts a QueueRunner."""
 
     name = "ps_train/updates"
 
-    def __init__(self, operations: Operations) -> None:
-        """Prepares it."""
+    def __init__(self, operations: SyncOperations) -> None:
+        """Prepares the runner; nothing is started yet."""
         self._operations = operations
 
     def create_threads(
         self, sess: tf.Session, coord: tf.train.Coordinator | None = None, daemon: bool = False, start: bool = False
     ) -> list[threading.Thread]:
-        """Returns the threads that run the updates, and end them; see `tf.compat.v1.train.QueueRunner`.
-
-        They use a session of their own at the same server. A script closes its own while others may still need an
-        update, and an update that waits would keep the coordinator waiting.
-        """
-        running = _Running(self._operations, sess, coord)
-        threads = [threading.Thread(target=running.repeat, daemon=daemon, name="updates")]
+        """Returns the threads that run the updates and stop them; see `tf.compat.v1.train.QueueRunner`."""
+        # They use a session of their own at the same server: a script closes its session while other workers may still
+        # need an update, and an update that waits would delay the coordinator for its whole grace period.
+        loop = _UpdateLoop(self._operations, sess, coord)
+        threads = [threading.Thread(target=loop.run, daemon=daemon, name="updates")]
         if coord:
-            threads.append(threading.Thread(target=running.end_with_coordinator, daemon=daemon, name="end of updates"))
+            threads.append(threading.Thread(target=loop.end_with_coordinator, daemon=daemon, name="end of updates"))
         for thread in threads:
             if coord:
                 coord.register_thread(thread)
@@ -85,12 +83,12 @@ class UpdatesRunner:
         return threads
 
 
-class _Running:
+class _UpdateLoop:
     """The updates of one session."""
 
-    def __init__(self, operations: Operations, session: tf.Session, coord: tf.train.Coordinator | None) -> None:
+    def __init__(self, operations: SyncOperations, session: tf.Session, coord: tf.train.Coordinator | None) -> None:
         self._operations = operations
-        # Its device filters, say; TensorFlow has no public name for it.
+        # For the device filters, among others; TensorFlow has no public name for it.
         config = session._config  # noqa: SLF001
         self._session = tf.Session(session.sess_str, session.graph, config)
         self._coord = coord
@@ -98,8 +96,8 @@ class _Running:
         self._is_over = False
         atexit.register(self.end)
 
-    def repeat(self) -> None:
-        """Makes one update after the other until the end; an error stops the coordinator."""
+    def run(self) -> None:
+        """Runs one update after the other until the end; an error stops the coordinator."""
         try:
             while not self._is_over:
                 self._session.run(self._operations.update_op)
@@ -112,18 +110,19 @@ class _Running:
                 raise
 
     def end_with_coordinator(self) -> None:
-        """Ends when the coordinator stops. Where an error stopped it, the others wait for a new chief."""
+        """Ends the updates when the coordinator stops."""
         self._coord.wait_for_stop()
         try:
             self._coord.raise_requested_exception()
-        except Exception as error:  # noqa: BLE001 (the coordinator itself raises it in the thread that joins it)
-            _log.debug("the others are not let go: %s", error)
+        except Exception as error:  # noqa: BLE001 (the coordinator also raises it in the thread that joins it)
+            # The other workers wait for a new chief.
+            _log.debug("the other workers are not released: %s", error)
             self.end(releases=False)
         else:
             self.end()
 
     def end(self, releases: bool = True) -> None:
-        """Lets whoever waits for an update go, now and later, and ends the one that is under way."""
+        """Releases every worker that waits for an update, now or later, and ends the update that is under way."""
         with self._lock:
             if self._is_over:
                 return
@@ -131,28 +130,29 @@ class _Running:
         atexit.unregister(self.end)
         if releases:
             options = tf.RunOptions(timeout_in_ms=int(_RELEASE_SECS * 1000))
-            with contextlib.suppress(tf.errors.OpError):  # ps 0 is gone: then nobody waits there
+            with contextlib.suppress(tf.errors.OpError):  # ps 0 is gone, and with it whatever waits there
                 self._session.run(self._operations.release_op, options=options)
         sessions.close_in_background(self._session).join(_RELEASE_SECS)
 
 
-class Hook(tf.train.SessionRunHook):
-    """Begins the synchronous steps of one task in each new session of a MonitoredTrainingSession."""
+class SyncReplicasHook(tf.train.SessionRunHook):
+    """Initialises synchronous training of one task in each new session of a MonitoredTrainingSession."""
 
     def __init__(self, optimizer: Any, is_chief: bool, num_tokens: int) -> None:
-        """Prepares it.
+        """Prepares the hook.
 
         Args:
           optimizer: a `SyncReplicasOptimizer`.
-          num_tokens: is checked only, see `get_init_tokens_op`.
+          is_chief: whether this task runs the updates.
+          num_tokens: is only checked, see `get_init_tokens_op`.
         """
         self._optimizer = optimizer
         self._is_chief = is_chief
         self._num_tokens = num_tokens
-        self._runner: UpdatesRunner | None = None
+        self._runner: StandaloneRunner | None = None
 
     def begin(self) -> None:
-        """Looks for the operations; see `tf.compat.v1.train.SessionRunHook`.
+        """Finds the operations; see `tf.compat.v1.train.SessionRunHook`.
 
         Raises:
           ValueError: apply_gradients was not called yet.
@@ -164,13 +164,13 @@ class Hook(tf.train.SessionRunHook):
         self._ready_op = self._optimizer.ready_for_local_init_op
 
     def after_create_session(self, session: tf.Session, coord: tf.train.Coordinator) -> None:
-        """Initialises, and starts the updates on the chief; the others wait for it.
+        """Initialises this task. The chief starts the updates; the other workers wait for the chief.
 
         Raises:
           ClusterLostError: the chief did not initialise within five minutes.
         """
         waits.until(lambda: session.run(self._ready_op).size == 0, _CHIEF_SECS,
-                      "the chief to initialise the variables and to run chief_init_op", threading.Event())
+                    "the chief to initialise the variables and to run chief_init_op", threading.Event())
         session.run(self._init_op)
         if self._runner:
             self._runner.create_threads(session, coord, daemon=True, start=True)

@@ -1,13 +1,12 @@
-"""Several steps in one session run (--steps_per_execution): copies of a step's operations follow one another in it.
+"""Several steps in one session run (--steps_per_execution): copies of a step's operations run one after another.
 
     ps 0     read --+    apply, count --> read --+    apply, count --> ... --> the progress of all steps
                     v    ^                       v    ^
     worker          step 1                       step 2
 
-Each is a whole single step, which pulls what the step before it and the other workers have made of the parameters, and
-pushes its own gradients. Only what a session run costs by itself is shared: of a small model that is most of a step.
-
-How a step is copied, and what holds the copies in order without a transfer: clones.py.
+Each copy is a whole step: it pulls the current parameters and pushes its own gradients. The steps share only the fixed
+cost of a session run, which is most of the time of a small model. `clones.py` copies a step and keeps the copies in
+order without a transfer. See docs/decisions/unrolled-steps.md.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ class Execution(NamedTuple):
     """What a session run fetches.
 
     Attributes:
-      num_steps: how many steps it makes, or rounds of them.
-      progress: int64 [num_steps, 6], a `replica_graph.StepStatus` after each, read on ps 0; to compute it is to train.
-      loss: scalar, of the last mini-batch.
+      num_steps: how many steps, or rounds of local steps, it makes.
+      progress: int64 [num_steps, 6], a `replica_graph.StepStatus` after each step, read on ps 0. Fetching it trains.
+      loss: scalar loss of the last mini-batch.
     """
 
     num_steps: int
@@ -36,55 +35,58 @@ class Execution(NamedTuple):
     loss: tf.Tensor
 
 
-class Several(NamedTuple):
-    """Several steps.
+class UnrolledSteps(NamedTuple):
+    """Several steps in one session run.
 
     Attributes:
       execution: all of them.
-      rest: int64 scalar, how many of them were made by a session run that failed; 0 after one that did not, and once
-        it was read.
-      forget_op: makes it 0.
+      rest: int64 scalar, how many steps a failed session run has made, or 0 if it succeeded; reading it resets it.
+      reset_op: resets `rest` to 0.
     """
 
     execution: Execution
     rest: tf.Tensor
-    forget_op: tf.Operation
+    reset_op: tf.Operation
 
 
-def several(
-    first: Execution, num_steps: int, pulled: Iterable[transfer.View], worker: int, first_ps: str
-) -> Several:
+def unroll(
+    first: Execution, num_steps: int, *, pulled: Iterable[transfer.View], worker: int, first_ps_device: str
+) -> UnrolledSteps:
     """Adds copies of a step to the current graph.
 
     Args:
       first: the single step.
-      num_steps: in all, at least 2.
+      num_steps: the number of steps in all, at least 2.
       pulled: what the step pulls.
       worker: the number of this worker.
-      first_ps: the device of ps 0.
+      first_ps_device: the device of ps 0.
 
     Raises:
-      UserCodeError: the step uses what cannot be copied.
+      UserCodeError: the step uses something that cannot be copied.
     """
-    step = clones.Step(transfer.upstream([first.progress, first.loss]), pulled)
-    own, rows, loss, counted = step.itself(), [first.progress], first.loss, []
+    template = clones.StepTemplate(transfer.upstream([first.progress, first.loss]), pulled)
+    step, rows, loss, counted = template.first_step(), [first.progress], first.loss, []
     for number in range(1, num_steps):
-        with tf.device(None), tf.device(first_ps), tf.control_dependencies([rows[-1].op]):
-            counted.append(variables.add_element("taken", worker, 1))
-        own = step.copy_after(own, number, counted[-1], first_ps)
-        rows.append(clones.of_tensor(own, first.progress))
-        loss = clones.of_tensor(own, first.loss)
-    with tf.device(None), tf.device(first_ps):
+        with tf.device(None), tf.device(first_ps_device), tf.control_dependencies([rows[-1].op]):
+            counted.append(variables.add_element("steps_in_run", worker, 1))
+        step = template.clone_after(step, number, counted[-1], first_ps_device)
+        rows.append(clones.cloned_tensor(step, first.progress))
+        loss = clones.cloned_tensor(step, first.loss)
+    with tf.device(None), tf.device(first_ps_device):
         with tf.control_dependencies([rows[-1].op, *counted]):
-            forgotten = variables.write_element("taken", worker, 0)
-        with tf.control_dependencies([forgotten]):
+            reset = _reset(worker)
+        with tf.control_dependencies([reset]):
             progress = tf.concat(rows, 0)
-        return Several(Execution(num_steps, progress, loss), _rest(worker), variables.write_element("taken", worker, 0))
+        return UnrolledSteps(Execution(num_steps, progress, loss), _read_and_reset(worker), _reset(worker))
 
 
-def _rest(worker: int) -> tf.Tensor:
-    taken = variables.read("taken")[worker]
-    with tf.control_dependencies([taken]):
-        forgotten = variables.write_element("taken", worker, 0)
-    with tf.control_dependencies([forgotten]):
-        return tf.identity(taken)
+def _read_and_reset(worker: int) -> tf.Tensor:
+    num_steps = variables.read("steps_in_run")[worker]
+    with tf.control_dependencies([num_steps]):
+        reset = _reset(worker)
+    with tf.control_dependencies([reset]):
+        return tf.identity(num_steps)
+
+
+def _reset(worker: int) -> tf.Operation:
+    return variables.write_element("steps_in_run", worker, 0)

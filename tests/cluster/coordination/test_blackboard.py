@@ -12,7 +12,7 @@ import pytest
 
 from ps_train import errors
 from ps_train.cluster.spec import Cluster
-from ps_train.coordination import blackboard, variables
+from ps_train.coordination import blackboard, connection, variables
 from ps_train.coordination.state import State
 from ps_train.errors import ClusterLostError
 from tests import clusters, processes
@@ -64,7 +64,7 @@ def test_parameters_are_prepared_until_a_ps_restarts(start_servers, open_board):
     assert not board.is_prepared()
     board.start_run()
     assert board.is_prepared()
-    open_board(blackboard.for_ps(cluster.target("ps", 1), cluster.view("ps", 1))).put_up()
+    open_board(blackboard.for_ps(cluster.target("ps", 1), cluster.view("ps", 1))).create()
     assert not board.is_prepared()
     board.start_run()
     assert board.is_prepared()
@@ -123,11 +123,12 @@ def test_the_clock_of_ps_0_goes_while_it_serves(open_board, monkeypatch):
 
 
 def test_a_training_graph_reads_the_state_beside_its_own_variables(start_servers, open_board):
-    """`state_tensor` in a graph of its own reads what the blackboard wrote."""
+    """A graph of its own reads what the blackboard wrote."""
     cluster = start_servers(1, 1)
     open_board(worker_board(cluster, 0)).announce(State.STOPPING)
     with tf.Graph().as_default():
-        state = blackboard.state_tensor(cluster.view("worker", 0).ps[0])
+        with tf.device(cluster.view("worker", 0).ps[0].device):
+            state = variables.read("state")
         with tf.Session(cluster.target("worker", 0)) as session:
             assert session.run(state) == State.STOPPING
 
@@ -138,7 +139,7 @@ def test_a_board_that_is_not_up_is_an_error_and_readable_later(open_board):
     board = open_board(worker_board(cluster, 0))
     with pytest.raises(ClusterLostError, match=rf"blackboard on ps:0 {cluster.addresses['ps'][0]} does not answer"):
         board.state()
-    cluster.put_up_blackboard()
+    cluster.create_blackboard()
     assert board.state() == State.IDLE
 
 
@@ -150,7 +151,7 @@ def test_a_server_that_is_gone_is_an_error_in_bounded_time(open_board):
     start_secs = time.monotonic()
     with pytest.raises(ClusterLostError, match=address):
         board.state()
-    assert time.monotonic() - start_secs < 3 * blackboard._RUN_TIMEOUT_SECS
+    assert time.monotonic() - start_secs < 3 * connection._RUN_TIMEOUT_SECS
 
 
 @pytest.mark.parametrize("num_ps", [1, 2])
@@ -161,7 +162,7 @@ def test_a_task_whose_own_server_is_stuck_reaches_the_blackboard_by_that_of_ps_0
     with socket.create_server(("localhost", 0)) as stuck:
         target = f"grpc://localhost:{stuck.getsockname()[1]}"
         board = open_board(blackboard.for_worker(target, cluster.view("worker", 0)))
-        monkeypatch.setattr(blackboard, "_RUN_TIMEOUT_SECS", 1.0)
+        monkeypatch.setattr(connection, "_RUN_TIMEOUT_SECS", 1.0)
         with pytest.raises(errors.BlackboardError):
             board.state()
         monkeypatch.undo()
@@ -175,7 +176,7 @@ def test_a_ps_that_is_gone_before_it_answers_has_heard_that_all_is_done(open_boa
     address = f"localhost:{processes.free_ports(1)[0]}"
     view = Cluster("worker", 0, {"ps": {0: address}, "worker": {0: "localhost:1"}})
     board = open_board(blackboard.for_client(view))
-    monkeypatch.setattr(blackboard, "_RUN_TIMEOUT_SECS", 0.2)
+    monkeypatch.setattr(connection, "_RUN_TIMEOUT_SECS", 0.2)
     board.announce_done()
     with socket.create_server(("localhost", int(address.split(":")[1]))), pytest.raises(ClusterLostError):
         board.announce_done()

@@ -121,6 +121,6 @@ def test_a_claim_that_a_restarted_ps_forgot_is_made_again(make, stop):
     own, board = make()
     own.claim(board, 5)
     with own.running():
-        make.cluster.put_up_blackboard()
+        make.cluster.create_blackboard()
         waits.until(lambda: board.snapshot().claims[0] == own._claim, 10, "the claim", stop)
         assert not own.is_replaced

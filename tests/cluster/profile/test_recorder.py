@@ -10,7 +10,7 @@ import pytest
 
 from ps_train.profile import recorder
 from ps_train.profile.recorder import Profile
-from ps_train.updates.local_steps.rounds import Period
+from ps_train.updates.local_steps.period import Period
 from ps_train.updates.staleness import Bound
 from tests import clusters
 from tests.tensorflow_mode import tf
@@ -86,7 +86,7 @@ def test_the_steps_of_a_worker_are_those_that_begin_in_the_range(tmp_path, start
 
 def test_several_steps_in_one_session_run_are_one_step_here(tmp_path, start_servers, caplog):
     """The heading says how many each of them has."""
-    worker = profiled(start_servers(2, 1), 0, tmp_path, 80, range(20, 60), period=Period(5, 0, 80))
+    worker = profiled(start_servers(2, 1), 0, tmp_path, 80, range(20, 60), period=Period(steps=5, train_steps=80))
     with caplog.at_level("INFO"):
         worker.start()
         worker.result()
@@ -97,7 +97,7 @@ def test_several_steps_in_one_session_run_are_one_step_here(tmp_path, start_serv
 
 def test_a_push_begins_before_the_answers(tmp_path, start_servers):
     """A worker with local steps sends more after its change is applied: to ps 1 it has sent the change before that."""
-    worker = profiled(start_servers(2, 1), 0, tmp_path, 80, range(20, 60), period=Period(5, 0, 80))
+    worker = profiled(start_servers(2, 1), 0, tmp_path, 80, range(20, 60), period=Period(steps=5, train_steps=80))
     worker.start()
     worker.profile._write = lambda runs, shifts: found.extend(runs)
     found = []
@@ -114,7 +114,7 @@ def test_a_push_begins_before_the_answers(tmp_path, start_servers):
 def test_a_worker_that_is_held_up_waits(tmp_path, start_servers, caplog):
     """By the slowest one, whose pace stands on ps 0: the time is in its step."""
     cluster = start_servers(1, 2)
-    bound = Bound(2, 1, 5.0, {0: "worker:0", 1: "worker:1"})
+    bound = Bound(steps=2, round_steps=1, heartbeat_timeout_secs=5.0, names={0: "worker:0", 1: "worker:1"})
     workers = [profiled(cluster, 0, tmp_path, 60, range(20, 40), bound=bound),
                clusters.Worker(cluster, 1, tmp_path, 60, bound=bound)]
     loop = workers[1].loop

@@ -24,13 +24,13 @@ def describe(options=None, shape=(2,), ps=1, cluster=CLUSTER):
 def test_equal_workers_do_not_differ():
     """Nor do their addresses count: a task may reach another through a tunnel."""
     tunnel = Cluster("worker", 0, {"ps": {0: "localhost:5", 1: "localhost:6"}, "worker": {0: "c:1"}})
-    assert fingerprint.differences(describe(), describe(cluster=tunnel), "the chief") == []
+    assert fingerprint.differences(describe(), describe(cluster=tunnel), their_name="the chief") == []
 
 
 def test_what_one_of_them_cannot_know_is_not_compared():
     """In TF_CONFIG's sparse form a worker may know itself only, and so not how many workers there are."""
     sparse = Cluster("worker", 3, {"ps": CLUSTER.addresses["ps"], "worker": {3: "f:1"}}, partial=frozenset({"worker"}))
-    assert fingerprint.differences(describe(), describe(cluster=sparse), "the chief") == []
+    assert fingerprint.differences(describe(), describe(cluster=sparse), their_name="the chief") == []
 
 
 @pytest.mark.parametrize(("own", "expected"), [
@@ -44,19 +44,19 @@ def test_what_one_of_them_cannot_know_is_not_compared():
 ])
 def test_what_differs_is_named(own, expected):
     """With both values."""
-    assert fingerprint.differences(describe(), describe(**own), "the chief") == [expected]
+    assert fingerprint.differences(describe(), describe(**own), their_name="the chief") == [expected]
 
 
 def test_many_differences_are_counted():
     """The message stays readable, and what one of them lacks is said to be missing."""
     own = describe({f"flag{index}": index for index in range(9)})
-    lines = fingerprint.differences(describe(), own, "the chief")
+    lines = fingerprint.differences(describe(), own, their_name="the chief")
     assert lines[0] == "--flag0: here 0, at the chief missing"
     assert lines[-1] == "and 6 more"
 
 
-def _start(cluster, index, tmp_path, own, steps):
-    worker = clusters.Worker(cluster, index, tmp_path, steps, own_fingerprint=own)
+def _start(cluster, index, tmp_path, optimizer, steps):
+    worker = clusters.Worker(cluster, index, tmp_path, steps, shared_flags={"optimizer": optimizer})
     worker.start()
     return worker
 
@@ -64,8 +64,8 @@ def _start(cluster, index, tmp_path, own, steps):
 def test_a_worker_that_does_not_fit_is_refused_with_the_difference(start_servers, tmp_path):
     """It exits 2 before it has touched a parameter, and the chief trains on."""
     cluster = start_servers(1, 2)
-    chief = _start(cluster, 0, tmp_path, describe(), 2000)
-    other = _start(cluster, 1, tmp_path, describe({"optimizer": "sgd"}), 2000)
+    chief = _start(cluster, 0, tmp_path, "adam", 2000)
+    other = _start(cluster, 1, tmp_path, "sgd", 2000)
     with pytest.raises(ConfigError, match="worker:1 .* does not fit .*--optimizer: here sgd, at the running training"):
         other.result()
     assert chief.result().global_step >= 2000
@@ -75,8 +75,8 @@ def test_a_chief_with_another_training_begins_anew_where_nobody_trains(start_ser
     """Parameters that an interrupted client left on existing servers are not taken for its own."""
     cluster = start_servers(1, 1)
     with contextlib.closing(blackboard.for_worker(cluster.target("worker", 0), cluster.view("worker", 0))) as board:
-        first = _start(cluster, 0, tmp_path / "first", describe(), 20)
+        first = _start(cluster, 0, tmp_path / "first", "adam", 20)
         first.result()
         board.start_run(describe())  # as a client leaves it that was killed
-        second = _start(cluster, 0, tmp_path / "second", describe({"optimizer": "sgd"}), 30)
+        second = _start(cluster, 0, tmp_path / "second", "sgd", 30)
         assert second.result().first_step == 0

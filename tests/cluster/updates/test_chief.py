@@ -1,4 +1,4 @@
-"""Sync follows the living: workers that die, come late or run dry, and what is dropped, on in-process servers."""
+"""Sync follows the live workers: some die, come late or run out of data, and gradients are dropped."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import pytest
 from ps_train.errors import ClusterLostError
 from ps_train.runtime import waits as waiting
 from ps_train.training.outcome import End
-from ps_train.updates.local_steps.rounds import Period
+from ps_train.updates.local_steps.period import Period
 from ps_train.updates.sync import runner
 from ps_train.updates.sync.aggregation import SyncStatus
-from ps_train.updates.sync.quorum import Need
+from ps_train.updates.sync.quorum import QuorumStatus
 from tests import clusters
 from tests.cluster.updates.test_build import gradients_of
 from tests.tensorflow_mode import tf
@@ -58,7 +58,7 @@ class Group:
             assert not thread.is_alive(), "the step hangs"
 
     def die(self, number):
-        """Ends a worker's beats without a word, as its death would; the test takes no further step of it."""
+        """Ends a worker's heartbeats, as its death would; the test takes no further step of it."""
         self.workers[number].heartbeat._left.set()
 
     def status(self):
@@ -97,9 +97,9 @@ def test_after_a_death_the_mean_is_over_the_living(tmp_path, start_servers):
     assert group.status().dropped == 0
     group.finish(0, 1)
     weights, bias = np.zeros(4), 0.0
-    for step, num_living in enumerate([3, 2, 2]):
+    for step, num_alive in enumerate([3, 2, 2]):
         averages = _averages(weights, bias, features, labels, [
-            [index + 3 * (8 * step + row) for row in range(8)] for index in range(num_living)])
+            [index + 3 * (8 * step + row) for row in range(8)] for index in range(num_alive)])
         weights, bias = weights - 0.1 * averages[0], bias - 0.1 * averages[1]
     saved = clusters.read_checkpoint(tmp_path)
     assert saved["global_step"] == 3
@@ -114,9 +114,9 @@ def test_the_floor_keeps_an_update_waiting_until_a_worker_comes_back(tmp_path, s
     group.steps(0, 1)
     group.die(1)
     waits = group.begin(0)
-    waiting.until(lambda: group.chief_service._last_need.short_secs > 0, DEADLINE_SECS, "the death to be noticed",
+    waiting.until(lambda: group.chief_service._last_quorum.short_secs > 0, DEADLINE_SECS, "the death to be noticed",
                   threading.Event())
-    assert (group.chief_service._last_need.living, group.chief_service._last_need.required) == ({0}, 2)
+    assert (group.chief_service._last_quorum.members, group.chief_service._last_quorum.required) == ({0}, 2)
     assert waits.is_alive() and group.status().step == 1
     again = clusters.Worker(cluster, 1, tmp_path, 6, gradients=2, floor=2)
     again.start()
@@ -194,7 +194,7 @@ def test_the_dropped_gradients_are_a_summary(tmp_path, start_servers):
                                    for value in event.summary.value}
 
 
-def test_with_several_batches_an_update_those_of_the_living_are_left(tmp_path, start_servers):
+def test_with_several_batches_an_update_those_of_the_live_workers_are_left(tmp_path, start_servers):
     """With 4 gradients an update and 2 workers, of which one dies, each further update averages 2."""
     group = Group(start_servers(1, 2), tmp_path, 2, 5, gradients=4)
     group.die(1)
@@ -247,13 +247,14 @@ def test_an_update_under_way_is_noted(tmp_path, start_servers):
 
 
 @pytest.mark.parametrize("is_updating, expected", [(0, True), (1, False)])
-def test_who_is_stuck(is_updating, expected):
-    """All who live wait, and nothing has moved between two looks."""
+def test_when_all_workers_are_stuck(is_updating, expected):
+    """All live workers wait, and nothing has changed between two checks."""
     updates = runner.UpdateRunner(None, None)
-    need = Need(frozenset({0, 1}), frozenset(), frozenset(), required=2, short_secs=0, is_hopeless=False)
+    quorum = QuorumStatus(members=frozenset({0, 1}), missing=frozenset(), finished=frozenset(), required=2,
+                          short_secs=0, is_hopeless=False)
     status = SyncStatus(step=3, gathered=0, awaited=[4, 4], dropped=0, is_updating=is_updating)
-    assert [updates._is_stuck(need, status) for _ in range(3)] == [False, expected, expected]
-    assert not updates._is_stuck(need, status._replace(awaited=[4, 3]))
+    assert [updates._is_stuck(quorum, status) for _ in range(3)] == [False, expected, expected]
+    assert not updates._is_stuck(quorum, status._replace(awaited=[4, 3]))
 
 
 def test_a_new_chief_lets_those_go_who_wait_since_the_old_one(tmp_path, start_servers):

@@ -12,7 +12,7 @@ from ps_train.errors import ClusterLostError, ConfigError
 from ps_train.training import replica_graph
 from ps_train.training.outcome import End
 from ps_train.updates import staleness
-from ps_train.updates.local_steps.rounds import Period
+from ps_train.updates.local_steps.period import Period
 from tests import clusters
 from tests.tensorflow_mode import tf
 
@@ -176,7 +176,8 @@ def test_the_staleness_is_what_others_did_between_pull_and_push():
     """From step 10 to 14, of which 3 are its own: 1. Its own steps are none of it."""
     with tf.Graph().as_default(), tf.Session() as session:
         for begun, reached, taken, expected in ((10, 14, 3, 1), (10, 11, 1, 0), (10, 10, 1, 0)):
-            assert session.run(staleness.of_update(*map(tf.constant, (begun, reached, taken)))) == expected
+            assert session.run(staleness.measure(
+                begun=tf.constant(begun), reached=tf.constant(reached), num_taken=tf.constant(taken))) == expected
 
 
 def test_the_histogram_counts():

@@ -20,7 +20,8 @@ import pytest
 from ps_train.config import groups
 from ps_train.config.launch import LaunchConfig, parse_launch
 from ps_train.errors import ConfigError, LaunchError
-from ps_train.launch import command_lines, display, launcher
+from ps_train.launch import command_lines, display, launcher, preparation
+from ps_train.runtime.reports import Failure
 from tests.children import is_free
 
 REPO = pathlib.Path(__file__).resolve().parents[3]
@@ -350,24 +351,24 @@ def prepared(monkeypatch, argv, *results):
     tried, said = [], []
     answers = iter(results)
 
-    def run_preparation(told, crew, show, signals):
+    def run(told, tasks, shown, signals):
         tried.append(told.dataset)
         return next(answers)
 
-    monkeypatch.setattr(launcher, "_run_preparation", run_preparation)
+    monkeypatch.setattr(preparation, "_run", run)
     shown = display.Display(sys.stdout, [], "worker:0", False, False)
-    monkeypatch.setattr(shown, "say", said.append)
+    monkeypatch.setattr(shown, "write", said.append)
     told, launch_config = parse_launch(argv)
-    return launcher._prepare(told, command_lines.crew_of(launch_config), shown, []), said, tried
+    return preparation.prepare(told, command_lines.task_list(launch_config), shown, []), said, tried
 
 
-NO_MNIST = (1, ["https://x/train.gz: cannot be downloaded (no answer within 10 s): put it there yourself, or use "
-                "--dataset=data.digits, which needs no file"])
+WHY = "https://x/train.gz: cannot be downloaded (no answer within 10 s)"
+NO_MNIST = (1, Failure([f"{WHY}: put it there yourself, or use --dataset=data.digits, which needs no file"], WHY))
 
 
 def test_without_mnist_the_embedded_digits_are_used_and_one_line_says_so(monkeypatch):
     """The reason is there, the advice to do what is done anyway is not."""
-    told, said, tried = prepared(monkeypatch, [], NO_MNIST, (0, []))
+    told, said, tried = prepared(monkeypatch, [], NO_MNIST, (0, Failure([])))
     assert tried == ["data.mnist", "data.digits"]
     assert command_lines.task_flags(told) == ["--dataset=data.digits"]
     assert said == ["Loading TensorFlow, and preparing the data of data.mnist",
@@ -379,16 +380,16 @@ def test_without_mnist_the_embedded_digits_are_used_and_one_line_says_so(monkeyp
     (["--dataset=data.mnist"], NO_MNIST),  # asked for
     (["--data_dir=/typo"], NO_MNIST),  # so are the digits that are there
     (["--download_only"], NO_MNIST),  # nothing would be downloaded
-    ([], (1, ["toy.model_fn failed: correct line 3 of toy.py"])),
-    ([], (1, [])),
-    ([], (2, ["--params: wrong"])),
+    ([], (1, Failure(["toy.model_fn failed: correct line 3 of toy.py, or use --dataset=data.digits"]))),
+    ([], (1, Failure([]))),
+    ([], (2, Failure(["--params: wrong"]))),
 ])
 def test_any_other_failure_of_the_preparation_ends_the_launch(monkeypatch, argv, result):
     """With its exit code and its lines."""
     with pytest.raises(LaunchError) as caught:
         prepared(monkeypatch, argv, result)
     assert caught.value.exit_code == result[0]
-    assert str(caught.value).splitlines() == result[1]
+    assert str(caught.value).splitlines() == result[1].message
 
 
 @pytest.mark.parametrize("verb", [[], ["keras"]], ids=["graph", "keras"])

@@ -10,8 +10,8 @@ from ps_train.coordination.state import Snapshot, State
 def test_who_is_alive_is_there_and_was_heard_of():
     """By ps 0's clock: worker 1 is silent for too long, worker 2 has left."""
     zeros = np.zeros(3, np.int64)
-    beats = np.array([99.0, 80.0, 99.0])
-    snapshot = Snapshot(State.RUNNING, 100.0, np.array([5, 6, 0]), beats, zeros, zeros, zeros > 0)
+    heartbeats = np.array([99.0, 80.0, 99.0])
+    snapshot = Snapshot(State.RUNNING, 100.0, np.array([5, 6, 0]), heartbeats, zeros, zeros, zeros > 0)
     assert snapshot.alive(10.0) == [0]
     assert snapshot.alive(30.0) == [0, 1]
     assert snapshot.age_secs(1) == 20.0

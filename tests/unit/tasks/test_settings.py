@@ -10,7 +10,7 @@ from ps_train.errors import ConfigError
 from ps_train.graph import placement, transfer
 from ps_train.tasks import settings as task_settings
 from ps_train.updates import staleness
-from ps_train.updates.local_steps.rounds import Period
+from ps_train.updates.local_steps.period import Period
 from tests.tensorflow_mode import tf
 
 TWO = Cluster("worker", 1, {"ps": {0: "a:1"}, "worker": {0: "b:1", 1: "c:1"}})
@@ -32,11 +32,12 @@ def test_each_flag_reaches_its_place():
                     num_gpus=0)
     settings = task_settings.update_settings(config, TWO)
     assert (settings.replicas_to_aggregate, settings.num_workers, settings.worker) == (2, 2, 1)
-    assert settings.period == Period(5, 7, 100)
+    assert settings.period == Period(steps=5, warmup_steps=7, train_steps=100)
     assert settings.wire == transfer.Wire(tf.bfloat16, is_fused=False)
     assert task_settings.worker_settings(config, TWO).placement == placement.PlacementPlan("round_robin", 9)
     bound = task_settings.staleness_bound(Config(staleness_bound=9, communication_period=5, beat_timeout_secs=3.0), TWO)
-    assert bound == staleness.Bound(9, 5, 3.0, {0: "worker:0 b:1", 1: "worker:1 c:1"})
+    assert bound == staleness.Bound(
+        steps=9, round_steps=5, heartbeat_timeout_secs=3.0, names={0: "worker:0 b:1", 1: "worker:1 c:1"})
 
 
 def test_sync_is_refused_where_not_all_workers_are_named():

@@ -17,13 +17,13 @@ WITH_CHIEF = Cluster("chief", 0, {"ps": {0: "a:1"}, "chief": {0: "b:1"}, "worker
 
 def snapshot(claimed=(), silent=(), finished=(), local_steps=None):
     """Returns what the blackboard says when these workers are there, were not heard of for long, have finished."""
-    claims, beats, steps, done = np.zeros((4, MAX_WORKERS), np.int64)
+    claims, heartbeats, steps, done = np.zeros((4, MAX_WORKERS), np.int64)
     claims[[*claimed, *silent]] = 7
-    beats[list(claimed)] = 100
+    heartbeats[list(claimed)] = 100
     done[list(finished)] = 1
     for number, count in (local_steps or {}).items():
         steps[number] = count
-    return Snapshot(State.STOPPING, 100.0, claims, beats.astype(np.float64), steps, steps, done.astype(bool))
+    return Snapshot(State.STOPPING, 100.0, claims, heartbeats.astype(np.float64), steps, steps, done.astype(bool))
 
 
 @pytest.mark.parametrize(("cluster", "seen", "expected"), [

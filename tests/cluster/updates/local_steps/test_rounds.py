@@ -16,7 +16,7 @@ from ps_train.graph import placement, transfer
 from ps_train.plugins import contracts
 from ps_train.runtime import waits
 from ps_train.training.outcome import End
-from ps_train.updates.local_steps.rounds import Period
+from ps_train.updates.local_steps.period import Period
 from tests import clusters
 from tests.cluster.graph.test_transfer import crossings, many_variables_model
 from tests.cluster.updates.test_build import gradients_of
@@ -94,7 +94,7 @@ class ByHand:
         self.graph = clusters.build_graph(cluster, index, **options)
         with self.graph.graph.as_default():
             self._init = [tf.global_variables_initializer(), tf.local_variables_initializer()]
-            self._values = {name: tf.placeholder(tf.float64) for name in ("claims", "beats", "finished")}
+            self._values = {name: tf.placeholder(tf.float64) for name in ("claims", "heartbeats", "finished")}
             with tf.device("/job:ps/task:0/cpu:0"):
                 self._notes = {name: variables.write_element(name, index, value)
                                for name, value in self._values.items()}
@@ -123,7 +123,7 @@ class ByHand:
         return self.session.run(variable)
 
 
-@pytest.mark.parametrize("gone", [{"beats": -99.0}, {"finished": 1}, {"claims": 4}, {"claims": 0}],
+@pytest.mark.parametrize("gone", [{"heartbeats": -99.0}, {"finished": 1}, {"claims": 4}, {"claims": 0}],
                          ids=["not heard of", "finished", "started again", "left"])
 def test_an_async_round_moves_the_parameters_by_its_share_of_the_change(start_servers, gone):
     """By all of it while its worker trains alone, by half while two do; numpy does the same, one after the other."""
@@ -131,7 +131,7 @@ def test_an_async_round_moves_the_parameters_by_its_share_of_the_change(start_se
     cluster = start_servers(1, 2)
     workers = [ByHand(cluster, index, period=Period(3)) for index in range(2)]
     for index in range(2):
-        workers[index].note(claims=7 + index, beats=1e6)  # heard of, however long this test takes
+        workers[index].note(claims=7 + index, heartbeats=1e6)  # heard of, however long this test takes
     weights, bias = np.zeros(4), 0.0
     first = [0, 0]
     # The second one counts as soon as its first round begins; in its own first round a worker counts all who live.
@@ -152,9 +152,9 @@ def test_a_round_that_took_long_counts_who_has_begun_meanwhile(start_servers):
     cluster = start_servers(1, 2)
     workers = [ByHand(cluster, 0, period=Period(3), dataset=on_permission(permits)),
                ByHand(cluster, 1, period=Period(3))]
-    workers[0].note(claims=7, beats=1e6)
+    workers[0].note(claims=7, heartbeats=1e6)
     assert workers[0].step()[2] == 3
-    workers[1].note(claims=8, beats=1e6)
+    workers[1].note(claims=8, heartbeats=1e6)
     begun_at = workers[0].read("weights")
     with concurrent.futures.ThreadPoolExecutor() as pool:
         long_round = pool.submit(workers[0].step)
@@ -166,8 +166,8 @@ def test_a_round_that_took_long_counts_who_has_begun_meanwhile(start_servers):
         finally:
             permits.release(99)
         assert long_round.result(DEADLINE_SECS)[2] == 3
-    np.testing.assert_array_equal(workers[0].read_own("begin/weights"), begun_at)
-    own = workers[0].read_own("now/weights") - begun_at
+    np.testing.assert_array_equal(workers[0].read_own("start/weights"), begun_at)
+    own = workers[0].read_own("current/weights") - begun_at
     assert np.abs(own).max() > 1e-3
     np.testing.assert_allclose(workers[0].read("weights"), others_came_to + own / 2, rtol=1e-5, atol=1e-6)
 
@@ -180,14 +180,14 @@ def test_the_rest_of_a_round_keeps_the_share_that_it_began_with(start_servers):
     cluster = start_servers(1, 2)
     workers = [ByHand(cluster, index, period=Period(3), dataset=few) for index in range(2)]
     for index, worker in enumerate(workers):
-        worker.note(claims=7 + index, beats=1e6)
+        worker.note(claims=7 + index, heartbeats=1e6)
         assert worker.step()[2] == 3
     before = workers[0].read("weights")
     with pytest.raises(tf.errors.OutOfRangeError):
         workers[0].step()
     workers[1].note(finished=1)
     assert workers[0].session.run(workers[0].graph.update.rest) == 1
-    own = workers[0].read_own("now/weights") - before
+    own = workers[0].read_own("current/weights") - before
     assert np.abs(own).max() > 1e-3
     np.testing.assert_allclose(workers[0].read("weights"), before + own / 2, rtol=1e-5, atol=1e-6)
 
@@ -351,7 +351,7 @@ def _counting(features, labels):
 
 @pytest.mark.parametrize("make_loss, error, text", [
     (_looked_up, ConfigError, "--communication_period: the model looks up rows of table"),
-    (_anew, UserCodeError, "model_fn makes mine anew .* tf.compat.v1.get_variable"),
+    (_anew, UserCodeError, "model_fn creates mine anew .* tf.compat.v1.get_variable"),
     (_counting, ConfigError, "--communication_period: count cannot be averaged"),
 ])
 def test_a_model_that_cannot_be_trained_so_is_refused(start_servers, make_loss, error, text):

@@ -25,12 +25,6 @@ from tests.tensorflow_mode import tf
 IN_ORDER = clusters.array_dataset(*clusters.linear_data(), shuffle=False)
 
 
-@pytest.fixture
-def start_servers(renew_servers):
-    """Many trainings are compared here."""
-    return renew_servers
-
-
 def train(cluster, folder, num_at_once, steps=30, **options):
     """Returns the checkpoint after so many steps of one worker."""
     options = {"dataset": IN_ORDER, "optimizer_name": "adam", "learning_rate": 0.01, **options}
@@ -214,7 +208,7 @@ def test_a_new_session_does_not_count_what_a_lost_one_had_made(tmp_path, start_s
     """What stands on the blackboard then is of an answer that nobody got."""
     cluster = start_servers(1, 1)
     with tf.Graph().as_default(), tf.device("/job:ps/task:0/cpu:0"):
-        left = variables.write_element("taken", 0, 3)
+        left = variables.write_element("steps_in_run", 0, 3)
         with tf.Session(cluster.target("ps", 0)) as session:
             session.run(left)
     outcome, = clusters.train_together(
@@ -307,7 +301,7 @@ def test_a_bound_of_the_staleness_knows_how_many_are_taken_at_once(tmp_path, sta
     cluster = start_servers(1, 2)
     config = Config(staleness_bound=10, steps_per_execution=8)
     assert settings.staleness_bound(config, Cluster("worker", 0, cluster.addresses)).round_steps == 8
-    bound = Bound(10, 8, 5.0, {0: "worker:0", 1: "worker:1"})
+    bound = Bound(steps=10, round_steps=8, heartbeat_timeout_secs=5.0, names={0: "worker:0", 1: "worker:1"})
     outcomes = clusters.train_together(cluster, tmp_path, 160, 2, steps_per_execution=8, bound=bound)
     assert sum(outcome.local_steps for outcome in outcomes) == clusters.read_checkpoint(tmp_path)["global_step"]
 
