@@ -1,4 +1,4 @@
-"""The flags of `ps_train launch` in addition to those of a task, and its command line."""
+"""Declares the flags of `ps_train launch` beside those of its tasks, and parses its command line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TaskConfig = TypeVar("_TaskConfig", bound=ModelFlags)
 
 @dataclasses.dataclass(frozen=True)
 class LaunchConfig:
-    """The flags of `ps_train launch` in addition to those of a task."""
+    """The flags of `ps_train launch` beside those of its tasks."""
 
     num_ps: int = field(2, _LAUNCH, "Parameter servers to start.", minimum=1)
     num_workers: int = field(2, _LAUNCH, "Workers to start, including the chief.", minimum=1)
@@ -36,10 +36,10 @@ PLACED_BY_LAUNCH = frozenset({"job_name", "task_index", "ps_hosts", "worker_host
 
 
 def parse_launch(argv: Sequence[str]) -> tuple[Config, LaunchConfig]:
-    """Returns the Config of the tasks, with `given`, and the LaunchConfig of the launcher.
+    """Returns the Config of the tasks and the LaunchConfig of the launcher.
 
     Raises:
-      ConfigError: the command line is wrong, or it places the tasks, which is the launcher's job.
+      ConfigError: the command line is wrong, or gives flags that the launcher sets for each task itself.
     """
     return parse_launch_of(Config, argv, PLACED_BY_LAUNCH)
 

@@ -34,7 +34,7 @@ def load_model(name: str) -> Model:
     Raises:
       ConfigError: the module does not exist or has no model_fn, or its model_fn has the wrong signature.
     """
-    module = find_module("--model", name, "model_fn")
+    module = find_module("--model", name, function="model_fn")
     function = checked_function("--model", module, "model_fn", ("features", "labels", "mode", "params"))
     return Model(module.__name__, function, checked_params("--model", module))
 
@@ -45,7 +45,7 @@ def load_dataset(name: str) -> Dataset:
     Raises:
       ConfigError: the module does not exist or has no input_fn, or a function has the wrong signature.
     """
-    module = find_module("--dataset", name, "input_fn")
+    module = find_module("--dataset", name, function="input_fn")
     function = checked_function("--dataset", module, "input_fn", ("mode", "params", "shard"))
     prepare = _nothing_to_prepare
     if hasattr(module, "prepare"):
@@ -95,7 +95,7 @@ def checked_params(flag: str, module: types.ModuleType) -> Mapping[str, Any]:
     return params
 
 
-def find_module(flag: str, name: str, function: str) -> types.ModuleType:
+def find_module(flag: str, name: str, *, function: str) -> types.ModuleType:
     """Imports a plug-in's module by its dotted name; for a name without a dot, models/ or data/ comes first.
 
     Args:

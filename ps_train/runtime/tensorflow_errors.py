@@ -14,7 +14,7 @@ import re
 
 _NODE = "\nNode: "  # the last line of the part that says where in the graph it was
 # The lines around the reason, where that part is missing or incomplete.
-_AROUND = re.compile(r"(\(\d+\) )?([A-Z_]+: )?(From /job:\S+:)?$|Graph execution error|Detected at node|File |<|Node:|"
+_AROUND = re.compile(r"(\(\d+\) )?([A-Z_]+: )?(From /job:\S+:)?$|Graph execution error|Detected at node|File \x22|<|Node:|"
                      r"\[\[|node |=====|\d+ root error|Traceback |Additional GRPC|:UNKNOWN:|in user code:")
 
 

@@ -50,7 +50,7 @@ def write(working_dir):
 
 def _refusal(flag, name, function):
     with pytest.raises(ConfigError) as caught:
-        loader.find_module(flag, name, function)
+        loader.find_module(flag, name, function=function)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -130,7 +130,7 @@ def test_the_users_own_folder_hides_no_default(working_dir, is_package, is_on_pa
         for flag, names in (("--model", ["models.own", "models.softmax", "softmax", "own", "models"]),
                             ("--dataset", ["data.own", "data.glyphs", "data.fetch"])):
             for name in names:
-                print(name, loader.find_module(flag, name, "f").__file__)
+                print(name, loader.find_module(flag, name, function="f").__file__)
         """)
     if not is_on_path:
         code = f"import sys; sys.path.insert(0, {str(REPO)!r}); import ps_train\n{code}"
@@ -147,8 +147,9 @@ def test_the_users_own_folder_hides_no_default(working_dir, is_package, is_on_pa
 def test_the_users_own_module_of_the_folders_name_hides_no_default(working_dir):
     """A file data.py beside the model is usual."""
     (working_dir / "data.py").write_text("input_fn = 'mine'\n")
-    assert loader.find_module("--dataset", "data.fetch", "input_fn").__file__ == str(REPO / "data" / "fetch.py")
-    assert loader.find_module("--dataset", "data", "input_fn").input_fn == "mine"
+    found = loader.find_module("--dataset", "data.fetch", function="input_fn")
+    assert found.__file__ == str(REPO / "data" / "fetch.py")
+    assert loader.find_module("--dataset", "data", function="input_fn").input_fn == "mine"
 
 
 @pytest.mark.parametrize("source", [

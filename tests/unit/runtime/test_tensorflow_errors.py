@@ -33,6 +33,7 @@ class OpError(Exception):
     ("From /job:worker/replica:0/task:0:\n/x; Permission denied\n\t [[{{node a}}]]", "/x; Permission denied"),
     ("2 root error(s) found.\n  (0) ABORTED: From /job:ps/replica:0/task:0:\nsocket closed\n", "socket closed"),
     ("Operation timed out.", "Operation timed out."),
+    ("File system scheme s3 not implemented\n\t [[{{node a}}]]", "File system scheme s3 not implemented"),
     (SEVERAL, "Operation was cancelled"),
     ("[[{{node a}}]]", "[[{{node a}}]]"),
     ("", "OpError"),
