@@ -4,8 +4,7 @@
     ps 0       the incarnations for which the chief has prepared the parameters · the chief's fingerprint · a clock
                for each worker: its claim, last heartbeat and global step, its own steps, whether it has finished
 
-Tasks reach it through the TensorFlow servers that run anyway (`connection.py`). `variables.py` lists the variables.
-The reasons: docs/decisions/blackboard.md.
+Tasks reach it through the TensorFlow servers that run anyway (`connection.py`). See docs/decisions/blackboard.md.
 """
 
 from __future__ import annotations
@@ -106,8 +105,7 @@ class Blackboard:
             "finished", tf.where(is_here, tf.zeros([variables.MAX_WORKERS], tf.int64), variables.read("finished")))
         self._mark_finished = variables.write_element("finished", self._worker, 1)
         self._mark_unfinished = variables.write_element("finished", self._worker, 0)
-        self._claim = tf.placeholder(tf.int64, [])
-        self._local_steps = tf.placeholder(tf.int64, [])
+        self._claim, self._local_steps = tf.placeholder(tf.int64, []), tf.placeholder(tf.int64, [])
         claim = variables.read("claims")[self._worker]
         with tf.control_dependencies([claim]):
             # Only the process that holds the claim is heard: a heartbeat never takes another process's number.
@@ -199,7 +197,7 @@ class Blackboard:
         """Gives up a worker's number: no task waits for this worker any more."""
         self._run(self._write_claim, {self._worker: worker, self._claim: 0})
 
-    def beat(self, worker: int, claim: int, step: int, local_steps: int = 0) -> bool:
+    def beat(self, worker: int, *, claim: int, step: int, local_steps: int = 0) -> bool:
         """Records a heartbeat; returns false if the worker's number does not belong to this claim."""
         return bool(self._run(self._heartbeat, {self._worker: worker, self._claim: claim, self._value: step,
                                                 self._local_steps: local_steps}))

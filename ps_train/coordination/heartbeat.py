@@ -139,7 +139,8 @@ class Heartbeat:
         Raises:
           BlackboardError: ps 0 does not answer.
         """
-        if not self._board.beat(self._number, self._claim, self._progress.step, self._progress.local_steps):
+        if not self._board.beat(self._number, claim=self._claim, step=self._progress.step,
+                                local_steps=self._progress.local_steps):
             self._answer_refusal()
 
     def _leave(self) -> None:

@@ -26,7 +26,7 @@ class Bound(NamedTuple):
     """How far workers may be apart.
 
     Attributes:
-      steps: no worker is ever more steps than this ahead of the slowest live one.
+      steps: no worker is ever more than this many steps ahead of the slowest live one.
       round_steps: steps that a worker takes in one session run.
       heartbeat_timeout_secs: a worker without a heartbeat for this long is dead.
       names: number -> name and address of each worker, for messages.

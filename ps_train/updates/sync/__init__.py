@@ -7,10 +7,10 @@ Start with `aggregation.py`. The decision: docs/decisions/sync.md.
 
     aggregation.py         the operations of workers and chief
     accumulators.py        average the gradients beside each variable
-    condition.py           a condition variable on a ps: wait while something is so
+    condition.py           a condition variable on a ps: notify, wait_while
     quorum.py              how many gradients an update waits for, and from which workers
     runner.py              runs the updates on the chief
     sync_replicas.py       SyncReplicasOptimizer, with the constructor and methods of TensorFlow's class
-    standalone.py          what it needs besides in a plain TF1 script
+    standalone.py          what SyncReplicasOptimizer also needs in a plain TF1 script
     tensorflow_engine.py   TensorFlow's own class, with bounded waits (--sync_engine=tensorflow)
 """

@@ -1,4 +1,4 @@
-"""A condition variable on a ps: a task waits there while something is so, and rereads it when notified.
+"""A condition variable on a ps: a task waits while a condition holds, and rereads it when notified.
 
 A notification is kept until the waiting task receives it, and several count as one. So none is lost, and one too many
 costs only a reread.
@@ -27,13 +27,13 @@ class Condition:
             never_stale = tf.constant(tf.int64.max, tf.int64)
             return self._notifications.apply_grad(0.0, never_stale)
 
-    def wait_while(self, is_so: Callable[[], tf.Tensor]) -> tf.Tensor:
-        """Returns a tensor that is computed once `is_so()`, a bool scalar read on the same device, is false."""
+    def wait_while(self, must_wait: Callable[[], tf.Tensor]) -> tf.Tensor:
+        """Returns a tensor that is computed once `must_wait()`, a bool scalar read on the same device, is false."""
 
         def wait_and_reread(_: tf.Tensor) -> tf.Tensor:
             with tf.control_dependencies([self._notifications.take_grad(1)]):
-                return is_so()
+                return must_wait()
 
         with tf.device(self._device):
-            return tf.while_loop(lambda must_wait: must_wait, wait_and_reread, [is_so()], parallel_iterations=1,
+            return tf.while_loop(lambda waits: waits, wait_and_reread, [must_wait()], parallel_iterations=1,
                                  back_prop=False)

@@ -1,4 +1,4 @@
-"""Synchronous updates in a plain TF1 script: what such a script needs besides `aggregation.py`.
+"""Synchronous updates in a plain TF1 script: what such a script needs in addition to `aggregation.py`.
 
     chief    initialises the variables --> chief_init_op: creates what the workers wait for --> StandaloneRunner
     others   ready_for_local_init_op names what is missing until then --> local_step_init_op --> steps

@@ -2,7 +2,7 @@
 
     in a task of ps_train   build.py creates one; runner.py runs its `operations`, with as many gradients as there are
                             live workers for
-    in a plain TF1 script   it replaces TensorFlow's class; standalone.py has what the script needs besides
+    in a plain TF1 script   it replaces TensorFlow's class; standalone.py has what the script also needs
 
 aggregation.py builds what runs on the ps.
 """
@@ -193,7 +193,7 @@ def _number_from(device: str) -> int:
     if job not in _WORKER_JOBS and configured is not None:
         job, index = configured.job, configured.index
     if job not in _WORKER_JOBS or index is None:
-        raise ConfigError("SyncReplicasOptimizer: nothing tells which worker this is; call apply_gradients under the "
+        raise ConfigError("SyncReplicasOptimizer: the number of this worker is unknown; call apply_gradients under the "
                           "worker's device, as tf.train.replica_device_setter(worker_device=\"/job:worker/task:1\") "
                           "sets it, or give the number by worker=")
     has_chief_job = configured is not None and any(configured.addresses.get(name) for name in CHIEF_JOBS)

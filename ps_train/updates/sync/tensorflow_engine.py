@@ -142,11 +142,11 @@ class QueueService(UpdateRunner):
             return  # a ps is lost, and that error is reported instead
         missing = frozenset(worker for worker in context.worker_names
                             if not snapshot.finished[worker] and not snapshot.is_alive(worker))
-        whom = f"{context.names_of(missing)}, dead or never there" if missing else (
+        awaited = f"{context.names_of(missing)}, dead or never there" if missing else (
             f"an update of {context.names_of(frozenset(context.worker_names))}, which are all alive, but a gradient or "
             "a token was lost")
-        raise ClusterLostError(f"a step waited longer than --step_timeout_secs for {whom}; run the same command again, "
-                               f"or {_ALTERNATIVE}") from error
+        raise ClusterLostError(f"a step waited longer than --step_timeout_secs for {awaited}; run the same command "
+                               f"again, or {_ALTERNATIVE}") from error
 
     def _update(self, session: tf.Session, context: ChiefContext) -> None:
         """Waits for an error in the queue runner's thread, and raises it."""

@@ -71,7 +71,7 @@ def test_the_worker_is_known_from_the_device_or_the_keyword(monkeypatch):
 
 def test_a_worker_that_nothing_tells_is_refused(monkeypatch):
     """So is one whose number is too large for total_num_replicas."""
-    with pytest.raises(ConfigError, match="nothing tells which worker this is; .* or give the number by worker="):
+    with pytest.raises(ConfigError, match="the number of this worker is unknown; .* or give the number by worker="):
         worker_of(monkeypatch)
     with pytest.raises(ConfigError, match="this is worker 2; allowed: 0 to 1, .* give total_num_replicas"):
         worker_of(monkeypatch, worker=2, total=None)
