@@ -14,8 +14,8 @@ import re
 
 _NODE = "\nNode: "  # the last line of the part that says where in the graph it was
 # The lines around the reason, where that part is missing or incomplete.
-_AROUND = re.compile(r"(\(\d+\) )?([A-Z_]+: )?(From /job:\S+:)?$|Graph execution error|Detected at node|File \x22|<|Node:|"
-                     r"\[\[|node |=====|\d+ root error|Traceback |Additional GRPC|:UNKNOWN:|in user code:")
+_AROUND = re.compile(r"(\(\d+\) )?([A-Z_]+: )?(From /job:\S+:)?$|Graph execution error|Detected at node|File \x22|<|"
+                     r"Node:|\[\[|node |=====|\d+ root error|Traceback |Additional GRPC|:UNKNOWN:|in user code:")
 
 
 def reason(error: BaseException) -> str:
