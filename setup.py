@@ -1,4 +1,4 @@
-"""Installs the package ps_train; the plug-ins in models/ and data/ are used from the working directory."""
+"""Installs the package ps_train. The plug-ins in models/ and data/ are not part of it."""
 
 import pathlib
 import re
@@ -15,10 +15,10 @@ setup(
     license="Apache-2.0",
     packages=find_packages(include=["ps_train", "ps_train.*"]),
     python_requires=">=3.9",
-    # Not TensorFlow, which has several names: with tensorflow-cpu there, pip would bring tensorflow too, 2 GB with what
-    # belongs to a GPU. ps_train/runtime/installed.py looks for it; absl-py and numpy come with it.
+    # Not TensorFlow, which several packages contain: beside tensorflow-cpu, pip would install tensorflow too, which
+    # takes 2 GB with its GPU libraries. ps_train/runtime/installed.py checks for it. absl-py and numpy come with it.
     install_requires=["absl-py", "numpy"],
-    # pip takes the tf_keras that belongs to the TensorFlow that is there: its versions go together.
+    # pip chooses the tf_keras that matches the installed TensorFlow, whose version it requires.
     extras_require={
         "tensorflow": ["tensorflow>=2.14"],
         "tensorflow-cpu": ["tensorflow-cpu>=2.14"],

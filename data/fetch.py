@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from ps_train.errors import DataError
+from ps_train.errors import MissingDataError
 
 TIMEOUT_SECS = 10.0
 _CHUNK_BYTES = 1 << 20
@@ -40,12 +40,12 @@ def fetch(
         timeout_secs: the maximum wait for the connection, or for the server to send something.
 
     Raises:
-        DataError: no answer, an HTTP error, unexpected bytes, or a folder that cannot be written.
+        MissingDataError: no answer, an HTTP error, unexpected bytes, or a folder that cannot be written.
     """
     with _writing(path, advice) as file:
         digest = _download(url, file, advice, timeout_secs)
         if digest != sha256:
-            raise DataError(f"{url}: sha256 is {digest}, expected {sha256}: {advice}")
+            raise MissingDataError(f"{url}: sha256 is {digest}, expected {sha256}", advice)
 
 
 def _download(url: str, file: BinaryIO, advice: str, timeout_secs: float) -> str:
@@ -58,13 +58,13 @@ def _download(url: str, file: BinaryIO, advice: str, timeout_secs: float) -> str
 
 
 def _chunks(url: str, advice: str, timeout_secs: float) -> Iterator[bytes]:
-    """Yields the server's response; raises DataError if the server fails."""
+    """Yields the server's response; raises MissingDataError if the server fails."""
     try:
         with urllib.request.urlopen(url, timeout=timeout_secs) as response:
             yield from iter(lambda: response.read(_CHUNK_BYTES), b"")
     except (OSError, http.client.HTTPException) as error:
         reason = _reason(error, timeout_secs)
-        raise DataError(f"{url}: cannot be downloaded ({reason}): {advice}") from error
+        raise MissingDataError(f"{url}: cannot be downloaded ({reason})", advice) from error
 
 
 def _reason(error: Exception, timeout_secs: float) -> str:
@@ -90,9 +90,9 @@ def _writing(path: Path, advice: str) -> Iterator[BinaryIO]:
             os.fsync(file.fileno())
         os.replace(part, path)
     except OSError as error:
-        raise DataError(
-            f"{path}: cannot be written ({error.strerror or error}): choose a folder that can be "
-            f"written, or {advice}"
+        raise MissingDataError(
+            f"{path}: cannot be written ({error.strerror or error})",
+            f"choose a folder that can be written, or {advice}",
         ) from error
     finally:
         with contextlib.suppress(OSError):

@@ -1,6 +1,11 @@
 """ps_train: parameter-server training for TensorFlow 1 graph code, on today's TensorFlow.
 
-These names are for plug-ins and for programs that embed ps_train; those that need TensorFlow import it on first use.
+    python -m ps_train ... --> __main__.py --> tasks/run.py     one task of a cluster: ps, worker or evaluator
+                                           --> launch/          a cluster on this machine
+                                           --> keras/           Keras models under tf.distribute
+
+The names below are the public API, for plug-ins and for programs that embed ps_train. Those that need TensorFlow import
+it on first use. ARCHITECTURE.md has the map of the folders.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""`python -m ps_train [verb] --flags`: turns what goes wrong into one line and an exit code."""
+"""The command line, `python -m ps_train [verb] --flags`: runs a verb and turns its errors into lines and exit codes.
+
+    argv --> verb --> Config --> the cluster --> tasks/run.py, launch/launcher.py or keras/verbs.py --> exit code
+
+Nothing here imports TensorFlow before the flags are checked.
+"""
 
 from __future__ import annotations
 
@@ -9,38 +14,38 @@ import os
 import signal
 import sys
 import threading
-import traceback
 from collections.abc import Sequence
 
 from ps_train import __version__
 from ps_train.cluster import resolve, spec
 from ps_train.config import fields, launch
 from ps_train.config import task as config
-from ps_train.errors import ConfigError, PsTrainError
-from ps_train.runtime import installed, logs, signals, tracebacks
+from ps_train.errors import ConfigError, MissingDataError, PsTrainError
+from ps_train.runtime import installed, logs, reports, signals, tracebacks
 
 _CLEAN_UP_SECS = 1.0
 _USAGE = """\
 Parameter-server training for TensorFlow 1 graph code, one process per task.
 
-usage (a line without a verb means train):
+Usage (the default verb is train):
   ps_train train --job_name=JOB --task_index=N --ps_hosts=... --worker_hosts=...
-           one task of a cluster: a ps serves, a worker trains
+           Run one task of a cluster: a ps serves, a worker trains.
   ps_train launch [--num_ps=2] [--num_workers=2]
-           a whole cluster on this machine
+           Run a whole cluster on this machine.
   ps_train serve --job_name=JOB --task_index=N --ps_hosts=... --worker_hosts=...
-           a server for workers that run with --existing_servers
+           Run a server for workers that use --existing_servers.
   ps_train keras --strategy=NAME
-           a Keras model under a tf.distribute strategy, or one task of it
+           Train a Keras model under a tf.distribute strategy, or run one task
+           of such a training.
   ps_train launch keras --strategy=NAME
-           all tasks of that on this machine
+           Run all tasks of a Keras training on this machine.
   ps_train convert --to=keras|graph --train_dir=DIR --output_dir=DIR
-           a checkpoint of `train` into one of `keras`, or back
+           Convert a checkpoint of `train` into one of `keras`, or back.
 
-TF_CONFIG, where it is set, takes the place of the four cluster flags.
---flagfile=FILE reads further flags from a file, one on a line.
+If TF_CONFIG is set, it replaces the four cluster flags.
+--flagfile=FILE reads further flags from a file, one per line.
 Exit codes: 0 done, 1 a fault in your code or data, 2 bad configuration,
-138 the cluster was lost (run it again), 143 told to stop."""
+138 the cluster was lost (run the same command again), 143 told to stop."""
 
 
 def _train(argv: Sequence[str]) -> None:
@@ -52,38 +57,38 @@ def _train(argv: Sequence[str]) -> None:
     own = _resolve(task_config)
     with signals.on_signals() as stop:
         task = _import_task(task_config, needs_gpu=own.job != "ps")
-        signals.run(lambda: task.run(task_config, own, stop), stop, task_config.stop_timeout_secs)
+        signals.run_until_stopped(lambda: task.run_task(task_config, own, stop), stop, task_config.stop_timeout_secs)
 
 
 def _serve(argv: Sequence[str]) -> None:
     task_config = config.parse_serve(argv)
     own = _resolve(task_config)
     if own.job == "evaluator":
-        raise ConfigError(f"{own.task.name} has no server to serve; start it without `serve`")
+        raise ConfigError(f"{own.task.name} has no server; start it without `serve`")
     with signals.on_signals() as stop:
         task = _import_task(task_config, needs_gpu=own.job != "ps")
-        signals.run(lambda: task.serve(task_config, own, stop), stop, task_config.stop_timeout_secs)
+        signals.run_until_stopped(lambda: task.serve(task_config, own, stop), stop, task_config.stop_timeout_secs)
 
 
 def _launch(argv: Sequence[str]) -> None:
     from ps_train.launch import launcher  # noqa: PLC0415 (a task does not need it)
 
     if argv[:1] == ["keras"]:
-        _on_keras_road().launch_keras(argv[1:])
+        _keras_verbs().launch_keras(argv[1:])
     else:
         launcher.run(*launch.parse_launch(argv))
 
 
 def _keras(argv: Sequence[str]) -> None:
-    _on_keras_road().run_keras(argv)
+    _keras_verbs().run_keras(argv)
 
 
 def _convert(argv: Sequence[str]) -> None:
-    _on_keras_road().run_convert(argv)
+    _keras_verbs().run_convert(argv)
 
 
-def _on_keras_road():
-    from ps_train.keras import verbs  # noqa: PLC0415 (it stands apart: nobody else needs it)
+def _keras_verbs():
+    from ps_train.keras import verbs  # noqa: PLC0415 (graph training does not need it)
 
     return verbs
 
@@ -92,19 +97,19 @@ _VERBS = {"train": _train, "launch": _launch, "serve": _serve, "keras": _keras, 
 
 
 def _resolve(task_config: config.Config) -> spec.Cluster:
-    return resolve.resolve(
-        task_config.ps_hosts,
-        task_config.worker_hosts,
-        task_config.job_name,
-        task_config.task_index,
-        task_config.tf_config,
-        task_config.given,
-        task_config.elastic,
+    return resolve.find_cluster(
+        ps_hosts=task_config.ps_hosts,
+        worker_hosts=task_config.worker_hosts,
+        job_name=task_config.job_name,
+        task_index=task_config.task_index,
+        tf_config=task_config.tf_config,
+        given=task_config.given,
+        elastic=task_config.elastic,
     )
 
 
 def _import_task(task_config: config.Config, needs_gpu: bool):
-    """Imports what needs TensorFlow."""
+    """Imports and returns tasks/run.py, and with it TensorFlow."""
     installed.prepare_import(needs_gpu, task_config.tf_log)
     from ps_train.tasks import run  # noqa: PLC0415 (TensorFlow takes seconds; a wrong flag should not)
 
@@ -113,14 +118,14 @@ def _import_task(task_config: config.Config, needs_gpu: bool):
 
 def _help(verb: str, arguments: Sequence[str]) -> str:
     if verb in ("keras", "convert") or (verb == "launch" and arguments[:1] == ["keras"]):
-        return f"{_USAGE}\n{_on_keras_road().keras_help(verb)}"
+        return f"{_USAGE}\n{_keras_verbs().keras_help(verb)}"
     if verb == "launch":
         return f"{_USAGE}\n{fields.help_text(launch.LaunchConfig, config.Config, omit=launch.PLACED_BY_LAUNCH)}"
     return f"{_USAGE}\n{fields.help_text(config.Config)}"
 
 
 def _split(argv: Sequence[str]) -> tuple[str, list[str]]:
-    """Returns the verb, `train` where none is given, and the flags."""
+    """Returns the verb, which is `train` by default, and the flags."""
     if not argv or argv[0].startswith("-"):
         return "train", list(argv)
     if argv[0] not in _VERBS:
@@ -136,38 +141,46 @@ def main(argv: Sequence[str]) -> int:
     try:
         verb, arguments = _split(argv)
         if {"--help", "-help", "-h", "--helpfull"} & set(arguments):
-            with contextlib.suppress(BrokenPipeError):  # a pager that was left
+            with contextlib.suppress(BrokenPipeError):  # a pager that was closed
                 print(_help(verb, arguments), flush=True)
         elif "--version" in arguments:
             print(__version__)
         else:
             _VERBS[verb](arguments)
     except PsTrainError as error:
-        logs.complain("".join(f"ps_train: {line}\n" for line in str(error).splitlines()))
+        missing_data = error.fault if isinstance(error, MissingDataError) else ""
+        _print_failure([], reports.Failure(str(error).splitlines(), missing_data))
         return error.exit_code
-    except KeyboardInterrupt:  # before a task or a launcher notes signals itself
+    except KeyboardInterrupt:  # before a task or a launcher handles signals itself
         return 128 + signal.SIGINT
-    except Exception as error:  # noqa: BLE001 (the user's own code: its traceback is what helps)
-        logs.complain(tracebacks.report(error) if "--tf_log" not in argv else traceback.format_exc())
+    except Exception as error:  # noqa: BLE001 (from the user's code: its traceback is what helps)
+        trace, message = (tracebacks.whole(error), []) if "--tf_log" in argv else tracebacks.report(error)
+        _print_failure(trace, reports.Failure(message, is_in_user_code=bool(message)))
         return 1
     return 0
 
 
-def console() -> None:
-    """Ends the process with the exit code of its command line.
+def _print_failure(trace: list[str], failure: reports.Failure) -> None:
+    """Prints why this process fails, and reports it to the launcher, if one has started this process."""
+    lines = [*trace, *failure.lines()]
+    reports.send(failure, lines)
+    logs.complain("".join(f"{line}\n" for line in lines))
 
-    It ends with `os._exit`: threads that a lost peer holds inside TensorFlow would otherwise keep the process, or
-    write warnings while the interpreter shuts down. What was registered to run at exit (TensorFlow removes temporary
-    files there) runs before, in bounded time.
-    """
+
+def console() -> None:
+    """Runs the command line of this process, and ends the process with its exit code."""
+    reports.connect()
     logs.open_closed_streams()
     code = main(sys.argv[1:])
+    # What was registered to run at exit runs now, in bounded time: TensorFlow removes temporary files there.
     clean_up = threading.Thread(target=atexit._run_exitfuncs, daemon=True)  # noqa: SLF001 (there is no public name)
     clean_up.start()
     clean_up.join(_CLEAN_UP_SECS)
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError):  # its reader is gone, or its disk is full: the exit code still counts
+        with contextlib.suppress(OSError):  # a closed pipe or a full disk: the exit code still counts
             stream.flush()
+    # Not `sys.exit`: threads that a lost peer holds inside TensorFlow would keep the process alive, or write warnings
+    # while the interpreter shuts down.
     os._exit(code)
 
 

@@ -4,6 +4,7 @@
       ConfigError         2   bad configuration; raised before any socket opens
       UserCodeError       1   the user's own code or data is at fault
         DataError         1     a data file is missing, damaged or of another kind
+          MissingDataError  1   a data file is missing and cannot be fetched
         CheckpointError   1     a checkpoint does not fit the model, or cannot be read
       SaveError           1   the last checkpoint cannot be written
       ClusterLostError  138   a task or the network is gone; the same command may be run again
@@ -48,6 +49,15 @@ class UserCodeError(PsTrainError):
 
 class DataError(UserCodeError):
     """A data file is missing, damaged or not what it should be: the text names the file."""
+
+
+class MissingDataError(DataError):
+    """A data file is missing and cannot be fetched: the text says why, and where to get the data from instead."""
+
+    def __init__(self, fault: str, advice: str) -> None:
+        """Takes both parts of the text; `ps_train launch`, which may follow the advice itself, shows the fault only."""
+        super().__init__(f"{fault}: {advice}")
+        self.fault = fault
 
 
 class CheckpointError(UserCodeError):

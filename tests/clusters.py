@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import threading
 
@@ -10,12 +11,15 @@ import numpy as np
 
 import ps_train
 from ps_train.cluster.spec import Cluster
-from ps_train.coordination import blackboard, heartbeat
+from ps_train.config.task import Config
+from ps_train.coordination import blackboard
 from ps_train.graph import placement
 from ps_train.plugins import contracts
-from ps_train.runtime.timeouts import Timeouts
+from ps_train.runtime.waits import Timeouts
 from ps_train.storage import saver
-from ps_train.tasks import ps
+from ps_train.tasks import ps, settings
+from ps_train.tasks.connected_worker import ConnectedWorker
+from ps_train.testing import read_checkpoint  # noqa: F401 (used as clusters.read_checkpoint)
 from ps_train.training import evaluation, recovery, replica_graph
 from ps_train.training import loop as step_loop
 from ps_train.updates import update
@@ -113,12 +117,12 @@ def build_graph(
       chosen: other fields of optimizer.Settings.
     """
     view = cluster.view("worker", index)
-    settings = update.UpdateSettings(
+    updates = update.UpdateSettings(
         optimizer=optimizer_name, learning_rate=learning_rate, replicas_to_aggregate=gradients,
         num_workers=view.num_workers, worker=index, min_replicas_to_aggregate=floor, **chosen)
     params = params or {"batch_size": 8, "seed": 7}
     return replica_graph.build_train_graph(view, view.task.device + "/cpu:0", model or linear_model(), params,
-                       dataset or array_dataset(*linear_data()), params, settings, plan=plan, bound=bound, seed=3,
+                       dataset or array_dataset(*linear_data()), params, updates, plan=plan, bound=bound, seed=3,
                        steps_per_execution=steps_per_execution)
 
 
@@ -132,22 +136,23 @@ class Worker(threading.Thread):
     """One worker's supervised training in a thread, as a process would run it."""
 
     def __init__(self, cluster: LocalCluster, index: int, train_dir, train_steps: int, stop=None, saves=None,
-                 start_timeout_secs=30.0, end_timeout_secs=20.0, own_fingerprint="", **graph_options):
+                 start_timeout_secs=30.0, end_timeout_secs=20.0, shared_flags=None, **graph_options):
         super().__init__(daemon=True)
-        self.graph = build_graph(cluster, index, **graph_options)
-        timeouts = Timeouts(start_secs=start_timeout_secs, heartbeat_secs=5.0, end_secs=end_timeout_secs)
-        self.board = blackboard.for_worker(
-            cluster.target("worker", index), cluster.view("worker", index), timeouts.heartbeat_secs)
-        saves = saves or saver.SaveSchedule(every_secs=0, every_steps=0, keep_max=5, timeout_secs=30.0)
-        settings = recovery.SessionSettings(train_dir=str(train_dir), saves=saves, timeouts=timeouts)
-        self.stop = stop or threading.Event()
         view = cluster.view("worker", index)
-        self.progress = heartbeat.WorkerProgress()
-        self.heartbeat = heartbeat.Heartbeat(self.board, view.task, view.worker_number, self.progress, self.stop)
-        self.supervised = recovery.SupervisedTraining(
-            view, cluster.target("worker", index), self.graph, self.board, self.heartbeat, self.progress,
-            settings, stop=self.stop, own_fingerprint=own_fingerprint)
-        self.schedule = schedule(train_steps)._replace(worker_name=view.task.name, bound=graph_options.get("bound"))
+        timeouts = Timeouts(start_secs=start_timeout_secs, heartbeat_secs=5.0, end_secs=end_timeout_secs)
+        saves = saves or saver.SaveSchedule(every_secs=0, every_steps=0, keep_max=5, timeout_secs=30.0)
+        own = dataclasses.replace(
+            settings.worker_settings(Config(num_gpus=0), view),
+            uses_existing_servers=True,  # those of the test
+            loop=schedule(train_steps)._replace(worker_name=view.task.name, bound=graph_options.get("bound")),
+            sessions=recovery.SessionSettings(train_dir=str(train_dir), saves=saves, timeouts=timeouts),
+            timeouts=timeouts, shared_flags=shared_flags or {})
+        self.stop = stop or threading.Event()
+        self.graph = build_graph(cluster, index, **graph_options)
+        self._connected = ConnectedWorker(own, view, cluster.target("worker", index), self.graph, stop=self.stop)
+        self.board, self.heartbeat = self._connected.board, self._connected.heartbeat
+        self.progress, self.supervised = self._connected.progress, self._connected.supervised
+        self.schedule = own.loop
         self.session: tf.Session | None = None
         self.outcome = None
         self.error: BaseException | None = None
@@ -159,16 +164,16 @@ class Worker(threading.Thread):
 
     def loop(self, live, write_summary=None, train_steps=None, run_step=None):
         """Returns the loop that a session's body runs, to another step than the worker's own where one is given."""
-        wanted = self.schedule if train_steps is None else self.schedule._replace(train_steps=train_steps)
-        return step_loop.Loop(live, self.graph, wanted, self.progress, stop=self.stop, write_summary=write_summary,
-                          run_step=run_step)
+        self._connected.schedule = (self.schedule if train_steps is None
+                                    else self.schedule._replace(train_steps=train_steps))
+        return self._connected.loop(live, write_summary, run_step=run_step)
 
     def run(self) -> None:
         """Trains to the end."""
         try:
-            self.heartbeat.claim(self.board, 30.0)
+            self._connected.claim_number()
             with self.heartbeat.running():
-                self.outcome = self.supervised.run(lambda live, write: self.body(live, write))
+                self.outcome = self._connected.train(lambda live, write: self.body(live, write))
         except BaseException as error:  # noqa: BLE001 (handed to the test)
             self.error = error
 
@@ -188,12 +193,6 @@ def train_together(cluster: LocalCluster, train_dir, train_steps: int, num_worke
     for worker in workers:
         worker.start()
     return [worker.result() for worker in workers]
-
-
-def read_checkpoint(train_dir) -> dict[str, np.ndarray]:
-    """Returns name -> value of the newest checkpoint."""
-    reader = tf.train.load_checkpoint(tf.train.latest_checkpoint(str(train_dir)))
-    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
 def save_linear(folder, step, bias=0.25):

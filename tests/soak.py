@@ -20,7 +20,6 @@ import tempfile
 import time
 from typing import NamedTuple
 
-from ps_train.runtime import reports
 from tests import processes
 from tests.processes import ProcessGroup, TaskCluster
 
@@ -31,6 +30,7 @@ FIRST_RETRYABLE_CODE = 128  # see ps_train/errors.py; a negative one is a signal
 RESTART_PAUSE_SECS = 1.0
 MOST_LOST = 0.01  # of the accuracy
 _POLL_SECS = 0.05
+_STEP = re.compile(r"step (\d+) of \d+  loss ")  # a progress line
 _CHIEF = "worker-0"
 
 
@@ -173,8 +173,7 @@ class Round:
         for task in self._tasks:
             name = self._life(task)
             text, self._read_bytes[name] = self._group.log_from(name, self._read_bytes.get(name, 0))
-            steps = [found.step for found in map(reports.parse, text.splitlines()) if found]
-            self._step = max([self._step, *steps])
+            self._step = max([self._step, *map(int, _STEP.findall(text))])
 
     def _end_the_others(self) -> None:
         """Lets all end after the chief; training is over for what has been started anew and found nobody any more."""
@@ -192,7 +191,7 @@ class Round:
 
     def _came_too_late(self, task: str) -> bool:
         """Tells whether this life of a task began after training, when it was started again after its last one."""
-        return self._lives[task] > 1 and not reports.parse(self._group.log(self._life(task)))
+        return self._lives[task] > 1 and not _STEP.search(self._group.log(self._life(task)))
 
     def _assert_nothing_is_left(self) -> None:
         running = [name for name in self._group.names if self._group.poll(name) is None]

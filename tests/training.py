@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
 import shutil
 import signal
+import threading
 
-from tests.processes import REPO, TaskCluster
+from ps_train.cluster.spec import Cluster
+from ps_train.runtime import waits
+from tests.processes import DEADLINE_SECS, REPO, TaskCluster
 
 GATE_BATCH = 30
 LOG_STEPS = 10
-TRAIN_STEPS = 400
+TRAIN_STEPS = 200
 MODES = {"async": [], "sync": ["--sync_replicas"]}
 
 
@@ -24,7 +28,8 @@ class Training:
     """
 
     def __init__(self, tmp_path, group, num_ps=2, num_workers=2, flags=(), start_timeout_secs=60, params="",
-                 holds_evaluation=False, absent=(), faults=None, before=(), train_steps=TRAIN_STEPS):
+                 holds_evaluation=False, absent=(), faults=None, before=(), train_steps=TRAIN_STEPS,
+                 beat_timeout_secs=4, is_ps_last=False):
         """Starts it.
 
         Args:
@@ -32,6 +37,7 @@ class Training:
           params: further parameters of the plug-in `tiny`, each with a comma in front.
           absent: names of tasks that are not started yet.
           faults: name of a task -> what its copy of the plug-in does wrong, see tests/plugins/tiny.py.
+          is_ps_last: whether the ps start when the workers wait for them: one that is idle for a while was then left.
           before: what each task's command begins with.
         """
         self.folder, self.group, self.before, self.train_steps = tmp_path, group, before, train_steps
@@ -42,15 +48,24 @@ class Training:
         self.flags = ["--model=tiny", "--dataset=tiny", "--batch_size=16", f"--log_steps={LOG_STEPS}",
                       f"--train_steps={train_steps}", f"--train_dir={self.train_dir}",
                       f"--params=gate={tmp_path}/gate,gate_batch={GATE_BATCH}{params}",
-                      "--beat_timeout_secs=4", f"--start_timeout_secs={start_timeout_secs}", *flags]
-        for job, index in self.cluster.tasks():
-            if f"{job}-{index}" not in absent:
-                self.start(job, index, fault=(faults or {}).get(f"{job}-{index}", ""))
+                      f"--beat_timeout_secs={beat_timeout_secs}", f"--start_timeout_secs={start_timeout_secs}", *flags]
+        for job, index in sorted(self.cluster.tasks(), key=lambda task: task[0], reverse=is_ps_last):
+            if f"{job}-{index}" in absent:
+                continue
+            if is_ps_last and job == "ps" and index == 0:
+                self._wait_until_all_serve()
+            self.start(job, index, fault=(faults or {}).get(f"{job}-{index}", ""))
 
     def start(self, job, index, name=None, flags=(), fault=""):
-        """Starts a task, under another name for its log when it is started again."""
-        self.group.start(name or f"{job}-{index}", [*self.cluster.flags(job, index), *self.flags, *flags],
+        """Starts a task, by another name when it is started again; its own flags replace those of all."""
+        own = {flag.partition("=")[0] for flag in flags}
+        of_all = [flag for flag in self.flags if flag.partition("=")[0] not in own]
+        self.group.start(name or f"{job}-{index}", [*self.cluster.flags(job, index), *of_all, *flags],
                          cwd=self.folder, env={"TINY_FAULT": fault}, before=self.before)
+
+    def _wait_until_all_serve(self):
+        for name in self.group.names:
+            self.group.wait_for_line(name, "serves at")
 
     def wait_for_gates(self, *workers):
         """Returns when these workers have trained up to their gates."""
@@ -70,6 +85,22 @@ class Training:
         """Ends a task as kill -9 does."""
         self.group.signal(name, signal.SIGKILL)
         assert self.group.exit_code(name) == -signal.SIGKILL
+
+    def wait_for_state(self, state):
+        """Returns when the blackboard says that training is there."""
+        # What asks imports TensorFlow, which most tests of processes do not need in their own.
+        from ps_train.coordination import blackboard  # noqa: PLC0415
+
+        view = Cluster("worker", 0, {"ps": dict(enumerate(self.cluster.ps)),
+                                     "worker": dict(enumerate(self.cluster.workers))})
+        with contextlib.closing(blackboard.for_client(view)) as board:
+            waits.until(lambda: board.state() >= state, DEADLINE_SECS, state.name, threading.Event())
+
+    def stop(self):
+        """Tells all tasks to stop, as a scheduler does; each exits 143."""
+        for job, index in self.cluster.tasks():
+            self.group.signal(f"{job}-{index}", signal.SIGTERM)
+        assert set(self.group.wait().values()) == {143}
 
     def assert_ends_well(self, killed=()):
         """All tasks but the killed ones exit 0, and the checkpoint is at the last step."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ps_train.plugins import contracts
+from ps_train.plugins import contracts, loader
+from ps_train.plugins.params import resolve_params
 
 
 class PlugIn(NamedTuple):
@@ -24,6 +25,6 @@ def load(name: str, params: str, seed: int | None = None) -> PlugIn:
     Raises:
       ConfigError: there is no such model, or it knows no such parameter.
     """
-    model = contracts.load_model(name)
-    (resolved,) = contracts.resolve_params(params, [model], {"hidden_units": 100, "seed": seed})
+    model = loader.load_model(name)
+    (resolved,) = resolve_params(params, [model], {"hidden_units": 100, "seed": seed})
     return PlugIn(model, resolved)

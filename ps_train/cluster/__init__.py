@@ -1,7 +1,15 @@
-"""Who is in the cluster, which task this process is, and at which addresses.
+"""The cluster: which tasks are in it, which of them is this process, and at which addresses can they be reached?
 
     flags  ------+
     TF_CONFIG ---+--> resolve --> Cluster (spec): job, index, addresses, devices
 
 Start with `spec.py`. Nothing here imports TensorFlow.
+
+    spec          the values: Task and Cluster
+    resolve       finds the Cluster in the flags or in TF_CONFIG
+    tf_config     parses TF_CONFIG in its dense, sparse and dynamic forms
+    addresses     parses and checks "host:port"
+    ports         keeps ports free for tasks that a launcher starts, and checks that a task's port is free
+    reachability  waits until other tasks accept connections
+    description   compares what two tasks were told about the cluster
 """

@@ -1,4 +1,7 @@
-"""The addresses of tasks, "host:port": what TensorFlow would accept silently or crash on is refused here."""
+"""Parses and checks the addresses of tasks, "host:port".
+
+TensorFlow accepts some malformed addresses silently and crashes on others; here each gets an error that says why.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ps_train.errors import ConfigError
-from ps_train.runtime.calls import Call
+from ps_train.runtime.threads import Call
 
-_LOOKUP_SECS = 2.0  # a resolver that does not answer may take half a minute to give up
+_LOOKUP_SECS = 2.0  # a resolver that gets no answer may try for half a minute
 _ADDRESS = re.compile(r"(\[(?P<ipv6>[^\]]+)\]|(?P<host>[\w-]{1,63}(\.[\w-]{1,63})*\.?)):(?P<port>[1-9][0-9]{0,4})",
                       re.ASCII)
 
@@ -28,7 +31,7 @@ def port_of(address: str) -> int:
 
 
 def parse_hosts(what: str, text: str) -> dict[int, str]:
-    """Returns index -> "host:port" of a comma-separated list; `what` names it in errors.
+    """Returns index -> "host:port" of a comma-separated list; `what` names the list in errors.
 
     Raises:
       ConfigError: an entry is not host:port with a port from 1 to 65535, or the list is empty.
@@ -40,7 +43,7 @@ def parse_address(what: str, address: Any) -> str:
     """Returns the address unchanged if it is "host:port" or "[ipv6]:port" with a port from 1 to 65535.
 
     Raises:
-      ConfigError: it is not; the text says what is wrong where that can be told.
+      ConfigError: it has another form; the error says what is wrong if that is clear.
     """
     match = _ADDRESS.fullmatch(address) if isinstance(address, str) else None
     if match is None or int(match["port"]) > 65535 or not _is_ipv6(match["ipv6"] or "::1"):
@@ -58,10 +61,10 @@ def _is_ipv6(text: str) -> bool:
 
 
 def _fault(address: Any) -> str:
-    """Says what is wrong with an address, "" where that is plain to see."""
+    """Returns what is wrong with an address, or "" for anything that is not a common mistake."""
     text = str(address)
     if re.search(r"\s", text):
-        return ", which has a blank"
+        return ", which contains a space"
     if "://" in text:
         return ", which has a scheme"
     if text.count(":") > 1:
@@ -70,18 +73,21 @@ def _fault(address: Any) -> str:
 
 
 def reachable_at(port: int) -> str:
-    """Says where other machines reach a server that listens on every interface of this one, as TensorFlow's does."""
+    """Returns the address at which other machines reach a server here that listens on every interface.
+
+    TensorFlow's servers do.
+    """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect(("192.0.2.1", 9))  # an address for documents (RFC 5737); UDP sends nothing to connect
-        except OSError:  # no way out that the routing table knows of: there may be other interfaces
+            probe.connect(("192.0.2.1", 9))  # reserved for documentation (RFC 5737); connecting UDP sends nothing
+        except OSError:  # the routing table has no default route, but there may be other interfaces
             return f"port {port} at any interface of this machine"
         return f"{probe.getsockname()[0]}:{port}"
 
 
 def why_not_here(address: str) -> str:
-    """Says why host:port seems to be no address of this machine; "" where it is one, or that cannot be told."""
-    host = address.rpartition(":")[0].strip("[]")
+    """Returns why host:port is not an address of this machine, as a predicate; "" if it is one or may be one."""
+    host = host_of(address)
     lookup = Call(lambda: socket.getaddrinfo(host, None, type=socket.SOCK_DGRAM), f"look up {host}")
     lookup.join(_LOOKUP_SECS)
     if lookup.is_alive():
@@ -99,17 +105,17 @@ def why_not_here(address: str) -> str:
 
 
 def _can_bind(family: int, place: tuple) -> bool:
-    """Tells whether an interface of this machine has the address, or that cannot be told."""
+    """Tells whether an interface of this machine has the address, or may have it."""
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.bind(place)  # the port is 0: any that is free
+            probe.bind(place)  # the port is 0, which means any free port
     except OSError as error:
         return error.errno != errno.EADDRNOTAVAIL
     return True
 
 
 def refuse_duplicates(addresses: Mapping[str, Mapping[int, str]]) -> None:
-    """Raises ConfigError if two tasks of job -> index -> address have the same one; host names ignore case."""
+    """Raises ConfigError if two tasks of job -> index -> address share an address; the case of a host is ignored."""
     owners: dict[str, str] = {}
     for job, tasks in addresses.items():
         for index, address in tasks.items():

@@ -1,8 +1,8 @@
-"""What a task was told of its cluster, and how that differs from what another was told (pure: no TensorFlow).
+"""Compares what two tasks were told about the cluster.
 
-    ps: describe --> text on its blackboard        worker: difference --> "" or the line that says it
+    ps: describe_cluster --> text on its blackboard --> worker: difference --> "" or a line that names the difference
 
-Only jobs and indexes count. Addresses may differ: a task may reach another through a tunnel or a proxy.
+Only jobs and indexes are compared. Addresses may differ: a task may reach another one through a tunnel or a proxy.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Sequence
 
 from ps_train.cluster.spec import Cluster, Task
 
-_MOST_SHOWN = 8
+_MAX_SHOWN = 8
 
 
-def describe(cluster: Cluster) -> str:
-    """Returns what this task was told, as text for `difference`."""
+def describe_cluster(cluster: Cluster) -> str:
+    """Returns what this task was told about the cluster, as text for `difference`."""
     return json.dumps({
         "task": cluster.task.name,
         "elastic": cluster.is_elastic,
@@ -26,17 +26,17 @@ def describe(cluster: Cluster) -> str:
 
 
 def difference(own: Cluster, ps: Task, text: str) -> str:
-    """Returns the line that says how a worker and one of its ps were told different clusters, "" where they were not.
+    """Returns how the clusters of a worker and of one of its ps differ, as a line, or "" if they agree.
 
-    A job of which one of the two may know some tasks only is not compared; but the ps must know this worker, unless
-    workers come and go.
+    A job of which either task may know only some tasks is not compared. But the ps must know this worker, unless the
+    cluster is elastic.
 
     Args:
-      own: what the worker was told.
+      own: the cluster of the worker.
       ps: one of its ps.
-      text: what `describe` returned at the address of that ps.
+      text: the result of `describe_cluster` at the address of that ps.
     """
-    theirs, mine = json.loads(text), json.loads(describe(own))
+    theirs, mine = json.loads(text), json.loads(describe_cluster(own))
     if theirs["task"] != ps.name:
         return (f"{own.task} was told that {ps.name} is at {ps.address}, but {theirs['task']} is there; name the ps in "
                 "the same order to every task")
@@ -55,19 +55,19 @@ def difference(own: Cluster, ps: Task, text: str) -> str:
 
 
 def knows(text: str, task: Task) -> bool:
-    """Tells whether a ps was told of a task; one that knows some tasks of that job only may not have been."""
+    """Tells whether a ps was told about a task, or may know only some tasks of that job (`partial`)."""
     told = json.loads(text)
     return task.job in told["partial"] or task.index in told["tasks"].get(task.job, [])
 
 
 def _membership(is_elastic: bool) -> str:
-    return "workers come and go" if is_elastic else "the workers are fixed"
+    return "workers may join and leave" if is_elastic else "the workers are fixed"
 
 
 def _words(job: str, indexes: Sequence[int]) -> str:
-    """Returns `2 workers`, or where the indexes have gaps `workers 0, 3`."""
+    """Returns `2 workers`, or `workers 0, 3` if the indexes have gaps."""
     plural = job if job == "ps" or len(indexes) == 1 else f"{job}s"
     if list(indexes) == list(range(len(indexes))):
         return f"{len(indexes) or 'no'} {plural}"
-    shown = [str(index) for index in indexes[:_MOST_SHOWN]] + ["..."] * (len(indexes) > _MOST_SHOWN)
+    shown = [str(index) for index in indexes[:_MAX_SHOWN]] + ["..."] * (len(indexes) > _MAX_SHOWN)
     return f"{plural} {', '.join(shown)}"

@@ -1,6 +1,8 @@
-"""Ports that stay free for a task from when a launcher chooses them until the task's server binds.
+"""Keeps ports free from the moment when a launcher chooses them until the servers of its tasks bind them.
 
-    hold_ports --> sockets --inherited by the task--> release_held_port --> its server binds
+    launcher: hold_ports --> sockets --inherited--> task: release_held_port --> its server binds the port
+
+docs/decisions/processes.md says more.
 """
 
 from __future__ import annotations
@@ -17,18 +19,15 @@ from ps_train.errors import ConfigError
 
 _log = logging.getLogger(__name__)
 FIRST_PORT = 2222  # the default port of dist_mnist's ps
-HELD_PORT_VARIABLE = "PS_TRAIN_HELD_PORT_FD"  # names the inherited socket that keeps a task's port free
-CAN_BIND_BESIDE = sys.platform == "linux"  # a server that sets SO_REUSEADDR may bind beside such a socket
+HELD_PORT_VARIABLE = "PS_TRAIN_HELD_PORT_FD"  # holds the file descriptor of the socket that a task inherits
+CAN_BIND_BESIDE = sys.platform == "linux"  # whether a server with SO_REUSEADDR may bind beside such a socket
 
 
 def hold_ports(count: int, first: int = FIRST_PORT) -> list[socket.socket]:
-    """Returns sockets bound to the lowest free ports; nobody else gets those while the sockets are open.
-
-    They bind without SO_REUSEADDR, so that a second launcher finds every port taken that another one holds, and also
-    the ports that it has released to its tasks.
+    """Returns sockets bound to the `count` lowest free ports from `first`, which are taken while the sockets are open.
 
     Raises:
-      ConfigError: fewer ports than that are free.
+      ConfigError: fewer than `count` ports are free.
     """
     held: list[socket.socket] = []
     for port in range(first, 65536):
@@ -37,13 +36,15 @@ def hold_ports(count: int, first: int = FIRST_PORT) -> list[socket.socket]:
         held += _hold(port)
     for holder in held:
         holder.close()
-    raise ConfigError(f"{count} tasks need as many ports, and only {len(held)} are free from {first} on; start fewer "
-                      "tasks, or end what holds the ports (`ss -ltnp`)")
+    raise ConfigError(f"{count} tasks need as many ports, but only {len(held)} are free from {first} on; start fewer "
+                      "tasks, or end the processes that hold ports (`ss -ltnp`)")
 
 
 def _hold(port: int) -> list[socket.socket]:
-    """Returns [socket], or [] where the port is taken."""
+    """Returns [socket], or [] if the port is taken."""
     dual_stack = socket.has_dualstack_ipv6()
+    # Without SO_REUSEADDR, so that a second launcher finds each port taken that another one holds, or has released to
+    # its tasks.
     holder = socket.socket(socket.AF_INET6 if dual_stack else socket.AF_INET)
     try:
         if dual_stack:
@@ -56,34 +57,30 @@ def _hold(port: int) -> list[socket.socket]:
 
 
 def release_held_port() -> None:
-    """Lets this process's server bind the port that a launcher kept free for it, if one did.
-
-    On Linux a server that sets SO_REUSEADDR, as gRPC's does, may bind beside a socket that sets it too and does not
-    listen. So the socket stays, here and in the launcher, and at no moment is the port free for another launcher. BSD
-    and macOS would refuse the server; there the socket is closed.
-    """
+    """Lets this process's server bind the port that a launcher kept free for it; does nothing without a launcher."""
     descriptor = os.environ.pop(HELD_PORT_VARIABLE, "")
     if not descriptor:
         return
     holder = socket.socket(fileno=int(descriptor))
     if CAN_BIND_BESIDE:
+        # On Linux a server that sets SO_REUSEADDR, as gRPC's does, may bind beside a socket that also sets it and does
+        # not listen. The socket stays open until the process ends, so no other launcher can take the port in between.
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        holder.detach()  # open until the process ends
+        holder.detach()
     else:
-        holder.close()
+        holder.close()  # BSD and macOS would not let the server bind beside it
 
 
 def check_port(task: Task) -> None:
-    """Looks whether the task's port can be had: TensorFlow would only say "Could not start gRPC server".
+    """Checks that the task's port is free: TensorFlow would only say "Could not start gRPC server".
 
-    An address that seems to be another machine's is told only: behind a NAT, a proxy or a service of Kubernetes it is
-    right nevertheless.
+    Warns if the task's address seems to belong to another machine.
 
     Raises:
-      ConfigError: it is in use, or may not be opened; the text says how to find who has it.
+      ConfigError: the port is in use, or this user may not open it; the error says how to find its holder.
     """
     why_not_here = addresses.why_not_here(task.address)
-    if why_not_here:
+    if why_not_here:  # only a warning: behind a NAT, a proxy or a Kubernetes service such an address is right
         _log.warning("%s: its own host %s; if no NAT, proxy or service leads here, the other tasks cannot reach it: "
                      "start it on the machine of that name, or correct --task_index or the host list", task,
                      why_not_here)
@@ -95,7 +92,7 @@ def check_port(task: Task) -> None:
             probe.bind(("", port))
     except OSError as error:
         if error.errno not in (errno.EADDRINUSE, errno.EACCES):
-            return  # no IPv6 here, say: then TensorFlow's own attempt decides
+            return  # no IPv6 on this machine, for example: TensorFlow's own attempt decides
         why = "is in use by another process" if error.errno == errno.EADDRINUSE else "may not be opened by this user"
         raise ConfigError(f"port {port} of {task} {why}; give the task another port, or find the holder with "
                           f"`ss -ltnp 'sport = :{port}'`") from None

@@ -1,4 +1,4 @@
-"""Whether a task can be reached: by whom a connection is accepted, and which host name does not resolve."""
+"""Waits until other tasks accept connections, and says which host names do not resolve."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ import socket
 import threading
 from collections.abc import Iterable
 
+from ps_train.cluster.addresses import host_of, port_of
 from ps_train.cluster.spec import Task
 from ps_train.runtime import waits
 
 _log = logging.getLogger(__name__)
 
 
-def for_tasks(tasks: Iterable[Task], timeout_secs: float, stop: threading.Event) -> None:
+def wait_for_tasks(tasks: Iterable[Task], timeout_secs: float, stop: threading.Event) -> None:
     """Returns when every task's port has accepted a connection.
 
     Raises:
-      ClusterLostError: the time is over; the text names all tasks that are missing and their addresses.
+      ClusterLostError: `timeout_secs` have passed; the error names the missing tasks and their addresses.
       StoppedError: `stop` was set.
     """
     missing = list(tasks)
@@ -29,13 +30,13 @@ def for_tasks(tasks: Iterable[Task], timeout_secs: float, stop: threading.Event)
             unresolved.discard(task)
         elif task not in unresolved:
             unresolved.add(task)
-            # No refusal: in Kubernetes the name of a pod resolves only once the pod is there.
+            # Not an error: in Kubernetes the name of a pod resolves only when the pod exists.
             _log.warning("the host name of %s does not resolve here (%s): is it spelt right? Waiting for it, at most "
                          "%g s", task, error.strerror, timeout_secs)
         return error is not None
 
     def all_there() -> bool:
-        # An unreachable host takes two seconds to be found missing: a signal must not wait for all of them.
+        # Each unreachable host costs two seconds. After a signal, do not try the rest.
         missing[:] = [task for task in missing if stop.is_set() or is_missing(task)]
         return not missing
 
@@ -47,15 +48,14 @@ def for_tasks(tasks: Iterable[Task], timeout_secs: float, stop: threading.Event)
 
 
 def accepts(address: str) -> bool:
-    """Tells whether somebody accepts connections at host:port."""
+    """Tells whether a process accepts connections at host:port."""
     return _connection_error(address) is None
 
 
 def _connection_error(address: str) -> OSError | None:
-    """Returns why nobody accepts connections at host:port, or None where somebody does."""
-    host, _, port = address.rpartition(":")
+    """Returns why a connection to host:port failed, or None if it was accepted."""
     try:
-        with socket.create_connection((host.strip("[]"), int(port)), timeout=2):
+        with socket.create_connection((host_of(address), port_of(address)), timeout=2):
             return None
     except OSError as error:
         return error

@@ -1,4 +1,10 @@
-"""How the cluster is found: from the four flags or from TF_CONFIG (pure: no TensorFlow)."""
+"""Finds the cluster of this task, in the four flags or in TF_CONFIG.
+
+    TF_CONFIG is set        TF_CONFIG counts, and flags that were given must agree with it
+    it is not               --ps_hosts, --worker_hosts, --job_name, --task_index
+
+docs/decisions/elastic.md explains elastic clusters, whose workers may join and leave.
+"""
 
 from __future__ import annotations
 
@@ -12,46 +18,47 @@ from ps_train.cluster.tf_config import LARGEST_INDEX, parse_tf_config
 from ps_train.errors import ConfigError, refuse
 
 
-def resolve(
-    ps_hosts: str,
-    worker_hosts: str,
-    job_name: str | None,
-    task_index: int | None,
+def find_cluster(
+    *,
+    ps_hosts: str = "",
+    worker_hosts: str = "",
+    job_name: str | None = None,
+    task_index: int | None = None,
     tf_config: str = "",
     given: frozenset[str] = frozenset(),
     elastic: bool | None = None,
 ) -> Cluster:
-    """Returns the Cluster that the flags, or TF_CONFIG where it is set, describe.
+    """Returns the Cluster that TF_CONFIG describes or, if it is not set, the flags.
 
     Args:
       ps_hosts: "host:port,..." of the parameter servers.
       worker_hosts: "host:port,..." of the workers.
-      job_name: this task's job, or None.
-      task_index: this task's index, or None.
-      tf_config: the text of TF_CONFIG, "" for none.
-      given: the names of the flags that the user gave: with TF_CONFIG these must agree with it.
-      elastic: whether workers come and go, or None for what TF_CONFIG's form says.
+      job_name: this task's job, or None if --job_name was not given.
+      task_index: this task's index, or None if --task_index was not given.
+      tf_config: the text of TF_CONFIG, "" if it is not set.
+      given: the names of the flags that the user gave, which must agree with TF_CONFIG.
+      elastic: whether workers may join and leave, or None to derive that from the form of TF_CONFIG.
 
     Raises:
-      ConfigError: anything in it is malformed, contradictory or out of range.
+      ConfigError: a value is malformed or out of range, or two values contradict each other.
     """
-    flag_values = {"ps_hosts": ps_hosts, "worker_hosts": worker_hosts,
-                   "job_name": job_name, "task_index": task_index}
+    flag_values: dict[str, Any] = {"ps_hosts": ps_hosts, "worker_hosts": worker_hosts, "job_name": job_name,
+                                   "task_index": task_index}
     if tf_config.strip():
         told = parse_tf_config(tf_config)
         cluster = Cluster(told.job, told.index, told.addresses, told.is_dynamic if elastic is None else elastic,
                           told.sparse_jobs)
         _check_agreement(cluster, {name: value for name, value in flag_values.items() if name in given})
         if not cluster.is_elastic and not cluster.workers:
-            raise ConfigError("TF_CONFIG: cluster names no worker, which only a cluster whose workers come and go may "
-                              "do; leave --noelastic out")
+            raise ConfigError("TF_CONFIG: cluster names no worker, which only an elastic cluster may do; leave "
+                              "--noelastic out")
     else:
-        cluster = _from_flags(ps_hosts, worker_hosts, job_name, task_index, bool(elastic))
+        cluster = _from_flags(**flag_values, is_elastic=bool(elastic))
     return _without_other_workers(cluster) if cluster.is_elastic else cluster
 
 
 def _from_flags(
-    ps_hosts: str, worker_hosts: str, job_name: str | None, task_index: int | None, elastic: bool
+    *, ps_hosts: str, worker_hosts: str, job_name: str | None, task_index: int | None, is_elastic: bool
 ) -> Cluster:
     if job_name is None:
         raise ConfigError("--job_name: not given, and TF_CONFIG is not set; give --job_name=ps or --job_name=worker, "
@@ -61,19 +68,19 @@ def _from_flags(
                           "evaluator")
     addresses = {"ps": parse_hosts("--ps_hosts", ps_hosts), "worker": parse_hosts("--worker_hosts", worker_hosts)}
     if task_index is None:
-        task_index = _only_index(job_name, addresses, elastic)
-    if elastic:
+        task_index = _only_index(job_name, addresses, is_elastic)
+    if is_elastic:
         addresses["worker"] = _elastic_workers(addresses["worker"], job_name, task_index)
     refuse_duplicates(addresses)
     _check_index(job_name, task_index, addresses)
-    return Cluster(job_name, task_index, addresses, elastic)
+    return Cluster(job_name, task_index, addresses, is_elastic)
 
 
-def _only_index(job_name: str, addresses: Mapping[str, Mapping[int, str]], elastic: bool) -> int:
-    """Returns 0 for the only task of a job; raises ConfigError where this task may be another one."""
-    if elastic and job_name == "worker":
-        raise ConfigError("--task_index: not given, and with --elastic a worker may have any; give this one's index, "
-                          f"from 0 to {LARGEST_INDEX}, 0 for the chief")
+def _only_index(job_name: str, addresses: Mapping[str, Mapping[int, str]], is_elastic: bool) -> int:
+    """Returns 0, the index of the only task of a job; raises ConfigError if the job may have several tasks."""
+    if is_elastic and job_name == "worker":
+        raise ConfigError("--task_index: not given, and with --elastic a worker may have any index; give this worker's "
+                          f"index, from 0 to {LARGEST_INDEX}, 0 for the chief")
     count = len(addresses.get(job_name, [0]))
     if count > 1:
         raise ConfigError(f"--task_index: not given, and --{job_name}_hosts names {count} tasks; give this task's "
@@ -91,7 +98,7 @@ def _check_index(job_name: str, task_index: int, addresses: Mapping[str, Mapping
 
 
 def _elastic_workers(told: dict[int, str], job_name: str, task_index: int) -> dict[int, str]:
-    """Returns index -> address of the workers where they come and go: a lone address is the worker's own."""
+    """Returns index -> address of the workers of an elastic cluster; a lone address is this worker's own."""
     if job_name != "worker":
         return {}
     if task_index > LARGEST_INDEX:
@@ -100,7 +107,7 @@ def _elastic_workers(told: dict[int, str], job_name: str, task_index: int) -> di
 
 
 def _without_other_workers(cluster: Cluster) -> Cluster:
-    """Returns an elastic cluster as it is used: who else is a worker now, the blackboard says."""
+    """Returns an elastic cluster with this worker only: the blackboard tells which other workers there are now."""
     own = {index: address for index, address in cluster.addresses.get("worker", {}).items()
            if (cluster.job, cluster.index) == ("worker", index)}
     return dataclasses.replace(cluster, addresses={**cluster.addresses, "worker": own},
@@ -108,7 +115,7 @@ def _without_other_workers(cluster: Cluster) -> Cluster:
 
 
 def _check_agreement(cluster: Cluster, flag_values: Mapping[str, Any]) -> None:
-    """Raises ConfigError, showing both, where a flag that was given says other than TF_CONFIG."""
+    """Raises ConfigError if a flag that was given contradicts TF_CONFIG; the error shows both values."""
     from_tf_config = {
         "job_name": cluster.job,
         "task_index": cluster.index,

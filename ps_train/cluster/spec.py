@@ -1,8 +1,9 @@
-"""Who is in the cluster and which task this is (pure: no TensorFlow).
+"""The value that says who is in the cluster, and which of its tasks this process is.
 
-    --ps_hosts --worker_hosts --job_name --task_index --\\
-                                                         resolve --> Cluster(job, index, addresses)
-    TF_CONFIG ------------------------------------------/
+    Cluster.ps, workers, chief     the tasks of each role           Cluster.task       this task
+    Cluster.worker_number, shard   this worker among all workers    Cluster.is_chief   whether it is the chief
+
+`resolve.py` makes a Cluster from flags or TF_CONFIG.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from ps_train.cluster.tf_config import CHIEF_JOBS
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """One process of the cluster; its address is "" where the cluster does not say it."""
+    """One process of the cluster; its address is "" if the cluster does not contain it."""
 
     job: str
     index: int
@@ -42,9 +43,9 @@ class Cluster:
     Attributes:
       job: this task's job.
       index: this task's index in its job.
-      addresses: job -> index -> "host:port"; a sparse cluster has gaps, and an evaluator may be missing.
-      is_elastic: whether workers that no other task was told of may come and go.
-      partial: the jobs of which this task may have been told of some tasks only: those in TF_CONFIG's sparse form.
+      addresses: job -> index -> "host:port"; the indexes of a sparse cluster have gaps, and an evaluator may be absent.
+      is_elastic: whether workers that are not listed here may join and leave.
+      partial: the jobs of which `addresses` may list some tasks only, such as those in TF_CONFIG's sparse form.
     """
 
     job: str
@@ -65,12 +66,12 @@ class Cluster:
 
     @property
     def workers(self) -> list[Task]:
-        """All tasks that train and that the cluster names, the chief first."""
+        """The tasks listed here that train, the chief first."""
         return [task for job in (*CHIEF_JOBS, "worker") for task in self._tasks(job)]
 
     @property
     def chief(self) -> Task:
-        """The worker that prepares and saves: the chief or master task where there is one, else worker 0."""
+        """The worker that initialises and saves: the chief or master task if there is one, otherwise worker 0."""
         named = [task for job in CHIEF_JOBS for task in self._tasks(job)]
         return named[0] if named else self._task("worker", 0)
 
@@ -81,55 +82,51 @@ class Cluster:
 
     @property
     def worker_number(self) -> int:
-        """This task's number among the workers, from 0: the index of its shard and of its GPU."""
+        """This task's number among the workers, from 0; it selects the worker's shard of the data and its GPU."""
         return self.number_of(self.task)
 
     def number_of(self, worker: Task) -> int:
-        """Returns the number of a worker: its index, behind the chief or master task where there is one.
-
-        It does not depend on which other workers the cluster names: in the sparse form a worker may know itself only.
-        """
+        """Returns the number of a worker: its index, plus 1 for a "worker" task beside a chief or master task."""
+        # Not its position among the workers listed here: in TF_CONFIG's sparse form a worker may know only itself.
         has_chief_job = any(self.addresses.get(job) for job in CHIEF_JOBS)
         return worker.index + (has_chief_job and worker.job == "worker")
 
     def worker_name(self, number: int) -> str:
-        """Returns the name of the worker that has a number, as in messages; the inverse of `number_of`."""
+        """Returns the name of the worker with that number, such as `worker:1`; the inverse of `number_of`."""
         named = {self.number_of(task): task.name for task in self.workers}
         chief_task_is_zero = self.chief.job != "worker"
         return named.get(number, f"worker:{number - chief_task_is_zero}")
 
     @property
     def num_workers(self) -> int:
-        """How many workers there are, as far as this task knows: one more than the largest number."""
+        """How many workers there are, as far as this task knows: one more than the highest number."""
         return 1 + max(map(self.number_of, self.workers))
 
     @property
     def shard(self) -> tuple[int, int]:
-        """This worker's share of the data, (index, count): all of it where nobody knows how many workers there are."""
+        """This worker's share of the data, (index, count); all of it in an elastic cluster, whose size varies."""
         return (0, 1) if self.is_elastic else (self.worker_number, self.num_workers)
 
     @property
     def peers(self) -> list[Task]:
-        """The tasks that this worker's session talks to, itself among them."""
+        """The tasks that this worker's session talks to, including this one."""
         return [*self.ps, self.task]
 
     def hosts(self, job: str) -> str:
-        """The job's addresses by index, as --ps_hosts and --worker_hosts give them."""
+        """Returns the addresses of a job by index, in the form of --ps_hosts and --worker_hosts."""
         return ",".join(task.address for task in self._tasks(job))
 
     @property
     def server_spec(self) -> dict[str, dict[int, str]]:
-        """What `tf.train.ClusterSpec` takes; an evaluator has no server and is left out."""
+        """The cluster as `tf.train.ClusterSpec` takes it, without the evaluator, which has no server."""
         return {job: dict(tasks) for job, tasks in self.addresses.items() if tasks and job != "evaluator"}
 
     @property
     def boot(self) -> tuple[dict[str, dict[int, str]], str, int]:
-        """What this task's server is told when it starts: the tasks, and which job and index it has among them.
-
-        An elastic one knows itself only, under a name that no session uses: TensorFlow refuses a session that brings
-        its own tasks (`sessions.options`) and has the server's own name among them.
-        """
+        """The arguments with which this task's server starts: the tasks, and this task's job and index."""
         if self.is_elastic:
+            # The server knows only itself, and by a name that no session uses: TensorFlow refuses a session that brings
+            # its own cluster (`sessions.options`) if that cluster contains the server's own name.
             return {"boot": {0: self.task.address}}, "boot", 0
         return self.server_spec, self.job, self.index
 
@@ -138,5 +135,3 @@ class Cluster:
 
     def _task(self, job: str, index: int) -> Task:
         return Task(job, index, self.addresses.get(job, {}).get(index, ""))
-
-

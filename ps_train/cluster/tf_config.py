@@ -1,12 +1,12 @@
-"""Reads TF_CONFIG, the environment variable by which schedulers place a task.
+"""Parses TF_CONFIG, the environment variable with which schedulers tell a task its cluster.
 
     dense    {"cluster": {"ps": ["host:port", ...], "worker": [...]}, "task": {"type": "worker", "index": 0}}
     sparse   {"cluster": {"ps": [...], "worker": {"0": ..., "3": ...}}, "task": {"type": "worker", "index": 3}}
     dynamic  {"cluster": {"ps": [...], "worker": {"3": "host:port"}}, "task": {"type": "worker", "index": 3}}
              {"cluster": {"ps": ["host:port"], "worker": {}}, "task": {"type": "ps", "index": 1}}
 
-The last one is what Kubeflow's operator writes with `enableDynamicWorker`: a worker is told all ps and itself, a ps is
-told itself only, as the one entry of its list whatever its index.
+Kubeflow's operator writes the dynamic form with `enableDynamicWorker`. A worker is told all ps and itself. A ps is told
+only itself, as the one entry of its list, whatever its index.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from ps_train.cluster.addresses import parse_address, refuse_duplicates
 from ps_train.errors import ConfigError
 
 JOBS = ("ps", "worker", "chief", "master", "evaluator")
-CHIEF_JOBS = ("chief", "master")  # two words for the same role; at most one of them may be there
-LARGEST_INDEX = 1022  # the blackboard has room for 1024 workers, a chief task among them
-_INDEX = re.compile(r"[0-9]{1,9}")  # TensorFlow keeps it in 32 bits
+CHIEF_JOBS = ("chief", "master")  # two names of the same role; a cluster has at most one of them
+LARGEST_INDEX = 1022  # the blackboard has room for 1024 workers, including a chief task
+_INDEX = re.compile(r"[0-9]{1,9}")  # TensorFlow stores an index in 32 bits
 
 
 @dataclasses.dataclass(frozen=True)
 class TfConfig:
-    """What TF_CONFIG says.
+    """The content of TF_CONFIG.
 
     Attributes:
       job: the task's job.
-      index: its index there.
+      index: the task's index in its job.
       addresses: job -> index -> address.
-      is_dynamic: whether it has the form of a cluster whose workers come and go.
-      sparse_jobs: those of which it may name some tasks only, as they are given by index.
+      is_dynamic: whether it has the dynamic form, that of a cluster whose workers may join and leave.
+      sparse_jobs: the jobs given by index, of which it may list only some tasks.
     """
 
     job: str
@@ -46,14 +46,14 @@ class TfConfig:
 
 
 def parse_tf_config(text: str, needs_ps: bool = True) -> TfConfig:
-    """Returns what TF_CONFIG says, in any of its forms.
+    """Returns the content of TF_CONFIG, which may have any of the three forms.
 
     Args:
-      text: of the environment variable.
+      text: the text of the environment variable.
       needs_ps: whether a cluster without a ps is an error.
 
     Raises:
-      ConfigError: it is not JSON (with the position), lacks a part, or contradicts itself.
+      ConfigError: the text is not JSON (the error gives the position), lacks a part, or contradicts itself.
     """
     content = _parse_json(text)
     cluster, task = _mapping(content, "cluster"), _mapping(content, "task")
@@ -74,14 +74,14 @@ def parse_tf_config(text: str, needs_ps: bool = True) -> TfConfig:
 
 
 def _is_dynamic(cluster: Mapping[str, Any], task: Mapping[str, Any]) -> bool:
-    """Tells whether this is the dynamic form: a ps list, and an object of workers without any but this task."""
+    """Tells whether this is the dynamic form: a list of ps, and an object of workers with at most this task."""
     own = {str(task.get("index"))} if task.get("type") == "worker" else set()
     return (cluster.keys() == {"ps", "worker"} and isinstance(cluster["ps"], list)
             and isinstance(cluster["worker"], dict) and cluster["worker"].keys() == own)
 
 
 def _told_by_index(cluster: Mapping[str, Any], task: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the cluster part of the dynamic form with a lone ps under its index, and without a job that has none."""
+    """Returns the cluster part of the dynamic form with a lone ps under its own index, and without empty jobs."""
     told = {job: tasks for job, tasks in cluster.items() if tasks or job == "ps"}
     if task.get("type") == "ps" and len(told["ps"]) == 1:
         told["ps"] = {_parse_index("TF_CONFIG: task index", task.get("index")): told["ps"][0]}
@@ -95,12 +95,12 @@ def _parse_json(text: str) -> Any:
         rest = text[error.pos:error.pos + 20]
         raise ConfigError(f"TF_CONFIG: is not JSON: {error.msg} at line {error.lineno}, column {error.colno}; "
                           f"there it {f'reads {rest!r}' if rest else 'ends'}") from None
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits, thousands of brackets
+    except (ValueError, RecursionError) as error:  # a number with thousands of digits, thousands of brackets
         raise ConfigError(f"TF_CONFIG: cannot be read as JSON: {error}") from None
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Makes an object of its pairs; a key that is there twice would otherwise count once, silently."""
+    """Makes a dict of the pairs of a JSON object; refuses a repeated key, of which json would keep only the last."""
     keys = [key for key, _ in pairs]
     for key in keys:
         if keys.count(key) > 1:
@@ -118,7 +118,7 @@ def _mapping(content: Any, key: str) -> dict[str, Any]:
 
 
 def _parse_job(job: str, tasks: Any) -> dict[int, str]:
-    """Returns index -> address of `["host:port", ...]` or of the sparse `{"3": "host:port"}`."""
+    """Returns index -> address of the dense `["host:port", ...]` or the sparse `{"3": "host:port"}`."""
     what = f"TF_CONFIG: cluster[{job!r}]"
     if job not in JOBS:
         raise ConfigError(f"{what}: unknown job; allowed: {', '.join(JOBS)}")
@@ -145,7 +145,7 @@ def _parse_index(what: str, value: Any) -> int:
 
 def _parse_task(task: dict[str, Any], addresses: Mapping[str, Mapping[int, str]]) -> tuple[str, int]:
     job = task.get("type")
-    # An evaluator is no part of the training cluster, so Estimator's and Kubeflow's TF_CONFIG leave its address out.
+    # Estimator's and Kubeflow's TF_CONFIG leave out the evaluator, which is not part of the training cluster.
     jobs = [*addresses, *(["evaluator"] if "evaluator" not in addresses else [])]
     if job not in jobs:
         raise ConfigError(f"TF_CONFIG: task type is {job!r}; allowed: {', '.join(jobs)}")

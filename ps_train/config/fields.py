@@ -1,6 +1,6 @@
 """Turns the fields of a dataclass into absl flags, their help texts and checked values.
 
-    field(default, group, help, unit, ...)  --parse-->  values by name  --problems-->  what is wrong with them
+    field(default, group, help, unit, ...)  --parse_flags-->  values by name  --problems-->  what is wrong with them
 
 A field is declared once, in `groups.py` or with its verb. Its flag, its line in `--help`, its limits and its row in
 docs/flags.md all come from that declaration.
@@ -32,7 +32,7 @@ _WIDTH = 80
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """The meaning of a flag and its permitted values.
+    """The meaning of a flag and its allowed values.
 
     Attributes:
       group: the heading of the flag in `--help`.
@@ -130,7 +130,7 @@ def problems(values: Mapping[str, Any], *classes: type) -> list[str]:
 
 def _is_a(kind: type, value: Any) -> bool:
     if kind is int:
-        return type(value) is int and -(2**63) <= value < 2**63  # TensorFlow counts in int64
+        return type(value) is int and -(2**63) <= value < 2**63  # TensorFlow counts steps in int64
     return isinstance(value, kind) or (kind is float and type(value) is int)
 
 
@@ -146,7 +146,7 @@ class _Flag(flags.Flag):
             self.value, self.present = argument, 1
 
 
-def parse(
+def parse_flags(
     argv: Sequence[str], *classes: type, others: Sequence[type] = ()
 ) -> tuple[dict[str, Any], frozenset[str]]:
     """Reads a command line, without the program's name, for the flags of the classes.
@@ -182,7 +182,7 @@ def parse(
 
 
 def foreign(given: Collection[str], verb: str, cls: type) -> list[str]:
-    """Returns a line for each given flag that the class of a verb does not have."""
+    """Returns a line for each given flag that does not belong to the verb with this class of flags."""
     return [f"--{name}: means nothing to `ps_train {verb}`; leave it out" for name in sorted({*given} - {*rules(cls)})]
 
 

@@ -1,11 +1,10 @@
-"""The flags in groups, of which each verb lists those that it takes.
+"""Declares the flags, in groups that verbs share.
 
     train    all of them
     keras    ClusterFlags, ModelFlags, TrainingFlags, WaitFlags
     convert  ModelFlags, OptimizerFlags
 
-A flag that is a field of a group has its help, limits and default there. `--help` shows the flags under other headings:
-a heading is a subject, a group is what a verb needs together.
+A group contains flags that a verb takes together. The headings in `--help` are different: a heading is a subject.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from ps_train.cluster.addresses import parse_hosts
 from ps_train.cluster.tf_config import JOBS
 from ps_train.config import fields
 from ps_train.errors import ConfigError
-from ps_train.plugins import contracts
+from ps_train.plugins.params import split_params
 
 OPTIMIZERS = ("sgd", "momentum", "adagrad", "adam", "rmsprop", "ftrl")
 SYNC_ENGINES = ("ps_train", "tensorflow")
@@ -35,35 +34,36 @@ _TRANSFER = "What lies on which ps, and how it travels"
 _SAVING = "Saving and reporting"
 _WAITING = "How long to wait"
 
-_LONGEST_SECS = 10**9  # about 30 years: Python's own waits end in an OverflowError at 292 years
+_MAX_SECS = 10**9  # about 30 years: Python's waits raise OverflowError at 292 years
 
-_MOST_AT_ONCE = 20  # each is in the graph once more: the first session run of 32 took 13 s for a model of 43 variables
-_MOST_PROFILED_STEPS = 1000  # each has some hundred events, of a large model some thousand
+# Each step has its own copy in the graph: with 32 steps, the first session run of a model of 43 variables took 13 s.
+_MAX_STEPS_PER_EXECUTION = 20
+_MAX_PROFILED_STEPS = 1000  # a step has hundreds of events, thousands for a large model
 
 _field = fields.field
 
 
 def _secs(default: float, help: str) -> Any:  # noqa: A002 (absl's own word)
-    return _field(default, _WAITING, help, unit="seconds", above=0, maximum=_LONGEST_SECS)
+    return _field(default, _WAITING, help, unit="seconds", above=0, maximum=_MAX_SECS)
 
 
 def parse_steps(what: str, text: str) -> range:
-    """Returns the steps that "A:B" means, from A to B - 1; none for an empty text.
+    """Returns the steps A to B - 1 for "A:B", or no steps for an empty text.
 
     Raises:
-      ConfigError: it is of another form, or means no steps, or too many; the text names `what`.
+      ConfigError: the text has another form, or gives no steps or too many; the error names `what`.
     """
     match = re.fullmatch(r"([0-9]{1,18}):([0-9]{1,18})", text)
     steps = range(int(match[1]), int(match[2])) if match else range(0)
-    if text and not 0 < len(steps) <= _MOST_PROFILED_STEPS:
+    if text and not 0 < len(steps) <= _MAX_PROFILED_STEPS:
         raise ConfigError(f"{what}: got {text!r}; allowed: A:B with 0 <= A < B, as in 200:220, and at most "
-                          f"{_MOST_PROFILED_STEPS} steps")
+                          f"{_MAX_PROFILED_STEPS} steps")
     return steps
 
 
 @dataclasses.dataclass(frozen=True)
 class ClusterFlags:
-    """Which task this is, in which cluster, on which GPUs.
+    """The cluster, which of its tasks this is, and its GPUs.
 
     Attributes:
       tf_config: the text of the TF_CONFIG environment variable, "" if it is not set.
@@ -86,7 +86,7 @@ class ClusterFlags:
 
 @dataclasses.dataclass(frozen=True)
 class ServerFlags:
-    """How the tasks of the graph road share servers."""
+    """How the tasks of graph training share servers."""
 
     existing_servers: bool = _field(
         False, _CLUSTER, "Use the servers that `ps_train serve` started, and leave them running.")
@@ -97,7 +97,7 @@ class ServerFlags:
 
 @dataclasses.dataclass(frozen=True)
 class ModelFlags:
-    """The model, and the folder of its checkpoints: what every verb takes.
+    """The model and the folder of its checkpoints, which every verb takes.
 
     Attributes:
       given: the names of the flags on the command line, to tell a choice from a default.
@@ -106,7 +106,7 @@ class ModelFlags:
     model: str = _field("models.mlp", _DATA, "Module with model_fn, imported from the working directory.",
                         unit="dotted name")
     params: str = _field("", _DATA, "Values for parameters in the DEFAULT_PARAMS of the model and the dataset.",
-                         unit="name=value,...", form=contracts.split_params, unset="none")
+                         unit="name=value,...", form=split_params, unset="none")
     hidden_units: int = _field(100, _DATA, "Units in the hidden layer (models.mlp).", minimum=1)
     learning_rate: float = _field(0.01, _TRAINING, "Learning rate of the optimizer.", above=0)
 
@@ -118,7 +118,7 @@ class ModelFlags:
 
 @dataclasses.dataclass(frozen=True)
 class OptimizerFlags:
-    """The optimizer of the graph road."""
+    """The optimizer of graph training."""
 
     optimizer: str = _field(
         "adam", _TRAINING, "Optimizer that applies the gradients. If several workers train embeddings in async, "
@@ -143,7 +143,7 @@ class TrainingFlags:
     steps_per_execution: int = _field(
         1, _TRAINING, "Single steps in one session run, each with its own pull and push; async only, not with "
         "--communication_period or --profile_steps. With `keras`: steps in one call of the compiled function.",
-        unit="steps", minimum=1, maximum=_MOST_AT_ONCE)
+        unit="steps", minimum=1, maximum=_MAX_STEPS_PER_EXECUTION)
 
     save_model_steps: int = _field(
         0, _SAVING, "Global steps between checkpoints, in addition to --save_model_secs; 0 saves by time only.",
@@ -158,7 +158,7 @@ class TrainingFlags:
 
 @dataclasses.dataclass(frozen=True)
 class WaitFlags:
-    """How long every task that trains waits."""
+    """The time limits of every task that trains."""
 
     start_timeout_secs: float = _secs(300.0, "Time to wait for the ps and the chief, at the start and after a loss.")
     step_timeout_secs: float = _secs(
@@ -171,7 +171,7 @@ class WaitFlags:
 
 @dataclasses.dataclass(frozen=True)
 class UpdateFlags:
-    """How an update reaches the parameters on the graph road."""
+    """How an update reaches the parameters in graph training."""
 
     sync_replicas: bool = _field(False, _TRAINING, "Average the gradients of several workers in each update.")
     sync_engine: Optional[str] = _field(
@@ -199,7 +199,7 @@ class UpdateFlags:
 
 @dataclasses.dataclass(frozen=True)
 class TransferFlags:
-    """Which variables each ps has, and how the graph road sends them."""
+    """Which variables each ps has, and how graph training sends them."""
 
     placement: str = _field(
         "bytes", _TRANSFER, "Place each variable on the ps with the fewest bytes so far, or on each ps in turn.",
@@ -215,11 +215,11 @@ class TransferFlags:
 
 @dataclasses.dataclass(frozen=True)
 class GraphReportFlags:
-    """What only the graph road saves, reports and waits for."""
+    """Saving, reporting and waiting that only graph training has."""
 
     save_model_secs: int = _field(
         600, _SAVING, "Time between checkpoints; 0 saves only by --save_model_steps and at the end.", unit="seconds",
-        minimum=0, maximum=_LONGEST_SECS)
+        minimum=0, maximum=_MAX_SECS)
     log_format: str = _field(
         "ps_train", _SAVING, "Format of a task's log: that of ps_train, or the lines of the dist_mnist script on "
         "stdout, for existing log parsers.", choices=LOG_FORMATS)
@@ -234,5 +234,5 @@ class GraphReportFlags:
 
 
 def default_train_dir(model: str) -> str:
-    """Returns the train_dir of a model where none was given: the same one for all tasks of this machine."""
+    """Returns the default train_dir of a model, which is the same for all tasks on this machine."""
     return os.path.join(tempfile.gettempdir(), "ps_train", model.rsplit(".", 1)[-1])

@@ -1,21 +1,24 @@
-"""The flags of `ps_train launch` in addition to those of a task, and its command line."""
+"""Declares the flags of `ps_train launch` beside those of its tasks, and parses its command line."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Callable, TypeVar
 
 from ps_train.config import fields
 from ps_train.config.fields import field
+from ps_train.config.groups import ModelFlags
 from ps_train.config.task import Config
 from ps_train.errors import refuse
 
 _LAUNCH = "Launching a cluster on this machine"
+_TaskConfig = TypeVar("_TaskConfig", bound=ModelFlags)
 
 
 @dataclasses.dataclass(frozen=True)
 class LaunchConfig:
-    """The flags of `ps_train launch` in addition to those of a task."""
+    """The flags of `ps_train launch` beside those of its tasks."""
 
     num_ps: int = field(2, _LAUNCH, "Parameter servers to start.", minimum=1)
     num_workers: int = field(2, _LAUNCH, "Workers to start, including the chief.", minimum=1)
@@ -33,13 +36,32 @@ PLACED_BY_LAUNCH = frozenset({"job_name", "task_index", "ps_hosts", "worker_host
 
 
 def parse_launch(argv: Sequence[str]) -> tuple[Config, LaunchConfig]:
-    """Returns the Config of the tasks, with `given`, and the LaunchConfig of the launcher.
+    """Returns the Config of the tasks and the LaunchConfig of the launcher.
+
+    Raises:
+      ConfigError: the command line is wrong, or gives flags that the launcher sets for each task itself.
+    """
+    return parse_launch_of(Config, argv, PLACED_BY_LAUNCH)
+
+
+def parse_launch_of(
+    task_class: type[_TaskConfig], argv: Sequence[str], placed: Collection[str], others: Sequence[type] = (),
+    more_problems: Callable[[Mapping[str, Any], frozenset[str]], list[str]] = lambda values, given: [],
+) -> tuple[_TaskConfig, LaunchConfig]:
+    """Returns the configuration of the tasks, of any verb, and that of the launcher.
+
+    Args:
+      task_class: the flags of a task.
+      argv: the command line, without program and verb.
+      placed: the flags that place a task.
+      others: classes with flags of other verbs, see `fields.parse_flags`.
+      more_problems: finds further problems in the values of all flags and the names of those that were given.
 
     Raises:
       ConfigError: the command line is wrong, or it places the tasks, which is the launcher's job.
     """
-    values, given = fields.parse(argv, LaunchConfig, Config)
+    values, given = fields.parse_flags(argv, LaunchConfig, task_class, others=others)
     refuse([f"--{name}: launch places the tasks itself; leave it out, and give --num_ps and --num_workers"
-            for name in sorted(given & PLACED_BY_LAUNCH)])
+            for name in sorted(given & set(placed))] + more_problems(values, given))
     own = {name: values.pop(name) for name in fields.rules(LaunchConfig)}
-    return Config(**values, given=given - set(own)), LaunchConfig(**own)
+    return task_class(**values, given=given - own.keys()), LaunchConfig(**own)

@@ -1,4 +1,4 @@
-"""The flags of one task of graph training, and the frozen Config that they become."""
+"""Config: the flags of one task of graph training, checked together and frozen."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from ps_train.config import fields, groups
 from ps_train.errors import refuse
-from ps_train.runtime.timeouts import Timeouts
+from ps_train.runtime.waits import Timeouts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,10 +16,10 @@ class Config(
     groups.ClusterFlags, groups.ServerFlags, groups.ModelFlags, groups.OptimizerFlags, groups.TrainingFlags,
     groups.UpdateFlags, groups.TransferFlags, groups.WaitFlags, groups.GraphReportFlags,
 ):
-    """What one task is to do; flags of dist_mnist keep their meaning.
+    """The configuration of one task; flags that dist_mnist has too keep their meaning.
 
     Raises:
-      ConfigError: a value is out of bounds; the message names each one.
+      ConfigError: values are out of bounds or contradict each other; the error has a line for each problem.
     """
 
     def __post_init__(self) -> None:
@@ -43,7 +43,7 @@ class Config(
 
     @property
     def timeouts(self) -> Timeouts:
-        """How long the task waits for others."""
+        """The time limits of the task's waits."""
         return Timeouts(
             start_secs=self.start_timeout_secs, step_secs=self.step_timeout_secs, save_secs=self.save_timeout_secs,
             eval_secs=self.eval_timeout_secs, heartbeat_secs=self.beat_timeout_secs, end_secs=self.end_timeout_secs,
@@ -88,22 +88,22 @@ class Config(
 
 
 def parse_task(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> Config:
-    """Returns the Config of one task from its command line (without the program's name) and environment.
+    """Returns the Config of one task from its command line, without the program's name, and its environment.
 
     Raises:
-      ConfigError: the command line is wrong; the text says how.
+      ConfigError: the command line is wrong; the error says how.
     """
-    values, given = fields.parse(argv, Config)
+    values, given = fields.parse_flags(argv, Config)
     return Config(**values, given=given, tf_config=environ.get("TF_CONFIG", ""))
 
 
 def parse_serve(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> Config:
-    """Returns the Config of a server, as `parse_task` does.
+    """Returns the Config of a server, like `parse_task`.
 
     Raises:
-      ConfigError: the command line is wrong, or it has flags that only apply to a task that trains.
+      ConfigError: the command line is wrong, or gives flags that apply only to a task that trains.
     """
     config = parse_task(argv, environ)
-    refuse([f"--{name}: serve only serves; leave it out, or give it to the workers"
+    refuse([f"--{name}: `serve` does not train; leave it out, or give it to the workers"
             for name in ("existing_servers", "download_only") if getattr(config, name)])
     return config

@@ -21,7 +21,7 @@ from ps_train.cluster.spec import Cluster, Task
 from ps_train.coordination import sessions, variables
 from ps_train.coordination.state import State
 from ps_train.errors import BlackboardError, ClusterLostError, ConfigError
-from ps_train.runtime import waits
+from ps_train.runtime import tensorflow_errors, waits
 
 _CALL_SECS = 5.0
 # No task has this job, so the ps's server creates a session with itself only, whatever its cluster is.
@@ -140,7 +140,7 @@ def _ask(ps: Task, build: Callable[[], Any]) -> Any:
     try:
         return waits.bounded(run, 2 * _CALL_SECS, f"an answer of {ps}")
     except (tf.errors.OpError, ClusterLostError) as error:
-        raise BlackboardError(f"the blackboard on {ps} does not answer: {sessions.reason_of(error)}") from error
+        raise BlackboardError(f"the blackboard on {ps} does not answer: {tensorflow_errors.reason(error)}") from error
     finally:
         for session in opened:
             sessions.close_in_background(session)

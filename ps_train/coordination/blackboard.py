@@ -23,7 +23,7 @@ from ps_train.coordination.claims import new_claim
 from ps_train.coordination.connection import Connection
 from ps_train.coordination.state import Snapshot, State
 from ps_train.errors import BlackboardError
-from ps_train.runtime.timeouts import Timeouts
+from ps_train.runtime.waits import Timeouts
 
 _LONGEST_TICK_SECS = 1.0
 
@@ -214,7 +214,8 @@ class Blackboard:
 def for_ps(target: str, cluster: Cluster, heartbeat_timeout_secs: float = Timeouts.heartbeat_secs) -> Blackboard:
     """Returns a ps's view of its own part; it needs no other task."""
     return Blackboard(target, [cluster.task], None, is_elastic=cluster.is_elastic,
-                      cluster_description=description.describe(cluster), heartbeat_timeout_secs=heartbeat_timeout_secs)
+                      cluster_description=description.describe_cluster(cluster),
+                      heartbeat_timeout_secs=heartbeat_timeout_secs)
 
 
 def for_worker(target: str, cluster: Cluster, heartbeat_timeout_secs: float = Timeouts.heartbeat_secs) -> Blackboard:

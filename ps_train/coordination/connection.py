@@ -17,7 +17,7 @@ import tensorflow.compat.v1 as tf
 from ps_train.cluster.spec import Task
 from ps_train.coordination import sessions
 from ps_train.errors import BlackboardError, ClusterLostError, ConfigError
-from ps_train.runtime import waits
+from ps_train.runtime import tensorflow_errors, waits
 
 _RUN_TIMEOUT_SECS = 5.0
 _UNREACHABLE = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.DeadlineExceededError,
@@ -58,15 +58,15 @@ class Connection:
             except tf.errors.InvalidArgumentError as error:  # a device that the server does not know, for example
                 raise ConfigError(
                     f"{' or '.join(map(str, self._ps))} is not the ps that this task expects: "
-                    f"{sessions.reason_of(error)}; start all tasks from the same version, and all with or all without "
-                    "--elastic") from error
+                    f"{tensorflow_errors.reason(error)}; start all tasks from the same version, and all with or all "
+                    "without --elastic") from error
             except (*_UNREACHABLE, ClusterLostError, RuntimeError) as error:  # RuntimeError: `close` was called
                 self._session = None
                 sessions.close_in_background(session)
                 # The task's own server may be what blocks: closing a lost training session was seen to occupy it for
                 # 20 s. The next call takes the other route.
                 self._routes.reverse()
-                reason = sessions.reason_of(error)
+                reason = tensorflow_errors.reason(error)
                 raise BlackboardError(f"the blackboard on {self._ps[0]} does not answer: {reason}") from error
 
     def close(self) -> None:

@@ -36,14 +36,6 @@ def options(tasks: Sequence[Task], is_elastic: bool) -> tf.ConfigProto:
     return config
 
 
-def reason_of(error: Exception) -> str:
-    """Returns the line of a TensorFlow error that says what happened, without the traceback of the graph."""
-    lines = [line.strip() for line in str(getattr(error, "message", error)).splitlines() if line.strip()]
-    reasons = [line for line in lines if not line.startswith(("Graph execution error", "Detected at node", "File ", "<",
-                                                              "Node:", "[[{{node", "node ", "=====", "From /job:"))]
-    return (reasons or lines or [type(error).__name__])[0]
-
-
 def close_in_background(session: tf.Session) -> threading.Thread:
     """Closes a session in a daemon thread, and returns the thread."""
     # Not in this thread: if another task has died, `close` blocks for 30 s (tensorflow/python/client/session.py).

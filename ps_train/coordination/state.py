@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ps_train.runtime.timeouts import Timeouts
+from ps_train.runtime.waits import Timeouts
 
 
 class State(enum.IntEnum):

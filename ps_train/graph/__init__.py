@@ -1,8 +1,16 @@
-"""Parts of a graph, whatever the update mode: where variables are, how they travel, what a plug-in adds.
+"""The training graph in any update mode: on which task is each part, and what does a step send over the network?
 
-    plugin_calls  the user's input_fn and model_fn        optimizers  --optimizer
-    placement     which variable is on which ps           transfer    dense variables travel together
-    nan_guard     stops what is not finite                simplify    fewer reads, constants where they are used
+    model_fn --> variables on the ps, operations on the worker --> gradients --> fewer transfers, fewer operations
 
-Start with `plugin_calls.py`.
+Start with `placement.py`.
+
+    plugin_calls  calls model_fn and checks what it returns
+    placement     decides which variable is on which ps
+    devices       the tasks and GPUs that devices name
+    optimizers    the optimizers of --optimizer
+    transfer      sends the dense variables of a ps in one transfer each way
+    packing       makes one variable of many small ones while training runs
+    nan_guard     stops a step with NaN or infinity before it changes a parameter
+    simplify      removes redundant reads and transfers from a finished graph
+    input/        the mini-batches of a dataset
 """

@@ -1,10 +1,8 @@
-"""The tasks that a model names by `tf.device`, and what that means where its graph is built.
+"""Reads device strings, and decides what the tasks that a model names by `tf.device` mean.
 
-    on a worker               a ps is that ps; a worker, whichever it names, is this one: each has its own replica
-    on a worker's own copy    (local steps) no ps is named: the whole replica computes on the worker
-    in one process alone      (evaluation, conversion) no task is named; only what follows it, such as "/gpu:0", stays
-
-TensorFlow applies `tf.device` from the inside out. A device function on the outside therefore has the last word.
+    in a worker's graph                  a ps is that ps; any worker is this worker, as each builds its own replica
+    for local steps                      a ps is ignored: the whole replica computes on the worker
+    in evaluation and conversion         every task is ignored; the rest of the device, such as "/gpu:0", counts
 """
 
 from __future__ import annotations
@@ -24,19 +22,34 @@ _WORKER_JOBS = (*CHIEF_JOBS, "worker")
 _log = logging.getLogger(__name__)
 
 
+def task_of(device: str) -> tuple[str | None, int | None]:
+    """Returns the job and the index of the task in a device, such as ("ps", 1) of "/job:ps/task:1/cpu:0"."""
+    spec = _spec(device)
+    return spec.job, spec.task
+
+
+def is_on_ps(device: str) -> bool:
+    """Tells whether a device belongs to a parameter server."""
+    return _spec(device).job == "ps"
+
+
+# The next three are device functions. TensorFlow applies `tf.device` from the inside out, so a device function on the
+# outside sees, and may change, the devices that the model names inside it.
+
+
 def ignoring_tasks() -> Any:
-    """Ignores all tasks that are named inside it."""
+    """Returns a context in which all tasks in devices are ignored."""
     return tf.device(lambda op: _without_task(op.device))
 
 
 def ignoring_ps() -> Any:
-    """Ignores the parameter servers that are named inside it."""
-    return tf.device(lambda op: _without_task(op.device) if _spec(op.device).job == "ps" else op.device)
+    """Returns a context in which the parameter servers in devices are ignored."""
+    return tf.device(lambda op: _without_task(op.device) if is_on_ps(op.device) else op.device)
 
 
 @contextlib.contextmanager
-def on_this_worker(cluster: Cluster) -> Iterator[None]:
-    """Takes every worker that is named inside it for this one, and says so once."""
+def replacing_workers(cluster: Cluster) -> Iterator[None]:
+    """Replaces every worker in the devices inside this context by this worker, and warns once if there were others."""
     named: set[str] = set()
 
     def place(op: tf.Operation) -> str:
@@ -49,25 +62,26 @@ def on_this_worker(cluster: Cluster) -> Iterator[None]:
     with tf.device(place):
         yield
     if named:
-        _log.warning("the model names %s by tf.device; each worker has a replica of its own, so here that is %s",
+        _log.warning("the model names %s by tf.device; each worker has its own replica, so here that is %s",
                      ", ".join(sorted(named)), cluster.task.name)
 
 
-def check(graph: tf.Graph, cluster: Cluster) -> None:
-    """Refuses tasks that the cluster does not have, and parameters that the workers would not share.
+def check_devices(graph: tf.Graph, cluster: Cluster) -> None:
+    """Checks the devices of a finished graph.
 
     Raises:
-      UserCodeError: the model names such a task, or puts a global variable on a worker.
+      UserCodeError: the model names a task that the cluster does not have, or puts a global variable on a worker, where
+        other workers cannot share it.
     """
     known = {(task.job, task.index) for task in cluster.peers}
     for op in graph.get_operations():
-        spec = _spec(op.device)
-        if spec.job is not None and (spec.job, spec.task) not in known:
-            raise UserCodeError(f'model_fn puts {op.name} on "/job:{spec.job}/task:{spec.task}" by tf.device; the '
-                                f"cluster has {', '.join(task.device for task in cluster.ps)} and the workers; name "
-                                "one of these, or leave the device out, and --placement chooses the ps")
+        job, index = task_of(op.device)
+        if job is not None and (job, index) not in known:
+            raise UserCodeError(f'model_fn puts {op.name} on "/job:{job}/task:{index}" by tf.device; the cluster has '
+                                f"{', '.join(task.device for task in cluster.ps)} and the workers; name one of these, "
+                                "or leave the device out, and --placement chooses the ps")
     for variable in graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES):
-        if _spec(variable.device).job != "ps":
+        if not is_on_ps(variable.device):
             raise UserCodeError(f"model_fn puts the variable {variable.op.name} on a worker by tf.device, where the "
                                 "others cannot share it; name a ps, or leave the device out")
 
@@ -81,13 +95,13 @@ def _without_task(device: str) -> str:
 
 
 def gpu_index(cluster: Cluster, num_gpus: int | None) -> int | None:
-    """Returns the number of the GPU that this task uses, or None for none."""
+    """Returns the number of the GPU that this task uses, or None if it uses none."""
     count = 0 if cluster.job == "ps" else usable_gpus(num_gpus)
     return cluster.worker_number % count if count else None
 
 
 def usable_gpus(num_gpus: int | None) -> int:
-    """Returns how many GPUs of this machine may be used: those that were asked for, as far as they are there."""
+    """Returns how many GPUs of this machine may be used: at most `num_gpus`, or all if it is None."""
     if num_gpus == 0:
         return 0
     found = len(tf.config.list_physical_devices("GPU"))
@@ -95,12 +109,12 @@ def usable_gpus(num_gpus: int | None) -> int:
 
 
 def tell_devices(who: str, devices: Sequence[str], num_gpus: int | None) -> None:
-    """Says on which devices a task computes, and warns where GPUs were asked for that are not there.
+    """Logs the devices on which a task computes, and warns if this machine has fewer GPUs than --num_gpus.
 
     Args:
       who: the task's name.
-      devices: such as `GPU:1`, by their numbers on this machine.
-      num_gpus: how many were asked for, None where nobody did.
+      devices: the devices by their numbers on this machine, such as `GPU:1`.
+      num_gpus: the value of --num_gpus, or None if it was not given.
     """
     _log.info("%s computes on %s", who, ", ".join(f"/device:{device}" for device in devices))
     found = usable_gpus(num_gpus)

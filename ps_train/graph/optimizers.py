@@ -18,7 +18,7 @@ _OPTIMIZERS = {
 
 
 def make_optimizer(name: str, learning_rate: float) -> tf.train.Optimizer:
-    """Returns the optimizer of that name with TensorFlow's defaults (momentum: 0.9)."""
+    """Returns the optimizer of that name, with TensorFlow's defaults and a momentum of 0.9."""
     return _OPTIMIZERS[name](learning_rate)
 
 

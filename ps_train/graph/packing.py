@@ -1,12 +1,11 @@
-"""Many small variables of a ps are one while it trains: an operation on 64 numbers costs what one on 10000 does.
+"""Packs many small variables of a ps into one while training runs.
 
-    training begins    small variables and their slots --> one packed variable, its slots
-    a step             pulls and updates the packed one; the model reads pieces of it
-    a save             reads pieces of it, under the names of the small variables and their slots
+    training begins    small variables and their slots --> one packed variable and its slots
+    a step             pulls and updates the packed variable; the model reads slices of it
+    a save             writes slices of it, under the names of the small variables and their slots
 
-So a step of a model of 200 small variables makes one Adam update on its ps instead of 200, and a checkpoint is the
-same. The small variables themselves stay as they were when training began: so one is packed only where all that reads
-it is a part of a step, and can be given a piece instead.
+An operation on 64 numbers costs as much as one on 10,000. With packing, a step of a model with 200 small variables
+makes one Adam update on its ps instead of 200, and its checkpoints stay the same.
 """
 
 from __future__ import annotations
@@ -19,17 +18,18 @@ from typing import Any, Callable, NamedTuple
 import tensorflow.compat.v1 as tf
 
 from ps_train.graph import optimizers, transfer
+from ps_train.graph.devices import is_on_ps
 
-_MOST_ELEMENTS = 4096  # of a variable that is small
-_FEWEST = 16  # small variables on a ps that are worth it
+_MAX_ELEMENTS = 4096  # of a small variable
+_MIN_VARIABLES = 16  # fewer small variables on a ps are not worth packing
 
 
 class Pack(NamedTuple):
     """A packed variable.
 
     Attributes:
-      whole: [all their elements], on their ps, in no collection.
-      variables: what is in it, one after the other.
+      whole: shape [number of all their elements], on their ps, in no collection.
+      variables: the small variables, in the order of their elements in `whole`.
     """
 
     whole: tf.Variable
@@ -37,14 +37,14 @@ class Pack(NamedTuple):
 
 
 class Packed(NamedTuple):
-    """What training does instead.
+    """What training updates after packing.
 
     Attributes:
-      pairs: (gradient or None, variable) of what is updated: packed variables, and what is not packed.
-      packs: of them.
-      optimizer: updates these.
-      fill_op: takes the values from the variables and their slots; before training begins.
-      views: (variable or slot, its value in a pack).
+      pairs: (gradient or None, variable) of the packed variables, and of the variables that are not packed.
+      packs: the packed variables.
+      optimizer: updates the variables in `pairs`.
+      fill_op: copies the small variables and their slots into the packs; to be run before training begins.
+      views: (small variable or slot, its slice of a pack).
     """
 
     pairs: list[transfer.Pair]
@@ -54,12 +54,12 @@ class Packed(NamedTuple):
     views: list[transfer.View]
 
     def places(self) -> dict[str, str]:
-        """Returns variable -> where it is, both by name, of the packed ones."""
+        """Returns small variable -> its place in a pack, such as `ps_train/packed_0[64:]`, both by name."""
         return {variable.op.name: f"{one.whole.op.name}[{begin}:]" for one in self.packs for variable, begin in zip(
             one.variables, itertools.accumulate(map(_size, one.variables), initial=0))}
 
     def save_from(self, saver: tf.train.Saver) -> None:
-        """Lets a Saver write what is in the packs; it restores into the variables."""
+        """Makes a Saver write the values in the packs; it still restores into the small variables."""
         save = tf.get_default_graph().get_tensor_by_name(saver.saver_def.save_tensor_name)
         transfer.serve_reads(transfer.upstream([save]), self.views)
 
@@ -71,26 +71,26 @@ def pack(
     loss: tf.Tensor, gradients: Sequence[transfer.Pair], optimizer: tf.train.Optimizer,
     make_another: Callable[[], tf.train.Optimizer], wire: transfer.Wire,
 ) -> Packed:
-    """Packs what is worth it, and lets what a step runs read the packed variables.
+    """Packs small variables if a ps has enough of them, and makes the operations of a step read the packs.
 
     Args:
       loss: scalar.
       gradients: (gradient or None, variable); a gradient is a tensor or IndexedSlices.
-      optimizer: has the slots that a checkpoint has, or will have them.
-      make_another: makes one of the same rule.
-      wire: where variables do not travel together, none is packed.
+      optimizer: the optimizer whose slots are in checkpoints.
+      make_another: returns another optimizer of the same kind.
+      wire: how variables travel; if they do not travel together, none is packed.
     """
     of_variable = {variable.ref(): gradient for gradient, variable in gradients}
     step = _what_a_step_runs(loss, gradients)
-    # By name: another worker may have made them in another order.
+    # Sorted by name, as another worker may have created the variables in another order.
     small = sorted((variable for gradient, variable in gradients
                     if transfer.is_dense(gradient) and _can_be_packed(variable, step)), key=lambda one: one.op.name)
-    # By ps: what a rule keeps besides goes with the first one, and the global step is on ps 0.
-    groups = sorted((group for group in transfer.group(small, wire) if len(group.variables) >= _FEWEST),
+    # Sorted by ps: an optimizer's variables beside its slots go with the first, and the global step is on ps 0.
+    groups = sorted((group for group in transfer.group(small, wire) if len(group.variables) >= _MIN_VARIABLES),
                     key=lambda group: group.device)
     if not groups:
         return Packed(list(gradients), [], optimizer, tf.no_op(), [])
-    optimizer.apply_gradients(gradients)  # never run: it makes the slots that a checkpoint has
+    optimizer.apply_gradients(gradients)  # never run: it creates the slots that checkpoints contain
     packs = [Pack(_whole(group, number), group.variables) for number, group in enumerate(groups)]
     packed = {variable.ref() for group in groups for variable in group.variables}
     pairs = [pair for pair in gradients if pair[1].ref() not in packed]
@@ -101,10 +101,10 @@ def pack(
 
 
 class _Both(tf.train.GradientDescentOptimizer):
-    """One rule for packed variables and others, each with slots of its own."""
+    """Two optimizers of the same kind, one for packed variables and one for the others."""
 
     def __init__(self, of_packs: tf.train.Optimizer, of_others: tf.train.Optimizer, packs: Sequence[Pack]) -> None:
-        super().__init__(learning_rate=1.0)  # of no meaning: the two do it
+        super().__init__(learning_rate=1.0)  # has no meaning: the two optimizers apply the gradients
         self._of_packs = of_packs
         self._of_others = of_others
         self._packed = {one.whole.ref() for one in packs}
@@ -125,14 +125,14 @@ class _Both(tf.train.GradientDescentOptimizer):
 def _with_slots(
     pairs: list[transfer.Pair], packs: list[Pack], of_others: tf.train.Optimizer, of_packs: tf.train.Optimizer
 ) -> Packed:
-    """Makes the packed slots, and finds what is to be filled from where, and saved as what.
+    """Creates the slots of the packs, the operation that fills the packs, and the views under which they are saved.
 
     Args:
-      of_others: updates what is not packed; its slots, of all variables, are those of a checkpoint.
-      of_packs: of the same rule, without slots yet.
+      of_others: the optimizer of what is not packed; it has the slots of all variables, which are in checkpoints.
+      of_packs: an optimizer of the same kind, without slots yet.
     """
     wholes = {one.whole.ref() for one in packs}
-    with tf.variable_creator_scope(_in_no_collection(packs[0].whole.op.name)):  # never run, either
+    with tf.variable_creator_scope(_in_no_collection(packs[0].whole.op.name)):  # never run: it creates the slots
         of_packs.apply_gradients([pair for pair in pairs if pair[1].ref() in wholes])
     stores = packs + [Pack(slot, parts) for slot, parts in optimizers.pair_slots(
         [(one.whole, one.variables) for one in packs], whole_optimizer=of_packs, parts_optimizer=of_others)]
@@ -141,7 +141,8 @@ def _with_slots(
         with tf.device(store.whole.device):
             fill.append(store.whole.assign(_join([variable.read_value() for variable in store.variables])))
             views += zip(store.variables, _cut(store, store.whole.read_value()))
-    # Both rules keep, say, Adam's powers besides. Where `of_others` has something to update, its own are up to date.
+    # Both optimizers have further variables, such as Adam's powers. Those of `of_others` are current if it has
+    # anything to update.
     is_idle = not any(gradient is not None and variable.ref() not in wholes for gradient, variable in pairs)
     for own, theirs in optimizers.pair_non_slots(of_packs, of_others):
         with tf.device(own.device):
@@ -158,19 +159,21 @@ def _what_a_step_runs(loss: tf.Tensor, gradients: Sequence[transfer.Pair]) -> se
 
 
 def _can_be_packed(variable: tf.Variable, step: set[tf.Operation]) -> bool:
-    """Tells whether a variable is a small one on a ps, which only its initialiser and plain reads of a step know."""
+    """Tells whether a variable is a small one on a ps, and only its initialiser and plain reads of a step use it."""
     num_elements = variable.shape.num_elements()
-    if num_elements is None or num_elements > _MOST_ELEMENTS or variable.constraint is not None:
+    if num_elements is None or num_elements > _MAX_ELEMENTS or variable.constraint is not None:
         return False
     if not transfer.has_handle(variable):
         return False
-    return tf.DeviceSpec.from_string(variable.device).job == "ps" and all(
+    # The small variable keeps the value that it had when training began, so each of its readers must read a slice of
+    # the pack instead.
+    return is_on_ps(variable.device) and all(
         op.type == "VarIsInitializedOp" or op is variable.initializer or transfer.can_be_served(op, step)
         for op in variable.handle.consumers())
 
 
 def _whole(group: transfer.Group, number: int) -> tf.Variable:
-    # Its name says what is in it: the next training on the same servers may have something else.
+    # The name depends on the content: the next training on the same servers may pack other variables.
     content = zlib.crc32(repr([(one.op.name, one.shape.as_list(), one.dtype) for one in group.variables]).encode())
     shape = [sum(map(_size, group.variables))]
     with tf.variable_creator_scope(_in_no_collection("")), tf.device(None), tf.device(group.device):
@@ -179,10 +182,10 @@ def _whole(group: transfer.Group, number: int) -> tf.Variable:
 
 
 def _in_no_collection(prefix: str) -> Callable[..., tf.Variable]:
-    """Returns what makes variables that TensorFlow neither initialises, checks nor saves: others give them values.
+    """Returns a variable creator for variables that TensorFlow neither initialises nor checks nor saves.
 
     Args:
-      prefix: of the names of those that would have names of their own, as what a rule keeps besides slots.
+      prefix: put before the names of variables that do not belong to ps_train, such as Adam's powers.
     """
     def create(next_creator: Callable[..., Any], **kwargs: Any) -> tf.Variable:
         name = kwargs["name"]

@@ -1,9 +1,10 @@
-"""Which variable goes on which ps.
+"""Decides which variable goes to which ps.
 
-`replica_device_setter` deals variables out in turn, by count: four ps then got 0.7, 93.7, 15.5 and 4.1 million
-parameters of one model (tensorflow/tensorflow#24953). Here each variable goes to the ps with the fewest bytes so far,
-and one that is larger than the rest together may be cut into parts. The order in which a model makes its variables
-decides, so every worker comes to the same plan.
+    on_cluster:   global variable --> the ps with the fewest bytes so far, in parts if it is large
+                  anything else   --> this worker
+
+The order in which a model creates its variables decides, so every worker comes to the same placement.
+docs/decisions/placement.md says why variables are not assigned in turn.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from ps_train.cluster.spec import Cluster
 from ps_train.errors import UserCodeError
 from ps_train.graph import devices
 
-_MOST_SHOWN = 40
+_MAX_SHOWN = 40
 _PASSING = ("Cast", "Identity", "Reshape")
 
 
@@ -26,8 +27,8 @@ class PlacementPlan(NamedTuple):
     """How variables are placed.
 
     Attributes:
-      strategy: "bytes" gives each variable to the ps with the fewest bytes, "round_robin" to one after the other.
-      partition_bytes: a variable larger than this is cut into parts along its first dimension; 0 cuts none.
+      strategy: "bytes" assigns each variable to the ps with the fewest bytes so far, "round_robin" to the ps in turn.
+      partition_bytes: a larger variable is split along its first dimension; 0 splits none.
     """
 
     strategy: str = "bytes"
@@ -38,20 +39,24 @@ BY_BYTES = PlacementPlan()
 
 
 class LeastBytes:
-    """A `ps_strategy`: called with a variable's operation, returns the index of the ps that it goes to."""
+    """A `ps_strategy` for replica_device_setter, which counts the bytes that it assigns to each ps.
+
+    `replica_device_setter` alone assigns variables in turn. In tensorflow/tensorflow#24953 four ps then got 0.7, 93.7,
+    15.5 and 4.1 million parameters of one model.
+    """
 
     def __init__(self, num_ps: int) -> None:
         self.load_bytes = [0] * num_ps
 
     def __call__(self, op: tf.Operation) -> int:
-        """Returns the ps with the fewest bytes, the first of equals, and counts the variable there."""
+        """Returns the index of the (first) ps with the fewest bytes, and counts the variable's bytes there."""
         index = self.load_bytes.index(min(self.load_bytes))
         self.load_bytes[index] += variable_bytes(op)
         return index
 
 
 def variable_bytes(op: tf.Operation) -> int:
-    """Returns the size of a variable in bytes; a shape that is not known counts as one element, and a table as none."""
+    """Returns the size of a variable in bytes; an unknown shape counts as one element, and a table as 0 bytes."""
     if "shape" not in op.node_def.attr:
         return 0
     return _bytes(tf.TensorShape(op.get_attr("shape")), op.get_attr("dtype"))
@@ -62,13 +67,12 @@ def _bytes(shape: tf.TensorShape, dtype: tf.DType) -> int:
 
 
 def _cutting(num_ps: int, partition_bytes: int) -> Callable[..., Any]:
-    """Returns a custom getter that cuts large variables along their first dimension, into at most a part for each ps.
-
-    A partitioner for all would make the small ones partitioned too, of one part, and models cannot use those as freely.
-    """
+    """Returns a custom getter that splits large variables along their first dimension, into at most one part per ps."""
+    # A partitioner for all would turn small variables into partitioned variables with one part, which models cannot use
+    # as freely.
     def get(getter: Callable[..., Any], name: str, shape: Any = None, dtype: Any = tf.float32, **kwargs: Any) -> Any:
         known = tf.TensorShape(shape)
-        # Not an optimizer's slots, which are as long as the part of the variable that they belong to.
+        # Not an optimizer's slots, which are as long as the part of the variable to which they belong.
         is_model = kwargs.get("trainable") is not False and kwargs.get("partitioner") is None
         if is_model and known.rank and known.is_fully_defined():
             parts = min(-(-_bytes(known, tf.as_dtype(dtype)) // partition_bytes), num_ps, known.as_list()[0])
@@ -79,8 +83,8 @@ def _cutting(num_ps: int, partition_bytes: int) -> Callable[..., Any]:
     return get
 
 
-def summary(variables: Sequence[tf.Variable], num_ps: int) -> str:
-    """Returns a line with the size of the model, and of all that the ps hold: an optimizer's slots too."""
+def model_summary(variables: Sequence[tf.Variable], num_ps: int) -> str:
+    """Returns a line with the size of the model, and of everything on the ps, including the optimizer's slots."""
     model = [variable for variable in variables if variable.trainable]
     num_parameters = sum(variable.shape.num_elements() or 1 for variable in model)
     num_variables = len({_logical_name(variable) for variable in model})
@@ -91,30 +95,27 @@ def summary(variables: Sequence[tf.Variable], num_ps: int) -> str:
 
 
 def _logical_name(variable: tf.Variable) -> str:
-    part = variable._get_save_slice_info()  # noqa: SLF001 (what the Saver goes by; there is no public name)
+    part = variable._get_save_slice_info()  # noqa: SLF001 (the Saver uses it; it has no public name)
     return part.full_name if part else variable.op.name
 
 
 def _readable(num_bytes: int) -> str:
-    """Returns `318 kB`, in powers of 1000, with three digits at least from 1 kB on."""
+    """Returns a size in powers of 1000 with three digits, such as `318 kB`."""
     size, units = float(num_bytes), ["B", "kB", "MB", "GB", "TB"]
     while size >= 999.5 and units[1:]:
         size, units = size / 1000, units[1:]
     return f"{size:.3g} {units[0]}"
 
 
-def table(variables: Sequence[tf.Variable]) -> list[str]:
-    """Returns the lines of a table of variable, ps and bytes, with a total for each ps.
-
-    Where there are very many variables, it shows the largest.
-    """
-    rows = [(variable.op.name, tf.DeviceSpec.from_string(variable.device).task or 0,
+def variable_table(variables: Sequence[tf.Variable]) -> list[str]:
+    """Returns the lines of a table of variable, ps and bytes, with a total per ps; of many variables, the largest."""
+    rows = [(variable.op.name, devices.task_of(variable.device)[1] or 0,
              _bytes(variable.shape, variable.dtype.base_dtype)) for variable in variables]
     totals: dict[int, int] = {}
     for _, ps, size in rows:
         totals[ps] = totals.get(ps, 0) + size
-    smallest_shown = sorted((size for _, _, size in rows), reverse=True)[:_MOST_SHOWN][-1:]
-    shown = [row for row in rows if [row[2]] >= smallest_shown][:_MOST_SHOWN]
+    smallest_shown = sorted((size for _, _, size in rows), reverse=True)[:_MAX_SHOWN][-1:]
+    shown = [row for row in rows if [row[2]] >= smallest_shown][:_MAX_SHOWN]
     if len(shown) < len(rows):
         shown.append((f"and {len(rows) - len(shown)} smaller ones", "", ""))
     shown += [("all", ps, totals[ps]) for ps in sorted(totals)]
@@ -124,28 +125,27 @@ def table(variables: Sequence[tf.Variable]) -> list[str]:
 
 
 def check_lookups(variables: Sequence[tf.Variable]) -> None:
-    """Refuses lookups that deal the rows of a variable in parts out in turn.
-
-    So does `embedding_lookup` unless it is told `partition_strategy="div"`: the row of an id would then depend on the
-    number of parts, and a checkpoint would mean something else on another number of ps, and to the evaluation.
+    """Refuses lookups in partitioned variables that assign rows to parts by `id % parts`.
 
     Raises:
-      UserCodeError: there is such a lookup.
+      UserCodeError: `embedding_lookup` was called without `partition_strategy="div"`.
     """
+    # The row of an id would depend on the number of parts, so a checkpoint would mean something else on another number
+    # of ps, and in evaluation.
     for variable in variables:
-        part = variable._get_save_slice_info()  # noqa: SLF001 (what the Saver goes by; there is no public name)
+        part = variable._get_save_slice_info()  # noqa: SLF001 (the Saver uses it; it has no public name)
         if part is None:
             continue
         for gather in variable.handle.consumers():
-            if gather.type == "ResourceGather" and _is_dealt_out(gather.inputs[1].op):
-                raise UserCodeError(f"model_fn: embedding_lookup of {part.full_name}, which is cut into parts, needs "
-                                    'partition_strategy="div"; else its rows would be others on another number of ps')
+            if gather.type == "ResourceGather" and _is_assigned_by_modulo(gather.inputs[1].op):
+                raise UserCodeError(f"model_fn: embedding_lookup of {part.full_name}, which is partitioned, needs "
+                                    'partition_strategy="div"; otherwise its rows would depend on the number of ps')
 
 
-def _is_dealt_out(op: tf.Operation) -> bool:
-    """Tells whether the ids come from a DynamicPartition by `id % parts`, as in embedding_ops.py."""
+def _is_assigned_by_modulo(op: tf.Operation) -> bool:
+    """Tells whether ids come from a DynamicPartition by `id % parts`, as embedding_ops.py makes it."""
     if op.type in _PASSING:
-        return _is_dealt_out(op.inputs[0].op)
+        return _is_assigned_by_modulo(op.inputs[0].op)
     if op.type != "DynamicPartition":
         return False
     source = op.inputs[1].op
@@ -156,11 +156,7 @@ def _is_dealt_out(op: tf.Operation) -> bool:
 
 @contextlib.contextmanager
 def on_cluster(cluster: Cluster, worker_device: str, plan: PlacementPlan = BY_BYTES) -> Iterator[None]:
-    """Places what is made inside it: global variables on the ps, everything else on this worker.
-
-    `replica_device_setter` would also put local variables (metrics, iterators' state) on the ps, where the workers
-    would share them (training/device_setter.py); here they stay on the worker.
-    """
+    """Places what is created in this context: global variables on the ps, everything else on this worker."""
     setter = tf.train.replica_device_setter(
         worker_device=worker_device,
         ps_device="/job:ps/cpu:0",
@@ -169,8 +165,10 @@ def on_cluster(cluster: Cluster, worker_device: str, plan: PlacementPlan = BY_BY
     )
     getter = _cutting(len(cluster.ps), plan.partition_bytes) if plan.partition_bytes else None
     with (
-        devices.on_this_worker(cluster),
+        devices.replacing_workers(cluster),
         tf.device(setter),
+        # replica_device_setter would put local variables (metrics, the state of iterators) on the ps too, where the
+        # workers would share them (training/device_setter.py).
         tf.variable_creator_scope(_keep_local_on(worker_device)),
         tf.variable_scope(tf.get_variable_scope(), custom_getter=getter),
     ):

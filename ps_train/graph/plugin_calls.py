@@ -1,4 +1,4 @@
-"""The calls of a user's plug-in, each with a check of what it returned."""
+"""Calls the user's model_fn and checks what it returns."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from ps_train.runtime import legacy_keras
 def call_model_fn(
     model: Model, features: Any, labels: Any, mode: str, params: Mapping[str, Any]
 ) -> ModelSpec:
-    """Adds the model to the current graph and checks what its model_fn returned.
+    """Adds the model to the current graph and returns its ModelSpec.
 
     Raises:
-      UserCodeError: it returned no ModelSpec, or a loss that is no scalar, or needs tf_keras, which is not there.
+      UserCodeError: model_fn returned something other than a ModelSpec with a scalar loss, or needs tf_keras, which is
+        not installed.
     """
-    with tf.variable_scope(tf.get_variable_scope(), auxiliary_name_scope=False):  # the same names each time
+    # Without the auxiliary scope a second call in the graph would prefix the names of operations with "_1/".
+    with tf.variable_scope(tf.get_variable_scope(), auxiliary_name_scope=False):
         try:
             spec = model.model_fn(features=features, labels=labels, mode=mode, params=params)
         except (AttributeError, ImportError) as error:

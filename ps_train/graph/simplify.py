@@ -1,4 +1,4 @@
-"""Makes a finished graph cheaper to run, without a change of what it computes."""
+"""Removes redundant transfers and reads from a finished graph, which computes the same afterwards."""
 
 from __future__ import annotations
 
@@ -6,37 +6,39 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-_MOST_COPIED = 256  # elements
+from ps_train.graph.devices import task_of
+
+_MAX_COPIED = 256  # elements
 
 
 def simplify_graph(graph: tf.Graph) -> None:
-    """Does all of it; the graph must not be final yet."""
-    _put_constants_where_they_are_read(graph)
-    _read_once(graph)
+    """Simplifies the graph, which must not be finalized yet."""
+    _copy_constants_to_their_readers(graph)
+    _merge_reads(graph)
 
 
-def _put_constants_where_they_are_read(graph: tf.Graph) -> None:
-    """Gives each task its own copy of the small constants that its operations read from another task.
-
-    A transfer of 4 bytes takes as long as one of 100 kB. Adam's rates, made by the worker, took four of them a step.
-    """
+def _copy_constants_to_their_readers(graph: tf.Graph) -> None:
+    """Gives each task its own copy of the small constants that its operations would read from another task."""
+    # A transfer of 4 bytes takes as long as one of 100 kB. Adam's rates, which are constants of the worker, would cost
+    # four transfers in each step.
     copies: dict[Any, tf.Tensor] = {}
     for op in graph.get_operations():
         for index, tensor in enumerate(op.inputs):
-            if _is_free(op) and _is_small_constant(tensor.op) and _task(tensor.op) != _task(op):
-                key = tensor.ref(), _task(op)
+            there, here = task_of(tensor.op.device), task_of(op.device)
+            if there != here and _is_outside_control_flow(op) and _is_small_constant(tensor.op):
+                key = tensor.ref(), here
                 if key not in copies:
                     copies[key] = _copy(tensor, op.device)
                 op._update_input(index, copies[key])  # noqa: SLF001 (there is no public name for it)
 
 
 def _is_small_constant(op: tf.Operation) -> bool:
-    return (op.type == "Const" and op.outputs[0].shape.num_elements() <= _MOST_COPIED and _is_free(op)
-            and not op.control_inputs)  # whoever reads it may rely on their order
+    return (op.type == "Const" and op.outputs[0].shape.num_elements() <= _MAX_COPIED and _is_outside_control_flow(op)
+            and not op.control_inputs)  # its readers may rely on the order that control inputs give
 
 
-def _is_free(op: tf.Operation) -> bool:
-    """Tells whether it is in no loop and no branch, whose operations read from within it only."""
+def _is_outside_control_flow(op: tf.Operation) -> bool:
+    """Tells whether an operation is in no loop or branch, where operations may only read from within."""
     return _context(op) is None
 
 
@@ -51,17 +53,10 @@ def _copy(constant: tf.Tensor, device: str) -> tf.Tensor:
             "Const", [], [constant.dtype], name=f"{constant.op.name}_here", attrs=attributes).outputs[0]
 
 
-def _task(op: tf.Operation) -> tuple[str | None, int | None]:
-    spec = tf.DeviceSpec.from_string(op.device)
-    return spec.job, spec.task
-
-
-def _read_once(graph: tf.Graph) -> None:
-    """Lets reads of a variable that nothing orders differently be one.
-
-    Adam reads its two powers again for each variable: 400 of the 1400 operations that the ps runs in a step of a model
-    with 200 variables.
-    """
+def _merge_reads(graph: tf.Graph) -> None:
+    """Makes one read of several reads of a variable, unless control inputs order them differently."""
+    # Adam reads its two powers again for each variable: in a model with 200 variables these were 400 of the 1400
+    # operations that the ps runs in a step.
     first: dict[Any, tf.Tensor] = {}
     for read in graph.get_operations():
         if read.type != "ReadVariableOp":

@@ -1,13 +1,14 @@
-"""Dense variables travel fused: one transfer each way for each ps and step.
+"""Sends the dense variables of a ps together: one transfer each way per ps and step.
 
     ps      variables --flatten, join [, cast]--> one tensor --> worker --[cast,] split, shape--> what the model reads
     worker  gradients --flatten, join [, cast]--> one tensor --> ps     --[cast,] split, shape--> what is applied
 
-Each transfer costs some 75 us on loopback, however small it is, and a network's latency besides. The model is built on
-its variables as always; then the reads that a training step makes of dense variables are served from the one tensor.
-So neither user code nor checkpoints see a difference, and sparse ones (embeddings) are looked up on the ps as ever.
+A transfer costs about 75 us on loopback, however small it is, plus the latency of the network. The model is built on
+its variables as usual. Then the operations of a training step that read dense variables are given slices of the one
+tensor instead. User code and checkpoints see no difference, and embeddings (sparse variables) are still looked up on
+the ps. docs/decisions/transfers.md says more.
 
-Built under `placement.on_cluster`, which places on the worker whatever is not placed here.
+These functions are called inside `placement.on_cluster`, which places on the worker what is not placed here.
 """
 
 from __future__ import annotations
@@ -17,19 +18,21 @@ from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-# What may travel in fewer bits: not float16, which has as few, and no integer.
+from ps_train.graph.devices import is_on_ps
+
+# The types that may travel in fewer bits: not float16, which already has 16, and no integers.
 _CASTABLE = (tf.float32, tf.float64)
 
-Pair = tuple[Any, tf.Variable]  # of a gradient, or None
-View = tuple[tf.Variable, tf.Tensor]  # what is read instead of a variable
+Pair = tuple[Any, tf.Variable]  # (gradient or None, variable)
+View = tuple[tf.Variable, tf.Tensor]  # (variable, the tensor to read instead of it)
 
 
 class Wire(NamedTuple):
     """How dense variables travel.
 
     Attributes:
-      dtype: what floats are cast to under way, or None to leave them as they are.
-      is_fused: whether those of one ps travel together.
+      dtype: the type to which floats are cast for the transfer, or None for no cast.
+      is_fused: whether the variables of a ps travel together.
     """
 
     dtype: tf.DType | None = None
@@ -37,11 +40,11 @@ class Wire(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Variables that travel together: of one ps and one dtype.
+    """Variables that travel together: those of one ps and one dtype.
 
     Attributes:
-      device: the ps's.
-      variables: each of a shape that is known.
+      device: the device of the ps.
+      variables: the variables, each with a known shape.
     """
 
     device: str
@@ -59,7 +62,7 @@ class Group(NamedTuple):
 
 
 def group(variables: Sequence[tf.Variable], wire: Wire) -> list[Group]:
-    """Returns the groups in which these variables travel, each variable in one of them."""
+    """Returns the groups in which the variables travel; each variable is in one group."""
     groups: dict[Any, Group] = {}
     for number, variable in enumerate(variables):
         together = wire.is_fused and variable.shape.is_fully_defined()
@@ -69,7 +72,7 @@ def group(variables: Sequence[tf.Variable], wire: Wire) -> list[Group]:
 
 
 def pull(group: Group, wire: Wire) -> list[tf.Tensor]:
-    """Returns the values of a group's variables as tensors on the worker, after one transfer."""
+    """Returns the values of a group's variables as tensors on the worker, which arrive in one transfer."""
     with tf.name_scope("pull"):
         with tf.device(group.device):
             sent = _cast(_join([variable.read_value() for variable in group.variables]), wire)
@@ -79,13 +82,14 @@ def pull(group: Group, wire: Wire) -> list[tf.Tensor]:
 def push(
     group: Group, values: Sequence[tf.Tensor], wire: Wire, share: tf.Tensor | None = None
 ) -> list[tf.Tensor]:
-    """Returns values of the variables' shapes as tensors on their ps, after one transfer.
+    """Returns the values as tensors on the ps of the group, with the shapes of its variables, after one transfer.
 
-    What a cast to fewer bits loses is kept on the worker and added to what travels next (error feedback; Seide et al.
-    2014, "1-Bit Stochastic Gradient Descent"), so that nothing is lost for ever.
+    What a cast to fewer bits loses is kept on the worker and added to the next transfer, so that nothing is lost in the
+    long run (error feedback; Seide et al. 2014, "1-Bit Stochastic Gradient Descent").
 
     Args:
-      share: float scalar on a ps, with which they are multiplied there; None for 1.
+      values: one value per variable, on the worker.
+      share: float scalar on a ps, by which the values are multiplied there; None for 1.
     """
     with tf.name_scope("push"):
         joined = _join(values)
@@ -96,11 +100,11 @@ def push(
 
 
 class Fused(NamedTuple):
-    """What a training step does instead.
+    """A training step with fused transfers.
 
     Attributes:
-      pairs: (gradient or None, variable), the dense gradients on the variables' ps.
-      pulled: the dense variables' values on the worker.
+      pairs: (gradient or None, variable); dense gradients are on the ps of their variable.
+      pulled: the dense variables with their values on the worker.
     """
 
     pairs: list[Pair]
@@ -108,11 +112,11 @@ class Fused(NamedTuple):
 
 
 def fuse(loss: tf.Tensor, gradients: Sequence[Pair], wire: Wire) -> Fused:
-    """Lets a training step read and update its dense variables through fused transfers.
+    """Makes a training step read and update its dense variables through fused transfers.
 
     Args:
       loss: scalar.
-      gradients: (gradient or None, variable); a gradient is a tensor, or IndexedSlices and then left as it is.
+      gradients: (gradient or None, variable); a gradient is a tensor, or IndexedSlices, which stay as they are.
     """
     pairs = list(gradients)
     dense = [variable for gradient, variable in pairs if is_dense(gradient) and has_handle(variable)]
@@ -130,7 +134,7 @@ def fuse(loss: tf.Tensor, gradients: Sequence[Pair], wire: Wire) -> Fused:
 
 
 def serve_reads(ops: Iterable[tf.Operation], views: Iterable[View]) -> None:
-    """Makes these operations read views instead of variables, wherever nothing orders or encloses their reads."""
+    """Makes the operations read views instead of variables, except in loops and branches and after control inputs."""
     values = {variable.handle.name: value for variable, value in views if has_handle(variable)}
     for op in ops:
         if is_enclosed(op):
@@ -142,24 +146,21 @@ def serve_reads(ops: Iterable[tf.Operation], views: Iterable[View]) -> None:
 
 
 def can_be_served(op: tf.Operation, step: Collection[tf.Operation]) -> bool:
-    """Tells whether an operation reads a variable for operations of a step only, and those can be given a view instead.
-
-    On a ps they could, too, but it would have to travel there.
-    """
+    """Tells whether an operation reads a variable only for operations of a step that can read a view instead."""
     return _is_free_read(op) and all(
-        user in step and not is_enclosed(user) and tf.DeviceSpec.from_string(user.device).job != "ps"
+        user in step and not is_enclosed(user) and not is_on_ps(user.device)  # to a ps a view would have to travel
         for user in op.outputs[0].consumers())
 
 
 def take_batches_after(tensors: Sequence[tf.Tensor], begun: tf.Operation) -> None:
-    """Lets what these tensors are computed from take its mini-batches after an operation only."""
+    """Delays the mini-batches from which these tensors are computed until an operation has run."""
     for op in upstream(tensors):
         if op.type == "IteratorGetNext" and not is_enclosed(op):
             op._add_control_input(begun)  # noqa: SLF001 (there is no public name for it)
 
 
 def upstream(ends: Sequence[tf.Tensor | tf.Operation]) -> list[tf.Operation]:
-    """Returns the operations that these need, their own among them."""
+    """Returns the operations that these tensors and operations need, including their own."""
     found: dict[tf.Operation, None] = {}
     waiting = [end if isinstance(end, tf.Operation) else end.op for end in ends]
     while waiting:
@@ -171,17 +172,18 @@ def upstream(ends: Sequence[tf.Tensor | tf.Operation]) -> list[tf.Operation]:
 
 
 def is_dense(gradient: Any) -> bool:
-    """Tells whether a gradient is a tensor: not None, and not IndexedSlices, which `tf.is_tensor` takes for one."""
+    """Tells whether a gradient is a tensor, and neither None nor IndexedSlices."""
+    # `tf.is_tensor` is true of IndexedSlices.
     return tf.is_tensor(gradient) and not isinstance(gradient, tf.IndexedSlices)
 
 
 def has_handle(variable: tf.Variable) -> bool:
-    """Tells whether it is not of TensorFlow's old kind, whose reads have no operation of their own."""
+    """Tells whether it is a resource variable; TensorFlow's older kind has no operation for each read."""
     return not variable.dtype._is_ref_dtype  # noqa: SLF001 (there is no public name for it)
 
 
 def tensors_of(gradient: Any) -> list[tf.Tensor]:
-    """Returns the tensors that a gradient consists of; none of None."""
+    """Returns the tensors of which a gradient consists; [] for None."""
     if gradient is None:
         return []
     return [gradient] if is_dense(gradient) else [gradient.values, gradient.indices]
@@ -192,12 +194,12 @@ def _is_free_read(op: tf.Operation) -> bool:
 
 
 def is_enclosed(op: tf.Operation) -> bool:
-    """Tells whether it is in a branch or a loop."""
+    """Tells whether an operation is in a branch or a loop."""
     return op._get_control_flow_context() is not None  # noqa: SLF001 (there is no public name for it)
 
 
 def _join(values: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Returns [n], all elements one after another; a single value stays as it is."""
+    """Returns all elements of several values as one tensor [n]; a single value keeps its shape."""
     return tf.concat([tf.reshape(value, [-1]) for value in values], 0) if len(values) > 1 else values[0]
 
 
@@ -213,7 +215,7 @@ def _is_cast(value: tf.Tensor, wire: Wire) -> bool:
 
 
 def _cast(value: tf.Tensor, wire: Wire) -> tf.Tensor:
-    """Returns the value in the wire's dtype, rounded to the nearest; bfloat16 has the range of float32."""
+    """Returns the value in the dtype of the wire, rounded to the nearest; bfloat16 has the range of float32."""
     return tf.cast(value, wire.dtype) if _is_cast(value, wire) else value
 
 

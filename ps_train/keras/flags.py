@@ -7,7 +7,7 @@ import functools
 import os
 import re
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, Optional
+from typing import Optional
 
 from ps_train.cluster.addresses import parse_hosts
 from ps_train.config import fields
@@ -19,7 +19,7 @@ from ps_train.config.groups import (
     WaitFlags,
     default_train_dir,
 )
-from ps_train.config.launch import PLACED_BY_LAUNCH, LaunchConfig
+from ps_train.config.launch import PLACED_BY_LAUNCH, LaunchConfig, parse_launch_of
 from ps_train.config.task import Config
 from ps_train.errors import ConfigError, refuse
 
@@ -117,7 +117,6 @@ class KerasConfig(ClusterFlags, ModelFlags, TrainingFlags, WaitFlags):
     beat_timeout_secs: float = _again(
         "beat_timeout_secs", help="Time without a sign of life of the coordinator after which a ps or worker exits "
         "with 138.")
-    log_format: ClassVar[str] = "ps_train"  # no flag here: it tells the launcher how to read the progress lines
 
     strategy: str = _field("default", help="The tf.distribute strategy to train under.", choices=STRATEGIES)
     num_virtual_devices: Optional[int] = _field(
@@ -201,22 +200,19 @@ def parse_keras_task(argv: Sequence[str], environ: Mapping[str, str] = os.enviro
     Raises:
       ConfigError: the command line is wrong; the text says how.
     """
-    values, given = fields.parse(argv, KerasConfig, others=[Config])
+    values, given = fields.parse_flags(argv, KerasConfig, others=[Config])
     return KerasConfig(**values, given=given, tf_config=environ.get("TF_CONFIG", ""))
 
 
 def parse_keras_launch(argv: Sequence[str]) -> tuple[KerasConfig, LaunchConfig]:
-    """Returns the configuration of each task, and that of the launcher.
+    """Returns the KerasConfig of the tasks, with `given`, and the LaunchConfig of the launcher.
 
     Raises:
-      ConfigError: the command line is wrong, or it places the tasks, which the launcher does.
+      ConfigError: the command line is wrong, or it places the tasks, which is the launcher's job.
     """
-    values, given = fields.parse(argv, LaunchConfig, KerasConfig, others=[Config])
-    refuse([f"--{name}: launch places the tasks itself; leave it out, and give --num_ps and --num_workers"
-            for name in sorted(given & PLACED)]
-           + misplaced(values["strategy"], given & {"num_ps", "num_workers"}))
-    own = {name: values.pop(name) for name in fields.rules(LaunchConfig)}
-    return KerasConfig(**values, given=given - own.keys()), LaunchConfig(**own)
+    return parse_launch_of(
+        KerasConfig, argv, PLACED, others=[Config],
+        more_problems=lambda values, given: misplaced(values["strategy"], given & {"num_ps", "num_workers"}))
 
 
 def parse_convert(argv: Sequence[str]) -> ConvertConfig:
@@ -225,5 +221,5 @@ def parse_convert(argv: Sequence[str]) -> ConvertConfig:
     Raises:
       ConfigError: the command line is wrong; the text says how.
     """
-    values, given = fields.parse(argv, ConvertConfig, others=[Config])
+    values, given = fields.parse_flags(argv, ConvertConfig, others=[Config])
     return ConvertConfig(**values, given=given)

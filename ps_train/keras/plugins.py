@@ -15,8 +15,9 @@ from typing import Any, Callable, NamedTuple
 
 from ps_train.errors import ConfigError
 from ps_train.keras.flags import KerasConfig
-from ps_train.plugins import contracts, finder
+from ps_train.plugins import loader
 from ps_train.plugins.contracts import Dataset
+from ps_train.plugins.params import resolve_params
 
 _HOOKS = {"train": ("strategy", "model", "run"), "train_step": ("model", "features", "labels"),
           "make_callbacks": ("params",)}
@@ -78,10 +79,10 @@ def load_keras_plugins(config: KerasConfig) -> KerasPlugins:
     Raises:
       ConfigError: one is missing or has another contract, or --params does not fit them.
     """
-    model, dataset = load_keras_model(config.model), contracts.load_dataset(config.dataset)
+    model, dataset = load_keras_model(config.model), loader.load_dataset(config.dataset)
     shared = {name: getattr(config, name) for name in (
         "batch_size", "data_dir", "hidden_units", "learning_rate", "seed", "steps_per_execution")}
-    model_params, dataset_params = contracts.resolve_params(config.params, [model, dataset], shared)
+    model_params, dataset_params = resolve_params(config.params, [model, dataset], shared)
     return KerasPlugins(model, model_params, dataset, dataset_params)
 
 
@@ -92,15 +93,15 @@ def load_keras_model(name: str) -> KerasModel:
       ConfigError: there is no such module, it has no build_model, a function has another signature, or two functions
         exclude each other.
     """
-    module = finder.find("--model", name, "build_model")
-    function = contracts.checked_function("--model", module, "build_model", ("params",))
-    found = {hook: contracts.checked_function("--model", module, hook, arguments)
+    module = loader.find_module("--model", name, function="build_model")
+    function = loader.checked_function("--model", module, "build_model", ("params",))
+    found = {hook: loader.checked_function("--model", module, hook, arguments)
              for hook, arguments in _HOOKS.items() if hasattr(module, hook)}
     if len(found) > 1:
         raise ConfigError(f"--model: module {module.__name__!r} ({module.__file__}) has {' and '.join(found)}; keep "
                           "one: train and train_step each replace Model.fit, and only Model.fit has callbacks")
     objects = {name: value for name, value in vars(module).items() if isinstance(value, (type, types.FunctionType))}
-    return KerasModel(module.__name__, function, contracts.checked_params("--model", module), objects, **found)
+    return KerasModel(module.__name__, function, loader.checked_params("--model", module), objects, **found)
 
 
 def load_twin(name: str) -> KerasTwin:
@@ -109,7 +110,7 @@ def load_twin(name: str) -> KerasTwin:
     Raises:
       ConfigError: there is no such module, or it has none.
     """
-    module = finder.find("--model", name, "model_fn")
+    module = loader.find_module("--model", name, function="model_fn")
     twin = getattr(module, "KERAS_TWIN", None)
     if not isinstance(twin, KerasTwin):
         raise ConfigError(f"--model: module {module.__name__!r} ({module.__file__}) has no KERAS_TWIN, so it is not "

@@ -47,7 +47,7 @@ def download_data(config: KerasConfig) -> None:
     plugins = load_keras_plugins(config)
     plugins.dataset.prepare(plugins.dataset_params)
     if "train_dir" in config.given and keras_checkpoints.has_training(config.train_dir):
-        folder_record.check(config.train_dir, folder_record.describe(*plugins))
+        folder_record.check_record(config.train_dir, folder_record.make_record(*plugins))
     if config.job_name is not None:
         keras_checkpoints.build_model(plugins.model, plugins.model_params)
         KerasInputs(config, plugins.dataset, plugins.dataset_params).batches(TRAIN)

@@ -25,14 +25,14 @@ def run_keras(argv: Sequence[str]) -> None:
     cluster = roles.resolve_cluster(config)
     with signals.on_signals() as stop:
         task = _import_task(config, needs_gpu=cluster is None or cluster.job != "ps")
-        signals.run(lambda: task.run_task(config, cluster, stop), stop, config.stop_timeout_secs)
+        signals.run_until_stopped(lambda: task.run_task(config, cluster, stop), stop, config.stop_timeout_secs)
 
 
 def launch_keras(argv: Sequence[str]) -> None:
     """`ps_train launch keras`: runs all tasks of a strategy on this machine."""
     config, launch_config = flags.parse_keras_launch(argv)
     check_installed()
-    launcher.run(config, launch_config, roles.strategy_crew(config, launch_config))
+    launcher.run(config, launch_config, roles.strategy_tasks(config, launch_config))
 
 
 def run_convert(argv: Sequence[str]) -> None:

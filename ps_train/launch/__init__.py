@@ -1,8 +1,8 @@
-"""A whole cluster as processes of this machine: `ps_train launch`.
+"""Runs a whole cluster as processes on this machine: `ps_train launch`.
 
-    launcher --> command_lines --> process, one per task, and its log file
-        |                             |
-        +-- supervision, restarts <---+--> display, or a tmux session
+    launcher --> preparation (one process) --> command_lines --> a process per task --> its log and its reports
+        |                                                                                      |
+        +-- supervision, restarts                                       display, or tmux <-----+
 
 Start with `launcher.py`. Nothing here imports TensorFlow.
 """

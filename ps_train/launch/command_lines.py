@@ -1,7 +1,4 @@
-"""The command line of each task of a cluster on this machine.
-
-    Crew       which tasks there are, and how each of them is told who is who
-"""
+"""The command line of each task of a cluster on this machine, and the commands that the launcher recommends."""
 
 from __future__ import annotations
 
@@ -19,14 +16,14 @@ from ps_train.config.task import Config
 
 
 @dataclasses.dataclass(frozen=True)
-class Crew:
+class TaskList:
     """The tasks that a launcher starts.
 
     Attributes:
-      names: `ps:0` and so on: the ps first, then the chief.
+      names: `ps:0` and so on: the ps first, then the chief, then the other workers.
       chief: the name of the task whose progress is that of the cluster.
       verb: the words between `python -m ps_train` and the flags.
-      host_flags: job -> the flag that takes its addresses; empty for a single task that needs none.
+      host_flags: job -> the flag for its addresses; empty for a single task, which needs none.
     """
 
     names: Sequence[str]
@@ -35,15 +32,15 @@ class Crew:
     host_flags: Mapping[str, str]
 
 
-def crew_of(launch_config: LaunchConfig) -> Crew:
-    """Returns the tasks of the classic cluster."""
+def task_list(launch_config: LaunchConfig) -> TaskList:
+    """Returns the tasks of a cluster of ps and workers."""
     names = [f"{job}:{index}" for job, count in (("ps", launch_config.num_ps), ("worker", launch_config.num_workers))
              for index in range(count)]
-    return Crew(names, "worker:0", (), {"ps": "ps_hosts", "worker": "worker_hosts"})
+    return TaskList(names, "worker:0", (), {"ps": "ps_hosts", "worker": "worker_hosts"})
 
 
 def task_flags(config: Config) -> list[str]:
-    """Returns the flags, as on a command line, that the user gave for every task."""
+    """Returns the flags that the user gave for every task, as on a command line."""
     return _flags(config, config.given - {"download_only"})
 
 
@@ -56,28 +53,28 @@ def _flags(config: Config | LaunchConfig, names: Collection[str]) -> list[str]:
     return flags
 
 
-def command_lines(crew: Crew, ports: Sequence[int], config: Config) -> list[list[str]]:
-    """Returns each task's command line after `python -m ps_train`."""
-    hosts: dict[str, list[str]] = {job: [] for job in crew.host_flags}
+def command_lines(tasks: TaskList, ports: Sequence[int], config: Config) -> list[list[str]]:
+    """Returns the command line of each task, without `python -m ps_train`."""
+    hosts: dict[str, list[str]] = {job: [] for job in tasks.host_flags}
     if not hosts:
-        return [[*crew.verb, *task_flags(config)] for _ in crew.names]
-    for name, port in zip(crew.names, ports):
+        return [[*tasks.verb, *task_flags(config)] for _ in tasks.names]
+    for name, port in zip(tasks.names, ports):
         hosts[name.partition(":")[0]].append(f"localhost:{port}")
-    cluster = [f"--{crew.host_flags[job]}={','.join(addresses)}" for job, addresses in hosts.items()]
-    return [[*crew.verb, *cluster, f"--job_name={job}", f"--task_index={index}", *task_flags(config)]
-            for job, _, index in (name.partition(":") for name in crew.names)]
+    cluster = [f"--{tasks.host_flags[job]}={','.join(addresses)}" for job, addresses in hosts.items()]
+    return [[*tasks.verb, *cluster, f"--job_name={job}", f"--task_index={index}", *task_flags(config)]
+            for job, _, index in (name.partition(":") for name in tasks.names)]
 
 
-def preparation(crew: Crew, config: Config) -> list[str]:
-    """Returns the command line after `python -m ps_train` that fetches the data and builds the chief's graph once."""
+def preparation(tasks: TaskList, config: Config) -> list[str]:
+    """Returns the arguments of `python -m ps_train` that fetch the data and build the chief's graph once."""
     if config.download_only:
-        return [*crew.verb, "--download_only", *task_flags(config)]
-    no_ports = range(1, len(crew.names) + 1)  # it opens no socket
-    return [*command_lines(crew, no_ports, config)[crew.names.index(crew.chief)], "--download_only"]
+        return [*tasks.verb, "--download_only", *task_flags(config)]
+    no_ports = range(1, len(tasks.names) + 1)  # it opens no socket
+    return [*command_lines(tasks, no_ports, config)[tasks.names.index(tasks.chief)], "--download_only"]
 
 
 def interpreter(executable: str, working_dir: str, search_path: str | None) -> str:
-    """Returns the shortest name under which a person in the working directory can start this Python."""
+    """Returns the shortest name with which a user in the working directory can start this Python."""
     for name in ("python", "python3"):
         found = shutil.which(name, path=search_path)
         if found and os.path.dirname(os.path.abspath(found)) == os.path.dirname(executable):
@@ -86,13 +83,13 @@ def interpreter(executable: str, working_dir: str, search_path: str | None) -> s
     return executable if inside.startswith(os.pardir) else inside
 
 
-def on_this_python(flags: Sequence[str]) -> list[str]:
-    """Returns the command of a task with these flags, for a subprocess."""
-    return [sys.executable, "-m", "ps_train", *flags]
+def on_this_python(line: Sequence[str]) -> list[str]:
+    """Returns the command of a subprocess that runs a command line of ps_train."""
+    return [sys.executable, "-m", "ps_train", *line]
 
 
 def tensorboard(train_dir: str) -> str:
-    """Returns the command that shows the curves of a training, with what installs TensorBoard where it is missing."""
+    """Returns the command that shows the curves of a training, and the one that installs TensorBoard if needed."""
     python = interpreter(sys.executable, os.getcwd(), None)
     show = shlex.join([python, "-m", "tensorboard.main", f"--logdir={train_dir}"])
     if importlib.util.find_spec("tensorboard") is None:
@@ -101,18 +98,18 @@ def tensorboard(train_dir: str) -> str:
 
 
 def announcement(lines: Sequence[Sequence[str]], log_dir: str) -> str:
-    """Returns what tells a person how to start the same tasks by hand, and where the logs are."""
+    """Returns the text that says how to start the same tasks by hand, and where the logs are."""
     return "\n".join([
         f"Starting {len(lines)} tasks; by hand these would be the commands, one per terminal, in {os.getcwd()}:",
         *("  " + _typed(line) for line in lines),
         f"Logs: {log_dir}"])
 
 
-def continuation(crew: Crew, config: Config, launch_config: LaunchConfig) -> str:
-    """Returns what tells a person how to go on with a launch that was stopped, in the folder that it trained in."""
+def continuation(tasks: TaskList, config: Config, launch_config: LaunchConfig) -> str:
+    """Returns the text that says how to continue a training that was stopped, in the same folder."""
     chosen = [name for name, (_, _, default) in fields.rules(LaunchConfig).items()
               if getattr(launch_config, name) != default]
-    line = ["launch", *crew.verb, *_flags(launch_config, chosen), *task_flags(config)]
+    line = ["launch", *tasks.verb, *_flags(launch_config, chosen), *task_flags(config)]
     return f"To continue this training, in {os.getcwd()}:\n  {_typed(line)}"
 
 

@@ -1,12 +1,10 @@
-"""All tasks' lines together in one stream.
+"""The output of all tasks in one stream.
 
-    on a terminal   lines behind their task's coloured name; the chief's progress lines become a bar under them
-    elsewhere       plain lines; of the chief's progress lines about one a second
+    on a terminal   each line after the coloured name of its task; below, a bar in place of the chief's progress lines
+    elsewhere       plain lines; about one of the chief's progress lines per second
 
-When the chief has taken its last step, the bar says what it does then.
-
-The other workers' progress lines are in their log files only. `panes.Panes` has the same methods as `Display`, so that
-`launch` need not know which one it has.
+After the last step the bar shows what the chief does. The progress lines of the other workers are only in their log
+files. `tmux.Panes` has the same methods as `Display`.
 """
 
 from __future__ import annotations
@@ -20,9 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Callable, TextIO
 
 from ps_train.launch.process import Process
-from ps_train.runtime import reports
-from ps_train.runtime.reports import Progress, Stage
-from ps_train.runtime.tracebacks import FirstReport
+from ps_train.runtime.reports import Failure, Progress, Report, Stage
 
 _COLOURS = (36, 35, 33, 32, 34, 31)  # cyan, magenta, yellow, green, blue, red: SGR codes
 _BAR_CELLS = 12
@@ -32,28 +28,27 @@ _PROGRESS_PERIOD_SECS = 1.0
 
 
 class Display:
-    """Writes lines and a progress bar to a stream; where that is gone, to nowhere."""
+    """Writes lines and a progress bar to a stream; after the stream is closed, nothing."""
 
     def __init__(
         self, stream: TextIO, names: Sequence[str], chief: str, is_terminal: bool, has_colours: bool,
-        clock: Callable[[], float] = time.monotonic, read: Callable[[str], Progress | None] = reports.parse,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Prepares the display.
+        """Creates the display.
 
         Args:
-          names: the tasks' names, in the order of their colours.
+          names: the names of the tasks, in the order of their colours.
           chief: the task whose progress is that of the cluster.
           is_terminal: whether a line may be redrawn.
           has_colours: whether names are coloured.
-          read: finds the progress in a line of a worker, see `reporting.reader_of`.
+          clock: returns seconds.
         """
         self._stream: TextIO | None = stream
         self._chief = chief
         self._is_terminal = is_terminal
         self._clock = clock
-        self._read = read
         self._bar: Progress | Stage | None = None
-        self._reports = FirstReport()
+        self._failed_first = ""  # the task whose traceback is shown: mostly the others have the same one
         self._next_progress_secs = -math.inf
         width = max(map(len, names), default=0)
         self._prefixes = {name: _prefix(name, width, _COLOURS[index % len(_COLOURS)] if has_colours else None)
@@ -61,56 +56,57 @@ class Display:
 
     def start(self, name: str, command: Sequence[str], log_path: str, environ: Mapping[str, str],
               port: socket.socket | None) -> Process:
-        """Starts a task whose lines `show` will find; see `Process`."""
+        """Starts a task; see `Process`."""
         return Process(name, command, log_path, environ, port)
 
-    def begin(self) -> None:
-        """Has nothing to do: lines are shown as they come."""
+    def attach(self) -> None:
+        """Does nothing, because the stream needs no preparation; called once all tasks are started."""
 
-    def say(self, text: str) -> None:
-        """Shows text of the launcher itself."""
-        self._write(text)
+    def write(self, text: str) -> None:
+        """Writes text of the launcher itself."""
+        self._put(f"{_ERASE_LINE}{text}\n{self._bar_text()}" if self._bar else f"{text}\n")
 
-    def show(self, tasks: Iterable[Process]) -> None:
-        """Shows what the tasks have written since the last call."""
-        for task in tasks:
-            for line in task.new_lines():
-                if not self._reports.hides(task.name, line):
-                    self.show_line(task.name, line)
+    def write_output(self, processes: Iterable[Process]) -> None:
+        """Writes what the tasks have printed since the last call."""
+        for process in processes:
+            for line, report in process.new_output():
+                self.write_line(process.name, line, report)
 
-    def show_line(self, name: str, line: str) -> None:
-        """Shows a line of a task's output, or the progress that it reports."""
-        found = self._read(line)
-        stage = reports.parse_stage(line) if name == self._chief and self._is_terminal else None
-        if stage:
-            self._redraw(stage)
-        elif found is None:
-            self._write(self._prefixes[name] + line)
-        elif name == self._chief:
-            self._show_progress(found, line)
+    def write_line(self, name: str, line: str, report: Report | None = None) -> None:
+        """Writes a line of a task's output, or shows the report of which it is part.
+
+        The lines of a traceback are hidden if another task has already shown one.
+        """
+        if isinstance(report, Failure) and report.is_in_user_code:
+            self._failed_first = self._failed_first or name
+            is_hidden = name != self._failed_first
+        else:
+            is_hidden = isinstance(report, Progress) and not self._is_due(name, report)
+        if name == self._chief and self._is_terminal and isinstance(report, (Progress, Stage)):
+            self._redraw(report)
+        elif not is_hidden:
+            self.write(self._prefixes[name] + line)
 
     def close(self, signals: Sequence[int]) -> None:
-        """Takes the bar away, when the tasks have ended."""
+        """Erases the bar, when the tasks have ended."""
         if self._bar is not None:
             self._bar = None
             self._put(_ERASE_LINE)
 
-    def _show_progress(self, found: Progress, line: str) -> None:
-        if self._is_terminal:
-            self._redraw(found)
-        elif self._clock() >= self._next_progress_secs or found.step >= found.train_steps:
-            self._next_progress_secs = self._clock() + _PROGRESS_PERIOD_SECS
-            self._write(self._prefixes[self._chief] + line)
+    def _is_due(self, name: str, progress: Progress) -> bool:
+        """Returns whether a progress line is written, where no bar shows the progress."""
+        is_early = self._clock() < self._next_progress_secs and progress.step < progress.train_steps
+        if name != self._chief or is_early:
+            return False
+        self._next_progress_secs = self._clock() + _PROGRESS_PERIOD_SECS
+        return True
 
-    def _redraw(self, found: Progress | Stage) -> None:
-        self._bar = found
+    def _redraw(self, report: Progress | Stage) -> None:
+        self._bar = report
         self._put(_ERASE_LINE + self._bar_text())
 
     def _bar_text(self) -> str:
         return "" if self._bar is None else bar(self._bar, shutil.get_terminal_size().columns - 1)
-
-    def _write(self, text: str) -> None:
-        self._put(f"{_ERASE_LINE}{text}\n{self._bar_text()}" if self._bar else f"{text}\n")
 
     def _put(self, text: str) -> None:
         if self._stream is None:
@@ -119,17 +115,16 @@ class Display:
         try:
             self._stream.write(text.encode(encoding, "replace").decode(encoding))
             self._stream.flush()
-        except OSError:  # the terminal was closed, or the reader of the pipe has ended: training goes on
+        except OSError:  # the terminal was closed, or the reader of the pipe has ended: training continues
             self._stream = None
 
 
 def on_stream(
     stream: TextIO, names: Sequence[str], chief: str, environ: Mapping[str, str] = os.environ,
-    read: Callable[[str], Progress | None] = reports.parse,
 ) -> Display:
-    """Returns the Display that suits a stream: NO_COLOR (no-color.org) and TERM=dumb are honoured."""
+    """Returns a Display with what the stream supports; NO_COLOR (no-color.org) and TERM=dumb are honoured."""
     is_terminal = stream.isatty() and environ.get("TERM", "dumb") != "dumb"
-    return Display(stream, names, chief, is_terminal, is_terminal and not environ.get("NO_COLOR"), read=read)
+    return Display(stream, names, chief, is_terminal, is_terminal and not environ.get("NO_COLOR"))
 
 
 def _prefix(name: str, width: int, colour: int | None) -> str:
@@ -137,13 +132,13 @@ def _prefix(name: str, width: int, colour: int | None) -> str:
     return f"{text} " if colour is None else f"\x1b[{colour}m{text}\x1b[0m "
 
 
-def bar(found: Progress | Stage, columns: int) -> str:
+def bar(report: Progress | Stage, columns: int) -> str:
     """Returns the progress bar, `[======>     ]  45%  step 450 of 1000  312.0 steps/s  loss 0.1234  ETA 2 s`.
 
-    Where that does not fit, the words become shorter and the bar too, and then the rate goes: loss and ETA stay.
+    If that does not fit, text and bar become shorter, and then the rate is left out: loss and ETA stay.
     """
-    part = min(found.step / found.train_steps, 1.0) if found.train_steps else 1.0
-    texts = [f"{part:4.0%}  {text}" for text in _texts(found)]
+    part = min(report.step / report.train_steps, 1.0) if report.train_steps else 1.0
+    texts = [f"{part:4.0%}  {text}" for text in _texts(report)]
     for text in texts:
         num_cells = min(columns - len(text) - len("[] "), _BAR_CELLS)
         if num_cells >= _FEWEST_CELLS:
@@ -153,22 +148,21 @@ def bar(found: Progress | Stage, columns: int) -> str:
     return texts[-1][:columns]
 
 
-def _texts(found: Progress | Stage) -> list[str]:
-    """Returns what stands behind the percentage, the longest first."""
-    if isinstance(found, Stage):
-        return [f"step {found.step} of {found.train_steps}  {found.what}", found.what]
-    loss = "" if found.loss is None else f"loss {found.loss:.4g}  "
-    rest = f"{loss}ETA {_remaining(found)}"
-    return [f"step {found.step} of {found.train_steps}  {found.steps_per_sec:.1f} steps/s  {rest}",
-            f"{found.step}/{found.train_steps}  {found.steps_per_sec:.0f}/s  {rest}",
-            f"{found.step}/{found.train_steps}  {rest}", rest]
+def _texts(report: Progress | Stage) -> list[str]:
+    """Returns what stands after the percentage, the longest text first."""
+    if isinstance(report, Stage):
+        return [f"step {report.step} of {report.train_steps}  {report.what}", report.what]
+    rest = f"loss {report.loss:.4g}  ETA {_remaining(report)}"
+    return [f"step {report.step} of {report.train_steps}  {report.steps_per_sec:.1f} steps/s  {rest}",
+            f"{report.step}/{report.train_steps}  {report.steps_per_sec:.0f}/s  {rest}",
+            f"{report.step}/{report.train_steps}  {rest}", rest]
 
 
-def _remaining(found: Progress) -> str:
-    steps = max(found.train_steps - found.step, 0)
-    if steps and not 0 < found.steps_per_sec < math.inf:  # NaN too
+def _remaining(progress: Progress) -> str:
+    steps = max(progress.train_steps - progress.step, 0)
+    if steps and not 0 < progress.steps_per_sec < math.inf:  # also not for NaN
         return "unknown"
-    return duration(steps / found.steps_per_sec if steps else 0)
+    return duration(steps / progress.steps_per_sec if steps else 0)
 
 
 def duration(secs: float) -> str:

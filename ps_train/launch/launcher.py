@@ -1,10 +1,10 @@
-"""`ps_train launch`: a whole cluster as processes of this machine.
+"""`ps_train launch`: runs a whole cluster as processes on this machine.
 
-    prepare    one subprocess checks flags and plug-ins, fetches the data and builds the graph, before anything starts
-    announce   the command of each task, as a person would type it in a terminal of its own
-    start      the tasks of the crew, each with a port that is held for it, and a log file
-    watch      until all have ended; start again what was lost (--max_restarts); the first that fails ends the others
-    tell       each task's exit code, time and restarts; the worst exit code is the launcher's own
+    prepare    check everything in one subprocess, and fetch the data: see `preparation.py`
+    announce   print the command of each task, as a user would type it in a terminal of its own
+    start      start the tasks, each with a reserved port and a log file
+    watch      wait until all have ended; restart lost tasks (--max_restarts); the first failure ends the others
+    summarize  print each task's exit code, time and restarts; the worst exit code is that of the launcher
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import logging
 import os
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -23,52 +22,50 @@ from ps_train.cluster import ports
 from ps_train.config.launch import LaunchConfig
 from ps_train.config.task import Config
 from ps_train.errors import ClusterLostError, ConfigError, LaunchError, StoppedError
-from ps_train.launch import command_lines, supervision
+from ps_train.launch import command_lines, preparation, supervision
+from ps_train.launch.command_lines import TaskList
 from ps_train.launch.display import Display, on_stream
 from ps_train.launch.process import Process
 from ps_train.launch.restarts import FIRST_RETRYABLE_CODE, Restarts
-from ps_train.launch.supervision import Tasks
+from ps_train.launch.supervision import ClusterProcesses
 from ps_train.launch.tmux import Panes
-from ps_train.runtime import reports
 from ps_train.storage import lock_file
 
-_EMBEDDED_DATASET = "data.digits"
-_ENDING_SECS = 5.0  # of a task, when it has taken all the time that it has to stop
+_KILL_SECS = 5.0  # for a task to end after all the time that it has to stop, before SIGKILL
 _log = logging.getLogger(__name__)
 
 
-def run(config: Config, launch_config: LaunchConfig, crew: command_lines.Crew | None = None) -> None:
-    """Runs a cluster on this machine until its end.
+def run(config: Config, launch_config: LaunchConfig, tasks: TaskList | None = None) -> None:
+    """Runs a cluster on this machine until it ends.
 
     Args:
-      config: what every task is told.
-      launch_config: how many tasks there are, and how they are shown.
-      crew: which tasks these are; None for the classic cluster of that size.
+      config: the flags of every task.
+      launch_config: the number of tasks, and how their output is shown.
+      tasks: the tasks; None for ps and workers in the numbers of launch_config.
 
     Raises:
       ConfigError: refused before any task was started.
       LaunchError: a task failed, or this process was told to stop.
     """
     _refuse_tf_config(os.environ)
-    crew = crew or command_lines.crew_of(launch_config)
-    read = reports.reader_of(config.log_format, config.train_steps)
-    show = Panes(sys.stdout) if launch_config.tmux else on_stream(sys.stdout, crew.names, crew.chief, read=read)
+    tasks = tasks or command_lines.task_list(launch_config)
+    display = Panes(sys.stdout) if launch_config.tmux else on_stream(sys.stdout, tasks.names, tasks.chief)
     with supervision.noted_signals() as signals:
         _refuse_folder_in_use(config, signals)
-        config = _prepare(config, crew, show, signals)
+        config = preparation.prepare(config, tasks, display, signals)
         if config.download_only:
             return
         config, log_dir = _make_folders(config, launch_config)
-        with _started(crew, config, log_dir, show) as tasks:
-            failures = _see_through(tasks, show, signals, Restarts(launch_config.max_restarts, show.say),
-                                    config.stop_timeout_secs + _ENDING_SECS)
-        show.close(signals)
-        show.say(_summary(tasks, config, log_dir))
-        code = supervision.worst([*failures.values(), *(process.exit_code or 0 for process in tasks.everyone)])
+        with _started(tasks, config, log_dir, display) as cluster:
+            failures = _run_to_end(cluster, display, signals, Restarts(launch_config.max_restarts, display.write),
+                                   config.stop_timeout_secs + _KILL_SECS)
+        display.close(signals)
+        display.write(_summary(cluster, config, log_dir))
+        code = supervision.worst([*failures.values(), *(process.exit_code or 0 for process in cluster.all)])
         if code >= FIRST_RETRYABLE_CODE:
-            show.say(command_lines.continuation(crew, config, launch_config))
+            display.write(command_lines.continuation(tasks, config, launch_config))
     if signals and not failures:
-        raise _stopped(signals[0])
+        raise preparation.stopped(signals[0])
     if failures:
         raise LaunchError(f"{' and '.join(failures)} failed", code)
 
@@ -80,10 +77,10 @@ def _refuse_tf_config(environ: Mapping[str, str]) -> None:
 
 
 def _refuse_folder_in_use(config: Config, signals: Sequence[int]) -> None:
-    """Finds what the chief would find only after seconds.
+    """Checks the lock of the folder that was given, which the chief would check only after seconds.
 
     Raises:
-      ConfigError: another training has the folder that was given.
+      ConfigError: another training uses the folder.
       LaunchError: this process was told to stop.
     """
     def wait(secs: float) -> bool:
@@ -95,69 +92,19 @@ def _refuse_folder_in_use(config: Config, signals: Sequence[int]) -> None:
     try:
         lock_file.make_free(config.train_dir, config.beat_timeout_secs, wait)
     except StoppedError:
-        raise _stopped(signals[0]) from None
-    except OSError as error:  # it may be mended by then; the chief says so if not
+        raise preparation.stopped(signals[0]) from None
+    except OSError as error:  # the chief checks it again
         _log.debug("cannot read the lock in %s: %s", config.train_dir, error)
 
 
-def _prepare(config: Config, crew: command_lines.Crew, show: Display | Panes, signals: Sequence[int]) -> Config:
-    """Checks everything and fetches the data in one subprocess, and returns what the tasks are to be told.
-
-    Raises:
-      LaunchError: it failed, or this process was told to stop.
-    """
-    show.say(f"Loading TensorFlow, and preparing the data of {config.dataset}")
-    code, errors = _run_preparation(config, crew, show, signals)
-    has_choice = not config.given & {"dataset", "data_dir"} and not config.download_only
-    is_offered = bool(errors) and f"--dataset={_EMBEDDED_DATASET}" in errors[-1]  # else it is no fault of the files
-    if code == 1 and is_offered and has_choice and not signals:
-        show.say(f"MNIST is not used (data_dir is {config.data_dir}): {_without_advice(errors[-1])}; training on the "
-                 f"embedded digits instead (--dataset={_EMBEDDED_DATASET})")
-        config = dataclasses.replace(config, dataset=_EMBEDDED_DATASET, given=config.given | {"dataset"})
-        code, errors = _run_preparation(config, crew, show, signals)
-    if signals:
-        raise _stopped(signals[0])
-    if code:
-        raise LaunchError("\n".join(errors), code)
-    return config
-
-
-def _run_preparation(
-    config: Config, crew: command_lines.Crew, show: Display | Panes, signals: Sequence[int]
-) -> tuple[int, list[str]]:
-    """Returns its exit code and the lines of its ps_train error; any other line is shown."""
-    errors: list[str] = []
-
-    def pass_on() -> None:
-        for line in process.new_lines():
-            if line.startswith("ps_train: "):
-                errors.append(line.partition(": ")[2])
-            else:
-                show.say(line)
-
-    with tempfile.TemporaryDirectory() as folder:
-        command = command_lines.on_this_python(command_lines.preparation(crew, config))
-        process = Process("preparation", command, os.path.join(folder, "log"), os.environ)
-        alone = Tasks([], [process])
-        supervision.watch(alone, pass_on, signals)
-        supervision.end(alone, pass_on, signals)
-    return process.exit_code or 0, errors
-
-
-def _without_advice(error: str) -> str:
-    """Leaves out of a dataset's error the advice to do what launch does anyway."""
-    text, _, advice = error.rpartition(": ")
-    return text if f"--dataset={_EMBEDDED_DATASET}" in advice else error
-
-
 def _make_folders(config: Config, launch_config: LaunchConfig) -> tuple[Config, str]:
-    """Makes train_dir, a new one where none was given so that nothing is continued by surprise, and log_dir.
+    """Creates train_dir (a new one if none was given, so that no old training is continued) and log_dir.
 
     Returns:
       The Config with that train_dir, and log_dir.
 
     Raises:
-      ConfigError: one of them cannot be made.
+      ConfigError: one of them cannot be created.
     """
     try:
         if "train_dir" not in config.given:
@@ -172,7 +119,7 @@ def _make_folders(config: Config, launch_config: LaunchConfig) -> tuple[Config, 
 
 
 def _new_folder(path: str) -> str:
-    """Makes the folder, or where it exists one with a number behind its name, and returns its path."""
+    """Creates a folder, with a number after its name if one of that name exists, and returns its path."""
     number, candidate = 1, path
     while True:
         try:
@@ -184,52 +131,53 @@ def _new_folder(path: str) -> str:
 
 
 @contextlib.contextmanager
-def _started(crew: command_lines.Crew, config: Config, log_dir: str, show: Display | Panes) -> Iterator[Tasks]:
-    """Announces and starts the tasks; kills those that still run at the end, which only a fault of ours leaves."""
-    held_ports = ports.hold_ports(len(crew.names))
-    lines = command_lines.command_lines(crew, [port.getsockname()[1] for port in held_ports], config)
-    show.say(command_lines.announcement(lines, log_dir))
-    tasks = Tasks([], [])
+def _started(
+    tasks: TaskList, config: Config, log_dir: str, display: Display | Panes
+) -> Iterator[ClusterProcesses]:
+    """Announces and starts the tasks; at the end kills those that still run, which happens only after a bug here."""
+    held_ports = ports.hold_ports(len(tasks.names))
+    lines = command_lines.command_lines(tasks, [port.getsockname()[1] for port in held_ports], config)
+    display.write(command_lines.announcement(lines, log_dir))
+    cluster = ClusterProcesses([], [])
     try:
-        for name, line, port in zip(crew.names, lines, held_ports):
+        for name, line, port in zip(tasks.names, lines, held_ports):
             log_path = os.path.join(log_dir, f"{name.replace(':', '-')}.log")
-            group = tasks.ps if name.startswith("ps:") else tasks.workers
-            group.append(show.start(name, command_lines.on_this_python(line), log_path, os.environ, port))
-        show.begin()
-        yield tasks
+            group = cluster.ps if name.startswith("ps:") else cluster.workers
+            group.append(display.start(name, command_lines.on_this_python(line), log_path, os.environ, port))
+        display.attach()
+        yield cluster
     finally:
         for port in held_ports:
             port.close()
-        for process in tasks.everyone:
+        for process in cluster.all:
             process.kill()
 
 
-def _see_through(
-    tasks: Tasks, show: Display | Panes, signals: Sequence[int], restarts: Restarts, grace_secs: float
+def _run_to_end(
+    cluster: ClusterProcesses, display: Display | Panes, signals: Sequence[int], restarts: Restarts, grace_secs: float
 ) -> dict[str, int]:
-    """Returns when all tasks have ended: name -> exit code of those for whose failure the others were ended."""
-    def show_all() -> None:
-        show.show(tasks.everyone)
+    """Waits until all tasks have ended; returns name -> exit code of those whose failure ended the others."""
+    def show_output() -> None:
+        display.write_output(cluster.all)
 
-    failed = supervision.watch(tasks, show_all, signals, restarts.revive)
-    # A ps that does not end is as good as lost, whatever its exit code becomes when it is ended.
+    failed = supervision.watch(cluster, show_output, signals, restarts.restart_due)
+    # A ps that does not end counts as lost, whatever its exit code is when it is killed.
     failures = {process.name: process.exit_code or ClusterLostError.exit_code for process in failed}
     if signals:
-        show.say(f"{signal.Signals(signals[0]).name}: stopping the tasks; once more ends them at once")
+        display.write(f"{signal.Signals(signals[0]).name}: stopping the tasks; once more ends them at once")
     for process in failed:
-        show.say(_obituary(process, has_shown_lines=not isinstance(show, Panes)))
+        display.write(_failure_report(process, has_shown_lines=not isinstance(display, Panes)))
 
-    def show_cause() -> None:  # what the others say now follows from it, and their logs have it; the chief still saves
-        show.show([process for process in tasks.everyone if process in failed or process is tasks.workers[0]])
-
-    supervision.end(tasks, show_cause if failed else show_all, signals, grace_secs)
-    followers = [process.name for process in tasks.everyone if process.exit_code and process not in failed]
+    # What the others print now is a consequence, and in their logs; the chief still saves.
+    causes = [process for process in cluster.all if process in failed or process is cluster.workers[0]]
+    supervision.end(cluster, (lambda: display.write_output(causes)) if failed else show_output, signals, grace_secs)
+    followers = [process.name for process in cluster.all if process.exit_code and process not in failed]
     if failed and followers:
-        show.say(f"{', '.join(followers)}: ended because {' and '.join(failures)} failed")
+        display.write(f"{', '.join(followers)}: ended because {' and '.join(failures)} failed")
     return failures
 
 
-def _obituary(process: Process, has_shown_lines: bool) -> str:
+def _failure_report(process: Process, has_shown_lines: bool) -> str:
     what = (f"does not end, {supervision.GRACE_SECS:g} s after the last worker" if process.exit_code is None
             else f"failed with exit code {process.exit_code}{_after_restarts(process, ' after ')}")
     if has_shown_lines:
@@ -238,9 +186,9 @@ def _obituary(process: Process, has_shown_lines: bool) -> str:
                       *(f"  {line}" for line in process.last_lines)])
 
 
-def _summary(tasks: Tasks, config: Config, log_dir: str) -> str:
+def _summary(cluster: ClusterProcesses, config: Config, log_dir: str) -> str:
     ends = ", ".join(f"{process.name} {process.exit_code} ({process.secs:.1f} s{_after_restarts(process, ', ')})"
-                     for process in tasks.everyone)
+                     for process in cluster.all)
     lines = [f"Exit codes: {ends}", f"Checkpoints: {config.train_dir}  logs: {log_dir}"]
     if config.save_summaries_steps:
         lines.append(f"TensorBoard: {command_lines.tensorboard(config.train_dir)}")
@@ -249,7 +197,3 @@ def _summary(tasks: Tasks, config: Config, log_dir: str) -> str:
 
 def _after_restarts(process: Process, words: str) -> str:
     return f"{words}{process.restarts} restart{'s' * (process.restarts > 1)}" if process.restarts else ""
-
-
-def _stopped(number: int) -> LaunchError:
-    return LaunchError(f"stopped by {signal.Signals(number).name}", 128 + number)

@@ -1,7 +1,7 @@
-"""A child process with a log file.
+"""A child process, its log file and its reports.
 
-No TensorFlow here, and no threads: a child writes straight into its log file, which the launcher reads. A terminal
-that is stopped, or a launcher that is gone, therefore never blocks a task.
+There are no threads: a child writes directly to its log file, which the launcher reads. So neither a stopped terminal
+nor a launcher that has died ever blocks a task.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Callable
 
 from ps_train.cluster import ports
+from ps_train.launch.child_reports import ChildReports
+from ps_train.runtime import reports
+from ps_train.runtime.reports import Report
 
 POLL_SECS = 0.05
 _LAST_LINES = 10
@@ -26,7 +29,7 @@ _PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
 
 
 class Process:
-    """A child process with its output in a file; it is killed when the launcher dies."""
+    """A child process whose output goes to a file; it is killed when the launcher dies."""
 
     def __init__(
         self, name: str, command: Sequence[str], log_path: str, environ: Mapping[str, str],
@@ -35,9 +38,9 @@ class Process:
         """Starts it.
 
         Args:
-          name: what it is called in messages, such as `worker:1`.
-          log_path: where its stdout and stderr are appended to.
-          held_port: keeps its port free for it, and for it only; closed here where the system needs that.
+          name: its name in messages, such as `worker:1`.
+          log_path: the file to which its stdout and stderr are appended.
+          held_port: a socket that reserves its port; closed here on systems where the child could not bind beside it.
         """
         self.name = name
         self.log_path = log_path
@@ -50,47 +53,50 @@ class Process:
         self._command = command
         self._environ = {**environ, "PYTHONUNBUFFERED": "1"}
         self._held_port = held_port
-        self._log = open(log_path, "ab")  # noqa: SIM115 (open for as long as the process may be started again)
+        self._log = open(log_path, "ab")  # noqa: SIM115 (open as long as the process may be restarted)
         self._reader = open(log_path, "rb")  # noqa: SIM115 (the same)
         self._reader.seek(0, os.SEEK_END)
+        self._reports = ChildReports(os.path.dirname(os.path.abspath(log_path)))
         self._start()
 
     @property
     def pid(self) -> int:
-        """Its process id, which after a restart is another one."""
+        """Its process id, which changes with a restart."""
         return self._popen.pid
 
     def restart(self) -> None:
-        """Starts it again after it has ended: the same command, the same port, and its log goes on."""
+        """Starts it again after it has ended, with the same command and port; its output is appended to the log."""
         self.restarts += 1
         self.exit_code = None
         self._start()
 
     def _start(self) -> None:
-        environ, descriptors = self._environ, []
+        inherited = {reports.DESCRIPTOR_VARIABLE: self._reports.descriptor}
         if self._held_port is not None and self._held_port.fileno() >= 0:
-            descriptors = [self._held_port.fileno()]
-            environ = {**environ, ports.HELD_PORT_VARIABLE: str(descriptors[0])}
-        # A session of its own: Ctrl-C in the terminal reaches the launcher only, which then decides.
+            inherited[ports.HELD_PORT_VARIABLE] = self._held_port.fileno()
+        environ = {**self._environ, **{name: str(descriptor) for name, descriptor in inherited.items()}}
+        # A session of its own: Ctrl-C in the terminal reaches only the launcher, which then decides.
         self._popen = subprocess.Popen(
             self._command, stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log, env=environ,
-            pass_fds=descriptors, start_new_session=True, preexec_fn=_killed_with_launcher())
+            pass_fds=tuple(inherited.values()), start_new_session=True, preexec_fn=_killed_with_launcher())
         if self._held_port is not None and not ports.CAN_BIND_BESIDE:
             self._held_port.close()
 
     def poll(self) -> int | None:
         """Returns the exit code, 128 + n for signal n, or None while it runs."""
-        if self.exit_code is None and (code := self._poll()) is not None:
+        if self.exit_code is None and (code := self._popen.poll()) is not None:
             self.exit_code = code if code >= 0 else 128 - code
             self.secs = time.monotonic() - self._start_secs
         return self.exit_code
 
-    def _poll(self) -> int | None:
-        return self._popen.poll()
+    def new_output(self) -> Iterator[tuple[str, Report | None]]:
+        """Yields each line written since the last call, with the report of which it is part, if any."""
+        for line in self.new_lines():
+            yield line, self._reports.of_line(line)
 
     def new_lines(self) -> Iterator[str]:
-        """Yields the lines that it has written since the last call, and at its end also one without a line break."""
-        has_ended = self.poll() is not None  # asked first: what it wrote before that is in the file now
+        """Yields the lines written since the last call, after its end also a last one without a line break."""
+        has_ended = self.poll() is not None  # before reading: then all that it has written is in the file
         while chunk := self._reader.read(_READ_BYTES):
             *lines, self._unfinished_line = (self._unfinished_line + chunk).split(b"\n")
             yield from map(self._note, lines)
@@ -99,7 +105,7 @@ class Process:
             self._unfinished_line = b""
 
     def _note(self, raw: bytes) -> str:
-        line = raw.decode("utf-8", "replace").rstrip("\r").rpartition("\r")[2]  # of a redrawn line, its last state
+        line = raw.decode("utf-8", "replace").rstrip("\r").rpartition("\r")[2]  # the last state of a redrawn line
         self.last_lines.append(line)
         return line
 
@@ -109,7 +115,7 @@ class Process:
             self._send(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Ends it at once, with what it has started itself."""
+        """Ends it and its own child processes at once."""
         if self.poll() is None:
             self._send(signal.SIGKILL)
         while self.poll() is None:
@@ -120,11 +126,12 @@ class Process:
 
 
 def _killed_with_launcher() -> Callable[[], None] | None:
-    """Returns what makes a child die with this process, for the time between fork and exec.
+    """Returns a function that makes the child die with this process; it runs between fork and exec.
 
-    The kernel does it (prctl(2), PR_SET_PDEATHSIG), also when this process is killed, and needs no help from the
-    task. SIGKILL and not SIGTERM: a task that is stuck in native code would outlive SIGTERM. There is no such call on
-    macOS: there, only a launcher that can still act ends its tasks. It is safe after fork since there are no threads.
+    The kernel kills the child (prctl(2), PR_SET_PDEATHSIG), also when this process was killed, without help from the
+    task. The signal is SIGKILL because a task that is stuck in native code would survive SIGTERM. macOS has no such
+    call: there, a launcher that is killed leaves its tasks running. The function is safe after fork because there are
+    no threads.
     """
     if sys.platform != "linux":
         return None

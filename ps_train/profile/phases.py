@@ -1,20 +1,19 @@
-"""Where the time of a step went: pull, compute, push, wait and call, which add up to it (pure: no TensorFlow).
+"""Divides the time of a step into phases: pull, compute, push, wait and call. No TensorFlow needed.
 
     |-- call --|------- pull -------|-- compute --|------ push ------|-- call --|
     call    first event      last parameter   last gradient     last event     return   of session.run
                              has arrived      is computed
 
-    compute  an operation of the worker runs, whatever else goes on; or TensorFlow is between two of them, all
-             parameters being there
-    pull     nothing of the worker's runs, and parameters are still to come
-    push     all is computed; the ps receive, apply, and answer
-    wait     the worker may not begin, being too far ahead (--staleness_bound); or with all parameters there, only the
-             next batch is waited for; or with all computed, the other workers are (sync: a ps holds an operation of
-             this step until they have come)
+    pull     parameters are on their way, and no operation of the worker runs
+    compute  an operation of the worker runs; or all parameters have arrived, and TensorFlow is between two operations
+    push     all gradients are computed; the ps receive and apply them, and answer
+    wait     the worker waits before the step (--staleness_bound), for its next mini-batch, or for the other workers
+             (sync: a ps holds an operation of this step until they have come)
     call     before the first and after the last event on any task: TensorFlow starts the run, returns from it, and
-             collects the trace itself
+             collects the trace
 
-What is hidden behind something else counts as that: a pull that goes on while the first layers compute is compute.
+Each moment counts once: a pull that goes on while the first layers compute counts as compute.
+docs/decisions/profile.md says more.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from typing import NamedTuple
 from ps_train.profile.spans import TRANSFER, Span
 
 PHASES = ("pull", "compute", "push", "wait", "call")
-# They hold a step until somebody else has done something: the input, or another worker.
+# These operations hold a step until the input or another worker has done its part.
 _WAITS = re.compile(r"IteratorGetNext|QueueDequeue|Accumulator\w*TakeGradient|Barrier")
 _INPUT = "IteratorGetNext"
 
@@ -35,16 +34,17 @@ Interval = tuple[float, float]
 
 
 class Run(NamedTuple):
-    """One session run of a worker, which is one step, or several steps that the worker takes by itself.
+    """One session run of a worker, which is one step, or several steps of the worker alone.
+
+    Times are in microseconds since 1970.
 
     Attributes:
-      global_step: the global step that the worker knew of when it began.
-      start_us: microseconds since 1970 of the call of session.run, or of the moment from which it was held up, by the
-        workers behind this one.
-      call_us: the same, of the call.
-      end_us: the same, of its return.
-      spans: what was done for it, each task's by its own clock until the runs are `aligned`.
-      gradients: names of the worker's nodes whose outputs it sends to the ps to be applied.
+      global_step: the global step that the worker knew at the start.
+      start_us: when the worker was ready for the run; earlier than `call_us` if it had to wait for slower workers.
+      call_us: when it called session.run.
+      end_us: when session.run returned.
+      spans: what the tasks did for it, each by its own clock until the runs are `aligned`.
+      gradients: names of the worker's nodes whose outputs are the gradients that it sends to the ps.
     """
 
     global_step: int
@@ -56,25 +56,25 @@ class Run(NamedTuple):
 
 
 class Shift(NamedTuple):
-    """What was added to the times of a task whose clock differs from this process's, and how far off that may be."""
+    """A correction of the times of a task whose clock differs from that of this process, and its possible error."""
 
     added_us: float
     error_us: float
 
 
 def aligned(runs: Sequence[Run]) -> tuple[list[Run], dict[str, Shift]]:
-    """Returns the runs by the clock of this process, and the shifts that this took, by task.
+    """Returns the runs by the clock of this process, and task -> the shift of its times.
 
-    No task is asked for the time. Whatever a task does for a run happens between the call and the return. If the times
-    of a task fit between them, its clock counts as right; if not, they are moved to the middle of where they fit. The
-    bounds are medians over the runs, so that a single odd record moves nothing.
+    A task works for a run only between the call and the return. If its times fit between them, its clock counts as
+    right. Otherwise they are moved to the middle of the range in which they fit. The bounds of the range are medians
+    over the runs, so that a single odd record has no effect.
     """
     least: dict[str, list[float]] = {}
     most: dict[str, list[float]] = {}
     for run in runs:
         for task in {span.task for span in run.spans}:
             spans = [span for span in run.spans if span.task == task]
-            # Of a transfer only the end is by the receiver's clock, see spans.py.
+            # Only the end of a transfer is by the receiver's clock, see spans.py.
             firsts_us = [span.end_us if span.operation == TRANSFER else span.start_us for span in spans]
             least.setdefault(task, []).append(run.call_us - min(firsts_us))
             most.setdefault(task, []).append(run.end_us - max(span.end_us for span in spans))
@@ -92,7 +92,7 @@ def _moved(span: Span, shifts: Mapping[str, Shift]) -> Span:
 
 
 class Segment(NamedTuple):
-    """A stretch of a run, which belongs to one phase."""
+    """A part of a run that belongs to one phase."""
 
     phase: str
     start_us: float
@@ -100,7 +100,7 @@ class Segment(NamedTuple):
 
 
 def segments(run: Run, worker: str) -> list[Segment]:
-    """Returns the phases of a run one after the other, without gaps, from its start to its end.
+    """Returns the segments of a run in order and without gaps, from its start to its end.
 
     Args:
       worker: name of the task that ran it, such as `worker:1`.
@@ -130,7 +130,7 @@ def num_batches(run: Run, worker: str) -> int:
 
 
 def _computed_us(run: Run, busy: Sequence[Span], default: float) -> float:
-    """Returns when the last gradient was computed; where no gradient is known, when the last operation was."""
+    """Returns when the last gradient was computed or, if no gradient is known, when the last operation ended."""
     ends_us = [span.end_us for span in busy if span.node in run.gradients] or [span.end_us for span in busy]
     return max(ends_us, default=default)
 
@@ -142,7 +142,7 @@ def _waiting(spans: Iterable[Span]) -> list[Interval]:
 def _overlay(
     ground: Iterable[Segment], over: Sequence[str], phase: str, intervals: Iterable[Interval]
 ) -> list[Segment]:
-    """Returns the segments, with `phase` in the place of those phases in `over` where an interval covers them."""
+    """Returns the segments with `phase` in place of the phases in `over` where an interval covers them."""
     covers = _union(intervals)
     found = []
     for segment in ground:
@@ -167,7 +167,7 @@ def _union(intervals: Iterable[Interval]) -> list[Interval]:
 
 
 def _joined(ground: Iterable[Segment]) -> list[Segment]:
-    """Returns the segments without empty ones, neighbours of the same phase as one."""
+    """Returns the segments without empty ones, and with adjacent segments of one phase joined."""
     found: list[Segment] = []
     for segment in ground:
         if segment.start_us >= segment.end_us:
@@ -180,15 +180,15 @@ def _joined(ground: Iterable[Segment]) -> list[Segment]:
 
 
 def total_ms(found: Iterable[Segment]) -> dict[str, float]:
-    """Returns phase -> milliseconds."""
+    """Returns phase -> total time in milliseconds."""
     totals = dict.fromkeys(PHASES, 0.0)
     for segment in found:
         totals[segment.phase] += (segment.end_us - segment.start_us) / 1000
     return totals
 
 
-def table(runs: Sequence[Run], worker: str) -> list[str]:
-    """Returns the lines that show the mean of the runs, and the slowest of them, in milliseconds."""
+def phase_table(runs: Sequence[Run], worker: str) -> list[str]:
+    """Returns the lines of a table with the mean of the runs and the slowest run, in milliseconds."""
     totals = [total_ms(segments(run, worker)) for run in runs]
     steps_ms = [sum(each.values()) for each in totals]
     slowest = steps_ms.index(max(steps_ms))

@@ -1,10 +1,11 @@
-"""Where the time goes (--profile_steps): each worker traces a few of its steps, prints a table and writes a time line.
+"""Traces some steps of a worker (--profile_steps), prints a table of their phases and writes a timeline.
 
     steps that begin in [A, B) --FULL_TRACE--> StepStats --> spans --> phases --> a table in the worker's log
                                                   |
                                                   +--> TensorFlow's Timeline --> train_dir/profile/TASK-steps-A-B.json
 
-A step here is one session run. A profile never ends training: a file that cannot be written is a warning.
+A step here is one session run. A profile never ends training: if its file cannot be written, that is a warning.
+docs/decisions/profile.md says more.
 """
 
 from __future__ import annotations
@@ -24,36 +25,36 @@ from tensorflow.python.client.timeline import Timeline  # it has no public name
 from ps_train.profile import phases, spans
 from ps_train.profile.phases import Run, Shift
 
-_MOST_UNTRACED = 100
+_MAX_UNTRACED = 100  # the latest steps whose durations are kept for comparison
 _CHANGES = re.compile("Assign|Apply|Scatter|Enqueue")  # as in ResourceApplyAdam
 _log = logging.getLogger(__name__)
 
 
 class Profile:
-    """The profile of one worker's training, over all of its sessions."""
+    """The profile of one worker's training, across its sessions."""
 
     def __init__(self, steps: range, worker: str, train_dir: str) -> None:
         """Prepares the profile.
 
         Args:
-          steps: the global steps at which a step must begin to be traced; none for no profile.
+          steps: a step that begins at one of these global steps is traced; empty for no profile.
           worker: the task's name, such as `worker:1`.
-          train_dir: where the time line is written; it need not be there yet, nor be shared.
+          train_dir: the folder for the timeline; it need not exist yet, and need not be shared.
         """
         self._steps = steps
         self._worker = worker
         name = f"{worker.replace(':', '-')}-steps-{steps.start}-{steps.stop}.json"
         self._path = os.path.join(train_dir, "profile", name)
         self._traced: list[tuple[int, tuple[float, float, float], Any]] = []
-        self._untraced_secs: deque[float] = deque(maxlen=_MOST_UNTRACED)
-        self._answered: set[str] = set()
+        self._untraced_secs: deque[float] = deque(maxlen=_MAX_UNTRACED)
+        self._after_updates: set[str] = set()
         self._is_finished = not steps
 
     def run_step(self, session: tf.Session, graph: tf.Graph) -> Callable[[int, float, Any, tf.RunOptions], Any] | None:
-        """Returns what `train.Loop` runs its steps with in a session, or None where no step is to be traced."""
+        """Returns the function with which `training.loop` runs its steps, or None if no step will be traced."""
         if self._is_finished:
             return None
-        self._answered = answered(graph)
+        self._after_updates = nodes_after_updates(graph)
 
         def run(step: int, held_secs: float, fetches: Any, options: tf.RunOptions) -> Any:
             if step >= self._steps.stop:
@@ -69,7 +70,7 @@ class Profile:
             values = session.run(fetches, options=options, run_metadata=metadata)
             start_secs, end_secs = call_secs - held_secs, time.time()
             if metadata:
-                # It is read when all steps are done: in sync the others would wait for this worker meanwhile.
+                # Read when all steps are done: in sync mode the other workers would wait for this one.
                 times_us = (start_secs * 1e6, call_secs * 1e6, end_secs * 1e6)
                 self._traced.append((step, times_us, metadata.step_stats))
             else:
@@ -79,7 +80,7 @@ class Profile:
         return run
 
     def finish(self) -> None:
-        """Prints and writes what was recorded; no further step is traced."""
+        """Prints and writes what was recorded, and stops tracing."""
         if self._is_finished:
             return
         self._is_finished = True
@@ -94,10 +95,10 @@ class Profile:
         self._traced = []
 
     def _runs(self) -> list[Run]:
-        found = [spans.read(stats) for _, _, stats in self._traced]
-        # Of all runs: the ps log what they receive as well as they can, and may miss some of it (master_session.cc).
+        found = [spans.read_spans(stats) for _, _, stats in self._traced]
+        # Collected over all runs, as the records of a ps may lack some transfers (master_session.cc).
         sent = {span.node for each in found for span in each if span.sender == self._worker and span.num_bytes}
-        gradients = sorted(sent - self._answered)
+        gradients = sorted(sent - self._after_updates)
         return [Run(step, *times_us, each, gradients) for (step, times_us, _), each in zip(self._traced, found)]
 
     def _write(self, runs: list[Run], shifts: Mapping[str, Shift]) -> None:
@@ -111,33 +112,31 @@ class Profile:
         except OSError as error:
             _log.warning("profile: cannot write %s: %s", self._path, error.strerror)
         else:
-            _log.info("profile: the time line is in %s; open it in https://ui.perfetto.dev or chrome://tracing",
+            _log.info("profile: the timeline is in %s; open it in https://ui.perfetto.dev or chrome://tracing",
                       self._path)
 
 
-def answered(graph: tf.Graph) -> set[str]:
-    """Returns the names of the nodes that come after a change on a ps, and so after the gradients.
-
-    All of them: TensorFlow runs a node where its resource is, whatever device the graph says.
-    """
+def nodes_after_updates(graph: tf.Graph) -> set[str]:
+    """Returns the names of all nodes that depend on a change on a ps, and so run after the gradients."""
+    # On whatever device they are: TensorFlow runs a node where its resource is.
     after: set[tf.Operation] = set()
-    for node in graph.get_operations():  # as they were made: each one after what it depends on
+    for node in graph.get_operations():  # in the order of their creation: each one after its inputs
         before = [*node.control_inputs, *(tensor.op for tensor in node.inputs)]
-        changes_ps = spans.task_of(node.device).startswith("ps:") and _CHANGES.search(node.type)
+        changes_ps = spans.task_name(node.device).startswith("ps:") and _CHANGES.search(node.type)
         if changes_ps or not after.isdisjoint(before):
             after.add(node)
     return {node.name for node in after}
 
 
 def _merged(traced: Iterable[Any], shifts: Mapping[str, Shift]) -> Any:
-    """Returns the StepStats of all steps as one, each device once and in the order of time, which Timeline needs."""
+    """Returns the StepStats of all steps as one, with each device once and its nodes by time, as Timeline needs it."""
     nodes: dict[str, list] = {}
     for stats in traced:
         for device in stats.dev_stats:
             nodes.setdefault(device.device, []).extend(device.node_stats)
     merged = tf.RunMetadata().step_stats
     for device in sorted(nodes):
-        shift = shifts.get(spans.task_of(device))
+        shift = shifts.get(spans.task_name(device))
         for node in nodes[device]:
             node.all_start_micros += round(shift.added_us) if shift else 0
         merged.dev_stats.add(device=device).node_stats.extend(
@@ -146,22 +145,23 @@ def _merged(traced: Iterable[Any], shifts: Mapping[str, Shift]) -> Any:
 
 
 def _add_rows(trace: Any, worker: str, runs: list[Run]) -> None:
-    """Adds the steps and their phases as what Timeline takes for two more devices."""
+    """Adds two rows, which Timeline shows like devices: the steps and their phases."""
     rows = {f"{worker} steps": [(f"step {run.global_step}", run.start_us, run.end_us) for run in runs],
             f"{worker} phases": [segment for run in runs for segment in phases.segments(run, worker)]}
     for row, bars in rows.items():
         device = trace.dev_stats.add(device=row)
-        for name, start_us, end_us in bars:  # Timeline draws bars that touch one below the other
+        for name, start_us, end_us in bars:
+            # Ends 1 us early: Timeline would draw bars that touch in different rows.
             device.node_stats.add(node_name=name, timeline_label=f"{name} = {name}()", all_start_micros=round(start_us),
                                   all_end_rel_micros=max(0, round(end_us) - round(start_us) - 1))
 
 
 def _lines(worker: str, runs: list[Run], untraced_secs: list[float], shifts: Mapping[str, Shift]) -> list[str]:
-    """Returns the table of the runs, and what one says around it."""
+    """Returns the table of the runs, with the lines before and after it."""
     batches = sorted({phases.num_batches(run, worker) for run in runs})
     each = f" of {'/'.join(map(str, batches))} mini-batches each" if batches[-1] > 1 else ""
     found = [f"profile of {worker}: {len(runs)} steps{each}, begun at global step {runs[0].global_step} to "
-             f"{runs[-1].global_step}; in ms:", *phases.table(runs, worker)]
+             f"{runs[-1].global_step}; in ms:", *phases.phase_table(runs, worker)]
     if untraced_secs:
         found.append(f"  a step took {statistics.median(untraced_secs) * 1000:.2f} ms before it was traced, the median "
                      f"of {len(untraced_secs)}")

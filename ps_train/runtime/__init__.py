@@ -1,9 +1,15 @@
-"""What any process needs: time limits for waits, signals, log streams, and the lines that tasks report.
+"""What every process needs, whatever its role: how does it wait, stop, log, and report errors?
 
-Start with `waits.py`. Nothing here knows what a cluster is, and nothing imports TensorFlow.
+Start with `waits.py`. Nothing here knows about clusters, and nothing imports TensorFlow.
 
-    waits    wait until a condition holds or the time is over; a call in a thread of its own
-    signals  SIGTERM and Ctrl-C: the first asks to stop, the second ends the process
-    logs     where lines go, and how TensorFlow is imported without its start-up messages
-    reports  the progress line that a worker prints and the launcher reads; the evaluation report
+    waits              waits until a condition holds or the time is over; a call with a time limit; the time limits
+    threads            a call in a thread of its own; a call that is repeated in the background
+    periodic           an action that is due every so many steps
+    signals            SIGTERM and Ctrl-C: the first asks to stop, the second ends the process
+    logs               the log of a process, and the import of TensorFlow without its start-up messages
+    installed          checks which TensorFlow is installed, without importing it
+    legacy_keras       chooses between Keras 3 and tf_keras
+    tensorflow_errors  finds the line in a TensorFlow error that says what happened
+    tracebacks         reports a fault in the user's code by the user's own lines
+    reports            progress, stages and failures: their lines in a log, and the JSON in which the launcher gets them
 """

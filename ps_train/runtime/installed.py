@@ -1,9 +1,9 @@
-"""Which TensorFlow is installed, told without importing it, which takes seconds.
+"""Checks which TensorFlow is installed, without importing it, which would take seconds.
 
-The same module comes in packages of several names (tensorflow, tensorflow-cpu, vendors' own), which a package's
-requirements cannot express: so none is required there, and this looks instead.
+    python -m ps_train.runtime.installed [MODULE...]    prints what is missing and exits with 1 (for setup_env.sh)
 
-    python -m ps_train.runtime.installed [MODULE...]    says what is missing, and ends with 1 (for setup_env.sh)
+Several packages contain the module (tensorflow, tensorflow-cpu, those of vendors). Requirements of a Python package
+cannot express such a choice, so setup.py requires none of them, and this module checks instead.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _RANGE = f"{OLDEST} or newer (tested: 2.14 to 2.21)"
 
 
 def prepare_import(needs_gpu: bool, tf_log: bool) -> None:
-    """Checks TensorFlow, and sets what it reads during its import: its GPUs, its Keras, and whether it logs.
+    """Checks TensorFlow, and sets what it reads while it is imported: its GPUs, its Keras, and whether it logs.
 
     Raises:
-      ConfigError: there is no TensorFlow that ps_train runs on.
+      ConfigError: TensorFlow is not installed, or too old.
     """
     check_tensorflow()
     if not needs_gpu:
@@ -37,14 +37,14 @@ def prepare_import(needs_gpu: bool, tf_log: bool) -> None:
 
 
 def check_tensorflow() -> None:
-    """Raises ConfigError, with what to install, unless there is a TensorFlow that ps_train runs on."""
+    """Raises ConfigError, with the command that helps, if TensorFlow is not installed or too old."""
     problem = tensorflow_problem(tensorflow_version())
     if problem:
         raise ConfigError(problem)
 
 
 def tensorflow_version() -> str | None:
-    """Returns the version, "" where no package says it (a build of one's own), or None where there is no TensorFlow."""
+    """Returns the version, "" if no package gives it (a custom build), or None if TensorFlow is not installed."""
     if importlib.util.find_spec("tensorflow") is None:
         return None
     for package in importlib.metadata.distributions():
@@ -54,10 +54,10 @@ def tensorflow_version() -> str | None:
 
 
 def tensorflow_problem(version: str | None) -> str:
-    """Returns what is wrong with that version, "" where nothing is."""
+    """Returns what is wrong with that version, or "" if ps_train supports it."""
     if version is None:
         return (f"TensorFlow is not installed in {sys.prefix}; allowed: {_RANGE}: `pip install tensorflow`, or "
-                "`pip install tensorflow-cpu` where there is no GPU")
+                "`pip install tensorflow-cpu` on a machine without a GPU")
     if version and _numbers(version) < _numbers(OLDEST):
         return f"TensorFlow is {version} in {sys.prefix}; allowed: {_RANGE}: `pip install --upgrade tensorflow`"
     return ""
@@ -68,7 +68,7 @@ def _numbers(version: str) -> list[int]:
 
 
 def main(modules: Sequence[str]) -> int:
-    """Prints what is missing on stdout; returns 1 where anything is."""
+    """Prints what is missing; returns 1 if anything is, otherwise 0."""
     missing = [module for module in modules if importlib.util.find_spec(module) is None]
     problem = tensorflow_problem(tensorflow_version())
     if missing and not problem:

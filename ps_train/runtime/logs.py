@@ -1,4 +1,4 @@
-"""What a task prints: its own lines, and TensorFlow's only when asked for."""
+"""Sets up the output of a process: ps_train's own lines, and TensorFlow's only on request."""
 
 from __future__ import annotations
 
@@ -11,16 +11,14 @@ import warnings
 
 
 def import_tensorflow_quietly() -> None:
-    """Imports TensorFlow without its start-up lines.
-
-    A TF_CPP_MIN_LOG_LEVEL that the user set is left as it is. Level 3 and not 2, because some versions report at level
-    "error" that a CUDA library was registered twice (2.14 in tensorflow/tensorflow#62075, 2.15 in #70947); what really
-    fails reaches us as a Python exception. TensorFlow 2.21 writes its first lines before it reads that level, so what
-    is written to file descriptor 2 meanwhile is held back, and shown only if the import fails.
-    """
+    """Imports TensorFlow without its start-up messages; respects a TF_CPP_MIN_LOG_LEVEL that the user has set."""
+    # Level 3 and not 2: some versions report as errors that a CUDA library was registered twice (2.14 in
+    # tensorflow/tensorflow#62075, 2.15 in #70947). Real failures are Python exceptions.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     warnings.filterwarnings("ignore", module="tensorflow")
+    # TensorFlow 2.21 writes its first lines before it reads that level. What it writes to file descriptor 2 during the
+    # import is therefore captured, and shown only if the import fails.
     with tempfile.TemporaryFile() as held:
         stderr = os.dup(2)
         os.dup2(held.fileno(), 2)
@@ -37,10 +35,8 @@ def import_tensorflow_quietly() -> None:
 
 
 def open_closed_streams() -> None:
-    """Gives a daemon's process, which may have neither stdin, stdout nor stderr, empty ones.
-
-    What is opened later, a server's socket for one, would otherwise take their numbers and what is printed to them.
-    """
+    """Opens /dev/null for whichever of stdin, stdout and stderr are closed, as they may be in a daemon."""
+    # Otherwise a file that is opened later, such as a server's socket, would get its number and what is printed to it.
     while (opened := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(opened)
@@ -49,20 +45,20 @@ def open_closed_streams() -> None:
 
 
 def show(text: str) -> None:
-    """Prints a result; a full disk, or a reader that is gone, costs the text and nothing else."""
+    """Prints a result; ignores a full disk or a closed pipe, which lose only the text."""
     with contextlib.suppress(OSError):
         print(text, flush=True)
 
 
 def complain(text: str) -> None:
-    """Writes lines to stderr; where a full disk takes none, the exit code still tells."""
+    """Writes lines to stderr; ignores a full disk, as the exit code still tells about the error."""
     with contextlib.suppress(OSError):
         sys.stderr.write(text)
         sys.stderr.flush()
 
 
 def setup() -> None:
-    """Sends ps_train's lines to stderr, each with the time of day."""
+    """Sends ps_train's log to stderr, each line with the time of day."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
     logger = logging.getLogger("ps_train")

@@ -1,19 +1,24 @@
-"""How far training is, and how it ended: the progress line that a worker prints and a launcher reads back."""
+"""What a task reports: the values, their lines in its log, and how they reach the launcher.
+
+    task      send(Progress(...), [line]), then it prints the line
+                 --> {"lines": ["step 100 of 200 ..."], "progress": {"step": 100, ...}} in the launcher's file
+    launcher  decode: each line of that file, one JSON object, back to the value and the lines of the log that have it
+
+The launcher names its file, by an open descriptor, in an environment variable. Without a launcher nothing is sent.
+"""
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Mapping
-from typing import Callable, NamedTuple
+import contextlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Union
 
-_DIST_MNIST_STEP = re.compile(
-    r"([0-9]+\.[0-9]+): Worker [0-9]+: training step [0-9]+ done \(global step: ([0-9]+)\)")
-
-_NUMBER = r"-?(?:[0-9]+(?:\.[0-9]+)?(?:e[-+][0-9]+)?|nan|inf)"
-_LINE = re.compile(rf"step ([0-9]+) of ([0-9]+)  loss ({_NUMBER})  ({_NUMBER}) steps/s  ({_NUMBER}) examples/s")
+DESCRIPTOR_VARIABLE = "PS_TRAIN_REPORTS_FD"
 FINISHING, EVALUATING = "finishing and saving", "evaluating"
-_STAGE_LINE = re.compile(rf"step ([0-9]+) of ([0-9]+), ({FINISHING}|{EVALUATING})$")
+_MESSAGE_PREFIX = "ps_train: "
+_launcher_file: list[int] = []  # its descriptor, if a launcher has started this process
 
 
 class Progress(NamedTuple):
@@ -22,35 +27,25 @@ class Progress(NamedTuple):
     Attributes:
       step: the global step.
       train_steps: the global step at which training ends.
-      loss: loss of this worker's last mini-batch; None where the line does not say it.
+      loss: loss of this worker's last mini-batch.
       steps_per_sec: global steps per second, of all workers.
       examples_per_sec: examples per second, of this worker.
     """
 
     step: int
     train_steps: int
-    loss: float | None
+    loss: float
     steps_per_sec: float
     examples_per_sec: float
 
     def format(self) -> str:
         """Returns the line."""
-        loss = math.nan if self.loss is None else self.loss
-        return (f"step {self.step} of {self.train_steps}  loss {loss:.4g}  {self.steps_per_sec:.1f} steps/s  "
+        return (f"step {self.step} of {self.train_steps}  loss {self.loss:.4g}  {self.steps_per_sec:.1f} steps/s  "
                 f"{self.examples_per_sec:.0f} examples/s")
 
 
-def parse(line: str) -> Progress | None:
-    """Returns the Progress in a line of a worker's output, or None where there is none."""
-    match = _LINE.search(line)
-    if match is None:
-        return None
-    step, train_steps, loss, steps_per_sec, examples_per_sec = match.groups()
-    return Progress(int(step), int(train_steps), float(loss), float(steps_per_sec), float(examples_per_sec))
-
-
 class Stage(NamedTuple):
-    """What the chief does when it trains no more.
+    """What the chief does after its last training step.
 
     Attributes:
       step: the global step.
@@ -67,10 +62,22 @@ class Stage(NamedTuple):
         return f"step {self.step} of {self.train_steps}, {self.what}"
 
 
-def parse_stage(line: str) -> Stage | None:
-    """Returns the Stage in a line of the chief's output, or None where there is none."""
-    match = _STAGE_LINE.search(line)
-    return match and Stage(int(match[1]), int(match[2]), match[3])
+class Failure(NamedTuple):
+    """Why a process ends with an error.
+
+    Attributes:
+      message: what is wrong and what to do, a line for each problem; none where only a traceback is known.
+      missing_data: what is wrong with a data file that cannot be fetched, without the advice; "" for other failures.
+      is_in_user_code: whether the traceback of the user's own code is in the log before the message.
+    """
+
+    message: Sequence[str]
+    missing_data: str = ""
+    is_in_user_code: bool = False
+
+    def lines(self) -> list[str]:
+        """Returns the lines of the message as they are printed."""
+        return [f"{_MESSAGE_PREFIX}{line}" for line in self.message]
 
 
 class Evaluation(NamedTuple):
@@ -92,7 +99,7 @@ class Evaluation(NamedTuple):
 
     @property
     def loss_mean(self) -> float:
-        """The loss of one example, in the mean."""
+        """The mean loss per example."""
         return self.loss_sum / self.num_examples
 
     def format(self) -> str:
@@ -102,24 +109,42 @@ class Evaluation(NamedTuple):
         return "\n".join(lines + [f"  {name} = {value:.4f}" for name, value in sorted(self.metrics.items())])
 
 
-def reader_of(log_format: str, train_steps: int) -> Callable[[str], Progress | None]:
-    """Returns the function that finds the Progress in a line of the chief's output, None where there is none."""
-    return _DistMnistReader(train_steps) if log_format == "dist_mnist" else parse
+Report = Union[Progress, Stage, Failure]
+_KINDS = {"progress": Progress, "stage": Stage, "failure": Failure}
 
 
-class _DistMnistReader:
-    """Reads the script's step lines, one after the other: their times give the rate; they tell no loss."""
+def connect() -> None:
+    """Takes the launcher's file, if a launcher has started this process; its own children get neither file nor name."""
+    descriptor = os.environ.pop(DESCRIPTOR_VARIABLE, "")
+    with contextlib.suppress(ValueError, OSError):  # somebody else's variable
+        os.set_inheritable(int(descriptor), False)
+        _launcher_file[:] = [int(descriptor)]
 
-    def __init__(self, train_steps: int) -> None:
-        self._train_steps = train_steps
-        self._first: tuple[float, int] | None = None
 
-    def __call__(self, line: str) -> Progress | None:
-        match = _DIST_MNIST_STEP.search(line)
-        if match is None:
-            return None
-        secs, step = float(match[1]), int(match[2])
-        self._first = self._first or (secs, step)
-        first_secs, first_step = self._first  # from the first on: the time of a single step says little
-        rate = (step - first_step) / (secs - first_secs) if secs > first_secs else math.nan
-        return Progress(step, self._train_steps, None, rate, math.nan)
+def send(report: Report, lines: Sequence[str]) -> None:
+    """Sends a report to the launcher, if there is one.
+
+    Call it before the lines are printed: the launcher, which reads the log first, then knows what they are. If the disk
+    is full, the report is lost, and the launcher shows the lines as they are.
+
+    Args:
+      lines: the lines that say the same in the log, each without the time of day.
+    """
+    if not _launcher_file:
+        return
+    (kind,) = [kind for kind, of_kind in _KINDS.items() if isinstance(report, of_kind)]
+    text = json.dumps({"lines": lines, kind: report._asdict()}, default=float)  # a number of numpy, too
+    with contextlib.suppress(OSError):
+        # The first line break ends what a full disk or a kill has cut short.
+        os.write(_launcher_file[0], f"\n{text}\n".encode())
+
+
+def decode(line: str) -> tuple[Report, list[str]] | None:
+    """Returns the report in a line of the launcher's file, and its lines in the log; None if the line is damaged."""
+    try:
+        record = json.loads(line)
+        lines = [str(line) for line in record.pop("lines")]
+        [(kind, values)] = record.items()
+        return _KINDS[kind](**values), lines
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None

@@ -1,7 +1,10 @@
-"""SIGTERM and Ctrl-C: the first asks the task to stop, the second ends it at once.
+"""Handles SIGTERM and Ctrl-C: the first asks the task to stop, the second ends it at once.
 
-Python runs signal handlers in the main thread only, and not while that is inside TensorFlow. So a task does its work in
-another thread, and the main thread waits.
+    main thread      on_signals --> run_until_stopped: waits, handles signals
+    another thread                  the task's work
+
+Python runs signal handlers only in the main thread, and not while that is inside TensorFlow, so the main thread does
+nothing but wait. docs/decisions/processes.md says more.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from collections.abc import Iterator
 from typing import Callable
 
 from ps_train.errors import StoppedError
-from ps_train.runtime.calls import Call
+from ps_train.runtime.threads import Call
 
 _POLL_SECS = 0.2
 _log = logging.getLogger(__name__)
@@ -25,7 +28,7 @@ _log = logging.getLogger(__name__)
 def on_signals() -> Iterator[threading.Event]:
     """Yields an event that SIGTERM or SIGINT sets; a second signal ends the process with 128 + its number.
 
-    It must be entered in the main thread; the handlers that were there before come back at the end.
+    Must be entered in the main thread. At the end it restores the previous handlers.
     """
     stop = threading.Event()
 
@@ -42,27 +45,28 @@ def on_signals() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-def run(body: Callable[[], None], stop: threading.Event, grace_secs: float) -> None:
-    """Runs a task's work in a thread, so that signals are heard whatever it is waiting for.
+def run_until_stopped(body: Callable[[], None], stop: threading.Event, grace_secs: float) -> None:
+    """Runs a task's work in a thread, so that signals are handled whatever the work is waiting for.
 
     Args:
-      stop: set by a signal: the work then has `grace_secs` to end by itself.
+      stop: the event that a signal sets.
+      grace_secs: how long the work may take to end by itself after that.
 
     Raises:
-      StoppedError: it did not.
+      StoppedError: it did not end in that time.
       Exception: whatever the work raised.
     """
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     thread = Call(body, "task")
     while thread.is_alive() and not stop.is_set():
         thread.join(_POLL_SECS)
-        # TensorFlow's coordination service (MultiWorkerMirroredStrategy) takes SIGTERM for itself when it starts, and
-        # then nothing ends the process (preemption_notifier.cc): take it back.
+        # TensorFlow's coordination service (MultiWorkerMirroredStrategy) replaces the handler of SIGTERM when it
+        # starts, and then the signal no longer ends the process (preemption_notifier.cc).
         for number, handler in handlers.items():
             signal.signal(number, handler)
     if thread.is_alive():
-        _log.info("stopping: what it is doing has %g s to end; another signal ends it at once", grace_secs)
+        _log.info("stopping: the work at hand has %g s to end; another signal ends it at once", grace_secs)
     thread.join(grace_secs)
     if thread.is_alive():
-        raise StoppedError(f"told to stop, and ended without saving: what it was doing did not end in {grace_secs:g} s")
+        raise StoppedError(f"told to stop, and ended without saving: the work at hand did not end in {grace_secs:g} s")
     thread.result()

@@ -1,20 +1,51 @@
-"""A call that is repeated in the background while something else runs."""
+"""Calls in threads of their own: one whose outcome is handed over, and one that is repeated.
+
+    Call(function, name)                 one call; `join` waits for its end, `result` hands over its outcome
+    repeating(call, period_secs=...)     a call that is repeated while the body of a `with` runs
+
+All threads are daemons, so a call that never returns does not keep the process alive.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import threading
 from collections.abc import Iterator
-from typing import Callable
+from typing import Any, Callable
+
+
+class Call(threading.Thread):
+    """A call of a function without arguments, in a thread that starts at once."""
+
+    def __init__(self, function: Callable[[], Any], name: str) -> None:
+        """Starts the call; `name` is the name of the thread, for stack dumps."""
+        super().__init__(daemon=True, name=name)
+        self._function = function
+        self._value: Any = None
+        self._error: BaseException | None = None
+        self.start()
+
+    def run(self) -> None:
+        """Makes the call."""
+        try:
+            self._value = self._function()
+        except BaseException as error:  # noqa: BLE001 (`result` raises it again, whatever it is)
+            self._error = error
+
+    def result(self) -> Any:
+        """Returns what the function returned, or raises what it raised; call this when the thread has ended."""
+        if self._error is not None:
+            raise self._error
+        return self._value
 
 
 @contextlib.contextmanager
 def repeating(call: Callable[[], None], *, period_secs: float, name: str, join_secs: float = 0.0) -> Iterator[None]:
-    """Calls `call()` every `period_secs` in a daemon thread while its body runs.
+    """Calls `call()` every `period_secs` in a thread while its body runs.
 
     Args:
-      call: must handle its own errors: one that it raises ends the thread.
-      name: of the thread, for stack dumps.
+      call: must handle its own errors: an error that it raises ends the thread.
+      name: the name of the thread, for stack dumps.
       join_secs: how long the end waits for a call that is under way.
     """
     is_over = threading.Event()

@@ -1,4 +1,4 @@
-"""A fault in the user's code or data, told in the user's own frames.
+"""Reports a fault in the user's code or data by the user's own lines.
 
     Traceback (most recent call last), your own code only:
       File "/home/me/mymodel.py", line 10, in model_fn
@@ -6,9 +6,9 @@
     AttributeError: module 'tensorflow._api.v2.compat.v1.nn' has no attribute 'rellu'
     ps_train: mymodel.model_fn failed: correct line 10 of /home/me/mymodel.py, then run the same command again
 
-Of an error of TensorFlow it is the line of the user that made the operation, or the Python function that the dataset
-called. A fault in which no frame is the user's keeps its whole traceback. No TensorFlow here: what is asked of its
-errors is asked by name.
+For an error from TensorFlow, that is the user's line that created the operation, or the Python function that the
+dataset called. If no frame is the user's, the report is the whole traceback. TensorFlow is not imported: its errors are
+recognised by the names of their types and attributes.
 """
 
 from __future__ import annotations
@@ -23,54 +23,41 @@ import traceback
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from ps_train.runtime.tensorflow_errors import telling_lines
+
 HEADING = "Traceback (most recent call last), your own code only:"
-LAST_LINE = "ps_train: "  # what the last line of a report begins with
 _PACKAGES = (str(pathlib.Path(__file__).parents[1]) + os.sep,)
 _STANDARD_LIBRARY = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")})
 _FRAMEWORK = re.compile(r"[/\\](tensorflow|tf_keras|keras|absl|numpy|ps_train)[/\\]")
 _FRAME_IN_TEXT = re.compile(r'^\s*File "([^"]+)", line (\d+), in (\S+)', re.MULTILINE)
 _PYTHON_IN_TEXT = re.compile(r"^(Traceback \(most recent call last\):|.*in user code:)$", re.MULTILINE)
 _FUNCTION_OF_DATASET = re.compile(r"Error in user-defined function passed to (\S+) .*?with iterator: \S+: ")
-# What TensorFlow writes around the line that says what happened.
-_AROUND = re.compile(r"(\(\d+\) )?([A-Z_]+: )?(From /job:\S+:)?$|Graph execution error|Detected at node|File |<|Node:|"
-                     r"\[\[|node |=====|\d+ root error|Traceback |Additional GRPC|:UNKNOWN:|in user code:")
-_LONGEST_LINE = 300  # TensorFlow lists all labels of the batch
+_MAX_LINE = 300  # an error may list all labels of a mini-batch
 
 
 class Frame(NamedTuple):
-    """A line of code that was being executed, or that made an operation."""
+    """A line of code that was running, or that created an operation."""
 
     path: str
     line: int
     function: str
 
 
-class FirstReport:
-    """Of the reports of several tasks, which mostly tell the same fault, lets the first one through."""
+def report(error: BaseException) -> tuple[list[str], list[str]]:
+    """Returns the lines of the traceback in the user's code, and the message that says what to do about it.
 
-    def __init__(self) -> None:
-        self._owner: str | None = None
-        self._reporting: set[str] = set()
-
-    def hides(self, task: str, line: str) -> bool:
-        """Tells whether a line that the task has printed belongs to the report of another one than the first."""
-        if line == HEADING:
-            self._owner = self._owner or task
-            self._reporting.add(task)
-        is_of_report = task in self._reporting
-        if line.startswith(LAST_LINE):
-            self._reporting.discard(task)
-        return is_of_report and task != self._owner
-
-
-def report(error: BaseException) -> str:
-    """Returns the lines that tell a fault: the user's frames, what was raised, and what to do about it."""
+    For an error without a frame of the user it returns the whole traceback and no message.
+    """
     found = _frames(error)
     dataset_function = _FUNCTION_OF_DATASET.search(str(error))
     if not found and not dataset_function:
-        return "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    lines = [HEADING, *_shown(found), *_causes(error), _headline(error)]
-    return "\n".join([*lines, LAST_LINE + _advice(error, found)]) + "\n"
+        return whole(error), []
+    return [HEADING, *_shown(found), *_causes(error), _headline(error)], [_advice(error, found)]
+
+
+def whole(error: BaseException) -> list[str]:
+    """Returns the lines of Python's own traceback."""
+    return "".join(traceback.format_exception(type(error), error, error.__traceback__)).rstrip("\n").split("\n")
 
 
 def _frames(error: BaseException) -> list[Frame]:
@@ -93,15 +80,15 @@ def _is_of_tensorflow(error: BaseException) -> bool:
 
 
 def _frames_in(text: str) -> list[Frame]:
-    """Returns the frames of a Python traceback that the text of an error has: of a function that TensorFlow called."""
+    """Returns the frames of the Python traceback in an error's text, which is that of a function TensorFlow called."""
     begin = _PYTHON_IN_TEXT.search(text)
     found = _FRAME_IN_TEXT.findall(text[begin.end():]) if begin else []
     frames = [Frame(path, int(line), function) for path, line, function in found]
-    return list(dict.fromkeys(frames))  # an error that several tasks saw has it several times
+    return list(dict.fromkeys(frames))  # an error from several tasks contains each frame several times
 
 
 def _frames_of_operation(error: BaseException) -> Iterable[Frame]:
-    """Returns where the operation was made that failed; of a gradient, where that was which it is the gradient of."""
+    """Returns the frames that created the failed operation; for a gradient, the operation that it differentiates."""
     operation = getattr(error, "op", None)
     while operation is not None:
         frames = [Frame(code.filename, code.lineno, code.name) for code in operation.traceback]
@@ -112,7 +99,7 @@ def _frames_of_operation(error: BaseException) -> Iterable[Frame]:
 
 
 def _own(frames: Iterable[Frame]) -> list[Frame]:
-    """Returns the frames of the user's files; where there is none, those of an installed plug-in."""
+    """Returns the frames of the user's files or, if there are none, those of an installed plug-in."""
     candidates = [frame for frame in frames if _may_be_own(frame.path)]
     return [frame for frame in candidates if not _is_installed(frame.path)] or [
         frame for frame in candidates if not _FRAMEWORK.search(frame.path)]
@@ -138,7 +125,7 @@ def _shown(frames: Sequence[Frame]) -> list[str]:
 
 
 def _causes(error: BaseException) -> list[str]:
-    """Returns a line for each error of the user's code that led to this one."""
+    """Returns a line for each error in the user's code that led to this one."""
     lines: list[str] = []
     cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     while cause is not None:
@@ -153,21 +140,20 @@ def _headline(error: BaseException) -> str:
     """Returns the line that says what was raised."""
     if isinstance(error, SyntaxError):
         return f"{type(error).__name__}: {error.msg}"
-    lines = [line.strip() for line in str(getattr(error, "message", error)).splitlines() if line.strip()]
-    telling = [line for line in lines if not _AROUND.match(line)] or lines
+    telling = telling_lines(error)
     if not telling:
         return type(error).__name__
     line = telling[-1] if "in user code:" in str(error) else telling[0]
     line = _FUNCTION_OF_DATASET.sub("", line)
     name = "" if re.match(r"[A-Za-z.]*(Error|Exception): ", line) else f"{type(error).__name__}: "
-    return name + (line if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE]}...")
+    return name + (line if len(line) <= _MAX_LINE else f"{line[:_MAX_LINE]}...")
 
 
 def _advice(error: BaseException, frames: Sequence[Frame]) -> str:
-    """Returns the sentence that names plug-in and function, and what to do."""
+    """Returns the sentence that names the plug-in, its function, and what to do."""
     again = "then run the same command again"
     if not frames:
-        return f"a function that input_fn gives to its dataset failed: correct it, or the data that it gets, {again}"
+        return f"a function that input_fn passes to its dataset failed: correct it, or its data, {again}"
     first, last = frames[0], frames[-1]
     module = _module_of(first.path)
     what = f"module {module}" if first.function == "<module>" else f"{module}.{first.function}"
@@ -181,7 +167,7 @@ def _advice(error: BaseException, frames: Sequence[Frame]) -> str:
 
 
 def _module_of(path: str) -> str:
-    """Returns the dotted name of the module that a file is."""
+    """Returns the dotted name of the module in a file."""
     for name, module in list(sys.modules.items()):
         if getattr(module, "__file__", None) == path:
             return name

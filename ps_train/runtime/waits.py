@@ -1,7 +1,12 @@
-"""Waits that have a bound and name whom they waited for."""
+"""Waits with a time limit. Their errors name what was missing.
+
+    until(condition, timeout_secs, what, stop)    asks a condition until it is true
+    bounded(call, timeout_secs, what)             a call that has no time-out of its own
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import math
 import threading
@@ -9,7 +14,7 @@ import time
 from typing import Any, Callable
 
 from ps_train.errors import ClusterLostError, StoppedError
-from ps_train.runtime.calls import Call
+from ps_train.runtime.threads import Call
 
 _POLL_SECS = 0.2
 _REMIND_SECS = 10.0
@@ -23,17 +28,17 @@ def until(
     stop: threading.Event,
     advice: str = "",
 ) -> Any:
-    """Returns the first true value of `condition()`, which is asked five times a second.
+    """Returns the first true value of `condition()`, which is called five times a second.
 
     Args:
-      condition: what is waited for; it should not block for long, as the bound is looked at between two questions.
-      timeout_secs: the bound.
-      what: whom or what is waited for, as in "waited 300 s for ..."; or a function that says so.
-      stop: ends the wait at once when it is set, also while the condition blocks.
-      advice: what the user may do about it.
+      condition: should not block for long, as the time limit is checked between two calls.
+      timeout_secs: the time limit.
+      what: what is missing, as in "waited 300 s for ..."; or a function that returns it.
+      stop: ends the wait at once when it is set, even while the condition blocks.
+      advice: what the user can do about it, for the error.
 
     Raises:
-      ClusterLostError: the time is over.
+      ClusterLostError: `timeout_secs` have passed.
       StoppedError: `stop` was set.
     """
     start_secs = time.monotonic()
@@ -52,7 +57,7 @@ def until(
 
 
 def _answer(condition: Callable[[], Any], stop: threading.Event) -> Any:
-    """Returns what the condition says, or None where `stop` is set while it blocks, on a peer that is frozen say."""
+    """Returns `condition()`, or None if `stop` is set while it blocks, for example on a frozen peer."""
     try:
         return bounded(condition, math.inf, "an answer", stop)
     except StoppedError:
@@ -63,10 +68,11 @@ def bounded(call: Callable[[], Any], timeout_secs: float, what: str, stop: threa
     """Returns `call()`, made in a thread of its own because TensorFlow gives it no time-out.
 
     Args:
+      what: what the call is waiting for, as in "waited 300 s for ...".
       stop: ends the wait at once when it is set.
 
     Raises:
-      ClusterLostError: it took longer; the thread is left behind, to end with the process.
+      ClusterLostError: the call took longer than `timeout_secs`; its thread is abandoned and ends with the process.
       StoppedError: `stop` was set.
       Exception: whatever the call raised.
     """
@@ -79,3 +85,28 @@ def bounded(call: Callable[[], Any], timeout_secs: float, what: str, stop: threa
     if thread.is_alive():
         raise ClusterLostError(f"waited {timeout_secs:g} s for {what}")
     return thread.result()
+
+
+@dataclasses.dataclass(frozen=True)
+class Timeouts:
+    """Time limits in seconds, each from the flag of its name: `start_secs` is --start_timeout_secs.
+
+    Attributes:
+      start_secs: to wait for the ps and the chief, at the start and after a loss.
+      step_secs: for one session run of training steps.
+      save_secs: for the last checkpoint, including retries.
+      eval_secs: for the evaluation of one checkpoint.
+      heartbeat_secs: without a heartbeat, after which a worker counts as dead; the flag is --beat_timeout_secs.
+      end_secs: to wait for the other workers after the last step.
+      stop_secs: for the work at hand and the last checkpoint after SIGTERM.
+      idle_secs: without any worker, after which a ps exits.
+    """
+
+    start_secs: float = 300.0
+    step_secs: float = 300.0
+    save_secs: float = 120.0
+    eval_secs: float = 600.0
+    heartbeat_secs: float = 10.0
+    end_secs: float = 30.0
+    stop_secs: float = 20.0
+    idle_secs: float = 600.0

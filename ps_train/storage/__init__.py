@@ -1,5 +1,13 @@
-"""What is in a train_dir: checkpoints and event files, and when they are written.
+"""The train_dir: which files are in it, which of them can be trusted, who may write there, and when?
 
-Start with `checkpoints.py`, which finds and checks what is there. `saver.py` writes checkpoints,
-`event_files.py` writes for TensorBoard, and `folder_lock.py` keeps a second training out.
+    train_dir/  model.ckpt-N.*  checkpoint  training.json  training.lock  events.out.tfevents.*
+
+Start with `checkpoints.py`.
+
+    checkpoints    finds, checks and removes checkpoints
+    saver          decides when to save, saves in a thread, and saves once more at the end
+    event_files    writes summaries for TensorBoard without ever delaying training
+    folder_record  training.json: of which model and data the checkpoints are
+    folder_lock    holds training.lock while this process trains
+    lock_file      reads and writes training.lock, and decides whether its holder is still alive
 """

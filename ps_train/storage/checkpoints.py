@@ -1,13 +1,14 @@
-"""Which checkpoint there is in a train_dir, whether it is sound, and whether it fits a model.
+"""Finds the checkpoints of a train_dir, and checks whether they can be read and fit a model.
 
     train_dir/
-      checkpoint                            TensorFlow's note of the newest and of all; read by other programs only
-      model.ckpt-N.index                    where each tensor is; it appears last, so without it there is none
-      model.ckpt-N.data-00000-of-00001      the tensors, each with its crc
+      checkpoint                            TensorFlow's record of the newest and of all; for other programs
+      model.ckpt-N.index                    where each tensor is; written last, so without it there is no checkpoint
+      model.ckpt-N.data-00000-of-00001      the tensors, each with its CRC
       model.ckpt-N.meta                     the graph
       *.tempstate*  *_temp/  *.tmp*         left by a save that was killed
 
-N is the global step. The files count, and not the note: it may name one that is gone, and is written after them.
+N is the global step. The files count, not the record `checkpoint`, which may name a checkpoint that is gone.
+docs/decisions/checkpoints.md says more.
 """
 
 from __future__ import annotations
@@ -23,67 +24,68 @@ from collections.abc import Sequence
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import CheckpointError, ConfigError
+from ps_train.runtime import tensorflow_errors
 
 BASENAME = "model.ckpt"
-_MOST_SHOWN = 8
+_MAX_SHOWN = 8
 _INDEX = re.compile(rf"{re.escape(BASENAME)}-(\d+)\.index")
 _FILE = re.compile(rf"({re.escape(BASENAME)}-\d+)\.(index|meta|data-\d{{5}}-of-\d{{5}})")
 # tensor_bundle.cc adds `.tempstate` and a number, the sharded Saver makes `_temp` (training/saver.py), and
-# `atomic_write_string_to_file`, which writes the note and the graph, adds `.tmp` and a number (lib/io/file_io.py).
+# `atomic_write_string_to_file`, which writes the record and the graph, adds `.tmp` and a number (lib/io/file_io.py).
 _LEFTOVER = re.compile(
     rf"{re.escape(BASENAME)}-\d+(\..*\.tempstate\d+|_temp|\.meta\.tmp\w+)|checkpoint\.tmp\w+")
-_UNREADABLE = (tf.errors.OpError, LookupError, ValueError, RuntimeError, OSError)  # what the reader raises
+_UNREADABLE = (tf.errors.OpError, LookupError, ValueError, RuntimeError, OSError)  # the errors of the reader
 _log = logging.getLogger(__name__)
 
 
 def path_of(train_dir: str, step: int) -> str:
-    """Returns the path prefix of the checkpoint of a global step."""
+    """Returns the path prefix of the checkpoint for a global step."""
     return os.path.join(train_dir, f"{BASENAME}-{step}")
 
 
 def paths(train_dir: str) -> list[str]:
-    """Returns the path prefixes of all checkpoints in the folder, sound or not, those of earlier steps first."""
+    """Returns the path prefixes of all checkpoints in the folder, sound or not, in the order of their steps."""
     steps = sorted(int(match[1]) for match in map(_INDEX.fullmatch, _names(train_dir)) if match)
     return [path_of(train_dir, step) for step in steps]
 
 
 def newest_sound(train_dir: str) -> str | None:
-    """Returns the path prefix of the checkpoint of the highest global step that can be read, or None.
+    """Returns the path prefix of the readable checkpoint with the highest global step, or None if there is none.
 
-    Each one that cannot be read is named in a warning, once in the life of this process. A checkpoint with a name of
-    another kind, to which somebody pointed the file `checkpoint`, comes after all that were saved here.
+    Warns of each checkpoint that cannot be read, once in the life of this process.
     """
     candidates = paths(train_dir)[::-1]
-    noted = tf.train.latest_checkpoint(train_dir)  # it looks for the files, too
-    if noted is not None and noted not in candidates:
-        candidates.append(noted)
+    # A user may have written another name into the file `checkpoint`. It comes after everything that was saved here.
+    recorded = tf.train.latest_checkpoint(train_dir)  # None if its files are gone
+    if recorded is not None and recorded not in candidates:
+        candidates.append(recorded)
     return next((path for path in candidates if is_sound(path)), None)
 
 
 def is_sound(path: str) -> bool:
-    """Tells whether there is a checkpoint that can be read; warns of one that cannot, once."""
-    return is_there(path) and _is_sound(path, _identity(path))
+    """Tells whether there is a checkpoint that can be read; warns once if there is one that cannot."""
+    return exists(path) and _is_sound(path, _identity(path))
 
 
-def is_there(path: str) -> bool:
+def exists(path: str) -> bool:
     """Tells whether there is a checkpoint, sound or not."""
     return os.path.exists(path + ".index")
 
 
 @functools.lru_cache(maxsize=256)
 def _is_sound(path: str, identity: tuple[tuple[str, int, int], ...]) -> bool:
-    """Reads the checkpoint once for each state of its files, as an evaluator asks every second."""
+    """Reads a checkpoint, but only once for each state of its files: an evaluator asks every second."""
     try:
         verify(path)
     except CheckpointError as error:
-        if is_there(path):  # else it was removed meanwhile, because there are newer ones
+        if exists(path):  # otherwise it was removed in the meantime, because there are newer ones
             _log.warning("%s; it is skipped", error)
         return False
     return True
 
 
 def _identity(path: str) -> tuple[tuple[str, int, int], ...]:
-    """Returns (name, bytes, time of change) of each file of a checkpoint."""
+    """Returns (path, bytes, modification time in ns) of each file of a checkpoint."""
     found = []
     for file in _files(path):
         with contextlib.suppress(FileNotFoundError):
@@ -93,40 +95,40 @@ def _identity(path: str) -> tuple[tuple[str, int, int], ...]:
 
 
 def verify(path: str) -> None:
-    """Reads every tensor of a checkpoint; TensorFlow's reader compares each one's crc.
+    """Reads every tensor of a checkpoint; TensorFlow's reader compares its CRC.
 
     Raises:
-      CheckpointError: it is incomplete or damaged; the text says what is.
+      CheckpointError: the checkpoint is incomplete or damaged; the error says what is.
     """
     try:
         reader = tf.train.load_checkpoint(path)
         for name in reader.get_variable_to_shape_map():
             reader.get_tensor(name)
     except _UNREADABLE as error:
-        raise CheckpointError(f"checkpoint {path} cannot be read: {str(error).splitlines()[0]}") from None
+        raise CheckpointError(f"checkpoint {path} cannot be read: {tensorflow_errors.reason(error)}") from None
 
 
 def remove(path: str) -> None:
-    """Removes the files of a checkpoint, the index first: without it there is no checkpoint."""
+    """Removes the files of a checkpoint."""
+    # The index first: without it there is no checkpoint, even if this process is killed now.
     for file in sorted(_files(path), key=lambda file: not file.endswith(".index")):
         with contextlib.suppress(FileNotFoundError):
             os.remove(file)
 
 
-def settle(train_dir: str, path: str, keep_max: int) -> None:
-    """Notes a new, sound checkpoint as the newest, and removes what it makes needless.
+def record_and_prune(train_dir: str, path: str, keep_max: int) -> None:
+    """Records a new, sound checkpoint as the newest, and removes old checkpoints and leftover files.
 
-    That is: of the checkpoints of no later step all but the `keep_max` last ones, and what saves that were killed
-    left behind.
+    Of the checkpoints up to the step of `path`, the last `keep_max` are kept. Checkpoints of later steps stay.
 
     Raises:
-      tf.errors.OpError: the note cannot be written; what is needless is removed all the same.
+      tf.errors.OpError: the record cannot be written; old checkpoints are removed all the same.
     """
-    there = paths(train_dir)
-    before = there[:there.index(path) + 1] if path in there else [path]
+    found = paths(train_dir)
+    before = found[:found.index(path) + 1] if path in found else [path]
     try:
-        noted = [os.path.basename(kept) for kept in before[-keep_max:]]  # so that the folder can be moved
-        tf.train.update_checkpoint_state(os.path.abspath(train_dir), noted[-1], noted)
+        names = [os.path.basename(kept) for kept in before[-keep_max:]]  # no folders, so that train_dir can be moved
+        tf.train.update_checkpoint_state(os.path.abspath(train_dir), names[-1], names)
     finally:
         for old in before[:-keep_max]:
             remove(old)
@@ -134,7 +136,7 @@ def settle(train_dir: str, path: str, keep_max: int) -> None:
 
 
 def remove_leftovers(train_dir: str) -> None:
-    """Removes what a save that was killed or failed left: temporary files, and data without an index."""
+    """Removes what a killed or failed save has left: temporary files, and data without an index."""
     complete = {os.path.basename(path) for path in paths(train_dir)}
     for name in _names(train_dir):
         file = os.path.join(train_dir, name)
@@ -156,10 +158,10 @@ def _names(folder: str) -> list[str]:
 
 
 def check_writable(train_dir: str) -> None:
-    """Makes the folder where it is missing.
+    """Creates the folder if it does not exist.
 
     Raises:
-      ConfigError: it cannot be made, or written to.
+      ConfigError: the folder cannot be created, or this user may not write to it.
     """
     try:
         os.makedirs(train_dir, exist_ok=True)
@@ -171,18 +173,16 @@ def check_writable(train_dir: str) -> None:
 
 
 def check_fits(path: str, variables: Sequence[tf.Variable]) -> None:
-    """Compares the variables of a graph with those in a checkpoint.
-
-    Variables that only the checkpoint has (another optimizer's slots) are fine.
+    """Compares the variables of a graph with those in a checkpoint, which may have further ones.
 
     Raises:
-      CheckpointError: a variable is missing there, or has another shape or dtype; the text lists them.
+      CheckpointError: a variable is missing there, or has another shape or dtype; the error lists these variables.
     """
     reader = tf.train.load_checkpoint(path)
     shapes = reader.get_variable_to_shape_map()
     dtypes = reader.get_variable_to_dtype_map()
     differing = []
-    for name, (shape, dtype) in sorted(_wanted(variables).items()):
+    for name, (shape, dtype) in sorted(_as_saved(variables).items()):
         if name not in shapes:
             differing.append(f"{name} is missing")
         elif shapes[name] != shape:
@@ -190,17 +190,17 @@ def check_fits(path: str, variables: Sequence[tf.Variable]) -> None:
         elif dtypes[name] != dtype:
             differing.append(f"{name} is {dtypes[name].name} instead of {dtype.name}")
     if differing:
-        more = f" and {len(differing) - _MOST_SHOWN} more" if len(differing) > _MOST_SHOWN else ""
+        more = f" and {len(differing) - _MAX_SHOWN} more" if len(differing) > _MAX_SHOWN else ""
         raise CheckpointError(f"checkpoint {path} is of another model or optimizer: "
-                              f"{'; '.join(differing[:_MOST_SHOWN])}{more}; give another --train_dir, or the --model, "
+                              f"{'; '.join(differing[:_MAX_SHOWN])}{more}; give another --train_dir, or the --model, "
                               "--params and --optimizer that it was trained with")
 
 
-def _wanted(variables: Sequence[tf.Variable]) -> dict[str, tuple[list[int], tf.DType]]:
-    """Returns name -> (shape, dtype) as they stand in a checkpoint: a partitioned variable is one there."""
-    wanted = {}
+def _as_saved(variables: Sequence[tf.Variable]) -> dict[str, tuple[list[int], tf.DType]]:
+    """Returns name -> (shape, dtype) as in a checkpoint, where all parts of a partitioned variable are one tensor."""
+    saved = {}
     for variable in variables:
-        part = variable._get_save_slice_info()  # noqa: SLF001 (the Saver's own source; there is no public one)
+        part = variable._get_save_slice_info()  # noqa: SLF001 (the Saver uses it; it has no public name)
         name, shape = (part.full_name, part.full_shape) if part else (variable.op.name, variable.shape.as_list())
-        wanted[name] = (list(shape), variable.dtype.base_dtype)
-    return wanted
+        saved[name] = (list(shape), variable.dtype.base_dtype)
+    return saved

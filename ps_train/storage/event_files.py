@@ -1,4 +1,4 @@
-"""Summaries for TensorBoard that never hold up or end training: where the folder takes none, they are dropped.
+"""Writes summaries for TensorBoard without ever delaying or ending training: if the folder fails, they are dropped.
 
     a step --> a queue --> a thread, which may fail or be slow --> train_dir/events.*
 """
@@ -15,11 +15,13 @@ from typing import Callable, Optional
 
 import tensorflow.compat.v1 as tf
 
+from ps_train.runtime import tensorflow_errors
+
 LOSS_TAG = "loss"  # of training and of evaluation
 _RETRY_SECS = 60.0
 _CLOSE_SECS = 5.0
-_MOST_WAITING = 1000  # summaries; then the folder is too slow
-_FAILURES = (OSError, RuntimeError, tf.errors.OpError)  # the second is the writer's thread (event_file_writer.py)
+_MAX_WAITING = 1000  # summaries in the queue; with more, the folder is too slow
+_FAILURES = (OSError, RuntimeError, tf.errors.OpError)  # RuntimeError: the writer's thread (event_file_writer.py)
 _file_numbers = itertools.count()
 _log = logging.getLogger(__name__)
 
@@ -27,11 +29,9 @@ _Call = Callable[[tf.summary.FileWriter], object]
 
 
 def add_loss(loss: tf.Tensor) -> None:
-    """Adds a summary of the loss to the graph, unless the model has one of that tag already.
-
-    `tf.summary.scalar` would make the tag "loss_1" where the model has any operation of the name "loss", which is
-    common; the evaluation's loss would then be in another chart.
-    """
+    """Adds a summary of the loss to the graph, unless the model already has one with that tag."""
+    # Not `tf.summary.scalar`, which would make the tag "loss_1" if the model has an operation named "loss", as many
+    # have. The loss of the evaluation would then be in another chart.
     tags = [tf.get_static_value(summary.op.inputs[0]) for summary in tf.get_collection(tf.GraphKeys.SUMMARIES)
             if summary.op.type == "ScalarSummary"]
     if LOSS_TAG.encode() not in tags:
@@ -42,23 +42,23 @@ class Summaries:
     """The event files of one folder, over all sessions of a training."""
 
     def __init__(self, folder: str) -> None:
-        """Prepares; the folder is touched when something is written."""
+        """Prepares; the folder is not touched before something is written."""
         self._folder = folder
         self._thread: threading.Thread | None = None
         self._calls: queue.Queue[Optional[_Call]] = queue.Queue()
         self._retry_secs = self._complain_secs = time.monotonic()
 
     def start(self, graph: tf.Graph, global_step: int) -> None:
-        """Writes the graph, and that what stands at later steps already is of a training that was lost."""
+        """Writes the graph, and tells TensorBoard to drop what was written for later steps before a loss."""
         log = tf.SessionLog(status=tf.SessionLog.START)
         self._add(lambda writer: (writer.add_graph(graph), writer.add_session_log(log, global_step)))
 
     def write(self, summary: bytes | tf.Summary, global_step: int) -> None:
-        """Writes a summary, later; after a failure it is dropped, and so is what comes in the next minute."""
+        """Queues a summary; after a failure it is dropped, as are all summaries in the next minute."""
         self._add(lambda writer: writer.add_summary(summary, global_step))
 
     def close(self) -> None:
-        """Writes what is held back and closes the file, in bounded time; the next summary begins a new one."""
+        """Writes what is queued and closes the file, in bounded time; the next summary starts a new file."""
         if self._thread is None:
             return
         thread, self._thread = self._thread, None
@@ -72,7 +72,7 @@ class Summaries:
             self._calls = queue.Queue()
             self._thread = threading.Thread(target=self._work, args=(self._calls,), daemon=True, name="summaries")
             self._thread.start()
-        if self._calls.qsize() < _MOST_WAITING:
+        if self._calls.qsize() < _MAX_WAITING:
             self._calls.put(call)
         elif time.monotonic() >= self._complain_secs:
             self._complain_secs = time.monotonic() + _RETRY_SECS
@@ -86,18 +86,18 @@ class Summaries:
             self._attempt(writer, lambda writer: writer.close())
 
     def _attempt(self, writer: tf.summary.FileWriter | None, call: _Call) -> tf.summary.FileWriter | None:
-        """Makes a call on the writer, or on a new one for None; returns the writer, or None after a failure."""
+        """Makes a call with the writer, or with a new one if it is None; returns it, or None after a failure."""
         if time.monotonic() < self._retry_secs:
             return None
         try:
             if writer is None:
-                # TensorFlow names a file by the second, and would empty one of the same second.
+                # TensorFlow names a file after the current second, and would truncate one of the same second.
                 suffix = f".{os.getpid()}.{next(_file_numbers)}"
                 writer = tf.summary.FileWriter(self._folder, filename_suffix=suffix)
             call(writer)
         except _FAILURES as error:
             self._retry_secs = time.monotonic() + _RETRY_SECS
             _log.warning("cannot write summaries to %s: %s; training goes on, the next try is in %g s", self._folder,
-                         str(error).splitlines()[0], _RETRY_SECS)
+                         tensorflow_errors.reason(error), _RETRY_SECS)
             return None
         return writer

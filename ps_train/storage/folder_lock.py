@@ -1,11 +1,12 @@
-"""One training at a time saves to a train_dir: the lock of the process that does.
+"""Holds the lock of a train_dir, so that only one training at a time saves there.
 
-    create training.lock (O_EXCL) --> held: it shows life every second --> remove
-       | it is there
+    create training.lock (O_EXCL) --> held: raise its count every second --> remove
+       | the file exists
        v
-    its holder is alive: refused      its holder is gone: move that lock aside, then create
+    its holder is alive: refuse       its holder is gone: move its lock aside, then create
 
-A holder that stood still for so long that another training took its folder finds that out before it saves.
+A holder that was suspended for so long that another training took its folder notices that before it saves.
+docs/decisions/checkpoints.md says why this is not `flock`.
 """
 
 from __future__ import annotations
@@ -30,18 +31,18 @@ class FolderLock:
     """The lock of one process that saves to a train_dir."""
 
     def __init__(self, train_dir: str, silent_secs: float, stop: threading.Event) -> None:
-        """Prepares it; nothing is written yet.
+        """Prepares the lock; nothing is written yet.
 
         Args:
-          silent_secs: a holder on another machine is gone when its count stood still for this long.
-          stop: ends the wait for that; it is set when the folder is lost.
+          silent_secs: a holder on another machine counts as gone if its count stays the same for this long.
+          stop: ends that wait; this object sets it when the folder is lost.
         """
         self._train_dir = train_dir
-        self._path = os.path.join(train_dir, lock_file.NAME)
+        self._path = os.path.join(train_dir, lock_file.LOCK_NAME)
         self._silent_secs = silent_secs
         self._stop = stop
         self._token = secrets.token_hex(8)
-        self._file: int | None = None  # the lock that this process made, whoever may have moved it since
+        self._file: int | None = None  # the lock that this process created, wherever it was moved since
         self._count = 0
         self._since = time.strftime("%Y-%m-%d %H:%M:%S %z")
         self._lost: FolderLostError | None = None
@@ -50,12 +51,12 @@ class FolderLock:
 
     @contextlib.contextmanager
     def holding(self) -> Iterator[None]:
-        """Holds the folder while its body runs; where the lock cannot be written, it says so and runs the body.
+        """Holds the lock while its body runs; if the lock cannot be written, warns and runs the body without it.
 
         Raises:
-          ConfigError: another training has the folder.
-          FolderLostError: another training took it, which stopped this one.
-          StoppedError: told to stop while waiting for a sign of life of the training that has it.
+          ConfigError: another training holds the lock.
+          FolderLostError: another training took the folder, so this one was stopped.
+          StoppedError: told to stop while finding out whether the holder is alive.
         """
         self._acquire()
         thread = threading.Thread(target=self._keep, daemon=True, name="folder lock")
@@ -71,10 +72,10 @@ class FolderLock:
             thread.join(_RELEASE_SECS)
 
     def check(self) -> None:
-        """Returns where no other training has taken the folder; to be called before files in it are changed.
+        """Checks that no other training has taken the folder; call this before changing files in it.
 
         Raises:
-          FolderLostError: one has.
+          FolderLostError: another training has taken the folder.
         """
         with self._mutex:
             self._check()
@@ -88,13 +89,13 @@ class FolderLock:
                          error.strerror)
 
     def _create(self) -> bool:
-        """Makes the lock; returns false where there is one."""
+        """Creates the lock file; returns false if there is one already."""
         try:
             made = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
         except FileExistsError:
             return False
         try:
-            lock_file.write(made, self._text())
+            lock_file.write_lock(made, self._text())
         except OSError:
             os.close(made)
             os.remove(self._path)
@@ -105,10 +106,10 @@ class FolderLock:
         return True
 
     def _text(self) -> bytes:
-        return lock_file.text(self._since, self._token, self._count)
+        return lock_file.lock_text(self._since, self._token, self._count)
 
     def _keep(self) -> None:
-        """Shows again and again that this process is alive; removes the lock at the end."""
+        """Shows every second that this process is alive, and removes the lock at the end."""
         self._keep_alive()
         with self._mutex:
             self._release()
@@ -129,12 +130,12 @@ class FolderLock:
                 is_failing = True
 
     def _show_life(self) -> None:
-        if self._file is None:  # it could not be written; nobody else's is touched
+        if self._file is None:  # the lock could not be written before; O_EXCL touches no other lock
             self._create()
             return
         self._check()
         self._count += 1
-        lock_file.write(self._file, self._text())
+        lock_file.write_lock(self._file, self._text())
 
     def _check(self) -> None:
         if self._lost is not None:
@@ -142,24 +143,24 @@ class FolderLock:
         if self._file is None:
             return
         try:
-            content = lock_file.read(self._path)
-            if content is None and not self._create():  # somebody emptied the folder
-                content = lock_file.read(self._path)
-        except OSError as error:  # the folder is gone or full: whoever saves there will say so
+            content = lock_file.read_lock(self._path)
+            if content is None and not self._create():  # None: the folder was emptied
+                content = lock_file.read_lock(self._path)
+        except OSError as error:  # the folder is gone or full: the next save will say so
             _log.debug("cannot read %s: %s", self._path, error)
             return
         if content is not None and lock_file.token_of(content) != self._token:
             self._lost = FolderLostError(
-                f"{lock_file.describe(content)} has taken {self._train_dir} while this process stood still; this one "
-                "ends without saving")
+                f"{lock_file.describe_holder(content)} has taken {self._train_dir} while this process was suspended; "
+                "this one ends without saving")
             self._stop.set()
             raise self._lost
 
     def _release(self) -> None:
         if self._file is None:
             return
-        with contextlib.suppress(OSError):  # whoever comes next finds that this process is gone
-            if lock_file.token_of(lock_file.read(self._path) or b"") == self._token:
+        with contextlib.suppress(OSError):  # the next training will find that this process is gone
+            if lock_file.token_of(lock_file.read_lock(self._path) or b"") == self._token:
                 os.remove(self._path)
         os.close(self._file)
         self._file = None

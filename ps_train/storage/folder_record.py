@@ -1,11 +1,11 @@
-"""The file `training.json` in a train_dir: which network on which data its checkpoints are of.
+"""Writes and compares `training.json`, which records to which model and data the checkpoints of a train_dir belong.
 
     {"model": "models.cnn", "model_params": {"hidden_units": 100, "dropout": 0.2, ...},
      "dataset": "data.mnist", "dataset_params": {...}}
 
-It has what makes another network or other data: the plug-ins with their own parameters, and --hidden_units. Left out is
-what a user may change between two runs: optimizer and learning rate, batch size, number of steps and of workers, seed,
-the place of the data.
+It contains what makes a different network or different data: the plug-ins, their own parameters, and --hidden_units. A
+user may change the rest between two runs: optimizer, learning rate, batch size, seed, number of steps and workers,
+location of the data.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from typing import Any
 from ps_train.errors import ConfigError
 from ps_train.plugins.contracts import Plugin
 
-NAME = "training.json"
+RECORD_NAME = "training.json"
 _log = logging.getLogger(__name__)
 
 
-def describe(
+def make_record(
     model: Plugin, model_params: Mapping[str, Any], dataset: Plugin, dataset_params: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Returns the record of a training.
 
     Args:
-      model_params: what the model gets; of it counts what is in its DEFAULT_PARAMS, and the hidden units.
-      dataset_params: what the dataset gets; of it counts what is in its DEFAULT_PARAMS.
+      model_params: the model's `params`, of which the record has those in its DEFAULT_PARAMS, and the hidden units.
+      dataset_params: the dataset's `params`, of which the record has those in its DEFAULT_PARAMS.
     """
     own_of_model = {"hidden_units", *model.default_params}
     return {"model": model.name, "model_params": {name: model_params[name] for name in sorted(own_of_model)},
@@ -39,24 +39,24 @@ def describe(
             "dataset_params": {name: dataset_params[name] for name in sorted(dataset.default_params)}}
 
 
-def check(train_dir: str, own: Mapping[str, Any]) -> None:
-    """Compares a training with what is in the folder, where there is a record of it.
+def check_record(train_dir: str, own: Mapping[str, Any]) -> None:
+    """Compares the record of this training with that in the folder, if there is one.
 
     Raises:
-      ConfigError: the checkpoints there are of another network or of other data; the text lists what differs.
+      ConfigError: the checkpoints there belong to another model or to other data; the error lists the differences.
     """
     differing = _differences(own, _read(train_dir))
     if differing:
         raise ConfigError(f"--train_dir: {train_dir} has another training: {'; '.join(differing)}; give another "
-                          "--train_dir, or the flags that this one was made with. To go on with its checkpoints all "
-                          f"the same, remove {os.path.join(train_dir, NAME)}")
+                          "--train_dir, or the flags of that training. To continue from its checkpoints all the "
+                          f"same, remove {os.path.join(train_dir, RECORD_NAME)}")
 
 
-def write(train_dir: str, own: Mapping[str, Any]) -> None:
-    """Notes what the checkpoints of the folder are of; where that fails, it says so, and nothing else happens."""
+def write_record(train_dir: str, own: Mapping[str, Any]) -> None:
+    """Writes the record into the folder; only warns if that fails."""
     if _read(train_dir) == own:
         return
-    path = os.path.join(train_dir, NAME)
+    path = os.path.join(train_dir, RECORD_NAME)
     beside = f"{path}.tmp"
     try:
         with open(beside, "w", encoding="utf-8") as file:
@@ -64,40 +64,42 @@ def write(train_dir: str, own: Mapping[str, Any]) -> None:
             file.write("\n")
         os.replace(beside, path)
     except OSError as error:
-        _log.warning("cannot write %s: %s; other flags will not be noticed in this folder", path, error.strerror)
+        _log.warning("cannot write %s: %s; a run with other flags will not be refused in this folder", path,
+                     error.strerror)
         with contextlib.suppress(OSError):
             os.remove(beside)
 
 
 def _read(train_dir: str) -> dict[str, Any]:
-    """Returns the record of a folder, {} where there is none that can be read."""
-    path = os.path.join(train_dir, NAME)
+    """Returns the record in the folder, or {} if there is none that can be read."""
+    path = os.path.join(train_dir, RECORD_NAME)
     try:
         with open(path, encoding="utf-8") as file:
             found = json.load(file)
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
-        _log.warning("%s cannot be read, and is made anew: %s", path, error)
+        _log.warning("%s cannot be read and will be replaced: %s", path, error)
         return {}
     return found if isinstance(found, dict) else {}
 
 
-def _differences(own: Mapping[str, Any], noted: Mapping[str, Any]) -> list[str]:
-    """Returns a text for each difference; of a parameter only where both know it, as a plug-in may get further ones."""
+def _differences(own: Mapping[str, Any], recorded: Mapping[str, Any]) -> list[str]:
+    """Returns a text for each difference."""
     found = []
     for kind in ("model", "dataset"):
-        if kind not in noted:
+        if kind not in recorded:
             continue
-        if own[kind] != noted[kind]:
-            found.append(_difference(f"--{kind}", own[kind], noted[kind]))
-            continue  # another plug-in has parameters of another meaning
-        here, there = own[f"{kind}_params"], noted.get(f"{kind}_params", {})
+        if own[kind] != recorded[kind]:
+            found.append(_difference(f"--{kind}", own[kind], recorded[kind]))
+            continue  # the parameters of another plug-in have other meanings
+        # Only the parameters in both: a newer version of a plug-in may have more of them.
+        here, there = own[f"{kind}_params"], recorded.get(f"{kind}_params", {})
         found += [_difference("--hidden_units" if name == "hidden_units" else f"{name} in --params", here[name],
                               there[name])
                   for name in sorted(here.keys() & there.keys()) if json.dumps(here[name]) != json.dumps(there[name])]
-    return list(dict.fromkeys(found))  # a parameter that both plug-ins have differs once
+    return list(dict.fromkeys(found))  # a parameter of both plug-ins is named once
 
 
 def _difference(name: str, here: Any, there: Any) -> str:
-    return f"{name} is {here}, and in the folder {there}"
+    return f"{name} is {here}, but {there} in the folder"

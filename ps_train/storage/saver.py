@@ -1,10 +1,11 @@
-"""When and how the chief saves: in a thread while it trains, and once more at the end.
+"""Saves checkpoints: in a thread while the chief trains, and once more at the end.
 
-    is it time? --> write model.ckpt-N --> read it back --> note it, remove old ones
+    is it time? --> write model.ckpt-N --> read it back --> record it, remove old checkpoints
                        |                     |
-                       +-- it failed: remove what there is of it, warn, train on, try again after a growing pause
+                       +- if one fails: --- remove what was written, warn, retry after a growing pause; training goes on
 
-A checkpoint is removed only when a newer one was read back, so at every moment there is one that loads.
+A checkpoint is removed only after a newer one was read back, so at every moment there is one that can be loaded.
+docs/decisions/checkpoints.md says more.
 """
 
 from __future__ import annotations
@@ -20,26 +21,27 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.errors import CheckpointError, ClusterLostError, FolderLostError, SaveError
 from ps_train.runtime import waits
+from ps_train.runtime.tensorflow_errors import reason
 from ps_train.storage import checkpoints
 from ps_train.storage.folder_lock import FolderLock
 
-_POLL_SECS = 0.5  # how often the global step is asked for, where it decides
+_POLL_SECS = 0.5  # how often the global step is read, if saves go by steps
 _FIRST_PAUSE_SECS = 1.0
-_LONGEST_PAUSE_SECS = 60.0  # where no interval in seconds was asked for
-_LONGEST_LAST_PAUSE_SECS = 10.0
-# Of the folder, of TensorFlow; of the Saver, whose folder is gone (ValueError); of a closed session (RuntimeError).
+_MAX_PAUSE_SECS = 60.0  # if saves do not go by seconds
+_MAX_LAST_PAUSE_SECS = 10.0
+# From the folder, from TensorFlow; from the Saver if its folder is gone (ValueError), or its session (RuntimeError).
 _FAILURES = (OSError, tf.errors.OpError, ValueError, RuntimeError, CheckpointError)
 _log = logging.getLogger(__name__)
 
 
 class SaveSchedule(NamedTuple):
-    """When the chief saves, and how much it keeps.
+    """When the chief saves, and how many checkpoints it keeps.
 
     Attributes:
-      every_secs: time between checkpoints, 0 for none by time.
-      every_steps: global steps between checkpoints, 0 for none by steps.
+      every_secs: time between checkpoints, 0 to save only by steps.
+      every_steps: global steps between checkpoints, 0 to save only by time.
       keep_max: checkpoints to keep, at least 1.
-      timeout_secs: bound of the last save, with all its tries.
+      timeout_secs: time for the last save, including its retries.
     """
 
     every_secs: float
@@ -49,12 +51,12 @@ class SaveSchedule(NamedTuple):
 
 
 class Savable(NamedTuple):
-    """What is saved of a graph.
+    """The part of a graph that is saved.
 
     Attributes:
       saver: writes the variables.
-      global_step: the variable, int64 scalar.
-      before_save_op: brings the variables up to date before each save.
+      global_step: variable, int64 scalar.
+      before_save_op: updates the variables before each save.
     """
 
     saver: tf.train.Saver
@@ -62,8 +64,8 @@ class Savable(NamedTuple):
     before_save_op: tf.Operation
 
 
-class Turns:
-    """Tells when it is time to save: at once, and again after so many seconds or steps, whichever comes first."""
+class SaveTimer:
+    """Tells when to save: at once, then after a number of seconds or steps, whichever comes first."""
 
     def __init__(self, schedule: SaveSchedule) -> None:
         self._every_secs = schedule.every_secs or math.inf
@@ -78,26 +80,26 @@ class Turns:
         return remaining_secs if self._every_steps == math.inf else min(remaining_secs, _POLL_SECS)
 
     def is_due(self, step: int) -> bool:
-        """Tells whether to save now, at this global step; after a failure the pause comes first."""
+        """Tells whether to save now, at this global step; after a failure, only after a pause."""
         is_time = time.monotonic() >= self._due_secs
         return is_time or (not self._pause_secs and step >= self._due_step)
 
     def saved(self, step: int) -> None:
-        """Notes that a checkpoint of this global step is there."""
+        """Starts the next interval, after a save at this global step."""
         self._pause_secs = 0.0
         self._due_secs = time.monotonic() + self._every_secs
         self._due_step = step + self._every_steps
 
     def failed(self) -> float:
-        """Notes a failure; returns the seconds until the next try, twice as many each time up to the interval."""
-        longest_secs = min(self._every_secs, _LONGEST_PAUSE_SECS)
-        self._pause_secs = min(2 * self._pause_secs or _FIRST_PAUSE_SECS, longest_secs)
+        """Starts a pause, which doubles with each failure up to the interval; returns its length in seconds."""
+        max_secs = min(self._every_secs, _MAX_PAUSE_SECS)
+        self._pause_secs = min(2 * self._pause_secs or _FIRST_PAUSE_SECS, max_secs)
         self._due_secs = time.monotonic() + self._pause_secs
         return self._pause_secs
 
 
-class Saving:
-    """Saves the parameters of one training, over all its sessions."""
+class CheckpointSaver:
+    """Saves the checkpoints of one training, across its sessions."""
 
     def __init__(
         self, savable: Savable, train_dir: str, schedule: SaveSchedule, is_lost: Callable[[tf.errors.OpError], bool],
@@ -106,8 +108,8 @@ class Saving:
         """Prepares; nothing is started yet.
 
         Args:
-          is_lost: tells whether an error means that the session is lost, which its owner notices without us.
-          lock: of the folder, asked before a file there is written or removed; None where nobody shares it.
+          is_lost: tells whether an error means that the session is lost, which the session's owner handles.
+          lock: the lock of the folder, checked before a file there is written or removed; None to skip the check.
         """
         self._savable = savable
         self._train_dir = train_dir
@@ -118,7 +120,7 @@ class Saving:
         self._thread: threading.Thread | None = None
 
     def start(self, session: tf.Session) -> None:
-        """Starts the thread that saves as long as the session lasts."""
+        """Starts a thread that saves for as long as the session lasts."""
         self.stop()
         if not self._schedule.every_secs and not self._schedule.every_steps:
             return
@@ -128,18 +130,18 @@ class Saving:
         self._thread.start()
 
     def stop(self) -> None:
-        """Lets the thread end after the save that it is in; it may be blocked there, so nobody waits for it."""
+        """Tells the thread to end after its current save; does not wait, because that save may be blocked."""
         self._stop.set()
 
     def _keep_saving(self, session: tf.Session, stop: threading.Event) -> None:
-        turns = Turns(self._schedule)
-        while not stop.wait(turns.wait_secs()):
+        timer = SaveTimer(self._schedule)
+        while not stop.wait(timer.wait_secs()):
             try:
                 step = self._step(session)
-                if turns.is_due(step):
+                if timer.is_due(step):
                     self._save(session, step, stop)
-                    turns.saved(step)
-            except FolderLostError as error:  # it has stopped the training, which ends with it
+                    timer.saved(step)
+            except FolderLostError as error:  # the lock has already stopped the training
                 _log.debug("no more checkpoints: %s", error)
                 return
             except _FAILURES as error:
@@ -147,15 +149,15 @@ class Saving:
                     _log.debug("no more checkpoints in this session: %s", error)
                     return
                 _log.warning("cannot save to %s: %s; training goes on, the next try is in %.3g s", self._train_dir,
-                             reason(error), turns.failed())
+                             reason(error), timer.failed())
 
     def save_last(self, session: tf.Session) -> None:
-        """Saves the global step that the ps hold now, in several tries if need be.
+        """Saves the current global step, with retries.
 
         Raises:
-          SaveError: none of them succeeded.
+          SaveError: no attempt succeeded.
           FolderLostError: another training has taken the folder.
-          ClusterLostError: a try did not come back.
+          ClusterLostError: an attempt did not return.
           tf.errors.OpError: the session is lost.
         """
         self.stop()
@@ -170,7 +172,7 @@ class Saving:
 
     def _save_before(self, session: tf.Session, deadline_secs: float) -> None:
         if self._thread is not None:
-            self._thread.join()  # it may be saving just now
+            self._thread.join()  # it may be in the middle of a save
         never = threading.Event()
         pause_secs = min(_FIRST_PAUSE_SECS, self._schedule.timeout_secs / 4)
         while True:
@@ -184,11 +186,11 @@ class Saving:
                 if time.monotonic() + pause_secs >= deadline_secs:
                     raise SaveError(
                         f"cannot save the last step to {self._train_dir} within {self._schedule.timeout_secs:g} s: "
-                        f"{reason(error)}; {self._last_good()}; mend that and run the same command again") from error
+                        f"{reason(error)}; {self._last_good()}; fix that, then run the same command again") from error
                 _log.warning("cannot save the last step to %s: %s; the next try is in %.3g s", self._train_dir,
                              reason(error), pause_secs)
             time.sleep(pause_secs)
-            pause_secs = min(2 * pause_secs, _LONGEST_LAST_PAUSE_SECS)
+            pause_secs = min(2 * pause_secs, _MAX_LAST_PAUSE_SECS)
 
     def _last_good(self) -> str:
         path = checkpoints.newest_sound(self._train_dir)
@@ -198,14 +200,14 @@ class Saving:
         return int(session.run(self._savable.global_step))
 
     def _save(self, session: tf.Session, step: int, stop: threading.Event) -> None:
-        """Makes sure of a sound checkpoint of this global step; raises one of _FAILURES, or FolderLostError."""
+        """Makes sure that this global step has a sound checkpoint; raises one of _FAILURES, or FolderLostError."""
         path = checkpoints.path_of(self._train_dir, step)
         self._check_folder()
         if not checkpoints.is_sound(path):
             self._write(session, step, path, stop)
         self._check_folder()
-        if not stop.is_set():  # else another session's thread may be at work in the folder
-            checkpoints.settle(self._train_dir, path, self._schedule.keep_max)
+        if not stop.is_set():  # otherwise the thread of another session may be working in the folder
+            checkpoints.record_and_prune(self._train_dir, path, self._schedule.keep_max)
 
     def _check_folder(self) -> None:
         if self._lock is not None:
@@ -215,7 +217,7 @@ class Saving:
         try:
             os.makedirs(self._train_dir, exist_ok=True)
             session.run(self._savable.before_save_op)
-            # The note would be written, and the oldest checkpoint removed, before the new one was read back.
+            # With write_state the Saver would remove the oldest checkpoint before the new one was read back.
             self._savable.saver.save(
                 session, os.path.join(self._train_dir, checkpoints.BASENAME), step, write_state=False)
             checkpoints.verify(path)
@@ -230,20 +232,11 @@ class Saving:
         try:
             checkpoints.remove(path)
             checkpoints.remove_leftovers(self._train_dir)
-        except OSError as error:  # the failure that led here tells more
+        except OSError as error:  # the failure that led here says more
             _log.debug("cannot remove %s: %s", path, error)
 
     def _is_over(self, error: Exception) -> bool:
-        """Tells whether an error means that the session is closed or lost, so that no further try can succeed."""
+        """Tells whether an error means that the session is closed or lost, so that no retry can succeed."""
         if isinstance(error, tf.errors.OpError):
             return isinstance(error, tf.errors.CancelledError) or self._is_lost(error)
         return isinstance(error, RuntimeError) and "closed Session" in str(error)
-
-
-def reason(error: BaseException) -> str:
-    """Returns the line of an error that says what is wrong: TensorFlow's begin with where in the graph it was."""
-    text = str(getattr(error, "message", None) or error)
-    if "\nNode: " in text:
-        text = text.partition("\nNode: ")[2].partition("\n")[2]
-    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("From /job:")]
-    return lines[0] if lines else type(error).__name__

@@ -1,6 +1,11 @@
-"""The life of each role: ps, worker, evaluator. Start with `run.py`.
+"""What does each role do, from start to end?
 
-    run --> server, setup --> ps: serve until training is done
-                         --> worker: train; the chief also prepares, saves and evaluates
-                         --> evaluator: evaluate each checkpoint
+    run               picks the role; start here
+    ps                serves until training is done
+    worker            trains; the chief also prepares, saves and evaluates
+    connected_worker  a worker's heartbeat, blackboard and supervised training at a server
+    evaluator         evaluates each new checkpoint
+    server            this task's TensorFlow server
+    setup             what a process sets before it uses TensorFlow; the plug-ins
+    settings          what the flags mean for a worker
 """

@@ -1,4 +1,4 @@
-"""The task of an evaluator: it evaluates each new checkpoint until training is over."""
+"""The task of an evaluator: it evaluates each new checkpoint until training is done."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ps_train.errors import (
     StoppedError,
 )
 from ps_train.runtime import threads, waits
-from ps_train.runtime.timeouts import Timeouts
+from ps_train.runtime.waits import Timeouts
 from ps_train.storage import checkpoints
 from ps_train.training.evaluation import Evaluator, evaluate_bounded, write_summaries
 from ps_train.training.reporting import Report
@@ -31,13 +31,13 @@ def evaluate_until_done(
     evaluator: Evaluator, train_dir: str, board: Blackboard, timeouts: Timeouts, stop: threading.Event,
     report: Report | None = None,
 ) -> None:
-    """Evaluates each new checkpoint in the folder until training is over, the last one always.
+    """Evaluates each new checkpoint in the folder, and always the last one, until training is done.
 
-    This is the life of an evaluator task. Training is over when the blackboard says so, or is gone after it said that
-    the last step was taken. It tells `report` the results; None prints ps_train's own lines.
+    Training is done when the blackboard says so, or when the blackboard is gone after it said that the last step was
+    taken. `report` prints the results; None prints ps_train's own lines.
 
     Raises:
-      ClusterLostError: the blackboard was not there within `timeouts.start_secs`, or the chief gave up.
+      ClusterLostError: the blackboard did not answer within `timeouts.start_secs`, or the chief failed.
       UserCodeError: an evaluation took longer than `timeouts.eval_secs`.
       StoppedError: `stop` was set first.
     """
@@ -46,7 +46,7 @@ def evaluate_until_done(
     heard = [State.IDLE]
     while state not in (State.DONE, None):
         state = _next_state(board, heard[-1], timeouts.start_secs, stop)
-        path = checkpoints.newest_sound(train_dir)  # asked after the state, so that the last one is not missed
+        path = checkpoints.newest_sound(train_dir)  # read after the state, so that the last one is not missed
         heard = [state or heard[-1]]
         if path is not None and path != done_path:
             done_path = path
@@ -58,7 +58,7 @@ def evaluate_until_done(
 
 @contextlib.contextmanager
 def _listening(board: Blackboard, heard: list[State]) -> Iterator[None]:
-    """Adds the training states that are heard while its body runs: an evaluation may outlast the whole end."""
+    """Adds the training states seen while its body runs: an evaluation may outlast the end of the cluster."""
     def listen() -> None:
         state = _training_state(board)
         if state is not None:
@@ -73,8 +73,8 @@ def _evaluate_one(
 ) -> None:
     try:
         evaluation = evaluate_bounded(timeout_secs, evaluator, path, stop)
-    except (tf.errors.OpError, ValueError):  # the second is the Saver's, where it finds no files
-        if checkpoints.is_there(path):
+    except (tf.errors.OpError, ValueError):  # the Saver raises ValueError if it finds no files
+        if checkpoints.exists(path):
             raise
         _log.info("%s was removed before it was evaluated: there are newer ones", path)
         return
@@ -83,11 +83,11 @@ def _evaluate_one(
 
 
 def _next_state(board: Blackboard, last: State, timeout_secs: float, stop: threading.Event) -> State | None:
-    """Returns the training state, or None where the blackboard is gone after the last steps were taken.
+    """Returns the training state, or None if the blackboard is gone after the last steps were taken.
 
     Raises:
-      ClusterLostError: it is gone in the middle of training, and does not come back, or the chief gave up.
-      ConfigError: the tasks were told of different clusters.
+      ClusterLostError: the blackboard was lost during training and did not come back, or the chief failed.
+      ConfigError: two tasks were given different clusters.
     """
     state = _training_state(board)
     _check_agreement(board)
@@ -101,8 +101,8 @@ def _next_state(board: Blackboard, last: State, timeout_secs: float, stop: threa
 
 
 def _check_agreement(board: Blackboard) -> None:
-    """Raises ConfigError where two tasks were told of different clusters."""
-    with contextlib.suppress(BlackboardError):  # what that means, the training state says
+    """Raises ConfigError if two tasks were given different clusters."""
+    with contextlib.suppress(BlackboardError):  # `_next_state` handles a blackboard that is gone
         if mismatch := board.mismatch():
             raise ConfigError(mismatch)
 

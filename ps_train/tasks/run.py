@@ -1,7 +1,7 @@
-"""One process from start to end: start reading here.
+"""Runs one task from start to end. Start reading here.
 
-    ps         serve until the chief says that training is done
-    worker     train; the chief besides prepares, saves, evaluates and says that training is done
+    ps         serve until the chief announces that training is done
+    worker     train; the chief also prepares, saves, evaluates and announces that training is done
     evaluator  evaluate each checkpoint until training is done
 """
 
@@ -19,11 +19,12 @@ from ps_train.storage import checkpoints, folder_record
 from ps_train.tasks import evaluator, ps, server, setup, worker
 from ps_train.tasks.settings import worker_settings
 from ps_train.tasks.setup import LoadedPlugins
+from ps_train.tasks.worker import WorkerResult
 from ps_train.training import evaluation, reporting
 
 
-def run(config: Config, cluster: Cluster, stop: threading.Event) -> None:
-    """Runs this task from start to end.
+def run_task(config: Config, cluster: Cluster, stop: threading.Event) -> WorkerResult | None:
+    """Runs this task from start to end. Returns what a worker did, and None for any other task.
 
     Raises:
       PsTrainError: what went wrong, with its exit code.
@@ -31,7 +32,7 @@ def run(config: Config, cluster: Cluster, stop: threading.Event) -> None:
     setup.prepare_tensorflow(config.tf_log)
     setup.share_cores(cluster)
     plugins = setup.load_plugins(config)
-    report = reporting.of(config.log_format, cluster)
+    report = reporting.create(config.log_format, cluster)
     report.task()
     if cluster.job == "ps":
         _refuse_existing_servers(config, cluster)
@@ -39,11 +40,12 @@ def run(config: Config, cluster: Cluster, stop: threading.Event) -> None:
     elif cluster.job == "evaluator":
         _evaluate_until_done(config, cluster, plugins, report, stop)
     else:
-        worker.WorkerTask(worker_settings(config, cluster), cluster, plugins, report, stop).run()
+        return worker.WorkerTask(worker_settings(config, cluster), cluster, plugins, report, stop).run()
+    return None
 
 
 def serve(config: Config, cluster: Cluster, stop: threading.Event) -> None:
-    """Serves one client after another that runs with --existing_servers, until told to stop.
+    """Serves the clients that run with --existing_servers, one after another, until told to stop.
 
     Raises:
       StoppedError: told to stop.
@@ -61,10 +63,10 @@ def serve(config: Config, cluster: Cluster, stop: threading.Event) -> None:
 
 
 def download(config: Config, cluster: Cluster | None) -> None:
-    """Fetches and checks the dataset's files; of a worker that is named, builds the graphs too, to find its faults.
+    """Fetches and checks the dataset's files. If the flags name a worker, also builds its graphs, to find their faults.
 
     Raises:
-      ConfigError: the train_dir that was given has another training.
+      ConfigError: the given train_dir has the checkpoints of another training.
       PsTrainError: a flag, a plug-in or a file is wrong.
       Exception: whatever a plug-in raises.
     """
@@ -72,7 +74,7 @@ def download(config: Config, cluster: Cluster | None) -> None:
     plugins = setup.load_plugins(config)
     plugins.dataset.prepare(plugins.dataset_params)
     if "train_dir" in config.given and checkpoints.paths(config.train_dir):
-        folder_record.check(config.train_dir, folder_record.describe(*plugins))
+        folder_record.check_record(config.train_dir, folder_record.make_record(*plugins))
     if cluster is not None and cluster.job == "worker":
         worker.check_graphs(worker_settings(config, cluster), cluster, plugins)
 
@@ -84,7 +86,7 @@ def _serve_until_done(config: Config, cluster: Cluster, stop: threading.Event) -
         own = stack.enter_context(contextlib.closing(blackboard.for_ps(target, cluster, timeouts.heartbeat_secs)))
         stack.enter_context(ps.running_clock(own))
 
-        @functools.cache  # an error is not kept: it may be found later
+        @functools.cache  # an error is not cached: ps 0 may be found later
         def other_ps() -> blackboard.Blackboard:
             return stack.enter_context(contextlib.closing(blackboard.for_other_ps(
                 own, cluster, timeouts.heartbeat_secs)))
@@ -96,7 +98,8 @@ def _serve_until_done(config: Config, cluster: Cluster, stop: threading.Event) -
             agreement.check_ps(cluster, other_ps().first_ps)
             return other_ps()
 
-        ps.PsTask(own, find_first, timeouts, stop).run()
+        worker_addresses = {cluster.number_of(task): task.address for task in cluster.workers}
+        ps.PsTask(own, find_first, worker_addresses, timeouts, stop).run()
 
 
 def _evaluate_until_done(
@@ -110,5 +113,5 @@ def _evaluate_until_done(
 
 def _refuse_existing_servers(config: Config, cluster: Cluster) -> None:
     if config.existing_servers:
-        raise ConfigError(f"--existing_servers: {cluster.task.name} has nothing to do, since its server runs already; "
-                          "start the workers only")
+        raise ConfigError(f"--existing_servers: {cluster.task.name} has nothing to do, because its server already "
+                          "runs; start only the workers")

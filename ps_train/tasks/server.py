@@ -1,4 +1,4 @@
-"""This task's `tf.train.Server`: its port, its address, the GPUs and the cores that it takes."""
+"""This task's `tf.train.Server`: its port, its GPUs and its share of the cores."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def start(cluster: Cluster, num_gpus: int | None) -> str:
 
     Args:
       cluster: the cluster and this task in it.
-      num_gpus: GPUs of this machine, or None for what is there; a ps sees none.
+      num_gpus: GPUs of this machine, or None for all that are present; a ps uses none.
 
     Raises:
       ConfigError: the port is in use, or TensorFlow refuses the cluster.
@@ -45,7 +45,7 @@ def _session_config(cluster: Cluster, num_gpus: int | None) -> tf.ConfigProto:
     index = devices.gpu_index(cluster, num_gpus)
     if index is None:
         return session_threads(cluster, device_count={"GPU": 0})
-    # Several workers may share a GPU: none may take all of its memory at once.
+    # Several workers may share a GPU, so none may take all of its memory at the start.
     return session_threads(cluster, gpu_options=tf.GPUOptions(visible_device_list=str(index), allow_growth=True))
 
 

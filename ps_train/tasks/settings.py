@@ -1,4 +1,4 @@
-"""What the flags mean for a worker. Below `tasks/`, no module sees a Config.
+"""What the flags mean for a worker. No module outside `tasks/` sees a Config.
 
     Config, Cluster --> WorkerSettings(updates, placement, loop, sessions, ...)
 """
@@ -17,7 +17,7 @@ from ps_train.config.task import Config
 from ps_train.errors import ConfigError
 from ps_train.graph import devices, transfer
 from ps_train.graph.placement import PlacementPlan
-from ps_train.runtime.timeouts import Timeouts
+from ps_train.runtime.waits import Timeouts
 from ps_train.storage.saver import SaveSchedule
 from ps_train.training.loop import LoopSettings
 from ps_train.training.recovery import SessionSettings
@@ -170,9 +170,9 @@ def _gradients_per_update(config: Config, cluster: Cluster) -> int | None:
     if not config.sync_replicas:
         return None
     if cluster.is_elastic:
-        raise ConfigError("--sync_replicas: the workers of an elastic cluster come and go, so nobody knows how many "
-                          "gradients make an update; train without this flag, or with a fixed number of workers "
-                          "(--noelastic)")
+        raise ConfigError("--sync_replicas: the workers of an elastic cluster join and leave, so the number of "
+                          "gradients in an update is unknown; train without this flag, or with a fixed number of "
+                          "workers (--noelastic)")
     num_workers = cluster.num_workers
     if len(cluster.workers) < num_workers:
         raise ConfigError(f"--sync_replicas: TF_CONFIG names {len(cluster.workers)} of {num_workers} workers to this "

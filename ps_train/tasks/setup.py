@@ -1,4 +1,4 @@
-"""What a task sets before anything else in its process uses TensorFlow: the TF1 mode, and its share of the cores."""
+"""What a process sets before it uses TensorFlow, the TF1 mode and its share of the cores, and the plug-ins it loads."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import tensorflow.compat.v1 as tf
 from ps_train.cluster import addresses
 from ps_train.cluster.spec import Cluster
 from ps_train.config.task import Config
-from ps_train.plugins import contracts
+from ps_train.plugins import contracts, loader
+from ps_train.plugins.params import resolve_params
 
 
 class LoadedPlugins(NamedTuple):
@@ -28,46 +29,46 @@ def load_plugins(config: Config) -> LoadedPlugins:
     Raises:
       ConfigError: one is missing or has another contract, or --params does not fit them.
     """
-    model, dataset = contracts.load_model(config.model), contracts.load_dataset(config.dataset)
+    model, dataset = loader.load_model(config.model), loader.load_dataset(config.dataset)
     shared = {name: getattr(config, name)
               for name in ("batch_size", "data_dir", "hidden_units", "learning_rate", "seed")}
-    model_params, dataset_params = contracts.resolve_params(config.params, [model, dataset], shared)
+    model_params, dataset_params = resolve_params(config.params, [model, dataset], shared)
     return LoadedPlugins(model, model_params, dataset, dataset_params)
 
 
 def prepare_tensorflow(tf_log: bool) -> None:
     """Puts TensorFlow into the mode that TF1 graph code expects, for this whole process."""
     tf.disable_v2_behavior()
-    tf.enable_resource_variables()  # a worker then never reads a parameter that is half updated
+    # So that no worker reads a half-updated parameter, see docs/decisions/resource-variables.md.
+    tf.enable_resource_variables()
     tf.logging.set_verbosity(tf.logging.INFO if tf_log else tf.logging.ERROR)
 
 
 def share_cores(cluster: Cluster) -> None:
-    """Decides how many threads an operation takes in this process; to be called before anything else makes a device.
-
-    TensorFlow makes these threads once in a process, with its first device, which may be one that tracing a function of
-    the input makes.
-    """
+    """Sets how many threads an operation uses in this process. Call it before anything else creates a device."""
+    # TensorFlow creates these threads once per process, with its first device. Tracing a function of the input
+    # pipeline may already create one.
     with tf.Graph().as_default(), tf.Session(config=session_threads(cluster, device_count={"GPU": 0})):
         pass
 
 
 def session_threads(cluster: Cluster, **others: Any) -> tf.ConfigProto:
     """Returns the options of a session or server of this task, with its share of the cores; `others` are added."""
-    # A thread without work would first spin, by default, and take the core from the other tasks of its machine: of
-    # 1 ps and 2 workers on 2 cores, the steps per second were 565 with it and 662 without; of 1 and 1, the same.
+    # By default an idle thread first spins, and takes a core from the other tasks of the machine. On 2 cores, 1 ps and
+    # 2 workers took 565 steps per second with spinning and 662 without; 1 ps and 1 worker were equally fast.
     without_spinning = tf.ConfigProto.Experimental(disable_thread_spinning=True)
     return tf.ConfigProto(intra_op_parallelism_threads=threads_of_an_operation(cluster, _num_cores()),
                           experimental=without_spinning, **others)
 
 
 def threads_of_an_operation(cluster: Cluster, num_cores: int) -> int:
-    """Returns a task's part of the cores that the workers of its machine share; 0, TensorFlow's own choice, for all.
+    """Returns how many threads an operation of this task uses; 0 leaves it to TensorFlow, which takes every core.
 
-    By default each task cuts an operation into as many parts as there are cores, and waits for the one whose core
-    another task has. 2 workers and a ps on 2 cores did 2700 local steps per second so, and 3400 with one thread each;
-    670 and 735 single steps. TF_NUM_INTRAOP_THREADS, TensorFlow's own variable, wins.
+    The workers of one machine share its cores. TensorFlow's own variable TF_NUM_INTRAOP_THREADS takes precedence.
     """
+    # By default each task splits an operation into as many parts as there are cores, and waits for the part whose core
+    # another task uses. On 2 cores, 1 ps and 2 workers took 2700 local steps per second that way, and 3400 with one
+    # thread each; 670 and 735 single steps.
     own_host = addresses.host_of(cluster.task.address)
     workers = cluster.server_spec.get("worker", {}).values()
     num_workers = sum(addresses.host_of(address) == own_host for address in workers)

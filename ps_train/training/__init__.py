@@ -1,8 +1,17 @@
-"""One worker's training, from its graph to its last checkpoint.
+"""How does one worker train, from its graph to the last checkpoint?
 
-    replica_graph --> admission (may I train?) --> supervisor (a session) --> loop --> shutdown
-                          ^                                                    |
-                          +------------- recovery: the session is lost --------+
+    replica_graph --> admission (may this worker train?) --> supervisor (a session) --> loop --> shutdown
+                          ^                                                               |
+                          +------------------ recovery: the session was lost -------------+
 
-Start with `loop.py`, then `recovery.py`.
+    loop            the training steps; start here
+    recovery        sessions, one after the other, until one ends as it should
+    replica_graph   the graph of one worker: input, model, loss, update, summaries
+    admission       waits until the parameters are ready
+    supervisor      opens a session with TensorFlow's Supervisor
+    shutdown        ends training in the right order
+    queues          the threads of TensorFlow 1's input queues
+    evaluation      metrics of a checkpoint on held-out data
+    reporting       the lines that a task prints
+    outcome         how training ended
 """

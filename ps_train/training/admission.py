@@ -1,4 +1,4 @@
-"""How a worker comes to a training: it waits until the parameters are ready, and finds out whether it belongs there.
+"""Whether a worker may train: it waits until the parameters are ready, and checks that it fits the training.
 
     chief    ps answer --> parameters prepared, and of this training? --> LIVE, else NEW
     others   wait for the chief                                      --> LIVE, or OVER
@@ -23,15 +23,15 @@ _log = logging.getLogger(__name__)
 
 
 class Parameters(enum.Enum):
-    """What a worker finds on the ps."""
+    """What a worker finds on the parameter servers."""
 
     NEW = "no parameters of this training: the chief prepares them"
-    LIVE = "parameters that are in use: nobody may overwrite them"
+    LIVE = "parameters that are in use and must not be overwritten"
     OVER = "a training that has taken its last step"
 
 
 class Admission:
-    """One worker's way to the training, at the start and after each loss."""
+    """Admits one worker to the training, at the start and after each lost session."""
 
     def __init__(
         self, cluster: Cluster, board: Blackboard, *, start_timeout_secs: float, stop: threading.Event,
@@ -40,9 +40,9 @@ class Admission:
         """Prepares it.
 
         Args:
-          start_timeout_secs: bound of the wait for the other tasks.
+          start_timeout_secs: how long to wait for the other tasks.
           stop: ends every wait.
-          own_fingerprint: what this worker must have in common with the others, "" to compare nothing.
+          own_fingerprint: what this worker must have in common with the others; "" compares nothing.
         """
         self._cluster = cluster
         self._board = board
@@ -51,14 +51,14 @@ class Admission:
         self._fingerprint = own_fingerprint
 
     def wait(self) -> Parameters:
-        """Returns what is there once this worker need not wait any more.
+        """Returns what this worker finds, once it need not wait any longer.
 
         Raises:
-          ClusterLostError: the others were not there within the time-out, or the chief has given up.
-          ConfigError: this worker does not fit the training that is running, or two others do not.
+          ClusterLostError: the others did not answer within the time-out, or the chief has given up.
+          ConfigError: this worker does not fit the running training, or two tasks were given different clusters.
           StoppedError: told to stop while waiting.
         """
-        reachability.for_tasks(self._cluster.ps, self._start_timeout_secs, self._stop)
+        reachability.wait_for_tasks(self._cluster.ps, self._start_timeout_secs, self._stop)
         all_ps = ", ".join(map(str, self._cluster.ps))
         if self._cluster.is_chief:
             found = self._until(lambda: Parameters.LIVE if self._board.is_prepared() else Parameters.NEW,
@@ -71,7 +71,7 @@ class Admission:
         return found
 
     def _ask_as_worker(self) -> Parameters | None:
-        """Returns None where this worker has to wait for the chief."""
+        """Returns None while this worker has to wait for the chief."""
         if mismatch := self._board.mismatch():
             raise ConfigError(mismatch)
         state = self._board.state()
@@ -82,7 +82,7 @@ class Admission:
         return Parameters.LIVE if self._board.is_prepared() else None
 
     def _until(self, ask: Callable[[], Parameters | None], what: str) -> Parameters:
-        """Returns the first answer of `ask()`; a blackboard that does not answer is asked again."""
+        """Returns the first answer of `ask()` that is not None; asks again if the blackboard does not answer."""
 
         def answer() -> Parameters | None:
             try:
@@ -92,10 +92,10 @@ class Admission:
                 return None
 
         return waits.until(answer, self._start_timeout_secs, what, self._stop,
-                             "is it started, and does its log say why not?")
+                             "is it started, and what does its log say?")
 
     def _belongs_here(self) -> bool:
-        """Returns whether this worker fits the training that is running; false where a chief may begin another one.
+        """Returns whether this worker fits the running training; false if the chief may start a new one in its place.
 
         Raises:
           ConfigError: it does not fit, and other workers are training.
@@ -108,7 +108,7 @@ class Admission:
         others = [worker for worker in self._board.snapshot().alive()
                   if worker != self._cluster.worker_number]
         if self._cluster.is_chief and not others:
-            _log.warning("the ps hold another training, without workers: beginning anew")
+            _log.warning("the ps hold the parameters of another training, which has no workers: starting a new one")
             return False
         raise ConfigError("\n".join(f"{self._cluster.task} does not fit the training on {self._cluster.ps[0]}: {line}; "
                                     "start it with the same flags and code" for line in differing))

@@ -1,4 +1,4 @@
-"""Metrics on held-out data, from a checkpoint, in a session of this process alone."""
+"""Evaluates a checkpoint on the held-out data, in a session that uses this process only."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Evaluator:
     def __init__(
         self, model: Model, model_params: Mapping[str, Any], dataset: Dataset, dataset_params: Mapping[str, Any]
     ) -> None:
-        """Builds the graph, which is of this process alone, whatever tasks the model names.
+        """Builds the graph, on this process's devices even where the model names others.
 
         Raises:
           UserCodeError: a plug-in breaks its contract.
@@ -58,12 +58,12 @@ class Evaluator:
         """Returns the metrics of a checkpoint.
 
         Raises:
-          CheckpointError: it is of another model.
+          CheckpointError: the checkpoint is of another model.
           DataError: the held-out set is empty.
           UserCodeError: an input queue failed.
         """
         checkpoints.check_fits(path, self._graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES))
-        # The GPU, if there is one, may be a worker's as well: take of its memory what is needed only.
+        # A worker may use the same GPU, so take only the memory that is needed.
         config = tf.ConfigProto(allow_soft_placement=True, gpu_options=tf.GPUOptions(allow_growth=True))
         with tf.Session(graph=self._graph, config=config) as session:
             session.run(self._local_init_op)
@@ -79,7 +79,7 @@ class Evaluator:
                           {name: float(value) for name, value in metrics.items()})
 
     def _run_through(self, session: tf.Session) -> tuple[float, int]:
-        """Updates the metrics over the whole set; returns the summed loss and the number of examples."""
+        """Updates the metrics over the whole set; returns the sum of the losses and the number of examples."""
         loss_sum, num_examples = 0.0, 0
         while True:
             try:
@@ -91,25 +91,23 @@ class Evaluator:
 
 
 def evaluate_bounded(timeout_secs: float, evaluator: Evaluator, path: str, stop: threading.Event) -> Evaluation:
-    """Returns what `evaluator.evaluate(path)` does, in bounded time.
+    """Returns `evaluator.evaluate(path)`, in bounded time.
 
     Raises:
-      UserCodeError: it takes longer.
+      UserCodeError: the evaluation takes longer.
       StoppedError: `stop` was set first.
       PsTrainError: as `Evaluator.evaluate` does.
     """
     try:
         return waits.bounded(lambda: evaluator.evaluate(path), timeout_secs, f"the evaluation of {path}", stop)
     except ClusterLostError as error:
-        raise UserCodeError(f"{error}; the checkpoint is sound. Does the dataset of mode \"eval\" end? If so, give "
-                            "a longer --eval_timeout_secs and run the same command again") from None
+        raise UserCodeError(f"{error}; the checkpoint is sound. Does the dataset of mode \"eval\" end? If it does, "
+                            "give a longer --eval_timeout_secs and run the same command again") from None
 
 
 def write_summaries(evaluation: Evaluation, train_dir: str) -> None:
-    """Writes the metrics for TensorBoard, into the folder `eval` of the train_dir.
-
-    The loss has the tag that it has in training, so that one chart shows both.
-    """
+    """Writes the metrics for TensorBoard, to the folder `eval` in the train_dir."""
+    # The loss has the same tag as in training, so that one chart shows both.
     values = {LOSS_TAG: evaluation.loss_mean, **evaluation.metrics}
     summary = tf.Summary(value=[tf.Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()])
     written = Summaries(os.path.join(train_dir, "eval"))

@@ -1,4 +1,4 @@
-"""The step loop: runs training steps until something ends them; knows no cluster."""
+"""The step loop: runs training steps until something ends them. It knows nothing of the cluster."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from ps_train.coordination.heartbeat import WorkerProgress
 from ps_train.coordination.state import State
 from ps_train.errors import ChiefFailedError, ClusterLostError, UserCodeError
 from ps_train.graph import nan_guard
+from ps_train.runtime.periodic import Periodic
 from ps_train.runtime.reports import Progress
 from ps_train.training.outcome import End, Outcome
 from ps_train.training.replica_graph import StepStatus, TrainGraph
@@ -21,11 +22,11 @@ from ps_train.training.reporting import Report
 from ps_train.updates.staleness import Bound, Histogram
 
 _POLL_SECS = 0.005
-_MOST_SKIPPED = 100  # batches in a row: then it is not the batch
+_MOST_SKIPPED = 100  # batches in a row; after that the fault is not in the batches
 _log = logging.getLogger(__name__)
 
 # Runs one training step in place of `session.run`. Called with the global step at which the step begins, the seconds
-# for which the worker was held up before it, the fetches and the options; returns the fetched values.
+# for which the staleness bound delayed the worker before it, the fetches and the options; returns the fetched values.
 RunStep = Callable[[int, float, Any, tf.RunOptions], Any]
 
 
@@ -34,12 +35,12 @@ class LoopSettings(NamedTuple):
 
     Attributes:
       worker_name: of this worker in messages, such as `worker:1`.
-      train_steps: global step at which training ends.
+      train_steps: the global step at which training ends.
       batch_size: examples in a mini-batch.
-      log_steps: local steps between progress lines, 0 for none.
-      save_summaries_steps: local steps between summaries, 0 for none.
-      step_timeout_secs: bound of one step.
-      on_nan: "stop" or "skip", where a loss or gradient is not finite.
+      log_steps: local steps between progress lines; 0 prints none.
+      save_summaries_steps: local steps between summaries; 0 writes none.
+      step_timeout_secs: time limit of one session run.
+      on_nan: "stop" or "skip" if a loss or gradient is not finite.
       bound: how far this worker may run ahead of the slowest, or None.
     """
 
@@ -54,7 +55,7 @@ class LoopSettings(NamedTuple):
 
 
 class Loop:
-    """One worker's loop over one session."""
+    """The step loop of one worker, over one session."""
 
     def __init__(
         self,
@@ -72,10 +73,10 @@ class Loop:
 
         Args:
           progress: is kept up to date, for the heartbeat.
-          stop: ends the loop after the step at hand.
-          write_summary: takes a summary and its global step; None where this worker writes none.
-          report: is told the progress; None prints ps_train's own lines.
-          run_step: runs each training step in place of `session.run`, so that somebody can watch them.
+          stop: ends the loop after the current step.
+          write_summary: takes a summary and its global step; None if this worker writes none.
+          report: prints the progress; None prints ps_train's own lines.
+          run_step: runs each training step in place of `session.run`, for a profiler or a benchmark.
         """
         self._session = session
         self._run_step = run_step or (lambda step, held_secs, fetches, options: session.run(fetches, options=options))
@@ -85,18 +86,18 @@ class Loop:
         self._progress = progress
         self._stop = stop
         self._write_summary = write_summary
-        self._told = report or Report()
+        self._report_lines = report or Report()
         self._options = tf.RunOptions(timeout_in_ms=math.ceil(settings.step_timeout_secs * 1000))
         self._local_steps = 0
         self._last_taken = 1
-        self._logs = _Every(settings.log_steps)
-        self._summarises = _Every(settings.save_summaries_steps if write_summary else 0, at_once=True)
+        self._logs = Periodic(settings.log_steps)
+        self._summarises = Periodic(settings.save_summaries_steps if write_summary else 0, at_once=True)
         self._skipped_in_a_row = 0
         self._stalenesses, self._new_stalenesses = Histogram(), Histogram()
         self._last_report = (0.0, 0, 0)
 
     def run(self) -> Outcome:
-        """Trains until the end and says why it came.
+        """Trains to the end and returns how it came.
 
         Raises:
           tf.errors.OpError: the session failed.
@@ -131,10 +132,10 @@ class Loop:
         return End.SIGNAL if self._stop.is_set() else None
 
     def _wait_for_slowest(self, status: StepStatus, bound: Bound) -> StepStatus:
-        """Returns where training stands when this worker may go on, or need not any more.
+        """Waits until the staleness bound lets this worker continue, or training is over.
 
         Raises:
-          ClusterLostError: the slowest worker takes no step for as long as a step may take, but lives.
+          ClusterLostError: the slowest worker is alive, but took no step within the time limit of a step.
         """
         start_secs = moved_secs = time.monotonic()
         last_lead = status.lead
@@ -152,10 +153,10 @@ class Loop:
         return status
 
     def _finite_steps(self, status: StepStatus) -> StepStatus:
-        """Makes the next steps; where the numbers of one are not finite, nothing of it reaches a ps.
+        """Takes the next steps. If a loss or gradient is not finite, nothing of that step reaches a ps.
 
         Raises:
-          UserCodeError: so it is, and that is to stop training, or it is so again and again.
+          UserCodeError: a number is not finite, and --on_nan=stop, or too many batches in a row were skipped.
         """
         try:
             status = self._steps(status)
@@ -168,7 +169,7 @@ class Loop:
         return status
 
     def _send_rest(self) -> StepStatus:
-        """Counts the steps before the one that failed, of the same session run; a round's are sent to the ps now."""
+        """Counts the steps before the failed one in its session run; those of a round are sent to the ps now."""
         self._took(int(self._run(self._graph.update.rest)))
         return self._status()
 
@@ -184,10 +185,10 @@ class Loop:
         return status
 
     def _steps(self, status: StepStatus) -> StepStatus:
-        """Makes several steps where all are to be made, else one step, or one round of them; with what is due then."""
+        """Runs --steps_per_execution steps if so many are left, else one step or round; reports what is due."""
         logs = self._logs.is_due(self._local_steps + self._last_taken)
         summarises = self._summarises.is_due(self._local_steps)
-        # Always with the loss: what is fetched together makes a graph of its own, and each first costs a tenth second.
+        # The loss is always fetched: each new set of fetches costs a tenth of a second, as TensorFlow prunes the graph.
         summary_op = [self._graph.summary_op] if summarises else []
         several = self._graph.several
         is_near_end = status.step + several.num_steps > self._settings.train_steps
@@ -203,7 +204,7 @@ class Loop:
     def _count(self, progress: Any) -> StepStatus:
         statuses = [StepStatus(*map(int, row)) for row in progress]
         for one in statuses:
-            if one.num_taken:  # none in a round that begins after the end
+            if one.num_taken:  # 0 in a round that began after the end
                 self._new_stalenesses.add(one.staleness)
         self._last_taken = sum(one.num_taken for one in statuses)
         self._took(self._last_taken)
@@ -233,25 +234,9 @@ class Loop:
             self._stalenesses.update(self._new_stalenesses)
             self._new_stalenesses = Histogram()
         if logs:
-            self._told.step(Progress(step, self._settings.train_steps, loss, steps_per_sec, examples_per_sec),
+            self._report_lines.step(Progress(step, self._settings.train_steps, loss, steps_per_sec, examples_per_sec),
                             self._progress.local_steps)
             self._last_report = (now_secs, step, self._local_steps)
-
-
-class _Every:
-    """Tells what is due again and again, each time that a count has come to the next multiple of a period."""
-
-    def __init__(self, period_steps: int, at_once: bool = False) -> None:
-        """Prepares it; a period of 0 is never over."""
-        self._period_steps = period_steps
-        self._due_step = 0 if at_once else period_steps
-
-    def is_due(self, step: int) -> bool:
-        """Tells whether it is due at this count; then it is due next at a later multiple."""
-        if not self._period_steps or step < self._due_step:
-            return False
-        self._due_step = (step // self._period_steps + 1) * self._period_steps
-        return True
 
 
 def _rates(steps_per_sec: float, examples_per_sec: float) -> tf.Summary:

@@ -1,4 +1,4 @@
-"""Why and where a worker's training ended."""
+"""How a worker's training ended."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Outcome(NamedTuple):
     Attributes:
       end: why it ended.
       first_step: the global step at which it began.
-      global_step: the last global step that it saw.
+      global_step: the last global step that it read.
       local_steps: mini-batches that it trained on.
-      elapsed_secs: how long it trained.
-      staleness: of its updates, in words, "" where there were none.
+      elapsed_secs: time from its first step to its last.
+      staleness: a line on the staleness of its updates, "" if it made none.
     """
 
     end: End

@@ -1,11 +1,11 @@
-"""TensorFlow 1's input queues: their threads run as long as a session does.
+"""TensorFlow 1's input queues, whose threads run for as long as a session (docs/decisions/input.md).
 
     graph built      tf.train.batch, string_input_producer, ... add their QueueRunners to the graph
-    session begins   forget what a server kept for a shared_name --> start a thread for each enqueue operation
+    session begins   drop the resources that the server kept by shared_name --> start a thread per enqueue operation
     session ends     tell the threads to stop --> (the session is closed) --> join them, in bounded time
 
-A queue that is closed and empty ends the data, as the end of a tf.data.Dataset does: both raise OutOfRangeError. A
-thread that fails closes all queues, too; `check` tells the two apart.
+A closed and empty queue ends the data just as the end of a tf.data.Dataset does: both raise OutOfRangeError. A thread
+that fails also closes the queues; `check` tells the two cases apart.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.coordination import sessions
 from ps_train.errors import UserCodeError
+from ps_train.graph.devices import is_on_ps
+from ps_train.runtime import tensorflow_errors
 
 _JOIN_SECS = 2.0
 _QUEUE_OR_READER = re.compile(r"(Queue|Reader)V2$")  # FIFOQueueV2, TextLineReaderV2, ...
@@ -32,11 +34,11 @@ class Queues:
     """The queues of one graph.
 
     Attributes:
-      forget_op: removes what an earlier session has left on this worker's server; run it before `start`.
+      forget_op: removes the queues and readers of an earlier session from this worker's server; run it before `start`.
     """
 
     def __init__(self) -> None:
-        """Looks at the current graph, which must be complete but for this operation."""
+        """Takes the queue runners of the current graph, which must be complete except for `forget_op`."""
         graph = tf.get_default_graph()
         self._runners = graph.get_collection(tf.GraphKeys.QUEUE_RUNNERS)
         self._coordinator = tf.train.Coordinator()
@@ -50,7 +52,7 @@ class Queues:
                          for thread in runner.create_threads(session, self._coordinator, daemon=True, start=True)]
 
     def check(self) -> None:
-        """Raises the error of a thread, if one has failed; call it where the data has ended.
+        """Raises the error of a thread, if one has failed; call it when the data has ended.
 
         Raises:
           UserCodeError: the input is at fault.
@@ -64,23 +66,23 @@ class Queues:
             node = _NODE.search(error.message)
             where = f" at {node[1]}" if node else ""
             raise UserCodeError(f"an input queue of the model or dataset failed{where}: "
-                                f"{sessions.reason_of(error)}") from error
+                                f"{tensorflow_errors.reason(error)}") from error
 
     def request_stop(self) -> None:
-        """Closes the queues; a thread that is blocked all the same ends when its session is closed."""
+        """Closes the queues; a thread that stays blocked ends when its session is closed."""
         self._coordinator.request_stop()
 
     def join(self) -> None:
-        """Returns when the threads have ended, or after a short time: what is left of them ends with the process."""
+        """Waits a short time for the threads to end; a thread that is left ends with the process."""
         end_secs = time.monotonic() + _JOIN_SECS
         for thread in self._threads:
             thread.join(max(0.0, end_secs - time.monotonic()))
             if thread.is_alive():
-                _log.debug("%s does not end", thread.name)
+                _log.debug("%s has not ended", thread.name)
 
     @contextlib.contextmanager
     def running(self, session: tf.Session) -> Iterator[None]:
-        """Runs the threads while its body takes all of the data; raises as `check` does."""
+        """Runs the threads while its body reads all of the data; raises as `check` does."""
         self.start(session)
         try:
             yield
@@ -91,14 +93,12 @@ class Queues:
 
 
 def _forget(graph: tf.Graph) -> tf.Operation:
-    """Returns what removes the queues and readers with a shared_name: such ones outlive their session.
-
-    The next session would find a queue closed, as it was at the end of the one before.
-    """
+    """Returns an operation that removes the queues and readers with a shared_name, which outlive their session."""
+    # The next session would otherwise find a queue closed, as the session before has left it.
     removed = []
     for op in graph.get_operations():
         is_kept = _QUEUE_OR_READER.search(op.type) and op.get_attr("shared_name")
-        if is_kept and tf.DeviceSpec.from_string(op.device).job != "ps":  # there it is not this worker's alone
+        if is_kept and not is_on_ps(op.device):  # a queue on a ps is shared by all workers
             with tf.device(None), tf.device(op.device):
                 removed.append(tf.raw_ops.DestroyResourceOp(resource=op.outputs[0], ignore_lookup_error=True))
     return tf.group(*removed)

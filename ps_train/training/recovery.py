@@ -1,10 +1,10 @@
-"""A worker's training in a session, and in a new one whenever that is lost; and that it ends in the right order.
+"""A worker's training: in a session, and in a new one whenever a session is lost (docs/decisions/sessions.md).
 
     admission.py   supervisor.py
     chief    restore or initialise --> announce "running" --> train --> announce "stopping" --> wait --> save --> close
     others   wait for "running"                           --> train --> report "finished"            -->      close
 
-Besides `admission.py`, `supervisor.py` and a few lines of `tasks/worker.py` no module asks whether this task is the
+Only this module, `admission.py`, `supervisor.py` and a few lines of `tasks/worker.py` ask whether this task is the
 chief.
 """
 
@@ -23,8 +23,8 @@ from ps_train.coordination import sessions
 from ps_train.coordination.blackboard import Blackboard
 from ps_train.coordination.heartbeat import Heartbeat, WorkerProgress
 from ps_train.errors import BlackboardError, ChiefFailedError, ClusterLostError, StoppedError
-from ps_train.runtime import waits
-from ps_train.runtime.timeouts import Timeouts
+from ps_train.runtime import tensorflow_errors, waits
+from ps_train.runtime.waits import Timeouts
 from ps_train.storage import event_files, saver
 from ps_train.storage.folder_lock import FolderLock
 from ps_train.training import shutdown
@@ -35,8 +35,8 @@ from ps_train.training.supervisor import SessionOpener
 from ps_train.updates import chief
 
 _CLOSE_SECS = 1.0
-# Between new sessions in which no step succeeded: gRPC lets a second and more pass before one ps connects again to
-# another that has died and is back.
+# Between sessions in which no step succeeded. gRPC takes a second and more until one ps reconnects to another that has
+# died and is back.
 _PAUSES_SECS = (0.0, 1.0, 2.0, 4.0, 8.0)
 _log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ Body = Callable[[tf.Session, "Callable[[object, int], None] | None"], Outcome]
 
 
 class SessionSettings(NamedTuple):
-    """What the user chose for sessions.
+    """How sessions are made, and what they save.
 
     Attributes:
       train_dir: folder of checkpoints and summaries.
@@ -79,10 +79,10 @@ class SupervisedTraining:
         Args:
           target: address of the server whose session this is.
           heartbeat: this worker's sign of life.
-          progress: has the global step that was seen last.
+          progress: has the global step that this worker read last.
           stop: ends every wait and the training.
-          own_fingerprint: what this worker must have in common with the others, "" to compare nothing.
-          lock: of the train_dir, which the chief holds.
+          own_fingerprint: what this worker must have in common with the others; "" compares nothing.
+          lock: the lock of the train_dir, which the chief holds.
         """
         self._cluster = cluster
         self._graph = graph
@@ -96,7 +96,7 @@ class SupervisedTraining:
         self._start_options = tf.RunOptions(timeout_in_ms=int(settings.timeouts.start_secs * 1000))
         self._summaries = event_files.Summaries(settings.train_dir)
         savable = saver.Savable(graph.saver, graph.global_step, graph.update.slots.before_save_op)
-        self._saving = saver.Saving(savable, settings.train_dir, settings.saves, sessions.is_lost, lock)
+        self._saving = saver.CheckpointSaver(savable, settings.train_dir, settings.saves, sessions.is_lost, lock)
         self._admission = Admission(cluster, board, start_timeout_secs=settings.timeouts.start_secs, stop=stop,
                                   own_fingerprint=own_fingerprint)
         self._chief_service = graph.update.make_chief_service()
@@ -107,10 +107,10 @@ class SupervisedTraining:
         """Returns `body(session, write_summary)` of the first session that is not lost.
 
         Args:
-          body: trains until the end; `write_summary(summary, global_step)` is None where this task writes none.
+          body: trains to the end; `write_summary(summary, global_step)` is None if this task writes no summaries.
 
         Raises:
-          ClusterLostError: the cluster did not come (back) within its time-out, or was lost again and again.
+          ClusterLostError: the cluster did not answer within its time-out, or was lost again and again.
           StoppedError: told to stop while waiting.
         """
         failures = 0
@@ -127,10 +127,10 @@ class SupervisedTraining:
                     raise ChiefFailedError from error
                 self._chief_service.check_lost(error, self._context(is_live=True))
                 failures = 1 if self._progress.step > step else failures + 1
-                reason = sessions.reason_of(error)
+                reason = tensorflow_errors.reason(error)
                 if failures > len(_PAUSES_SECS):
-                    raise ClusterLostError(f"the session was lost {failures} times without a step between, the last "
-                                           f"time: {reason}") from error
+                    raise ClusterLostError(f"the session was lost {failures} times without a step in between; "
+                                           f"the last reason: {reason}") from error
                 _log.warning("lost the session at step %d: %s; waiting for the cluster, at most %g s",
                              self._progress.step, reason, self._settings.timeouts.start_secs)
                 self._stop.wait(_PAUSES_SECS[failures - 1])
@@ -151,13 +151,13 @@ class SupervisedTraining:
 
     @contextlib.contextmanager
     def _session(self, is_live: bool) -> Iterator[tf.Session]:
-        """Yields a session whose parameters and input are ready; closes it, then stops the Supervisor's threads."""
+        """Yields a session with ready parameters and input; then closes it and stops the Supervisor's threads."""
         timeout_secs = self._settings.timeouts.start_secs
         session = waits.bounded(lambda: self._opener.open(is_live, self._progress.step, timeout_secs), timeout_secs,
                                   f"a session with {', '.join(map(str, self._cluster.ps))}", self._stop)
         try:
             session.run(self._graph.input_init_op, self._graph.feed, self._start_options)
-            self._take_what_is_kept(session)
+            self._restore_slots(session)
             session.run(self._graph.join_op, options=self._start_options)
             if self._cluster.is_chief:
                 self._start_services(session, is_live)
@@ -166,7 +166,7 @@ class SupervisedTraining:
         except (tf.errors.OpError, RuntimeError) as error:
             if self._chief_service.error is None:
                 raise
-            # It has closed the session, which is what the step at hand complains of.
+            # The chief's service has closed the session, which is all that the error of the step says.
             raise self._chief_service.error from error
         finally:
             self._chief_service.stop()
@@ -179,8 +179,8 @@ class SupervisedTraining:
             self._supervisor.stop(ignore_live_threads=True)
             self._summaries.close()
 
-    def _take_what_is_kept(self, session: tf.Session) -> None:
-        """Begins with what this process kept from an earlier session; a new process with nothing of an earlier one."""
+    def _restore_slots(self, session: tf.Session) -> None:
+        """Continues with the slots that this process kept from an earlier session; a new process starts without."""
         slots = self._graph.update.slots
         if not self._has_begun:
             session.run(slots.forget_op, options=self._start_options)
@@ -193,7 +193,7 @@ class SupervisedTraining:
 
     def _start_services(self, session: tf.Session, is_live: bool) -> None:
         update = self._graph.update
-        self._supervisor.coord.clear_stop()  # the end of a session before this one had set it
+        self._supervisor.coord.clear_stop()  # set at the end of the session before
         session.run(update.chief_resume_op if is_live else update.chief_init_op, options=self._start_options)
         self._summaries.start(self._graph.graph, int(session.run(self._graph.status, options=self._start_options)[0]))
         if not is_live:
@@ -205,7 +205,7 @@ class SupervisedTraining:
     def _start_run(self) -> None:
         try:
             self._board.start_run(self._fingerprint)
-        except BlackboardError as error:  # ps 0 is lost again, and so is this session: then all of it once more
+        except BlackboardError as error:  # ps 0 is lost again, and this session with it: start over
             raise tf.errors.UnavailableError(None, None, str(error)) from error
 
     def _context(self, is_live: bool) -> chief.ChiefContext:
@@ -216,15 +216,15 @@ class SupervisedTraining:
             start_timeout_secs=settings.timeouts.start_secs, is_resumed=is_live)
 
     def _end(self, session: tf.Session, outcome: Outcome) -> None:
-        """Ends training in this task; the chief besides waits for the others and, whatever they do, saves."""
+        """Ends training in this task. The chief also waits for the others and saves, whatever they do."""
         try:
             shutdown.announce(session, self._graph, self._board, outcome)
             self._heartbeat.beat()  # so that the chief reads the last count of steps
-            if self._heartbeat.is_replaced:  # found just now: the number is another process's
+            if self._heartbeat.is_replaced:  # noticed by that beat: another process has the number
                 return
             shutdown.report_finished(self._cluster, self._board, outcome)
             if self._cluster.is_chief and outcome.end is End.SIGNAL:
-                # All are often told to stop together: then nobody's last step waits for an update that never comes.
+                # Usually all tasks are told to stop together. No last step may wait for an update that never comes.
                 session.run(self._graph.update.release_op, options=self._start_options)
             elif self._cluster.is_chief:
                 shutdown.wait_for_others(session, self._graph, self._cluster, self._board,

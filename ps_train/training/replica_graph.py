@@ -1,4 +1,4 @@
-"""One replica's graph: placement, input, model, loss, train op, summaries.
+"""The graph of one worker: placement, input, model, loss, update, summaries.
 
     dataset --> features, labels --> model_fn --> loss --> optimizer --> train_op
                      on this worker       variables on the ps
@@ -27,15 +27,15 @@ from ps_train.updates.update import Update, UpdateSettings
 
 
 class StepStatus(NamedTuple):
-    """Where training stands, in the order of `Execution.progress`.
+    """The state of training after a step, in the order of `Execution.progress`.
 
     Attributes:
       step: the global step.
-      state: the training state, see `snapshot.State`.
-      num_taken: mini-batches that this worker has just taken.
-      staleness: of the update that it has just made, see updates/staleness.py.
-      lead: its steps ahead of the slowest worker, 0 where that is not bounded.
-      slowest: that one's number.
+      state: the training state, a value of `coordination.state.State`.
+      num_taken: mini-batches in this worker's last step.
+      staleness: of its last update, see updates/staleness.py.
+      lead: how many steps it is ahead of the slowest worker; 0 without a staleness bound.
+      slowest: the number of the slowest worker.
     """
 
     step: int
@@ -52,16 +52,16 @@ class TrainGraph(NamedTuple):
     Attributes:
       graph: the finished graph.
       update: the train op and what its update mode needs around it.
-      single: a step, or a round of them.
-      several: as many at once as the user wants; the same as `single` where that is one.
+      single: one step, or one round of local steps.
+      several: --steps_per_execution steps in one session run; `single` if that is 1.
       status: int64 [6], a `StepStatus` read on ps 0 without training.
       global_step: the variable, on ps 0.
-      summary_op: scalar string, all summaries of the step that it is fetched with.
-      join_op: before the first step: this worker takes part in the bound of the staleness; no run has left a rest.
+      summary_op: string scalar, all summaries of the step that it is fetched with.
+      join_op: run before the first step: joins the staleness bound, and forgets an unfinished run of several steps.
       input_init_op: initialises the input; run it with `feed`.
-      queues: which fill the input, where it has queues.
+      queues: the input queues, if there are any.
       feed: placeholder -> numpy array.
-      saved_variables: all global variables, which a checkpoint has.
+      saved_variables: all global variables, which are in a checkpoint.
       saver: saves and restores them.
     """
 
@@ -98,17 +98,17 @@ def build_train_graph(
 
     Args:
       worker_device: where the model computes, such as "/job:worker/task:0/cpu:0".
-      bound: of the staleness, or None.
+      bound: the staleness bound, or None.
       seed: graph-level seed, or None.
-      steps_per_execution: single steps in a session run, async.
+      steps_per_execution: single steps in one session run; async only.
 
     Raises:
       UserCodeError: a plug-in breaks its contract, or the update mode cannot use its train_op.
-      ConfigError: local steps cannot use its input.
+      ConfigError: local steps cannot use this input.
     """
     with tf.Graph().as_default() as graph, placement.on_cluster(cluster, worker_device, plan):
         if seed is not None:
-            # Each worker draws its own dropout; the initial values all come from the chief, which is number 0.
+            # Each worker draws its own dropout. All initial values come from the chief, which is number 0.
             tf.set_random_seed(seed + cluster.worker_number)
         with _on_first_ps(cluster):
             global_step = tf.train.create_global_step()
@@ -118,7 +118,7 @@ def build_train_graph(
             return plugin_calls.call_model_fn(model, *batches.next(), TRAIN, model_params)
 
         spec = compute()
-        devices.check(graph, cluster)
+        devices.check_devices(graph, cluster)
         placement.check_lookups(tf.global_variables())
         event_files.add_loss(spec.loss)
         _refuse_in_rounds(batches, settings)
@@ -156,10 +156,10 @@ def _with_several(built: TrainGraph, cluster: Cluster, num_steps: int) -> TrainG
 
 
 def _refuse_in_rounds(batches: Batches, settings: UpdateSettings) -> None:
-    """Refuses local steps on an input that cannot be asked for another mini-batch in the same session run."""
+    """Refuses local steps on an input that gives only one mini-batch per session run."""
     if settings.period.steps > 1 and (batches.is_one_a_run or tf.get_collection(tf.GraphKeys.QUEUE_RUNNERS)):
         raise ConfigError("--communication_period: the input comes from queues or from tensors, which give one "
-                          "mini-batch in a session run, and a round of local steps takes several; let input_fn return "
+                          "mini-batch per session run, and a round of local steps needs several; let input_fn return "
                           "a tf.data.Dataset, or leave the flag out")
 
 
@@ -181,7 +181,7 @@ def _update(
 def _progress(
     cluster: Cluster, global_step: tf.Variable, update: Update, bound: staleness.Bound | None
 ) -> tf.Tensor:
-    """Returns what a step brings back: one tensor, so that it fetches one thing from ps 0."""
+    """Returns the `StepStatus` after a step as one tensor, so that a step fetches only one from ps 0."""
     with _on_first_ps(cluster):
         begun = global_step.read_value()
         with tf.control_dependencies([update.train_op]):

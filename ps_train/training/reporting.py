@@ -1,10 +1,10 @@
-"""What a task prints about its training: ps_train's own lines, or those of the classic dist_mnist script.
+"""What a task prints about its training: ps_train's own lines, or those of the original dist_mnist script.
 
     --log_format=ps_train    progress on stderr, each line with the time of day; the results on stdout
-    --log_format=dist_mnist  on stdout the script's lines, word for word, and nothing else, so that log parsers written
-                             for it go on; everything else on stderr
+    --log_format=dist_mnist  on stdout the lines of the script, word for word, and nothing else, so that existing log
+                             parsers still work; everything else on stderr
 
-The format is chosen once, by `of` for a task and by `reader_of` for the launcher, which reads the lines back.
+`create` chooses the format once. Progress and stages also go to the launcher, as JSON: see `runtime/reports.py`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import logging
 import time
 
 from ps_train.cluster.spec import Cluster
-from ps_train.runtime import logs
+from ps_train.runtime import logs, reports
 from ps_train.runtime.reports import Progress, Stage
 from ps_train.training.outcome import End, Outcome
 
@@ -21,33 +21,35 @@ _log = logging.getLogger(__name__)
 
 
 class Report:
-    """ps_train's own lines."""
+    """Prints ps_train's own lines."""
 
     def task(self) -> None:
-        """Says which task this is, where the server's line does not."""
+        """Prints which task this is, if the line of the server does not."""
 
     def device(self, name: str) -> None:
-        """Says where this worker computes."""
+        """Prints the device on which this worker computes."""
 
     def opening(self, existing_server: str) -> None:
-        """Says that a session is being opened, on that existing server unless ""."""
+        """Prints that a session is being opened, on an existing server unless its address is ""."""
 
     def training(self) -> None:
-        """Says that training begins, or goes on in a new session."""
+        """Prints that training begins, or goes on in a new session."""
 
-    def step(self, done: Progress, local_steps: int) -> None:
-        """Says how far training is, after so many steps of this worker."""
-        _log.info(done.format())
+    def step(self, progress: Progress, local_steps: int) -> None:
+        """Prints the progress, after so many steps of this worker."""
+        reports.send(progress, [progress.format()])
+        _log.info(progress.format())
 
     def trained(self) -> None:
-        """Says that this worker takes no further step."""
+        """Prints that this worker has taken its last step."""
 
     def stage(self, stage: Stage) -> None:
-        """Says, as the chief, what it does when it trains no more."""
+        """Prints what the chief does after its last step."""
+        reports.send(stage, [stage.format()])
         _log.info(stage.format())
 
     def ended(self, outcome: Outcome, train_steps: int, batch_size: int) -> None:
-        """Says why training ended, and what this worker did."""
+        """Prints why training ended, and what this worker did."""
         if outcome.local_steps:
             rate = outcome.local_steps * batch_size / max(outcome.elapsed_secs, 1e-9)
             _log.info("training ended at step %d: %s; this worker did %d steps in %.2f s, %.0f examples/s",
@@ -59,25 +61,25 @@ class Report:
             _log.info("this worker took no step: %s", outcome.end.value)
 
     def evaluated(self, global_step: int, loss_sum: float, text: str) -> None:
-        """Tells the result of an evaluation, of which `text` is the whole report."""
-        self.show(text)
+        """Prints the result of an evaluation, of which `text` is the whole report."""
+        self.result(text)
 
-    def show(self, text: str) -> None:
-        """Tells any other result."""
+    def result(self, text: str) -> None:
+        """Prints any other result."""
         logs.show(text)
 
 
 class DistMnistReport(Report):
-    """The lines of tensorflow/tools/dist_test/python/mnist_replica.py, which Kubeflow's dist_mnist.py has as well.
+    """Prints the lines of tensorflow/tools/dist_test/python/mnist_replica.py, which Kubeflow's dist_mnist.py also has.
 
-    The line of the worker's device is in the style of the script, which has the device and does not print it.
+    The line with the worker's device is in the style of the script, which does not print it.
     """
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        # The task index, but where there is a chief task: then that is worker 0 of the lines.
+        # The task index, unless the cluster has a chief task, which is then worker 0.
         self._name = f"Worker {cluster.worker_number}"
-        self._begin_secs = 0.0  # 0 before training
+        self._begin_secs = 0.0  # 0 until training begins
         self._has_ended = False
 
     def task(self) -> None:
@@ -94,31 +96,32 @@ class DistMnistReport(Report):
 
     def training(self) -> None:
         logs.show(f"{self._name}: Session initialization complete.")
-        if not self._begin_secs:  # a lost session does not begin training again
+        if not self._begin_secs:  # training does not begin again after a lost session
             self._begin_secs = time.time()
             logs.show(f"Training begins @ {self._begin_secs:f}")
 
-    def step(self, done: Progress, local_steps: int) -> None:
-        logs.show(f"{time.time():f}: {self._name}: training step {local_steps} done "
-                  f"(global step: {done.step})")
+    def step(self, progress: Progress, local_steps: int) -> None:
+        line = f"{time.time():f}: {self._name}: training step {local_steps} done (global step: {progress.step})"
+        reports.send(progress, [line])
+        logs.show(line)
 
     def trained(self) -> None:
-        if not self._has_ended:  # the session may be lost once more while the chief saves
+        if not self._has_ended:  # the session may be lost again while the chief saves
             self._has_ended = True
             end_secs = time.time()
             logs.show(f"Training ends @ {end_secs:f}\nTraining elapsed time: {end_secs - self._begin_secs:f} s")
 
     def evaluated(self, global_step: int, loss_sum: float, text: str) -> None:
         logs.show(f"After {global_step} training step(s), validation cross entropy = {loss_sum:g}")
-        self.show(text)
+        self.result(text)
 
-    def show(self, text: str) -> None:
+    def result(self, text: str) -> None:
         for line in text.splitlines():
             _log.info("%s", line)
 
 
-def of(log_format: str, cluster: Cluster) -> Report:
-    """Returns the Report of this task in one of groups.LOG_FORMATS."""
+def create(log_format: str, cluster: Cluster) -> Report:
+    """Returns the Report of this task in a log format, one of groups.LOG_FORMATS."""
     return DistMnistReport(cluster) if log_format == "dist_mnist" else Report()
 
 

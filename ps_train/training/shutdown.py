@@ -1,6 +1,6 @@
-"""How training ends in a worker: nobody is left waiting.
+"""Ends training in a worker so that no other worker is left waiting.
 
-    the last step taken --> announce "stopping", let everybody go
+    the last step taken --> announce "stopping", release the workers that wait for an update
     every worker   report "finished"
     chief          wait until all have, or until nothing moves any more --> save (storage/saver.py)
 """
@@ -21,12 +21,12 @@ from ps_train.training.outcome import End, Outcome
 from ps_train.training.replica_graph import TrainGraph
 
 _POLL_SECS = 0.1
-_CALL = tf.RunOptions(timeout_in_ms=30_000)  # of operations that wait for nobody: a ps may be frozen just then
+_CALL = tf.RunOptions(timeout_in_ms=30_000)  # bounds operations that wait for no other worker, in case a ps is frozen
 _log = logging.getLogger(__name__)
 
 
 def announce(session: tf.Session, graph: TrainGraph, board: Blackboard, outcome: Outcome) -> None:
-    """Tells the cluster how this worker ended; where that ends training for all, lets the others go."""
+    """Announces the end of training if this worker took the last step, and releases the workers that wait."""
     if outcome.end is End.STEPS:
         if board.state() < State.STOPPING:
             board.announce(State.STOPPING)
@@ -34,7 +34,7 @@ def announce(session: tf.Session, graph: TrainGraph, board: Blackboard, outcome:
 
 
 def report_finished(cluster: Cluster, board: Blackboard, outcome: Outcome) -> None:
-    """Notes on the blackboard that this worker takes no further step, unless a signal ended it: it may come back."""
+    """Reports that this worker takes no further step; not if a signal ended it, since it may come back."""
     if outcome.end is not End.SIGNAL:
         board.report_finished(cluster.worker_number)
 
@@ -48,10 +48,10 @@ def wait_for_others(
     timeout_secs: float,
     stop: threading.Event,
 ) -> None:
-    """Returns when every worker has finished or died, `stop` is set, or for `timeout_secs` no step and no worker came.
+    """Waits until every worker has finished or died, `stop` is set, or nothing has moved for `timeout_secs`.
 
-    Once training is over, whoever waits for another is let go again and again: a worker may have come late, or pushed a
-    gradient for nothing. Before, when this worker's data was out first, the others train on.
+    Once training is over, waiting workers are released again and again, since one may have come late or pushed a
+    gradient that no update takes. If only this worker's data has ended, the others continue.
     """
     moved_secs, last = time.monotonic(), None
     while unfinished := _unfinished(cluster, (snapshot := board.snapshot())):
@@ -68,7 +68,7 @@ def wait_for_others(
 
 
 def steps_table(cluster: Cluster, snapshot: Snapshot) -> str:
-    """Returns the lines that tell how many steps each worker took, those that left among them."""
+    """Returns the lines on how many steps each worker took, including those that left."""
     numbers = [int(number) for number in np.flatnonzero(snapshot.local_steps)]
     names = [cluster.worker_name(number) for number in numbers]
     titles = [f"{name} (chief)" if name == cluster.chief.name else name for name in names]
@@ -81,7 +81,7 @@ def steps_table(cluster: Cluster, snapshot: Snapshot) -> str:
 
 
 def _unfinished(cluster: Cluster, snapshot: Snapshot) -> list[str]:
-    """Returns the workers that may still take a step: not finished, and either alive, or told of and not here yet."""
+    """Returns the workers that may still take a step: not finished, and alive or not here yet."""
     numbers = {cluster.number_of(task): str(task) for task in cluster.workers}
     numbers.update((number, cluster.worker_name(number)) for number in snapshot.alive()
                    if number not in numbers)

@@ -1,4 +1,7 @@
-"""The Supervisor, and the sessions that it opens, on live parameters or on those that the chief first prepares."""
+"""Opens sessions with TensorFlow's Supervisor: on live parameters, or on parameters that the chief prepares first.
+
+docs/decisions/sessions.md says which parts of the Supervisor are used, and why not the others.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ class SessionOpener:
     """Opens the sessions of one worker.
 
     Attributes:
-      supervisor: TensorFlow's own, without its saving and its summaries.
+      supervisor: TensorFlow's own, with its saving and its summaries turned off.
     """
 
     def __init__(self, cluster: Cluster, target: str, graph: TrainGraph, train_dir: str) -> None:
@@ -33,13 +36,13 @@ class SessionOpener:
         self._target = target
         self._graph = graph
         self._train_dir = train_dir
-        self._told: tuple[str | None, int] | None = None
+        self._logged_origin: tuple[str | None, int] | None = None
         with graph.graph.as_default():
             self.supervisor = self._make_supervisor()
         graph.graph.finalize()
 
     def _make_supervisor(self) -> tf.train.Supervisor:
-        # The default one runs the summaries in a thread, on a batch of its own; ours come from the steps themselves.
+        # The Supervisor's summary thread would take a mini-batch of its own; here summaries come from training steps.
         with tf.control_dependencies([tf.local_variables_initializer(), tf.tables_initializer()]):
             local_init_op = tf.group(self._graph.update.local_init_op)
         return tf.train.Supervisor(
@@ -49,7 +52,7 @@ class SessionOpener:
             ready_for_local_init_op=self._graph.update.ready_for_local_init_op,
             local_init_op=local_init_op,
             summary_op=None,
-            summary_writer=None,  # it would end training when the folder fails; storage/event_files.py does not
+            summary_writer=None,  # its writer ends training if the folder fails; storage/event_files.py does not
             saver=self._graph.saver,
             global_step=self._graph.global_step,
             save_summaries_secs=0,
@@ -59,12 +62,12 @@ class SessionOpener:
         )
 
     def open(self, is_live: bool, lost_step: int, timeout_secs: float) -> tf.Session:
-        """Returns a session on ready parameters; the chief prepares them where they are not.
+        """Returns a session on ready parameters; if they are not ready, the chief prepares them.
 
         Args:
-          is_live: whether the parameters are in use; then even a restarted chief does not overwrite them.
-          lost_step: the global step that was seen last, 0 at the start.
-          timeout_secs: bound of the wait for live parameters.
+          is_live: whether the parameters are in use, so that even a restarted chief must not overwrite them.
+          lost_step: the global step that was read last, 0 at the start.
+          timeout_secs: how long to wait for live parameters.
         """
         config = sessions.options(self._cluster.peers, self._cluster.is_elastic)
         if is_live:
@@ -72,17 +75,17 @@ class SessionOpener:
         path = checkpoints.newest_sound(self._train_dir)
         if path is not None:
             checkpoints.check_fits(path, self._graph.saved_variables)
-        if (path, lost_step) != self._told:  # once, however many sessions it takes
-            _tell_origin(path, lost_step)
-            self._told = (path, lost_step)
-        # Not the Supervisor's own way, which restores what the file `checkpoint` names, sound or not.
+        if (path, lost_step) != self._logged_origin:  # once, however many sessions it takes
+            _log_origin(path, lost_step)
+            self._logged_origin = (path, lost_step)
+        # The Supervisor itself would restore what the file `checkpoint` names, sound or not.
         return self.supervisor.session_manager.prepare_session(
             self._target, self.supervisor.init_op, self._graph.saver, checkpoint_filename_with_path=path,
             config=config)
 
 
-def _tell_origin(path: str | None, lost_step: int) -> None:
-    """Says where the parameters come from, loudly where a ps has lost them."""
+def _log_origin(path: str | None, lost_step: int) -> None:
+    """Logs where the parameters come from, as a warning if a ps has lost them."""
     if not lost_step:
         _log.info("continuing from %s" if path else "starting from new parameters%s", path or "")
     elif path:

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.server_fixtures import renew_servers, start_servers, started
+from tests.server_fixtures import start_servers
 
-__all__ = ["renew_servers", "start_servers", "started"]
+__all__ = ["start_servers"]

@@ -6,7 +6,7 @@ import ast
 import re
 import shlex
 
-from ps_train.cluster.resolve import resolve
+from ps_train.cluster.resolve import find_cluster
 from ps_train.config import fields, launch, task
 from ps_train.keras.flags import ConvertConfig, KerasConfig, parse_convert, parse_keras_launch
 from tests import processes
@@ -88,7 +88,8 @@ def test_the_four_classic_commands_name_the_tasks_of_one_cluster():
     found = []
     for line in block.splitlines():
         told = task.parse_task(shlex.split(line)[3:], {})
-        cluster = resolve(told.ps_hosts, told.worker_hosts, told.job_name, told.task_index)
+        cluster = find_cluster(ps_hosts=told.ps_hosts, worker_hosts=told.worker_hosts, job_name=told.job_name,
+                               task_index=told.task_index)
         found.append((cluster.task.name, len(cluster.ps), len(cluster.workers)))
     assert found == [("ps:0", 2, 2), ("ps:1", 2, 2), ("worker:0", 2, 2), ("worker:1", 2, 2)]
 

@@ -27,6 +27,7 @@ from tests.processes import REPO
 from tests.tensorflow_mode import tf
 
 GATE_BATCH = 30
+LOG_STEPS = 10
 TRAIN_STEPS = 300
 
 
@@ -38,7 +39,7 @@ class ElasticTraining:
         self.train_dir = tmp_path / "train"
         shutil.copy(REPO / "tests/plugins/tiny.py", tmp_path)
         self.ps = [f"localhost:{port}" for port in processes.free_ports(2)]
-        self.flags = ["--model=tiny", "--dataset=tiny", "--batch_size=16", "--log_steps=10",
+        self.flags = ["--model=tiny", "--dataset=tiny", "--batch_size=16", f"--log_steps={LOG_STEPS}",
                       f"--train_steps={train_steps}", f"--train_dir={self.train_dir}", "--start_timeout_secs=60",
                       "--beat_timeout_secs=4", f"--params=gate={tmp_path}/gate,gate_batch={GATE_BATCH}", *flags]
         for index in range(2):
@@ -65,7 +66,7 @@ class ElasticTraining:
     def wait_for_gates(self, *names):
         """Returns when these workers have trained up to their gates."""
         for name in names:
-            self.group.wait_for_line(name, "examples/s")
+            self.group.wait_for_line(name, "examples/s", number=GATE_BATCH // LOG_STEPS)
 
     def open_gates(self, *names):
         """Lets these workers train on."""
@@ -141,7 +142,7 @@ def test_a_ps_that_knew_itself_only_ends_when_all_workers_died(train):
     training.start_worker(0)
     training.wait_for_gates("worker-0")
     training.group.kill("worker-0")
-    assert [training.group.exit_code(f"ps-{index}", 60) for index in range(2)] == [138, 138]
+    assert [training.group.exit_code(f"ps-{index}") for index in range(2)] == [138, 138]
     assert "no worker was there for 12 s" in training.group.log("ps-1")
 
 

@@ -13,7 +13,7 @@ from tests import clusters, processes
 from tests.processes import REPO, TaskCluster
 from tests.training import MODES
 
-REPEATS = int(os.environ.get("PS_TRAIN_REPEATS", "3"))
+REPEATS = int(os.environ.get("PS_TRAIN_REPEATS", "2"))
 
 
 @pytest.mark.parametrize("mode", MODES.values(), ids=MODES)

@@ -149,7 +149,7 @@ def test_only_a_task_that_computes_sees_a_gpu(tasks, argv, needs_gpu):
      "--replicas_to_aggregate: got 2, which has an effect only with --sync_replicas; add that flag"),
     ([*PLACED, "--params=rate"], "--params: got 'rate'; allowed: name=value,name=value"),
     (["serve", *PLACED, "--download_only"],
-     "--download_only: serve only serves; leave it out, or give it to the workers"),
+     "--download_only: `serve` does not train; leave it out, or give it to the workers"),
     (["launch", "--task_index=0"],
      "--task_index: launch places the tasks itself; leave it out, and give --num_ps and --num_workers"),
     (["launch", "--num_ps=0"], "--num_ps: got 0; allowed: a 64-bit integer of at least 1"),
@@ -187,7 +187,7 @@ def test_all_wrong_flags_are_told_together(refusal):
 def test_an_evaluator_has_nothing_to_serve(refusal, monkeypatch):
     """`serve` is for tasks that have a server."""
     monkeypatch.setenv("TF_CONFIG", _tf_config(type="evaluator"))
-    assert refusal("serve") == ["evaluator:0 has no server to serve; start it without `serve`"]
+    assert refusal("serve") == ["evaluator:0 has no server; start it without `serve`"]
 
 
 @pytest.mark.parametrize(("flags", "message"), [

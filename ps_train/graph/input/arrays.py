@@ -1,18 +1,16 @@
-"""numpy arrays as a tf.data pipeline that stays out of the GraphDef.
+"""Makes a tf.data pipeline of numpy arrays that stays out of the GraphDef.
 
-    arrays --> placeholders (fed once, when the iterator is initialised) --> an epoch's order --> gathered batches
+    arrays --> placeholders (fed once, when the iterator is initialised) --> shuffled row numbers --> gathered batches
 
-Under eager execution, which `ps_train keras` uses, there is nothing to feed: there the arrays are tensors.
-
-`tf.data.Dataset.from_tensor_slices(array)` writes the array into the GraphDef, which every session sends to its
-master and which may not be larger than 2 GiB.
+`tf.data.Dataset.from_tensor_slices(array)` would write the array into the GraphDef, which every session sends to its
+master, and which must be smaller than 2 GiB. docs/decisions/input.md says more.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Callable
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -30,15 +28,16 @@ def from_arrays(
     """Returns a dataset of mini-batches of the arrays.
 
     Args:
-      arrays: arrays of the same first dimension, the examples.
+      arrays: arrays with the same first dimension, the number of examples.
       batch_size: examples in a mini-batch.
-      shuffle: draw the examples in a new order in each epoch, each one once an epoch.
-      repeat: start again after the last example; then every batch is full. Else the last one may be smaller.
+      shuffle: whether each epoch has the examples in a new order.
+      repeat: whether to start again after the last example, so that every batch is full; otherwise the last batch may
+        be smaller.
       seed: seed of the shuffling, or None for another order in each run.
 
     Returns:
-      A dataset of tuples, one [batch, ...] tensor for each array, in the array's dtype. In graph mode its iterator
-      must be initialised with `feed_dict=input_feed(graph)`; a worker of ps_train does so.
+      A dataset of tuples, one [batch, ...] tensor for each array, in the array's dtype. In graph mode its iterator must
+      be initialised with `feed_dict=input_feed(graph)`, as a worker of ps_train does.
 
     Raises:
       ValueError: the arrays differ in length, or are empty.
@@ -46,27 +45,39 @@ def from_arrays(
     lengths = {len(array) for array in arrays}
     if len(lengths) != 1 or not lengths.isdisjoint({0}):
         raise ValueError(f"arrays: got {sorted(lengths)} examples; allowed: the same number in each, at least 1")
-    to_tensor = tf.constant if tf.executing_eagerly_outside_functions() else _placeholder
-    sources = [to_tensor(array) for array in arrays]
-    count = len(arrays[0])
+    # Nothing is fed under eager execution, which `ps_train keras` uses.
+    sources = [tf.constant(array) if _is_eager() else _placeholder(array) for array in arrays]
+    batches = _row_numbers(len(arrays[0]), batch_size, shuffle=shuffle, repeat=repeat, seed=seed)
+    batches = batches.map(_gathering(sources))
+    if not _is_eager():
+        return batches
+    num_batches = tf.data.experimental.INFINITE_CARDINALITY if repeat else math.ceil(len(arrays[0]) / batch_size)
+    return batches.apply(tf.data.experimental.assert_cardinality(num_batches))  # `ps_train keras` asks for it
 
-    # Neither has control flow, and would be written to a temporary file.
+
+def _row_numbers(count: int, batch_size: int, *, shuffle: bool, repeat: bool, seed: int | None) -> tf.data.Dataset:
+    """Returns a dataset of the row numbers of each mini-batch."""
+    # AutoGraph would write the function to a temporary file, and it has no control flow to convert.
     @tf.autograph.experimental.do_not_convert
     def order(_: tf.Tensor) -> tf.Tensor:
         indices = tf.range(count, dtype=tf.int64)
         return tf.random.shuffle(indices, seed=seed) if shuffle else indices
 
+    # A whole epoch is shuffled, then cut into batches: any work per example costs more than gathering a batch.
+    return tf.data.Dataset.from_tensors(0).repeat(None if repeat else 1).map(order).rebatch(batch_size)
+
+
+def _gathering(sources: Sequence[tf.Tensor]) -> Callable[[tf.Tensor], tuple[tf.Tensor, ...]]:
+    """Returns the function that gathers rows from each of the sources."""
     @tf.autograph.experimental.do_not_convert
-    def cut(rows: tf.Tensor) -> tuple[tf.Tensor, ...]:
+    def gather(rows: tf.Tensor) -> tuple[tf.Tensor, ...]:
         return tuple(tf.gather(source, rows) for source in sources)
 
-    # An epoch at a time, from which batches are cut: what is done for each example costs more than to gather a batch.
-    epochs = tf.data.Dataset.from_tensors(0).repeat(None if repeat else 1)
-    batches = epochs.map(order).rebatch(batch_size).map(cut)
-    if not tf.executing_eagerly_outside_functions():
-        return batches
-    num_batches = tf.data.experimental.INFINITE_CARDINALITY if repeat else math.ceil(count / batch_size)
-    return batches.apply(tf.data.experimental.assert_cardinality(num_batches))  # `ps_train keras` asks for it
+    return gather
+
+
+def _is_eager() -> bool:
+    return tf.executing_eagerly_outside_functions()
 
 
 def _placeholder(array: np.ndarray) -> tf.Tensor:
@@ -76,5 +87,5 @@ def _placeholder(array: np.ndarray) -> tf.Tensor:
 
 
 def input_feed(graph: tf.Graph) -> dict[Any, np.ndarray]:
-    """Returns the placeholder -> array that initialises the iterators over `from_arrays` in the graph."""
+    """Returns placeholder -> array: the feed with which the graph's iterators over `from_arrays` are initialised."""
     return dict(graph.get_collection(_FEEDS))

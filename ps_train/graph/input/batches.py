@@ -1,7 +1,8 @@
-"""The mini-batches of a dataset plug-in, as tensors of the current graph.
+"""Adds the mini-batches of a dataset plug-in to the current graph.
 
-    input_fn --> a tf.data.Dataset of (features, labels)      --> another mini-batch each time that one is asked for
-             --> (features, labels), as tf.train.batch returns --> one mini-batch in each session run
+    input_fn returns                                     `next()` returns
+    a tf.data.Dataset of (features, labels)              another mini-batch at each call
+    (features, labels), as tf.train.batch returns them   the same tensors, a new mini-batch in each session run
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ class Batches:
     """The mini-batches of one dataset in one mode.
 
     Attributes:
-      initializer: the operation to run first.
-      is_one_a_run: whether a session run takes one mini-batch only, however often the graph asks for one.
+      initializer: the operation to run before the first mini-batch.
+      is_one_a_run: whether a session run has only one mini-batch, however often `next` was called.
     """
 
     def __init__(
@@ -31,10 +32,11 @@ class Batches:
         """Calls the input_fn.
 
         Args:
-          device: where the input is, "" for anywhere.
+          shard: (index, count), this worker's share of the data.
+          device: the device of the input, "" to leave that open.
 
         Raises:
-          UserCodeError: the input_fn returns something else.
+          UserCodeError: the input_fn returns neither a Dataset nor a pair of tensors.
         """
         self._name = dataset.name
         self._device = device
@@ -51,10 +53,10 @@ class Batches:
         self.initializer = self._iterator.initializer
 
     def next(self) -> tuple[Any, Any]:
-        """Returns (features, labels).
+        """Returns (features, labels), each a tensor or a nested structure of tensors [batch, ...].
 
         Raises:
-          UserCodeError: the dataset yields something else.
+          UserCodeError: the dataset does not yield such a pair.
         """
         if self.is_one_a_run:
             return tuple(self._made)

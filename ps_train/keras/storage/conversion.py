@@ -26,8 +26,9 @@ from ps_train.graph.plugin_calls import call_model_fn
 from ps_train.keras import plugins
 from ps_train.keras.flags import ConvertConfig
 from ps_train.keras.storage import keras_checkpoints
-from ps_train.plugins import contracts
+from ps_train.plugins import contracts, loader
 from ps_train.plugins.contracts import TRAIN
+from ps_train.plugins.params import resolve_params
 from ps_train.storage import checkpoints
 
 _BETAS = {"beta1_power": 0.9, "beta2_power": 0.999}  # the defaults of Adam on both roads
@@ -63,12 +64,12 @@ def convert_checkpoint(config: ConvertConfig) -> None:
 
 def _load_twins(config: ConvertConfig) -> _Twins:
     """Imports the plug-ins of both roads."""
-    model, twin = contracts.load_model(config.model), plugins.load_twin(config.model)
+    model, twin = loader.load_model(config.model), plugins.load_twin(config.model)
     keras_model = plugins.load_keras_model(twin.model)
     defaults = TrainingFlags()  # convert has none of these flags, but plug-ins may read their values
     shared = {"batch_size": defaults.batch_size, "data_dir": defaults.data_dir, "hidden_units": config.hidden_units,
               "learning_rate": config.learning_rate, "seed": defaults.seed}
-    model_params, keras_params = contracts.resolve_params(config.params, [model, keras_model], shared)
+    model_params, keras_params = resolve_params(config.params, [model, keras_model], shared)
     return _Twins(model, model_params, twin, keras_model, {**keras_params, "steps_per_execution": 1, **twin.params})
 
 

@@ -30,7 +30,7 @@ from ps_train.errors import CheckpointError, UserCodeError
 from ps_train.keras.flags import KerasConfig
 from ps_train.keras.plugins import KerasModel, KerasPlugins
 from ps_train.keras.storage import weights
-from ps_train.runtime.calls import Call
+from ps_train.runtime.threads import Call
 from ps_train.storage.folder_lock import FolderLock
 
 _CHECKPOINT = re.compile(r"ckpt-(\d+)\.keras")

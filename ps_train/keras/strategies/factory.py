@@ -12,7 +12,7 @@ from ps_train.errors import ClusterLostError, ConfigError
 from ps_train.graph import devices
 from ps_train.keras.flags import KerasConfig, parse_devices, parse_partitioner
 from ps_train.keras.strategies import tpu
-from ps_train.runtime import waits
+from ps_train.runtime import tensorflow_errors, waits
 
 
 def make_strategy(config: KerasConfig, cluster: Cluster | None) -> tf.distribute.Strategy:
@@ -178,7 +178,7 @@ def _tpu(config: KerasConfig) -> tf.distribute.Strategy:
         raise
     except Exception as error:  # one of many kinds, by where it fails: the name, the network, the driver
         raise ConfigError(f"--strategy=tpu: the TPU {name} cannot be used: {type(error).__name__}: "
-                          f"{str(error).splitlines()[0] if str(error) else ''}") from error
+                          f"{tensorflow_errors.reason(error)}") from error
 
 
 _ALONE: dict[str, Callable[[KerasConfig], tf.distribute.Strategy]] = {

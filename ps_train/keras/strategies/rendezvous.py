@@ -34,7 +34,7 @@ def meet(own: Task, others: Iterable[Task], timeout_secs: float, stop: threading
       StoppedError: `stop` was set.
     """
     with _accepting(int(own.address.rpartition(":")[2])):
-        reachability.for_tasks(others, timeout_secs, stop)
+        reachability.wait_for_tasks(others, timeout_secs, stop)
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from ps_train.cluster.tf_config import parse_tf_config
 from ps_train.config.launch import LaunchConfig
 from ps_train.errors import ConfigError, refuse
 from ps_train.keras.flags import KerasConfig
-from ps_train.launch.command_lines import Crew
+from ps_train.launch.command_lines import TaskList
 
 _HOST_FLAGS = {
     "multi_worker_mirrored": {"worker": "worker_hosts"},
@@ -49,13 +49,13 @@ def peers(cluster: Cluster) -> list[Task]:
     return [task for task in [*cluster.ps, *cluster.workers] if task != cluster.task]
 
 
-def strategy_crew(config: KerasConfig, launch_config: LaunchConfig) -> Crew:
+def strategy_tasks(config: KerasConfig, launch_config: LaunchConfig) -> TaskList:
     """Returns the tasks that a launcher starts for the strategy."""
     flags = _HOST_FLAGS.get(config.strategy, {})
     counts = {"ps": launch_config.num_ps, "chief": 1, "worker": launch_config.num_workers}
     names = [f"{job}:{index}" for job, count in counts.items() if job in flags for index in range(count)]
     chief = "chief:0" if "chief" in flags else "worker:0"
-    return Crew(names or [chief], chief, ("keras",), flags)
+    return TaskList(names or [chief], chief, ("keras",), flags)
 
 
 def _refuse_cluster(config: KerasConfig) -> None:

@@ -26,8 +26,8 @@ from ps_train.cluster.spec import Cluster, Task
 from ps_train.errors import ClusterLostError, StoppedError
 from ps_train.graph import devices
 from ps_train.keras.flags import KerasConfig
-from ps_train.runtime import waits
-from ps_train.runtime.calls import Call
+from ps_train.runtime import tensorflow_errors, waits
+from ps_train.runtime.threads import Call
 
 DONE, FAILED = "done", "failed"
 _VERDICT = "ps_train_verdict"  # of the coordinator, in the server's working directory
@@ -113,4 +113,4 @@ def _tell_one(task: Task, verdict: str) -> None:
     try:
         waits.bounded(write, _TELL_SECS, f"{task} to hear that training is over")
     except (ClusterLostError, tf.errors.OpError, ValueError) as error:  # ValueError: it was never connected
-        _log.warning("%s was not told that training is over: %s", task, str(error).splitlines()[0])
+        _log.warning("%s was not told that training is over: %s", task, tensorflow_errors.reason(error))

@@ -10,7 +10,7 @@ import time
 from typing import Any, Callable, NamedTuple
 
 from ps_train.errors import ClusterLostError
-from ps_train.runtime.calls import Call
+from ps_train.runtime.threads import Call
 
 _POLL_SECS = 0.1
 

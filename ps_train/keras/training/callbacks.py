@@ -12,6 +12,7 @@ import tf_keras
 
 from ps_train.keras.storage import keras_checkpoints
 from ps_train.keras.training.planning import TrainingContext, global_step
+from ps_train.runtime import reports
 from ps_train.runtime.reports import Progress
 
 _log = logging.getLogger(__name__)
@@ -107,7 +108,9 @@ class Meter:
         now_secs = time.monotonic()
         rate = (step - then_step) / max(now_secs - then_secs, 1e-9)
         self._last = (now_secs, step)
-        _log.info(Progress(step, self._train_steps, loss, rate, rate * self._examples_per_step).format())
+        progress = Progress(step, self._train_steps, loss, rate, rate * self._examples_per_step)
+        reports.send(progress, [progress.format()])
+        _log.info(progress.format())
 
 
 class Reporter(tf_keras.callbacks.Callback):

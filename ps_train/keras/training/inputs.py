@@ -19,7 +19,7 @@ from ps_train.errors import ConfigError, DataError, UserCodeError
 from ps_train.keras.flags import KerasConfig
 from ps_train.keras.strategies import factory
 from ps_train.plugins.contracts import EVAL, TRAIN, VALIDATION, Dataset
-from ps_train.runtime.calls import Call
+from ps_train.runtime.threads import Call
 
 _LARGEST_DRAW = 2**16
 

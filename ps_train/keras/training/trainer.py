@@ -54,10 +54,10 @@ def run_training(
     with contextlib.ExitStack() as stack:
         if is_chief:
             stack.enter_context(lock.holding())
-            record = folder_record.describe(*plugins)
+            record = folder_record.make_record(*plugins)
             if keras_checkpoints.has_training(config.train_dir):
-                folder_record.check(config.train_dir, record)
-            folder_record.write(config.train_dir, record)
+                folder_record.check_record(config.train_dir, record)
+            folder_record.write_record(config.train_dir, record)
         if cluster is None:
             _train_and_report(context)
         else:
@@ -72,7 +72,7 @@ def _train_in_cluster(context: TrainingContext, cluster: Cluster) -> None:
         rendezvous.meet(cluster.task, roles.peers(cluster), config.start_timeout_secs, stop)
         body = _train_and_report
     else:
-        reachability.for_tasks(roles.servers(cluster), config.start_timeout_secs, stop)
+        reachability.wait_for_tasks(roles.servers(cluster), config.start_timeout_secs, stop)
         body = _coordinate
     with _losses_explained(cluster, config.train_dir, stop):
         watchdog.run_watched(lambda: body(context), context.pulse, lambda: _who_is_missing(

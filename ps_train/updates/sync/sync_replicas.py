@@ -16,6 +16,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.cluster.tf_config import CHIEF_JOBS, parse_tf_config
 from ps_train.errors import ConfigError
+from ps_train.graph.devices import task_of
 from ps_train.updates.sync.aggregation import SyncEngine
 from ps_train.updates.sync.standalone import StandaloneEngine, StandaloneRunner, SyncReplicasHook
 
@@ -187,8 +188,7 @@ def _number_from(device: str) -> int:
     """
     text = os.environ.get("TF_CONFIG", "")
     configured = parse_tf_config(text, needs_ps=False) if text else None
-    spec = tf.DeviceSpec.from_string(device)
-    job, index = spec.job, spec.task
+    job, index = task_of(device)
     if job not in _WORKER_JOBS and configured is not None:
         job, index = configured.job, configured.index
     if job not in _WORKER_JOBS or index is None:

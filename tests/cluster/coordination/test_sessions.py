@@ -33,15 +33,3 @@ Session handle is not found: b3eca4c745b9e3b9. Possibly this worker just restart
 def test_a_lost_cluster_is_told_from_a_fault_of_the_user(kind, message, expected):
     """By the type of the error, or by what it lists where a step failed at several places."""
     assert sessions.is_lost(kind(None, None, message)) is expected
-
-
-@pytest.mark.parametrize(("message", "expected"), [
-    ("Graph execution error:\n\nDetected at node add defined at:\n\nsocket closed", "socket closed"),
-    ("Operation timed out.", "Operation timed out."),
-    ("From /job:worker/replica:0/task:0:\nno such file\n\t [[{{node read}}]]", "no such file"),
-    (SEVERAL, "CANCELLED: From /job:worker/replica:0/task:0:"),
-    ("", "AbortedError"),
-])
-def test_the_reason_is_the_line_that_says_what_happened(message, expected):
-    """Not the boilerplate around it."""
-    assert sessions.reason_of(tf.errors.AbortedError(None, None, message)) == expected

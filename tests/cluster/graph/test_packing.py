@@ -24,12 +24,13 @@ from tests.tensorflow_mode import tf
 PACKED = transfer.Wire()
 PLAIN = transfer.Wire(is_fused=False)
 RULES = ["sgd", "momentum", "adagrad", "adam", "rmsprop", "ftrl"]
+NUM_PACKED = 4  # on each ps; the time of these tests goes into graphs, and grows with the number of their variables
 
 
-@pytest.fixture
-def start_servers(renew_servers):
-    """Many trainings are compared here."""
-    return renew_servers
+@pytest.fixture(autouse=True)
+def pack_a_few(monkeypatch):
+    """Lets fewer variables be packed than would be worth it."""
+    monkeypatch.setattr(packing, "_MIN_VARIABLES", NUM_PACKED)
 
 
 def small_ones(features, count):
@@ -49,7 +50,8 @@ def model_of(predict):
     return contracts.Model("small", model_fn, {})
 
 
-MANY = model_of(lambda features: small_ones(features, 40))
+FEW = model_of(lambda features: small_ones(features, NUM_PACKED))
+MANY = model_of(lambda features: small_ones(features, 2 * NUM_PACKED))
 
 
 def mixed(features):
@@ -58,7 +60,7 @@ def mixed(features):
     table = tf.get_variable("table", [50, 4], initializer=tf.ones_initializer())
     tf.get_variable("unused", [3], initializer=tf.ones_initializer())
     rows = tf.nn.embedding_lookup(table, tf.cast(tf.abs(features[:, 0]) * 9, tf.int32))
-    return (small_ones(features, 40) + tf.reduce_sum(rows, axis=1)
+    return (small_ones(features, 2 * NUM_PACKED) + tf.reduce_sum(rows, axis=1)
             + tf.reduce_sum(tf.matmul(features, large), axis=1) / 2000)
 
 
@@ -76,14 +78,36 @@ def assert_same(one, other):
         np.testing.assert_allclose(value, other[name], rtol=1e-5, atol=1e-6, err_msg=name)
 
 
-@pytest.mark.parametrize("gradients", [None, 1], ids=["async", "sync"])
-@pytest.mark.parametrize("rule", RULES)
-def test_packed_training_ends_with_the_same_checkpoint(tmp_path, start_servers, rule, gradients):
+@pytest.fixture(scope="module")
+def known():
+    """A cache of the checkpoints that training without packs comes to."""
+    return {}
+
+
+@pytest.fixture
+def plain(tmp_path, start_servers, known):
+    """A function (rule, model, gradients, steps of each life) -> the checkpoint of training without packs."""
+    def train_plainly(rule, model, gradients, *lives):
+        key = rule, model.model_fn, gradients, lives
+        if key not in known:
+            for steps in lives:
+                known[key] = train(start_servers(1, 1), tmp_path / "plain", steps, PLAIN, rule, model=model,
+                                   gradients=gradients)
+        return known[key]
+
+    return train_plainly
+
+
+MIXED = model_of(mixed)
+
+
+@pytest.mark.parametrize("rule, gradients", [*((rule, None) for rule in RULES), ("adam", 1), ("ftrl", 1)], ids=[
+    *(f"{rule}-async" for rule in RULES), "adam-sync", "ftrl-sync"])
+def test_packed_training_ends_with_the_same_checkpoint(tmp_path, start_servers, plain, rule, gradients):
     """Parameters, slots and what the rule keeps besides, of all kinds of variables side by side."""
-    ends = [train(start_servers(2, 1), tmp_path / str(wire.is_fused), 30, wire, rule, gradients=gradients,
-                  model=model_of(mixed)) for wire in (PACKED, PLAIN)]
-    assert_same(*ends)
-    assert min(np.abs(ends[0][f"v{index}"] - 1).max() for index in range(40)) > 1e-3, "each was trained"
+    packed = train(start_servers(2, 1), tmp_path / "packed", 20, PACKED, rule, gradients=gradients, model=MIXED)
+    assert_same(packed, plain(rule, MIXED, gradients, 20))
+    assert min(np.abs(packed[f"v{index}"] - 1).max() for index in range(2 * NUM_PACKED)) > 1e-3, "each was trained"
 
 
 @pytest.mark.parametrize("rule", ["adam", "ftrl"])
@@ -92,15 +116,12 @@ def test_packed_training_ends_with_the_same_checkpoint(tmp_path, start_servers, 
     ({"wire": PACKED}, {"wire": PACKED, "period": Period(5, train_steps=40)}),
     ({"wire": PACKED, "period": Period(5, train_steps=20)}, {"wire": PACKED})],
     ids=["unpacks", "packs", "stays", "to local steps", "from local steps"])
-def test_a_checkpoint_continues_in_any_way(tmp_path, start_servers, rule, first, then):
+def test_a_checkpoint_continues_in_any_way(tmp_path, start_servers, plain, rule, first, then):
     """20 steps in one way and 20 in another come to where 20 and 20 come without any of it."""
-    ends = []
-    for name, ways in (("so", (first, then)), ("plain", ({"wire": PLAIN}, {"wire": PLAIN}))):
-        for steps, way in zip((20, 40), ways):
-            saved = train(start_servers(2, 1), tmp_path / name, steps, rule=rule, **way)
-        ends.append(saved)
-    assert ends[0]["global_step"] == 40
-    assert_same(*ends)
+    for steps, way in zip((20, 40), (first, then)):
+        saved = train(start_servers(1, 1), tmp_path / "so", steps, rule=rule, model=FEW, **way)
+    assert saved["global_step"] == 40
+    assert_same(saved, plain(rule, FEW, None, 20, 40))
 
 
 def test_in_sync_two_workers_come_to_what_they_come_to_without_packs(tmp_path, start_servers):
@@ -108,7 +129,7 @@ def test_in_sync_two_workers_come_to_what_they_come_to_without_packs(tmp_path, s
     ends = []
     for wire in (PACKED, PLAIN):
         folder = tmp_path / str(wire.is_fused)
-        clusters.train_together(start_servers(1, 2), folder, 20, 2, gradients=2, wire=wire, model=MANY,
+        clusters.train_together(start_servers(1, 2), folder, 20, 2, gradients=2, wire=wire, model=FEW,
                                 dataset=clusters.array_dataset(*clusters.linear_data(), shuffle=False))
         ends.append(clusters.read_checkpoint(folder))
     assert_same(*ends)
@@ -125,14 +146,14 @@ def counting(names):
     return contracts.Model("counting", model_fn, {})
 
 
-NAMES = [f"v{index:02}" for index in range(20)]
+NAMES = [f"v{index:02}" for index in range(2 * NUM_PACKED)]
 
 
 def test_every_step_of_every_worker_is_in_the_last_checkpoint(tmp_path, start_servers):
     """And in each one before it what is packed is of one moment, though two workers train meanwhile."""
     cluster = start_servers(1, 2)
     saves = saver.SaveSchedule(0, 50, 100, 30.0)
-    workers = [clusters.Worker(cluster, index, tmp_path, 3000, saves=saves, model=counting(NAMES), learning_rate=1.0)
+    workers = [clusters.Worker(cluster, index, tmp_path, 1000, saves=saves, model=counting(NAMES), learning_rate=1.0)
                for index in range(2)]
     for worker in workers:
         worker.start()
@@ -174,7 +195,7 @@ def test_workers_that_make_their_variables_in_another_order_update_the_same_ones
     for worker in workers:
         worker.result()
     saved = clusters.read_checkpoint(tmp_path)
-    np.testing.assert_allclose([saved[name][0] for name in NAMES], range(20), atol=1e-3)
+    np.testing.assert_allclose([saved[name][0] for name in NAMES], range(len(NAMES)), atol=1e-3)
 
 
 @pytest.mark.parametrize("gradients", [None, 1], ids=["async", "sync"])
@@ -182,11 +203,11 @@ def test_workers_that_make_their_variables_in_another_order_update_the_same_ones
 def test_another_training_may_follow_on_the_same_servers(tmp_path, start_servers, gradients, dtype):
     """With other variables, of another number or another type."""
     def other(features):
-        values = [tf.get_variable(f"w{index}", [4], dtype, initializer=tf.ones_initializer()) for index in range(30)]
-        return tf.linalg.matvec(features, tf.cast(tf.add_n(values), tf.float32) / 30)
+        values = [tf.get_variable(f"w{index}", [4], dtype, initializer=tf.ones_initializer()) for index in range(5)]
+        return tf.linalg.matvec(features, tf.cast(tf.add_n(values), tf.float32) / 5)
 
     cluster = start_servers(1, 1)
-    for name, model in (("one", MANY), ("other", model_of(other))):
+    for name, model in (("one", FEW), ("other", model_of(other))):
         train(cluster, tmp_path / name, 20, PACKED, gradients=gradients, model=model)
         assert clusters.read_checkpoint(tmp_path / name)["global_step"] == 20
         cluster.create_blackboard()
@@ -198,12 +219,12 @@ def build(start_servers, predict, **options):
 
 
 def test_a_step_has_one_update_and_its_transfers_only(start_servers):
-    """40 variables on two ps: two updates by Adam, two tensors to the worker and two back."""
+    """8 variables on two ps: two updates by Adam, two tensors to the worker and two back."""
     cluster = start_servers(2, 1)
     built = clusters.build_graph(cluster, 0, model=MANY, optimizer_name="adam")
     assert [op.type for op in transfer.upstream([built.single.progress])].count("ResourceApplyAdam") == 2
     assert sorted(crossings(built)) == sorted([("ps", "worker"), ("worker", "ps")] * 2)
-    assert sorted(built.update.packed.places()) == sorted(f"v{index}" for index in range(40))
+    assert sorted(built.update.packed.places()) == sorted(f"v{index}" for index in range(2 * NUM_PACKED))
     with tf.Session(cluster.target("worker", 0), graph=built.graph) as session:
         with built.graph.as_default():
             session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
@@ -216,24 +237,24 @@ def under_control(features):
     first = tf.get_variable("first", [4])
     with tf.control_dependencies([features]):
         value = first.read_value()
-    return small_ones(features, 20) + tf.linalg.matvec(features, value)
+    return small_ones(features, NUM_PACKED) + tf.linalg.matvec(features, value)
 
 
 def in_a_branch(features):
     first = tf.get_variable("first", [4])
-    return small_ones(features, 20) + tf.cond(
+    return small_ones(features, NUM_PACKED) + tf.cond(
         tf.reduce_sum(features) > 0, lambda: tf.linalg.matvec(features, first), lambda: tf.zeros_like(features[:, 0]))
 
 
 def handed_into_a_branch(features):
     first = tf.identity(tf.get_variable("first", [4]).read_value())
-    return small_ones(features, 20) + tf.cond(
+    return small_ones(features, NUM_PACKED) + tf.cond(
         tf.reduce_sum(features) > 0, lambda: tf.linalg.matvec(features, first), lambda: tf.zeros_like(features[:, 0]))
 
 
 def assigned(features):
     first = tf.get_variable("first", [4])
-    predictions = small_ones(features, 20) + tf.linalg.matvec(features, first)
+    predictions = small_ones(features, NUM_PACKED) + tf.linalg.matvec(features, first)
     with tf.control_dependencies([predictions]):  # else a step reads it before or after it is assigned
         tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, first.assign_add(tf.ones([4])))
     return predictions
@@ -241,36 +262,36 @@ def assigned(features):
 
 def bound(features):
     first = tf.get_variable("first", [4], constraint=lambda value: tf.clip_by_value(value, -0.5, 0.5))
-    return small_ones(features, 20) + tf.linalg.matvec(features, first)
+    return small_ones(features, NUM_PACKED) + tf.linalg.matvec(features, first)
 
 
 def averaged_on_its_ps(features):
     first = tf.get_variable("first", [4])
     with tf.device(first.device):
         tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, tf.identity(first.read_value()).op)
-    return small_ones(features, 20) + tf.linalg.matvec(features, first)
+    return small_ones(features, NUM_PACKED) + tf.linalg.matvec(features, first)
 
 
 def looked_up(features):
     table = tf.get_variable("first", [4])
-    return small_ones(features, 20) + tf.gather(table, tf.cast(tf.abs(features[:, 0]), tf.int32) % 4)
+    return small_ones(features, NUM_PACKED) + tf.gather(table, tf.cast(tf.abs(features[:, 0]), tf.int32) % 4)
 
 
 def rows_of_a_sum(features):
     """A table with a row of zeros before its own, which is read whole, and has IndexedSlices as its gradient."""
     table = tf.concat([tf.zeros([1, 4]), tf.get_variable("first", [50, 4], initializer=tf.ones_initializer())], 0)
-    return small_ones(features, 20) + tf.reduce_sum(
+    return small_ones(features, NUM_PACKED) + tf.reduce_sum(
         tf.gather(table, tf.cast(tf.abs(features[:, 0]) * 9, tf.int32)), axis=1)
 
 
 def begins_a_local_one(features):
     first = tf.get_variable("first", [4], initializer=tf.ones_initializer())
     at_begin = tf.Variable(first.read_value(), trainable=False, collections=[tf.GraphKeys.LOCAL_VARIABLES])
-    return small_ones(features, 20) + tf.linalg.matvec(features, first - at_begin)
+    return small_ones(features, NUM_PACKED) + tf.linalg.matvec(features, first - at_begin)
 
 
 def local(features):
-    return small_ones(features, 20) + tf.linalg.matvec(features, tf.get_variable(
+    return small_ones(features, NUM_PACKED) + tf.linalg.matvec(features, tf.get_variable(
         "first", [4], initializer=tf.ones_initializer(), collections=[
             tf.GraphKeys.LOCAL_VARIABLES, tf.GraphKeys.TRAINABLE_VARIABLES]))
 
@@ -279,7 +300,7 @@ def local(features):
                                      rows_of_a_sum, begins_a_local_one, local])
 def test_a_variable_that_is_used_in_another_way_stays_alone(tmp_path, start_servers, predict):
     """The others are packed, and training comes to what it comes to without."""
-    assert set(build(start_servers, predict).update.packed.places()) == {f"v{index}" for index in range(20)}
+    assert set(build(start_servers, predict).update.packed.places()) == {f"v{index}" for index in range(NUM_PACKED)}
     rule = "sgd" if predict is local else "ftrl"  # the slots of a local one would have to be on a ps
     assert_same(*(train(start_servers(1, 1), tmp_path / str(wire.is_fused), 30, wire, rule, model=model_of(predict))
                   for wire in (PACKED, PLAIN)))
@@ -293,8 +314,9 @@ def test_a_value_that_is_handed_into_a_branch_comes_from_the_pack(tmp_path, star
 
 
 @pytest.mark.parametrize("count, wire, packed", [(15, PACKED, 0), (16, PACKED, 16), (16, PLAIN, 0)])
-def test_a_few_are_not_worth_it(start_servers, count, wire, packed):
+def test_a_few_are_not_worth_it(start_servers, monkeypatch, count, wire, packed):
     """Nor is it done where nothing travels together."""
+    monkeypatch.undo()
     built = build(start_servers, lambda features: small_ones(features, count), wire=wire)
     assert len(built.update.packed.places()) == packed
 
@@ -304,7 +326,7 @@ def test_summaries_tell_the_value_of_the_moment(tmp_path, start_servers):
     def predict(features):
         tf.summary.scalar("sum_of_v0", tf.reduce_sum(tf.get_variable("v0", [4], initializer=tf.ones_initializer())))
         with tf.variable_scope(tf.get_variable_scope(), reuse=tf.AUTO_REUSE):
-            return small_ones(features, 40)
+            return small_ones(features, NUM_PACKED)
 
     cluster = start_servers(1, 1)
     built = clusters.build_graph(cluster, 0, model=model_of(predict), learning_rate=0.01)
@@ -328,7 +350,7 @@ def test_a_restarted_chief_continues_on_what_is_packed(tmp_path, start_servers):
     for wire in (PACKED, PLAIN):
         cluster = start_servers(1, 1)
         stop = threading.Event()
-        options = {"wire": wire, "model": MANY, "optimizer_name": "adam",
+        options = {"wire": wire, "model": FEW, "optimizer_name": "adam",
                    "dataset": clusters.array_dataset(*clusters.linear_data(), shuffle=False)}
         first = clusters.Worker(cluster, 0, tmp_path / f"first {wire.is_fused}", 20, stop=stop, **options)
         loop = first.body
@@ -389,7 +411,7 @@ def test_a_gradient_that_is_not_finite_is_told_by_its_variable(tmp_path, start_s
     def predict(features):
         with tf.variable_scope("deep"):
             poisoned = tf.get_variable("poisoned", [4], initializer=tf.zeros_initializer())
-        return small_ones(features, 20) + tf.sqrt(tf.reduce_sum(tf.square(poisoned)))  # its gradient is 0 / 0
+        return small_ones(features, NUM_PACKED) + tf.sqrt(tf.reduce_sum(tf.square(poisoned)))  # its gradient is 0 / 0
 
     worker = clusters.Worker(start_servers(1, 1), 0, tmp_path, 10, model=model_of(predict))
     worker.start()
@@ -414,13 +436,13 @@ def test_what_is_packed_is_in_no_collection():
     """Neither initialised, nor checked, nor saved by TensorFlow, with its slots."""
     with tf.Graph().as_default():
         with tf.device(tf.train.replica_device_setter(ps_tasks=1)):
-            loss = tf.reduce_sum(small_ones(tf.ones([8, 4]), 20))
+            loss = tf.reduce_sum(small_ones(tf.ones([8, 4]), NUM_PACKED))
         optimizer = make_optimizer("adam", 0.1)
         gradients = optimizer.compute_gradients(loss)
         before = set(map(str, tf.global_variables()))
         packed = packing.pack(loss, gradients, optimizer, lambda: make_optimizer("adam", 0.1), PACKED)
         added = {variable.op.name for variable in tf.global_variables() if str(variable) not in before}
-        assert [one.whole.shape.as_list() for one in packed.packs] == [[80]]
-        assert len(added) == 2 * 20 + 2, "the slots that a checkpoint has, and Adam's two powers"
+        assert [one.whole.shape.as_list() for one in packed.packs] == [[4 * NUM_PACKED]]
+        assert len(added) == 2 * NUM_PACKED + 2, "the slots that a checkpoint has, and Adam's two powers"
         assert not [name for name in added if "packed" in name]
         assert not tf.local_variables()

@@ -162,7 +162,7 @@ def test_the_summary_counts_parameters_and_bytes(shapes, num_ps, partition_bytes
         tf.train.create_global_step()
         loss = tf.add_n([tf.reduce_sum(tf.get_variable(f"v{index}", shape)) for index, shape in enumerate(shapes)])
         tf.train.AdamOptimizer().minimize(loss)
-        assert placement.summary(tf.global_variables(), num_ps) == expected
+        assert placement.model_summary(tf.global_variables(), num_ps) == expected
 
 
 def test_the_table_names_variable_ps_and_bytes():
@@ -170,9 +170,9 @@ def test_the_table_names_variable_ps_and_bytes():
     with tf.Graph().as_default(), placement.on_cluster(cluster(2), WORKER_DEVICE):
         for index in range(100):
             tf.get_variable(f"v{index}", [10 + index])
-        lines = placement.table(tf.global_variables()[:2])
+        lines = placement.variable_table(tf.global_variables()[:2])
         assert [line.split() for line in lines] == [
             ["variable", "ps", "bytes"], ["v0", "0", "40"], ["v1", "1", "44"], ["all", "0", "40"], ["all", "1", "44"]]
-        lines = placement.table(tf.global_variables())
+        lines = placement.variable_table(tf.global_variables())
     assert len(lines) == 1 + 40 + 1 + 2
     assert lines[-3].split() == ["and", "60", "smaller", "ones"]

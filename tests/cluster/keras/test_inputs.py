@@ -16,7 +16,7 @@ from ps_train.errors import ConfigError, DataError
 from ps_train.keras import flags
 from ps_train.keras.training import inputs
 from ps_train.plugins.contracts import Dataset
-from ps_train.runtime.calls import Call
+from ps_train.runtime.threads import Call
 
 FEATURES, LABELS = np.zeros([10, 4], np.float32), np.zeros(10, np.int32)
 

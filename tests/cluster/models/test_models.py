@@ -7,7 +7,7 @@ import pytest
 
 import ps_train
 from data import digits
-from ps_train.plugins import contracts
+from ps_train.plugins import loader
 from tests.tensorflow_mode import tf
 
 PARAMS = {"hidden_units": 20, "batch_size": 50, "seed": 1, "data_dir": "", "learning_rate": 0.01}
@@ -20,7 +20,7 @@ def params_of(model):
 
 def run_model(name, features, labels, mode):
     """Returns (loss, accuracy, predictions, variables by name) of a fresh model."""
-    model = contracts.load_model(name)
+    model = loader.load_model(name)
     with tf.Graph().as_default(), tf.Session() as session:
         tf.set_random_seed(1)
         spec = model.model_fn(features=tf.constant(features), labels=tf.constant(labels), mode=mode,
@@ -82,7 +82,7 @@ def test_cnn_drops_out_in_training_only():
 @pytest.mark.parametrize("name", ["softmax", "mlp", "cnn"])
 def test_a_model_predicts_without_labels(name):
     """In mode "infer" there is no loss, and probabilities sum to one."""
-    model = contracts.load_model(name)
+    model = loader.load_model(name)
     with tf.Graph().as_default(), tf.Session() as session:
         spec = model.model_fn(features=tf.constant(batch()[0]), labels=None, mode=ps_train.PREDICT,
                               params=params_of(model))
@@ -94,7 +94,7 @@ def test_a_model_predicts_without_labels(name):
 @pytest.mark.parametrize(("name", "steps", "least"), [("softmax", 250, 0.8), ("mlp", 300, 0.85), ("cnn", 60, 0.85)])
 def test_a_model_learns_the_drawn_digits(name, steps, least):
     """Adam brings it far beyond the 10 % of guessing in a few steps."""
-    model = contracts.load_model(name)
+    model = loader.load_model(name)
     with tf.Graph().as_default() as graph, tf.Session() as session:
         tf.set_random_seed(1)
         iterator = tf.data.make_initializable_iterator(digits.input_fn("train", params_of(model), (0, 1)))

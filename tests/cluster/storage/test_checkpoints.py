@@ -198,7 +198,7 @@ def test_leftovers_of_a_killed_save_are_ignored_and_then_removed(tmp_path):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(b"x")
     assert checkpoints.newest_sound(str(tmp_path)) == path
-    checkpoints.settle(str(tmp_path), path, keep_max=5)
+    checkpoints.record_and_prune(str(tmp_path), path, keep_max=5)
     assert [name for name in LEFTOVERS if (tmp_path / name).exists()] == []
     assert [name for name in NOT_OURS if not (tmp_path / name).exists()] == []
     assert not (tmp_path / "model.ckpt-9_temp").exists()
@@ -208,7 +208,7 @@ def test_leftovers_of_a_killed_save_are_ignored_and_then_removed(tmp_path):
 def test_settle_keeps_the_last_ones_up_to_the_new_one(tmp_path):
     """A later one, which was skipped because it is damaged, neither counts nor pushes the new one out."""
     saved = save_steps(tmp_path, 1, 2, 3, 10, 99)
-    checkpoints.settle(str(tmp_path), saved[3], keep_max=2)
+    checkpoints.record_and_prune(str(tmp_path), saved[3], keep_max=2)
     assert checkpoints.paths(str(tmp_path)) == saved[2:]
     assert {path.name.split(".")[1] for path in tmp_path.iterdir() if "." in path.name} == {
         "ckpt-3", "ckpt-10", "ckpt-99"}
@@ -221,7 +221,7 @@ def test_the_note_is_right_after_the_folder_was_moved_or_named_relatively(tmp_pa
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a" / "b").mkdir(parents=True)
     (path,) = save_steps("a/b", 4)
-    checkpoints.settle("a/b", path, keep_max=1)
+    checkpoints.record_and_prune("a/b", path, keep_max=1)
     assert checkpoints.newest_sound("a/b") == tf.train.latest_checkpoint("a/b") == path == "a/b/model.ckpt-4"
     (tmp_path / "a").rename(tmp_path / "c")
     assert tf.train.latest_checkpoint("c/b") == "c/b/model.ckpt-4"

@@ -69,7 +69,7 @@ def test_a_folder_that_hangs_holds_nobody_up(tmp_path, caplog, monkeypatch):
     """Matrix row 52: what does not fit into the queue is dropped, said once, and the close does not wait for ever."""
     never = threading.Event()
     monkeypatch.setattr(event_files.tf.summary, "FileWriter", lambda *args, **kwargs: never.wait(60) and mock.Mock())
-    monkeypatch.setattr(event_files, "_MOST_WAITING", 10)
+    monkeypatch.setattr(event_files, "_MAX_WAITING", 10)
     monkeypatch.setattr(event_files, "_CLOSE_SECS", 0.1)
     written = event_files.Summaries(str(tmp_path))
     for step in range(100):

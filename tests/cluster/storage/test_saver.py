@@ -44,7 +44,7 @@ class Training:
         savable = saver.Savable(types.SimpleNamespace(save=self.counted_save), self.global_step, keeping.before_save_op)
         self.schedule = saver.SaveSchedule(**{"every_secs": 0, "every_steps": 0, "keep_max": 5, "timeout_secs": 20.0,
                                            **schedule})
-        self.saving = saver.Saving(savable, self.folder, self.schedule,
+        self.saving = saver.CheckpointSaver(savable, self.folder, self.schedule,
                                     lambda error: isinstance(error, tf.errors.AbortedError))
 
     def counted_save(self, session, path, step, **options):
@@ -111,7 +111,7 @@ def clock(monkeypatch):
 
 
 def turns(every_secs, every_steps):
-    return saver.Turns(saver.SaveSchedule(every_secs, every_steps, 5, 1.0))
+    return saver.SaveTimer(saver.SaveSchedule(every_secs, every_steps, 5, 1.0))
 
 
 def test_it_is_time_at_once_and_then_after_the_seconds(clock):
@@ -316,7 +316,7 @@ def test_a_last_save_that_never_succeeds_is_an_error_that_names_the_last_good_on
     assert time.monotonic() - start_secs < 10
     assert str(error.value) == (
         f"cannot save the last step to {run.folder} within 0.5 s: [Errno 28] No space left on device; the last good "
-        f"checkpoint is {run.folder}/model.ckpt-4; mend that and run the same command again")
+        f"checkpoint is {run.folder}/model.ckpt-4; fix that, then run the same command again")
     assert run.steps() == [4]
 
 
@@ -336,17 +336,6 @@ def test_a_last_save_in_a_lost_session_is_its_owners_matter(training):
     fail_times(run, [LOSSES["lost"]])
     with pytest.raises(tf.errors.AbortedError):
         run.save_last(8)
-
-
-@pytest.mark.parametrize(("text", "expected"), [
-    ("Graph execution error:\n\nDetected at node 'save/SaveV2' defined at (most recent call last):\n    File \"a\"\n"
-     "Node: 'save/SaveV2'\n/x; No space left on device\n\t [[{{node save/SaveV2}}]]", "/x; No space left on device"),
-    ("From /job:worker/replica:0/task:0:\n/x; Permission denied\n\t [[{{node a}}]]", "/x; Permission denied"),
-    ("", "UnknownError"),
-])
-def test_the_reason_of_a_failure_is_one_line(text, expected):
-    """The one that says what is wrong."""
-    assert saver.reason(tf.errors.UnknownError(None, None, text)) == expected
 
 
 def make_worker(cluster, folder, train_steps, **schedule):
@@ -431,7 +420,7 @@ def test_a_disk_that_stays_full_ends_the_chief_with_the_last_good_checkpoint(sma
     worker.body = body
     worker.start()
     with pytest.raises(SaveError, match=rf"No space left on device; the last good checkpoint is {small_disk}/"
-                                        r"model.ckpt-10; mend that"):
+                                        r"model.ckpt-10; fix that"):
         worker.result()
     assert [name for name in os.listdir(small_disk) if "ckpt-20" in name or "tempstate" in name] == []
 

@@ -16,7 +16,7 @@ from ps_train.errors import (
     ConfigError,
     StoppedError,
 )
-from ps_train.runtime.timeouts import Timeouts
+from ps_train.runtime.waits import Timeouts
 from ps_train.storage import checkpoints
 from ps_train.tasks import evaluator
 from ps_train.training import evaluation

@@ -13,7 +13,7 @@ from ps_train.cluster.spec import Task
 from ps_train.coordination import agreement, blackboard
 from ps_train.coordination.state import State
 from ps_train.errors import ConfigError, PsTrainError, StoppedError
-from ps_train.runtime.timeouts import Timeouts
+from ps_train.runtime.waits import Timeouts
 from ps_train.tasks import ps
 from tests import processes
 
@@ -27,8 +27,10 @@ def _serve(cluster, stop, idle_secs=60):
             with contextlib.closing(blackboard.for_ps(cluster.target("ps", 0), cluster.view("ps", 0), 5)) as board:
                 create = board.create
                 board.create = lambda: (create(), is_up.set())
-                ps.PsTask(board, lambda: board, Timeouts(heartbeat_secs=5, idle_secs=idle_secs, stop_secs=20),
-                          stop).run()
+                nobody, = processes.free_ports(1)
+                addresses = {0: cluster.addresses["worker"][0], 1: f"localhost:{nobody}"}
+                timeouts = Timeouts(heartbeat_secs=5, idle_secs=idle_secs, stop_secs=20)
+                ps.PsTask(board, lambda: board, addresses, timeouts, stop).run()
         except PsTrainError as error:
             errors.append(error)
 
@@ -77,19 +79,23 @@ def test_a_ps_waits_for_a_worker_that_does_not_know_yet_that_training_is_done(st
     assert (thread.is_alive(), errors, errors_without_it) == (False, [], [])
 
 
-def test_a_ps_does_not_wait_for_a_worker_that_was_killed_long_ago(start_servers, stop, monkeypatch):
-    """Its claim is still there, its heartbeats are not."""
+@pytest.mark.parametrize(("worker", "silent_secs", "is_awaited"), [(1, 6.0, False), (0, 6.0, True), (0, 61.0, False)],
+                         ids=["nobody is there", "its server is there", "silent for long"])
+def test_a_ps_waits_for_a_silent_worker_only_while_it_may_come(start_servers, stop, monkeypatch, worker, silent_secs,
+                                                               is_awaited):
+    """Its claim is still there, its beats are not: they may miss for 5 s, and a ps has 60 s for those that are late."""
     monkeypatch.setattr(ps, "_LATE_SECS", 60.0)
     cluster = start_servers(1, 2)
     thread, errors = _serve(cluster, stop)
     with contextlib.closing(blackboard.for_worker(cluster.target("worker", 0), cluster.view("worker", 0))) as board:
         board.start_run("")
-        board.claim(1, claim=5)
-        board._run(board._tick, {board._secs: 61.0})
-        board.claim(0, claim=6)
-        board.report_finished(0)
+        board.claim(worker, claim=5)
+        board._run(board._tick, {board._secs: silent_secs})
         board.announce(State.DONE)
-        thread.join(10)
+        thread.join(2 * ps._LINGER_SECS if is_awaited else 20)
+        assert thread.is_alive() == is_awaited
+        board.leave(worker)
+    thread.join(20)
     assert (thread.is_alive(), errors) == (False, [])
 
 
@@ -107,7 +113,7 @@ def test_a_ps_that_is_told_to_stop_does_not_ask_a_ps_0_that_is_gone(start_server
     port, = processes.free_ports(1)
     first = types.SimpleNamespace(first_ps=Task("ps", 0, f"localhost:{port}"), snapshot=lambda: pytest.fail("asked"))
     with contextlib.closing(blackboard.for_ps(cluster.target("ps", 0), cluster.view("ps", 0), 5)) as own:
-        life = ps.PsTask(own, lambda: first, Timeouts(idle_secs=60.0, stop_secs=60.0), stop)
+        life = ps.PsTask(own, lambda: first, {}, Timeouts(idle_secs=60.0, stop_secs=60.0), stop)
         stop.set()
         with pytest.raises(StoppedError):
             life.run()

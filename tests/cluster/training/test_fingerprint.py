@@ -55,8 +55,8 @@ def test_many_differences_are_counted():
     assert lines[-1] == "and 6 more"
 
 
-def _start(cluster, index, tmp_path, own, steps):
-    worker = clusters.Worker(cluster, index, tmp_path, steps, own_fingerprint=own)
+def _start(cluster, index, tmp_path, optimizer, steps):
+    worker = clusters.Worker(cluster, index, tmp_path, steps, shared_flags={"optimizer": optimizer})
     worker.start()
     return worker
 
@@ -64,8 +64,8 @@ def _start(cluster, index, tmp_path, own, steps):
 def test_a_worker_that_does_not_fit_is_refused_with_the_difference(start_servers, tmp_path):
     """It exits 2 before it has touched a parameter, and the chief trains on."""
     cluster = start_servers(1, 2)
-    chief = _start(cluster, 0, tmp_path, describe(), 2000)
-    other = _start(cluster, 1, tmp_path, describe({"optimizer": "sgd"}), 2000)
+    chief = _start(cluster, 0, tmp_path, "adam", 2000)
+    other = _start(cluster, 1, tmp_path, "sgd", 2000)
     with pytest.raises(ConfigError, match="worker:1 .* does not fit .*--optimizer: here sgd, at the running training"):
         other.result()
     assert chief.result().global_step >= 2000
@@ -75,8 +75,8 @@ def test_a_chief_with_another_training_begins_anew_where_nobody_trains(start_ser
     """Parameters that an interrupted client left on existing servers are not taken for its own."""
     cluster = start_servers(1, 1)
     with contextlib.closing(blackboard.for_worker(cluster.target("worker", 0), cluster.view("worker", 0))) as board:
-        first = _start(cluster, 0, tmp_path / "first", describe(), 20)
+        first = _start(cluster, 0, tmp_path / "first", "adam", 20)
         first.result()
         board.start_run(describe())  # as a client leaves it that was killed
-        second = _start(cluster, 0, tmp_path / "second", describe({"optimizer": "sgd"}), 30)
+        second = _start(cluster, 0, tmp_path / "second", "sgd", 30)
         assert second.result().first_step == 0

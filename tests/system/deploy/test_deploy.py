@@ -13,7 +13,7 @@ import pytest
 
 from ps_train.cluster import resolve
 from ps_train.config import task as config
-from ps_train.plugins import contracts
+from ps_train.plugins import loader
 from tests import processes
 from tests.processes import REPO
 
@@ -164,13 +164,14 @@ def test_every_pods_command_and_tf_config_are_understood(path, monkeypatch):
         for index in range(count):
             text = operator_tf_config(path, job, index, service(path))
             told = config.parse_task(container["args"], {"TF_CONFIG": text})
-            found = resolve.resolve(told.ps_hosts, told.worker_hosts, told.job_name, told.task_index, told.tf_config,
-                                    told.given, told.elastic)
+            found = resolve.find_cluster(
+                ps_hosts=told.ps_hosts, worker_hosts=told.worker_hosts, job_name=told.job_name,
+                task_index=told.task_index, tf_config=told.tf_config, given=told.given, elastic=told.elastic)
             assert (found.task.name, found.is_elastic) == (f"{job}:{index}", "elastic" in path.stem)
             assert job == "evaluator" or found.task.address == service(path)(job, index)
             chiefs += [found.task.name] if found.is_chief else []
-            contracts.load_dataset(told.dataset)
-            contracts.load_model(told.model)
+            loader.load_dataset(told.dataset)
+            loader.load_model(told.model)
     assert chiefs == (["chief:0"] if "chief" in path.stem else ["worker:0"])
     assert len({tuple(container["args"]) for _, container in replicas(path).values()}) == 1
 

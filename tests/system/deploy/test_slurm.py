@@ -53,7 +53,7 @@ def test_a_slurm_task_is_told_the_cluster_in_the_order_of_the_steps_nodes(
     in_step(monkeypatch, nodes, per_node, num_tasks, rank, node)
     found = json.loads(slurm_task.tf_config(num_ps))
     assert found == {"cluster": cluster_part, "task": {"type": task[0], "index": task[1]}}
-    assert resolve.resolve("", "", None, None, json.dumps(found)).task.name == f"{task[0]}:{task[1]}"
+    assert resolve.find_cluster(tf_config=json.dumps(found)).task.name == f"{task[0]}:{task[1]}"
 
 
 @pytest.mark.parametrize(("shape", "num_ps", "message"), [

@@ -46,7 +46,7 @@ def test_a_model_placed_by_hand_trains_and_is_evaluated(tmp_path, start_process,
     log = start_process.log("worker-0")
     assert "held-out examples:\n  loss = " in log and "Traceback" not in log
     other = start_process.log("worker-1")
-    assert ("the model names /job:worker/task:0 by tf.device; each worker has a replica of its own, so here that is "
+    assert ("the model names /job:worker/task:0 by tf.device; each worker has its own replica, so here that is "
             "worker:1") in other
     assert "the model names" not in log  # for worker 0 nothing is changed
 

@@ -14,7 +14,8 @@ import pytest
 import ps_train
 from data import digits
 from ps_train.graph import optimizers
-from ps_train.plugins import contracts
+from ps_train.plugins import loader
+from ps_train.plugins.params import resolve_params
 from tests.processes import REPO, TaskCluster
 from tests.tensorflow_mode import tf
 
@@ -50,8 +51,8 @@ def images(count):
 
 def graph_model(name, flags):
     """Adds a reference model to the current graph; returns its features, labels and ModelSpec."""
-    model = contracts.load_model(name)
-    [params] = contracts.resolve_params(flags[1].removeprefix("--params=") if "params" in flags[1] else "", [model],
+    model = loader.load_model(name)
+    [params] = resolve_params(flags[1].removeprefix("--params=") if "params" in flags[1] else "", [model],
                                       SETTINGS)
     features, labels = tf.placeholder(tf.float32, [None, 784]), tf.placeholder(tf.int32, [None])
     return features, labels, model, params

@@ -67,7 +67,7 @@ def test_a_second_run_continues_where_the_first_one_stopped(start_process, tmp_p
     assert "nothing to train: the global step is 120" in third
     assert accuracy(third) == accuracy(second)
     other = run(start_process, "other", *common, "--train_steps=200", "--params=filters=8,dense_units=16", exit_code=2)
-    assert "has another training: filters in --params is 8, and in the folder 4; give another --train_dir" in other
+    assert "has another training: filters in --params is 8, but 4 in the folder; give another --train_dir" in other
 
 
 def test_a_validation_set_that_repeats_trains_with_a_number_of_batches(start_process, tmp_path):

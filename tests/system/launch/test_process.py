@@ -10,9 +10,9 @@ import textwrap
 
 import pytest
 
-from ps_train.launch import process as processes
 from ps_train.launch import supervision
-from ps_train.launch.supervision import Tasks
+from ps_train.launch.supervision import ClusterProcesses
+from ps_train.runtime.reports import Stage
 from tests.children import DEADLINE_SECS, REPO, python, run_to_end, wait_until
 
 
@@ -37,6 +37,28 @@ def test_a_log_of_an_earlier_run_is_kept_and_not_read_again(tmp_path):
     assert (tmp_path / "ps-0.log").read_text() == "earlier\nnow\n"
 
 
+def test_the_reports_of_a_child_are_matched_with_its_lines_through_a_restart(tmp_path):
+    """A report comes with the line that it was sent for; both lives write to the same file."""
+    child = python(tmp_path, "worker:1", """
+        import os, sys
+        from ps_train.runtime import reports
+        reports.connect()
+        print("begins", flush=True)
+        for what in ("evaluating", "resting"):
+            stage = reports.Stage(os.getpid(), 2, what)
+            reports.send(stage, [stage.format()])
+            print("12:00:00", stage.format(), flush=True)
+    """)
+    for _ in range(2):
+        run_to_end(child)
+        stages = [Stage(child.pid, 2, what) for what in ("evaluating", "resting")]
+        assert list(child.new_output()) == [
+            ("begins", None), *((f"12:00:00 {stage.format()}", stage) for stage in stages)]
+        child.restart()
+    run_to_end(child)
+    assert [path.name for path in tmp_path.iterdir()] == ["worker-1.log"]
+
+
 @pytest.mark.parametrize(("code", "expected"), [
     ("pass", 0), ("raise SystemExit(2)", 2), ("import os; os.kill(os.getpid(), 9)", 137),
 ])
@@ -59,8 +81,8 @@ def test_worst(codes, expected):
 def test_watch_returns_when_all_are_done(tmp_path):
     """Nothing failed: an empty list, and everything was shown."""
     lines = []
-    tasks = Tasks([python(tmp_path, "ps:0", "print(1)")], [python(tmp_path, "worker:0", "print(2)")])
-    failed = supervision.watch(tasks, lambda: lines.extend(x for p in tasks.everyone for x in p.new_lines()), [])
+    tasks = ClusterProcesses([python(tmp_path, "ps:0", "print(1)")], [python(tmp_path, "worker:0", "print(2)")])
+    failed = supervision.watch(tasks, lambda: lines.extend(x for p in tasks.all for x in p.new_lines()), [])
     assert failed == []
     assert sorted(lines) == ["1", "2"]
 
@@ -69,7 +91,7 @@ def test_watch_names_the_first_that_fails_and_end_ends_the_others(tmp_path):
     """The others get SIGTERM."""
     ps = python(tmp_path, "ps:0", "import time; time.sleep(60)")
     worker = python(tmp_path, "worker:0", "raise SystemExit(7)")
-    tasks = Tasks([ps], [worker])
+    tasks = ClusterProcesses([ps], [worker])
     assert supervision.watch(tasks, lambda: None, []) == [worker]
     supervision.end(tasks, lambda: None, [])
     assert (ps.exit_code, worker.exit_code) == (143, 7)
@@ -79,7 +101,7 @@ def test_watch_names_the_task_that_failed_for_good_and_not_its_victim(tmp_path):
     """A worker that ends because the chief's code fails may end before the chief."""
     victim = python(tmp_path, "worker:1", "raise SystemExit(138)")
     chief = python(tmp_path, "worker:0", "import time; time.sleep(0.5); raise SystemExit(1)")
-    tasks = Tasks([python(tmp_path, "ps:0", "import time; time.sleep(60)")], [chief, victim])
+    tasks = ClusterProcesses([python(tmp_path, "ps:0", "import time; time.sleep(60)")], [chief, victim])
     assert supervision.watch(tasks, lambda: None, []) == [chief]
     assert victim.exit_code == 138
     supervision.end(tasks, lambda: None, [])
@@ -87,19 +109,19 @@ def test_watch_names_the_task_that_failed_for_good_and_not_its_victim(tmp_path):
 
 def test_watch_names_the_first_of_those_that_were_lost(tmp_path, monkeypatch):
     """Where none of them fails for good within a moment."""
-    monkeypatch.setattr(processes, "_CAUSE_SECS", 0.5)
+    monkeypatch.setattr(supervision, "_CAUSE_SECS", 0.5)
     lost = python(tmp_path, "worker:0", "raise SystemExit(137)")
     later = python(tmp_path, "worker:1", "import time; time.sleep(0.2); raise SystemExit(138)")
-    tasks = Tasks([python(tmp_path, "ps:0", "import time; time.sleep(60)")], [lost, later])
+    tasks = ClusterProcesses([python(tmp_path, "ps:0", "import time; time.sleep(60)")], [lost, later])
     assert supervision.watch(tasks, lambda: None, []) == [lost]
     supervision.end(tasks, lambda: None, [])
 
 
 def test_a_ps_that_stays_after_the_workers_is_overdue(tmp_path, monkeypatch):
     """After the grace period `watch` returns it, still running."""
-    monkeypatch.setattr(processes, "GRACE_SECS", 0.2)
+    monkeypatch.setattr(supervision, "GRACE_SECS", 0.2)
     ps = python(tmp_path, "ps:0", "import time; time.sleep(60)")
-    tasks = Tasks([ps], [python(tmp_path, "worker:0", "pass")])
+    tasks = ClusterProcesses([ps], [python(tmp_path, "worker:0", "pass")])
     assert supervision.watch(tasks, lambda: None, []) == [ps]
     assert ps.exit_code is None
     supervision.end(tasks, lambda: None, [])
@@ -117,12 +139,12 @@ def test_the_ps_is_asked_to_stop_only_when_the_workers_have_ended(tmp_path):
         print("ready")
         time.sleep(60)
     """
-    tasks = Tasks([python(tmp_path, "ps:0", code.format(delay=0))],
+    tasks = ClusterProcesses([python(tmp_path, "ps:0", code.format(delay=0))],
                   [python(tmp_path, "worker:0", code.format(delay=0.5))])
-    lines = {process.name: [] for process in tasks.everyone}
+    lines = {process.name: [] for process in tasks.all}
 
     def show():
-        for process in tasks.everyone:
+        for process in tasks.all:
             lines[process.name] += process.new_lines()
 
     def all_ready():
@@ -137,7 +159,7 @@ def test_the_ps_is_asked_to_stop_only_when_the_workers_have_ended(tmp_path):
 @pytest.mark.parametrize("signals", [[], [signal.SIGINT, signal.SIGINT]], ids=["after the grace", "at a second signal"])
 def test_what_ignores_sigterm_is_killed(tmp_path, monkeypatch, signals):
     """After the grace period, or at once when a second signal comes."""
-    monkeypatch.setattr(processes, "GRACE_SECS", 0.3 if not signals else 60)
+    monkeypatch.setattr(supervision, "GRACE_SECS", 0.3 if not signals else 60)
     stubborn = python(tmp_path, "worker:0", """
         import signal, time
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -151,13 +173,13 @@ def test_what_ignores_sigterm_is_killed(tmp_path, monkeypatch, signals):
         return seen
 
     wait_until(is_ready, "the child is ready")
-    supervision.end(Tasks([], [stubborn]), lambda: None, signals)
+    supervision.end(ClusterProcesses([], [stubborn]), lambda: None, signals)
     assert stubborn.exit_code == 137
 
 
 def test_who_has_more_time_to_stop_gets_it(tmp_path, monkeypatch):
     """The grace period is the caller's where it has one."""
-    monkeypatch.setattr(processes, "GRACE_SECS", 0.1)
+    monkeypatch.setattr(supervision, "GRACE_SECS", 0.1)
     slow = python(tmp_path, "worker:0", """
         import signal, time
         def stop(*_):
@@ -174,7 +196,7 @@ def test_who_has_more_time_to_stop_gets_it(tmp_path, monkeypatch):
         return seen
 
     wait_until(is_ready, "the child is ready")
-    supervision.end(Tasks([], [slow]), lambda: None, [signal.SIGTERM], 30.0)
+    supervision.end(ClusterProcesses([], [slow]), lambda: None, [signal.SIGTERM], 30.0)
     assert slow.exit_code == 143
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from ps_train.launch import supervision
 from ps_train.launch.restarts import Restarts
-from ps_train.launch.supervision import Tasks
+from ps_train.launch.supervision import ClusterProcesses
 from tests.children import python
 
 
@@ -37,7 +37,7 @@ class Clock:
 
 
 def tasks_with(worker, ps_code=None, chief_code=None):
-    return Tasks([Ended("ps:0", ps_code)], [Ended("worker:0", chief_code), worker])
+    return ClusterProcesses([Ended("ps:0", ps_code)], [Ended("worker:0", chief_code), worker])
 
 
 def test_the_pause_grows_to_half_a_minute_and_each_restart_is_told():
@@ -46,14 +46,14 @@ def test_the_pause_grows_to_half_a_minute_and_each_restart_is_told():
     restarts, worker = Restarts(7, said.append, clock), Ended("worker:1", 137)
     tasks = tasks_with(worker)
     for count, pause_secs in enumerate([1, 2, 4, 8, 16, 30, 30]):
-        assert list(restarts.revive(tasks)) == [worker]
+        assert list(restarts.restart_due(tasks)) == [worker]
         assert said[count:] == [f"worker:1 ended with 137; starting it again in {pause_secs} s "
                                 f"(restart {count + 1} of 7)"]
         clock.now_secs += pause_secs - 0.01
-        assert (list(restarts.revive(tasks)), worker.restarts) == ([worker], count)
+        assert (list(restarts.restart_due(tasks)), worker.restarts) == ([worker], count)
         clock.now_secs += 0.02
-        assert (list(restarts.revive(tasks)), worker.restarts) == ([], count + 1)
-    assert (list(restarts.revive(tasks)), worker.restarts, len(said)) == ([], 7, 7)
+        assert (list(restarts.restart_due(tasks)), worker.restarts) == ([], count + 1)
+    assert (list(restarts.restart_due(tasks)), worker.restarts, len(said)) == ([], 7, 7)
 
 
 @pytest.mark.parametrize(("code", "comes_back"), [
@@ -62,12 +62,12 @@ def test_the_pause_grows_to_half_a_minute_and_each_restart_is_told():
 ])
 def test_only_what_was_lost_or_killed_comes_back(code, comes_back):
     """0 is done, 1 to 127 are permanent; a 143 that the launcher itself asked for comes when it no longer watches."""
-    assert bool(Restarts(1, lambda text: None).revive(tasks_with(Ended("worker:1", code)))) is comes_back
+    assert bool(Restarts(1, lambda text: None).restart_due(tasks_with(Ended("worker:1", code)))) is comes_back
 
 
 def test_none_is_the_default():
     """Without --max_restarts a task that was killed has failed."""
-    assert not Restarts(0, pytest.fail).revive(tasks_with(Ended("worker:1", 137)))
+    assert not Restarts(0, pytest.fail).restart_due(tasks_with(Ended("worker:1", 137)))
 
 
 @pytest.mark.parametrize("done", [{"ps_code": 0}, {"chief_code": 0}], ids=["a ps", "the chief"])
@@ -75,8 +75,8 @@ def test_after_the_end_of_training_nobody_is_started(done):
     """A worker that came back would wait for ps that have ended; one that waits for its restart has failed."""
     restarts = Restarts(3, lambda text: None, Clock())
     worker = Ended("worker:1", 137)
-    assert list(restarts.revive(tasks_with(worker))) == [worker]
-    assert not restarts.revive(tasks_with(worker, **done))
+    assert list(restarts.restart_due(tasks_with(worker))) == [worker]
+    assert not restarts.restart_due(tasks_with(worker, **done))
     assert worker.restarts == 0
 
 
@@ -84,7 +84,8 @@ def test_each_task_has_its_own_count():
     """Two that end together are both started again, each for the first time."""
     said = []
     worker, other = Ended("worker:1", 137), Ended("worker:2", 138)
-    assert set(Restarts(1, said.append).revive(Tasks([], [Ended("worker:0", None), worker, other]))) == {worker, other}
+    cluster = ClusterProcesses([], [Ended("worker:0", None), worker, other])
+    assert set(Restarts(1, said.append).restart_due(cluster)) == {worker, other}
     assert [line.rpartition("(")[2] for line in said] == ["restart 1 of 1)"] * 2
 
 
@@ -110,7 +111,8 @@ def test_a_task_is_watched_through_its_restarts(tmp_path, kills, code, most, res
     lines = []
     task = fails_until(tmp_path, kills, code)
     no_pauses = Restarts(most, lambda text: None, itertools.count(step=1000).__next__)
-    failed = supervision.watch(Tasks([], [task]), lambda: lines.extend(task.new_lines()), [], no_pauses.revive)
+    failed = supervision.watch(ClusterProcesses([], [task]), lambda: lines.extend(task.new_lines()), [],
+                               no_pauses.restart_due)
     assert list(failed) == ([task] if end else [])
     assert (task.exit_code, task.restarts) == (end, restarts)
     assert lines == [f"start {number + 1}" for number in range(restarts + 1)]
@@ -129,5 +131,5 @@ def test_the_pause_blocks_neither_the_others_nor_a_signal(tmp_path):
             signals.append(signal.SIGTERM)
 
     endless_pause = Restarts(1, said.append, Clock())
-    assert supervision.watch(Tasks([], [task]), show, signals, endless_pause.revive) == []
+    assert supervision.watch(ClusterProcesses([], [task]), show, signals, endless_pause.restart_due) == []
     assert (shown, task.restarts) == ([137] * 3, 0)

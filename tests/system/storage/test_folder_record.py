@@ -21,7 +21,7 @@ DATASET = Dataset("data.mine", lambda mode, params, shard: None, lambda params: 
 def record(model=MODEL, dataset=DATASET, **params):
     """Returns the record of a training with these parameters, and the defaults of the others."""
     shared = {"hidden_units": 100, "learning_rate": 0.1, "seed": 3}
-    return folder_record.describe(model, {**shared, **model.default_params, **params}, dataset,
+    return folder_record.make_record(model, {**shared, **model.default_params, **params}, dataset,
                                   {**shared, **dataset.default_params, **params})
 
 
@@ -33,41 +33,41 @@ def test_what_a_user_may_change_is_not_in_it():
 
 
 @pytest.mark.parametrize(("changes", "differing"), [
-    ({"hidden_units": 50}, "--hidden_units is 50, and in the folder 100"),
-    ({"filters": 4}, "filters in --params is 4, and in the folder 16"),  # told once, though both plug-ins have it
-    ({"dropout": 0.5, "size": 8}, "dropout in --params is 0.5, and in the folder 0.2; "
-                                  "size in --params is 8, and in the folder 9"),
+    ({"hidden_units": 50}, "--hidden_units is 50, but 100 in the folder"),
+    ({"filters": 4}, "filters in --params is 4, but 16 in the folder"),  # told once, though both plug-ins have it
+    ({"dropout": 0.5, "size": 8}, "dropout in --params is 0.5, but 0.2 in the folder; "
+                                  "size in --params is 8, but 9 in the folder"),
     ({"model": Model("other", clusters.linear_model, {"dropout": 0.5})},
-     "--model is other, and in the folder models.cnn"),
+     "--model is other, but models.cnn in the folder"),
     ({"dataset": Dataset("data.digits", DATASET.input_fn, DATASET.prepare, {})},
-     "--dataset is data.digits, and in the folder data.mine"),
+     "--dataset is data.digits, but data.mine in the folder"),
 ])
 def test_what_differs_is_listed_with_what_to_do(tmp_path, changes, differing):
     """One line; the parameters of another plug-in are not compared, as they have another meaning."""
-    folder_record.write(str(tmp_path), record())
+    folder_record.write_record(str(tmp_path), record())
     with pytest.raises(ConfigError) as caught:
-        folder_record.check(str(tmp_path), record(**changes))
+        folder_record.check_record(str(tmp_path), record(**changes))
     assert str(caught.value) == (
-        f"--train_dir: {tmp_path} has another training: {differing}; give another --train_dir, or the flags that this "
-        f"one was made with. To go on with its checkpoints all the same, remove {tmp_path}/training.json")
+        f"--train_dir: {tmp_path} has another training: {differing}; give another --train_dir, or the flags of that "
+        f"training. To continue from its checkpoints all the same, remove {tmp_path}/training.json")
 
 
 def test_the_same_training_fits(tmp_path):
     """Also a number that is none; a plug-in that has got another parameter since; a folder without a record."""
-    folder_record.check(str(tmp_path), record())
-    folder_record.write(str(tmp_path), record(dropout=float("nan")))
+    folder_record.check_record(str(tmp_path), record())
+    folder_record.write_record(str(tmp_path), record(dropout=float("nan")))
     more = Model(MODEL.name, MODEL.model_fn, {**MODEL.default_params, "new": 1})
-    folder_record.check(str(tmp_path), record(more, dropout=float("nan")))
-    assert [path.name for path in tmp_path.iterdir()] == [folder_record.NAME]
+    folder_record.check_record(str(tmp_path), record(more, dropout=float("nan")))
+    assert [path.name for path in tmp_path.iterdir()] == [folder_record.RECORD_NAME]
 
 
 @pytest.mark.parametrize("damaged", ["", "{", "[]", '{"model": "models.cnn"}'])
 def test_a_damaged_record_is_made_anew(tmp_path, damaged):
     """It refuses nobody."""
-    (tmp_path / folder_record.NAME).write_text(damaged)
-    folder_record.check(str(tmp_path), record())
-    folder_record.write(str(tmp_path), record())
-    assert json.loads((tmp_path / folder_record.NAME).read_text()) == record()
+    (tmp_path / folder_record.RECORD_NAME).write_text(damaged)
+    folder_record.check_record(str(tmp_path), record())
+    folder_record.write_record(str(tmp_path), record())
+    assert json.loads((tmp_path / folder_record.RECORD_NAME).read_text()) == record()
 
 
 def test_a_record_that_cannot_be_written_is_told(tmp_path, monkeypatch, caplog):
@@ -78,7 +78,7 @@ def test_a_record_that_cannot_be_written_is_told(tmp_path, monkeypatch, caplog):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(folder_record.os, "replace", replace)
-    folder_record.write(str(tmp_path), record())
+    folder_record.write_record(str(tmp_path), record())
     assert "training.json: No space left on device" in caplog.text
     assert list(tmp_path.iterdir()) == []
 
@@ -93,8 +93,8 @@ def test_another_dataset_in_the_default_folder_is_refused(start_process, tmp_pat
     cluster.start(start_process, [*flags, "--dataset=mine"], **where)
     assert set(start_process.wait().values()) == {0}
     folder = tmp_path / "ps_train/mine"
-    expected = (f"ps_train: --train_dir: {folder} has another training: --dataset is other, and in the folder mine; "
-                "give another --train_dir, or the flags that this one was made with. To go on with its checkpoints all "
+    expected = (f"ps_train: --train_dir: {folder} has another training: --dataset is other, but mine in the folder; "
+                "give another --train_dir, or the flags of that training. To continue from its checkpoints all "
                 f"the same, remove {folder}/training.json")
     start_process.start("other", [*cluster.flags("worker", 0), *flags, "--dataset=other"], **where)
     start_process.start("launch", ["launch", *flags, "--dataset=other", f"--train_dir={folder}"], **where)
@@ -103,7 +103,7 @@ def test_another_dataset_in_the_default_folder_is_refused(start_process, tmp_pat
         assert start_process.log(name).splitlines()[-1] == expected
         assert "serves at" not in start_process.log(name)
         assert "Starting" not in start_process.log(name)
-    (folder / folder_record.NAME).unlink()
+    (folder / folder_record.RECORD_NAME).unlink()
     cluster.start(start_process, [*flags, "--dataset=other"], **where)
     assert {start_process.exit_code(f"{job}-{index}") for job, index in cluster.tasks()} == {0}
-    assert json.loads((folder / folder_record.NAME).read_text())["dataset"] == "other"
+    assert json.loads((folder / folder_record.RECORD_NAME).read_text())["dataset"] == "other"

@@ -37,7 +37,7 @@ def test_every_process_ends_by_itself_after_the_evaluation(tmp_path, elsewhere, 
     cluster.start(start_process, [*TINY, f"--train_dir={tmp_path}/train", "--train_steps=150", *mode], cwd=elsewhere,
                   env={"TMPDIR": f"{tmp_path}/temporary"})
     start_process.wait_for_line("worker-0", "error = ")
-    assert set(start_process.wait(10).values()) == {0}
+    assert set(start_process.wait().values()) == {0}
     assert re.search(r"After 15[01] training steps, on 640 held-out examples:\n"
                      r"  loss = \S+ in sum, \S+ in the mean\n  error = \d\.\d{4}\n"
                      r"Training took \S+ s, \d+ examples per second over all workers", start_process.log("worker-0"))
@@ -113,7 +113,7 @@ def test_existing_servers_are_used_twice_and_left_running(tmp_path, elsewhere, s
     assert "continuing from" in start_process.log("client-1-0")
     for server in servers:
         server.send_signal(signal.SIGTERM)
-    assert [server.wait(10) for server in servers] == [143] * 3
+    assert [server.wait(processes.DEADLINE_SECS) for server in servers] == [143] * 3
     _assert_nothing_left(cluster)
 
 
@@ -124,9 +124,9 @@ def test_sigterm_saves_and_the_same_command_continues(tmp_path, elsewhere, start
     cluster.start(start_process, flags, cwd=elsewhere)
     start_process.wait_for_line("worker-0", "step 20 of")
     start_process._processes["worker-0"].send_signal(signal.SIGTERM)
-    assert start_process._processes["worker-0"].wait(15) == 143
+    assert start_process._processes["worker-0"].wait(processes.DEADLINE_SECS) == 143
     start_process._processes["ps-0"].send_signal(signal.SIGTERM)
-    assert set(start_process.wait(15).values()) == {143}
+    assert set(start_process.wait().values()) == {143}
     step = re.findall(r"saved \S+model.ckpt-(\d+)", start_process.log("worker-0"))[-1]
     again = TaskCluster(1, 1)
     for job, index in again.tasks():

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from ps_train.cluster import description
-from ps_train.cluster.resolve import resolve
+from ps_train.cluster.resolve import find_cluster
 from ps_train.cluster.spec import Cluster, Task
 
 PS = Task("ps", 0, "a:1")
@@ -15,13 +15,14 @@ PS = Task("ps", 0, "a:1")
 
 def flags(job, index, num_ps=2, num_workers=2, elastic=None):
     """Returns what the classic flags tell a task."""
-    return resolve(",".join(f"ps{i}:1" for i in range(num_ps)), ",".join(f"w{i}:1" for i in range(num_workers)), job,
-                   index, elastic=elastic)
+    return find_cluster(
+        ps_hosts=",".join(f"ps{i}:1" for i in range(num_ps)), job_name=job, task_index=index, elastic=elastic,
+        worker_hosts=",".join(f"w{i}:1" for i in range(num_workers)))
 
 
 def tf_config(cluster, job, index):
     """Returns what TF_CONFIG tells a task."""
-    return resolve("", "", None, None, json.dumps({"cluster": cluster, "task": {"type": job, "index": index}}))
+    return find_cluster(tf_config=json.dumps({"cluster": cluster, "task": {"type": job, "index": index}}))
 
 
 @pytest.mark.parametrize(("ps", "worker", "expected"), [
@@ -37,11 +38,11 @@ def tf_config(cluster, job, index):
     (tf_config({"ps": ["p:1"], "worker": {"0": "w:1", "2": "x:1"}}, "ps", 0), flags("worker", 1, num_ps=1),
      "ps:0 a:1 was told of workers 0, 2, worker:1 w1:1 of 2 workers; "),
     (flags("ps", 0, elastic=True), flags("worker", 0),
-     "ps:0 a:1 was told that workers come and go, worker:0 w0:1 that the workers are fixed; start all tasks with or"),
+     "ps:0 a:1 was told that workers may join and leave, worker:0 w0:1 that the workers are fixed; start all tasks "),
 ])
 def test_what_differs_is_told_of_both(ps, worker, expected):
     """Which tasks they are and what each was told."""
-    line = description.difference(worker, PS, description.describe(ps))
+    line = description.difference(worker, PS, description.describe_cluster(ps))
     assert line.startswith(expected)
     assert "\n" not in line
 
@@ -59,14 +60,14 @@ def test_what_differs_is_told_of_both(ps, worker, expected):
 ])
 def test_tasks_that_fit_together_do_not_differ(ps, worker):
     """Whatever their addresses, and where one is told less by design."""
-    assert description.difference(worker, PS, description.describe(ps)) == ""
+    assert description.difference(worker, PS, description.describe_cluster(ps)) == ""
 
 
 def test_whom_a_ps_knows():
     """Those that it was told of; where it was told of some only, it may know any."""
-    assert description.knows(description.describe(flags("ps", 0)), Task("worker", 1, ""))
-    assert not description.knows(description.describe(flags("ps", 0)), Task("ps", 2, ""))
-    assert description.knows(description.describe(flags("ps", 0, elastic=True)), Task("worker", 7, ""))
+    assert description.knows(description.describe_cluster(flags("ps", 0)), Task("worker", 1, ""))
+    assert not description.knows(description.describe_cluster(flags("ps", 0)), Task("ps", 2, ""))
+    assert description.knows(description.describe_cluster(flags("ps", 0, elastic=True)), Task("worker", 7, ""))
 
 
 def test_many_indexes_are_cut_off():

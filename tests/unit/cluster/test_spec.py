@@ -1,135 +1,12 @@
-"""Who is in the cluster: flags and TF_CONFIG, right and wrong."""
+"""The value that says who is in the cluster."""
 
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
 
-from ps_train.cluster import resolve
-from ps_train.cluster.spec import Cluster, Task
-from ps_train.errors import ConfigError
-from tests.cluster_strategies import clusters, tf_config
+from ps_train.cluster.spec import Cluster
 
-PS, WORKERS = "a:1,b:2", "c:3,d:4,e:5"
-FORM = "allowed: host:port with a port from 1 to 65535, such as localhost:2222"
-
-
-def _placed(text):
-    return resolve.resolve("localhost:2222", "localhost:2223", None, None, text)
-
-
-def _refusal(function, *arguments):
-    with pytest.raises(ConfigError) as caught:
-        function(*arguments)
-    return str(caught.value)
-
-
-# --- flags
-
-@pytest.mark.parametrize(("job", "index", "is_chief"), [
-    ("ps", 0, False), ("ps", 1, False), ("worker", 0, True), ("worker", 1, False), ("worker", 2, False)])
-def test_flags_place_a_task(job, index, is_chief):
-    """The classic four flags give the cluster and the task; worker 0 is the chief."""
-    found = resolve.resolve(PS, WORKERS, job, index)
-    address = {"ps": PS, "worker": WORKERS}[job].split(",")[index]
-    assert found.task == Task(job, index, address)
-    assert found.is_chief is is_chief
-    assert found.chief == Task("worker", 0, "c:3")
-    assert [str(task) for task in found.ps] == ["ps:0 a:1", "ps:1 b:2"]
-    assert [str(task) for task in found.workers] == ["worker:0 c:3", "worker:1 d:4", "worker:2 e:5"]
-
-
-@pytest.mark.parametrize(("ps_hosts", "worker_hosts", "job", "index", "message"), [
-    (PS, WORKERS, None, None, "--job_name: not given, and TF_CONFIG is not set; give --job_name=ps or "
-     "--job_name=worker, or run a whole cluster on this machine with `ps_train launch`"),
-    (PS, WORKERS, "ps", None,
-     "--task_index: not given, and --ps_hosts names 2 tasks; give this task's index, 0 to 1"),
-    (PS, WORKERS, "worker", None,
-     "--task_index: not given, and --worker_hosts names 3 tasks; give this task's index, 0 to 2"),
-    (PS, WORKERS, "chief", 0,
-     "--job_name: got 'chief', which only TF_CONFIG can place; allowed here: ps, worker, evaluator"),
-    (PS, WORKERS, "evaluator", 1, "--task_index: got 1; allowed: 0 to 0, since a cluster has one evaluator"),
-    (PS, WORKERS, "ps", 2, "--task_index: got 2; allowed: 0 to 1, since --ps_hosts names 2 tasks"),
-    ("a:1", WORKERS, "ps", 1, "--task_index: got 1; allowed: 0 to 0, since --ps_hosts names 1 task"),
-    (PS, WORKERS, "worker", -1, "--task_index: got -1; allowed: 0 to 2, since --worker_hosts names 3 tasks"),
-    ("a:1,a:1", WORKERS, "ps", 0, "address a:1 is given to both ps:0 and ps:1; each task needs its own"),
-    ("a:1,A:1", WORKERS, "ps", 0, "address A:1 is given to both ps:0 and ps:1; each task needs its own"),
-    ("a:1", "b:1,a:1", "ps", 0, "address a:1 is given to both ps:0 and worker:1; each task needs its own"),
-    ("a", WORKERS, "ps", 0, f"--ps_hosts entry 0: got 'a'; {FORM}"),
-    (PS, "c", "ps", 0, f"--worker_hosts entry 0: got 'c'; {FORM}"),
-])
-def test_refuses_flags_that_place_no_task(ps_hosts, worker_hosts, job, index, message):
-    """Missing, out of range, duplicate: each is one line."""
-    assert _refusal(resolve.resolve, ps_hosts, worker_hosts, job, index) == message
-
-
-@pytest.mark.parametrize(("job", "elastic"), [
-    ("ps", False), ("worker", False), ("evaluator", False), ("ps", True), ("evaluator", True)])
-def test_the_only_task_of_a_job_needs_no_index(job, elastic):
-    """It is 0, as one task is meant."""
-    found = resolve.resolve("a:1", "b:1", job, None, elastic=elastic)
-    assert found.task.name == f"{job}:0"
-    assert [str(task) for task in found.ps] == ["ps:0 a:1"]
-
-
-def test_an_evaluator_is_placed_by_flags():
-    """It has no address, no server and is no worker; it knows the ps, which it asks how training stands."""
-    found = resolve.resolve(PS, WORKERS, "evaluator", 0)
-    assert (found.task, found.is_chief) == (Task("evaluator", 0, ""), False)
-    assert [str(task) for task in found.ps] == ["ps:0 a:1", "ps:1 b:2"]
-    assert "evaluator" not in found.server_spec
-
-
-def test_an_elastic_worker_may_have_any_index_and_must_be_told_its_own():
-    """A lone address is its own, and says nothing of its index."""
-    assert _refusal(lambda: resolve.resolve(PS, "c:3", "worker", None, elastic=True)) == (
-        "--task_index: not given, and with --elastic a worker may have any; give this one's index, from 0 to 1022, "
-        "0 for the chief")
-
-
-# --- TF_CONFIG
-
-@pytest.mark.parametrize(("cluster_part", "job", "index", "chief", "number"), [
-    ({"ps": ["a:1"], "worker": ["b:1", "c:1"]}, "worker", 0, "worker:0", 0),
-    ({"ps": ["a:1"], "worker": ["b:1", "c:1"]}, "worker", 1, "worker:0", 1),
-    ({"ps": ["a:1"], "worker": ["b:1", "c:1"]}, "worker", "1", "worker:0", 1),
-    ({"ps": ["a:1"], "chief": ["d:1"], "worker": ["b:1", "c:1"]}, "chief", 0, "chief:0", 0),
-    ({"ps": ["a:1"], "chief": ["d:1"], "worker": ["b:1", "c:1"]}, "worker", 0, "chief:0", 1),
-    ({"ps": ["a:1"], "worker": ["b:1"], "master": ["d:1"]}, "master", 0, "master:0", 0),
-    ({"ps": ["a:1"], "master": ["d:1"]}, "master", 0, "master:0", 0),
-    ({"ps": {"0": "a:1"}, "worker": {"0": "b:1", "3": "c:1"}}, "worker", 3, "worker:0", 3),
-    ({"ps": ["a:1"], "worker": {"10": "d:1", "2": "c:1", "0": "b:1"}}, "worker", 10, "worker:0", 10),
-    ({"ps": ["a:1"], "worker": {"1": "c:1"}, "chief": ["b:1"]}, "worker", 1, "chief:0", 2),
-])
-def test_tf_config_places_a_worker(cluster_part, job, index, chief, number):
-    """Dense and sparse clusters, with and without a chief task: its task, chief and number, which goes by the index."""
-    found = _placed(tf_config(cluster_part, job, index))
-    assert found.task.name == f"{job}:{index}"
-    assert found.chief.name == chief == found.workers[0].name
-    assert found.is_chief is (found.task.name == chief)
-    assert found.worker_number == number
-    assert found.task in found.workers
-
-
-@pytest.mark.parametrize(("cluster_part", "job", "num_workers"), [
-    ({"ps": ["a:1"], "worker": ["b:1", "c:1"]}, "worker", 2),
-    ({"ps": ["a:1"], "worker": ["b:1", "c:1"], "chief": ["d:1"]}, "chief", 3),
-    ({"ps": ["a:1"], "master": ["d:1"]}, "master", 1),
-    ({"ps": ["a:1"], "worker": {"0": "b:1", "4": "c:1"}}, "worker", 5),
-])
-def test_the_number_of_workers_leaves_room_for_those_not_named(cluster_part, job, num_workers):
-    """Every worker's number is below it, so that a shard `(number, count)` is always valid."""
-    found = _placed(tf_config(cluster_part, job, 0))
-    assert found.num_workers == num_workers
-    assert [found.number_of(task) < num_workers for task in found.workers] == [True] * len(found.workers)
-
-
-def test_a_worker_that_knows_only_itself_is_not_the_chief():
-    """In the sparse form a worker may know itself and the ps only: worker 1 must not take itself for the chief."""
-    found = _placed(tf_config({"ps": ["a:1"], "worker": {"1": "c:1"}}, "worker", 1))
-    assert not found.is_chief
-    assert str(found.chief) == "worker:0"
-    assert found.worker_number == 1
+CLUSTER = Cluster("worker", 1, {"ps": {0: "a:1", 1: "b:2"}, "worker": {0: "c:3", 1: "d:4", 2: "e:5"}})
 
 
 @pytest.mark.parametrize(("addresses", "names"), [
@@ -145,140 +22,15 @@ def test_a_number_has_a_name_whether_the_cluster_tells_of_that_worker_or_not(add
         assert found.worker_name(found.number_of(task)) == task.name
 
 
-@pytest.mark.parametrize("evaluators", [{}, {"evaluator": ["e:1"]}])
-def test_an_evaluator_need_not_be_in_the_cluster(evaluators):
-    """Estimator's TF_CONFIG leaves the evaluator's address out; named or not, it is neither worker nor chief."""
-    found = _placed(tf_config({"ps": ["a:1"], "worker": ["b:1"], **evaluators}, "evaluator", 0))
-    assert found.task.name == "evaluator:0"
-    assert not found.is_chief and found.task not in found.workers
-    assert found.server_spec == {"ps": {0: "a:1"}, "worker": {0: "b:1"}}
-
-
-# --- flags beside TF_CONFIG
-
-BESIDE = tf_config({"ps": ["a:1", "b:1"], "worker": {"2": "d:1", "0": "c:1"}}, "worker", 2)
-
-
-@pytest.mark.parametrize("flags", [
-    {}, {"job_name": "worker"}, {"task_index": 2}, {"ps_hosts": "a:1,b:1"}, {"worker_hosts": "c:1,d:1"},
-    {"job_name": "worker", "task_index": 2, "ps_hosts": "a:1,b:1", "worker_hosts": "c:1,d:1"},
-])
-def test_flags_that_agree_with_tf_config_are_accepted(flags):
-    """Classic scripts give both; hosts are compared in the order of their indices."""
-    assert _resolve_beside(flags).task == Task("worker", 2, "d:1")
-
-
-@pytest.mark.parametrize(("flags", "message"), [
-    ({"job_name": "ps"}, "--job_name=ps contradicts TF_CONFIG, which says 'worker'"),
-    ({"task_index": 0}, "--task_index=0 contradicts TF_CONFIG, which says 2"),
-    ({"ps_hosts": "b:1,a:1"}, "--ps_hosts=b:1,a:1 contradicts TF_CONFIG, which says 'a:1,b:1'"),
-    ({"worker_hosts": "c:1"}, "--worker_hosts=c:1 contradicts TF_CONFIG, which says 'c:1,d:1'"),
-])
-def test_flags_that_contradict_tf_config_are_shown_with_it(flags, message):
-    """The message shows both sides and what to do."""
-    assert _refusal(_resolve_beside, flags) == f"{message}; leave the flag out, or unset TF_CONFIG"
-
-
-def test_all_contradictions_are_told_together():
-    """One line for each flag that differs."""
-    assert len(_refusal(_resolve_beside, {"job_name": "ps", "task_index": 1}).splitlines()) == 2
-
-
-def _resolve_beside(flags):
-    values = {"ps_hosts": "localhost:2222", "worker_hosts": "localhost:2223", "job_name": None, "task_index": None}
-    return resolve.resolve(*{**values, **flags}.values(), BESIDE, frozenset(flags))
-
-
-@given(clusters())
-def test_flags_made_of_a_tf_config_agree_with_it(described):
-    """Whatever the cluster, its own hosts, job and index are accepted beside it."""
-    addresses, job, index = described
-    text = tf_config({name: {str(key): value for key, value in tasks.items()} for name, tasks in addresses.items()},
-                     job, index)
-    found = _placed(text)
-    if found.is_elastic:  # a lone worker in the sparse form reads like one whose fellows come and go
-        assert len(addresses["worker"]) == 1 and job == "worker"
-    assert found == Cluster(job, index, addresses, found.is_elastic, frozenset(addresses))
-    assert set(found.server_spec) == set(addresses) - {"evaluator"}
-    names = frozenset({"ps_hosts", "worker_hosts", "job_name", "task_index"})
-    assert resolve.resolve(found.hosts("ps"), found.hosts("worker"), job, index, text, names) == found
-
-
-@pytest.mark.parametrize("text", ["", " ", "\n"])
-def test_an_empty_tf_config_is_none(text):
-    """An empty variable, as some schedulers leave it, means the flags."""
-    assert resolve.resolve(PS, WORKERS, "ps", 1, text).task == Task("ps", 1, "b:2")
-
-
-# --- workers that come and go
-
-@pytest.mark.parametrize(("cluster_part", "job", "index", "known"), [
-    ({"ps": ["a:1"], "worker": {}}, "ps", 0, {"ps": {0: "a:1"}, "worker": {}}),
-    ({"ps": ["b:1"], "worker": {}}, "ps", 1, {"ps": {1: "b:1"}, "worker": {}}),
-    ({"ps": ["a:1", "b:1"], "worker": {}}, "ps", 1, {"ps": {0: "a:1", 1: "b:1"}, "worker": {}}),
-    ({"ps": ["a:1", "b:1"], "worker": {"3": "c:1"}}, "worker", 3, {"ps": {0: "a:1", 1: "b:1"}, "worker": {3: "c:1"}}),
-    ({"ps": ["a:1"], "worker": {"0": "c:1"}}, "worker", "0", {"ps": {0: "a:1"}, "worker": {0: "c:1"}}),
-    ({"ps": ["a:1"], "worker": {}}, "evaluator", 0, {"ps": {0: "a:1"}, "worker": {}}),
-])
-def test_the_tf_config_of_a_dynamic_job_makes_an_elastic_cluster(cluster_part, job, index, known):
-    """As Kubeflow's operator writes it: a ps is told itself under its real index, a worker all ps and itself."""
-    found = _placed(tf_config(cluster_part, job, index))
-    told_alone = job == "ps" and len(cluster_part["ps"]) == 1
-    assert found == Cluster(job, int(index), known, is_elastic=True,
-                            partial=frozenset({"worker", "ps"} if told_alone else {"worker"}))
-    assert found.boot == ({"boot": {0: found.task.address}}, "boot", 0)
-
-
-@pytest.mark.parametrize(("cluster_part", "job", "index"), [
-    ({"ps": ["a:1"], "worker": ["c:1"]}, "worker", 0),
-    ({"ps": ["a:1"], "worker": {"0": "c:1", "3": "d:1"}}, "worker", 3),
-    ({"ps": ["a:1"], "worker": {"0": "c:1"}}, "ps", 0),
-    ({"ps": ["a:1"], "worker": {"1": "c:1"}, "chief": ["d:1"]}, "worker", 1),
-])
-def test_another_tf_config_makes_an_elastic_cluster_only_when_told_to(cluster_part, job, index):
-    """Then a task forgets the other workers; `--noelastic` keeps one that knows itself only in a fixed cluster."""
-    text = tf_config(cluster_part, job, index)
-    assert not _placed(text).is_elastic
-    found = resolve.resolve("", "", None, None, text, elastic=True)
-    assert found.is_elastic and set(found.workers) <= {found.task, found.chief}
-    assert not resolve.resolve("", "", None, None, tf_config({"ps": ["a:1"], "worker": {"3": "c:1"}}, "worker", 3),
-                               elastic=False).is_elastic
-
-
-@pytest.mark.parametrize(("worker_hosts", "job", "index", "workers"), [
-    ("c:3", "worker", 0, {0: "c:3"}), ("c:3", "worker", 7, {7: "c:3"}), ("c:3", "worker", 1022, {1022: "c:3"}),
-    ("c:3,d:4", "worker", 1, {1: "d:4"}), ("c:3,d:4", "ps", 1, {}), ("a:1,b:2", "ps", 0, {}),
-])
-def test_the_flags_of_an_elastic_worker_name_itself_or_all(worker_hosts, job, index, workers):
-    """A lone address is its own, whatever its index; a ps needs none, so the default may be anything."""
-    found = resolve.resolve(PS, worker_hosts, job, index, elastic=True)
-    assert found == Cluster(job, index, {"ps": {0: "a:1", 1: "b:2"}, "worker": workers}, is_elastic=True,
-                            partial=frozenset({"worker"}))
-    assert found.shard == (0, 1)
-
-
-def test_what_an_elastic_cluster_cannot_be_is_refused():
-    """An index that is not in the list or too large, and a fixed cluster without workers."""
-    assert _refusal(lambda: resolve.resolve(PS, "c:3,d:4", "worker", 2, elastic=True)) == (
-        "--task_index: got 2; allowed: 0 to 1, since --worker_hosts names 2 tasks")
-    assert _refusal(lambda: resolve.resolve(PS, "c:3", "worker", 1023, elastic=True)) == (
-        "--task_index: got 1023; allowed: 0 to 1022")
-    text = tf_config({"ps": ["a:1"], "worker": {}}, "ps", 0)
-    assert "leave --noelastic out" in _refusal(lambda: resolve.resolve("", "", None, None, text, elastic=False))
-
-
-# --- what TensorFlow is told
-
 def test_devices_and_peers():
     """A session is confined to the ps and its own task."""
-    found = resolve.resolve(PS, WORKERS, "worker", 1)
-    assert found.task.device == "/job:worker/task:1"
-    assert [task.device for task in found.peers] == ["/job:ps/task:0", "/job:ps/task:1", "/job:worker/task:1"]
-    assert found.boot == (found.server_spec, "worker", 1)
-    assert found.server_spec == {"ps": {0: "a:1", 1: "b:2"}, "worker": {0: "c:3", 1: "d:4", 2: "e:5"}}
+    assert CLUSTER.task.device == "/job:worker/task:1"
+    assert [task.device for task in CLUSTER.peers] == ["/job:ps/task:0", "/job:ps/task:1", "/job:worker/task:1"]
+    assert CLUSTER.boot == (CLUSTER.server_spec, "worker", 1)
+    assert CLUSTER.server_spec == {"ps": {0: "a:1", 1: "b:2"}, "worker": {0: "c:3", 1: "d:4", 2: "e:5"}}
 
 
 def test_a_cluster_is_frozen():
     """Nothing changes a cluster after it was checked."""
     with pytest.raises(AttributeError):
-        resolve.resolve(PS, WORKERS, "ps", 0).index = 1
+        CLUSTER.index = 0

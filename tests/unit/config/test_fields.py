@@ -41,13 +41,13 @@ class More:
 
 def _refusal(*argv, classes=(Options,)):
     with pytest.raises(ConfigError) as caught:
-        fields.parse(argv, *classes)
+        fields.parse_flags(argv, *classes)
     return str(caught.value)
 
 
 def test_an_empty_command_line_gives_the_defaults():
     """Every flag field has its default, and none counts as given."""
-    values, given = fields.parse([], Options)
+    values, given = fields.parse_flags([], Options)
     assert values == {"count": 3, "rate": 0.5, "limit": None, "colour": "red", "title": "", "loud": False}
     assert given == frozenset()
 
@@ -75,7 +75,7 @@ def test_an_empty_command_line_gives_the_defaults():
 )
 def test_reads_every_way_to_write_a_flag(argv, name, value):
     """absl's ways to write a flag give a value of the field's type, and the flag counts as given."""
-    values, given = fields.parse(argv, Options)
+    values, given = fields.parse_flags(argv, Options)
     assert values[name] == value
     assert type(values[name]) is type(value)
     assert given == {name}
@@ -83,12 +83,12 @@ def test_reads_every_way_to_write_a_flag(argv, name, value):
 
 def test_a_default_that_is_given_counts_as_given():
     """A value that equals the default is still the user's choice."""
-    assert fields.parse(["--count=3"], Options)[1] == {"count"}
+    assert fields.parse_flags(["--count=3"], Options)[1] == {"count"}
 
 
 def test_reads_several_classes():
     """One command line may fill several dataclasses."""
-    values, given = fields.parse(["--extra=4", "--count=2"], More, Options)
+    values, given = fields.parse_flags(["--extra=4", "--count=2"], More, Options)
     assert (values["extra"], values["count"]) == (4, 2)
     assert given == {"extra", "count"}
 
@@ -142,7 +142,7 @@ def test_reads_a_flagfile(tmp_path):
     """--flagfile adds the flags of a file, with comments, and they obey the same rules."""
     path = tmp_path / "flags"
     path.write_text("# a comment\n--count=9\n\n--noloud\n")
-    values, given = fields.parse([f"--flagfile={path}", "--rate=2"], Options)
+    values, given = fields.parse_flags([f"--flagfile={path}", "--rate=2"], Options)
     assert (values["count"], values["rate"]) == (9, 2.0)
     assert given == {"count", "rate", "loud"}
     assert "--count: given twice" in _refusal(f"--flagfile={path}", "--count=1")
@@ -167,7 +167,7 @@ _FLAGS = st.builds("--{}={}".format, _NAMES, st.one_of(_TEXTS, st.integers().map
 def test_any_words_are_flags_or_a_config_error(argv):
     """No command line raises anything but ConfigError."""
     try:
-        values, _ = fields.parse(argv, Options)
+        values, _ = fields.parse_flags(argv, Options)
     except ConfigError:
         return
     assert fields.problems(values, Options) == []
@@ -194,7 +194,7 @@ def test_any_words_are_flags_or_a_config_error(argv):
 )
 def test_checks_values_that_no_command_line_gave(name, value, is_allowed):
     """Values from a program are held to the same types and bounds."""
-    values = {**fields.parse([], Options)[0], name: value}
+    values = {**fields.parse_flags([], Options)[0], name: value}
     assert (fields.problems(values, Options) == []) is is_allowed
 
 
@@ -243,14 +243,14 @@ def test_a_class_has_the_flags_of_its_groups_in_their_order():
 
 def test_a_flag_of_another_verb_is_reported_as_such():
     """It has no value, whatever stands behind it; a flag that no verb has stays unknown."""
-    values, told = fields.parse(["--extra=many", "--count=2"], Options, others=[More])
+    values, told = fields.parse_flags(["--extra=many", "--count=2"], Options, others=[More])
     assert values.keys() == fields.rules(Options).keys()
     assert fields.foreign(told, "cook", Options) == ["--extra: means nothing to `ps_train cook`; leave it out"]
     with pytest.raises(ConfigError, match="unknown flag --more"):
-        fields.parse(["--more"], Options, others=[More])
+        fields.parse_flags(["--more"], Options, others=[More])
 
 
 def test_absl_flags_of_the_process_are_left_alone():
     """The flags live in a set of their own: another program's absl flags do not meet them."""
-    fields.parse(["--count=7"], Options)
+    fields.parse_flags(["--count=7"], Options)
     assert "count" not in flags.FLAGS

@@ -202,7 +202,7 @@ def test_serve_refuses_what_it_cannot_do(flag):
     """A server neither uses other servers nor fetches data; a flag that would do nothing is refused."""
     assert config.parse_serve([f"--no{flag}"], {}) == config.parse_task([f"--no{flag}"], {})
     assert _refusal(config.parse_serve, [f"--{flag}"], {}) == (
-        f"--{flag}: serve only serves; leave it out, or give it to the workers")
+        f"--{flag}: `serve` does not train; leave it out, or give it to the workers")
 
 
 def test_launch_reads_its_own_flags_and_those_of_the_tasks():

@@ -111,8 +111,8 @@ def test_a_tf_config_that_does_not_fit_is_refused(argv, cluster, task, message):
 def test_the_launcher_starts_what_the_strategy_needs(strategy, names, chief):
     """The ps first, then the chief."""
     config = flags.parse_keras_task([f"--strategy={strategy}"], {})
-    crew = roles.strategy_crew(config, LaunchConfig(num_ps=1, num_workers=3))
-    assert (crew.names, crew.chief, crew.verb) == (names, chief, ("keras",))
+    tasks = roles.strategy_tasks(config, LaunchConfig(num_ps=1, num_workers=3))
+    assert (tasks.names, tasks.chief, tasks.verb) == (names, chief, ("keras",))
 
 
 def test_where_a_tpu_is_looked_for(tmp_path):

@@ -17,10 +17,10 @@ def test_printed_commands_mean_what_the_tasks_are_told():
     """Through the shell and the flags' parser each command line gives its task's Config."""
     told, launch_config = parse_launch(["--num_ps=2", "--num_workers=1", "--sync_replicas", "--notf_log",
                                         "--params=a=b c,d=$HOME", "--learning_rate=1e-3", "--train_dir=/a b"])
-    crew = command_lines.crew_of(launch_config)
-    lines = command_lines.command_lines(crew, [4001, 4002, 4003], told)
-    assert (crew.names, crew.chief) == (["ps:0", "ps:1", "worker:0"], "worker:0")
-    for name, line in zip(crew.names, lines):
+    tasks = command_lines.task_list(launch_config)
+    lines = command_lines.command_lines(tasks, [4001, 4002, 4003], told)
+    assert (tasks.names, tasks.chief) == (["ps:0", "ps:1", "worker:0"], "worker:0")
+    for name, line in zip(tasks.names, lines):
         parsed = parse_task(shlex.split(shlex.join(line)), {})
         assert f"{parsed.job_name}:{parsed.task_index}" == name
         assert (parsed.ps_hosts, parsed.worker_hosts) == ("localhost:4001,localhost:4002", "localhost:4003")
@@ -40,9 +40,9 @@ def test_the_command_that_continues_says_what_was_given_and_the_folder(monkeypat
     monkeypatch.chdir(tmp_path)
     told, launch_config = parse_launch(["--num_ps=1", "--num_workers=2", "--tmux", "--notf_log", "--params=a=b c"])
     told = dataclasses.replace(told, train_dir="/a b", given=told.given | {"train_dir"})
-    keras = command_lines.Crew([], "", ("keras",), {})
-    for crew, verb in ((command_lines.crew_of(launch_config), ""), (keras, " keras")):
-        first, second = command_lines.continuation(crew, told, launch_config).splitlines()
+    keras = command_lines.TaskList([], "", ("keras",), {})
+    for tasks, verb in ((command_lines.task_list(launch_config), ""), (keras, " keras")):
+        first, second = command_lines.continuation(tasks, told, launch_config).splitlines()
         assert first == f"To continue this training, in {tmp_path}:"
         assert second == (f"  python -m ps_train launch{verb} --num_ps=1 --tmux '--params=a=b c' '--train_dir=/a b' "
                           "--notf_log")
@@ -52,11 +52,11 @@ def test_the_command_that_continues_says_what_was_given_and_the_folder(monkeypat
 def test_the_preparation_is_the_chief_that_trains_nothing():
     """So it builds the chief's graph, whatever the flags; of --download_only, it fetches the data only."""
     told, launch_config = parse_launch(["--num_ps=1", "--num_workers=3", "--sync_replicas"])
-    parsed = parse_task(command_lines.preparation(command_lines.crew_of(launch_config), told), {})
+    parsed = parse_task(command_lines.preparation(command_lines.task_list(launch_config), told), {})
     assert (parsed.job_name, parsed.task_index, parsed.download_only, parsed.sync_replicas) == ("worker", 0, True, True)
     assert parsed.worker_hosts.count(",") == 2
     told, launch_config = parse_launch(["--download_only"])
-    assert command_lines.preparation(command_lines.crew_of(launch_config), told) == ["--download_only"]
+    assert command_lines.preparation(command_lines.task_list(launch_config), told) == ["--download_only"]
 
 
 @pytest.mark.parametrize(("is_installed", "advice"), [

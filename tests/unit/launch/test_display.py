@@ -8,8 +8,7 @@ import pytest
 
 from ps_train.launch import display
 from ps_train.launch.display import Display
-from ps_train.runtime import reports
-from ps_train.runtime.reports import FINISHING, Progress, Stage
+from ps_train.runtime.reports import FINISHING, Failure, Progress, Stage
 
 NAMES = ["ps:0", "worker:0"]
 HALF = Progress(500, 1000, 0.12345, 250.0, 25000.0)
@@ -55,11 +54,6 @@ def test_a_narrow_bar_keeps_loss_and_eta(columns, expected):
     assert display.bar(Progress(12345, 20000, 0.12345, 1234.5, 1.0), columns) == expected
 
 
-def test_the_bar_leaves_out_a_loss_that_is_not_known():
-    """As in the lines of dist_mnist."""
-    assert display.bar(HALF._replace(loss=None), 99) == "[======>     ]  50%  step 500 of 1000  250.0 steps/s  ETA 2 s"
-
-
 @pytest.mark.parametrize(("columns", "expected"), [
     (99, "[============] 100%  step 3001 of 3000  finishing and saving"),
     (40, "[===========] 100%  finishing and saving"),
@@ -80,9 +74,9 @@ def test_duration(secs, text):
 def test_without_a_terminal_lines_are_plain_and_prefixed():
     """No escape sequence, and names of one width."""
     stream, shown = make()
-    shown.show_line("ps:0", "serves")
-    shown.show_line("worker:0", "trains")
-    shown.say("done")
+    shown.write_line("ps:0", "serves")
+    shown.write_line("worker:0", "trains")
+    shown.write("done")
     assert stream.getvalue() == "ps:0     | serves\nworker:0 | trains\ndone\n"
 
 
@@ -92,24 +86,25 @@ def test_without_a_terminal_the_chiefs_progress_comes_about_once_a_second():
     stream, shown = make(clock=lambda: now[0])
     for secs, step in [(0.0, 1), (0.4, 2), (0.9, 3), (1.1, 4), (1.2, 1000)]:
         now[0] = secs
-        shown.show_line("worker:0", HALF._replace(step=step).format())
+        progress = HALF._replace(step=step)
+        shown.write_line("worker:0", progress.format(), progress)
     assert [int(line.split()[3]) for line in stream.getvalue().splitlines()] == [1, 4, 1000]
 
 
 def test_the_other_tasks_progress_is_not_shown():
     """It is in their logs."""
     stream, shown = make()
-    shown.show_line("ps:0", HALF.format())
+    shown.write_line("ps:0", HALF.format(), HALF)
     assert stream.getvalue() == ""
 
 
 def test_on_a_terminal_the_bar_stays_under_the_lines():
     """A line takes the bar's place, and the bar follows it; at the end it is erased."""
     stream, shown = make(is_terminal=True)
-    shown.show_line("worker:0", "12:00:00 " + HALF.format())
+    shown.write_line("worker:0", "12:00:00 " + HALF.format(), HALF)
     bar_text = stream.getvalue().replace("\r\x1b[K", "")
     assert bar_text.startswith("[===")
-    shown.show_line("ps:0", "serves")
+    shown.write_line("ps:0", "serves")
     assert stream.getvalue().endswith("\r\x1b[Kps:0     | serves\n" + bar_text)
     shown.close([])
     assert stream.getvalue().endswith("\r\x1b[K")
@@ -117,32 +112,34 @@ def test_on_a_terminal_the_bar_stays_under_the_lines():
 
 def test_on_a_terminal_the_chiefs_stage_takes_the_place_of_its_progress():
     """Elsewhere it is a line like others."""
-    line = Stage(1001, 1000, FINISHING).format()
+    stage = Stage(1001, 1000, FINISHING)
+    line = stage.format()
     stream, shown = make(is_terminal=True)
-    shown.show_line("worker:0", HALF.format())
-    shown.show_line("worker:0", line)
+    shown.write_line("worker:0", HALF.format(), HALF)
+    shown.write_line("worker:0", line, stage)
     assert stream.getvalue().endswith("\r\x1b[K[============] 100%  step 1001 of 1000  finishing and saving")
     stream, shown = make()
-    shown.show_line("worker:0", line)
+    shown.write_line("worker:0", line, stage)
     assert stream.getvalue() == f"worker:0 | {line}\n"
 
 
-def test_the_bar_follows_the_lines_of_dist_mnist():
-    """The reader of that format is handed in."""
-    stream = Terminal()
-    shown = display.on_stream(stream, NAMES, "worker:0", {"TERM": "xterm"}, reports.reader_of("dist_mnist", 1000))
-    for secs in range(3):
-        line = f"17000000{secs:02}.5: Worker 0: training step {secs} done (global step: {100 * secs})"
-        shown.show_line("worker:0", line)
-    assert stream.getvalue().endswith("[==>         ]  20%  step 200 of 1000  100.0 steps/s  ETA 8 s")
-    assert "training step" not in stream.getvalue()
+def test_the_traceback_of_the_first_task_only_is_shown():
+    """The others mostly have the same one; whatever else they print is shown."""
+    stream, shown = make()
+    failure = Failure(["toy.model_fn failed"], is_in_user_code=True)
+    for name in ("worker:0", "ps:0"):
+        for line in ("Traceback", "ps_train: toy.model_fn failed"):
+            shown.write_line(name, line, failure)
+    shown.write_line("ps:0", "ps_train: other", Failure(["other"]))
+    assert stream.getvalue() == (
+        "worker:0 | Traceback\nworker:0 | ps_train: toy.model_fn failed\nps:0     | ps_train: other\n")
 
 
 def test_each_task_has_its_colour():
     """Only the name is coloured."""
     stream, shown = make(is_terminal=True, has_colours=True)
-    shown.show_line("ps:0", "x")
-    shown.show_line("worker:0", "x")
+    shown.write_line("ps:0", "x")
+    shown.write_line("worker:0", "x")
     assert stream.getvalue() == "\x1b[36mps:0     |\x1b[0m x\n\x1b[35mworker:0 |\x1b[0m x\n"
 
 
@@ -156,9 +153,9 @@ def test_each_task_has_its_colour():
 def test_what_a_stream_can_show(stream, environ, coloured, redraws):
     """Colours and a bar only on a terminal that can; NO_COLOR takes the colours away."""
     shown = display.on_stream(stream, NAMES, "worker:0", environ)
-    shown.show_line("ps:0", "x")
+    shown.write_line("ps:0", "x")
     assert ("\x1b[36m" in stream.getvalue()) is coloured
-    shown.show_line("worker:0", HALF.format())
+    shown.write_line("worker:0", HALF.format(), HALF)
     assert ("[====" in stream.getvalue()) is redraws
 
 
@@ -166,7 +163,7 @@ def test_a_character_that_the_stream_cannot_encode_is_replaced():
     """A task may print anything under LANG=C."""
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding="ascii")
-    Display(stream, NAMES, "worker:0", False, False).show_line("ps:0", "café")
+    Display(stream, NAMES, "worker:0", False, False).write_line("ps:0", "café")
     assert raw.getvalue() == b"ps:0     | caf?\n"
 
 
@@ -177,5 +174,5 @@ def test_a_stream_that_is_gone_does_not_end_training():
             raise BrokenPipeError
 
     shown = Display(Gone(), NAMES, "worker:0", False, False)
-    shown.say("one")
-    shown.say("two")
+    shown.write("one")
+    shown.write("two")

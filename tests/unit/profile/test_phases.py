@@ -130,7 +130,7 @@ def test_the_mini_batches_of_a_run_are_counted():
 def test_the_table_shows_the_mean_and_the_slowest_step():
     """In milliseconds, each column under its name."""
     runs = [Run(200, 0, 0, 1000, ASYNC, GRADIENTS), Run(203, 0, 0, 2000, SYNC, GRADIENTS)]
-    header, mean, slowest = phases.table(runs, "worker:0")
+    header, mean, slowest = phases.phase_table(runs, "worker:0")
     assert header.split() == [*PHASES, "step"]
     name, *values = mean.split()
     assert name == "mean"

@@ -24,7 +24,7 @@ def step_stats(*devices):
 
 def test_operations_and_transfers_of_all_tasks_are_read():
     """The labels are those of TensorFlow 2.21; a transfer belongs to its receiver, and names what was sent."""
-    found = spans.read(step_stats(
+    found = spans.read_spans(step_stats(
         ("/job:worker/replica:0/task:1/device:CPU:0", [
             ("RecvTensor", "[0.3MB] [13.0Gb/s] edge_17_hidden/Read from /job:ps/replica:0/task:0/device:CPU:0 to "
              "/job:worker/replica:0/task:1/device:CPU:0", 200, 50, 313600)]),
@@ -41,7 +41,7 @@ def test_operations_and_transfers_of_all_tasks_are_read():
 
 def test_what_is_listed_twice_or_is_no_work_of_a_task_is_left_out():
     """A GPU's streams besides all of them, the executor's own ends of a transfer, a device outside of the cluster."""
-    found = spans.read(step_stats(
+    found = spans.read_spans(step_stats(
         ("/job:worker/replica:0/task:0/device:GPU:0/stream:all", [("a", "a:MatMul", 10, 5, 0)]),
         ("/job:worker/replica:0/task:0/device:GPU:0/stream:17", [("a", "a:MatMul", 10, 5, 0)]),
         ("/job:worker/replica:0/task:0/device:GPU:0", [("b", "b = _HostRecv()", 10, 5, 0)]),
@@ -56,4 +56,4 @@ def test_what_is_listed_twice_or_is_no_work_of_a_task_is_left_out():
 ])
 def test_the_task_of_a_device(device, task):
     """Its job and its index."""
-    assert spans.task_of(device) == task
+    assert spans.task_name(device) == task

@@ -64,7 +64,7 @@ def test_without_tensorflow_the_line_says_what_to_install(only):
     """Both ways of it: with a GPU and without."""
     only({"tensorflow-estimator": ("2.14.0", ["tensorflow_estimator"])})
     with pytest.raises(ConfigError, match=rf"^TensorFlow is not installed in \S+; {RANGE}: `pip install tensorflow`, "
-                                          "or `pip install tensorflow-cpu` where there is no GPU$"):
+                                          "or `pip install tensorflow-cpu` on a machine without a GPU$"):
         installed.check_tensorflow()
 
 

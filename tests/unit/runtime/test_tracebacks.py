@@ -11,7 +11,8 @@ import textwrap
 import pytest
 
 from ps_train.runtime import tracebacks
-from ps_train.runtime.calls import Call
+from ps_train.runtime.reports import Failure
+from ps_train.runtime.threads import Call
 from tests.tensorflow_mode import tf
 
 _numbers = itertools.count()
@@ -36,7 +37,9 @@ def report(tmp_path, monkeypatch):
         thread.join(60)
         # The frame of `call` stands for those of ps_train, which a plug-in is called from.
         monkeypatch.setattr(tracebacks, "_PACKAGES", (*tracebacks._PACKAGES, __file__))
-        return tracebacks.report(thread._error).replace(str(path), "FILE").replace(name, "users").splitlines()
+        trace, message = tracebacks.report(thread._error)
+        lines = [*trace, *Failure(message).lines()]
+        return [line.replace(str(path), "FILE").replace(name, "users") for line in lines]
 
     return run
 
@@ -149,9 +152,10 @@ def test_a_fault_without_a_frame_of_the_user_keeps_its_traceback(monkeypatch):
     monkeypatch.setattr(tracebacks, "_PACKAGES", (*tracebacks._PACKAGES, __file__))
     thread = Call(lambda: [][0], "task")
     thread.join(60)
-    lines = tracebacks.report(thread._error).splitlines()
+    lines, message = tracebacks.report(thread._error)
+    assert message == []
     assert lines[0] == "Traceback (most recent call last):" and lines[-1] == "IndexError: list index out of range"
-    assert any("calls.py" in line for line in lines)
+    assert any("threads.py" in line for line in lines)
 
 
 def test_an_installed_plugin_is_the_users(tmp_path, monkeypatch):
@@ -164,17 +168,8 @@ def test_an_installed_plugin_is_the_users(tmp_path, monkeypatch):
     monkeypatch.setattr(tracebacks, "_PACKAGES", (*tracebacks._PACKAGES, __file__))
     thread = Call(names["model_fn"], "task")
     thread.join(60)
-    assert f'  File "{path}", line 2, in model_fn\n    return [][0]\n' in tracebacks.report(thread._error)
-
-
-def test_of_several_reports_the_first_is_let_through():
-    """What the tasks say besides is not hidden."""
-    reports = tracebacks.FirstReport()
-    said = [("a", "x"), ("a", tracebacks.HEADING), ("b", "y"), ("b", tracebacks.HEADING), ("a", "  File"),
-            ("b", "  File"), ("b", "ps_train: b.model_fn failed"), ("a", "ps_train: a.model_fn failed"), ("b", "z"),
-            ("a", "ps_train: q")]
-    hidden = [(task, line) for task, line in said if reports.hides(task, line)]
-    assert hidden == [("b", tracebacks.HEADING), ("b", "  File"), ("b", "ps_train: b.model_fn failed")]
+    lines, [_] = tracebacks.report(thread._error)
+    assert f'  File "{path}", line 2, in model_fn\n    return [][0]\n' in "\n".join(lines)
 
 
 def test_the_standard_library_is_not_the_users():

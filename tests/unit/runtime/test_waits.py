@@ -5,15 +5,12 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
-import socket
 import threading
 import time
 import types
 
 import pytest
 
-from ps_train.cluster import reachability
-from ps_train.cluster.spec import Task
 from ps_train.errors import ClusterLostError, StoppedError
 from ps_train.runtime import waits
 
@@ -23,19 +20,6 @@ def _takes(least_secs, most_secs):
     start_secs = time.monotonic()
     yield
     assert least_secs <= time.monotonic() - start_secs <= most_secs
-
-
-@contextlib.contextmanager
-def _listener(family=socket.AF_INET, host="localhost"):
-    with socket.socket(family, socket.SOCK_STREAM) as listener:
-        listener.bind((host, 0))
-        listener.listen()
-        yield listener.getsockname()[1]
-
-
-def _closed_port():
-    with _listener() as port:
-        return port
 
 
 def test_returns_the_first_true_value(stop):
@@ -93,85 +77,6 @@ def test_a_long_wait_reminds(stop, monkeypatch, caplog):
     with caplog.at_level(logging.INFO), pytest.raises(ClusterLostError):
         waits.until(lambda: False, 35, "ps:0", stop)
     assert caplog.messages == [f"waiting for ps:0, since {since} s, at most 35 s" for since in (10, 20, 30)]
-
-
-def test_tasks_that_accept_connections_are_there(stop):
-    """A task is there when its port accepts a connection."""
-    with _listener() as one, _listener() as other, _takes(0, 5):
-        reachability.for_tasks([Task("ps", 0, f"localhost:{one}"), Task("ps", 1, f"localhost:{other}")], 10, stop)
-
-
-@pytest.mark.skipif(not socket.has_ipv6, reason="no IPv6 here")
-def test_a_task_may_have_an_ipv6_address(stop):
-    """The brackets of an IPv6 address are no part of the host."""
-    try:
-        listening = _listener(socket.AF_INET6, "::1")
-        port = listening.__enter__()
-    except OSError:
-        pytest.skip("no IPv6 loopback here")
-    reachability.for_tasks([Task("ps", 0, f"[::1]:{port}")], 10, stop)
-    listening.__exit__(None, None, None)
-
-
-def test_missing_tasks_are_named_and_others_are_not(stop):
-    """The error names every task that is missing, with its address, and no other."""
-    closed = [_closed_port(), _closed_port()]
-    with _listener() as there:
-        tasks = [Task("ps", 0, f"localhost:{closed[0]}"), Task("ps", 1, f"localhost:{there}"),
-                 Task("ps", 2, f"localhost:{closed[1]}")]
-        with pytest.raises(ClusterLostError) as caught:
-            reachability.for_tasks(tasks, 0.3, stop)
-    assert str(caught.value) == (f"waited 0.3 s for ps:0 localhost:{closed[0]}, ps:2 localhost:{closed[1]}; "
-                                 "is it started, and reachable from this machine?")
-
-
-def test_a_task_that_comes_later_is_waited_for(stop):
-    """The wait ends soon after the port opens."""
-    port = _closed_port()
-    listener = socket.socket()
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-
-    def open_port():
-        listener.bind(("localhost", port))
-        listener.listen()
-
-    threading.Timer(0.4, open_port).start()
-    with listener, _takes(0.3, 5):
-        reachability.for_tasks([Task("ps", 0, f"localhost:{port}")], 10, stop)
-
-
-def test_an_unknown_host_is_named_as_such_at_once_and_waited_for(stop, monkeypatch, caplog):
-    """One line tells it before the time is over, and so does the error; the name of a pod may appear later."""
-    def connect(address, timeout):
-        if address[0] == "nowhere":
-            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
-        raise ConnectionRefusedError
-
-    monkeypatch.setattr(socket, "create_connection", connect)
-    tasks = [Task("ps", 0, "nowhere:5000"), Task("ps", 1, "there:5000")]
-    with caplog.at_level(logging.WARNING), pytest.raises(ClusterLostError) as caught:
-        reachability.for_tasks(tasks, 0.5, stop)
-    assert str(caught.value) == (
-        "waited 0.5 s for ps:0 nowhere:5000 (this host name does not resolve here), ps:1 there:5000; is it started, "
-        "and reachable from this machine?")
-    assert [record.getMessage() for record in caplog.records] == [
-        "the host name of ps:0 nowhere:5000 does not resolve here (Name or service not known): is it spelt right? "
-        "Waiting for it, at most 0.5 s"]
-
-
-def test_a_signal_is_not_kept_waiting_by_unreachable_tasks(stop, monkeypatch):
-    """Once `stop` is set, no further task is tried."""
-    tried = []
-
-    def connection_error(address):
-        tried.append(address)
-        stop.set()
-        return ConnectionRefusedError()
-
-    monkeypatch.setattr(reachability, "_connection_error", connection_error)
-    with pytest.raises(StoppedError):
-        reachability.for_tasks([Task("ps", index, f"host:{index + 1}") for index in range(9)], 30, stop)
-    assert tried == ["host:1"]
 
 
 def test_a_bounded_call_returns_its_value():

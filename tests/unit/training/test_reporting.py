@@ -1,8 +1,7 @@
-"""The lines in which a task tells of its training, and how the launcher reads them back."""
+"""The lines that a task prints about its training, and what it sends to the launcher."""
 
 from __future__ import annotations
 
-import math
 import re
 
 import pytest
@@ -31,12 +30,20 @@ After 201 training step(s), validation cross entropy = 1530.04
 """
 
 
+@pytest.fixture
+def sent(tmp_path, monkeypatch):
+    """A function that returns what has been sent to the launcher."""
+    with open(tmp_path / "reports", "ab+") as file:
+        monkeypatch.setattr(reports, "_launcher_file", [file.fileno()])
+        yield lambda: [reports.decode(line) for line in (tmp_path / "reports").read_text().split("\n") if line]
+
+
 def report_of(log_format, job="worker", index=1):
-    return reporting.of(log_format, Cluster(job, index, ADDRESSES))
+    return reporting.create(log_format, Cluster(job, index, ADDRESSES))
 
 
 def live(report):
-    """Tells a whole life, in which the session is lost once."""
+    """Prints a whole life, in which the session is lost once."""
     report.task()
     report.device("/job:worker/task:1/cpu:0")
     report.opening("")
@@ -46,7 +53,7 @@ def live(report):
     report.trained()
     report.ended(OUTCOME, 200, 100)
     report.evaluated(201, 1530.04, "After 201 training steps\n  accuracy = 0.9579")
-    report.show("Steps of each worker")
+    report.result("Steps of each worker")
 
 
 def test_dist_mnist_has_the_scripts_lines_on_stdout_and_nothing_else(capsys, caplog):
@@ -89,30 +96,21 @@ def test_ps_trains_own_lines_are_in_the_log_and_the_results_on_stdout(capsys, ca
 
 
 @pytest.mark.parametrize("log_format", LOG_FORMATS)
-def test_the_launcher_reads_the_step_line_of_each_format(log_format, capsys, caplog):
-    """Whatever stands before it in the line; no other line of a life has progress."""
+def test_the_launcher_gets_the_progress_and_the_line_in_either_format(log_format, sent, capsys, caplog):
+    """The values are the same, and the line is in the log after the report was sent; no other line of a life is."""
     with caplog.at_level("INFO"):
         live(report_of(log_format, index=0))
     lines = [*caplog.messages, *capsys.readouterr().out.splitlines()]
-    read = reports.reader_of(log_format, 200)
-    found = [done for done in (read(f"worker:0 | {line}") for line in lines) if done]
-    assert [(done.step, done.train_steps) for done in found] == [(12, 200)]
-
-
-def test_the_times_in_dist_mnists_lines_give_the_rate():
-    """Steps of all workers per second since the first line; the loss is not in them."""
-    read = reports.reader_of("dist_mnist", 1000)
-    lines = [f"{secs:f}: Worker 0: training step {step} done (global step: {2 * step})"
-             for secs, step in [(1700000000.0, 1), (1700000001.0, 51), (1700000002.0, 101)]]
-    first, second, third = map(read, lines)
-    assert math.isnan(first.steps_per_sec) and first.loss is None
-    assert (second.steps_per_sec, third.steps_per_sec, third.step) == (100.0, 100.0, 202)
+    [(progress, [line])] = sent()
+    assert progress == Progress(12, 200, 0.5, 10.0, 1000.0)
+    assert line in lines
 
 
 @pytest.mark.parametrize("log_format", LOG_FORMATS)
-def test_the_chiefs_stages_are_in_the_log_in_either_format(log_format, capsys, caplog):
-    """The launcher finds them there."""
+def test_the_launcher_gets_the_stages_of_the_chief(log_format, sent, capsys, caplog):
+    """Their line is in the log in either format."""
     stage = Stage(201, 200, reports.EVALUATING)
     with caplog.at_level("INFO"):
         report_of(log_format).stage(stage)
-    assert (capsys.readouterr().out, [reports.parse_stage(line) for line in caplog.messages]) == ("", [stage])
+    assert sent() == [(stage, caplog.messages)]
+    assert capsys.readouterr().out == ""

@@ -25,12 +25,6 @@ from tests.tensorflow_mode import tf
 IN_ORDER = clusters.array_dataset(*clusters.linear_data(), shuffle=False)
 
 
-@pytest.fixture
-def start_servers(renew_servers):
-    """Many trainings are compared here."""
-    return renew_servers
-
-
 def train(cluster, folder, num_at_once, steps=30, **options):
     """Returns the checkpoint after so many steps of one worker."""
     options = {"dataset": IN_ORDER, "optimizer_name": "adam", "learning_rate": 0.01, **options}

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from ps_train.runtime.calls import Call
+from ps_train.runtime.threads import Call
 
 
 def test_the_result_is_what_was_returned_or_raised():

@@ -1,8 +1,9 @@
-"""Finding a plug-in: the user's own modules before the defaults, and what is said where there is none."""
+"""Loading a plug-in: where its module is searched, how it is checked, and the errors if there is none."""
 
 from __future__ import annotations
 
 import importlib
+import itertools
 import pathlib
 import subprocess
 import sys
@@ -11,10 +12,12 @@ import textwrap
 import pytest
 
 from ps_train.errors import ConfigError
-from ps_train.plugins import finder
+from ps_train.plugins import loader
 
 REPO = pathlib.Path(__file__).resolve().parents[3]
 MODEL = "def model_fn(features, labels, mode, params): return 'model'\n"
+DATASET = "def input_fn(mode, params, shard): return 'dataset'\n"
+_numbers = itertools.count()
 DEFAULTS = "models.cnn, models.mlp, models.softmax"
 
 
@@ -32,9 +35,22 @@ def working_dir(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.fixture
+def write(working_dir):
+    """A function that writes a module with a name of its own into the working directory and returns that name."""
+    def write_module(source, folder=""):
+        name = f"plugin_{next(_numbers)}"
+        (working_dir / folder).mkdir(parents=True, exist_ok=True)
+        (working_dir / folder / f"{name}.py").write_text(source)
+        importlib.invalidate_caches()
+        return ".".join([*filter(None, folder.split("/")), name])
+
+    return write_module
+
+
 def _refusal(flag, name, function):
     with pytest.raises(ConfigError) as caught:
-        finder.find(flag, name, function)
+        loader.find_module(flag, name, function=function)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -91,7 +107,7 @@ def test_the_path_of_a_file_elsewhere_says_where_to_start(working_dir):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(here)
         assert _refusal("--model", "../net.py", "model_fn") == (
-            f"--model: got '../net.py', a file outside of the working directory {here}; start in {working_dir} with "
+            f"--model: got '../net.py', a file outside the working directory {here}; start in {working_dir} with "
             "--model=net")
 
 
@@ -110,11 +126,11 @@ def test_the_users_own_folder_hides_no_default(working_dir, is_package, is_on_pa
         sys.path = [entry for entry in sys.path if entry != {str(REPO)!r}]
         if {is_on_path}:
             sys.path.insert(1, {str(REPO)!r})
-        from ps_train.plugins import finder as finding
+        from ps_train.plugins import loader
         for flag, names in (("--model", ["models.own", "models.softmax", "softmax", "own", "models"]),
                             ("--dataset", ["data.own", "data.glyphs", "data.fetch"])):
             for name in names:
-                print(name, finding.find(flag, name, "f").__file__)
+                print(name, loader.find_module(flag, name, function="f").__file__)
         """)
     if not is_on_path:
         code = f"import sys; sys.path.insert(0, {str(REPO)!r}); import ps_train\n{code}"
@@ -131,5 +147,91 @@ def test_the_users_own_folder_hides_no_default(working_dir, is_package, is_on_pa
 def test_the_users_own_module_of_the_folders_name_hides_no_default(working_dir):
     """A file data.py beside the model is usual."""
     (working_dir / "data.py").write_text("input_fn = 'mine'\n")
-    assert finder.find("--dataset", "data.fetch", "input_fn").__file__ == str(REPO / "data" / "fetch.py")
-    assert finder.find("--dataset", "data", "input_fn").input_fn == "mine"
+    found = loader.find_module("--dataset", "data.fetch", function="input_fn")
+    assert found.__file__ == str(REPO / "data" / "fetch.py")
+    assert loader.find_module("--dataset", "data", function="input_fn").input_fn == "mine"
+
+
+@pytest.mark.parametrize("source", [
+    MODEL,
+    "def model_fn(features, labels, mode, params, config=None): return 'model'\n",
+    "def model_fn(**everything): return 'model'\n",
+    "class Net:\n  def __call__(self, features, labels, mode, params): return 'model'\nmodel_fn = Net()\n",
+], ids=["plain", "more with defaults", "keywords", "callable object"])
+def test_loads_a_model_from_the_working_directory(write, source):
+    """Anything that can be called with the contract's arguments is a model_fn."""
+    name = write(source)
+    model = loader.load_model(name)
+    assert (model.name, model.default_params) == (name, {})
+    assert model.model_fn(features=1, labels=2, mode="train", params={}) == "model"
+
+
+def test_loads_a_dataset_with_and_without_prepare(write):
+    """`prepare` is optional; without it nothing is done."""
+    without = loader.load_dataset(write(DATASET))
+    assert without.input_fn(mode="train", params={}, shard=(0, 1)) == "dataset"
+    assert without.prepare({}) is None
+    with_one = loader.load_dataset(write(DATASET + "def prepare(params): return 'prepared'\n"))
+    assert with_one.prepare({}) == "prepared"
+
+
+def test_loads_a_module_of_a_package(write):
+    """A dotted name goes through packages, also those without an __init__.py."""
+    name = write(MODEL, folder=f"package_{next(_numbers)}/inner")
+    assert loader.load_model(name).name == name
+
+
+@pytest.mark.parametrize(("load", "short", "full"), [
+    (loader.load_model, "softmax", "models.softmax"), (loader.load_dataset, "digits", "data.digits")])
+def test_a_name_without_a_dot_is_looked_for_in_the_usual_folder(monkeypatch, load, short, full):
+    """--model=softmax means models.softmax, --dataset=digits data.digits."""
+    monkeypatch.chdir(REPO)
+    assert load(short).name == full == load(full).name
+
+
+@pytest.mark.parametrize(("load", "source", "complaint"), [
+    (loader.load_model, "x = 1\n", "has no function model_fn(features, labels, mode, params); add it"),
+    (loader.load_model, "model_fn = 3\n", "has no function model_fn(features, labels, mode, params); add it"),
+    (loader.load_model, "def model_fn(x, y): pass\n",
+     "model_fn takes (x, y); it must take model_fn(features, labels, mode, params)"),
+    (loader.load_model, "def model_fn(features, labels, mode, params, config): pass\n",
+     "model_fn takes (features, labels, mode, params, config); it must take model_fn(features, labels, mode, params)"),
+    (loader.load_dataset, "x = 1\n", "has no function input_fn(mode, params, shard); add it"),
+    (loader.load_dataset, "def input_fn(): pass\n", "input_fn takes (); it must take input_fn(mode, params, shard)"),
+    (loader.load_dataset, DATASET + "def prepare(): pass\n", "prepare takes (); it must take prepare(params)"),
+    (loader.load_dataset, DATASET + "prepare = 3\n", "has no function prepare(params); add it"),
+    (loader.load_model, MODEL + "DEFAULT_PARAMS = ['a']\n",
+     "DEFAULT_PARAMS is ['a']; allowed: a dict of name: value"),
+    (loader.load_model, MODEL + "DEFAULT_PARAMS = {'sizes': (1, 2)}\n",
+     "DEFAULT_PARAMS['sizes'] is (1, 2); allowed: bool, int, float and str, so that --params can set it"),
+    (loader.load_dataset, DATASET + "DEFAULT_PARAMS = {'x': None}\n",
+     "DEFAULT_PARAMS['x'] is None; allowed: bool, int, float and str, so that --params can set it"),
+])
+def test_a_module_that_breaks_the_contract_is_refused(write, load, source, complaint):
+    """A missing function, another signature, defaults that --params cannot set: the message names the module."""
+    name = write(source)
+    with pytest.raises(ConfigError) as caught:
+        load(name)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert message.endswith(complaint)
+    assert name in message
+
+
+@pytest.mark.parametrize(("source", "error"), [
+    ("1 / 0\n", ZeroDivisionError), ("import no_such_module_at_all\n", ModuleNotFoundError),
+    ("def model_fn(:\n", SyntaxError)])
+def test_a_fault_in_the_users_module_keeps_its_traceback(write, source, error):
+    """What the plug-in raises while it is imported is the user's, and comes through as it is."""
+    with pytest.raises(error):
+        loader.load_model(write(source))
+
+
+def test_a_package_that_lacks_a_module_keeps_its_traceback(write):
+    """A package that imports something that is not there is not mistaken for one that is not there itself."""
+    name = write(MODEL, folder=f"package_{next(_numbers)}")
+    package = name.partition(".")[0]
+    missing = package[:4]  # a name that the plug-in's begins with
+    (pathlib.Path.cwd() / package / "__init__.py").write_text(f"import {missing}\n")
+    with pytest.raises(ModuleNotFoundError, match=f"'{missing}'"):
+        loader.load_model(name)

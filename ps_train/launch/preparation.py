@@ -1,0 +1,74 @@
+"""The preparation of a launch: one subprocess checks everything and fetches the data before any task starts.
+
+The subprocess checks flags and plug-ins, fetches the data and builds the chief's graph. A fault is so found once, not
+by every task.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import tempfile
+from collections.abc import Sequence
+
+from ps_train.config.task import Config
+from ps_train.errors import LaunchError
+from ps_train.launch import command_lines, supervision
+from ps_train.launch.command_lines import TaskList
+from ps_train.launch.display import Display
+from ps_train.launch.process import Process
+from ps_train.launch.supervision import ClusterProcesses
+from ps_train.launch.tmux import Panes
+from ps_train.runtime.reports import Failure
+
+_EMBEDDED_DATASET = "data.digits"
+
+
+def prepare(config: Config, tasks: TaskList, display: Display | Panes, signals: Sequence[int]) -> Config:
+    """Checks everything, fetches the data, and returns the flags of the tasks.
+
+    If MNIST cannot be fetched and the user gave neither dataset nor data_dir, the dataset becomes the embedded one.
+
+    Raises:
+      LaunchError: the preparation failed, or this process was told to stop.
+    """
+    display.write(f"Loading TensorFlow, and preparing the data of {config.dataset}")
+    code, failure = _run(config, tasks, display, signals)
+    is_default_dataset = not config.given & {"dataset", "data_dir"} and not config.download_only
+    if code and failure.missing_data and is_default_dataset and not signals:
+        display.write(f"MNIST is not used (data_dir is {config.data_dir}): {failure.missing_data}; training on the "
+                      f"embedded digits instead (--dataset={_EMBEDDED_DATASET})")
+        config = dataclasses.replace(config, dataset=_EMBEDDED_DATASET, given=config.given | {"dataset"})
+        code, failure = _run(config, tasks, display, signals)
+    if signals:
+        raise stopped(signals[0])
+    if code:
+        raise LaunchError("\n".join(failure.message), code)
+    return config
+
+
+def _run(config: Config, tasks: TaskList, display: Display | Panes, signals: Sequence[int]) -> tuple[int, Failure]:
+    """Returns the exit code of the subprocess and its failure, whose message is not shown, as other lines are."""
+    failure = Failure([])
+
+    def show_output() -> None:
+        nonlocal failure
+        for line, report in process.new_output():
+            if isinstance(report, Failure):
+                failure = report
+            if line not in failure.lines():
+                display.write(line)
+
+    with tempfile.TemporaryDirectory() as folder:
+        command = command_lines.on_this_python(command_lines.preparation(tasks, config))
+        process = Process("preparation", command, os.path.join(folder, "log"), os.environ)
+        alone = ClusterProcesses([], [process])
+        supervision.watch(alone, show_output, signals)
+        supervision.end(alone, show_output, signals)
+    return process.exit_code or 0, failure
+
+
+def stopped(number: int) -> LaunchError:
+    """Returns the error of a launcher that a signal told to stop."""
+    return LaunchError(f"stopped by {signal.Signals(number).name}", 128 + number)

@@ -1,0 +1,32 @@
+"""Reads the texts of TensorFlow's errors, which say in one of many lines what happened. No TensorFlow needed.
+
+    Graph execution error:                                 |
+    Detected at node 'save/SaveV2' defined at ...:         |  where in the graph it was
+        File "/home/me/model.py", line 10, in ...          |
+    Node: 'save/SaveV2'                                    |
+    /checkpoints; No space left on device                  <- the reason
+         [[{{node save/SaveV2}}]]
+"""
+
+from __future__ import annotations
+
+import re
+
+_NODE = "\nNode: "  # the last line of the part that says where in the graph it was
+# The lines around the reason, where that part is missing or incomplete.
+_AROUND = re.compile(r"(\(\d+\) )?([A-Z_]+: )?(From /job:\S+:)?$|Graph execution error|Detected at node|File \x22|<|"
+                     r"Node:|\[\[|node |=====|\d+ root error|Traceback |Additional GRPC|:UNKNOWN:|in user code:")
+
+
+def reason(error: BaseException) -> str:
+    """Returns the line of an error that says what happened, or the error's type if it has no text."""
+    return next(iter(telling_lines(error)), type(error).__name__)
+
+
+def telling_lines(error: BaseException) -> list[str]:
+    """Returns the lines of an error's text without those that TensorFlow writes around them; [] if it has no text."""
+    text = str(getattr(error, "message", None) or error)
+    if _NODE in text:
+        text = text.partition(_NODE)[2].partition("\n")[2]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return [line for line in lines if not _AROUND.match(line)] or lines

@@ -1,0 +1,109 @@
+"""A worker at a server: its blackboard, its heartbeat, and its training over all sessions."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Callable
+
+import tensorflow.compat.v1 as tf
+
+from ps_train.cluster.spec import Cluster
+from ps_train.coordination import agreement, blackboard, fingerprint
+from ps_train.coordination.heartbeat import Heartbeat, WorkerProgress
+from ps_train.errors import ClusterLostError, ConfigError, StoppedError
+from ps_train.storage.folder_lock import FolderLock
+from ps_train.tasks.settings import WorkerSettings
+from ps_train.training import loop, recovery
+from ps_train.training.outcome import Outcome
+from ps_train.training.replica_graph import TrainGraph
+from ps_train.training.reporting import Report
+
+
+class ConnectedWorker:
+    """What a worker needs to train with the others, at its server.
+
+    Attributes:
+      graph: the finished training graph.
+      board: its view of the blackboard.
+      progress: how far it is.
+      heartbeat: its sign of life.
+      supervised: its training, over all its sessions.
+      schedule: when its step loop does what.
+    """
+
+    def __init__(
+        self, own: WorkerSettings, cluster: Cluster, target: str, graph: TrainGraph, *, stop: threading.Event,
+        lock: FolderLock | None = None,
+    ) -> None:
+        """Prepares everything; nothing is sent yet.
+
+        Args:
+          target: address of the server whose sessions these are, such as `grpc://localhost:2223`.
+          stop: ends every wait and the training.
+          lock: of the train_dir, which the chief holds.
+        """
+        self._own, self._cluster, self._stop = own, cluster, stop
+        self.graph = graph
+        self.schedule = own.loop
+        self.board = blackboard.for_worker(target, cluster, own.timeouts.heartbeat_secs)
+        self.progress = WorkerProgress()
+        self.heartbeat = Heartbeat(self.board, cluster.task, cluster.worker_number, self.progress, stop,
+                                   has_bound=not own.uses_existing_servers)
+        self.supervised = recovery.SupervisedTraining(
+            cluster, target, graph, self.board, self.heartbeat, self.progress, own.sessions, stop=stop, lock=lock,
+            own_fingerprint=fingerprint.describe(cluster, own.shared_flags, graph.saved_variables,
+                                                 graph.update.packed.places()))
+
+    def claim_number(self) -> None:
+        """Makes this process the worker of its number; see `Heartbeat.claim`."""
+        own, cluster, start_secs = self._own, self._cluster, self._own.timeouts.start_secs
+        agreement.check(cluster, start_secs, self._stop, existing_servers=own.uses_existing_servers)
+        with contextlib.closing(blackboard.for_client(cluster, own.timeouts.heartbeat_secs)) as visitor:
+            self.heartbeat.claim(visitor, start_secs)
+
+    def loop(
+        self, session: tf.Session, write_summary: Callable | None, *, report: Report | None = None,
+        run_step: loop.RunStep | None = None,
+    ) -> loop.Loop:
+        """Returns the step loop over a session; see `Loop` for the arguments."""
+        return loop.Loop(session, self.graph, self.schedule, self.progress, stop=self._stop,
+                         write_summary=write_summary, report=report, run_step=run_step)
+
+    def train(self, train_once: recovery.Body) -> Outcome:
+        """Returns `train_once(session, write_summary)` of the first session that is not lost.
+
+        Raises:
+          ClusterLostError: the cluster did not come back, or another process has taken the place of this one.
+          ConfigError: two tasks were given different clusters.
+          StoppedError: told to stop while waiting.
+        """
+        with _giving_way(self._cluster, self.heartbeat, self._own.timeouts.heartbeat_secs):
+            return self.supervised.run(train_once)
+
+    def close(self) -> None:
+        """Closes the connection to the blackboard."""
+        self.board.close()
+
+
+@contextlib.contextmanager
+def _giving_way(cluster: Cluster, heartbeat: Heartbeat, timeout_secs: float) -> Iterator[None]:
+    """Raises why training stopped if the reason was not a signal, however the body ended.
+
+    Raises:
+      ClusterLostError: another process has taken the place of this one.
+      ConfigError: two tasks were given different clusters.
+    """
+    ended: StoppedError | None = None
+    try:
+        yield
+    except StoppedError as error:
+        ended = error
+    if heartbeat.is_replaced:
+        raise ClusterLostError(f"another process has taken the place of {cluster.task}, which was not heard of "
+                               f"for {timeout_secs:g} s; this one ends") from ended
+    if heartbeat.mismatch:
+        raise ConfigError(heartbeat.mismatch) from ended
+    if ended:
+        raise ended

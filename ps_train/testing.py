@@ -1,0 +1,163 @@
+"""A whole cluster in one process, to test a model with: every task runs in a thread, wired as in its own process.
+
+    result = testing.run_in_threads("mymodel", "mydata", train_dir=tmp_path, num_workers=2, train_steps=200)
+    assert result.evaluation.metrics["accuracy"] > 0.9
+    assert testing.read_checkpoint(tmp_path)["weights"].shape == (784, 10)
+
+TensorFlow cannot stop a server, so each run leaves its servers in the process: about 85 threads and 60 MB per task.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ps_train.cluster import ports
+from ps_train.cluster.resolve import find_cluster
+from ps_train.cluster.spec import Cluster
+from ps_train.config.task import Config
+from ps_train.errors import ClusterLostError, PsTrainError, StoppedError
+from ps_train.runtime import legacy_keras
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ps_train.runtime.reports import Evaluation
+    from ps_train.training.outcome import Outcome
+
+_FIRST_PORT = 23000  # far from the defaults of a cluster that may run on this machine
+
+
+class ClusterResult(NamedTuple):
+    """What a cluster did.
+
+    Attributes:
+      outcomes: what each worker did, the chief first.
+      evaluation: the chief's metrics on the held-out data, after the last step.
+    """
+
+    outcomes: Sequence[Outcome]
+    evaluation: Evaluation
+
+
+class _TaskThread(threading.Thread):
+    """One task, which puts itself into a queue when it has ended."""
+
+    def __init__(self, config: Config, cluster: Cluster, stop: threading.Event, ended: queue.Queue) -> None:
+        super().__init__(daemon=True, name=cluster.task.name)
+        self._config, self._cluster, self._stop_event, self._ended = config, cluster, stop, ended
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        """Runs the task; its error is kept for `run_in_threads`."""
+        from ps_train.tasks import run  # noqa: PLC0415 (TensorFlow takes seconds; wrong arguments should not)
+
+        try:
+            self.result = run.run_task(self._config, self._cluster, self._stop_event)
+        except BaseException as error:  # noqa: BLE001 (raised by run_in_threads)
+            self.error = error
+        finally:
+            self._ended.put(self)
+
+
+def run_in_threads(
+    model: str, dataset: str, *, train_dir: str | os.PathLike, num_ps: int = 1, num_workers: int = 2,
+    timeout_secs: float = 300.0, **flags: Any,
+) -> ClusterResult:
+    """Trains to the end with a cluster in this process, and returns what its workers did.
+
+    TensorFlow is put into TF1 mode for the whole process.
+
+    Args:
+      model: as --model.
+      dataset: as --dataset.
+      train_dir: folder of checkpoints; training continues from the newest one there.
+      num_ps: parameter servers.
+      num_workers: workers, including the chief.
+      timeout_secs: time for all of it.
+      flags: flags of a task by name, such as `train_steps=200` or `sync_replicas=True`.
+
+    Raises:
+      TypeError: there is no such flag.
+      ConfigError: the value of a flag is not allowed.
+      ClusterLostError: the tasks did not end in time; the text names those that still ran.
+      Exception: what the first task at fault raised, as a PsTrainError with its exit code where it is one.
+    """
+    legacy_keras.prefer()
+    free_ports = ports.hold_ports(num_ps + num_workers, _FIRST_PORT)
+    hosts = [f"localhost:{held.getsockname()[1]}" for held in free_ports]
+    common = {"model": model, "dataset": dataset, "train_dir": os.path.abspath(train_dir),
+              "ps_hosts": ",".join(hosts[:num_ps]), "worker_hosts": ",".join(hosts[num_ps:]), **flags}
+    configs = [Config(**common, job_name=job, task_index=index, given=frozenset(common))
+               for job, count in (("ps", num_ps), ("worker", num_workers)) for index in range(count)]
+    stop, ended = threading.Event(), queue.Queue()
+    tasks = [_TaskThread(config, _cluster(config), stop, ended) for config in configs]
+    for held in free_ports:
+        held.close()
+    for task in tasks:
+        task.start()
+    _wait(tasks, stop, ended, timeout_secs)
+    results = [task.result for task in tasks[num_ps:]]
+    return ClusterResult([result.outcome for result in results], results[0].evaluation)
+
+
+def read_checkpoint(train_dir: str | os.PathLike) -> dict[str, np.ndarray]:
+    """Returns name -> value of each variable in the newest checkpoint of a folder.
+
+    Raises:
+      FileNotFoundError: there is none.
+    """
+    import tensorflow.compat.v1 as tf  # noqa: PLC0415 (the same)
+
+    path = tf.train.latest_checkpoint(str(train_dir))
+    if path is None:
+        raise FileNotFoundError(f"{train_dir} has no checkpoint")
+    reader = tf.train.load_checkpoint(path)
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def _cluster(config: Config) -> Cluster:
+    return find_cluster(ps_hosts=config.ps_hosts, worker_hosts=config.worker_hosts, job_name=config.job_name,
+                        task_index=config.task_index)
+
+
+def _wait(tasks: Sequence[_TaskThread], stop: threading.Event, ended: queue.Queue, timeout_secs: float) -> None:
+    """Returns when all have ended; after the first failure, or in want of time, stops the others and raises."""
+    running = _until_ended(set(tasks), ended, timeout_secs)
+    overdue = sorted(task.name for task in running if all(task.error is None for task in tasks))
+    stop.set()
+    _until_ended(running, ended, Config.stop_timeout_secs, goes_on_after_failure=True)
+    failed = sorted((task for task in tasks if task.error is not None), key=lambda task: _consequence(task.error))
+    if overdue:
+        raise ClusterLostError(f"waited {timeout_secs:g} s for {', '.join(overdue)}, which still ran; give "
+                               "run_in_threads a longer timeout_secs, or fewer train_steps")
+    if failed:
+        raise failed[0].error
+
+
+def _until_ended(
+    running: set[_TaskThread], ended: queue.Queue, timeout_secs: float, *, goes_on_after_failure: bool = False
+) -> set[_TaskThread]:
+    """Returns the tasks that still run when all have ended, one has failed, or the time is over."""
+    end_secs = time.monotonic() + timeout_secs
+    while running:
+        try:
+            task = ended.get(timeout=max(0.0, end_secs - time.monotonic()))
+        except queue.Empty:
+            break
+        running = running - {task}
+        if task.error is not None and not goes_on_after_failure:
+            break
+    return running
+
+
+def _consequence(error: BaseException) -> int:
+    """Returns 0 for what may be the cause, 1 for a loss that follows from it, 2 for a task that was stopped then."""
+    if isinstance(error, StoppedError):
+        return 2
+    return int(isinstance(error, PsTrainError) and error.exit_code >= 128)

@@ -1,0 +1,67 @@
+"""TensorFlow's own SyncReplicasOptimizer as an engine, in real processes that die or finish late."""
+
+from __future__ import annotations
+
+import re
+
+from ps_train.coordination.state import State
+
+FLAGS = ["--sync_replicas", "--sync_engine=tensorflow"]
+
+
+def test_real_processes_end_with_0(train):
+    """As with ps_train's own engine, at the last step."""
+    training = train(flags=FLAGS)
+    training.wait_for_gates()
+    training.open_gates()
+    training.assert_ends_well()
+    assert "Traceback" not in training.group.logs()
+
+
+def test_a_worker_that_finishes_later_is_let_go(train):
+    """With a backup worker: it is held in its input until training is over, then pushes, and would wait for a token."""
+    training = train(flags=[*FLAGS, "--replicas_to_aggregate=1"])
+    training.wait_for_gates()
+    training.open_gates(0)
+    training.wait_for_state(State.STOPPING)
+    training.open_gates(1)
+    training.assert_ends_well()
+
+
+def test_a_killed_worker_is_waited_for_then_named_and_the_chief_ends_with_138(train):
+    """TensorFlow's class alone waits for ever, without a word."""
+    training = train(flags=FLAGS, absent=["worker-0"])
+    for name in ("ps-0", "ps-1", "worker-1"):  # they have all the time to start; only the chief's is short
+        training.group.wait_for_line(name, "serves at")
+    training.start("worker", 0, flags=["--start_timeout_secs=8"])
+    training.wait_for_gates()
+    training.kill("worker-1")
+    training.open_gates()
+    assert training.group.exit_code("worker-0") == 138
+    log = training.group.log("worker-0")
+    address = training.cluster.workers[1]
+    assert f"each update waits for 2 gradients all the same; dead, or did not come: worker:1 {address}" in log
+    assert re.search(rf"waited \d+ s for worker:1 {address}: an update needs 2 gradients; start them again; with "
+                     "--sync_engine=ps_train the others train on", log)
+
+
+def test_without_a_chief_a_step_times_out_and_names_it(train):
+    """The other worker ends with 138, after one time-out."""
+    training = train(flags=[*FLAGS, "--step_timeout_secs=12"])
+    training.wait_for_gates()
+    training.kill("worker-0")
+    training.open_gates()
+    assert training.group.exit_code("worker-1") == 138
+    assert (f"a step waited longer than --step_timeout_secs for worker:0 {training.cluster.workers[0]}, dead or never "
+            "there; run the same command again") in training.group.log("worker-1")
+
+
+def test_a_killed_worker_that_is_started_again_in_time_goes_on(train):
+    """The others waited for it; all end with 0."""
+    training = train(flags=FLAGS)
+    training.wait_for_gates()
+    training.kill("worker-1")
+    training.open_gates()
+    training.group.wait_for_line("worker-0", "dead, or did not come: worker:1")
+    training.start("worker", 1, "worker-1-again")
+    training.assert_ends_well(killed=["worker-1"])

@@ -1,0 +1,64 @@
+"""The reports of a child, matched with the lines of its log."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from ps_train.launch.child_reports import ChildReports
+from ps_train.runtime import reports
+from ps_train.runtime.reports import Failure, Stage
+
+STAGES = [Stage(step, 9, "evaluating") for step in range(3)]
+
+
+@pytest.fixture
+def child_reports(tmp_path, monkeypatch):
+    """The launcher's side of a file to which `reports.send` of this process writes."""
+    found = ChildReports(str(tmp_path))
+    monkeypatch.setattr(reports, "_launcher_file", [found.descriptor])
+    return found
+
+
+def send(stage):
+    reports.send(stage, [stage.format()])
+
+
+def test_a_line_is_found_after_the_time_of_day_and_only_once(child_reports):
+    """A line that is part of no report gives None."""
+    send(STAGES[0])
+    assert child_reports.of_line("serves at localhost:2222") is None
+    assert child_reports.of_line(f"x{STAGES[0].format()}") is None
+    assert child_reports.of_line(f"12:00:00 {STAGES[0].format()}") == STAGES[0]
+    assert child_reports.of_line(f"12:00:00 {STAGES[0].format()}") is None
+
+
+def test_every_line_of_a_report_gives_it(child_reports):
+    """Those of a traceback, but the empty ones."""
+    failure = Failure(["no"], is_in_user_code=True)
+    reports.send(failure, ["Traceback", "  x", "", "  x", "ps_train: no"])
+    lines = ["Traceback", "  x", "", "  x", "ps_train: no", "  x"]
+    assert [child_reports.of_line(line) for line in lines] == [failure, failure, None, failure, failure, None]
+
+
+def test_a_report_whose_line_is_missing_costs_no_other(child_reports):
+    """The disk of the log was full for a while."""
+    for stage in STAGES:
+        send(stage)
+    assert child_reports.of_line(STAGES[1].format()) == STAGES[1]
+    assert child_reports.of_line(STAGES[0].format()) is None
+    assert child_reports.of_line(STAGES[2].format()) == STAGES[2]
+
+
+def test_a_damaged_line_of_the_file_is_skipped(child_reports):
+    """The next report is read nevertheless."""
+    os.write(child_reports.descriptor, b'{"lines"')
+    send(STAGES[0])
+    assert child_reports.of_line(STAGES[0].format()) == STAGES[0]
+
+
+def test_the_file_has_no_name(child_reports, tmp_path):
+    """Nothing is left of it, however the launcher ends."""
+    send(STAGES[0])
+    assert list(tmp_path.iterdir()) == []
