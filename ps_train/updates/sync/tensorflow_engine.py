@@ -143,8 +143,8 @@ class QueueService(UpdateRunner):
         missing = frozenset(worker for worker in context.worker_names
                             if not snapshot.finished[worker] and not snapshot.is_alive(worker))
         awaited = f"{context.names_of(missing)}, dead or never there" if missing else (
-            f"an update of {context.names_of(frozenset(context.worker_names))}, all alive, but a gradient or a token was "
-            "lost")
+            f"an update of {context.names_of(frozenset(context.worker_names))}, all alive, but a gradient or a token "
+            "was lost")
         raise ClusterLostError(f"a step waited longer than --step_timeout_secs for {awaited}; run the same command "
                                f"again, or {_ALTERNATIVE}") from error
 
