@@ -218,7 +218,7 @@ def test_a_task_of_the_other_kind_is_told_so(start_servers, is_elastic):
 def test_what_needs_the_number_of_workers_is_refused():
     """Nobody knows how many gradients make an update."""
     view = Cluster("worker", 3, {"ps": {0: "a:1"}, "worker": {3: "c:1"}}, is_elastic=True)
-    with pytest.raises(ConfigError, match="--sync_replicas: the workers of an elastic cluster come and go"):
+    with pytest.raises(ConfigError, match="--sync_replicas: the workers of an elastic cluster join and leave"):
         settings.update_settings(Config(sync_replicas=True), view)
 
 
