@@ -40,7 +40,7 @@ def starting_servers():
             return cluster
 
         yield start
-    if any(thread.name == "beats" or isinstance(thread, clusters.Worker) for thread in threading.enumerate()):
+    if any(thread.name == "heartbeat" or isinstance(thread, clusters.Worker) for thread in threading.enumerate()):
         _started.clear()  # a worker that the test has left behind would join the training of the next one
 
 

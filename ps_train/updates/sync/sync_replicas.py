@@ -1,7 +1,6 @@
 """`SyncReplicasOptimizer`: synchronous updates, with the name, constructor and methods of TensorFlow's class.
 
-    in a task of ps_train   build.py creates one; runner.py runs its `operations`, with as many gradients as there are
-                            live workers for
+    in a task of ps_train   build.py creates one; runner.py runs its `operations` on the chief
     in a plain TF1 script   it replaces TensorFlow's class; standalone.py has what the script also needs
 
 aggregation.py builds what runs on the ps.

@@ -3,8 +3,8 @@
     worker   push each gradient --> take a token from the queue on ps 0 --> its next step begins
     chief    a queue runner: wait for R gradients of each variable --> apply --> a token for each worker
 
-R is fixed in the graph, so an update cannot continue without a dead worker, as it does with ps_train's own engine. The
-chief waits for missing workers for at most --start_timeout_secs, and a step waits for its token for at most
+R is fixed in the graph. Unlike with ps_train's own engine, an update therefore cannot continue without a dead worker.
+The chief waits for missing workers for at most --start_timeout_secs, and a step waits for its token for at most
 --step_timeout_secs. Then the task ends, and names the workers that it waited for. See docs/decisions/sync.md.
 """
 
@@ -143,8 +143,8 @@ class QueueService(UpdateRunner):
         missing = frozenset(worker for worker in context.worker_names
                             if not snapshot.finished[worker] and not snapshot.is_alive(worker))
         awaited = f"{context.names_of(missing)}, dead or never there" if missing else (
-            f"an update of {context.names_of(frozenset(context.worker_names))}, which are all alive, but a gradient or "
-            "a token was lost")
+            f"an update of {context.names_of(frozenset(context.worker_names))}, all alive, but a gradient or a token "
+            "was lost")
         raise ClusterLostError(f"a step waited longer than --step_timeout_secs for {awaited}; run the same command "
                                f"again, or {_ALTERNATIVE}") from error
 

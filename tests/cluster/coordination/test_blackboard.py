@@ -73,7 +73,7 @@ def test_parameters_are_prepared_until_a_ps_restarts(start_servers, open_board):
 
 
 def test_who_has_finished_and_left_is_not_waited_for_again(start_servers, open_board):
-    """After the loss of a ps those who are still there take their steps anew; a new run begins with all."""
+    """After the loss of a ps, workers that are still there train on; a new run begins with all workers."""
     board = open_board(worker_board(start_servers(1, 3), 0))
     board.start_run()
     for worker in range(2):

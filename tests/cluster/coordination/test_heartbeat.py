@@ -30,12 +30,12 @@ def make(start_servers, monkeypatch):
 
 
 def test_a_worker_is_alive_from_its_claim_until_it_leaves(make, stop):
-    """Each beat brings the step that it has reached."""
+    """Each heartbeat reports the step that the worker has reached."""
     own, board = make()
     own.claim(board, 5)
     with own.running():
         own._progress.step = 42
-        waits.until(lambda: board.snapshot().steps[0] == 42, 10, "a beat", stop)
+        waits.until(lambda: board.snapshot().steps[0] == 42, 10, "a heartbeat", stop)
         assert board.snapshot().alive(5) == [0]
     assert board.snapshot().alive(5) == []
 
@@ -85,7 +85,7 @@ def test_steps_are_counted_over_all_lives_of_a_worker_in_one_training(make):
 
 
 def test_the_number_of_a_process_whose_port_was_bound_again_is_free_at_once(make):
-    """Only a process that is gone leaves its port: nobody waits for its beats, whatever the time-out is."""
+    """Only a process that is gone leaves its port: no task waits for its heartbeats, whatever the time-out is."""
     task, stop = make.cluster.view("worker", 0).task, threading.Event()
     _, board = make(heartbeat_timeout_secs=3600)
     for _ in range(2):
@@ -117,7 +117,7 @@ def test_a_beat_that_comes_after_leaving_claims_nothing(make):
 
 
 def test_a_claim_that_a_restarted_ps_forgot_is_made_again(make, stop):
-    """The blackboard comes back empty, and the next beats fill it."""
+    """The blackboard comes back empty, and the next heartbeats fill it."""
     own, board = make()
     own.claim(board, 5)
     with own.running():

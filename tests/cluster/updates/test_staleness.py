@@ -19,11 +19,12 @@ from tests.tensorflow_mode import tf
 
 def bound_of(steps, round_steps=1):
     """Returns a bound for the workers of a local cluster."""
-    return staleness.Bound(steps, round_steps, heartbeat_timeout_secs=5.0, names={0: "worker:0", 1: "worker:1 at b:1"})
+    return staleness.Bound(steps=steps, round_steps=round_steps, heartbeat_timeout_secs=5.0,
+                           names={0: "worker:0", 1: "worker:1 at b:1"})
 
 
 class Recording:
-    """A session that keeps what each step and each look brought."""
+    """A session that records the StepStatus of each step and each check."""
 
     def __init__(self, live, seen):
         self._live = live
@@ -104,7 +105,7 @@ def test_rounds_are_held_back_as_a_whole(tmp_path, start_servers):
 
 
 def test_a_dead_worker_holds_nobody_up(tmp_path, start_servers):
-    """When its beats have stopped for the time-out, the chief trains to the end without it."""
+    """When its heartbeats have stopped for the time-out, the chief trains to the end without it."""
     pair = Pair(start_servers(1, 2), tmp_path, bound_of(2), 30)
     pair.wait_until_held(2)
     pair.other.heartbeat._left.set()
@@ -156,7 +157,7 @@ def test_who_comes_begins_at_the_pace_of_the_slowest(start_servers):
 
 
 def test_who_has_claimed_its_number_and_still_starts_holds_nobody_up(start_servers):
-    """It may take long, or never come: its pace, of none or of an earlier life, counts when it has joined."""
+    """It may take long, or never come: its step count, 0 or that of an earlier process, counts once it has joined."""
     cluster = start_servers(1, 2)
     built = clusters.build_graph(cluster, 0, bound=bound_of(2))
     board = blackboard.for_worker(cluster.target("worker", 0), cluster.view("worker", 0))
@@ -175,9 +176,9 @@ def test_who_has_claimed_its_number_and_still_starts_holds_nobody_up(start_serve
 def test_the_staleness_is_what_others_did_between_pull_and_push():
     """From step 10 to 14, of which 3 are its own: 1. Its own steps are none of it."""
     with tf.Graph().as_default(), tf.Session() as session:
-        for begun, reached, taken, expected in ((10, 14, 3, 1), (10, 11, 1, 0), (10, 10, 1, 0)):
+        for begun, reached, num_taken, expected in ((10, 14, 3, 1), (10, 11, 1, 0), (10, 10, 1, 0)):
             assert session.run(staleness.measure(
-                begun=tf.constant(begun), reached=tf.constant(reached), num_taken=tf.constant(taken))) == expected
+                begun=tf.constant(begun), reached=tf.constant(reached), num_taken=tf.constant(num_taken))) == expected
 
 
 def test_the_histogram_counts():
