@@ -100,7 +100,7 @@ in_a_dense_table = counted_in(lambda: tf.lookup.experimental.DenseHashTable(
     in_a_dense_table))])
 def test_several_steps_at_once_equal_as_many_single_ones(tmp_path, start_servers, monkeypatch, predict, num_ps):
     """Seven session runs of four steps and two of one; the whole checkpoint, slots too, bit by bit."""
-    monkeypatch.setattr(packing, "_FEWEST", NUM_PACKED)
+    monkeypatch.setattr(packing, "_MIN_VARIABLES", NUM_PACKED)
     one, four = (train(start_servers(num_ps, 1), tmp_path / str(num_at_once), num_at_once, model=model_of(predict))
                  for num_at_once in (1, 4))
     assert one.keys() == four.keys() and one["global_step"] == 30
