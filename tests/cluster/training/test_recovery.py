@@ -258,7 +258,7 @@ def test_nobody_waits_for_tensorflows_thirty_seconds(tmp_path, start_servers):
     """Matrix row 4: whoever waits for parameters asks for them every second (tensorflow/tensorflow#10679)."""
     cluster = start_servers(1, 2)
     for index in range(2):
-        manager = clusters.Worker(cluster, index, tmp_path, train_steps=5).supervised._supervisor.session_manager
+        manager = clusters.Worker(cluster, index, tmp_path, train_steps=5).supervised._opener.supervisor.session_manager
         assert manager._recovery_wait_secs == 1
 
 
