@@ -86,7 +86,7 @@ def _averages(weights, bias, features, labels, rows_of_workers):
 
 
 def test_after_a_death_the_mean_is_over_the_living(tmp_path, start_servers):
-    """Step 1 averages three gradients; step 2 waits for the heartbeat time-out, and takes two, as step 3 does."""
+    """Step 1 averages three gradients; step 2, after the heartbeat time-out, and step 3 average two."""
     features, labels = clusters.linear_data(num_examples=72)  # three batches for each of the workers
     dataset = clusters.array_dataset(features, labels, shuffle=False)
     group = Group(start_servers(2, 3), tmp_path, 3, 3, gradients=3, learning_rate=0.1, dataset=dataset)
