@@ -4,7 +4,7 @@
                          ^
                       plugins
 
-Start with `task.py`. Only `__main__` imports this folder.
+Start with `task.py`. Only `__main__` imports this folder. The decisions: docs/decisions/keras.md.
 
     verbs        the verbs `keras`, `launch keras` and `convert`
     flags        their flags
