@@ -8,22 +8,20 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 source scripts/setup_env.sh
 
 use_python "[test]" pytest hypothesis tf_keras
-folders=(tests)
+folders=(tests/cluster tests/system)
 if [[ "${1:-}" == quick ]]; then
-  folders=(tests/unit tests/cluster)
+  folders=(tests/cluster)
 elif (( $# > 0 )); then
   exec "$PYTHON" -m pytest "$@"
 fi
 
-# The pure tests take seconds, so they come first, in one process. Each other file has a process of its own: TensorFlow
-# cannot stop a server, so the servers of a process add up, and with each of them some 85 threads and its memory. Two
-# processes at a time: tests of processes mostly wait. The largest files come first, so that none is left alone at the
-# end.
+# The pure tests take seconds, so they come first, in one process. The others are planned: see scripts/plan_tests.py.
+# Tests of processes mostly wait, so with them there is one group more at a time than there are cores.
 export PYTHON
 failed=0
+jobs=$(( $(getconf _NPROCESSORS_ONLN) + ${#folders[@]} - 1 ))
 scripts/test_files.sh tests/unit || failed=1
-find "${folders[@]}" -name 'test_*.py' -not -path 'tests/unit/*' -print0 | xargs -0 ls -S |
-  xargs -n 1 -P 2 scripts/test_files.sh || failed=1
+"$PYTHON" scripts/plan_tests.py "${folders[@]}" | xargs -L 1 -P "$jobs" scripts/test_files.sh || failed=1
 if (( failed )); then
   echo "tests failed: see above" >&2
   exit 1

@@ -183,7 +183,7 @@ def parse_flags(
 
 def foreign(given: Collection[str], verb: str, cls: type) -> list[str]:
     """Returns a line for each given flag that does not belong to the verb with this class of flags."""
-    return [f"--{name}: means nothing to `ps_train {verb}`; leave it out" for name in sorted({*given} - {*rules(cls)})]
+    return [f"--{name}: has no effect in `ps_train {verb}`; leave it out" for name in sorted({*given} - {*rules(cls)})]
 
 
 def help_text(*classes: type, omit: Collection[str] = ()) -> str:

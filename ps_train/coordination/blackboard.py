@@ -106,10 +106,9 @@ class Blackboard:
         self._mark_finished = variables.write_element("finished", self._worker, 1)
         self._mark_unfinished = variables.write_element("finished", self._worker, 0)
         self._claim, self._local_steps = tf.placeholder(tf.int64, []), tf.placeholder(tf.int64, [])
-        claim = variables.read("claims")[self._worker]
-        with tf.control_dependencies([claim]):
-            # Only the process that holds the claim is heard: a heartbeat never takes another process's number.
-            self._heartbeat = tf.cond(tf.equal(claim, self._claim), self._record_steps, lambda: tf.constant(False))
+        # Only the process that holds the claim is heard: a heartbeat never takes another process's number.
+        holds_claim = tf.equal(variables.read("claims")[self._worker], self._claim)
+        self._heartbeat = tf.cond(holds_claim, self._record_steps, lambda: tf.constant(False))
         with tf.control_dependencies([variables.write_element("claims", self._worker, self._claim)]):
             self._write_claim = self._record_heartbeat(0)
 
@@ -199,8 +198,8 @@ class Blackboard:
 
     def beat(self, worker: int, *, claim: int, step: int, local_steps: int = 0) -> bool:
         """Records a heartbeat; returns false if the worker's number does not belong to this claim."""
-        return bool(self._run(self._heartbeat, {self._worker: worker, self._claim: claim, self._value: step,
-                                                self._local_steps: local_steps}))
+        values = {self._worker: worker, self._claim: claim, self._value: step, self._local_steps: local_steps}
+        return bool(self._run(self._heartbeat, values))
 
     def report_finished(self, worker: int) -> None:
         """Records that a worker takes no more steps."""

@@ -161,7 +161,10 @@ class Heartbeat:
         """Claims the number again if ps 0 has restarted; stops this process if another one has the number."""
         if self._left.is_set():
             return
-        if not self._board.snapshot().claims[self._number]:
+        holder = int(self._board.snapshot().claims[self._number])
+        if holder == self._claim:  # another thread of this process has claimed it again meanwhile
+            return
+        if not holder:
             self._board.claim(self._number, self._claim)
             return
         self.is_replaced = True

@@ -88,7 +88,7 @@ def clear_first_ps() -> list[tf.Operation]:
     return [clear(name) for name in _ON_FIRST_PS]
 
 
-def exists(name: str) -> tf.Tensor:
+def was_written(name: str) -> tf.Tensor:
     """Returns whether a variable has a value, bool scalar."""
     return tf.raw_ops.VarIsInitializedOp(resource=_handle(name))
 

@@ -1,8 +1,16 @@
-"""`ps_train keras`: a Keras model under a tf.distribute strategy, beside the graph road.
+"""How does a Keras model train under a tf.distribute strategy? `ps_train keras`, beside graph training.
 
     verbs --> flags --> task --> strategies/ --> training/ --> storage/
                          ^
                       plugins
 
-Start with `task.py`. Only `__main__` imports this folder.
+Start with `task.py`. Only `__main__` imports this folder. The decisions: docs/decisions/keras.md.
+
+    verbs        the verbs `keras`, `launch keras` and `convert`
+    flags        their flags
+    task         one process from start to end
+    plugins      what a user writes: build_model, train_step, train, make_callbacks
+    strategies/  which processes a strategy has, how they meet and how they end
+    training/    training by Model.fit, or by a loop of the plug-in
+    storage/     the checkpoints, and their conversion to and from those of graph training
 """

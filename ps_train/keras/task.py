@@ -23,7 +23,7 @@ from ps_train.plugins.contracts import TRAIN
 from ps_train.storage import folder_record
 
 
-def run_task(config: KerasConfig, cluster: Cluster | None, stop: threading.Event) -> None:
+def run_keras_task(config: KerasConfig, cluster: Cluster | None, stop: threading.Event) -> None:
     """Runs this task to its end.
 
     Raises:

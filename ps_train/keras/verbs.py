@@ -25,7 +25,7 @@ def run_keras(argv: Sequence[str]) -> None:
     cluster = roles.resolve_cluster(config)
     with signals.on_signals() as stop:
         task = _import_task(config, needs_gpu=cluster is None or cluster.job != "ps")
-        signals.run_until_stopped(lambda: task.run_task(config, cluster, stop), stop, config.stop_timeout_secs)
+        signals.run_until_stopped(lambda: task.run_keras_task(config, cluster, stop), stop, config.stop_timeout_secs)
 
 
 def launch_keras(argv: Sequence[str]) -> None:

@@ -1,8 +1,18 @@
-"""Runs a whole cluster as processes on this machine: `ps_train launch`.
+"""How does a whole cluster run as processes on this machine? `ps_train launch`.
 
     launcher --> preparation (one process) --> command_lines --> a process per task --> its log and its reports
         |                                                                                      |
         +-- supervision, restarts                                       display, or tmux <-----+
 
 Start with `launcher.py`. Nothing here imports TensorFlow.
+
+    launcher       runs a cluster from start to end
+    preparation    checks everything and fetches the data in one process, before any task starts
+    command_lines  the command line of each task
+    process        a child process, its log file and its reports
+    child_reports  what a child reports to the launcher, as JSON
+    supervision    watches the processes and ends them in the right order
+    restarts       decides which tasks to restart, and when (--max_restarts)
+    display        the output of all tasks in one stream, with a progress bar
+    tmux           the log of each task in a pane of tmux (--tmux)
 """

@@ -84,9 +84,7 @@ class SupervisedTraining:
           own_fingerprint: what this worker must have in common with the others; "" compares nothing.
           lock: the lock of the train_dir, which the chief holds.
         """
-        self._cluster = cluster
-        self._graph = graph
-        self._board = board
+        self._cluster, self._graph, self._board = cluster, graph, board
         self._heartbeat = heartbeat
         self._progress = progress
         self._settings = settings
@@ -97,11 +95,10 @@ class SupervisedTraining:
         self._summaries = event_files.Summaries(settings.train_dir)
         savable = saver.Savable(graph.saver, graph.global_step, graph.update.slots.before_save_op)
         self._saving = saver.CheckpointSaver(savable, settings.train_dir, settings.saves, sessions.is_lost, lock)
-        self._admission = Admission(cluster, board, start_timeout_secs=settings.timeouts.start_secs, stop=stop,
-                                  own_fingerprint=own_fingerprint)
+        self._admission = Admission(
+            cluster, board, start_timeout_secs=settings.timeouts.start_secs, stop=stop, own_fingerprint=own_fingerprint)
         self._chief_service = graph.update.make_chief_service()
         self._opener = SessionOpener(cluster, target, graph, settings.train_dir)
-        self._supervisor = self._opener.supervisor
 
     def run(self, body: Body) -> Outcome:
         """Returns `body(session, write_summary)` of the first session that is not lost.
@@ -172,11 +169,11 @@ class SupervisedTraining:
             self._chief_service.stop()
             self._saving.stop()
             self._graph.queues.request_stop()
-            self._supervisor.request_stop()
+            self._opener.supervisor.request_stop()
             # Closing ends the update that waits on the ps, too. After a peer died, it stalls for 30 s.
             sessions.close_in_background(session).join(_CLOSE_SECS)
             self._graph.queues.join()
-            self._supervisor.stop(ignore_live_threads=True)
+            self._opener.supervisor.stop(ignore_live_threads=True)
             self._summaries.close()
 
     def _restore_slots(self, session: tf.Session) -> None:
@@ -193,7 +190,7 @@ class SupervisedTraining:
 
     def _start_services(self, session: tf.Session, is_live: bool) -> None:
         update = self._graph.update
-        self._supervisor.coord.clear_stop()  # set at the end of the session before
+        self._opener.supervisor.coord.clear_stop()  # set at the end of the session before
         session.run(update.chief_resume_op if is_live else update.chief_init_op, options=self._start_options)
         self._summaries.start(self._graph.graph, int(session.run(self._graph.status, options=self._start_options)[0]))
         if not is_live:
@@ -235,5 +232,5 @@ class SupervisedTraining:
             _log.warning("%s; saving without waiting for the other workers", error)
         if self._cluster.is_chief:
             self._chief_service.conclude(session)
-            self._supervisor.request_stop()
+            self._opener.supervisor.request_stop()
             self._saving.save_last(session)

@@ -111,38 +111,47 @@ def build_train_graph(
             # Each worker draws its own dropout. All initial values come from the chief, which is number 0.
             tf.set_random_seed(seed + cluster.worker_number)
         with _on_first_ps(cluster):
-            global_step = tf.train.create_global_step()
+            tf.train.create_global_step()
         batches = Batches(dataset, TRAIN, dataset_params, cluster.shard, cluster.task.device + "/cpu:0")
 
         def compute() -> ModelSpec:
             return plugin_calls.call_model_fn(model, *batches.next(), TRAIN, model_params)
 
-        spec = compute()
-        devices.check_devices(graph, cluster)
-        placement.check_lookups(tf.global_variables())
-        event_files.add_loss(spec.loss)
-        _refuse_in_rounds(batches, settings)
-        update = _update(spec, global_step, settings, lambda: compute().loss, steps_per_execution)
-        saver = tf.train.Saver(tf.global_variables(), save_relative_paths=True)
-        update.packed.save_from(saver)
-        single = Execution(1, _progress(cluster, global_step, update, bound), update.loss)
-        built = TrainGraph(
-            graph=graph,
-            update=update,
-            single=single,
-            several=single,
-            status=_status(cluster, global_step, bound),
-            global_step=global_step,
-            summary_op=_merged_summaries(worker_device),
-            join_op=_join(cluster, bound),
-            input_init_op=batches.initializer,
-            queues=queues.Queues(),
-            feed=input_feed(graph),
-            saved_variables=tf.global_variables(),
-            saver=saver,
-        )
+        built = _build(cluster, worker_device, batches, compute, settings, bound, steps_per_execution)
         simplify.simplify_graph(graph)
         return built if steps_per_execution == 1 else _with_several(built, cluster, steps_per_execution)
+
+
+def _build(
+    cluster: Cluster, worker_device: str, batches: Batches, compute: Callable[[], ModelSpec], settings: UpdateSettings,
+    bound: staleness.Bound | None, steps_per_execution: int,
+) -> TrainGraph:
+    """Adds model, update, summaries and saver to the current graph; `compute` builds the model on a mini-batch."""
+    graph, global_step = tf.get_default_graph(), tf.train.get_global_step()
+    spec = compute()
+    devices.check_devices(graph, cluster)
+    placement.check_lookups(tf.global_variables())
+    event_files.add_loss(spec.loss)
+    _refuse_in_rounds(batches, settings)
+    update = _update(spec, global_step, settings, lambda: compute().loss, steps_per_execution)
+    saver = tf.train.Saver(tf.global_variables(), save_relative_paths=True)
+    update.packed.save_from(saver)
+    single = Execution(1, _progress(cluster, global_step, update, bound), update.loss)
+    return TrainGraph(
+        graph=graph,
+        update=update,
+        single=single,
+        several=single,
+        status=_status(cluster, global_step, bound),
+        global_step=global_step,
+        summary_op=_merged_summaries(worker_device),
+        join_op=_join(cluster, bound),
+        input_init_op=batches.initializer,
+        queues=queues.Queues(),
+        feed=input_feed(graph),
+        saved_variables=tf.global_variables(),
+        saver=saver,
+    )
 
 
 def _with_several(built: TrainGraph, cluster: Cluster, num_steps: int) -> TrainGraph:

@@ -45,9 +45,9 @@ class Tasks:
         if self.error:
             raise self.error
 
-    def run(self, *arguments):
+    def run_task(self, *arguments):
         """Would train."""
-        self._note("run", *arguments)
+        self._note("run_task", *arguments)
 
     def serve(self, *arguments):
         """Would serve."""
@@ -86,9 +86,9 @@ def refusal(tasks, capsys):
 # --- what runs
 
 @pytest.mark.parametrize(("argv", "call"), [
-    (PLACED, ("run", "worker:0")),
-    (["train", *PLACED], ("run", "worker:0")),
-    (["--job_name=ps", "--task_index=0"], ("run", "ps:0")),
+    (PLACED, ("run_task", "worker:0")),
+    (["train", *PLACED], ("run_task", "worker:0")),
+    (["--job_name=ps", "--task_index=0"], ("run_task", "ps:0")),
     (["serve", "--job_name=ps", "--task_index=0"], ("serve", "ps:0")),
     (["serve", *PLACED], ("serve", "worker:0")),
     (["--download_only"], ("download", None)),
@@ -104,7 +104,7 @@ def test_tf_config_places_the_task(tasks, monkeypatch):
     """The four cluster flags may be left out, or agree."""
     monkeypatch.setenv("TF_CONFIG", _tf_config())
     assert command_line.main([]) == command_line.main(PLACED) == 0
-    assert tasks.calls == [("run", "worker:0")] * 2
+    assert tasks.calls == [("run_task", "worker:0")] * 2
 
 
 def test_launch_gets_both_configs(tasks, monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import collections
 import os
 import pathlib
 import re
@@ -129,3 +130,18 @@ def test_annotations_are_lazy_everywhere():
     for file in FILES:
         text = (PACKAGE / file).read_text()
         assert "from __future__ import annotations\n" in text or file.name == "__init__.py", file
+
+
+def test_no_function_is_long():
+    """At most 40 lines, with its signature and docstring."""
+    long = {f"{file}: {node.name}" for file in FILES for node in ast.walk(ast.parse((PACKAGE / file).read_text()))
+            if isinstance(node, ast.FunctionDef) and node.end_lineno - node.lineno >= 40}
+    assert long == set()
+
+
+def test_a_public_name_is_defined_once():
+    """So a reader who searches for it finds one thing."""
+    found = collections.Counter(
+        node.name for file in FILES for node in ast.parse((PACKAGE / file).read_text()).body
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and not node.name.startswith("_"))
+    assert {name for name, count in found.items() if count > 1} <= {"main"}

@@ -53,7 +53,8 @@ class StandaloneEngine(SyncEngine):
         if self._worker == 0:
             return tf.constant([], tf.string)
         with tf.device(self._ps):
-            return tf.boolean_mask(["the chief's chief_init_op"], [tf.logical_not(variables.exists(_LAST_VARIABLE))])
+            is_missing = tf.logical_not(variables.was_written(_LAST_VARIABLE))
+            return tf.boolean_mask(["the chief's chief_init_op"], [is_missing])
 
 
 class StandaloneRunner:

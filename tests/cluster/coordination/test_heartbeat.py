@@ -106,6 +106,17 @@ def test_a_process_that_was_replaced_stops(make):
     assert board.snapshot().claims[0] == 1
 
 
+def test_a_heartbeat_that_was_refused_before_the_number_was_claimed_again_replaces_nobody(make, monkeypatch):
+    """Two threads of a process may find at once that ps 0 has forgotten it; the second sees the claim of the first."""
+    stop = threading.Event()
+    own, board = make(stop)
+    own.claim(board, 5)
+    monkeypatch.setattr(board, "beat", lambda *args, **kwargs: False)
+    own.beat()
+    assert not own.is_replaced and not stop.is_set()
+    assert board.snapshot().claims[0] == own._claim
+
+
 def test_a_beat_that_comes_after_leaving_claims_nothing(make):
     """It was under way when its worker left: nobody would wait for that one for nothing."""
     own, board = make()

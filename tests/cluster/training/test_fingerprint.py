@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 
 import pytest
 
@@ -55,28 +56,33 @@ def test_many_differences_are_counted():
     assert lines[-1] == "and 6 more"
 
 
-def _start(cluster, index, tmp_path, optimizer, steps):
-    worker = clusters.Worker(cluster, index, tmp_path, steps, shared_flags={"optimizer": optimizer})
-    worker.start()
-    return worker
+def _worker(cluster, index, tmp_path, optimizer, steps):
+    return clusters.Worker(cluster, index, tmp_path, steps, shared_flags={"optimizer": optimizer}, end_timeout_secs=0.5)
 
 
 def test_a_worker_that_does_not_fit_is_refused_with_the_difference(start_servers, tmp_path):
     """It exits 2 before it has touched a parameter, and the chief trains on."""
     cluster = start_servers(1, 2)
-    chief = _start(cluster, 0, tmp_path, "adam", 2000)
-    other = _start(cluster, 1, tmp_path, "sgd", 2000)
+    chief, other = (_worker(cluster, index, tmp_path, optimizer, 20)
+                    for index, optimizer in enumerate(["adam", "sgd"]))
+    train, is_refused = chief.body, threading.Event()
+    chief.body = lambda live, write_summary: is_refused.wait(60) and train(live, write_summary)
+    chief.start()
+    other.start()
     with pytest.raises(ConfigError, match="worker:1 .* does not fit .*--optimizer: here sgd, at the running training"):
         other.result()
-    assert chief.result().global_step >= 2000
+    is_refused.set()
+    assert chief.result().global_step == 20
 
 
 def test_a_chief_with_another_training_begins_anew_where_nobody_trains(start_servers, tmp_path):
     """Parameters that an interrupted client left on existing servers are not taken for its own."""
     cluster = start_servers(1, 1)
     with contextlib.closing(blackboard.for_worker(cluster.target("worker", 0), cluster.view("worker", 0))) as board:
-        first = _start(cluster, 0, tmp_path / "first", "adam", 20)
+        first = _worker(cluster, 0, tmp_path / "first", "adam", 20)
+        first.start()
         first.result()
         board.start_run(describe())  # as a client leaves it that was killed
-        second = _start(cluster, 0, tmp_path / "second", "sgd", 30)
+        second = _worker(cluster, 0, tmp_path / "second", "sgd", 30)
+        second.start()
         assert second.result().first_step == 0

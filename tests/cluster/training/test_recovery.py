@@ -13,6 +13,7 @@ from ps_train.coordination import blackboard
 from ps_train.coordination.state import State
 from ps_train.errors import CheckpointError, ClusterLostError, StoppedError
 from ps_train.runtime import waits
+from ps_train.training import recovery
 from ps_train.training.outcome import End
 from tests import clusters
 from tests.tensorflow_mode import tf
@@ -206,8 +207,9 @@ def test_a_ps_0_that_is_lost_again_while_the_chief_prepares_costs_another_sessio
     assert (outcome.first_step, outcome.global_step) == (40, 80)
 
 
-def test_a_session_that_is_lost_again_and_again_is_given_up(tmp_path, start_servers):
+def test_a_session_that_is_lost_again_and_again_is_given_up(tmp_path, start_servers, monkeypatch):
     """The error says how often it was lost and why."""
+    monkeypatch.setattr(recovery, "_PAUSES_SECS", (0.0,) * len(recovery._PAUSES_SECS))
     worker = clusters.Worker(start_servers(1, 1), 0, tmp_path, 10)
 
     def body(live, write_summary):
@@ -258,7 +260,7 @@ def test_nobody_waits_for_tensorflows_thirty_seconds(tmp_path, start_servers):
     """Matrix row 4: whoever waits for parameters asks for them every second (tensorflow/tensorflow#10679)."""
     cluster = start_servers(1, 2)
     for index in range(2):
-        manager = clusters.Worker(cluster, index, tmp_path, train_steps=5).supervised._supervisor.session_manager
+        manager = clusters.Worker(cluster, index, tmp_path, train_steps=5).supervised._opener.supervisor.session_manager
         assert manager._recovery_wait_secs == 1
 
 

@@ -245,7 +245,7 @@ def test_a_flag_of_another_verb_is_reported_as_such():
     """It has no value, whatever stands behind it; a flag that no verb has stays unknown."""
     values, told = fields.parse_flags(["--extra=many", "--count=2"], Options, others=[More])
     assert values.keys() == fields.rules(Options).keys()
-    assert fields.foreign(told, "cook", Options) == ["--extra: means nothing to `ps_train cook`; leave it out"]
+    assert fields.foreign(told, "cook", Options) == ["--extra: has no effect in `ps_train cook`; leave it out"]
     with pytest.raises(ConfigError, match="unknown flag --more"):
         fields.parse_flags(["--more"], Options, others=[More])
 

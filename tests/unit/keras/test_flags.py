@@ -36,8 +36,8 @@ def test_train_dir_becomes_absolute(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize(("argv", "message"), [
     (["--strategy=mirorred"], "--strategy: got 'mirorred'; allowed: one of default, one_device, mirrored"),
-    (["--sync_replicas"], "--sync_replicas: means nothing to `ps_train keras`; leave it out"),
-    (["--sync_engine=none"], "--sync_engine: means nothing to `ps_train keras`; leave it out"),
+    (["--sync_replicas"], "--sync_replicas: has no effect in `ps_train keras`; leave it out"),
+    (["--sync_engine=none"], "--sync_engine: has no effect in `ps_train keras`; leave it out"),
     (["--strategy=mirrored", "--communication=RING"],
      "--communication: means something with --strategy=multi_worker_mirrored only, and it is mirrored"),
     (["--num_virtual_devices=2"],

@@ -12,13 +12,13 @@ from ps_train.cluster.spec import Cluster
 from ps_train.config.task import Config
 from ps_train.coordination import variables
 from ps_train.errors import ConfigError, UserCodeError
-from ps_train.graph import transfer
+from ps_train.graph import packing, transfer
 from ps_train.plugins import contracts
 from ps_train.tasks import settings
 from ps_train.training.outcome import End
 from ps_train.updates.staleness import Bound
 from tests import clusters
-from tests.cluster.graph.test_packing import mixed, model_of
+from tests.cluster.graph.test_packing import NUM_PACKED, mixed, model_of
 from tests.cluster.graph.test_transfer import many_variables_model, transfers
 from tests.tensorflow_mode import tf
 
@@ -95,12 +95,12 @@ in_a_dense_table = counted_in(lambda: tf.lookup.experimental.DenseHashTable(
     tf.int64, tf.float32, default_value=0.0, empty_key=-1, deleted_key=-2))
 
 
-@pytest.mark.parametrize("num_ps", [1, 2])
-@pytest.mark.parametrize("predict", [
+@pytest.mark.parametrize("predict, num_ps", [(mixed, 1), *((predict, 2) for predict in (
     mixed, looked_up, with_a_moving_average, in_a_function, kept_on_the_worker, by_global_step, in_a_table,
-    in_a_dense_table])
-def test_several_steps_at_once_equal_as_many_single_ones(tmp_path, start_servers, predict, num_ps):
+    in_a_dense_table))])
+def test_several_steps_at_once_equal_as_many_single_ones(tmp_path, start_servers, monkeypatch, predict, num_ps):
     """Seven session runs of four steps and two of one; the whole checkpoint, slots too, bit by bit."""
+    monkeypatch.setattr(packing, "_MIN_VARIABLES", NUM_PACKED)
     one, four = (train(start_servers(num_ps, 1), tmp_path / str(num_at_once), num_at_once, model=model_of(predict))
                  for num_at_once in (1, 4))
     assert one.keys() == four.keys() and one["global_step"] == 30

@@ -1,0 +1,88 @@
+"""Prints the test files of some folders in groups, one on a line, each of which a process runs; the longest come first.
+
+A process costs some seconds of imports, so short files share one. It keeps the servers that its tests have started and
+their memory, so a group has an end, too; and so has the time for which the last one runs alone.
+
+    python scripts/plan_tests.py FOLDER...
+"""
+
+from __future__ import annotations
+
+import pathlib
+import sys
+
+_GROUP_SECS = 60.0
+_SHORT_SECS = 5.0  # of a file that is not in the table
+# Seconds of the long ones, roughly, as measured on two cores; `pytest --durations=0` tells those of tests.
+_SECS = {
+    "cluster/coordination/test_blackboard.py": 20,
+    "cluster/data/test_digits.py": 12,
+    "cluster/graph/test_nan_guard.py": 14,
+    "cluster/graph/test_packing.py": 80,
+    "cluster/graph/test_transfer.py": 40,
+    "cluster/storage/test_saver.py": 25,
+    "cluster/tasks/test_ps.py": 20,
+    "cluster/training/test_recovery.py": 60,
+    "cluster/updates/local_steps/test_rounds.py": 60,
+    "cluster/updates/sync/test_tensorflow_engine.py": 30,
+    "cluster/updates/test_build.py": 20,
+    "cluster/updates/test_chief.py": 60,
+    "cluster/updates/test_staleness.py": 20,
+    "cluster/updates/unrolled/test_steps.py": 60,
+    "system/benchmarks/test_benchmarks.py": 30,
+    "system/coordination/test_agreement.py": 40,
+    "system/deploy/test_deploy.py": 40,
+    "system/keras/test_cluster.py": 30,
+    "system/keras/test_conversion.py": 30,
+    "system/keras/test_training.py": 90,
+    "system/launch/test_launcher.py": 200,
+    "system/launch/test_restarts.py": 20,
+    "system/recovery/test_chief.py": 60,
+    "system/recovery/test_local_steps.py": 40,
+    "system/recovery/test_ps.py": 120,
+    "system/recovery/test_stopping.py": 40,
+    "system/recovery/test_sync.py": 60,
+    "system/recovery/test_worker.py": 60,
+    "system/storage/test_folder_lock.py": 40,
+    "system/tasks/test_run.py": 60,
+    "system/test_elastic.py": 60,
+    "system/test_ends.py": 50,
+    "system/test_faults.py": 90,
+    "system/test_isolation.py": 30,
+    "system/test_main.py": 40,
+    "system/test_run_local.py": 20,
+    "system/test_signals.py": 50,
+    "system/test_user_faults.py": 80,
+    "system/updates/test_tensorflow_engine.py": 60,
+}
+
+
+def groups(seconds: dict[str, float]) -> list[list[str]]:
+    """Returns the files in groups of at most `_GROUP_SECS`, a longer file alone, with the longest group first."""
+    found: list[tuple[float, list[str]]] = []
+    for path in sorted(seconds, key=lambda path: (-seconds[path], path)):
+        for number, (total_secs, members) in enumerate(found):
+            if total_secs + seconds[path] <= _GROUP_SECS:
+                found[number] = (total_secs + seconds[path], [*members, path])
+                break
+        else:
+            found.append((seconds[path], [path]))
+    return [members for _, members in sorted(found, key=lambda group: -group[0])]
+
+
+def _main(folders: list[str]) -> None:
+    tests = pathlib.Path("tests")
+    planned = []
+    for folder in folders:
+        paths = [path.relative_to(tests) for path in sorted(pathlib.Path(folder).rglob("test_*.py"))]
+        for is_keras in (False, True):  # Keras runs in TensorFlow's other mode, which is that of a whole process
+            names = [path.as_posix() for path in paths if ("keras" in path.parts) == is_keras]
+            planned.append(groups({name: _SECS.get(name, _SHORT_SECS) for name in names}))
+    longest = max(map(len, planned), default=0)
+    for number in range(longest):  # folder by folder in turn: one computes while the other waits
+        for group in (groups_of[number] for groups_of in planned if number < len(groups_of)):
+            print(*(f"tests/{path}" for path in group))
+
+
+if __name__ == "__main__":
+    _main(sys.argv[1:])
