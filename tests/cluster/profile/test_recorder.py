@@ -112,7 +112,7 @@ def test_a_push_begins_before_the_answers(tmp_path, start_servers):
 
 
 def test_a_worker_that_is_held_up_waits(tmp_path, start_servers, caplog):
-    """By the slowest one, whose pace stands on ps 0: the time is in its step."""
+    """By the slowest one, whose step count is on ps 0: the time is in its step."""
     cluster = start_servers(1, 2)
     bound = Bound(steps=2, round_steps=1, heartbeat_timeout_secs=5.0, names={0: "worker:0", 1: "worker:1"})
     workers = [profiled(cluster, 0, tmp_path, 60, range(20, 40), bound=bound),
@@ -122,7 +122,7 @@ def test_a_worker_that_is_held_up_waits(tmp_path, start_servers, caplog):
     def slow(live, write_summary):
         def run_step(step, held_secs, fetches, options):
             # Not before the other one is held up by it, which takes it time to find out.
-            while workers[0].is_alive() and workers[0].beats.local_steps - workers[1].beats.local_steps < 2:
+            while workers[0].is_alive() and workers[0].progress.local_steps - workers[1].progress.local_steps < 2:
                 workers[1].stop.wait(0.005)
             workers[1].stop.wait(0.02)
             return live.run(fetches, options=options)
