@@ -17,7 +17,8 @@ def loss(value):
 
 
 def events(folder):
-    return [event for path in sorted(folder.glob("events.*")) for event in tf.train.summary_iterator(str(path))]
+    paths = sorted(folder.glob("events.*"), key=lambda path: path.stat().st_mtime_ns)  # names have numbers: 10 before 9
+    return [event for path in paths for event in tf.train.summary_iterator(str(path))]
 
 
 def test_graph_start_and_summaries_are_written(tmp_path):

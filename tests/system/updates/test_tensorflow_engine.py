@@ -9,10 +9,19 @@ from ps_train.coordination.state import State
 FLAGS = ["--sync_replicas", "--sync_engine=tensorflow"]
 
 
+def until_both_train(training):
+    """Returns when both workers take steps, with their gates open: a worker may take both gradients of an update.
+
+    At its gate, the one that did so would keep the other from ever reaching its own.
+    """
+    training.open_gates()
+    for name in ("worker-0", "worker-1"):
+        training.group.wait_for_line(name, "examples/s")
+
+
 def test_real_processes_end_with_0(train):
     """As with ps_train's own engine, at the last step."""
     training = train(flags=FLAGS)
-    training.wait_for_gates()
     training.open_gates()
     training.assert_ends_well()
     assert "Traceback" not in training.group.logs()
@@ -30,13 +39,12 @@ def test_a_worker_that_finishes_later_is_let_go(train):
 
 def test_a_killed_worker_is_waited_for_then_named_and_the_chief_ends_with_138(train):
     """TensorFlow's class alone waits for ever, without a word."""
-    training = train(flags=FLAGS, absent=["worker-0"])
+    training = train(flags=FLAGS, absent=["worker-0"], train_steps=10**6)
     for name in ("ps-0", "ps-1", "worker-1"):  # they have all the time to start; only the chief's is short
         training.group.wait_for_line(name, "serves at")
     training.start("worker", 0, flags=["--start_timeout_secs=8"])
-    training.wait_for_gates()
+    until_both_train(training)
     training.kill("worker-1")
-    training.open_gates()
     assert training.group.exit_code("worker-0") == 138
     log = training.group.log("worker-0")
     address = training.cluster.workers[1]
@@ -47,10 +55,9 @@ def test_a_killed_worker_is_waited_for_then_named_and_the_chief_ends_with_138(tr
 
 def test_without_a_chief_a_step_times_out_and_names_it(train):
     """The other worker ends with 138, after one time-out."""
-    training = train(flags=[*FLAGS, "--step_timeout_secs=12"])
-    training.wait_for_gates()
+    training = train(flags=[*FLAGS, "--step_timeout_secs=12"], train_steps=10**6)
+    until_both_train(training)
     training.kill("worker-0")
-    training.open_gates()
     assert training.group.exit_code("worker-1") == 138
     assert (f"a step waited longer than --step_timeout_secs for worker:0 {training.cluster.workers[0]}, dead or never "
             "there; run the same command again") in training.group.log("worker-1")
@@ -58,10 +65,9 @@ def test_without_a_chief_a_step_times_out_and_names_it(train):
 
 def test_a_killed_worker_that_is_started_again_in_time_goes_on(train):
     """The others waited for it; all end with 0."""
-    training = train(flags=FLAGS)
-    training.wait_for_gates()
+    training = train(flags=FLAGS, train_steps=1500)
+    until_both_train(training)
     training.kill("worker-1")
-    training.open_gates()
     training.group.wait_for_line("worker-0", "dead, or did not come: worker:1")
     training.start("worker", 1, "worker-1-again")
     training.assert_ends_well(killed=["worker-1"])
