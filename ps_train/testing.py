@@ -4,7 +4,7 @@
     assert result.evaluation.metrics["accuracy"] > 0.9
     assert testing.read_checkpoint(tmp_path)["weights"].shape == (784, 10)
 
-TensorFlow cannot stop a server, so each run leaves its servers in the process: about 85 threads and 60 MB per task.
+TensorFlow cannot stop a server, so each run leaves its servers, with their threads and memory, in the process.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def run_in_threads(
         held.close()
     for task in tasks:
         task.start()
-    _wait(tasks, stop, ended, timeout_secs)
+    _wait(tasks, stop, ended, timeout_secs, stop_timeout_secs=configs[0].stop_timeout_secs)
     results = [task.result for task in tasks[num_ps:]]
     return ClusterResult([result.outcome for result in results], results[0].evaluation)
 
@@ -112,7 +112,7 @@ def read_checkpoint(train_dir: str | os.PathLike) -> dict[str, np.ndarray]:
     Raises:
       FileNotFoundError: there is none.
     """
-    import tensorflow.compat.v1 as tf  # noqa: PLC0415 (the same)
+    import tensorflow.compat.v1 as tf  # noqa: PLC0415 (as above)
 
     path = tf.train.latest_checkpoint(str(train_dir))
     if path is None:
@@ -126,12 +126,15 @@ def _cluster(config: Config) -> Cluster:
                         task_index=config.task_index)
 
 
-def _wait(tasks: Sequence[_TaskThread], stop: threading.Event, ended: queue.Queue, timeout_secs: float) -> None:
-    """Returns when all have ended; after the first failure, or in want of time, stops the others and raises."""
+def _wait(
+    tasks: Sequence[_TaskThread], stop: threading.Event, ended: queue.Queue, timeout_secs: float, *,
+    stop_timeout_secs: float,
+) -> None:
+    """Waits until all tasks have ended; after the first failure or when time is over, stops the others and raises."""
     running = _until_ended(set(tasks), ended, timeout_secs)
     overdue = sorted(task.name for task in running if all(task.error is None for task in tasks))
     stop.set()
-    _until_ended(running, ended, Config.stop_timeout_secs, goes_on_after_failure=True)
+    _until_ended(running, ended, stop_timeout_secs, goes_on_after_failure=True)
     failed = sorted((task for task in tasks if task.error is not None), key=lambda task: _consequence(task.error))
     if overdue:
         raise ClusterLostError(f"waited {timeout_secs:g} s for {', '.join(overdue)}, which still ran; give "
@@ -143,7 +146,7 @@ def _wait(tasks: Sequence[_TaskThread], stop: threading.Event, ended: queue.Queu
 def _until_ended(
     running: set[_TaskThread], ended: queue.Queue, timeout_secs: float, *, goes_on_after_failure: bool = False
 ) -> set[_TaskThread]:
-    """Returns the tasks that still run when all have ended, one has failed, or the time is over."""
+    """Waits until all tasks have ended, one has failed, or the time is over; returns those that still run."""
     end_secs = time.monotonic() + timeout_secs
     while running:
         try:
@@ -157,7 +160,7 @@ def _until_ended(
 
 
 def _consequence(error: BaseException) -> int:
-    """Returns 0 for what may be the cause, 1 for a loss that follows from it, 2 for a task that was stopped then."""
+    """Ranks an error: 0 may be the cause, 1 is a loss that may follow from it, 2 is a task that was then stopped."""
     if isinstance(error, StoppedError):
         return 2
     return int(isinstance(error, PsTrainError) and error.exit_code >= 128)
