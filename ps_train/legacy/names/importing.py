@@ -32,7 +32,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             # With a `name`, `from a import b` would drop this text for one of its own.
             raise MissingModuleError(str(error)) from None
         if not isinstance(found, types.ModuleType):
-            raise MissingModuleError(f"{fullname} is a name in {parent}, not a module: write from {parent} import {leaf}")
+            raise MissingModuleError(f"{fullname} is no module: write from {parent} import {leaf}")
         return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
 
     def create_module(self, spec):

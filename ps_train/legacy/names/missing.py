@@ -10,16 +10,22 @@ from collections.abc import Mapping, Sequence
 
 from ps_train.errors import MissingNameError
 
-# Entry of a table, or its beginning -> the package that it needs, and what to do without it.
+# Entry of a table, or its beginning -> the package that it needs.
 NEEDS = {
-    "tf_slim": ("tf_slim", "install TF-Slim: pip install 'ps_train[legacy]'"),
-    "tf.contrib.slim": ("tf_slim", "install TF-Slim: pip install 'ps_train[legacy]'"),
-    "tf.contrib.layers": ("tf_slim", "install TF-Slim: pip install 'ps_train[legacy]'"),
-    "tf.nn.rnn_cell": ("tf_keras", "install Keras 2: pip install 'ps_train[legacy]'"),
-    "tf.layers": ("tf_keras", "install Keras 2: pip install 'ps_train[legacy]'"),
-    "tf.estimator": ("tensorflow_estimator", "install the Estimator: pip install 'ps_train[estimator]'"),
-    "ps_train.legacy.names.contrib.learn": (
-        "tensorflow_estimator", "install the Estimator: pip install 'ps_train[estimator]'"),
+    "tf_slim": "tf_slim",
+    "tf.contrib.slim": "tf_slim",
+    "tf.nn.rnn_cell": "tf_keras",
+    "tf.layers": "tf_keras",
+    "tf.estimator": "tensorflow_estimator",
+    "tensorflow_estimator": "tensorflow_estimator",
+    "ps_train.legacy.names.contrib.learn": "tensorflow_estimator",
+    "tensorboard": "tensorboard",
+}
+_INSTALL = {
+    "tf_slim": "it needs TF-Slim: pip install 'ps_train[legacy]'",
+    "tf_keras": "it needs Keras 2: pip install 'ps_train[legacy]'",
+    "tensorflow_estimator": "it needs the Estimator: pip install 'ps_train[estimator]'",
+    "tensorboard": "it needs TensorBoard: pip install 'ps_train[tensorboard]'",
 }
 _PACKAGE = pathlib.Path(__file__).resolve().parents[2]
 _LIBRARIES = ("tensorflow", "keras", "tf_keras", "tf_slim", "tensorflow_estimator", "absl", "six")
@@ -61,10 +67,17 @@ def _is_ours(filename: str) -> bool:
 
 def _package_hint(names: Sequence[str]) -> str | None:
     for name in names:
-        for beginning, (package, hint) in NEEDS.items():
-            if name.startswith(beginning) and importlib.util.find_spec(package) is None:
-                return hint
+        for beginning, package in NEEDS.items():
+            if name.startswith(beginning) and not _is_there(package):
+                return _INSTALL[package]
     return None
+
+
+def _is_there(package: str) -> bool:
+    if package == "tensorflow_estimator":
+        # Without ps_train's bridge the package cannot be imported on TensorFlow 2.16 and later.
+        return hasattr(sys.modules.get("tensorflow.compat.v1"), "estimator")
+    return importlib.util.find_spec(package) is not None
 
 
 def _longest(full: str, table: Mapping[str, str]) -> str | None:

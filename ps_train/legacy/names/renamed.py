@@ -68,10 +68,7 @@ NAMES = {
     # The whole modules, which the copies inside compat.v1 are not
     "tf.compat.v1": "tensorflow.compat.v1",
     "tf.compat.v2": "tensorflow.compat.v2",
-    "tf.keras.datasets.mnist.load_data": "ps_train.legacy.names.keras_data:load_mnist",
 }
-
-MODULES: dict[str, tuple[str, ...]] = {}
 
 ADVICE = {
     "tf.estimator": "install the Estimator: pip install 'ps_train[estimator]'",

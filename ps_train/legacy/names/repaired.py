@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from typing import Any
 
 import numpy as np
@@ -35,8 +36,8 @@ def repair() -> None:
 def note_global_step(graph: tf.Graph | None = None) -> None:
     """Adds a variable named "global_step" to the collection GLOBAL_STEP, unless there is one already.
 
-    `tf.Variable(0, name="global_step")` is in no such collection. TF1's hooks and its Supervisor found it by the name of
-    its tensor, which is that of a handle now. Call this before a session is made.
+    `tf.Variable(0, name="global_step")` is in no such collection. TF1's hooks and its Supervisor found it by the name
+    of its tensor, which is that of a handle now. Call this before a session is made.
 
     Args:
       graph: the default graph if None.
@@ -60,7 +61,6 @@ def _repair_flags() -> None:
 
 
 def _parse_flags(self: flags.FlagValues, args: list[str] | None = None) -> None:
-    import sys  # noqa: PLC0415
     if not self.is_parsed():
         self(sys.argv if args is None else [sys.argv[0], *args], known_only=True)
 
