@@ -31,17 +31,17 @@ def install() -> types.ModuleType:
     import tensorflow as tf  # noqa: PLC0415 (the caller decides when TensorFlow is imported)
 
     if not hasattr(tf, "estimator"):
-        check_installed()
+        _check_installed()
     if _is_keras_3(tf):
         raise ConfigError("tf.estimator needs Keras 2, and tf.keras is Keras 3 here; set TF_USE_LEGACY_KERAS=1 before "
                           "TensorFlow is imported, or leave that to `python -m ps_train`")
-    v1, v2 = _import_apis()
-    for name, api in {"tensorflow": v2, "tensorflow.compat.v1": v1, "tensorflow.compat.v2": v2}.items():
+    apis = _import_apis()
+    for name, api in apis.items():
         for module in _modules(tf, name):
-            if not isinstance(module.__dict__.get("estimator"), types.ModuleType):
+            if not hasattr(module, "estimator"):
                 module.estimator = api
-        sys.modules[f"{name}.estimator"] = api
-    return v1
+        sys.modules.setdefault(f"{name}.estimator", api)
+    return sys.modules["tensorflow.compat.v1.estimator"]
 
 
 def _modules(tf: types.ModuleType, name: str) -> list[types.ModuleType]:
@@ -52,12 +52,7 @@ def _modules(tf: types.ModuleType, name: str) -> list[types.ModuleType]:
     return [found, importlib.import_module(name)]
 
 
-def import_estimator() -> types.ModuleType:
-    """Returns Estimator's API of TensorFlow 1; see `install`."""
-    return install()
-
-
-def check_installed() -> None:
+def _check_installed() -> None:
     """Raises ConfigError, with the command that helps, if a package that Estimator needs is not installed."""
     for package in ("tensorflow_estimator", "tf_keras"):
         if importlib.util.find_spec(package) is None:
@@ -69,10 +64,10 @@ def _is_keras_3(tf: types.ModuleType) -> bool:
     return getattr(tf.keras, "__version__", "2").startswith("3.")  # tf_keras gives no version there
 
 
-def _import_apis() -> tuple[types.ModuleType, types.ModuleType]:
+def _import_apis() -> dict[str, types.ModuleType]:
+    """Returns module of TensorFlow -> the API that it has."""
     from ps_train.legacy.estimator import substitutes  # noqa: PLC0415 (it imports TensorFlow)
 
     substitutes.add_missing_modules()
-    v1 = importlib.import_module(f"{_PACKAGE}.api._v1.estimator")
-    v2 = importlib.import_module(f"{_PACKAGE}.api._v2.estimator")
-    return v1, v2
+    v1, v2 = (importlib.import_module(f"{_PACKAGE}.api._{version}.estimator") for version in ("v1", "v2"))
+    return {"tensorflow": v2, "tensorflow.compat.v1": v1, "tensorflow.compat.v2": v2}
