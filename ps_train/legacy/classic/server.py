@@ -15,11 +15,10 @@ from ps_train.cluster import addresses as address_rules
 from ps_train.cluster import ports, reachability
 from ps_train.cluster.spec import Cluster
 from ps_train.cluster.tf_config import CHIEF_JOBS
-from ps_train.errors import ConfigError, PsTrainError, StoppedError
+from ps_train.errors import ConfigError, StoppedError
 from ps_train.legacy.classic import ending, membership, updates
 from ps_train.legacy.classic.membership import Membership
 from ps_train.legacy.classic.ps_life import PsLife
-from ps_train.runtime import waits
 from ps_train.runtime.threads import Call
 from ps_train.runtime.waits import Timeouts
 from ps_train.tasks.setup import session_threads

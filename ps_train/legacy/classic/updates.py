@@ -10,7 +10,6 @@ import contextlib
 import logging
 import math
 import threading
-from typing import Any
 
 import tensorflow.compat.v1 as tf
 
