@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ps_train.config import fields
 from ps_train.config.fields import field
-from ps_train.config.groups import WaitFlags
+from ps_train.config.groups import GraphReportFlags, WaitFlags
 from ps_train.errors import ConfigError, refuse
 from ps_train.runtime.waits import Timeouts
 
@@ -27,7 +27,7 @@ class ScriptConfig:
     tf_log: bool = field(False, _SCRIPT, "Show the start-up messages of TensorFlow.")
     start_timeout_secs: float = fields.redeclare(WaitFlags, "start_timeout_secs")
     beat_timeout_secs: float = fields.redeclare(WaitFlags, "beat_timeout_secs")
-    idle_timeout_secs: float = fields.redeclare(WaitFlags, "idle_timeout_secs")
+    idle_timeout_secs: float = fields.redeclare(GraphReportFlags, "idle_timeout_secs")
     stop_timeout_secs: float = fields.redeclare(
         WaitFlags, "stop_timeout_secs", help="After SIGTERM, wait this long for the script to end; then save.")
 
