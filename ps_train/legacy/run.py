@@ -20,7 +20,9 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.config.script import Script, ScriptConfig
 from ps_train.errors import ConfigError
-from ps_train.legacy.classic import ending, install
+from ps_train.legacy.classic import ending, install, sessions
+from ps_train.legacy.classic import observer as observer_module
+from ps_train.runtime.waits import Timeouts
 
 _LOG = logging.getLogger(__name__)
 # What only TensorFlow 1 code has.
@@ -90,13 +92,19 @@ def _prepare_tensorflow_1(config: ScriptConfig) -> None:
         tf.disable_resource_variables()
     else:
         tf.enable_resource_variables()
-    _prepare_estimator()
-    install.install(config.timeouts)
+    server_class = install.install(config.timeouts)
+    _prepare_estimator(config.timeouts, server_class)
     names.install()
 
 
-def _prepare_estimator() -> None:
-    """Puts `tf.estimator` there, if the package is installed."""
+def _prepare_estimator(timeouts: Timeouts, server_class: type) -> None:
+    """Puts `tf.estimator` there, with ps_train's server and sessions, if the package is installed."""
+    if importlib.util.find_spec("tensorflow_estimator") is None or importlib.util.find_spec("tf_keras") is None:
+        return
+    from ps_train.legacy import estimator  # noqa: PLC0415 (most scripts have none)
+
+    observer = observer_module.from_environment(timeouts)
+    estimator.replace(server_class, sessions.MonitoredTrainingSession, observer.is_over if observer else None)
 
 
 def _run(script: Script) -> int:

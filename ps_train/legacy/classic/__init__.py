@@ -14,5 +14,6 @@ Start with `membership.py`.
     filters      which tasks a session talks to
     updates      runs the updates of SyncReplicasOptimizer on the chief
     ending       what happens when the script ends, fails or is told to stop
+    observer     tells an evaluator whether training is over
     install      puts these classes in the place of TensorFlow's
 """
