@@ -91,6 +91,10 @@ def _launch(argv: Sequence[str]) -> None:
 
     if argv[:1] == ["keras"]:
         _keras_verbs().launch_keras(argv[1:])
+    elif argv[:1] == ["run"]:
+        from ps_train.legacy import launching  # noqa: PLC0415 (most launches need no script)
+
+        launching.launch_script(argv[1:])
     else:
         launcher.run(*launch.parse_launch(argv))
 
@@ -133,6 +137,9 @@ def _import_task(task_config: config.Config, needs_gpu: bool):
 
 
 def _help(verb: str, arguments: Sequence[str]) -> str:
+    if verb == "run" or (verb == "launch" and arguments[:1] == ["run"]):
+        flags_class = config_script.ScriptConfig if verb == "run" else config_script.ScriptLaunchConfig
+        return f"{_USAGE}\n{fields.help_text(flags_class)}"
     if verb in ("keras", "convert") or (verb == "launch" and arguments[:1] == ["keras"]):
         return f"{_USAGE}\n{_keras_verbs().keras_help(verb)}"
     if verb == "launch":

@@ -8,10 +8,8 @@ A script for TensorFlow 2 (Keras under `tf.distribute`) keeps TensorFlow as it i
 from __future__ import annotations
 
 import importlib.util
-import logging
 import os
 import pathlib
-import re
 import runpy
 import sys
 from typing import NoReturn
@@ -19,49 +17,10 @@ from typing import NoReturn
 import tensorflow.compat.v1 as tf
 
 from ps_train.config.script import Script, ScriptConfig
-from ps_train.errors import ConfigError
+from ps_train.legacy import source
 from ps_train.legacy.classic import ending, install, sessions
 from ps_train.legacy.classic import observer as observer_module
 from ps_train.runtime.waits import Timeouts
-
-_LOG = logging.getLogger(__name__)
-# What only TensorFlow 1 code has.
-_TF1 = re.compile(
-    r"\btf\.(compat\.v1\b|Session\b|InteractiveSession\b|placeholder\b|app\b|flags\b|contrib\b|estimator\b|layers\b|"
-    r"get_variable\b|ConfigProto\b|global_variables|initialize_|logging\b|train\.(Server|Supervisor|Monitored|"
-    r"SyncReplicas|replica_device_setter|Saver|get_or_create|string_input|\w*Optimizer))|"
-    r"tensorflow\.(contrib|examples|compat\.v1|python)\b|disable_v2_behavior|\btf_slim\b")
-_TF2 = re.compile(r"\bkeras\b|tf\.function|MultiWorkerMirroredStrategy|tf\.distribute\.|GradientTape")
-
-
-def source_of(script: Script) -> pathlib.Path:
-    """Returns the file of a script.
-
-    Raises:
-      ConfigError: there is no such file or module.
-    """
-    if not script.is_module:
-        path = pathlib.Path(script.name)
-        if not path.is_file():
-            raise ConfigError(f"ps_train run: no file {script.name!r} in {pathlib.Path.cwd()}; give the path of a "
-                              "Python script, or -m and the name of a module")
-        return path
-    if "" not in sys.path and os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        spec = importlib.util.find_spec(script.name)
-        if spec is not None and spec.submodule_search_locations is not None:
-            spec = importlib.util.find_spec(f"{script.name}.__main__")
-    except ModuleNotFoundError:
-        spec = None
-    if spec is None or spec.origin is None:
-        raise ConfigError(f"ps_train run: no module {script.name!r} from the working directory {pathlib.Path.cwd()}")
-    return pathlib.Path(spec.origin)
-
-
-def uses_tensorflow_1(text: str) -> bool:
-    """Tells whether a script is for TensorFlow 1; if nothing shows it, it is, unless it uses what only 2 has."""
-    return bool(_TF1.search(text)) or not _TF2.search(text)
 
 
 def run_script(config: ScriptConfig, script: Script) -> NoReturn:
@@ -70,9 +29,9 @@ def run_script(config: ScriptConfig, script: Script) -> NoReturn:
     Raises:
       ConfigError: there is no such script.
     """
-    path = source_of(script)
+    path = source.find(script)
     is_tf1 = config.tf_mode == "1" or (
-        config.tf_mode == "auto" and uses_tensorflow_1(path.read_text(encoding="utf-8", errors="replace")))
+        config.tf_mode == "auto" and source.uses_tensorflow_1(source.text_of(path)))
     if is_tf1:
         _prepare_tensorflow_1(config)
     ending.SignalWatch(config.stop_timeout_secs)

@@ -19,11 +19,11 @@ from ps_train.errors import ConfigError, StoppedError
 from ps_train.legacy.classic import ending, membership, updates
 from ps_train.legacy.classic.membership import Membership
 from ps_train.legacy.classic.ps_life import PsLife
+from ps_train.legacy.source import CLUSTER_VARIABLE
 from ps_train.runtime.threads import Call
 from ps_train.runtime.waits import Timeouts
 from ps_train.tasks.setup import session_threads
 
-CLUSTER_VARIABLE = "PS_TRAIN_CLUSTER"  # JSON, job -> addresses: the launcher's, in place of those in the script
 _POLL_SECS = 0.5
 _JOIN_GRACE_SECS = 3.0  # for a ps whose script does not call `join` to end by itself
 _TRAINING_JOBS = ("worker", *CHIEF_JOBS)
@@ -178,8 +178,8 @@ def _own_cluster(written: Addresses, job_name: str | None, task_index: int | Non
     for job, hosts in json.loads(os.environ.get(CLUSTER_VARIABLE) or "{}").items():
         if job in written:
             if len(hosts) != len(written[job]):
-                raise ConfigError(f"the script names {len(written[job])} tasks of job {job!r}, and the launcher started "
-                                  f"{len(hosts)}; give `ps_train launch run` --num_ps and --num_workers as in the "
+                raise ConfigError(f"the script names {len(written[job])} tasks of job {job!r}, and the launcher "
+                                  f"started {len(hosts)}; give `ps_train launch run` --num_ps and --num_workers as in the "
                                   "script")
             real[job] = dict(enumerate(hosts))
     if job_name is None and len(real) == 1:  # as TensorFlow's class does
