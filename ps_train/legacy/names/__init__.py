@@ -12,7 +12,21 @@ names up, `importing.py` does the same for `import` statements. `repaired.py` an
 where a stand-in would not be reached.
 """
 
-from ps_train.legacy.names.installation import install
-from ps_train.legacy.names.repaired import note_global_step
+from __future__ import annotations
+
+from typing import Any
 
 __all__ = ["install", "note_global_step"]
+
+
+def __getattr__(name: str) -> Any:
+    # The tables can be read without TensorFlow.
+    if name == "install":
+        from ps_train.legacy.names import installation  # noqa: PLC0415
+
+        return installation.put_in_place
+    if name == "note_global_step":
+        from ps_train.legacy.names import repaired  # noqa: PLC0415
+
+        return repaired.note_global_step
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
