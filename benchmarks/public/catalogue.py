@@ -16,8 +16,8 @@ KINDS = ("supervisor-async", "supervisor-sync", "monitored-async", "monitored-sy
 class Job:
     """A script of a public repository, and how to start it as a small cluster.
 
-    In `arguments` and `environment`, `{data}` is the folder of the data sets, `{work}` a fresh folder, `{code}` the copy
-    of `folder`, and `{stand_ins}` holds this project's stand-ins for packages. `{job}`, `{index}`, `{ps_hosts}`,
+    In `arguments` and `environment`, `{data}` is the folder of the data sets, `{work}` a fresh folder, `{code}` the
+    copy of `folder`, and `{stand_ins}` holds this project's stand-ins for packages. `{job}`, `{index}`, `{ps_hosts}`,
     `{worker_hosts}` and `{cluster}` (JSON) describe the task.
 
     Attributes:
