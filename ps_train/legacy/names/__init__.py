@@ -13,6 +13,5 @@ where a stand-in would not be reached.
 """
 
 from ps_train.legacy.names.installation import install
-from ps_train.legacy.names.repaired import note_global_step
 
-__all__ = ["install", "note_global_step"]
+__all__ = ["install"]
