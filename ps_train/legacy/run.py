@@ -51,7 +51,7 @@ def _prepare_tensorflow_1(config: ScriptConfig) -> None:
         tf.disable_resource_variables()
     else:
         tf.enable_resource_variables()
-    server_class = install.install(config.timeouts)
+    server_class = install.replace_classes(config.timeouts)
     _prepare_estimator(config.timeouts, server_class)
     names.install()
 
@@ -83,7 +83,7 @@ def _run(script: Script) -> int:
         return 130
     except BaseException as error:  # noqa: BLE001 (whatever the script raised)
         if not ending.is_stopping():
-            ending.report(error)
+            ending.report_failure(error)
         return ending.exit_code_of(error)
     return 0
 

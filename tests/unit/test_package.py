@@ -33,10 +33,10 @@ MAY_IMPORT = {folder: set(imported.split()) for folder, imported in {
     "training": "updates graph coordination storage cluster plugins runtime",
     "tasks": "training updates profile coordination graph storage cluster config plugins runtime",
     "keras": "launch config cluster plugins runtime storage graph",
-    "legacy": "plugins runtime",
+    "legacy": "tasks launch updates graph coordination cluster config plugins runtime",
     "testing": "tasks training config cluster runtime",
-    "__main__": "tasks keras launch config cluster runtime",
-    "__init__": "plugins graph updates keras",
+    "__main__": "tasks keras legacy launch config cluster runtime",
+    "__init__": "plugins graph updates keras legacy",
 }.items()}
 WITHOUT_TENSORFLOW = ("runtime", "plugins", "cluster", "config", "launch")
 
@@ -145,4 +145,4 @@ def test_a_public_name_is_defined_once():
     found = collections.Counter(
         node.name for file in FILES for node in ast.parse((PACKAGE / file).read_text()).body
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and not node.name.startswith("_"))
-    assert {name for name, count in found.items() if count > 1} <= {"main"}
+    assert {name for name, count in found.items() if count > 1} <= {"main", "install"}

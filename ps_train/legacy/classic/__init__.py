@@ -12,6 +12,7 @@ Start with `membership.py`.
     server       Server
     sessions     Session, Supervisor, MonitoredTrainingSession; who prepares the parameters
     filters      which tasks a session talks to
+    placement    replica_device_setter, by bytes
     updates      runs the updates of SyncReplicasOptimizer on the chief
     ending       what happens when the script ends, fails or is told to stop
     observer     tells an evaluator whether training is over

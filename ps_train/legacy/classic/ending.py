@@ -54,23 +54,23 @@ def exit_code_of(error: BaseException) -> int:
     """Returns the exit code of a script that ended with an error."""
     if isinstance(error, PsTrainError):
         return error.exit_code
-    if is_lost(error):
+    if is_lost_session(error):
         return LOST_CODE
     return 1
 
 
-def is_lost(error: BaseException) -> bool:
+def is_lost_session(error: BaseException) -> bool:
     """Tells whether an error means that the session with the ps was lost."""
     from ps_train.coordination import sessions  # noqa: PLC0415 (TensorFlow takes seconds to import)
 
     return any(kind.__name__ == "OpError" for kind in type(error).__mro__) and sessions.is_lost(error)
 
 
-def report(error: BaseException) -> None:
+def report_failure(error: BaseException) -> None:
     """Prints why the script failed, and reports it to the launcher."""
     if isinstance(error, PsTrainError):
         trace, message = [], str(error).splitlines()
-    elif is_lost(error):
+    elif is_lost_session(error):
         trace, message = [], [f"lost the session: {tensorflow_errors.reason(error)}; run the same command again, or "
                               "give --max_restarts to `ps_train launch`"]
     else:
@@ -83,7 +83,7 @@ def report(error: BaseException) -> None:
 
 def end_process(error: BaseException) -> NoReturn:
     """Ends this process, whatever the script is doing, because of an error that the script cannot notice."""
-    report(error)
+    report_failure(error)
     leave(exit_code_of(error))
 
 
@@ -181,8 +181,8 @@ def watch_imported_script(stop_timeout_secs: float) -> None:
     previous = sys.excepthook
 
     def hook(kind: type, error: BaseException, trace: object) -> None:
-        if isinstance(error, PsTrainError) or is_lost(error):
-            report(error)
+        if isinstance(error, PsTrainError) or is_lost_session(error):
+            report_failure(error)
         else:
             previous(kind, error, trace)
         code = exit_code_of(error)

@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 
-from ps_train.legacy.classic import sessions
+from ps_train.legacy.classic import placement, sessions
 from ps_train.legacy.classic.server import Server
 from ps_train.runtime.waits import Timeouts
 from ps_train.updates.sync.sync_replicas import SyncReplicasOptimizer
@@ -31,7 +31,7 @@ def script_server() -> ScriptServer | None:
     return _servers[-1] if _servers else None
 
 
-def install(timeouts: Timeouts) -> type[Server]:
+def replace_classes(timeouts: Timeouts) -> type[Server]:
     """Replaces the classes in `tf.compat.v1`; returns the class of the server.
 
     Args:
@@ -45,6 +45,7 @@ def install(timeouts: Timeouts) -> type[Server]:
         module.train.Supervisor = sessions.Supervisor
         module.train.MonitoredTrainingSession = sessions.MonitoredTrainingSession
         module.train.SyncReplicasOptimizer = SyncReplicasOptimizer
+        module.train.replica_device_setter = placement.replica_device_setter
         module.distribute.Server = ScriptServer
     tf2.distribute.Server = ScriptServer
     return ScriptServer

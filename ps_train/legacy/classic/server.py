@@ -108,7 +108,7 @@ class Server(tf.train.Server):
             self._life.join()
             self._life.result()
         except StoppedError as error:
-            ending.report(error)
+            ending.report_failure(error)
             ending.leave(error.exit_code)
         except Exception as error:  # noqa: BLE001 (ends this process, whatever it is)
             ending.end_process(error)
@@ -179,8 +179,7 @@ def _own_cluster(written: Addresses, job_name: str | None, task_index: int | Non
         if job in written:
             if len(hosts) != len(written[job]):
                 raise ConfigError(f"the script names {len(written[job])} tasks of job {job!r}, and the launcher "
-                                  f"started {len(hosts)}; give `ps_train launch run` --num_ps and --num_workers as in the "
-                                  "script")
+                                  f"started {len(hosts)}; give --num_ps and --num_workers as in the script")
             real[job] = dict(enumerate(hosts))
     if job_name is None and len(real) == 1:  # as TensorFlow's class does
         job_name = next(iter(real))

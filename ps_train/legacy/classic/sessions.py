@@ -21,6 +21,7 @@ from ps_train.cluster import reachability
 from ps_train.legacy.classic import ending, filters, membership
 from ps_train.legacy.classic.membership import Membership
 from ps_train.legacy.classic.server import real_target
+from ps_train.legacy.global_step import note_global_step
 from ps_train.runtime import waits
 from ps_train.runtime.threads import Call
 
@@ -29,20 +30,6 @@ _RECOVERY_WAIT_SECS = 1
 _TensorFlowManager = session_manager.SessionManager
 _TensorFlowSession = tf.Session
 _monitored_training_session = tf.train.MonitoredTrainingSession
-
-
-def note_global_step(graph: tf.Graph | None = None) -> None:
-    """Registers `tf.Variable(0, name="global_step")` as the global step, where nobody has.
-
-    TensorFlow looks for the tensor `global_step:0`, which with resource variables is not the variable.
-    """
-    graph = graph or tf.get_default_graph()
-    if graph.get_collection(tf.GraphKeys.GLOBAL_STEP):
-        return
-    for variable in graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES):
-        if variable.op.name == "global_step" and variable.dtype.is_integer and variable.shape.rank == 0:
-            graph.add_to_collection(tf.GraphKeys.GLOBAL_STEP, variable)
-            return
 
 
 def _remote(target: Any) -> Membership | None:

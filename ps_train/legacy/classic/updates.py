@@ -21,7 +21,7 @@ from ps_train.runtime import waits
 from ps_train.updates.chief import ChiefContext
 from ps_train.updates.sync import sync_replicas
 from ps_train.updates.sync.aggregation import SyncOperations
-from ps_train.updates.sync.quorum import Quorum
+from ps_train.updates.sync.quorum import Quorum, QuorumStatus
 from ps_train.updates.sync.runner import UpdateRunner
 
 _RELEASE_OPTIONS = tf.RunOptions(timeout_in_ms=5000)
@@ -38,6 +38,13 @@ def follow(own: Membership) -> None:
     sync_replicas.set_script_task(sync_replicas.ScriptTask(own.cluster.worker_number, make_runner))
 
 
+class _ScriptUpdates(UpdateRunner):
+    """The updates of a script, which need no floor: they end when every script has ended."""
+
+    def _end_for_lack_of_data(self, session: tf.Session, context: ChiefContext, quorum: QuorumStatus) -> None:
+        session.run(self._operations.release_op, options=_RELEASE_OPTIONS)
+
+
 class Runner:
     """Runs the updates; it can be started wherever TensorFlow starts a QueueRunner."""
 
@@ -47,7 +54,7 @@ class Runner:
         """Prepares it; nothing is started yet."""
         self._own, self._operations = own, operations
         self._graph = tf.get_default_graph()
-        self._service = UpdateRunner(operations, quorum)
+        self._service = _ScriptUpdates(operations, quorum)
         self._session: tf.Session | None = None
 
     def create_threads(

@@ -14,19 +14,11 @@ where a stand-in would not be reached.
 
 from __future__ import annotations
 
-from typing import Any
-
-__all__ = ["install", "note_global_step"]
+__all__ = ["install"]
 
 
-def __getattr__(name: str) -> Any:
-    # The tables can be read without TensorFlow.
-    if name == "install":
-        from ps_train.legacy.names import installation  # noqa: PLC0415
+def install() -> None:
+    """Makes `import tensorflow as tf` find the names of TF1, see `installation.py`."""
+    from ps_train.legacy.names import installation  # noqa: PLC0415 (the tables are read without TensorFlow)
 
-        return installation.put_in_place
-    if name == "note_global_step":
-        from ps_train.legacy.names import repaired  # noqa: PLC0415
-
-        return repaired.note_global_step
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    installation.put_in_place()

@@ -12,6 +12,7 @@ import tensorflow.compat.v1 as tf
 from absl import flags
 from tensorflow.python.training import training_util
 
+from ps_train.legacy.global_step import note_global_step
 from ps_train.legacy.names import renamed
 
 
@@ -25,24 +26,6 @@ def repair() -> None:
     tf.train.get_global_step = training_util.get_global_step = _notes_global_step(training_util.get_global_step)
     tf.Graph.get_collection = _evaluates_losses(tf.Graph.get_collection)
     tf.data.Dataset.map = _takes_old_map_arguments(tf.data.Dataset.map)
-
-
-def note_global_step(graph: tf.Graph | None = None) -> None:
-    """Adds a variable named "global_step" to the collection GLOBAL_STEP, unless there is one already.
-
-    `tf.Variable(0, name="global_step")` is in no such collection. TF1's hooks and its Supervisor found it by the name
-    of its tensor, which is that of a handle now. Call this before a session is made.
-
-    Args:
-      graph: the default graph if None.
-    """
-    graph = graph or tf.get_default_graph()
-    if graph.get_collection(tf.GraphKeys.GLOBAL_STEP):
-        return
-    for variable in graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES):
-        if variable.op.name == "global_step" and variable.dtype.is_integer and variable.shape.rank == 0:
-            graph.add_to_collection(tf.GraphKeys.GLOBAL_STEP, variable)
-            return
 
 
 def _repair_flags() -> None:
