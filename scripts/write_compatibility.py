@@ -17,9 +17,8 @@ _OURS = "ps_train.legacy.names."
 
 def names_text() -> str:
     """Returns the tables."""
-    sys.path.insert(0, str(REPO))
-    from ps_train.legacy.names import inside, renamed  # noqa: PLC0415 (only found now)
-    from ps_train.legacy.names.tables import TABLES  # noqa: PLC0415
+    from ps_train.legacy.names import inside, renamed  # noqa: PLC0415 (main finds them)
+    from ps_train.legacy.names.tables import TABLES  # noqa: PLC0415 (the same)
 
     contrib = {name: today for name, today in TABLES.names.items() if name.startswith("tf.contrib.")}
     others = {name: today for name, today in TABLES.names.items() if name not in contrib}
@@ -57,6 +56,7 @@ def _today(target: str) -> str:
 
 def main() -> None:
     """Replaces what stands between the marks."""
+    sys.path.insert(0, str(REPO))
     text = DOCUMENT.read_text(encoding="utf-8")
     before, after = text.split(BEGIN)[0], text.split(END)[1]
     DOCUMENT.write_text(f"{before}{BEGIN}\n\n{names_text()}\n\n{END}{after}", encoding="utf-8")
