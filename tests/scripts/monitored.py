@@ -1,4 +1,4 @@
-"""A script around MonitoredTrainingSession, hooks and TF_CONFIG, async or sync. It waits at a gate, like supervised.py."""
+"""A script around MonitoredTrainingSession, hooks and TF_CONFIG, async or sync, with the gate of supervised.py."""
 
 import argparse
 import json
