@@ -12,9 +12,11 @@ import os
 import pathlib
 import runpy
 import sys
+import warnings
 from typing import NoReturn
 
 import tensorflow.compat.v1 as tf
+from tensorflow.python.util import deprecation
 
 from ps_train.config.script import Script, ScriptConfig
 from ps_train.legacy import source
@@ -47,6 +49,9 @@ def _prepare_tensorflow_1(config: ScriptConfig) -> None:
     from ps_train.legacy import names  # noqa: PLC0415 (patches TensorFlow)
 
     tf.disable_v2_behavior()
+    if not config.tf_log:  # what is deprecated is what such a script is made of
+        deprecation._PRINT_DEPRECATION_WARNINGS = False  # noqa: SLF001 (it has no public name)
+        warnings.filterwarnings("ignore", message=".* is deprecated and will be removed in a future version")
     if config.reference_variables:
         tf.disable_resource_variables()
     else:
@@ -64,6 +69,7 @@ def _prepare_estimator(timeouts: Timeouts, server_class: type) -> None:
 
     observer = observer_module.from_environment(timeouts)
     estimator.replace(server_class, sessions.MonitoredTrainingSession, observer.is_over if observer else None)
+    estimator.start_servers(server_class, lambda: install.script_server() is not None)
 
 
 def _run(script: Script) -> int:

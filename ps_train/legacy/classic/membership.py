@@ -25,6 +25,7 @@ from ps_train.errors import BlackboardError, ChiefFailedError, ClusterLostError,
 from ps_train.runtime import threads, waits
 from ps_train.runtime.waits import Timeouts
 
+SERVES_ONLY = -1  # in place of a worker's number of steps
 _CHECK_SECS = 1.0
 _LATE_JOIN_SECS = 10.0
 _CHIEF_FAILED_SECS = 3.0  # for the script to end by itself
@@ -72,6 +73,7 @@ class Membership:
         self.is_sync = False
         self._end_process = end_process
         self._heartbeat: Heartbeat | None = None
+        self._progress = WorkerProgress()
         self._has_joined = False
         self._lock = threading.RLock()
         self._stack = contextlib.ExitStack()
@@ -96,7 +98,7 @@ class Membership:
         cluster, timeouts = self.cluster, self.timeouts
         agreement.check(cluster, timeouts.start_secs, self.stop)
         self.board = blackboard.for_worker(self.target, cluster, timeouts.heartbeat_secs)
-        heartbeat = Heartbeat(self.board, cluster.task, cluster.worker_number, WorkerProgress(), self.stop,
+        heartbeat = Heartbeat(self.board, cluster.task, cluster.worker_number, self._progress, self.stop,
                               has_bound=True)
         with contextlib.closing(blackboard.for_client(cluster, timeouts.heartbeat_secs)) as visitor:
             heartbeat.claim(visitor, timeouts.start_secs)
@@ -105,6 +107,11 @@ class Membership:
         self._stack.enter_context(heartbeat.running())
         self._stack.enter_context(threads.repeating(self._check, period_secs=_CHECK_SECS, name="membership"))
         _log.info("%s has joined %s", cluster.task.name, ", ".join(map(str, cluster.ps)))
+
+    def join_as_server(self) -> None:
+        """Joins as a worker that only serves, for a client in another task: nobody waits for its end."""
+        self.join()
+        self._progress.local_steps = SERVES_ONLY
 
     def find_parameters(self) -> bool:
         """Tells the chief whether the parameters are in use already; then they must not be overwritten.
@@ -206,7 +213,7 @@ class Membership:
           code: the exit code of the script; from 128 on, this worker may come back.
         """
         try:
-            if code == 0 and not self._has_joined and self.cluster.ps:
+            if code < _FIRST_RETRYABLE_CODE and not self._has_joined:
                 self._join_late()
             if not self._has_joined:
                 return
@@ -221,7 +228,7 @@ class Membership:
                 self.board.close()
 
     def _join_late(self) -> None:
-        """Joins a script that needed no session, so that the ps do not wait for it."""
+        """Joins for a script that has made no session, so that the others learn of its end."""
         self.timeouts = Timeouts(start_secs=_LATE_JOIN_SECS, heartbeat_secs=self.timeouts.heartbeat_secs)
         with contextlib.suppress(PsTrainError):
             self.join()

@@ -20,6 +20,7 @@ from ps_train.coordination import blackboard
 from ps_train.coordination.blackboard import Blackboard
 from ps_train.coordination.state import Snapshot, State
 from ps_train.errors import BlackboardError, ChiefFailedError, ClusterLostError, ConfigError, StoppedError
+from ps_train.legacy.classic.membership import SERVES_ONLY
 from ps_train.runtime.waits import Timeouts
 from ps_train.tasks import ps
 
@@ -115,11 +116,13 @@ class PsLife:
                                    "started?")
 
     def _have_all_ended(self, snapshot: Snapshot) -> bool:
-        expected = {self._cluster.number_of(worker) for worker in self._cluster.workers}
+        expected = {number for number in map(self._cluster.number_of, self._cluster.workers)
+                    if snapshot.local_steps[number] != SERVES_ONLY}
         finished = {worker for worker in expected if snapshot.finished[worker]}
         came = finished | {worker for worker in expected if snapshot.claims[worker]}
         is_late = time.monotonic() - self._begun_secs > self._timeouts.start_secs
-        if not finished or set(snapshot.alive()) - finished or not (came == expected or is_late):
+        is_training = expected & set(snapshot.alive()) - finished
+        if not finished or is_training or not (came == expected or is_late):
             return False
         _log.info("every worker has ended%s; this ps ends",
                   "" if finished == expected else ", or was lost: " + ", ".join(

@@ -136,7 +136,7 @@ class Server(tf.train.Server):
         """Waits, on a worker that only serves (in-graph replication), until the ps or the first worker have ended."""
         own = membership.current()
         if own is not None:
-            own.join()
+            own.join_as_server()
         awaited = self.cluster.ps or [task for task in self.cluster.workers if task != self.cluster.task][:1]
         reachability.wait_for_tasks(awaited, self._timeouts.start_secs, threading.Event())
         stop = own.stop if own is not None else threading.Event()

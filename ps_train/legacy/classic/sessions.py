@@ -80,7 +80,7 @@ class SessionManager(_TensorFlowManager):
         own = _remote(master)
         if own is None:
             return super().prepare_session(master, *args, **kwargs)
-        kwargs["config"] = self._join(own, kwargs.get("config"))
+        master, kwargs["config"] = real_target(master), self._join(own, kwargs.get("config"))
         if own.find_parameters():
             return self._bounded(own, functools.partial(
                 super().wait_for_session, master, config=kwargs["config"], max_wait_secs=own.timeouts.start_secs))
@@ -93,7 +93,7 @@ class SessionManager(_TensorFlowManager):
         own = _remote(master)
         if own is None:
             return super().wait_for_session(master, config, float("inf") if max_wait_secs is None else max_wait_secs)
-        config = self._join(own, config)
+        master, config = real_target(master), self._join(own, config)
         own.wait_until_prepared()
         start_secs = own.timeouts.start_secs
         return self._bounded(own, functools.partial(

@@ -25,6 +25,7 @@ def repair() -> None:
     tf.train.string_input_producer = _takes_variables(tf.train.string_input_producer)
     tf.train.get_global_step = training_util.get_global_step = _notes_global_step(training_util.get_global_step)
     tf.Graph.get_collection = _evaluates_losses(tf.Graph.get_collection)
+    tf.constant = _takes_ranges(tf.constant)
     tf.data.Dataset.map = _takes_old_map_arguments(tf.data.Dataset.map)
 
 
@@ -50,6 +51,14 @@ def _takes_variables(function: Any) -> Any:
             string_tensor = tf.convert_to_tensor(string_tensor)
         return function(string_tensor, *args, **kwargs)
     return string_input_producer
+
+
+def _takes_ranges(function: Any) -> Any:
+    @functools.wraps(function)
+    def constant(value: Any, *args: Any, **kwargs: Any) -> Any:
+        # In Python 2, for which such code was written, `range` returned a list.
+        return function(list(value) if isinstance(value, range) else value, *args, **kwargs)
+    return constant
 
 
 def _notes_global_step(function: Any) -> Any:

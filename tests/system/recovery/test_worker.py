@@ -16,7 +16,7 @@ from tests.training import GATE_BATCH, MODES
 @pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
 def test_a_worker_that_dies_does_not_stop_the_others(train, mode):
     """Matrix rows 5, 6, 7 and 48: the chief trains to the end, and does not wait for the dead one."""
-    training = train(flags=mode)
+    training = train(1, 2, flags=mode)
     training.wait_for_gates()
     training.kill("worker-1")
     training.open_gates()
@@ -27,7 +27,7 @@ def test_a_worker_that_dies_does_not_stop_the_others(train, mode):
 
 def test_a_restarted_worker_rejoins(train):
     """Matrix row 8: it takes steps again, from the global step that the others have reached."""
-    training = train()
+    training = train(1, 2)
     training.wait_for_gates()
     training.kill("worker-1")
     training.start("worker", 1, "worker-1-again")
