@@ -17,7 +17,7 @@ from ps_train.legacy import estimator, names
 real.disable_v2_behavior()
 real.enable_resource_variables()
 real.logging.set_verbosity(real.logging.ERROR)
-estimator.install()
+estimator.install_estimator()
 names.install()
 names.install()  # the second call does nothing
 tf = sys.modules["tensorflow"]
