@@ -48,6 +48,7 @@ MOVED = {
 # Packages inside TensorFlow that became packages of their own.
 PACKAGES = {
     "tensorflow.python.estimator": "tensorflow_estimator.python.estimator",
+    "tensorflow.python.keras.preprocessing": "tf_keras.src.preprocessing",
 }
 
 
