@@ -315,8 +315,8 @@ def contrib_learn():
         metrics_of_last, _ = learn_runner.run(
             experiment_fn, run_config=learn.RunConfig(model_dir=folder + "/own"),
             hparams=tf.contrib.training.HParams(rate=0.1))
-    return [accuracy > 0.95, evaluated["accuracy"] == evaluated["own"], classes == y[:5].tolist(), float(metrics_of_last["loss"]) < 1e-3,
-            int(metrics_of_last["global_step"])]
+    return [accuracy > 0.95, bool(evaluated["accuracy"] == evaluated["own"]), classes == y[:5].tolist(),
+            float(metrics_of_last["loss"]) < 1e-3, int(metrics_of_last["global_step"])]
 
 
 @check
