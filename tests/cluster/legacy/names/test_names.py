@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import math
 import os
@@ -13,6 +14,10 @@ import pytest
 from tests.processes import REPO
 
 DEADLINE_SECS = 300
+
+pytestmark = pytest.mark.skipif(
+    not all(map(importlib.util.find_spec, ("tf_slim", "tf_keras", "tensorflow_estimator"))),
+    reason="needs the extras legacy and estimator")
 
 
 @pytest.fixture(scope="module")
