@@ -13,11 +13,11 @@ import pathlib
 import runpy
 import sys
 import warnings
-from typing import NoReturn
 
 import tensorflow.compat.v1 as tf
 from tensorflow.python.util import deprecation
 
+from ps_train.cluster import ports
 from ps_train.config.script import Script, ScriptConfig
 from ps_train.legacy import source
 from ps_train.legacy.classic import ending, install, sessions
@@ -25,7 +25,7 @@ from ps_train.legacy.classic import observer as observer_module
 from ps_train.runtime.waits import Timeouts
 
 
-def run_script(config: ScriptConfig, script: Script) -> NoReturn:
+def run_script(config: ScriptConfig, script: Script) -> None:
     """Runs a script as one task, in the main thread, and ends the process with its exit code.
 
     Raises:
@@ -36,6 +36,8 @@ def run_script(config: ScriptConfig, script: Script) -> NoReturn:
         config.tf_mode == "auto" and source.uses_tensorflow_1(source.text_of(path)))
     if is_tf1:
         _prepare_tensorflow_1(config)
+    else:
+        ports.release_held_port()  # its strategy starts the server
     ending.SignalWatch(config.stop_timeout_secs)
     code = _run(script)
     ending.note_script_end()

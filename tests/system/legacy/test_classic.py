@@ -29,24 +29,28 @@ def test_a_supervisor_script_trains_and_every_process_ends(start_process, tmp_pa
 
 def test_a_killed_worker_leaves_the_others_training_in_sync_and_may_come_back(start_process, tmp_path):
     """TensorFlow's own class waits for its gradients for ever."""
-    cluster = ScriptCluster(start_process, "monitored.py", [
-        f"--model_dir={tmp_path}/train", "--sync", f"--gate={tmp_path}/gate", "--train_steps=150"])
-    start_process.wait_for_line("worker-1", "is at the gate")
+    arguments = [f"--model_dir={tmp_path}/train", "--sync", "--train_steps=80"]
+    cluster = ScriptCluster(start_process, "monitored.py", [*arguments, f"--gate={tmp_path}/gate"])
+    start_process.wait_for_line("worker-1", "is at gate 20")
     start_process.kill("worker-1")
-    (tmp_path / "gate").touch()
+    (tmp_path / "gate20").touch()
     start_process.wait_for_line("worker-0", "dead, or did not come: worker:1")
-    cluster.start("worker", 1, name="worker-1-again")
+    start_process.wait_for_line("worker-0", "is at gate 40")
+    cluster.start("worker", 1, name="worker-1-again", arguments=arguments)
+    start_process.wait_for_line("worker-1-again", "has joined")
+    (tmp_path / "gate40").touch()
     cluster.assert_ends_well(killed=("worker-1",))
-    assert _checkpoint(tmp_path / "train")["global_step"] >= 149
+    assert _checkpoint(tmp_path / "train")["global_step"] >= 79
 
 
 def test_a_killed_chief_is_waited_for_in_sync_and_does_not_overwrite_the_parameters(start_process, tmp_path):
     """Matrix row 10, for a script: the step never goes back."""
     cluster = ScriptCluster(start_process, "monitored.py", [
         f"--model_dir={tmp_path}/train", "--sync", f"--gate={tmp_path}/gate", "--train_steps=120"], chief=True)
-    start_process.wait_for_line("chief-0", "is at the gate")
+    start_process.wait_for_line("chief-0", "is at gate 20")
     start_process.kill("chief-0")
-    (tmp_path / "gate").touch()
+    for step in (20, 40):
+        (tmp_path / f"gate{step}").touch()
     cluster.start("chief", 0, name="chief-0-again")
     cluster.assert_ends_well(killed=("chief-0",))
     steps = [int(line.rpartition(" ")[2]) for line in start_process.log("worker-0").splitlines() if "at step" in line]
@@ -58,10 +62,11 @@ def test_after_the_death_of_a_ps_all_continue_from_one_checkpoint(start_process,
     cluster = ScriptCluster(start_process, "monitored.py", [
         f"--model_dir={tmp_path}/train", f"--gate={tmp_path}/gate", "--train_steps=100"], num_ps=2)
     for worker in ("worker-0", "worker-1"):
-        start_process.wait_for_line(worker, "is at the gate")
+        start_process.wait_for_line(worker, "is at gate 20")
     start_process.kill("ps-1")
     cluster.start("ps", 1, name="ps-1-again")
-    (tmp_path / "gate").touch()
+    for step in (20, 40):
+        (tmp_path / f"gate{step}").touch()
     cluster.assert_ends_well(killed=("ps-1",))
     assert _checkpoint(tmp_path / "train")["global_step"] >= 100
 
