@@ -85,13 +85,17 @@ def _seconds(name: str) -> float:
     return _SECS.get(name, _SHORT_SECS[name.partition("/")[0]])
 
 
+def _is_keras(path: pathlib.Path) -> bool:
+    return "keras" in path.parts and path.parts[0] != "unit"  # pure tests have no mode
+
+
 def _main(folders: list[str]) -> None:
     tests = pathlib.Path("tests")
     planned = []
     for folder in folders:
         paths = [path.relative_to(tests) for path in sorted(pathlib.Path(folder).rglob("test_*.py"))]
         for is_keras in (False, True):  # Keras runs in TensorFlow's other mode, which is that of a whole process
-            names = [path.as_posix() for path in paths if ("keras" in path.parts) == is_keras]
+            names = [path.as_posix() for path in paths if _is_keras(path) == is_keras]
             planned.append(groups({name: _seconds(name) for name in names}))
     longest = max(map(len, planned), default=0)
     for number in range(longest):  # folder by folder in turn: one computes while the other waits
