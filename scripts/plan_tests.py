@@ -12,24 +12,35 @@ import pathlib
 import sys
 
 _GROUP_SECS = 60.0
-_SHORT_SECS = 5.0  # of a file that is not in the table
-# Seconds of the long ones, roughly, as measured on two cores; `pytest --durations=0` tells those of tests.
+_SHORT_SECS = {"unit": 0.2, "cluster": 2.0, "system": 5.0}  # of a file that is not in the table
+# Seconds of the long ones, roughly, as measured on two cores: of CPU time and of real waits, without the imports, which
+# a group has once. `pytest --durations=0` tells those of tests.
 _SECS = {
-    "cluster/coordination/test_blackboard.py": 20,
-    "cluster/data/test_digits.py": 12,
-    "cluster/graph/test_nan_guard.py": 14,
-    "cluster/graph/test_packing.py": 80,
-    "cluster/graph/test_transfer.py": 40,
-    "cluster/storage/test_saver.py": 25,
-    "cluster/tasks/test_ps.py": 20,
-    "cluster/training/test_recovery.py": 60,
-    "cluster/updates/local_steps/test_rounds.py": 60,
-    "cluster/updates/sync/test_tensorflow_engine.py": 30,
-    "cluster/updates/test_build.py": 20,
-    "cluster/updates/test_chief.py": 60,
-    "cluster/updates/test_staleness.py": 20,
-    "cluster/updates/unrolled/test_steps.py": 60,
+    "cluster/coordination/test_blackboard.py": 8,
+    "cluster/coordination/test_heartbeat.py": 8,
+    "cluster/coordination/test_liveness.py": 6,
+    "cluster/data/test_digits.py": 10,
+    "cluster/graph/test_nan_guard.py": 8,
+    "cluster/graph/test_packing.py": 55,
+    "cluster/graph/test_transfer.py": 20,
+    "cluster/profile/test_recorder.py": 12,
+    "cluster/storage/test_saver.py": 12,
+    "cluster/tasks/test_ps.py": 10,
+    "cluster/tasks/test_server.py": 8,
+    "cluster/test_testing.py": 12,
+    "cluster/training/test_fingerprint.py": 5,
+    "cluster/training/test_loop.py": 6,
+    "cluster/training/test_recovery.py": 40,
+    "cluster/updates/local_steps/test_rounds.py": 40,
+    "cluster/updates/sync/test_aggregation.py": 9,
+    "cluster/updates/sync/test_standalone.py": 10,
+    "cluster/updates/sync/test_tensorflow_engine.py": 20,
+    "cluster/updates/test_build.py": 10,
+    "cluster/updates/test_chief.py": 30,
+    "cluster/updates/test_staleness.py": 12,
+    "cluster/updates/unrolled/test_steps.py": 35,
     "system/benchmarks/test_benchmarks.py": 40,
+    "system/benchmarks/test_recovery.py": 25,
     "system/coordination/test_agreement.py": 60,
     "system/deploy/test_deploy.py": 25,
     "system/deploy/test_slurm.py": 25,
@@ -75,6 +86,10 @@ def groups(seconds: dict[str, float]) -> list[list[str]]:
     return [members for _, members in sorted(found, key=lambda group: -group[0])]
 
 
+def _seconds(name: str) -> float:
+    return _SECS.get(name, _SHORT_SECS[name.partition("/")[0]])
+
+
 def _main(folders: list[str]) -> None:
     tests = pathlib.Path("tests")
     planned = []
@@ -82,7 +97,7 @@ def _main(folders: list[str]) -> None:
         paths = [path.relative_to(tests) for path in sorted(pathlib.Path(folder).rglob("test_*.py"))]
         for is_keras in (False, True):  # Keras runs in TensorFlow's other mode, which is that of a whole process
             names = [path.as_posix() for path in paths if ("keras" in path.parts) == is_keras]
-            planned.append(groups({name: _SECS.get(name, _SHORT_SECS) for name in names}))
+            planned.append(groups({name: _seconds(name) for name in names}))
     longest = max(map(len, planned), default=0)
     for number in range(longest):  # folder by folder in turn: one computes while the other waits
         for group in (groups_of[number] for groups_of in planned if number < len(groups_of)):

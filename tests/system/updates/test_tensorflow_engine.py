@@ -22,7 +22,7 @@ def until_both_train(training):
 
 def test_real_processes_end_with_0(train):
     """As with ps_train's own engine, at the last step."""
-    training = train(flags=FLAGS)
+    training = train(1, 2, flags=FLAGS)
     training.open_gates()
     training.assert_ends_well()
     assert "Traceback" not in training.group.logs()
