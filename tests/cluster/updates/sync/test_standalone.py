@@ -19,7 +19,8 @@ DEADLINE_SECS = 60
 class Script:
     """What a plain script builds, as one of two workers with batches of 8: its graph, and the optimizer in it."""
 
-    def __init__(self, cluster, index, step_dtype=tf.int64, is_resource=True, averages=None):
+    def __init__(self, cluster, index, step_dtype=tf.int64, is_resource=True, averages=None,
+                 optimizer_class=ps_train.SyncReplicasOptimizer, rule=None):
         self.index, self.target = index, cluster.target("worker", index)
         features, labels = clusters.linear_data()
         setter = tf.train.replica_device_setter(
@@ -33,8 +34,8 @@ class Script:
             bias = tf.get_variable("bias", [], initializer=tf.zeros_initializer())
             predictions = tf.linalg.matvec(tf.gather(features, self.rows), weights) + bias
             loss = tf.reduce_mean(tf.square(predictions - tf.gather(labels, self.rows)))
-            self.optimizer = ps_train.SyncReplicasOptimizer(
-                tf.train.GradientDescentOptimizer(0.05), 2, 2, variable_averages=averages,
+            self.optimizer = optimizer_class(
+                rule() if rule else tf.train.GradientDescentOptimizer(0.05), 2, 2, variable_averages=averages,
                 variables_to_average=tf.trainable_variables())
             self.train_op = self.optimizer.minimize(loss, self.step)
 
@@ -45,6 +46,26 @@ class Script:
             rows = [self.index + 2 * ((8 * number + row) % 32) for row in range(8)]
             session.run(self.train_op, {self.rows: rows})
             number += 1
+
+    def take_steps(self, num_steps, has_begun, together):
+        """Takes so many steps in a plain session, each when the other worker has taken the one before."""
+        optimizer = self.optimizer
+        with self.graph.as_default():
+            tokens_op, init_op = optimizer.get_init_tokens_op(0), tf.global_variables_initializer()
+            session = tf.Session(self.target, graph=self.graph)
+            if self.index == 0:
+                session.run(init_op)
+                session.run(optimizer.chief_init_op)
+                session.run(tokens_op)
+                optimizer.get_chief_queue_runner().create_threads(session, daemon=True, start=True)
+                has_begun.set()
+            else:
+                assert has_begun.wait(DEADLINE_SECS)
+                session.run(optimizer.local_step_init_op)
+            for number in range(num_steps):
+                rows = [self.index + 2 * ((8 * number + row) % 32) for row in range(8)]
+                session.run(self.train_op, {self.rows: rows})
+                together.wait(DEADLINE_SECS)  # else a worker may take the token that is the other one's
 
     def supervised(self):
         """Trains as dist_mnist does with --sync_replicas."""
@@ -83,7 +104,7 @@ def train_both(scripts, way):
 
     def work(script):
         try:
-            getattr(script, way)()
+            way(script) if callable(way) else getattr(script, way)()
         except Exception as error:  # noqa: BLE001 (told by the test)
             errors.append(error)
 
@@ -121,6 +142,23 @@ def test_a_plain_script_trains_in_sync_and_ends(way, step_dtype, is_resource):
     weights, bias = by_numpy(NUM_STEPS)
     np.testing.assert_allclose(values["weights"], weights, rtol=1e-5)
     np.testing.assert_allclose(values["bias"], bias, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("rule", [lambda: tf.train.AdamOptimizer(0.05), lambda: tf.train.MomentumOptimizer(0.02, 0.9)],
+                         ids=["adam", "momentum"])
+def test_fifty_updates_give_what_tensorflows_class_gives(rule):
+    """Two workers with different batches; variables and slots agree to 1e-6."""
+    found = []
+    for optimizer_class in (tf.train.SyncReplicasOptimizer, ps_train.SyncReplicasOptimizer):
+        cluster = clusters.LocalCluster(1, 2)
+        scripts = [Script(cluster, index, optimizer_class=optimizer_class, rule=rule) for index in range(2)]
+        has_begun, together = threading.Event(), threading.Barrier(2)
+        train_both(scripts, lambda script: script.take_steps(50, has_begun, together))  # noqa: B023 (used at once)
+        found.append(values_of(cluster, scripts[0]))
+    theirs, ours = found
+    assert ours["global_step"] == theirs["global_step"] == 50
+    for name, value in ours.items():
+        np.testing.assert_allclose(value, theirs[name], rtol=1e-6, atol=1e-6, err_msg=name)
 
 
 def test_who_comes_when_the_chief_has_left_is_not_left_waiting():
