@@ -39,32 +39,37 @@ _SECS = {
     "cluster/updates/test_chief.py": 30,
     "cluster/updates/test_staleness.py": 12,
     "cluster/updates/unrolled/test_steps.py": 35,
-    "system/benchmarks/test_benchmarks.py": 30,
+    "system/benchmarks/test_benchmarks.py": 40,
     "system/benchmarks/test_recovery.py": 25,
-    "system/coordination/test_agreement.py": 40,
-    "system/deploy/test_deploy.py": 40,
-    "system/keras/test_cluster.py": 30,
+    "system/coordination/test_agreement.py": 60,
+    "system/deploy/test_deploy.py": 25,
+    "system/deploy/test_slurm.py": 25,
+    "system/graph/test_devices.py": 25,
+    "system/graph/test_queues.py": 30,
+    "system/keras/test_cluster.py": 35,
     "system/keras/test_conversion.py": 30,
-    "system/keras/test_training.py": 90,
-    "system/launch/test_launcher.py": 200,
-    "system/launch/test_restarts.py": 20,
-    "system/recovery/test_chief.py": 60,
-    "system/recovery/test_local_steps.py": 40,
-    "system/recovery/test_ps.py": 120,
-    "system/recovery/test_stopping.py": 40,
-    "system/recovery/test_sync.py": 60,
-    "system/recovery/test_worker.py": 60,
-    "system/storage/test_folder_lock.py": 40,
+    "system/keras/test_custom_loops.py": 60,
+    "system/keras/test_training.py": 60,
+    "system/launch/test_launcher.py": 50,
+    "system/recovery/test_chief.py": 45,
+    "system/recovery/test_local_steps.py": 25,
+    "system/recovery/test_ps.py": 100,
+    "system/recovery/test_stopping.py": 30,
+    "system/recovery/test_sync.py": 65,
+    "system/recovery/test_worker.py": 50,
+    "system/runtime/test_legacy_keras.py": 10,
+    "system/storage/test_folder_lock.py": 35,
     "system/tasks/test_run.py": 60,
-    "system/test_elastic.py": 60,
-    "system/test_ends.py": 50,
-    "system/test_faults.py": 90,
-    "system/test_isolation.py": 30,
-    "system/test_main.py": 40,
+    "system/test_elastic.py": 50,
+    "system/test_ends.py": 25,
+    "system/test_faults.py": 75,
+    "system/test_isolation.py": 15,
+    "system/test_main.py": 20,
     "system/test_run_local.py": 20,
-    "system/test_signals.py": 50,
-    "system/test_user_faults.py": 80,
-    "system/updates/test_tensorflow_engine.py": 60,
+    "system/test_signals.py": 25,
+    "system/test_soak.py": 65,
+    "system/test_user_faults.py": 45,
+    "system/updates/test_tensorflow_engine.py": 80,
 }
 
 
@@ -85,13 +90,17 @@ def _seconds(name: str) -> float:
     return _SECS.get(name, _SHORT_SECS[name.partition("/")[0]])
 
 
+def _is_keras(path: pathlib.Path) -> bool:
+    return "keras" in path.parts and path.parts[0] != "unit"  # pure tests have no mode
+
+
 def _main(folders: list[str]) -> None:
     tests = pathlib.Path("tests")
     planned = []
     for folder in folders:
         paths = [path.relative_to(tests) for path in sorted(pathlib.Path(folder).rglob("test_*.py"))]
         for is_keras in (False, True):  # Keras runs in TensorFlow's other mode, which is that of a whole process
-            names = [path.as_posix() for path in paths if ("keras" in path.parts) == is_keras]
+            names = [path.as_posix() for path in paths if _is_keras(path) == is_keras]
             planned.append(groups({name: _seconds(name) for name in names}))
     longest = max(map(len, planned), default=0)
     for number in range(longest):  # folder by folder in turn: one computes while the other waits

@@ -145,4 +145,4 @@ def test_a_public_name_is_defined_once():
     found = collections.Counter(
         node.name for file in FILES for node in ast.parse((PACKAGE / file).read_text()).body
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and not node.name.startswith("_"))
-    assert {name for name, count in found.items() if count > 1} <= {"main", "install"}
+    assert {name for name, count in found.items() if count > 1} <= {"main"}
