@@ -82,8 +82,9 @@ def _run(script: Script) -> int:
             sys.path[:] = [os.getcwd(), *(place for place in sys.path if place != "")]
             runpy.run_module(script.name, run_name="__main__", alter_sys=True)
         else:
-            sys.path[:] = [str(pathlib.Path(script.name).resolve().parent), *(
-                place for place in sys.path if place not in ("", os.getcwd()))]
+            # `python -m ps_train` put the working directory first; PYTHONPATH may name it as well, and that stays.
+            rest = sys.path[1:] if sys.path[:1] in ([""], [os.getcwd()]) else sys.path
+            sys.path[:] = [str(pathlib.Path(script.name).resolve().parent), *rest]
             runpy.run_path(script.name, run_name="__main__")
     except SystemExit as error:
         return _code_of(error)
