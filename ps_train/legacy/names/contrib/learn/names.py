@@ -27,7 +27,16 @@ NAMES = {
     f"{_LEARN}.utils.input_fn_utils.build_default_serving_input_fn": _HERE + "exports:build_default_serving_input_fn",
     f"{_LEARN}.utils.InputFnOps": _HERE + "exports:InputFnOps",
     f"{_LEARN}.utils.build_parsing_serving_input_fn": _HERE + "exports:build_parsing_serving_input_fn",
+<<<<<<< HEAD
     f"{_LEARN}.datasets.DATASETS": _HERE + "datasets:DATASETS",
+=======
+    f"{_LEARN}.MetricSpec": _HERE + "metrics:MetricSpec",
+    f"{_LEARN}.metric_spec.MetricSpec": _HERE + "metrics:MetricSpec",
+    f"{_LEARN}.PredictionKey": _HERE + "metrics:PredictionKey",
+    f"{_LEARN}.ProblemType": _HERE + "metrics:ProblemType",
+    f"{_LEARN}.datasets.DATASETS": _HERE + "datasets:DATASETS",
+    f"{_LEARN}.datasets.base.maybe_download": _HERE + "datasets:maybe_download",
+>>>>>>> h3
     f"{_LEARN}.datasets.load_dataset": _HERE + "datasets:load_learn_dataset",
     f"{_LEARN}.datasets.mnist.read_data_sets": "tf.examples.tutorials.mnist.input_data.read_data_sets",
     f"{_LEARN}.datasets.mnist.load_mnist": _HERE + "datasets:load_mnist_sets",
@@ -45,6 +54,8 @@ MODULES = {
     f"{_LEARN}.estimators.dnn": (_LEARN,),
     f"{_LEARN}.estimators.linear": (_LEARN,),
     f"{_LEARN}.estimators.dnn_linear_combined": (_LEARN,),
+    f"{_LEARN}.estimators.prediction_key": (_LEARN,),
+    f"{_LEARN}.estimators.constants": (_LEARN,),
     f"{_LEARN}.experiment": (_LEARN,),
     f"{_LEARN}.run_config": (_LEARN,),
     f"{_LEARN}.python.learn": (_LEARN,),
@@ -54,6 +65,5 @@ ADVICE = {
     _LEARN: "use tf.estimator",
     f"{_LEARN}.SKCompat": "use the Estimator itself: fit takes x, y and batch_size",
     f"{_LEARN}.monitors": "use tf.train.SessionRunHook; train_and_evaluate evaluates each checkpoint",
-    f"{_LEARN}.MetricSpec": "return eval_metric_ops from the model_fn",
     f"{_LEARN}.datasets": "use tensorflow_datasets or tf.keras.datasets",
 }
