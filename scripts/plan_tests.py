@@ -83,7 +83,7 @@ _MBYTES = {
     "cluster/training/test_loop.py": 320,
     "cluster/training/test_recovery.py": 790,
     "cluster/updates/local_steps/test_rounds.py": 630,
-    "cluster/updates/sync/test_aggregation.py": 750,
+    "cluster/updates/sync/test_aggregation.py": 250,
     "cluster/updates/sync/test_standalone.py": 200,
     "cluster/updates/sync/test_sync_replicas.py": 200,
     "cluster/updates/sync/test_tensorflow_engine.py": 470,
