@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 
 import numpy as np
@@ -14,6 +15,27 @@ from tests.tensorflow_mode import tf
 
 NUM_STEPS = 8
 DEADLINE_SECS = 60
+
+
+@pytest.fixture(scope="module")
+def servers():
+    """Servers of one ps and two workers, with nothing of ps_train on them."""
+    return clusters.LocalCluster(1, 2)
+
+
+@pytest.fixture
+def cluster(servers):
+    """The servers, with nothing left of an earlier test."""
+    for task in servers.servers:
+        tf.Session.reset(servers.target(*task))
+    return servers
+
+
+@pytest.fixture(autouse=True)
+def ask_every_second(monkeypatch):
+    """Lets a MonitoredTrainingSession that waits for the chief ask every second; without it, every thirty."""
+    monkeypatch.setattr(tf.train.SessionManager, "__init__", functools.partialmethod(
+        tf.train.SessionManager.__init__, recovery_wait_secs=1))
 
 
 class Script:
@@ -132,9 +154,8 @@ def by_numpy(num_steps):
     ("supervised", tf.int64, True), ("supervised", tf.int32, False), ("monitored", tf.int32, True),
     ("monitored", tf.int64, False),
 ])
-def test_a_plain_script_trains_in_sync_and_ends(way, step_dtype, is_resource):
+def test_a_plain_script_trains_in_sync_and_ends(cluster, way, step_dtype, is_resource):
     """No process of ps_train is there; the numbers are numpy's, for each kind of variable and of global step."""
-    cluster = clusters.LocalCluster(1, 2)
     scripts = [Script(cluster, index, step_dtype, is_resource) for index in range(2)]
     train_both(scripts, way)
     values = values_of(cluster, scripts[0])
@@ -161,9 +182,8 @@ def test_fifty_updates_give_what_tensorflows_class_gives(rule):
         np.testing.assert_allclose(value, theirs[name], rtol=1e-6, atol=1e-6, err_msg=name)
 
 
-def test_who_comes_when_the_chief_has_left_is_not_left_waiting():
+def test_who_comes_when_the_chief_has_left_is_not_left_waiting(cluster):
     """TensorFlow's class lets it wait for a token for ever."""
-    cluster = clusters.LocalCluster(1, 2)
     scripts = [Script(cluster, index) for index in range(2)]
     train_both(scripts, "supervised")
     with tf.Session(cluster.target("worker", 1), graph=scripts[1].graph) as session:
@@ -174,9 +194,8 @@ def test_who_comes_when_the_chief_has_left_is_not_left_waiting():
         assert session.run(scripts[1].step) == NUM_STEPS
 
 
-def test_a_worker_is_not_ready_before_the_chief_has_begun():
+def test_a_worker_is_not_ready_before_the_chief_has_begun(cluster):
     """Its variables are there, but not yet what it would wait for."""
-    cluster = clusters.LocalCluster(1, 2)
     scripts = [Script(cluster, index) for index in range(2)]
     ready_ops = [script.optimizer.ready_for_local_init_op for script in scripts]
     with scripts[0].graph.as_default():
@@ -190,9 +209,8 @@ def test_a_worker_is_not_ready_before_the_chief_has_begun():
         assert list(worker.run(ready_ops[1])) == []
 
 
-def test_a_fault_in_an_update_stops_the_coordinator():
+def test_a_fault_in_an_update_stops_the_coordinator(cluster):
     """The script sees it there; the workers are not let go, as a new chief may come."""
-    cluster = clusters.LocalCluster(1, 2)
     script = Script(cluster, 0)
     coordinator = tf.train.Coordinator()
     with tf.Session(cluster.target("worker", 0), graph=script.graph) as session:

@@ -27,16 +27,12 @@ NAMES = {
     f"{_LEARN}.utils.input_fn_utils.build_default_serving_input_fn": _HERE + "exports:build_default_serving_input_fn",
     f"{_LEARN}.utils.InputFnOps": _HERE + "exports:InputFnOps",
     f"{_LEARN}.utils.build_parsing_serving_input_fn": _HERE + "exports:build_parsing_serving_input_fn",
-<<<<<<< HEAD
-    f"{_LEARN}.datasets.DATASETS": _HERE + "datasets:DATASETS",
-=======
     f"{_LEARN}.MetricSpec": _HERE + "metrics:MetricSpec",
     f"{_LEARN}.metric_spec.MetricSpec": _HERE + "metrics:MetricSpec",
     f"{_LEARN}.PredictionKey": _HERE + "metrics:PredictionKey",
     f"{_LEARN}.ProblemType": _HERE + "metrics:ProblemType",
     f"{_LEARN}.datasets.DATASETS": _HERE + "datasets:DATASETS",
     f"{_LEARN}.datasets.base.maybe_download": _HERE + "datasets:maybe_download",
->>>>>>> h3
     f"{_LEARN}.datasets.load_dataset": _HERE + "datasets:load_learn_dataset",
     f"{_LEARN}.datasets.mnist.read_data_sets": "tf.examples.tutorials.mnist.input_data.read_data_sets",
     f"{_LEARN}.datasets.mnist.load_mnist": _HERE + "datasets:load_mnist_sets",
