@@ -12,17 +12,19 @@ slots stay on the worker (slots.py). See docs/decisions/local-steps.md.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from ps_train.errors import ConfigError
+from ps_train.errors import ConfigError, UserCodeError
 from ps_train.graph import nan_guard, transfer
+from ps_train.graph.own_train_op.update import OwnUpdate
 from ps_train.updates.local_steps import slots, variable_copies
 from ps_train.updates.local_steps.divisor import Divisor
 from ps_train.updates.local_steps.period import Period
 from ps_train.updates.local_steps.slots import SlotTransfer
+from ps_train.updates.local_steps.variable_copies import VariableCopy
 
 Gradients = Sequence[tuple[Any, tf.Variable]]
 
@@ -74,9 +76,21 @@ class Round(NamedTuple):
     slots: SlotTransfer
 
 
+class StepModel(NamedTuple):
+    """A model on the mini-batch of a step.
+
+    Attributes:
+      loss: scalar.
+      own: the update that the model itself has defined, or None.
+    """
+
+    loss: tf.Tensor
+    own: OwnUpdate | None = None
+
+
 def build_round(
-    loss: tf.Tensor, gradients: Gradients, compute_loss: Callable[[], tf.Tensor], *, ps_optimizer: tf.train.Optimizer,
-    worker_optimizer: tf.train.Optimizer, global_step: tf.Variable, period: Period, wire: transfer.Wire,
+    loss: tf.Tensor, gradients: Gradients, compute: Callable[[], StepModel], *, ps_optimizer: tf.train.Optimizer,
+    make_optimizer: Callable[[], tf.train.Optimizer], global_step: tf.Variable, period: Period, wire: transfer.Wire,
     divisor: Divisor | None,
 ) -> Round:
     """Adds a round to the current graph.
@@ -84,9 +98,9 @@ def build_round(
     Args:
       loss: scalar loss of the single-step graph, which computes the summaries from what a round pulls.
       gradients: of the single-step graph; they show which variables are sparse.
-      compute_loss: builds the model again, on the next mini-batch, and returns its scalar loss.
+      compute: builds the model again, on the next mini-batch.
       ps_optimizer: an optimizer that has created its slots on the ps, where a checkpoint saves them.
-      worker_optimizer: another one with the same rule, without slots yet.
+      make_optimizer: returns another one with the same rule, without slots yet; if the model has none of its own.
       period: how many steps a round has.
       wire: how the parameters and the change are transferred.
       divisor: divides the change on ps 0; None in sync, where the update averages.
@@ -102,9 +116,9 @@ def build_round(
     builder = _RoundBuilder(variables, global_step, wire, divisor)
     with tf.name_scope("round"):
         num_steps = builder.pull(period)
-        last_loss = builder.take_steps(num_steps, compute_loss, worker_optimizer)
+        last_loss = builder.take_steps(num_steps, compute, make_optimizer)
         slot_transfer = slots.transfer_slots(
-            builder.copies, ps_optimizer=ps_optimizer, worker_optimizer=worker_optimizer, mark=builder.num_taken)
+            builder.copies, ps_optimizer=ps_optimizer, worker_optimizer=builder.optimizer, mark=builder.num_taken)
         built = Round(builder.push(after=[last_loss]), builder.push(after=[]), last_loss, slot_transfer)
     # What else a session run computes of the model, such as summaries, reads what the round has pulled, so that it
     # costs no transfers. It must not end the run, for want of a batch, before the round has begun: otherwise `rest`
@@ -132,6 +146,8 @@ class _RoundBuilder:
     Attributes:
       copies: the worker's copies of the model's variables.
       num_taken: int64 variable on the worker, the steps since the last pull.
+      step_copy: int64 variable on the worker, the global step at the last pull and the worker's own steps since.
+      optimizer: what the steps use, once they are built.
       pulled: (variable, its value on the worker) for each variable of the model.
       begun: the operation after which the copies have the pulled values.
     """
@@ -141,6 +157,8 @@ class _RoundBuilder:
     ) -> None:
         self.copies = [variable_copies.copy_variable(one) for one in variable_copies.logical_variables(variables)]
         self.num_taken = variable_copies.worker_variable("num_taken", [], tf.int64)
+        self.step_copy = variable_copies.worker_variable("current/global_step", [], global_step.dtype.base_dtype)
+        self.optimizer: tf.train.Optimizer | None = None
         self.pulled: list[tuple[tf.Variable, tf.Tensor]] = []
         self.begun: tf.Operation | None = None
         self._parts = [part for copy in self.copies for part in copy.original.parts]
@@ -157,7 +175,7 @@ class _RoundBuilder:
         for group in transfer.group(self._parts, self._wire):
             values.update(zip((part.ref() for part in group.variables), transfer.pull(group, self._wire)))
         self.pulled = [(part, values[part.ref()]) for part in self._parts]
-        assigned = [self.num_taken.assign(0)]
+        assigned = [self.num_taken.assign(0), self.step_copy.assign(begun)]
         for copy in self.copies:
             value = copy.original.join([values[part.ref()] for part in copy.original.parts])
             assigned += [copy.current.assign(value), copy.start.assign(value)]
@@ -165,11 +183,11 @@ class _RoundBuilder:
         return num_steps
 
     def take_steps(
-        self, num_steps: tf.Tensor, compute_loss: Callable[[], tf.Tensor], optimizer: tf.train.Optimizer
+        self, num_steps: tf.Tensor, compute: Callable[[], StepModel], make_optimizer: Callable[[], tf.train.Optimizer]
     ) -> tf.Tensor:
         """Returns the loss of the last step, a float32 scalar, after all steps."""
         def step(number: tf.Tensor, _: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            loss, counted = self._take_step(compute_loss, optimizer)
+            loss, counted = self._take_step(compute, make_optimizer)
             # The next step may read the copy only when this one is done. A read in a loop begins when the condition is
             # computed (_MaybeAddControlDependency in control_flow_ops.py), and the condition needs the next number.
             with tf.control_dependencies([counted]):
@@ -182,22 +200,28 @@ class _RoundBuilder:
         return loss
 
     def _take_step(
-        self, compute_loss: Callable[[], tf.Tensor], optimizer: tf.train.Optimizer
+        self, compute: Callable[[], StepModel], make_optimizer: Callable[[], tf.train.Optimizer]
     ) -> tuple[tf.Tensor, tf.Operation]:
         """Returns the loss of a mini-batch, a float32 scalar, and the operation that counts the step at its end."""
-        values = {copy.original.name: copy.current.read_value() for copy in self.copies}
-        with variable_copies.reading_copies(self.copies, values):
-            loss = compute_loss()
-            update_ops = tf.get_collection(tf.GraphKeys.UPDATE_OPS)
-        trained = [copy for copy in self.copies if copy.original.parts[0].trainable]
-        gradients = tf.gradients(loss, [values[copy.original.name] for copy in trained])
+        values = {copy.original.name: variable_copies.read(copy) for copy in self.copies}
+        with variable_copies.reading_copies(self.copies, values, self.step_copy):
+            loss, own = compute()
+            waits_for = own.waits_for if own else tf.get_collection(tf.GraphKeys.UPDATE_OPS)
+        trained = {id(values[copy.original.name]): copy for copy in self.copies if copy.original.parts[0].trainable}
+        gradients = _own_gradients(own, trained) if own else tf.gradients(
+            loss, [values[copy.original.name] for copy in trained.values()])
+        self.optimizer = (own.on_copies({number: copy.current for number, copy in trained.items()}) if own
+                          else make_optimizer())
         # Guarded under the names of the variables on the ps, which the user knows from the model.
-        guarded = nan_guard.guard(loss, [(value, copy.original.parts[0]) for value, copy in zip(gradients, trained)])
-        pairs = [(value, copy.current) for (value, _), copy in zip(guarded, trained)]
+        with tf.control_dependencies(waits_for if own else []):
+            guarded = nan_guard.guard(
+                loss, [(value, copy.original.parts[0]) for value, copy in zip(gradients, trained.values())])
+        pairs = [(value, copy.current) for (value, _), copy in zip(guarded, trained.values())]
         with variable_copies.on_this_worker():
-            applied = optimizer.apply_gradients(pairs)
-        with tf.control_dependencies([applied, *update_ops]):
-            counted = self.num_taken.assign_add(1, read_value=False)
+            applied = self.optimizer.apply_gradients(pairs)
+        with tf.control_dependencies([applied, *waits_for]):
+            counted = tf.group(self.num_taken.assign_add(1, read_value=False),
+                               self.step_copy.assign_add(1, read_value=False))
         return tf.cast(tf.ensure_shape(loss, []), tf.float32), counted
 
     def push(self, after: list[tf.Tensor]) -> Change:
@@ -228,3 +252,20 @@ class _RoundBuilder:
             return None
         done = [num_taken, self._divisor.begin_op] if has_begun_now else [num_taken]
         return 1 / tf.cast(self._divisor.after(done), tf.float32)
+
+
+def _own_gradients(own: OwnUpdate, trained: Mapping[int, VariableCopy]) -> list[Any]:
+    """Returns the gradients that the model passes to its optimizers, in the order of `trained`.
+
+    Args:
+      trained: the copy of each trained variable, by the `id` of what the model reads of it.
+
+    Raises:
+      UserCodeError: the model passes something else.
+    """
+    for _, variable in own.pairs:
+        if id(variable) not in trained:
+            raise UserCodeError(f"--communication_period: the model's optimizer updates {variable.name}, which it does "
+                                "not get from tf.compat.v1.get_variable or tf.compat.v1.trainable_variables; use these")
+    found = {id(variable): gradient for gradient, variable in own.pairs}
+    return [found.get(number) for number in trained]
