@@ -8,6 +8,10 @@ from setuptools import find_packages, setup
 _HERE = pathlib.Path(__file__).parent
 _VERSION = re.search(r'^__version__ = "(.+)"', (_HERE / "ps_train/__init__.py").read_text(), re.MULTILINE)[1]
 
+# What TF1 code needs: tf.contrib.layers and slim; Keras 2; the last Estimator that there is.
+_LEGACY = ["tf_slim", "tf_keras>=2.15"]
+_ESTIMATOR = ["tensorflow-estimator==2.15.0", "tf_keras>=2.15"]
+
 setup(
     name="ps_train",
     version=_VERSION,
@@ -22,8 +26,11 @@ setup(
     extras_require={
         "tensorflow": ["tensorflow>=2.14"],
         "tensorflow-cpu": ["tensorflow-cpu>=2.14"],
-        "test": ["pytest", "hypothesis", "jsonschema", "mypy", "pyyaml", "ruff", "tf_keras>=2.15", "tensorboard"],
+        "test": ["pytest", "hypothesis", "jsonschema", "mypy", "pyyaml", "ruff", "tensorboard", *_LEGACY,
+                 *_ESTIMATOR],
         "keras": ["tf_keras>=2.15", "tensorboard"],
+        "legacy": _LEGACY,
+        "estimator": _ESTIMATOR,
         "tensorboard": ["tensorboard"],
         "bench": ["torch", "matplotlib"],
     },

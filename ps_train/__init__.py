@@ -10,6 +10,7 @@ it on first use. ARCHITECTURE.md has the map of the folders.
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 from ps_train.errors import (
@@ -33,29 +34,35 @@ __all__ = [
     "EVAL",
     "KerasTwin",
     "ModelSpec",
+    "MonitoredTrainingSession",
     "PREDICT",
     "PsTrainError",
+    "Server",
     "StoppedError",
+    "Supervisor",
     "SyncReplicasOptimizer",
     "TRAIN",
     "UserCodeError",
     "VALIDATION",
     "from_arrays",
     "input_feed",
+    "replica_device_setter",
 ]
+
+# Name -> its module. They need TensorFlow, which takes seconds to import, so they are imported on first use.
+_WITH_TENSORFLOW = {
+    "KerasTwin": "ps_train.keras.plugins",
+    "MonitoredTrainingSession": "ps_train.legacy.classic.sessions",
+    "Server": "ps_train.legacy.classic.server",
+    "Supervisor": "ps_train.legacy.classic.sessions",
+    "SyncReplicasOptimizer": "ps_train.updates.sync.sync_replicas",
+    "from_arrays": "ps_train.graph.input.arrays",
+    "input_feed": "ps_train.graph.input.arrays",
+    "replica_device_setter": "ps_train.legacy.classic.placement",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name == "SyncReplicasOptimizer":
-        from ps_train.updates.sync import sync_replicas  # noqa: PLC0415 (TensorFlow takes seconds to import)
-
-        return sync_replicas.SyncReplicasOptimizer
-    if name in ("from_arrays", "input_feed"):
-        from ps_train.graph.input import arrays  # noqa: PLC0415 (TensorFlow takes seconds to import)
-
-        return getattr(arrays, name)
-    if name == "KerasTwin":
-        from ps_train.keras import plugins  # noqa: PLC0415 (only a model with a Keras twin needs it)
-
-        return plugins.KerasTwin
+    if name in _WITH_TENSORFLOW:
+        return getattr(importlib.import_module(_WITH_TENSORFLOW[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

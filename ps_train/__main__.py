@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from ps_train import __version__
 from ps_train.cluster import resolve, spec
 from ps_train.config import fields, launch
+from ps_train.config import script as config_script
 from ps_train.config import task as config
 from ps_train.errors import ConfigError, MissingDataError, PsTrainError
 from ps_train.runtime import installed, logs, reports, signals, tracebacks
@@ -39,6 +40,11 @@ Usage (the default verb is train):
            of such a training.
   ps_train launch keras --strategy=NAME
            Run all tasks of a Keras training on this machine.
+  ps_train run [flags] script.py [its flags]
+           Run one task whose code is an unchanged TensorFlow 1 script; -m module
+           in place of the file. The script, or TF_CONFIG, says which task it is.
+  ps_train launch run [--num_ps=1] [--num_workers=2] script.py [its flags]
+           Run all tasks of such a script on this machine.
   ps_train convert --to=keras|graph --train_dir=DIR --output_dir=DIR
            Convert a checkpoint of `train` into one of `keras`, or back.
 
@@ -70,11 +76,25 @@ def _serve(argv: Sequence[str]) -> None:
         signals.run_until_stopped(lambda: task.serve(task_config, own, stop), stop, task_config.stop_timeout_secs)
 
 
+def _run(argv: Sequence[str]) -> None:
+    words, script = config_script.split_script(argv, "run")
+    values, _ = fields.parse_flags(words, config_script.ScriptConfig)
+    script_config = config_script.ScriptConfig(**values)
+    installed.prepare_import(needs_gpu=True, tf_log=script_config.tf_log)
+    from ps_train.legacy import run  # noqa: PLC0415 (TensorFlow takes seconds)
+
+    run.run_script(script_config, script)
+
+
 def _launch(argv: Sequence[str]) -> None:
     from ps_train.launch import launcher  # noqa: PLC0415 (a task does not need it)
 
     if argv[:1] == ["keras"]:
         _keras_verbs().launch_keras(argv[1:])
+    elif argv[:1] == ["run"]:
+        from ps_train.legacy import launching  # noqa: PLC0415 (most launches need no script)
+
+        launching.launch_script(argv[1:])
     else:
         launcher.run(*launch.parse_launch(argv))
 
@@ -93,7 +113,7 @@ def _keras_verbs():
     return verbs
 
 
-_VERBS = {"train": _train, "launch": _launch, "serve": _serve, "keras": _keras, "convert": _convert}
+_VERBS = {"train": _train, "launch": _launch, "run": _run, "serve": _serve, "keras": _keras, "convert": _convert}
 
 
 def _resolve(task_config: config.Config) -> spec.Cluster:
@@ -117,6 +137,9 @@ def _import_task(task_config: config.Config, needs_gpu: bool):
 
 
 def _help(verb: str, arguments: Sequence[str]) -> str:
+    if verb == "run" or (verb == "launch" and arguments[:1] == ["run"]):
+        flags_class = config_script.ScriptConfig if verb == "run" else config_script.ScriptLaunchConfig
+        return f"{_USAGE}\n{fields.help_text(flags_class)}"
     if verb in ("keras", "convert") or (verb == "launch" and arguments[:1] == ["keras"]):
         return f"{_USAGE}\n{_keras_verbs().keras_help(verb)}"
     if verb == "launch":
@@ -135,12 +158,21 @@ def _split(argv: Sequence[str]) -> tuple[str, list[str]]:
     return argv[0], list(argv[1:])
 
 
+def _before_script(verb: str, arguments: Sequence[str]) -> Sequence[str]:
+    """Returns the arguments of ps_train: those behind the script of `run` are the script's own."""
+    if "run" not in (verb, *arguments[:1]):
+        return arguments
+    own = arguments if verb == "run" else arguments[1:]
+    end = next((position for position, word in enumerate(own) if word == "-m" or not word.startswith("-")), len(own))
+    return own[:end]
+
+
 def main(argv: Sequence[str]) -> int:
     """Runs one command line, without the program's name, and returns the exit code."""
     logs.setup()
     try:
         verb, arguments = _split(argv)
-        if {"--help", "-help", "-h", "--helpfull"} & set(arguments):
+        if {"--help", "-help", "-h", "--helpfull"} & set(_before_script(verb, arguments)):
             with contextlib.suppress(BrokenPipeError):  # a pager that was closed
                 print(_help(verb, arguments), flush=True)
         elif "--version" in arguments:

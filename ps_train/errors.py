@@ -6,6 +6,8 @@
         DataError         1     a data file is missing, damaged or of another kind
           MissingDataError  1   a data file is missing and cannot be fetched
         CheckpointError   1     a checkpoint does not fit the model, or cannot be read
+        MissingNameError  1     TF1 code uses a name that TensorFlow no longer has; an AttributeError too
+        MissingModuleError  1   the same in an import statement; an ImportError too
       SaveError           1   the last checkpoint cannot be written
       ClusterLostError  138   a task or the network is gone; the same command may be run again
         BlackboardError   138     a ps does not answer
@@ -62,6 +64,14 @@ class MissingDataError(DataError):
 
 class CheckpointError(UserCodeError):
     """A checkpoint does not fit the model, or cannot be read: the text lists what differs, or says what is damaged."""
+
+
+class MissingNameError(UserCodeError, AttributeError):
+    """TF1 code uses a name that is gone: the text has the name, the line of the script, and what to use instead."""
+
+
+class MissingModuleError(UserCodeError, ModuleNotFoundError):
+    """TF1 code imports a module that is gone: the text is that of a MissingNameError."""
 
 
 class SaveError(PsTrainError):

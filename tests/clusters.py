@@ -17,7 +17,7 @@ from ps_train.graph import placement
 from ps_train.plugins import contracts
 from ps_train.runtime.waits import Timeouts
 from ps_train.storage import saver
-from ps_train.tasks import ps, settings
+from ps_train.tasks import ps, settings, setup
 from ps_train.tasks.connected_worker import ConnectedWorker
 from ps_train.testing import read_checkpoint  # noqa: F401 (used as clusters.read_checkpoint)
 from ps_train.training import evaluation, recovery, replica_graph
@@ -38,9 +38,13 @@ class LocalCluster:
         ports = iter(processes.free_ports(num_ps + num_workers))
         self.addresses = {job: {index: f"localhost:{next(ports)}" for index in range(count)}
                           for job, count in (("ps", num_ps), ("worker", num_workers))}
-        self.servers = {
-            (job, index): tf.train.Server(tf.train.ClusterSpec(self.addresses), job_name=job, task_index=index)
-            for job, tasks in self.addresses.items() for index in tasks}
+        self.servers = {(job, index): self._start(job, index)
+                        for job, tasks in self.addresses.items() for index in tasks}
+
+    def _start(self, job: str, index: int) -> tf.train.Server:
+        """Starts a task's server with the options that a real task gives it; its idle threads do not spin, for one."""
+        config = setup.session_threads(self.view(job, index), device_count={"GPU": 0})
+        return tf.train.Server(tf.train.ClusterSpec(self.addresses), job_name=job, task_index=index, config=config)
 
     def view(self, job: str, index: int) -> Cluster:
         """Returns the cluster as one task sees it."""

@@ -5,7 +5,9 @@
     ForkedProcess  <--- pid, exit code ---
 
 The server has imported TensorFlow and ps_train and made nothing with them: no session, no server, no device. So a child
-differs from a process that was started by exec only in what an import does.
+differs from a process that was started by exec only in what an import does. The tasks of a forked launcher are forks,
+too (launched_forks.py). If the environment names a folder in PS_TRAIN_TEST_FORKS, each fork leaves a file there, as
+nothing in /proc tells its arguments and environment.
 """
 
 from __future__ import annotations
@@ -27,10 +29,14 @@ import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Collection
+
+from tests import launched_forks
 
 _REPO = pathlib.Path(__file__).resolve().parent.parent
 _START_SECS = 120.0
 _MESSAGE_BYTES = 1 << 20
+FORKS_VARIABLE = "PS_TRAIN_TEST_FORKS"
 
 
 class ForkedProcess:
@@ -145,6 +151,7 @@ def _fork_one(control: socket.socket, children: dict[int, socket.socket]) -> boo
     log, status = descriptors
     pid = os.fork()
     if pid == 0:
+        os.setsid()
         _become_task(json.loads(message), log)
     os.close(log)
     children[pid] = socket.socket(fileno=status)
@@ -152,25 +159,22 @@ def _fork_one(control: socket.socket, children: dict[int, socket.socket]) -> boo
     return True
 
 
-def _become_task(request: dict, log: int) -> None:
-    """Does what `python -m ps_train ARGUMENTS` does; never returns."""
+def _become_task(request: dict, log: int, kept: Collection[int] = ()) -> None:
+    """Does what `python -m ps_train ARGUMENTS` does, with the descriptors in `kept` open; never returns."""
     code = 1
     try:
-        os.setsid()
-        signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        os.dup2(log, 1)
-        os.dup2(log, 2)
-        os.closerange(3, 256)
+        _forget_parent(log, kept)
         os.chdir(request["cwd"])
         os.environ.clear()
         os.environ.update(request["environ"])
         time.tzset()
-        tempfile.tempdir = None  # so that TMPDIR is looked at again
-        random.seed()  # else all children would draw the same numbers
-        sys.modules["numpy"].random.seed()
+        if FORKS_VARIABLE in os.environ:
+            told = {"arguments": request["arguments"], "start": start_of(os.getpid())}
+            pathlib.Path(os.environ[FORKS_VARIABLE], str(os.getpid())).write_text(json.dumps(told))
         sys.argv = ["ps_train", *request["arguments"]]
         sys.path[:1] = [request["cwd"], *request["environ"].get("PYTHONPATH", "").split(os.pathsep)]
+        if request["arguments"][:1] == ["launch"]:
+            launched_forks.install(_become_task)
         runpy.run_module("ps_train", run_name="__main__", alter_sys=True)
         code = 0
     except SystemExit as error:
@@ -183,6 +187,31 @@ def _become_task(request: dict, log: int) -> None:
         os._exit(code)
 
 
+def _forget_parent(log: int, kept: Collection[int]) -> None:
+    """Gives up what an exec gives up: signal handlers, open files, random numbers, the folder for temporary files."""
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGCHLD, signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    for descriptor in set(range(3, 256)).difference(kept):
+        with contextlib.suppress(OSError):  # it is not open
+            os.close(descriptor)
+    tempfile.tempdir = None  # so that TMPDIR is looked at again
+    random.seed()  # else all children would draw the same numbers
+    sys.modules["numpy"].random.seed()
+
+
+def start_of(pid: int) -> str:
+    """Returns when a process has started, in the kernel's ticks, from Linux' /proc; "" if it has ended."""
+    try:
+        state, *others = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return "" if state == "Z" else others[18]
+
+
 def _main() -> None:
     # The test process imports this module too, and needs none of it.
     from ps_train.runtime import logs  # noqa: PLC0415
@@ -190,6 +219,7 @@ def _main() -> None:
     logs.import_tensorflow_quietly()
     import numpy.random  # noqa: F401, PLC0415 (numpy imports it when it is first used)
 
+    from ps_train.launch import launcher  # noqa: F401, PLC0415
     from ps_train.tasks import run  # noqa: F401, PLC0415
 
     gc.collect()

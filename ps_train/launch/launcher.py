@@ -14,9 +14,11 @@ import dataclasses
 import logging
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from ps_train.cluster import ports
 from ps_train.config.launch import LaunchConfig
@@ -31,7 +33,7 @@ from ps_train.launch.supervision import ClusterProcesses
 from ps_train.launch.tmux import Panes
 from ps_train.storage import lock_file
 
-_KILL_SECS = 5.0  # for a task to end after all the time that it has to stop, before SIGKILL
+KILL_SECS = 5.0  # for a task to end after all the time that it has to stop, before SIGKILL
 _log = logging.getLogger(__name__)
 
 
@@ -56,9 +58,14 @@ def run(config: Config, launch_config: LaunchConfig, tasks: TaskList | None = No
         if config.download_only:
             return
         config, log_dir = _make_folders(config, launch_config)
-        with _started(tasks, config, log_dir, display) as cluster:
-            failures = _run_to_end(cluster, display, signals, Restarts(launch_config.max_restarts, display.write),
-                                   config.stop_timeout_secs + _KILL_SECS)
+        held_ports = ports.hold_ports(len(tasks.names))
+        lines = command_lines.command_lines(tasks, [port.getsockname()[1] for port in held_ports], config)
+        display.write(command_lines.announcement(lines, log_dir))
+        commands = [TaskCommand(name, command_lines.on_this_python(line), os.environ)
+                    for name, line in zip(tasks.names, lines)]
+        with started(commands, held_ports, log_dir, display) as cluster:
+            failures = run_to_end(cluster, display, signals, Restarts(launch_config.max_restarts, display.write),
+                                  config.stop_timeout_secs + KILL_SECS)
         display.close(signals)
         display.write(_summary(cluster, config, log_dir))
         code = supervision.worst([*failures.values(), *(process.exit_code or 0 for process in cluster.all)])
@@ -108,7 +115,7 @@ def _make_folders(config: Config, launch_config: LaunchConfig) -> tuple[Config, 
     """
     try:
         if "train_dir" not in config.given:
-            train_dir = _new_folder(f"{config.train_dir}-{time.strftime('%Y%m%d-%H%M%S')}")
+            train_dir = new_folder(f"{config.train_dir}-{time.strftime('%Y%m%d-%H%M%S')}")
             config = dataclasses.replace(config, train_dir=train_dir, given=config.given | {"train_dir"})
         log_dir = launch_config.log_dir or os.path.join(config.train_dir, "logs")
         os.makedirs(log_dir, exist_ok=True)
@@ -118,7 +125,7 @@ def _make_folders(config: Config, launch_config: LaunchConfig) -> tuple[Config, 
     return config, log_dir
 
 
-def _new_folder(path: str) -> str:
+def new_folder(path: str) -> str:
     """Creates a folder, with a number after its name if one of that name exists, and returns its path."""
     number, candidate = 1, path
     while True:
@@ -130,20 +137,29 @@ def _new_folder(path: str) -> str:
             candidate = f"{path}-{number}"
 
 
+class TaskCommand(NamedTuple):
+    """How one task is started: its name, such as `worker:1`, its command line, and its environment."""
+
+    name: str
+    command: Sequence[str]
+    environ: Mapping[str, str]
+
+
 @contextlib.contextmanager
-def _started(
-    tasks: TaskList, config: Config, log_dir: str, display: Display | Panes
+def started(
+    commands: Sequence[TaskCommand], held_ports: Sequence[socket.socket], log_dir: str, display: Display | Panes
 ) -> Iterator[ClusterProcesses]:
-    """Announces and starts the tasks; at the end kills those that still run, which happens only after a bug here."""
-    held_ports = ports.hold_ports(len(tasks.names))
-    lines = command_lines.command_lines(tasks, [port.getsockname()[1] for port in held_ports], config)
-    display.write(command_lines.announcement(lines, log_dir))
+    """Starts the tasks; at the end kills those that still run, which happens only after a bug here.
+
+    Args:
+      held_ports: the sockets that reserve the port of each task.
+    """
     cluster = ClusterProcesses([], [])
     try:
-        for name, line, port in zip(tasks.names, lines, held_ports):
-            log_path = os.path.join(log_dir, f"{name.replace(':', '-')}.log")
-            group = cluster.ps if name.startswith("ps:") else cluster.workers
-            group.append(display.start(name, command_lines.on_this_python(line), log_path, os.environ, port))
+        for task, port in zip(commands, held_ports):
+            log_path = os.path.join(log_dir, f"{task.name.replace(':', '-')}.log")
+            group = cluster.ps if task.name.startswith("ps:") else cluster.workers
+            group.append(display.start(task.name, task.command, log_path, task.environ, port))
         display.attach()
         yield cluster
     finally:
@@ -153,7 +169,7 @@ def _started(
             process.kill()
 
 
-def _run_to_end(
+def run_to_end(
     cluster: ClusterProcesses, display: Display | Panes, signals: Sequence[int], restarts: Restarts, grace_secs: float
 ) -> dict[str, int]:
     """Waits until all tasks have ended; returns name -> exit code of those whose failure ended the others."""
@@ -186,10 +202,15 @@ def _failure_report(process: Process, has_shown_lines: bool) -> str:
                       *(f"  {line}" for line in process.last_lines)])
 
 
-def _summary(cluster: ClusterProcesses, config: Config, log_dir: str) -> str:
+def exit_codes(cluster: ClusterProcesses) -> str:
+    """Returns the line with each task's exit code, time and restarts."""
     ends = ", ".join(f"{process.name} {process.exit_code} ({process.secs:.1f} s{_after_restarts(process, ', ')})"
                      for process in cluster.all)
-    lines = [f"Exit codes: {ends}", f"Checkpoints: {config.train_dir}  logs: {log_dir}"]
+    return f"Exit codes: {ends}"
+
+
+def _summary(cluster: ClusterProcesses, config: Config, log_dir: str) -> str:
+    lines = [exit_codes(cluster), f"Checkpoints: {config.train_dir}  logs: {log_dir}"]
     if config.save_summaries_steps:
         lines.append(f"TensorBoard: {command_lines.tensorboard(config.train_dir)}")
     return "\n".join(lines)

@@ -1,6 +1,15 @@
-"""Legacy: how does code written for TensorFlow 1 run as it is?
+"""How does unchanged TensorFlow 1 code run? `ps_train run script.py`.
 
-    estimator/   tf.estimator on TensorFlow 2.16 and later
+    names/ --> what `import tensorflow as tf` finds        estimator/ --> tf.estimator
+    classic/ --> Server, Supervisor, MonitoredTrainingSession, SyncReplicasOptimizer
 
-Nothing in the core imports this folder.
+Start with `run.py`. Nothing in the core imports this folder.
+
+    run.py        runs a script as one task, from the mode of TensorFlow to the exit code
+    launching.py  runs all tasks of a script on this machine
+    source.py     looks into a script before it runs
+    global_step.py  finds a global step that the script made by hand
+    names/        TensorFlow 1's names, on today's TensorFlow
+    classic/      TensorFlow 1's classes, which here end, name whom they wait for, and recover
+    estimator/    tf.estimator on TensorFlow 2.16 and later
 """

@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tf
 import ps_train
 
 DEFAULT_PARAMS = {"num_examples": 640, "repeat": True, "num_batches": -1, "gate": "", "gate_batch": 0,
-                  "gate_poll_secs": 0.02, "eval_gate": "", "num_parts": 1}
+                  "gate_poll_secs": 0.02, "eval_gate": "", "num_parts": 1, "batch_secs": 0.0}
 FAULT = os.environ.get("TINY_FAULT", "")  # of one task's code only: input_fn, model_fn, or step
 
 
@@ -30,6 +30,12 @@ def input_fn(mode, params, shard):
         at = (f"{params['gate']}.{name}", params["gate_batch"]) if training else (params["eval_gate"], 0)
         gate = Gate(*at, params["gate_poll_secs"])
         dataset = dataset.map(lambda features, labels: (tf.numpy_function(gate, [features], tf.float32), labels))
+    if training and params["batch_secs"]:  # at most one batch in this time, so that endless training leaves cores free
+        def wait(features):
+            time.sleep(params["batch_secs"])
+            return features
+
+        dataset = dataset.map(lambda features, labels: (tf.numpy_function(wait, [features], tf.float32), labels))
     return dataset.map(lambda features, labels: (tf.ensure_shape(features, [None, 4]), labels))
 
 

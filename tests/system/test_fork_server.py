@@ -51,3 +51,15 @@ def test_a_signal_ends_a_fork_and_a_wait_has_a_bound(start_process):
     start_process.signal("ps", signal.SIGKILL)
     assert start_process.exit_code("ps") == -signal.SIGKILL
     assert process.poll() == -signal.SIGKILL
+
+
+def test_the_tasks_of_a_forked_launcher_are_forks_and_its_children(start_process, tmp_path):
+    """Each has the launcher's folder and the environment that it was given."""
+    (tmp_path / "probe.py").write_text(
+        "import os, sys\n"
+        "is_fork = 'tests.launched_forks' in sys.modules\n"
+        "raise ValueError(f'{is_fork} of {os.getppid()} with {os.environ[\"PROBE\"]} in {os.getcwd()}')\n")
+    launcher = start_process.start("launch", ["launch", "--model=probe", "--dataset=probe"], cwd=tmp_path,
+                                   env={"PROBE": "mine"})
+    assert start_process.exit_code("launch") == 1
+    assert f"ValueError: True of {launcher.pid} with mine in {tmp_path}\n" in start_process.log("launch")

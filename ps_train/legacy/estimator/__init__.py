@@ -9,7 +9,7 @@ The package, 2.15.0, is the last release of the original code. Nothing of it is 
 
 from __future__ import annotations
 
-from ps_train.legacy.estimator.bridge import install
+from ps_train.legacy.estimator.bridge import install_estimator
 from ps_train.legacy.estimator.tasks import replace
 
-__all__ = ["install", "replace"]
+__all__ = ["install_estimator", "replace"]

@@ -20,7 +20,7 @@ _PACKAGE = "tensorflow_estimator.python.estimator"
 _COMMAND = "pip install 'ps_train[estimator]'"
 
 
-def install() -> types.ModuleType:
+def install_estimator() -> types.ModuleType:
     """Puts Estimator's API of TensorFlow 2 at `tf.estimator`, and that of TensorFlow 1 at `tf.compat.v1.estimator`.
 
     Returns:

@@ -38,7 +38,7 @@ def replace(
     Raises:
       ConfigError: there is no Estimator here, see `install`.
     """
-    bridge.install()
+    bridge.install_estimator()
     # Not the public modules: only they hold the names that the package calls.
     from tensorflow_estimator.python.estimator import estimator, training  # noqa: PLC0415 (after `install`)
 

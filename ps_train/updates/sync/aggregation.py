@@ -115,9 +115,8 @@ class SyncEngine:
     def operations(self) -> SyncOperations:
         """Returns the operations."""
         flush_op = self._begin(1)
+        resume_op = self._then_begin_own_step(flush_op)
         with tf.device(self._ps):
-            with tf.control_dependencies([flush_op]):
-                resume_op = self._begin_step(self._read_step(), 0)
             required = tf.placeholder(tf.int64, [], "required")
             with tf.control_dependencies([variables.write("required", required)]):
                 require_op = tf.group(self._update_condition.notify(), self._notify_workers())
@@ -220,6 +219,11 @@ class SyncEngine:
                 raised = self._global_step.assign(tf.cast(step, self._global_step.dtype.base_dtype))
             with tf.control_dependencies([raised]):
                 return self._release()
+
+    def _then_begin_own_step(self, begun: tf.Operation) -> tf.Operation:
+        """Returns the operation that begins this worker's next step after `begun`."""
+        with tf.device(self._ps), tf.control_dependencies([begun]):
+            return self._begin_step(self._read_step(), 0)
 
     def _release(self) -> tf.Operation:
         with tf.device(self._ps), tf.control_dependencies([variables.clear("awaited")]):

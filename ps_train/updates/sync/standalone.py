@@ -36,14 +36,32 @@ class StandaloneEngine(SyncEngine):
         """Returns the operations: `begin_op` also creates the variables, and `release_op` is final."""
         operations = super().operations()
         with tf.device(self._ps):
-            created = [variables.clear(name) for name in _VARIABLES]
-            with tf.control_dependencies(created):
-                begun = self._begin(0)
-            with tf.control_dependencies([begun]):
-                begin_op = self._begin_step(self._read_step(), 0)
+            with tf.control_dependencies([variables.clear("updates_ended")]):
+                is_begun = self._is_begun()
             with tf.control_dependencies([variables.write("updates_ended", 1)]):
                 release_op = self._release()
+        # A chief that comes back finds gradients on their way, some of them half pushed, and must not let them in: it
+        # raises the global step. A new training keeps its step.
+        begin_op = tf.group(tf.cond(is_begun, self._resume_updates, self._begin_updates))
         return operations._replace(begin_op=begin_op, release_op=release_op)
+
+    def _resume_updates(self) -> tf.Tensor:
+        with tf.control_dependencies([self._then_begin_own_step(self._begin(1))]):
+            return tf.constant(True)
+
+    def _begin_updates(self) -> tf.Tensor:
+        with tf.device(self._ps):
+            created = [variables.clear(name) for name in _VARIABLES]
+        with tf.control_dependencies(created):
+            begun = self._begin(0)
+        with tf.control_dependencies([self._then_begin_own_step(begun)]):
+            return tf.constant(True)
+
+    def _is_begun(self) -> tf.Tensor:
+        """Returns whether a chief has prepared the updates on this ps, bool scalar."""
+        with tf.device(self._ps):
+            return tf.cond(variables.was_written(_LAST_VARIABLE), lambda: variables.read(_LAST_VARIABLE) > 0,
+                           lambda: tf.constant(False))
 
     def _must_wait(self) -> tf.Tensor:
         return tf.logical_and(super()._must_wait(), tf.equal(variables.read("updates_ended"), 0))
@@ -53,7 +71,7 @@ class StandaloneEngine(SyncEngine):
         if self._worker == 0:
             return tf.constant([], tf.string)
         with tf.device(self._ps):
-            is_missing = tf.logical_not(variables.was_written(_LAST_VARIABLE))
+            is_missing = tf.logical_not(self._is_begun())
             return tf.boolean_mask(["the chief's chief_init_op"], [is_missing])
 
 

@@ -10,17 +10,38 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
 from ps_train.cluster.tf_config import CHIEF_JOBS, parse_tf_config
 from ps_train.errors import ConfigError
 from ps_train.graph.devices import task_of
-from ps_train.updates.sync.aggregation import SyncEngine
+from ps_train.updates.sync.aggregation import SyncEngine, SyncOperations
 from ps_train.updates.sync.standalone import StandaloneEngine, StandaloneRunner, SyncReplicasHook
 
 _WORKER_JOBS = ("worker", *CHIEF_JOBS)
+
+
+class ScriptTask(NamedTuple):
+    """What is known of the worker whose script this process runs.
+
+    Attributes:
+      worker: its number; 0 is the chief.
+      make_runner: returns, from the operations, replicas_to_aggregate and the number of workers, what runs the updates
+        on the chief, with the methods of a QueueRunner.
+    """
+
+    worker: int
+    make_runner: Callable[[SyncOperations, int, int], Any]
+
+
+_script_task: list[ScriptTask] = []
+
+
+def set_script_task(task: ScriptTask | None) -> None:
+    """Sets what every SyncReplicasOptimizer of this process knows of its worker; None if it knows nothing."""
+    _script_task[:] = [task] if task else []
 
 
 class SyncReplicasOptimizer(tf.train.Optimizer):
@@ -68,7 +89,7 @@ class SyncReplicasOptimizer(tf.train.Optimizer):
         self._worker = worker
         self._is_in_rounds = is_in_rounds
         self._has_blackboard = has_blackboard
-        self._runner: StandaloneRunner | None = None
+        self._runner: Any = None
 
     def compute_gradients(self, *args: Any, **kwargs: Any) -> list:
         """Returns this worker's gradients, as the wrapped optimizer computes them."""
@@ -109,7 +130,10 @@ class SyncReplicasOptimizer(tf.train.Optimizer):
         """Sets the attributes that TensorFlow's class has; returns a worker's step."""
         self.operations = engine.operations()
         self.chief_init_op, self.local_step_init_op = self.operations.begin_op, self.operations.local_init_op
-        self._runner = StandaloneRunner(self.operations)
+        if _script_task and not self._has_blackboard:
+            self._runner = _script_task[0].make_runner(self.operations, self._replicas, self._num_workers)
+        else:
+            self._runner = StandaloneRunner(self.operations)
         missing = [tf.report_uninitialized_variables(tf.global_variables())]
         if isinstance(engine, StandaloneEngine):
             missing.append(engine.missing())
@@ -117,13 +141,18 @@ class SyncReplicasOptimizer(tf.train.Optimizer):
         return self.operations.train_op
 
     def _find_worker_number(self) -> int:
-        number = _number_from(tf.no_op().device) if self._worker is None else self._worker
+        if self._worker is not None:
+            number = self._worker
+        elif _script_task:
+            number = _script_task[0].worker
+        else:
+            number = _number_from(tf.no_op().device)
         if not 0 <= number < self._num_workers:
             raise ConfigError(f"SyncReplicasOptimizer: this is worker {number}; allowed: 0 to {self._num_workers - 1}, "
                               "as there are so many workers; give total_num_replicas, the number of all workers")
         return number
 
-    def get_chief_queue_runner(self) -> StandaloneRunner:
+    def get_chief_queue_runner(self) -> Any:
         """Returns what runs the updates on the chief, for example for `Supervisor.start_queue_runners`.
 
         Raises:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import threading
 
 import numpy as np
@@ -79,21 +80,41 @@ def assert_same(one, other):
 
 
 @pytest.fixture(scope="module")
+def begun():
+    """Folders of trainings that several tests go on with, by how they were trained."""
+    return {}
+
+
+@pytest.fixture
+def begin(tmp_path, tmp_path_factory, start_servers, begun):
+    """A function (key, **options of train) -> a copy of the folder of a training of 20 steps."""
+    def begin_or_copy(key, **options):
+        if key not in begun:
+            begun[key] = tmp_path_factory.mktemp("begun")
+            train(start_servers(1, 1), begun[key], 20, **options)
+        return shutil.copytree(begun[key], tmp_path / f"{len(list(tmp_path.iterdir()))}")
+
+    return begin_or_copy
+
+
+@pytest.fixture(scope="module")
 def known():
     """A cache of the checkpoints that training without packs comes to."""
     return {}
 
 
 @pytest.fixture
-def plain(tmp_path, start_servers, known):
+def plain(start_servers, known, begin):
     """A function (rule, model, gradients, steps of each life) -> the checkpoint of training without packs."""
     def train_plainly(rule, model, gradients, *lives):
-        key = rule, model.model_fn, gradients, lives
-        if key not in known:
-            for steps in lives:
-                known[key] = train(start_servers(1, 1), tmp_path / "plain", steps, PLAIN, rule, model=model,
-                                   gradients=gradients)
-        return known[key]
+        key = rule, model.model_fn, gradients
+        options = {"wire": PLAIN, "rule": rule, "model": model, "gradients": gradients}
+        if (*key, lives) not in known:
+            folder = begin((*key, "plain"), **options)
+            for steps in lives[1:]:
+                train(start_servers(1, 1), folder, steps, **options)
+            known[(*key, lives)] = clusters.read_checkpoint(folder)
+        return known[(*key, lives)]
 
     return train_plainly
 
@@ -101,8 +122,8 @@ def plain(tmp_path, start_servers, known):
 MIXED = model_of(mixed)
 
 
-@pytest.mark.parametrize("rule, gradients", [*((rule, None) for rule in RULES), ("adam", 1), ("ftrl", 1)], ids=[
-    *(f"{rule}-async" for rule in RULES), "adam-sync", "ftrl-sync"])
+@pytest.mark.parametrize("rule, gradients", [*((rule, None) for rule in RULES if rule != "adam"), ("adam", 1)], ids=[
+    *(f"{rule}-async" for rule in RULES if rule != "adam"), "adam-sync"])
 def test_packed_training_ends_with_the_same_checkpoint(tmp_path, start_servers, plain, rule, gradients):
     """Parameters, slots and what the rule keeps besides, of all kinds of variables side by side."""
     packed = train(start_servers(2, 1), tmp_path / "packed", 20, PACKED, rule, gradients=gradients, model=MIXED)
@@ -110,18 +131,17 @@ def test_packed_training_ends_with_the_same_checkpoint(tmp_path, start_servers, 
     assert min(np.abs(packed[f"v{index}"] - 1).max() for index in range(2 * NUM_PACKED)) > 1e-3, "each was trained"
 
 
-@pytest.mark.parametrize("rule", ["adam", "ftrl"])
 @pytest.mark.parametrize("first, then", [
     ({"wire": PACKED}, {"wire": PLAIN}), ({"wire": PLAIN}, {"wire": PACKED}), ({"wire": PACKED}, {"wire": PACKED}),
     ({"wire": PACKED}, {"wire": PACKED, "period": Period(5, train_steps=40)}),
     ({"wire": PACKED, "period": Period(5, train_steps=20)}, {"wire": PACKED})],
     ids=["unpacks", "packs", "stays", "to local steps", "from local steps"])
-def test_a_checkpoint_continues_in_any_way(tmp_path, start_servers, plain, rule, first, then):
+def test_a_checkpoint_continues_in_any_way(start_servers, plain, begin, first, then):
     """20 steps in one way and 20 in another come to where 20 and 20 come without any of it."""
-    for steps, way in zip((20, 40), (first, then)):
-        saved = train(start_servers(1, 1), tmp_path / "so", steps, rule=rule, model=FEW, **way)
+    folder = begin(tuple(first.values()), model=FEW, **first)
+    saved = train(start_servers(1, 1), folder, 40, model=FEW, **then)
     assert saved["global_step"] == 40
-    assert_same(saved, plain(rule, FEW, None, 20, 40))
+    assert_same(saved, plain("adam", FEW, None, 20, 40))
 
 
 def test_in_sync_two_workers_come_to_what_they_come_to_without_packs(tmp_path, start_servers):
@@ -198,8 +218,7 @@ def test_workers_that_make_their_variables_in_another_order_update_the_same_ones
     np.testing.assert_allclose([saved[name][0] for name in NAMES], range(len(NAMES)), atol=1e-3)
 
 
-@pytest.mark.parametrize("gradients", [None, 1], ids=["async", "sync"])
-@pytest.mark.parametrize("dtype", [tf.float32, tf.float64])
+@pytest.mark.parametrize("gradients, dtype", [(None, tf.float32), (1, tf.float64)], ids=["async", "sync"])
 def test_another_training_may_follow_on_the_same_servers(tmp_path, start_servers, gradients, dtype):
     """With other variables, of another number or another type."""
     def other(features):
@@ -233,84 +252,106 @@ def test_a_step_has_one_update_and_its_transfers_only(start_servers):
         assert transfers(session, built.single.progress) == {("ps", "worker"): 3, ("worker", "ps"): 2, ("ps", "ps"): 3}
 
 
+def with_a_few(*terms):
+    """Returns a function of the features: a few small variables, and these terms, each with variables of its own."""
+    def predict(features):
+        total = small_ones(features, NUM_PACKED)
+        for term in terms:
+            with tf.variable_scope(term.__name__):
+                total += term(features)
+        return total
+
+    return predict
+
+
+def ones(shape=(4,), **options):
+    return tf.get_variable("first", shape, initializer=tf.ones_initializer(), **options)
+
+
 def under_control(features):
-    first = tf.get_variable("first", [4])
+    first = ones()
     with tf.control_dependencies([features]):
         value = first.read_value()
-    return small_ones(features, NUM_PACKED) + tf.linalg.matvec(features, value)
+    return tf.linalg.matvec(features, value)
 
 
 def in_a_branch(features):
-    first = tf.get_variable("first", [4])
-    return small_ones(features, NUM_PACKED) + tf.cond(
+    first = ones()
+    return tf.cond(
         tf.reduce_sum(features) > 0, lambda: tf.linalg.matvec(features, first), lambda: tf.zeros_like(features[:, 0]))
 
 
 def handed_into_a_branch(features):
-    first = tf.identity(tf.get_variable("first", [4]).read_value())
-    return small_ones(features, NUM_PACKED) + tf.cond(
+    first = tf.identity(ones().read_value())
+    return tf.cond(
         tf.reduce_sum(features) > 0, lambda: tf.linalg.matvec(features, first), lambda: tf.zeros_like(features[:, 0]))
 
 
 def assigned(features):
-    first = tf.get_variable("first", [4])
-    predictions = small_ones(features, NUM_PACKED) + tf.linalg.matvec(features, first)
+    first = ones()
+    predictions = tf.linalg.matvec(features, first)
     with tf.control_dependencies([predictions]):  # else a step reads it before or after it is assigned
         tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, first.assign_add(tf.ones([4])))
     return predictions
 
 
 def bound(features):
-    first = tf.get_variable("first", [4], constraint=lambda value: tf.clip_by_value(value, -0.5, 0.5))
-    return small_ones(features, NUM_PACKED) + tf.linalg.matvec(features, first)
+    return tf.linalg.matvec(features, ones(constraint=lambda value: tf.clip_by_value(value, -0.5, 0.5)))
 
 
 def averaged_on_its_ps(features):
-    first = tf.get_variable("first", [4])
+    first = ones()
     with tf.device(first.device):
         tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, tf.identity(first.read_value()).op)
-    return small_ones(features, NUM_PACKED) + tf.linalg.matvec(features, first)
+    return tf.linalg.matvec(features, first)
 
 
 def looked_up(features):
-    table = tf.get_variable("first", [4])
-    return small_ones(features, NUM_PACKED) + tf.gather(table, tf.cast(tf.abs(features[:, 0]), tf.int32) % 4)
+    return tf.gather(ones(), tf.cast(tf.abs(features[:, 0]), tf.int32) % 4)
 
 
 def rows_of_a_sum(features):
     """A table with a row of zeros before its own, which is read whole, and has IndexedSlices as its gradient."""
-    table = tf.concat([tf.zeros([1, 4]), tf.get_variable("first", [50, 4], initializer=tf.ones_initializer())], 0)
-    return small_ones(features, NUM_PACKED) + tf.reduce_sum(
-        tf.gather(table, tf.cast(tf.abs(features[:, 0]) * 9, tf.int32)), axis=1)
+    table = tf.concat([tf.zeros([1, 4]), ones([50, 4])], 0)
+    return tf.reduce_sum(tf.gather(table, tf.cast(tf.abs(features[:, 0]) * 9, tf.int32)), axis=1)
 
 
 def begins_a_local_one(features):
-    first = tf.get_variable("first", [4], initializer=tf.ones_initializer())
+    first = ones()
     at_begin = tf.Variable(first.read_value(), trainable=False, collections=[tf.GraphKeys.LOCAL_VARIABLES])
-    return small_ones(features, NUM_PACKED) + tf.linalg.matvec(features, first - at_begin)
+    return tf.linalg.matvec(features, first - at_begin)
 
 
 def local(features):
-    return small_ones(features, NUM_PACKED) + tf.linalg.matvec(features, tf.get_variable(
-        "first", [4], initializer=tf.ones_initializer(), collections=[
-            tf.GraphKeys.LOCAL_VARIABLES, tf.GraphKeys.TRAINABLE_VARIABLES]))
+    return tf.linalg.matvec(features, ones(collections=[
+        tf.GraphKeys.LOCAL_VARIABLES, tf.GraphKeys.TRAINABLE_VARIABLES]))
 
 
-@pytest.mark.parametrize("predict", [under_control, in_a_branch, assigned, bound, averaged_on_its_ps, looked_up,
-                                     rows_of_a_sum, begins_a_local_one, local])
-def test_a_variable_that_is_used_in_another_way_stays_alone(tmp_path, start_servers, predict):
-    """The others are packed, and training comes to what it comes to without."""
-    assert set(build(start_servers, predict).update.packed.places()) == {f"v{index}" for index in range(NUM_PACKED)}
-    rule = "sgd" if predict is local else "ftrl"  # the slots of a local one would have to be on a ps
-    assert_same(*(train(start_servers(1, 1), tmp_path / str(wire.is_fused), 30, wire, rule, model=model_of(predict))
-                  for wire in (PACKED, PLAIN)))
+OTHER_WAYS = [under_control, in_a_branch, assigned, bound, averaged_on_its_ps, looked_up, rows_of_a_sum,
+              begins_a_local_one]
 
 
-def test_a_value_that_is_handed_into_a_branch_comes_from_the_pack(tmp_path, start_servers):
+@pytest.mark.parametrize("term", [*OTHER_WAYS, local])
+def test_a_variable_that_is_used_in_another_way_stays_alone(start_servers, term):
+    """The others are packed."""
+    built = build(start_servers, with_a_few(term))
+    assert set(built.update.packed.places()) == {f"v{index}" for index in range(NUM_PACKED)}
+
+
+def test_a_value_that_is_handed_into_a_branch_comes_from_the_pack(start_servers):
     """It is read outside of the branch, where it can be served."""
-    assert "first" in build(start_servers, handed_into_a_branch).update.packed.places()
-    assert_same(*(train(start_servers(1, 1), tmp_path / str(wire.is_fused), 30, wire,
-                        model=model_of(handed_into_a_branch)) for wire in (PACKED, PLAIN)))
+    built = build(start_servers, with_a_few(handed_into_a_branch))
+    assert "handed_into_a_branch/first" in built.update.packed.places()
+
+
+@pytest.mark.parametrize("terms, rule", [
+    ([*OTHER_WAYS, handed_into_a_branch], "ftrl"),
+    ([local], "sgd"),  # the slots of a local one would have to be on a ps
+], ids=["on a ps", "local"])
+def test_variables_that_are_used_in_other_ways_are_trained_as_without_packs(tmp_path, start_servers, terms, rule):
+    """Beside packed ones, all of them in one model."""
+    assert_same(*(train(start_servers(1, 1), tmp_path / str(wire.is_fused), 30, wire, rule,
+                        model=model_of(with_a_few(*terms))) for wire in (PACKED, PLAIN)))
 
 
 @pytest.mark.parametrize("count, wire, packed", [(15, PACKED, 0), (16, PACKED, 16), (16, PLAIN, 0)])
@@ -344,32 +385,28 @@ def test_summaries_tell_the_value_of_the_moment(tmp_path, start_servers):
     assert told == pytest.approx(clusters.read_checkpoint(tmp_path)["v0"].sum(), rel=1e-6)
 
 
-def test_a_restarted_chief_continues_on_what_is_packed(tmp_path, start_servers):
+def test_a_restarted_chief_continues_on_what_is_packed(tmp_path, start_servers, plain):
     """And not on the variables, which have the values of the beginning."""
-    ends = []
-    for wire in (PACKED, PLAIN):
-        cluster = start_servers(1, 1)
-        stop = threading.Event()
-        options = {"wire": wire, "model": FEW, "optimizer_name": "adam",
-                   "dataset": clusters.array_dataset(*clusters.linear_data(), shuffle=False)}
-        first = clusters.Worker(cluster, 0, tmp_path / f"first {wire.is_fused}", 20, stop=stop, **options)
-        loop = first.body
+    cluster = start_servers(1, 1)
+    stop = threading.Event()
+    options = {"wire": PACKED, "model": FEW, "optimizer_name": "adam", "learning_rate": 0.01,
+               "dataset": clusters.array_dataset(*clusters.linear_data(), shuffle=False)}
+    first = clusters.Worker(cluster, 0, tmp_path / "first", 20, stop=stop, **options)
+    loop = first.body
 
-        def body(live, write_summary, first=first, loop=loop, stop=stop):
-            loop(live, write_summary)
-            stop.set()
-            return first.loop(live, train_steps=30).run()
+    def body(live, write_summary):
+        loop(live, write_summary)
+        stop.set()
+        return first.loop(live, train_steps=30).run()
 
-        first.body = body
-        first.start()
-        assert first.result().end is End.SIGNAL
-        if wire is PACKED:
-            spoil(cluster)
-        second = clusters.Worker(cluster, 0, tmp_path / f"empty {wire.is_fused}", 40, **options)
-        second.start()
-        assert second.result().first_step == 20
-        ends.append(clusters.read_checkpoint(tmp_path / f"empty {wire.is_fused}"))
-    assert_same(*ends)
+    first.body = body
+    first.start()
+    assert first.result().end is End.SIGNAL
+    spoil(cluster)
+    second = clusters.Worker(cluster, 0, tmp_path / "empty", 40, **options)
+    second.start()
+    assert second.result().first_step == 20
+    assert_same(clusters.read_checkpoint(tmp_path / "empty"), plain("adam", FEW, None, 20, 40))
 
 
 def spoil(cluster):
@@ -378,12 +415,11 @@ def spoil(cluster):
         session.run(tf.get_variable("v0", [4], initializer=tf.constant_initializer(99.0)).initializer)
 
 
-def test_after_a_ps_has_lost_everything_the_packs_are_filled_from_the_checkpoint(tmp_path, start_servers):
+def test_after_a_ps_has_lost_everything_the_packs_are_filled_from_the_checkpoint(start_servers, begin):
     """As the variables are."""
     ends = []
     for wire in (PACKED, PLAIN):
-        folder = tmp_path / str(wire.is_fused)
-        train(start_servers(2, 1), folder, 20, wire)
+        folder = begin("two packs", wire=PLAIN, model=MANY)
         cluster = start_servers(2, 1)
         worker = clusters.Worker(cluster, 0, folder, 40, wire=wire, model=MANY, optimizer_name="adam",
                                  learning_rate=0.01,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import re
@@ -22,17 +23,20 @@ from ps_train.config.launch import LaunchConfig, parse_launch
 from ps_train.errors import ConfigError, LaunchError
 from ps_train.launch import command_lines, display, launcher, preparation
 from ps_train.runtime.reports import Failure
+from tests import fork_server
 from tests.children import is_free
 
+ENDLESS = ["--train_steps=1000000", "--params=batch_secs=0.02"]  # slow, so that the cores are free for others
 REPO = pathlib.Path(__file__).resolve().parents[3]
 DEADLINE_SECS = 120
-MARK = "PS_TRAIN_TEST_RUN"  # in the environment of every process of a launch, to find what is left of it
+MARK = "PS_TRAIN_TEST_RUN"  # in the environment of every process that is no fork, to find what is left of a launch
 PLUGIN = """
+    import time
     import numpy as np
     import tensorflow.compat.v1 as tf
     from ps_train import ModelSpec, from_arrays
 
-    DEFAULT_PARAMS = {"broken_shard": -1, "fault": ""}
+    DEFAULT_PARAMS = {"broken_shard": -1, "fault": "", "batch_secs": 0.0}
 
     def read(row):
         raise ValueError("this row is damaged")
@@ -50,6 +54,11 @@ PLUGIN = """
         data = from_arrays([features, 2 * features], params["batch_size"], mode == "train", mode == "train")
         if params["fault"] == "row":
             data = data.map(lambda x, y: (x + tf.ensure_shape(tf.numpy_function(read, [x], tf.float32), []), y))
+        if mode == "train" and params["batch_secs"]:
+            def wait(x):
+                time.sleep(params["batch_secs"])
+                return x
+            data = data.map(lambda x, y: (tf.ensure_shape(tf.numpy_function(wait, [x], tf.float32), [None]), y))
         return data
 """
 
@@ -57,19 +66,26 @@ PLUGIN = """
 class Launched:
     """A launcher in a process of its own, in a folder with a plug-in `toy`."""
 
-    def __init__(self, folder, *flags, command=None):
-        """Starts it, with these flags or with another whole command."""
+    def __init__(self, folder, *flags, arguments=None, is_exec=False):
+        """Starts it, with these flags or with all other arguments; with `is_exec` all processes are new Pythons."""
         self.train_dir = folder / "train"
         self._run = uuid.uuid4().hex
         self._output = folder / f"output-{self._run}.txt"
+        self._forks = folder / f"forks-{self._run}"
+        self._forks.mkdir()
         (folder / "toy.py").write_text(textwrap.dedent(PLUGIN))
         environ = {name: value for name, value in os.environ.items() if name not in ("TF_CONFIG", "TMUX")}
-        environ.update({MARK: self._run, "PYTHONPATH": str(REPO), "TMPDIR": str(folder)})
-        command = command or [sys.executable, "-m", "ps_train", "launch", "--model=toy", "--dataset=toy", "--num_ps=1",
-                   "--log_steps=10", f"--train_dir={self.train_dir}", *flags]
+        environ.update({MARK: self._run, fork_server.FORKS_VARIABLE: str(self._forks), "PYTHONPATH": str(REPO),
+                        "TMPDIR": str(folder)})
+        arguments = arguments or ["launch", "--model=toy", "--dataset=toy", "--num_ps=1", "--log_steps=10",
+                                  f"--train_dir={self.train_dir}", *flags]
         with open(self._output, "wb") as output:
-            self.process = subprocess.Popen(command, cwd=folder, env=environ, stdin=subprocess.DEVNULL,
-                                            stdout=output, stderr=output)
+            if is_exec:
+                self.process = subprocess.Popen(
+                    [sys.executable, "-m", "ps_train", *arguments], cwd=folder, env=environ, stdin=subprocess.DEVNULL,
+                    stdout=output, stderr=output)
+            else:
+                self.process = fork_server.of_this_process().start(arguments, folder, environ, output.fileno())
 
     @property
     def output(self):
@@ -100,20 +116,24 @@ class Launched:
         self.wait_for(lambda: all(map(is_free, self.ports())), "every port is free")
 
     def processes(self):
-        """Returns the ids of the live processes of this launch."""
-        found = []
+        """Returns the ids of the live processes of this launch, each with its command line."""
+        found = {}
         for folder in pathlib.Path("/proc").glob("[0-9]*"):
             try:
                 if f"{MARK}={self._run}".encode() in (folder / "environ").read_bytes():
-                    found.append(int(folder.name))
+                    found[int(folder.name)] = _command_of(folder.name)
             except OSError:  # it has just ended, or is another user's
                 continue
+        for path in self._forks.iterdir():
+            fork = json.loads(path.read_text() or "{}")
+            if fork and fork_server.start_of(int(path.name)) == fork["start"]:
+                found[int(path.name)] = fork["arguments"]
         return found
 
     def kill_task(self, job, index):
         """Ends a task at once, as an out-of-memory killer would."""
-        flags = {f"--job_name={job}".encode(), f"--task_index={index}".encode()}
-        (pid,) = [pid for pid in self.processes() if flags <= {*_command_of(pid)}]
+        flags = {f"--job_name={job}", f"--task_index={index}"}
+        (pid,) = [pid for pid, command in self.processes().items() if flags <= {*command}]
         os.kill(pid, signal.SIGKILL)
 
     def ports(self):
@@ -130,11 +150,8 @@ class Launched:
 
 
 def _command_of(pid):
-    try:
-        words = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except OSError:  # it has just ended
-        return []
-    return words if not words[0].endswith(b"sh") else []  # the shell around a task in a pane is not the task
+    words = pathlib.Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    return words if not words[0].endswith("sh") else []  # the shell around a task in a pane is not the task
 
 
 @pytest.fixture
@@ -142,8 +159,8 @@ def start(tmp_path):
     """Starts launchers, and ends what they leave when the test fails."""
     launched = []
 
-    def start_one(*flags, command=None):
-        launched.append(Launched(tmp_path, *flags, command=command))
+    def start_one(*flags, **options):
+        launched.append(Launched(tmp_path, *flags, **options))
         return launched[-1]
 
     yield start_one
@@ -153,7 +170,7 @@ def start(tmp_path):
 
 def test_a_cluster_trains_and_leaves_nothing(start):
     """1 ps + 2 workers end with 0; the report, the log files and the exit codes are there, no process, no port."""
-    run = start("--train_steps=200")
+    run = start("--train_steps=200", is_exec=True)
     if run.wait() != 0:
         run.fail("exit code")
     run.check_nothing_is_left()
@@ -173,7 +190,7 @@ def test_a_cluster_trains_and_leaves_nothing(start):
 
 def test_a_failing_worker_ends_the_others(start):
     """Worker 1 raises: exit code 1, it is named, its last lines are shown, and nobody stays."""
-    run = start("--params=broken_shard=1", "--train_steps=1000000")
+    run = start("--params=broken_shard=1,batch_secs=0.02", "--train_steps=1000000")
     if run.wait() != 1:
         run.fail("exit code")
     run.check_nothing_is_left()
@@ -213,39 +230,23 @@ def test_a_fault_that_all_workers_have_is_told_once(start):
     assert len([line for line in of_tasks if "| " not in line]) in (2, 3), run.output
 
 
-def test_a_worker_that_was_killed_is_started_again_and_training_goes_on(start):
-    """One line tells the restart, the summary counts it, and one log has both lives.
-
-    SIGTERM ends all with 143. A checkpoint is left then, so the ps were there until the chief had saved.
-    """
-    run = start("--train_steps=1000000", "--max_restarts=2")
+def test_a_worker_that_was_killed_is_started_again_until_it_is_killed_too_often(start):
+    """One line tells the restart, and one log has both lives; the next end counts as it does without --max_restarts."""
+    run = start(*ENDLESS, "--max_restarts=1")
+    run.wait_for_training()
     run.wait_for(lambda: " step " in log_of(run, "worker-1"), "worker 1 trains")
-    run.wait_for_training()
-    assert not list(run.train_dir.glob("model.ckpt-[1-9]*"))
     run.kill_task("worker", 1)
-    run.wait_for(lambda: log_of(run, "worker-1").count(" serves at ") == 2, "worker 1 serves again")
-    run.wait_for(lambda: re.search(r" serves at .* serves at .* step \d+ of", log_of(run, "worker-1"), re.DOTALL),
-                 "worker 1 trains again")
-    run.process.send_signal(signal.SIGTERM)
-    if run.wait() != 143:
-        run.fail("exit code")
-    run.check_nothing_is_left()
-    assert list(run.train_dir.glob("model.ckpt-[1-9]*.index")), "the chief has not saved"
-    assert run.output.count("worker:1 ended with 137; starting it again in 1 s (restart 1 of 2)\n") == 1
-    assert re.search(r"worker:0 143 \(\d+\.\d s\), worker:1 143 \(\d+\.\d s, 1 restart\)\n", run.output)
-
-
-def test_a_worker_that_is_killed_too_often_ends_the_cluster(start):
-    """After the last restart the next end counts as it does without --max_restarts."""
-    run = start("--train_steps=1000000", "--max_restarts=1")
-    run.wait_for_training()
-    for count in (1, 2):
-        run.wait_for(lambda count=count: log_of(run, "worker-1").count(" serves at ") == count, "worker 1 serves")
-        run.kill_task("worker", 1)
+    run.wait_for(lambda: has_trained_twice(run), "worker 1 trains again")
+    run.kill_task("worker", 1)
     if run.wait() != 137:
         run.fail("exit code")
     run.check_nothing_is_left()
+    assert run.output.count("worker:1 ended with 137; starting it again in 1 s (restart 1 of 1)\n") == 1
     assert "worker:1 failed with exit code 137 after 1 restart; ending the other tasks" in run.output
+
+
+def has_trained_twice(run):
+    return re.search(r" serves at .* serves at .* step \d+ of", log_of(run, "worker-1"), re.DOTALL)
 
 
 def log_of(run, name):
@@ -258,8 +259,8 @@ def test_after_ctrl_c_the_printed_command_continues(start):
 
     Ctrl-C ends all with 130, the chief after it has saved.
     """
-    flags = ["--model=toy", "--dataset=toy", "--num_ps=1", "--num_workers=1", "--log_steps=10", "--train_steps=1000000"]
-    run = start(command=[sys.executable, "-m", "ps_train", "launch", *flags])
+    flags = ["--model=toy", "--dataset=toy", "--num_ps=1", "--num_workers=1", "--log_steps=10", *ENDLESS]
+    run = start(arguments=["launch", *flags])
     run.wait_for_training()
     run.process.send_signal(signal.SIGINT)
     if run.wait() != 130:
@@ -270,7 +271,7 @@ def test_after_ctrl_c_the_printed_command_continues(start):
     assert command[1:4] == ["-m", "ps_train", "launch"]
     assert set(command[4:]) == {*flags, f"--train_dir={folder}"}
     assert "the same command" not in run.output
-    again = start(command=command)
+    again = start(arguments=command[3:])
     again.wait_for(lambda: f"continuing from {folder}/model.ckpt-" in again.output, "training continues there")
     again.process.send_signal(signal.SIGINT)
     if again.wait() != 130:
@@ -280,7 +281,7 @@ def test_after_ctrl_c_the_printed_command_continues(start):
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends children with a parent that is killed")
 def test_tasks_end_when_the_launcher_is_killed(start):
     """SIGKILL leaves the launcher no time; the tasks end nevertheless."""
-    run = start("--train_steps=1000000", "--num_workers=1")
+    run = start(*ENDLESS, "--num_workers=1", is_exec=True)
     run.wait_for_training()
     run.process.kill()
     assert run.wait() == -signal.SIGKILL
@@ -293,48 +294,38 @@ def test_a_mistake_is_told_once_before_anything_starts(start):
     if run.wait() != 2:
         run.fail("exit code")
     assert run.output == ("Loading TensorFlow, and preparing the data of toy\n"
-                          "ps_train: --params: unknown parameter 'no_such'; known to toy and toy: broken_shard, "
-                          "fault\n")
+                          "ps_train: --params: unknown parameter 'no_such'; known to toy and toy: batch_secs, "
+                          "broken_shard, fault\n")
     assert not run.train_dir.exists()
 
 
 @pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
 def test_tmux_shows_each_task_in_a_pane_that_stays(start):
-    """After the end the panes are readable; the launcher has told how to attach and how to end tmux."""
-    run = start("--train_steps=200", "--tmux")
-    if run.wait() != 0:
-        run.fail("exit code")
+    """Through a restart, and after the end; the launcher has told how to attach and how to end tmux.
+
+    SIGTERM ends all with 143. A checkpoint is left then, so the ps were there until the chief had saved.
+    """
+    run = start(*ENDLESS, "--max_restarts=2", "--tmux")
+    run.wait_for(lambda: " step " in log_of(run, "worker-0") and " step " in log_of(run, "worker-1"), "both train")
+    assert not list(run.train_dir.glob("model.ckpt-[1-9]*"))
     server = re.search(r"`tmux -L (\S+) attach` shows them, `tmux -L \1 kill-server` ends tmux", run.output)[1]
     try:
-        titles = tmux(server, "list-panes", "-t", "tasks", "-F", "#{pane_title}")
-        assert titles.split() == ["ps:0", "worker:0", "worker:1"]
-        assert re.search(r"After 20[01] training steps", tmux(server, "capture-pane", "-p", "-t", "tasks.1"))
-    finally:
-        tmux(server, "kill-server")
-    run.check_nothing_is_left()
-    assert re.search(r"After 20[01] training steps", (run.train_dir / "logs" / "worker-0.log").read_text())
-
-
-@pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
-def test_a_task_in_a_pane_is_started_again_in_its_pane(start):
-    """The pane stays where it was, and the log goes on."""
-    run = start("--train_steps=1000000", "--max_restarts=1", "--tmux")
-    run.wait_for(lambda: " step " in log_of(run, "worker-1"), "worker 1 trains")
-    server = re.search(r"`tmux -L (\S+) attach` shows them", run.output)[1]
-    try:
         run.kill_task("worker", 1)
-        run.wait_for(lambda: re.search(r" serves at .* serves at .* step \d+ of", log_of(run, "worker-1"), re.DOTALL),
-                     "worker 1 trains again")
-        assert tmux(server, "list-panes", "-t", "tasks", "-F", "#{pane_title}").split() == [
-            "ps:0", "worker:0", "worker:1"]
+        run.wait_for(lambda: has_trained_twice(run), "worker 1 trains again")
         run.process.send_signal(signal.SIGTERM)
         if run.wait() != 143:
             run.fail("exit code")
+        titles = tmux(server, "list-panes", "-t", "tasks", "-F", "#{pane_title}")
+        assert titles.split() == ["ps:0", "worker:0", "worker:1"]
+        run.wait_for(lambda: "ps_train: told to stop at step" in tmux(server, "capture-pane", "-pJ", "-t", "tasks.1"),
+                     "the pane has the last line of the chief")
     finally:
         tmux(server, "kill-server")
     run.check_nothing_is_left()
-    assert "worker:1 ended with 137; starting it again in 1 s (restart 1 of 1)" in run.output
-    assert re.search(r"worker:1 143 \(\d+\.\d s, 1 restart\)", run.output)
+    assert list(run.train_dir.glob("model.ckpt-[1-9]*.index")), "the chief has not saved"
+    assert "worker:1 ended with 137; starting it again in 1 s (restart 1 of 2)" in run.output
+    assert re.search(r"worker:0 143 \(\d+\.\d s\), worker:1 143 \(\d+\.\d s, 1 restart\)", run.output)
+    assert "ps_train: told to stop at step" in log_of(run, "worker-0")
 
 
 def tmux(server, *arguments):
@@ -389,27 +380,26 @@ def test_any_other_failure_of_the_preparation_ends_the_launch(monkeypatch, argv,
 
 
 @pytest.mark.parametrize("verb", [[], ["keras"]], ids=["graph", "keras"])
-def test_a_data_dir_that_was_given_and_is_wrong_ends_the_launch(tmp_path, verb):
+def test_a_data_dir_that_was_given_and_is_wrong_ends_the_launch(start, tmp_path, verb):
     """One line that names it, exit 1, and no training on other data."""
     path = tmp_path / "typo" / "mnist.npz"
-    ended = subprocess.run([sys.executable, "-m", "ps_train", "launch", *verb, f"--data_dir={path}"], cwd=REPO,
-                           capture_output=True, text=True, timeout=DEADLINE_SECS, check=False)
-    said = "Loading TensorFlow, and preparing the data of data.mnist\n"
-    assert (ended.returncode, ended.stdout) == (1, said), ended.stdout + ended.stderr
-    assert re.fullmatch(rf"ps_train: {path}: there is no such file: .*\n", ended.stderr)
+    run = start(arguments=["launch", *verb, f"--data_dir={path}"])
+    assert run.wait() == 1, run.output
+    said, why = run.output.splitlines()
+    assert said == "Loading TensorFlow, and preparing the data of data.mnist"
+    assert why.startswith(f"ps_train: {path}: there is no such file: ")
 
 
 @pytest.mark.parametrize(("verb", "flags"), [([], ["--num_ps=1", "--num_workers=1"]), (["keras"], [])],
                          ids=["graph", "keras"])
-def test_the_npz_file_of_keras_is_a_data_dir(tmp_path, verb, flags):
+def test_the_npz_file_of_keras_is_a_data_dir(start, tmp_path, verb, flags):
     """The digits in it are trained and evaluated on, on both roads."""
     images, labels = np.zeros([200, 28, 28], np.uint8), np.arange(200, dtype=np.uint8) % 10
     np.savez(tmp_path / "digits.npz", x_train=images, y_train=labels, x_test=images[:37], y_test=labels[:37])
-    ended = subprocess.run([sys.executable, "-m", "ps_train", "launch", *verb, f"--data_dir={tmp_path}/digits.npz",
-                            f"--train_dir={tmp_path}/train", "--train_steps=20", *flags], cwd=REPO, capture_output=True,
-                           text=True, timeout=2 * DEADLINE_SECS, check=False)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert "training steps, on 37 held-out examples" in ended.stdout
+    run = start(arguments=["launch", *verb, f"--data_dir={tmp_path}/digits.npz", f"--train_dir={tmp_path}/train",
+                           "--train_steps=20", *flags])
+    assert run.wait() == 0, run.output
+    assert "training steps, on 37 held-out examples" in run.output
 
 
 def test_each_launch_has_a_new_train_dir(monkeypatch, tmp_path):

@@ -14,7 +14,7 @@ from tests.training import MODES, TRAIN_STEPS
 @pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
 def test_a_restarted_chief_continues_on_the_live_parameters(train, mode):
     """Matrix row 10: it neither restores nor initialises, and saves at the end."""
-    training = train(flags=mode)
+    training = train(1, 2, flags=mode)
     training.wait_for_gates()
     training.kill("worker-0")
     training.start("worker", 0, "worker-0-again")

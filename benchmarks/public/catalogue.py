@@ -1,0 +1,78 @@
+"""Which public jobs there are: reads `catalogue.json` into values."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pathlib
+from collections.abc import Mapping, Sequence
+
+CATALOGUE = pathlib.Path(__file__).with_name("catalogue.json")
+KINDS = ("supervisor-async", "supervisor-sync", "monitored-async", "monitored-sync", "estimator", "learn",
+         "queue-runner", "in-graph", "keras")
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """A script of a public repository, and how to start it as a small cluster.
+
+    In `arguments` and `environment`, `{data}` is the folder of the data sets, `{work}` a fresh folder, `{code}` the
+    copy of `folder`, and `{stand_ins}` holds this project's stand-ins for packages. `{job}`, `{index}`, `{ps_hosts}`,
+    `{worker_hosts}` and `{cluster}` (JSON) describe the task.
+
+    Attributes:
+      name: unique.
+      repository: `owner/name` on GitHub.
+      commit: 40 hexadecimal digits.
+      folder: what is copied for a run, relative to the repository.
+      script: what is run, relative to the working directory; for a module, its name behind `-m `.
+      kind: one of `KINDS`.
+      tasks: job -> number of its tasks; the first `worker`, or the `chief` or `master`, is the chief.
+      cluster_by: how a task learns of its cluster: `flags`, `TF_CONFIG`, `environment`, `script` (written
+        into it), or `arguments` (flags of other names than the usual).
+      arguments: of every task.
+      environment: of every task, beside that of this process.
+      links: path in the copy of `folder`, or `~/...` -> data set.
+      cwd: the working directory, relative to `folder`.
+      deadline_secs: after it, tasks that still run count as "did not end".
+      terminate_after_secs: a job without an end of its own: then its workers get SIGTERM.
+      note: what a reader should know.
+    """
+
+    name: str
+    repository: str
+    commit: str
+    folder: str
+    script: str
+    kind: str
+    tasks: Mapping[str, int]
+    cluster_by: str = "flags"
+    arguments: Sequence[str] = ()
+    environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    links: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    cwd: str = "."
+    deadline_secs: float = 180.0
+    terminate_after_secs: float | None = None
+    note: str = ""
+
+
+def load(only: Sequence[str] = ()) -> list[Job]:
+    """Returns the jobs whose name begins with one of the names in `only`; all for ().
+
+    Raises:
+      ValueError: a name fits no job.
+    """
+    entries = json.loads(CATALOGUE.read_text(encoding="utf-8"))
+    commits = entries["commits"]
+    jobs = [Job(commit=commits[entry["repository"]], **entry) for entry in entries["jobs"]]
+    for name in only:
+        if not any(job.name.startswith(name) for job in jobs):
+            raise ValueError(f"no job is called {name!r}; there are {', '.join(job.name for job in jobs)}")
+    return [job for job in jobs if not only or job.name.startswith(tuple(only))]
+
+
+def clone_commands(jobs: Sequence[Job], corpus: str) -> list[str]:
+    """Returns the shell commands that put the jobs' repositories in place."""
+    places = {job.repository: job.commit for job in jobs}
+    return [f"git clone https://github.com/{repository} {corpus}/{repository} && "
+            f"git -C {corpus}/{repository} checkout {commit}" for repository, commit in sorted(places.items())]

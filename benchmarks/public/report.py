@@ -1,0 +1,50 @@
+"""What the jobs came to, as JSON and as a Markdown table."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pathlib
+from collections.abc import Sequence
+
+from benchmarks.public.catalogue import Job
+from benchmarks.public.running import Ended, Result
+
+
+def write(folder: str, how: str, jobs: Sequence[Job], results: Sequence[Result]) -> None:
+    """Writes `HOW.json` and `HOW.md` into a folder; results of jobs that were not run this time are kept."""
+    path = pathlib.Path(folder, f"{how}.json")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    new: dict[str, list] = {}
+    for result in results:
+        new.setdefault(result.name, []).append(
+            {**dataclasses.asdict(result), "is_well": result.is_well, "workers_are_well": result.workers_are_well})
+    kept.update(new)
+    path.write_text(json.dumps(kept, indent=1), encoding="utf-8")
+    all_results = [_result(run) for runs in kept.values() for run in runs]
+    path.with_suffix(".md").write_text(table(how, jobs, all_results), encoding="utf-8")
+
+
+def _result(run: dict) -> Result:
+    return Result(run["name"], run["how"], run["secs"], [Ended(**task) for task in run["tasks"]])
+
+
+def table(how: str, jobs: Sequence[Job], results: Sequence[Result]) -> str:
+    """Returns a row for each run, and how many ended well."""
+    kinds = {job.name: job for job in jobs}
+    lines = [f"# Public scripts, {how}", "",
+             f"Every process ended with 0: {sum(result.is_well for result in results)} of {len(results)}. "
+             f"Every worker did: {sum(result.workers_are_well for result in results)}.", "",
+             "| job | kind | s | tasks | last line of the first that failed |", "|---|---|---|---|---|"]
+    for result in sorted(results, key=lambda result: result.name):
+        failed = next((task for task in result.tasks if not task.is_well and not task.name.startswith("ps")),
+                      next((task for task in result.tasks if not task.is_well), None))
+        why = "" if failed is None else f"{failed.name}: {failed.last_line}".replace("|", "/")
+        kind = kinds[result.name].kind if result.name in kinds else ""
+        lines.append(f"| {result.name} | {kind} | {result.secs:g} | {_codes(result.tasks)} | {why} |")
+    return "\n".join(lines) + "\n"
+
+
+def _codes(tasks: Sequence[Ended]) -> str:
+    return ", ".join(f"{task.name} {'did not end' if task.exit_code is None else task.exit_code}" for task in tasks)

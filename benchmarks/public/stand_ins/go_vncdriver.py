@@ -1,0 +1,1 @@
+"""Stands in for the driver of a remote screen: only imported."""

@@ -1,0 +1,97 @@
+"""The flags of `ps_train run` and `ps_train launch run`, which stand before the script."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from ps_train.config import fields
+from ps_train.config.fields import field
+from ps_train.config.groups import GraphReportFlags, WaitFlags
+from ps_train.errors import ConfigError, refuse
+from ps_train.runtime.waits import Timeouts
+
+_SCRIPT = "Running a script"
+_MODES = ("auto", "1", "2")
+
+
+@dataclasses.dataclass(frozen=True)
+class ScriptConfig:
+    """The flags of `ps_train run`."""
+
+    tf_mode: str = field(
+        "auto", _SCRIPT, "TensorFlow 1 names and graphs, or TensorFlow 2 as it is; auto looks into the script.",
+        choices=_MODES)
+    reference_variables: bool = field(
+        False, _SCRIPT, "Use TensorFlow 1's reference variables, for code that fails with resource variables.")
+    tf_log: bool = field(False, _SCRIPT, "Show the start-up messages of TensorFlow.")
+    start_timeout_secs: float = fields.redeclare(WaitFlags, "start_timeout_secs")
+    beat_timeout_secs: float = fields.redeclare(WaitFlags, "beat_timeout_secs")
+    idle_timeout_secs: float = fields.redeclare(GraphReportFlags, "idle_timeout_secs")
+    stop_timeout_secs: float = fields.redeclare(
+        WaitFlags, "stop_timeout_secs", help="After SIGTERM, wait this long for the script to end; then save.")
+
+    def __post_init__(self) -> None:
+        refuse(fields.problems(vars(self), ScriptConfig))
+
+    @property
+    def timeouts(self) -> Timeouts:
+        """The bounds of the task's waits."""
+        return Timeouts(start_secs=self.start_timeout_secs, heartbeat_secs=self.beat_timeout_secs,
+                        idle_secs=self.idle_timeout_secs, stop_secs=self.stop_timeout_secs)
+
+
+@dataclasses.dataclass(frozen=True)
+class ScriptLaunchConfig(ScriptConfig):
+    """The flags of `ps_train launch run` beside those of `ps_train run`."""
+
+    num_ps: int = field(1, _SCRIPT, "Parameter servers to start.", minimum=0)
+    num_workers: int = field(2, _SCRIPT, "Workers to start, including the chief.", minimum=1)
+    chief_job: str = field(
+        "worker", _SCRIPT, "The job of the first worker: an Estimator needs chief or master.",
+        choices=("worker", "chief", "master"))
+    evaluator: bool = field(False, _SCRIPT, "Start an evaluator, too.")
+    hosts_flags: str = field(
+        "", _SCRIPT, "The script's own names for the flags ps_hosts, worker_hosts, job_name, task_index.",
+        unit="ps_hosts=NAME,...", unset="those of the script that have these names")
+    max_restarts: int = field(
+        0, _SCRIPT, "How often to restart each task that was lost or killed.", unit="restarts", minimum=0)
+    log_dir: str = field("", _SCRIPT, "Folder for the tasks' log files.", unit="path", unset="a new one in /tmp")
+
+    def __post_init__(self) -> None:
+        refuse(fields.problems(vars(self), ScriptLaunchConfig))
+
+
+@dataclasses.dataclass(frozen=True)
+class Script:
+    """What to run: a file, or a module.
+
+    Attributes:
+      name: the path of the file, or the dotted name of the module.
+      is_module: whether it is a module (`-m`).
+      arguments: those of the script.
+    """
+
+    name: str
+    is_module: bool
+    arguments: tuple[str, ...]
+
+    @property
+    def words(self) -> list[str]:
+        """The script and its arguments, as on a command line."""
+        return [*(["-m"] if self.is_module else []), self.name, *self.arguments]
+
+
+def split_script(argv: Sequence[str], verb: str) -> tuple[list[str], Script]:
+    """Returns the flags of ps_train, which stand before the script, and the script with its arguments.
+
+    Raises:
+      ConfigError: there is no script.
+    """
+    for position, word in enumerate(argv):
+        if word == "-m" and position + 1 < len(argv):
+            return list(argv[:position]), Script(argv[position + 1], True, tuple(argv[position + 2:]))
+        if not word.startswith("-"):
+            return list(argv[:position]), Script(word, False, tuple(argv[position + 1:]))
+    raise ConfigError(f"ps_train {verb}: no script given; allowed: ps_train {verb} [flags of ps_train] script.py [its "
+                      "flags], or -m module in place of the file; flags of ps_train are written --name=value")

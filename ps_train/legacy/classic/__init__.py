@@ -1,0 +1,20 @@
+"""TensorFlow 1's own classes, which here end, name whom they wait for, and recover.
+
+    Server                      the server; a ps serves until every worker has ended
+    Session, Supervisor,
+    MonitoredTrainingSession    join the cluster before their first remote session
+    SyncReplicasOptimizer       follows the workers that are alive
+
+Start with `membership.py`.
+
+    membership   this process among the others: its claim, its heartbeat, and how it leaves
+    ps_life      how long a ps serves
+    server       Server
+    sessions     Session, Supervisor, MonitoredTrainingSession; who prepares the parameters
+    filters      which tasks a session talks to
+    placement    replica_device_setter, by bytes
+    updates      runs the updates of SyncReplicasOptimizer on the chief
+    ending       what happens when the script ends, fails or is told to stop
+    observer     tells an evaluator whether training is over
+    install      puts these classes in the place of TensorFlow's
+"""

@@ -1,0 +1,200 @@
+"""What happens when a script ends, fails, or is told to stop.
+
+    it ends, or calls sys.exit       the membership finishes: no task waits for this one
+    it raises                        one line for an error of ps_train, else its traceback; then the same
+    SIGTERM, SIGINT                  the script's own loop is asked to end; after half of the grace period the chief
+                                     saves a checkpoint; the process ends with 143
+    the same signal again            the process ends at once
+
+`ps_train run` does this for a whole script. A script that imports the classes gets it from `Server`, by
+`sys.excepthook`, `atexit` and a signal handler.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from typing import Callable, NoReturn
+
+from ps_train.errors import PsTrainError
+from ps_train.legacy.classic import membership
+from ps_train.runtime import logs, reports, tensorflow_errors, tracebacks
+
+STOPPED_CODE = 143
+LOST_CODE = 138
+_CLEAN_UP_SECS = 2.0
+_OWN_SHARE = 0.5  # of the grace period, for the script to end by itself
+_log = logging.getLogger(__name__)
+
+# What SIGTERM asks to stop: a coordinator's `request_stop`, for example.
+_stop_requests: list[Callable[[], None]] = []
+# What saves a checkpoint if the script has not ended by itself.
+_savers: list[Callable[[], None]] = []
+_stopping = threading.Event()
+
+
+def on_stop(request_stop: Callable[[], None], save: Callable[[], None] | None = None) -> None:
+    """Registers how the script's loop is asked to end and, on the chief, what then saves a checkpoint."""
+    _stop_requests[:] = [request_stop]
+    _savers[:] = [save] if save else []
+
+
+def is_stopping() -> bool:
+    """Tells whether this process was told to stop."""
+    return _stopping.is_set()
+
+
+def exit_code_of(error: BaseException) -> int:
+    """Returns the exit code of a script that ended with an error."""
+    if isinstance(error, PsTrainError):
+        return error.exit_code
+    if is_lost_session(error):
+        return LOST_CODE
+    return 1
+
+
+def is_lost_session(error: BaseException) -> bool:
+    """Tells whether an error means that the session with the ps was lost."""
+    from ps_train.coordination import sessions  # noqa: PLC0415 (TensorFlow takes seconds to import)
+
+    return any(kind.__name__ == "OpError" for kind in type(error).__mro__) and sessions.is_lost(error)
+
+
+def report_failure(error: BaseException) -> None:
+    """Prints why the script failed, and reports it to the launcher."""
+    if isinstance(error, PsTrainError):
+        trace, message = [], str(error).splitlines()
+    elif is_lost_session(error):
+        trace, message = [], [f"lost the session: {tensorflow_errors.reason(error)}; run the same command again, or "
+                              "give --max_restarts to `ps_train launch`"]
+    else:
+        trace, message = tracebacks.report(error)
+    failure = reports.Failure(message, is_in_user_code=bool(trace))
+    lines = [*trace, *failure.lines()]
+    reports.send(failure, lines)
+    logs.complain("".join(f"{line}\n" for line in lines))
+
+
+def end_process(error: BaseException) -> NoReturn:
+    """Ends this process, whatever the script is doing, because of an error that the script cannot notice."""
+    report_failure(error)
+    leave(exit_code_of(error))
+
+
+def finish(code: int) -> int:
+    """Leaves the cluster after the script; returns the exit code of the process."""
+    own = membership.current()
+    if _stopping.is_set():
+        code = STOPPED_CODE
+    if own is not None:
+        own.finish(code)
+    return code
+
+
+def leave(code: int) -> NoReturn:
+    """Ends this process: what is registered with `atexit` runs in bounded time."""
+    cleaning = threading.Thread(target=atexit._run_exitfuncs, daemon=True)  # noqa: SLF001 (there is no public name)
+    cleaning.start()
+    cleaning.join(_CLEAN_UP_SECS)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # a full disk, a closed stream: the exit code still counts
+            stream.flush()
+    # Not `sys.exit`: a thread that a lost peer holds inside TensorFlow would keep the process alive.
+    os._exit(code)
+
+
+class SignalWatch:
+    """Ends the script on SIGTERM and SIGINT, also while its main thread is inside TensorFlow."""
+
+    # Python calls signal handlers in the main thread only, and not before TensorFlow returns. The C part of the
+    # handler writes to the wake-up descriptor at once, and a thread reads it.
+
+    def __init__(self, stop_timeout_secs: float) -> None:
+        """Installs the handlers; must be called in the main thread. A handler that the script sets replaces ours."""
+        self._stop_timeout_secs = stop_timeout_secs
+        self._reader, writer = socket.socketpair()
+        writer.setblocking(False)
+        self._writer = writer
+        self._owned = {}
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._owned[number] = _noted
+            signal.signal(number, _noted)
+        signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+        threading.Thread(target=self._watch, daemon=True, name="signals").start()
+
+    def _watch(self) -> None:
+        while True:
+            for number in self._reader.recv(16):
+                if number in self._owned and signal.getsignal(number) is _noted:
+                    self._stop(number)
+
+    def _stop(self, number: int) -> None:
+        if _stopping.is_set():
+            os._exit(128 + number)
+        _stopping.set()
+        threading.Thread(target=self._end, daemon=True, name="stop").start()
+
+    def _end(self) -> None:
+        own = membership.current()
+        _log.info("told to stop: the script has %g s to end; another signal ends it at once", self._stop_timeout_secs)
+        for request_stop in _stop_requests:
+            request_stop()
+        script_ended.wait(self._stop_timeout_secs * _OWN_SHARE if _stop_requests else 0)
+        if script_ended.is_set():
+            _never.wait(self._stop_timeout_secs * _OWN_SHARE)
+        elif own is not None:
+            for save in _savers:
+                _save(save)
+            with contextlib.suppress(Exception):
+                own.finish(STOPPED_CODE)
+        logs.complain("ps_train: told to stop\n")
+        leave(STOPPED_CODE)
+
+
+script_ended, _never = threading.Event(), threading.Event()
+
+
+def note_script_end() -> None:
+    """Notes that the script has ended, so that SIGTERM waits for the rest only."""
+    script_ended.set()
+
+
+def _noted(number: int, frame: object) -> None:
+    """Does nothing: the thread that reads the wake-up descriptor acts."""
+
+
+def _save(save: Callable[[], None]) -> None:
+    try:
+        save()
+    except Exception as error:  # noqa: BLE001 (whatever it is, this process ends now)
+        _log.warning("no checkpoint was saved: %s", tensorflow_errors.reason(error))
+
+
+def watch_imported_script(stop_timeout_secs: float) -> None:
+    """Makes the end of this process finish the membership, for a script that runs without `ps_train run`."""
+    previous = sys.excepthook
+
+    def hook(kind: type, error: BaseException, trace: object) -> None:
+        if isinstance(error, PsTrainError) or is_lost_session(error):
+            report_failure(error)
+        else:
+            previous(kind, error, trace)
+        code = exit_code_of(error)
+        note_script_end()
+        leave(finish(code))
+
+    def at_exit() -> None:
+        if not script_ended.is_set():
+            note_script_end()
+            finish(0)
+
+    sys.excepthook = hook
+    atexit.register(at_exit)
+    if threading.current_thread() is threading.main_thread():
+        SignalWatch(stop_timeout_secs)

@@ -1,0 +1,256 @@
+"""This process among the other tasks, in a script that makes its own `Server`.
+
+    Server made --> first remote session: join --> the script trains --> the script ends: finish
+                      the ps are there, the claim, the heartbeat       the others need not wait for it
+
+A script has at most one server per process, so there is at most one membership: `current()`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import threading
+import time
+from typing import Callable, Protocol
+
+from ps_train.cluster import reachability
+from ps_train.cluster.spec import Cluster
+from ps_train.coordination import agreement, blackboard
+from ps_train.coordination.blackboard import Blackboard
+from ps_train.coordination.heartbeat import Heartbeat, WorkerProgress
+from ps_train.coordination.state import Snapshot, State
+from ps_train.errors import BlackboardError, ChiefFailedError, ClusterLostError, ConfigError, PsTrainError
+from ps_train.runtime import threads, waits
+from ps_train.runtime.waits import Timeouts
+
+SERVES_ONLY = -1  # in place of a worker's number of steps
+_CHECK_SECS = 1.0
+_LATE_JOIN_SECS = 10.0
+_CHIEF_FAILED_SECS = 3.0  # for the script to end by itself
+_FIRST_RETRYABLE_CODE = 128
+_log = logging.getLogger(__name__)
+
+
+class UpdateService(Protocol):
+    """The updates of one SyncReplicasOptimizer, which the chief runs."""
+
+    def check(self) -> None:
+        """Raises the error that has ended the updates, if it is not the loss of a session."""
+
+    def conclude(self, *, waits_for_others: bool) -> None:
+        """Ends the updates so that no worker waits for one."""
+
+
+class Membership:
+    """A worker (or chief) that runs a user's script.
+
+    Attributes:
+      cluster: the cluster and this task in it.
+      target: the address of this task's server.
+      timeouts: the bounds of its waits.
+      stop: ends every wait.
+      board: its view of the blackboard; None before `join`.
+      was_live: whether its last session found parameters that were in use.
+      update_services: what the chief runs for synchronous training.
+      is_sync: whether this worker waits for the chief's updates.
+    """
+
+    def __init__(
+        self, cluster: Cluster, target: str, timeouts: Timeouts, end_process: Callable[[BaseException], None]
+    ) -> None:
+        """Prepares the membership; nothing is sent yet.
+
+        Args:
+          end_process: ends this process because of an error that the script cannot notice.
+        """
+        self.cluster, self.target, self.timeouts = cluster, target, timeouts
+        self.stop = threading.Event()
+        self.board: Blackboard | None = None
+        self.was_live = False
+        self.update_services: list[UpdateService] = []
+        self.is_sync = False
+        self._end_process = end_process
+        self._heartbeat: Heartbeat | None = None
+        self._progress = WorkerProgress()
+        self._has_joined = False
+        self._lock = threading.RLock()
+        self._stack = contextlib.ExitStack()
+        self._answered_secs = self._chief_seen_secs = time.monotonic()
+        self._chief_failed_secs = math.inf
+
+    def join(self) -> Blackboard:
+        """Makes this process the worker of its number, once; returns its view of the blackboard.
+
+        Raises:
+          ClusterLostError: a ps was not there within the start time-out; the error names it.
+          ConfigError: another process has the number, or the tasks were told of different clusters.
+        """
+        with self._lock:
+            if not self._has_joined:
+                self._join()
+                self._has_joined = True
+            assert self.board is not None
+            return self.board
+
+    def _join(self) -> None:
+        cluster, timeouts = self.cluster, self.timeouts
+        agreement.check(cluster, timeouts.start_secs, self.stop)
+        self.board = blackboard.for_worker(self.target, cluster, timeouts.heartbeat_secs)
+        heartbeat = Heartbeat(self.board, cluster.task, cluster.worker_number, self._progress, self.stop,
+                              has_bound=True)
+        with contextlib.closing(blackboard.for_client(cluster, timeouts.heartbeat_secs)) as visitor:
+            heartbeat.claim(visitor, timeouts.start_secs)
+        self._heartbeat = heartbeat
+        self._answered_secs = self._chief_seen_secs = time.monotonic()
+        self._stack.enter_context(heartbeat.running())
+        self._stack.enter_context(threads.repeating(self._check, period_secs=_CHECK_SECS, name="membership"))
+        _log.info("%s has joined %s", cluster.task.name, ", ".join(map(str, cluster.ps)))
+
+    def join_as_server(self) -> None:
+        """Joins as a worker that only serves, for a client in another task: nobody waits for its end."""
+        self.join()
+        self._progress.local_steps = SERVES_ONLY
+
+    def find_parameters(self) -> bool:
+        """Tells the chief whether the parameters are in use already; then they must not be overwritten.
+
+        Raises:
+          ClusterLostError: a ps did not answer within the start time-out.
+        """
+        self.was_live = self._ask(lambda board: "live" if board.is_prepared() else "new",
+                                  "an answer of " + ", ".join(map(str, self.cluster.ps))) == "live"
+        return self.was_live
+
+    def announce_prepared(self) -> None:
+        """Tells the workers that the chief has prepared the parameters."""
+        self.join().start_run()
+
+    def wait_until_prepared(self) -> None:
+        """Waits until the chief has prepared the parameters.
+
+        Raises:
+          ClusterLostError: it did not within the start time-out, or its script has failed.
+        """
+        all_ps = ", ".join(map(str, self.cluster.ps))
+        self._ask(self._ask_whether_prepared, f"{self.cluster.chief} (chief) to prepare {all_ps}")
+        self.was_live = True
+
+    def _ask_whether_prepared(self, board: Blackboard) -> bool:
+        if board.state() == State.FAILED:
+            raise ChiefFailedError
+        return board.is_prepared()
+
+    def _ask(self, ask: Callable[[Blackboard], object], what: str) -> object:
+        """Returns the first true answer; a ps that is gone may come back within the start time-out."""
+        timeout_secs = self.timeouts.start_secs
+        reachability.wait_for_tasks(self.cluster.ps, timeout_secs, self.stop)
+
+        def answer() -> object:
+            try:
+                return ask(self.join())
+            except ChiefFailedError:
+                raise
+            except BlackboardError as error:
+                _log.debug("%s", error)
+                return None
+
+        return waits.until(answer, timeout_secs, what, self.stop)
+
+    def snapshot(self) -> Snapshot:
+        """Returns what ps 0 knows of the workers."""
+        return self.join().snapshot()
+
+    def _check(self) -> None:
+        """Ends this process if it waits, inside TensorFlow, for something that does not come."""
+        try:
+            self._check_or_raise()
+        except PsTrainError as error:
+            self._end_process(error)
+        except Exception as error:  # noqa: BLE001 (of the chief's updates: whatever the user's optimizer raised)
+            self._end_process(error)
+
+    def _check_or_raise(self) -> None:
+        heartbeat, cluster = self._heartbeat, self.cluster
+        assert heartbeat is not None
+        if heartbeat.is_replaced:
+            raise ClusterLostError(f"another process has taken the place of {cluster.task}, which was not heard of for "
+                                   f"{self.timeouts.heartbeat_secs:g} s; this one ends")
+        if heartbeat.mismatch:
+            raise ConfigError(heartbeat.mismatch)
+        if heartbeat.has_chief_failed and not cluster.is_chief:
+            self._chief_failed_secs = min(self._chief_failed_secs, time.monotonic())
+            if time.monotonic() - self._chief_failed_secs > _CHIEF_FAILED_SECS:
+                raise ChiefFailedError
+        for service in list(self.update_services):
+            service.check()
+        self._check_others()
+
+    def _check_others(self) -> None:
+        """Raises ClusterLostError if a ps, or in sync the chief, has been gone for the start time-out."""
+        start_secs, now_secs = self.timeouts.start_secs, time.monotonic()
+        assert self.board is not None
+        try:
+            self.board.is_prepared()  # asks every ps
+            chief = self.cluster.number_of(self.cluster.chief)
+            snapshot = self.board.snapshot()
+        except BlackboardError as error:
+            if now_secs - self._answered_secs > start_secs:
+                raise ClusterLostError(f"waited {start_secs:g} s for an answer of "
+                                       f"{', '.join(map(str, self.cluster.ps))}: {error}") from error
+            return
+        self._answered_secs = now_secs
+        if snapshot.is_alive(chief) or not self.is_sync:
+            self._chief_seen_secs = now_secs
+        elif now_secs - self._chief_seen_secs > start_secs:
+            raise ClusterLostError(f"waited {start_secs:g} s for {self.cluster.chief} (chief), which makes the updates")
+
+    def finish(self, code: int) -> None:
+        """Leaves the cluster after the script, so that nobody waits for this worker.
+
+        Args:
+          code: the exit code of the script; from 128 on, this worker may come back.
+        """
+        try:
+            if code < _FIRST_RETRYABLE_CODE and not self._has_joined:
+                self._join_late()
+            if not self._has_joined:
+                return
+            self._report_end(code)
+            for service in self.update_services:
+                service.conclude(waits_for_others=code == 0)
+        except BlackboardError as error:
+            _log.debug("ps 0 is gone, and with it every wait for this task: %s", error)
+        finally:
+            self._stack.close()
+            if self.board is not None:
+                self.board.close()
+
+    def _join_late(self) -> None:
+        """Joins for a script that has made no session, so that the others learn of its end."""
+        self.timeouts = Timeouts(start_secs=_LATE_JOIN_SECS, heartbeat_secs=self.timeouts.heartbeat_secs)
+        with contextlib.suppress(PsTrainError):
+            self.join()
+
+    def _report_end(self, code: int) -> None:
+        assert self.board is not None
+        if code == 0:
+            self.board.report_finished(self.cluster.worker_number)
+        elif code < _FIRST_RETRYABLE_CODE and self.cluster.is_chief:
+            self.board.announce(State.FAILED)
+        elif code < _FIRST_RETRYABLE_CODE:
+            self.board.report_finished(self.cluster.worker_number)
+
+
+_current: list[Membership] = []
+
+
+def current() -> Membership | None:
+    """Returns the membership of this process, or None before its `Server` is made, and on a ps."""
+    return _current[0] if _current else None
+
+
+def set_current(membership: Membership | None) -> None:
+    """Sets the membership of this process."""
+    _current[:] = [membership] if membership else []

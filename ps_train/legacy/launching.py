@@ -1,0 +1,122 @@
+"""`ps_train launch run script.py`: all tasks of a script, as processes on this machine.
+
+    ports --> the cluster --> each task: ps_train run script.py, with TF_CONFIG or the script's own flags
+
+A script whose hosts are written into it gets the launcher's addresses when it makes its `Server`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+
+from ps_train.cluster import ports
+from ps_train.config import fields
+from ps_train.config.script import Script, ScriptConfig, ScriptLaunchConfig, split_script
+from ps_train.errors import ConfigError, LaunchError
+from ps_train.launch import command_lines, launcher, preparation, supervision
+from ps_train.launch.display import on_stream
+from ps_train.launch.launcher import TaskCommand
+from ps_train.launch.restarts import Restarts
+from ps_train.legacy import source
+from ps_train.plugins.params import split_params
+from ps_train.runtime import installed
+
+_CLUSTER_FLAGS = ("ps_hosts", "worker_hosts", "job_name", "task_index")
+
+
+def launch_script(argv: Sequence[str]) -> None:
+    """Runs a script as a whole cluster until it ends.
+
+    Raises:
+      ConfigError: refused before any task was started.
+      LaunchError: a task failed, or this process was told to stop.
+    """
+    words, script = split_script(argv, "launch run")
+    values, given = fields.parse_flags(words, ScriptLaunchConfig)
+    config = ScriptLaunchConfig(**values)
+    text = source.text_of(source.find(script))
+    flags = flags_of(config, text)
+    installed.check_tensorflow()
+    if os.environ.get("TF_CONFIG", "").strip():
+        raise ConfigError("TF_CONFIG is set, which places a single task; launch places all of them itself: unset it")
+    names = task_names(config)
+    log_dir = config.log_dir or tempfile.mkdtemp(prefix="ps_train-run-")
+    os.makedirs(log_dir, exist_ok=True)
+    display = on_stream(sys.stdout, names, next(name for name in names if not name.startswith("ps:")))
+    with supervision.noted_signals() as signals:
+        held_ports = ports.hold_ports(len(names))
+        cluster = cluster_of(names, [port.getsockname()[1] for port in held_ports])
+        own = [f"--{name}={_text(values[name])}" for name in fields.rules(ScriptConfig) if name in given]
+        commands = [_command(name, cluster, script, own, flags=flags, by_tf_config=not flags or "TF_CONFIG" in text)
+                    for name in names]
+        display.write(f"Starting {len(names)} tasks of {script.name}; each learns its place by "
+                      f"{'its flags' if flags else 'TF_CONFIG'}. Logs: {log_dir}")
+        with launcher.started(commands, held_ports, log_dir, display) as processes:
+            failures = launcher.run_to_end(processes, display, signals, Restarts(config.max_restarts, display.write),
+                                           config.stop_timeout_secs + launcher.KILL_SECS)
+        display.close(signals)
+        display.write(f"{launcher.exit_codes(processes)}\nLogs: {log_dir}")
+        code = supervision.worst([*failures.values(), *(process.exit_code or 0 for process in processes.all)])
+    if signals and not failures:
+        raise preparation.stopped(signals[0])
+    if failures:
+        raise LaunchError(f"{' and '.join(failures)} failed", code)
+
+
+def task_names(config: ScriptLaunchConfig) -> list[str]:
+    """Returns the tasks, the chief as the first one behind the ps."""
+    names = [f"ps:{index}" for index in range(config.num_ps)]
+    if config.chief_job == "worker":
+        names += [f"worker:{index}" for index in range(config.num_workers)]
+    else:
+        names += [f"{config.chief_job}:0", *(f"worker:{index}" for index in range(config.num_workers - 1))]
+    return [*names, *["evaluator:0"] * config.evaluator]
+
+
+def cluster_of(names: Sequence[str], port_numbers: Sequence[int]) -> dict[str, list[str]]:
+    """Returns job -> addresses on this machine."""
+    cluster: dict[str, list[str]] = {}
+    for name, port in zip(names, port_numbers):
+        cluster.setdefault(name.partition(":")[0], []).append(f"localhost:{port}")
+    return cluster
+
+
+def flags_of(config: ScriptLaunchConfig, text: str) -> dict[str, str]:
+    """Returns the cluster flags that the script defines: ps_train's name -> the script's.
+
+    Raises:
+      ConfigError: --hosts_flags names another flag, or one that the script does not have.
+    """
+    named = split_params("--hosts_flags", config.hosts_flags)
+    for name, own in named.items():
+        if name not in _CLUSTER_FLAGS:
+            raise ConfigError(f"--hosts_flags: unknown flag {name!r}; allowed: {', '.join(_CLUSTER_FLAGS)}")
+        if not source.defines_flag(text, own):
+            raise ConfigError(f"--hosts_flags: the script defines no flag {own!r}; give the name of one that it has")
+    flags = {name: named.get(name, name) for name in _CLUSTER_FLAGS}
+    return {name: own for name, own in flags.items() if source.defines_flag(text, own)}
+
+
+def _command(
+    name: str, cluster: Mapping[str, Sequence[str]], script: Script, own: Sequence[str], *, flags: Mapping[str, str],
+    by_tf_config: bool,
+) -> TaskCommand:
+    job, _, index = name.partition(":")
+    values = {"ps_hosts": ",".join(cluster.get("ps", ())), "worker_hosts": ",".join(cluster.get("worker", ())),
+              "job_name": job, "task_index": index}
+    words = list(script.words)
+    for value_name, value in values.items():  # "{job_name}" in an argument, for a script that takes no flags
+        words = [word.replace(f"{{{value_name}}}", value) for word in words]
+    words += [f"--{flag}={values[value_name]}" for value_name, flag in flags.items()]
+    environ = {**os.environ, source.CLUSTER_VARIABLE: json.dumps(cluster)}
+    if by_tf_config:
+        environ["TF_CONFIG"] = json.dumps({"cluster": cluster, "task": {"type": job, "index": int(index)}})
+    return TaskCommand(name, command_lines.on_this_python(["run", *own, *words]), environ)
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

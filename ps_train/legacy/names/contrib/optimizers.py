@@ -1,0 +1,111 @@
+"""Optimizers of tf.contrib.opt: over those of tf.train, with the same slots."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+
+
+class LazyAdamOptimizer(tf.train.AdamOptimizer):
+    """Adam (https://arxiv.org/abs/1412.6980) that leaves the rows without a gradient as they are, moments and all.
+
+    Adam itself moves every row of an embedding in each step, by its moments.
+    """
+
+    def _apply_sparse(self, grad: tf.IndexedSlices, var: tf.Variable) -> tf.Operation:
+        return self._apply_rows(grad.values, var, grad.indices)
+
+    def _resource_apply_sparse(self, grad: tf.Tensor, var: tf.Variable, indices: tf.Tensor) -> tf.Operation:
+        return self._apply_rows(grad, var, indices)
+
+    def _apply_rows(self, grad: tf.Tensor, var: tf.Variable, indices: tf.Tensor) -> tf.Operation:
+        """Updates rows of a variable; `indices` are unique: `apply_gradients` has added the gradients of equal ones.
+
+        Args:
+          grad: [rows, ...], of the variable's dtype.
+          var: the variable, [all rows, ...].
+          indices: int32 or int64 [rows].
+        """
+        beta1, beta2, epsilon, rate, beta1_power, beta2_power = (
+            tf.cast(value, var.dtype.base_dtype)
+            for value in (self._beta1_t, self._beta2_t, self._epsilon_t, self._lr_t, *self._get_beta_accumulators()))
+        m, v = self.get_slot(var, "m"), self.get_slot(var, "v")
+        new_m = beta1 * tf.gather(m, indices) + (1 - beta1) * grad
+        new_v = beta2 * tf.gather(v, indices) + (1 - beta2) * tf.square(grad)
+        rate *= tf.sqrt(1 - beta2_power) / (1 - beta1_power)
+        return tf.group(
+            tf.scatter_update(m, indices, new_m, use_locking=self._use_locking),
+            tf.scatter_update(v, indices, new_v, use_locking=self._use_locking),
+            tf.scatter_sub(var, indices, rate * new_m / (tf.sqrt(new_v) + epsilon), use_locking=self._use_locking))
+
+
+class NadamOptimizer(tf.train.AdamOptimizer):
+    """Adam with Nesterov's momentum, for dense gradients (http://cs229.stanford.edu/proj2015/054_report.pdf)."""
+
+    def _apply_dense(self, grad: tf.Tensor, var: tf.Variable) -> tf.Operation:
+        return self._resource_apply_dense(grad, var)
+
+    def _resource_apply_dense(self, grad: tf.Tensor, var: tf.Variable) -> tf.Operation:
+        m, v = self.get_slot(var, "m"), self.get_slot(var, "v")
+        settings = [tf.cast(value, var.dtype.base_dtype) for value in (
+            *self._get_beta_accumulators(), self._lr_t, self._beta1_t, self._beta2_t, self._epsilon_t)]
+        if not hasattr(var, "handle"):
+            return tf.raw_ops.ApplyAdam(
+                var=var._ref(), m=m._ref(), v=v._ref(),  # noqa: SLF001 (as the optimizers of tf.train)
+                **_adam_arguments(settings, grad), use_locking=self._use_locking, use_nesterov=True).op
+        return tf.raw_ops.ResourceApplyAdam(
+            var=var.handle, m=m.handle, v=v.handle, **_adam_arguments(settings, grad), use_locking=self._use_locking,
+            use_nesterov=True)
+
+
+def _adam_arguments(settings: list[tf.Tensor], grad: tf.Tensor) -> dict[str, tf.Tensor]:
+    return dict(zip(("beta1_power", "beta2_power", "lr", "beta1", "beta2", "epsilon"), settings), grad=grad)
+
+
+class _WeightDecay:
+    """Decoupled weight decay (https://arxiv.org/abs/1711.05101): `var -= weight_decay * var` before each update."""
+
+    def __init__(self, weight_decay: Any, *args: Any, **kwargs: Any) -> None:
+        self._weight_decay = weight_decay
+        self._decayed: set[str] | None = None
+        super().__init__(*args, **kwargs)
+
+    def minimize(self, *args: Any, decay_var_list: list | None = None, **kwargs: Any) -> tf.Operation:
+        """As `tf.train.Optimizer.minimize`; `decay_var_list` are the variables that decay, by default all."""
+        self._decayed = None if decay_var_list is None else {var.op.name for var in decay_var_list}
+        return super().minimize(*args, **kwargs)
+
+    def apply_gradients(self, grads_and_vars: Any, global_step: Any = None, name: str | None = None,
+                        decay_var_list: list | None = None) -> tf.Operation:
+        """As `tf.train.Optimizer.apply_gradients`; `decay_var_list` are the variables that decay, by default all."""
+        if decay_var_list is not None:
+            self._decayed = {var.op.name for var in decay_var_list}
+        pairs = [(grad, var) for grad, var in grads_and_vars if grad is not None]
+        rate = self._weight_decay() if callable(self._weight_decay) else self._weight_decay
+        # The gradients are those of the variables before they decay.
+        with tf.control_dependencies([grad.op for grad, _ in pairs]):
+            decays = [var.assign_sub(tf.cast(rate, var.dtype.base_dtype) * var, use_locking=self._use_locking).op
+                      for _, var in pairs if self._decayed is None or var.op.name in self._decayed]
+        with tf.control_dependencies(decays):
+            return super().apply_gradients(pairs, global_step=global_step, name=name)
+
+
+class AdamWOptimizer(_WeightDecay, tf.train.AdamOptimizer):
+    """Adam with decoupled weight decay."""
+
+    def __init__(self, weight_decay: Any, learning_rate: Any = 0.001, beta1: float = 0.9, beta2: float = 0.999,
+                 epsilon: float = 1e-8, use_locking: bool = False, name: str = "AdamW") -> None:
+        """Takes the share of each variable that an update takes away, and Adam's arguments."""
+        super().__init__(weight_decay, learning_rate=learning_rate, beta1=beta1, beta2=beta2, epsilon=epsilon,
+                         use_locking=use_locking, name=name)
+
+
+class MomentumWOptimizer(_WeightDecay, tf.train.MomentumOptimizer):
+    """Momentum with decoupled weight decay."""
+
+    def __init__(self, weight_decay: Any, learning_rate: Any, momentum: Any, use_locking: bool = False,
+                 name: str = "MomentumW", use_nesterov: bool = False) -> None:
+        """Takes the share of each variable that an update takes away, and Momentum's arguments."""
+        super().__init__(weight_decay, learning_rate=learning_rate, momentum=momentum, use_locking=use_locking,
+                         name=name, use_nesterov=use_nesterov)

@@ -1,0 +1,60 @@
+"""Names inside `tensorflow.python` that moved since 1.15; libraries with copies of TensorFlow's code use them."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from typing import Any
+
+# Module -> the names that it had in 1.15 -> where they are today.
+MOVED = {
+    "tensorflow.python.ops.array_ops": {
+        "stack": "tensorflow.python.ops.array_ops_stack:stack",
+        "unstack": "tensorflow.python.ops.array_ops_stack:unstack",
+        "parallel_stack": "tensorflow.python.ops.array_ops_stack:parallel_stack",
+    },
+    "tensorflow.python.ops.control_flow_ops": {
+        "cond": "tensorflow.python.ops.cond:cond",
+        "cond_v2": "tensorflow.python.ops.cond:cond_for_tf_v2",
+        "while_loop": "tensorflow.python.ops.while_loop:while_loop",
+        "while_loop_v2": "tensorflow.python.ops.while_loop:while_loop_v2",
+        "case": "tensorflow.python.ops.control_flow_case:case",
+        "case_v2": "tensorflow.python.ops.control_flow_case:case_v2",
+        "Assert": "tensorflow.python.ops.control_flow_assert:Assert",
+    },
+    "tensorflow.python.ops.variables": {
+        "VariableV1": "tensorflow.python.ops.variable_v1:VariableV1",
+        "is_variable_initialized": "tensorflow.python.ops.variable_v1:is_variable_initialized",
+    },
+    "tensorflow.python.ops.variable_scope": {
+        "variable": "tensorflow.python.ops.variable_v1:VariableV1",
+    },
+    "tensorflow.python.framework.ops": {
+        "Tensor": "tensorflow.python.framework.tensor:Tensor",
+        "TensorSpec": "tensorflow.python.framework.tensor:TensorSpec",
+        "IndexedSlices": "tensorflow.python.framework.indexed_slices:IndexedSlices",
+        "IndexedSlicesValue": "tensorflow.python.framework.indexed_slices:IndexedSlicesValue",
+        "convert_to_tensor": "tensorflow.compat.v1:convert_to_tensor",
+        "internal_convert_to_tensor": "tensorflow.compat.v1:convert_to_tensor",
+        "convert_to_tensor_or_indexed_slices":
+            "tensorflow.python.framework.indexed_slices:convert_to_tensor_or_indexed_slices",
+        "convert_n_to_tensor_or_indexed_slices":
+            "tensorflow.python.framework.indexed_slices:convert_n_to_tensor_or_indexed_slices",
+    },
+    "tensorflow.python.util.nest": {
+        "is_sequence": "tensorflow.python.util.nest:is_nested",
+    },
+}
+
+
+def move_back() -> None:
+    """Puts each name where it was, if it is not there."""
+    for module_name, names in MOVED.items():
+        module = importlib.import_module(module_name)
+        for name, today in names.items():
+            if not hasattr(module, name):
+                setattr(module, name, _resolve(today))
+
+
+def _resolve(target: str) -> Any:
+    return pkgutil.resolve_name(target)

@@ -1,0 +1,90 @@
+"""Functions that stayed, but no longer do what TF1 code expects; they are changed in place, for compat.v1 as well."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import Any
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+from absl import flags
+from tensorflow.python.training import training_util
+
+from ps_train.legacy.global_step import note_global_step
+
+# Names that numpy has taken away, in 1.23, 1.24 and 2.0 -> what they were.
+NUMPY = {
+    "int": int, "float": float, "bool": bool, "complex": complex, "object": object, "str": str, "long": int,
+    "unicode": str, "float_": np.float64, "complex_": np.complex128, "string_": np.bytes_, "unicode_": np.str_,
+    "Inf": np.inf, "Infinity": np.inf, "infty": np.inf, "PINF": np.inf, "NINF": -np.inf, "NaN": np.nan, "NAN": np.nan,
+    "product": np.prod, "cumproduct": np.cumprod, "sometrue": np.any, "alltrue": np.all, "row_stack": np.vstack,
+    "asscalar": np.ndarray.item, "mat": np.asmatrix, "round_": np.round,
+}
+
+
+def repair() -> None:
+    """Changes TensorFlow, numpy and absl for TF1 code. Call it once."""
+    for name, value in NUMPY.items():
+        if name not in np.__dict__:
+            setattr(np, name, value)
+    _repair_flags()
+    tf.train.string_input_producer = _takes_variables(tf.train.string_input_producer)
+    tf.train.get_global_step = training_util.get_global_step = _notes_global_step(training_util.get_global_step)
+    tf.Graph.get_collection = _evaluates_losses(tf.Graph.get_collection)
+    tf.data.Dataset.map = _takes_old_map_arguments(tf.data.Dataset.map)
+
+
+def _repair_flags() -> None:
+    # TF1's flags began empty; absl has some of its own, such as --log_dir and --v, which scripts define too.
+    for name in flags.FLAGS:
+        flags.FLAGS[name].allow_override = True
+    # Before 1.5 scripts parsed the flags themselves by this private name.
+    if not hasattr(flags.FlagValues, "_parse_flags"):
+        flags.FlagValues._parse_flags = _parse_flags  # noqa: SLF001
+
+
+def _parse_flags(self: flags.FlagValues, args: list[str] | None = None) -> None:
+    if not self.is_parsed():
+        self(sys.argv if args is None else [sys.argv[0], *args], known_only=True)
+
+
+def _takes_variables(function: Any) -> Any:
+    @functools.wraps(function)
+    def string_input_producer(string_tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        # It asks `not string_tensor`, which a resource variable refuses.
+        if isinstance(string_tensor, tf.Variable):
+            string_tensor = tf.convert_to_tensor(string_tensor)
+        return function(string_tensor, *args, **kwargs)
+    return string_input_producer
+
+
+def _notes_global_step(function: Any) -> Any:
+    @functools.wraps(function)
+    def get_global_step(graph: tf.Graph | None = None) -> Any:
+        note_global_step(graph)
+        return function(graph)
+    return get_global_step
+
+
+def _evaluates_losses(function: Any) -> Any:
+    @functools.wraps(function)
+    def get_collection(self: tf.Graph, name: str, scope: str | None = None) -> list:
+        # The loss of a regularizer is no tensor, and has no name, until somebody converts it.
+        if name == tf.GraphKeys.REGULARIZATION_LOSSES and not self.finalized:
+            losses = self.get_collection_ref(name)
+            with self.as_default():
+                losses[:] = [tf.convert_to_tensor(loss) if type(loss).__name__ == "_LazyEvalTensor" else loss
+                             for loss in losses]
+        return function(self, name, scope)
+    return get_collection
+
+
+def _takes_old_map_arguments(function: Any) -> Any:
+    @functools.wraps(function)
+    def map_dataset(self: tf.data.Dataset, map_func: Any, num_parallel_calls: Any = None, *args: Any,
+                    num_threads: Any = None, output_buffer_size: Any = None, **kwargs: Any) -> tf.data.Dataset:
+        # The last two are those of tf.contrib.data in 1.2 and 1.3.
+        mapped = function(self, map_func, num_parallel_calls or num_threads, *args, **kwargs)
+        return mapped.prefetch(output_buffer_size) if output_buffer_size else mapped
+    return map_dataset

@@ -1,0 +1,98 @@
+"""`ps_train run script.py`: one task, whose code is an unchanged TensorFlow 1 script.
+
+    the mode of TensorFlow --> TF1's names --> ps_train's classes in the place of TensorFlow's --> the script --> leave
+
+A script for TensorFlow 2 (Keras under `tf.distribute`) keeps TensorFlow as it is, with Keras 2.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pathlib
+import runpy
+import sys
+from typing import NoReturn
+
+import tensorflow.compat.v1 as tf
+
+from ps_train.config.script import Script, ScriptConfig
+from ps_train.legacy import source
+from ps_train.legacy.classic import ending, install, sessions
+from ps_train.legacy.classic import observer as observer_module
+from ps_train.runtime.waits import Timeouts
+
+
+def run_script(config: ScriptConfig, script: Script) -> NoReturn:
+    """Runs a script as one task, in the main thread, and ends the process with its exit code.
+
+    Raises:
+      ConfigError: there is no such script.
+    """
+    path = source.find(script)
+    is_tf1 = config.tf_mode == "1" or (
+        config.tf_mode == "auto" and source.uses_tensorflow_1(source.text_of(path)))
+    if is_tf1:
+        _prepare_tensorflow_1(config)
+    ending.SignalWatch(config.stop_timeout_secs)
+    code = _run(script)
+    ending.note_script_end()
+    server = install.script_server()
+    if server is not None and server.cluster.job == "ps" and code == 0:
+        server.leave()
+    ending.leave(ending.finish(code))
+
+
+def _prepare_tensorflow_1(config: ScriptConfig) -> None:
+    from ps_train.legacy import names  # noqa: PLC0415 (patches TensorFlow)
+
+    tf.disable_v2_behavior()
+    if config.reference_variables:
+        tf.disable_resource_variables()
+    else:
+        tf.enable_resource_variables()
+    server_class = install.replace_classes(config.timeouts)
+    _prepare_estimator(config.timeouts, server_class)
+    names.install()
+
+
+def _prepare_estimator(timeouts: Timeouts, server_class: type) -> None:
+    """Puts `tf.estimator` there, with ps_train's server and sessions, if the package is installed."""
+    if importlib.util.find_spec("tensorflow_estimator") is None or importlib.util.find_spec("tf_keras") is None:
+        return
+    from ps_train.legacy import estimator  # noqa: PLC0415 (most scripts have none)
+
+    observer = observer_module.from_environment(timeouts)
+    estimator.replace(server_class, sessions.MonitoredTrainingSession, observer.is_over if observer else None)
+
+
+def _run(script: Script) -> int:
+    """Returns the exit code of a script."""
+    sys.argv = [script.name, *script.arguments]
+    try:
+        if script.is_module:
+            sys.path[:] = [os.getcwd(), *(place for place in sys.path if place != "")]
+            runpy.run_module(script.name, run_name="__main__", alter_sys=True)
+        else:
+            sys.path[:] = [str(pathlib.Path(script.name).resolve().parent), *(
+                place for place in sys.path if place not in ("", os.getcwd()))]
+            runpy.run_path(script.name, run_name="__main__")
+    except SystemExit as error:
+        return _code_of(error)
+    except KeyboardInterrupt:
+        return 130
+    except BaseException as error:  # noqa: BLE001 (whatever the script raised)
+        if not ending.is_stopping():
+            ending.report_failure(error)
+        return ending.exit_code_of(error)
+    return 0
+
+
+def _code_of(error: SystemExit) -> int:
+    """Returns the exit code of `sys.exit(x)`, as Python computes it."""
+    if error.code is None or isinstance(error.code, int):
+        return error.code or 0
+    print(error.code, file=sys.stderr)
+    return 1
+
+

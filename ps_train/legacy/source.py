@@ -1,0 +1,64 @@
+"""Looks into a script before it runs: its file, its TensorFlow, and how it learns which task it is.
+
+Nothing here imports TensorFlow.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pathlib
+import re
+import sys
+
+from ps_train.config.script import Script
+from ps_train.errors import ConfigError
+
+CLUSTER_VARIABLE = "PS_TRAIN_CLUSTER"  # JSON, job -> addresses: those of the launcher, for a `Server`
+# What only TensorFlow 1 code has.
+_TF1 = re.compile(
+    r"\btf\.(compat\.v1\b|Session\b|InteractiveSession\b|placeholder\b|app\b|flags\b|contrib\b|estimator\b|layers\b|"
+    r"get_variable\b|ConfigProto\b|global_variables|initialize_|logging\b|train\.(Server|Supervisor|Monitored|"
+    r"SyncReplicas|replica_device_setter|Saver|get_or_create|string_input|\w*Optimizer))|"
+    r"tensorflow\.(contrib|examples|compat\.v1|python)\b|disable_v2_behavior|\btf_slim\b")
+_TF2 = re.compile(r"\bkeras\b|tf\.function|MultiWorkerMirroredStrategy|tf\.distribute\.|GradientTape")
+
+
+def find(script: Script) -> pathlib.Path:
+    """Returns the file of a script.
+
+    Raises:
+      ConfigError: there is no such file or module.
+    """
+    if not script.is_module:
+        path = pathlib.Path(script.name)
+        if not path.is_file():
+            raise ConfigError(f"ps_train run: no file {script.name!r} in {pathlib.Path.cwd()}; give the path of a "
+                              "Python script, or -m and the name of a module")
+        return path
+    if "" not in sys.path and os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        spec = importlib.util.find_spec(script.name)
+        if spec is not None and spec.submodule_search_locations is not None:
+            spec = importlib.util.find_spec(f"{script.name}.__main__")
+    except ModuleNotFoundError:
+        spec = None
+    if spec is None or spec.origin is None:
+        raise ConfigError(f"ps_train run: no module {script.name!r} from the working directory {pathlib.Path.cwd()}")
+    return pathlib.Path(spec.origin)
+
+
+def uses_tensorflow_1(text: str) -> bool:
+    """Tells whether a script is for TensorFlow 1; if nothing shows it, it is, unless it uses what only 2 has."""
+    return bool(_TF1.search(text)) or not _TF2.search(text)
+
+
+def text_of(path: pathlib.Path) -> str:
+    """Returns the text of a script, whatever its encoding."""
+    return path.read_text(encoding="utf-8", errors="replace")
+
+
+def defines_flag(text: str, name: str) -> bool:
+    """Tells whether a script defines a flag of its own, with absl, argparse or `tf.app.flags`."""
+    return re.search(rf"""['"](--)?{re.escape(name)}['"]""", text) is not None
