@@ -71,11 +71,14 @@ def call_for_training(
     Raises:
       UserCodeError: as `call_model_fn` does.
     """
+    graph = tf.get_default_graph()
+    num_before = len(graph.get_operations())
     with capture.recording() as captured:
         spec = call_model_fn(model, features, labels, TRAIN, params, config)
     if spec.train_op is None:
         return TrainModel(spec, captured, None, "")
-    found = update.carry(spec.train_op, spec.loss, captured, tf.train.get_global_step())
+    created = set(graph.get_operations()[num_before:])
+    found = update.carry(spec.train_op, spec.loss, captured, tf.train.get_global_step(), created)
     return TrainModel(spec, captured, *((None, found) if isinstance(found, str) else (found, "")))
 
 

@@ -99,7 +99,7 @@ def _ignoring_others(function: Callable[..., Any], taken: Sequence[str]) -> Call
     """Returns a function that passes on only the arguments that the user's takes."""
     @functools.wraps(function)
     def call(**arguments: Any) -> Any:
-        return function(**{name: arguments[name] for name in taken})
+        return function(**{name: arguments[name] for name in taken if name in arguments})
 
     return call
 

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from typing import Any, Callable, NamedTuple
 
@@ -14,23 +13,19 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.cluster.spec import Cluster
 from ps_train.coordination import variables
-from ps_train.errors import ConfigError, UserCodeError
+from ps_train.errors import ConfigError
 from ps_train.graph import devices, placement, plugin_calls, simplify
 from ps_train.graph.hooks import Hooks, check_scaffold, usable
 from ps_train.graph.input.arrays import input_feed
 from ps_train.graph.input.batches import Batches
-from ps_train.graph.own_train_op.update import restore
 from ps_train.graph.plugin_calls import TrainModel
 from ps_train.plugins.contracts import TRAIN, Dataset, Model, ModelSpec, RunConfig
 from ps_train.storage import event_files
 from ps_train.training import queues
-from ps_train.updates import build, staleness
-from ps_train.updates.local_steps.rounds import StepModel
+from ps_train.updates import model_update, staleness
 from ps_train.updates.unrolled import steps
 from ps_train.updates.unrolled.steps import Execution
 from ps_train.updates.update import Update, UpdateSettings
-
-_log = logging.getLogger(__name__)
 
 
 class StepStatus(NamedTuple):
@@ -163,7 +158,8 @@ def _build(
     event_files.add_loss(trained.spec.loss)
     _refuse_in_rounds(batches, settings)
     update = _with_scaffold(
-        _update(trained, global_step, settings, compute, steps_per_execution), trained.spec.scaffold)
+        model_update.build_model_update(trained, global_step, settings, compute, steps_per_execution),
+        trained.spec.scaffold)
     saver = tf.train.Saver(tf.global_variables(), save_relative_paths=True)
     update.packed.save_from(saver)
     single = Execution(1, _progress(cluster, global_step, update, bound), update.loss)
@@ -202,29 +198,6 @@ def _refuse_in_rounds(batches: Batches, settings: UpdateSettings) -> None:
         raise ConfigError("--communication_period: the input comes from queues or from tensors, which give one "
                           "mini-batch per session run, and a round of local steps needs several; let input_fn return "
                           "a tf.data.Dataset, or leave the flag out")
-
-
-def _update(
-    trained: TrainModel, global_step: tf.Variable, settings: UpdateSettings, compute: Callable[[], TrainModel],
-    steps_per_execution: int,
-) -> Update:
-    def compute_again() -> StepModel:
-        again = compute()
-        return StepModel(again.spec.loss, again.own)
-
-    loss = trained.spec.loss
-    if trained.own:
-        _log.info("the model brings its own optimizer, %s; --optimizer is not used", trained.own.names)
-    if not trained.problem:
-        return build.build_update(loss, global_step, settings, compute_again, trained.own)
-    refusing = ("--sync_replicas cannot aggregate" if settings.replicas_to_aggregate is not None else
-                "--communication_period cannot run on a worker's copy" if settings.period.steps > 1 else
-                "--steps_per_execution cannot repeat in order" if steps_per_execution > 1 else None)
-    if refusing:
-        raise UserCodeError(f"model_fn returned a train_op of its own, which {refusing}, because it {trained.problem}; "
-                            "return the loss only and choose the rule with --optimizer")
-    restore(trained.captured)
-    return build.update_from_train_op(trained.spec.train_op, loss)
 
 
 def _progress(

@@ -15,10 +15,10 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.errors import UserCodeError
 from ps_train.graph import nan_guard, optimizers, packing, transfer
-from ps_train.graph.own_train_op.update import OwnUpdate
+from ps_train.graph.own_train_op.update import OwnUpdate, StepModel
 from ps_train.updates.chief import ChiefService
 from ps_train.updates.local_steps.divisor import make_divisor
-from ps_train.updates.local_steps.rounds import ChangeOptimizer, StepModel, build_round
+from ps_train.updates.local_steps.rounds import ChangeOptimizer, build_round
 from ps_train.updates.local_steps.slots import no_slot_transfer
 from ps_train.updates.sync import tensorflow_engine
 from ps_train.updates.sync.quorum import Quorum

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
@@ -43,16 +43,18 @@ class Effects(NamedTuple):
 
 
 def find_effects(
-    train_op: tf.Operation, loss: tf.Tensor, captured: Sequence[Captured], global_step: tf.Variable
+    train_op: tf.Operation, loss: tf.Tensor, captured: Sequence[Captured], global_step: tf.Variable,
+    created: Collection[tf.Operation],
 ) -> Effects:
     """Returns what `train_op` does besides applying what was captured.
 
     Args:
       captured: the calls that `train_op` needs.
+      created: the operations of the model; what others do, such as those of a round of local steps, is none of it.
     """
-    needed = transfer.upstream([train_op])
+    needed = [op for op in transfer.upstream([train_op]) if op in created]
     gradients = [part for one in captured for gradient, _ in one.pairs for part in transfer.tensors_of(gradient)]
-    run_anyway = set(transfer.upstream([loss, *gradients, *(one.before for one in captured)]))
+    run_anyway = set(transfer.upstream([loss, *gradients, *(one.before for one in captured)])).intersection(created)
     effects = [op for op in needed if op not in run_anyway and _has_effect(op) and not _writes(op, global_step)]
     behind = _downstream({one.after for one in captured}, needed)
     after = [op for op in effects if op in behind]

@@ -8,11 +8,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
+from ps_train.errors import UserCodeError
 from ps_train.graph import transfer
 from ps_train.graph.own_train_op import effects
 from ps_train.graph.own_train_op.capture import Captured
@@ -141,6 +142,20 @@ class OwnUpdate(NamedTuple):
         """Returns what applies the gradients."""
         return ModelOptimizer(self.captured, self.after)
 
+    def gradients_of(self, variables: Sequence[int]) -> list[Any]:
+        """Returns the gradient, or None, of each of these variables of a model, given by their `id`.
+
+        Raises:
+          UserCodeError: the model has a gradient of another variable.
+        """
+        for _, variable in self.pairs:
+            if id(variable) not in variables:
+                raise UserCodeError(f"--communication_period: the model's optimizer updates {variable.name}, which it "
+                                    "does not get from tf.compat.v1.get_variable or tf.compat.v1.trainable_variables; "
+                                    "use these")
+        found = {id(variable): gradient for gradient, variable in self.pairs}
+        return [found.get(variable) for variable in variables]
+
     def on_copies(self, copies: Mapping[int, tf.Variable]) -> ModelOptimizer:
         """Returns what applies the gradients to copies of the variables, given copies by the `id` of the original."""
         return ModelOptimizer([
@@ -155,20 +170,34 @@ class OwnUpdate(NamedTuple):
         return ModelOptimizer([own._replace(optimizer=another)])
 
 
+class StepModel(NamedTuple):
+    """A model on the mini-batch of a step.
+
+    Attributes:
+      loss: scalar.
+      own: the update that the model itself has defined, or None.
+    """
+
+    loss: tf.Tensor
+    own: OwnUpdate | None = None
+
+
 def carry(
-    train_op: tf.Operation | tf.Tensor, loss: tf.Tensor, captured: Sequence[Captured], global_step: tf.Variable
+    train_op: tf.Operation | tf.Tensor, loss: tf.Tensor, captured: Sequence[Captured], global_step: tf.Variable,
+    created: Collection[tf.Operation],
 ) -> OwnUpdate | str:
     """Returns the update behind a train_op, or why it cannot be separated, such as "applies gradients in a loop".
 
     Args:
       captured: what the model_fn has applied.
+      created: the operations that model_fn has created.
     """
     end = train_op if isinstance(train_op, tf.Operation) else train_op.op
     needed = set(transfer.upstream([end]))
     used = [one for one in captured if one.after in needed]
     if not used:
         return "updates variables by other means than a tf.compat.v1.train.Optimizer that model_fn creates"
-    found = effects.find_effects(end, loss, used, global_step)
+    found = effects.find_effects(end, loss, used, global_step, created)
     return found.problem or OwnUpdate(used, found.before, found.after, found.needs_batch)
 
 

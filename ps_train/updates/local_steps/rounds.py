@@ -12,19 +12,18 @@ slots stay on the worker (slots.py). See docs/decisions/local-steps.md.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from ps_train.errors import ConfigError, UserCodeError
+from ps_train.errors import ConfigError
 from ps_train.graph import nan_guard, transfer
-from ps_train.graph.own_train_op.update import OwnUpdate
+from ps_train.graph.own_train_op.update import StepModel
 from ps_train.updates.local_steps import slots, variable_copies
 from ps_train.updates.local_steps.divisor import Divisor
 from ps_train.updates.local_steps.period import Period
 from ps_train.updates.local_steps.slots import SlotTransfer
-from ps_train.updates.local_steps.variable_copies import VariableCopy
 
 Gradients = Sequence[tuple[Any, tf.Variable]]
 
@@ -74,18 +73,6 @@ class Round(NamedTuple):
     rest: Change
     loss: tf.Tensor
     slots: SlotTransfer
-
-
-class StepModel(NamedTuple):
-    """A model on the mini-batch of a step.
-
-    Attributes:
-      loss: scalar.
-      own: the update that the model itself has defined, or None.
-    """
-
-    loss: tf.Tensor
-    own: OwnUpdate | None = None
 
 
 def build_round(
@@ -165,6 +152,7 @@ class _RoundBuilder:
         self._global_step = global_step
         self._wire = wire
         self._divisor = divisor
+        self._begun_step: tf.Tensor | None = None
 
     def pull(self, period: Period) -> tf.Tensor:
         """Pulls the parameters into the copies; returns how many steps the round has, an int64 scalar."""
@@ -175,7 +163,8 @@ class _RoundBuilder:
         for group in transfer.group(self._parts, self._wire):
             values.update(zip((part.ref() for part in group.variables), transfer.pull(group, self._wire)))
         self.pulled = [(part, values[part.ref()]) for part in self._parts]
-        assigned = [self.num_taken.assign(0), self.step_copy.assign(begun)]
+        assigned = [self.num_taken.assign(0)]
+        self._begun_step = begun
         for copy in self.copies:
             value = copy.original.join([values[part.ref()] for part in copy.original.parts])
             assigned += [copy.current.assign(value), copy.start.assign(value)]
@@ -205,10 +194,12 @@ class _RoundBuilder:
         """Returns the loss of a mini-batch, a float32 scalar, and the operation that counts the step at its end."""
         values = {copy.original.name: variable_copies.read(copy) for copy in self.copies}
         with variable_copies.reading_copies(self.copies, values, self.step_copy):
+            unread = self.step_copy.handle.consumers()
             loss, own = compute()
+            reads_step = self.step_copy.handle.consumers() != unread
             waits_for = own.waits_for if own else tf.get_collection(tf.GraphKeys.UPDATE_OPS)
         trained = {id(values[copy.original.name]): copy for copy in self.copies if copy.original.parts[0].trainable}
-        gradients = _own_gradients(own, trained) if own else tf.gradients(
+        gradients = own.gradients_of(list(trained)) if own else tf.gradients(
             loss, [values[copy.original.name] for copy in trained.values()])
         self.optimizer = (own.on_copies({number: copy.current for number, copy in trained.items()}) if own
                           else make_optimizer())
@@ -220,9 +211,17 @@ class _RoundBuilder:
         with variable_copies.on_this_worker():
             applied = self.optimizer.apply_gradients(pairs)
         with tf.control_dependencies([applied, *waits_for]):
-            counted = tf.group(self.num_taken.assign_add(1, read_value=False),
-                               self.step_copy.assign_add(1, read_value=False))
+            counted = self.num_taken.assign_add(1, read_value=False)
+            if reads_step:
+                counted = tf.group(counted, self._count_on_copy())
         return tf.cast(tf.ensure_shape(loss, []), tf.float32), counted
+
+    def _count_on_copy(self) -> tf.Operation:
+        """Lets the model's reads of the global step follow the steps of a round; without any, nothing is pulled."""
+        with tf.control_dependencies(None):
+            pulled = self.step_copy.assign(self._begun_step, read_value=False)
+        self.begun._add_control_input(pulled)  # noqa: SLF001 (there is no public name for it)
+        return self.step_copy.assign_add(1, read_value=False)
 
     def push(self, after: list[tf.Tensor]) -> Change:
         """Returns the change by the steps since the pull, once these tensors are computed."""
@@ -252,20 +251,3 @@ class _RoundBuilder:
             return None
         done = [num_taken, self._divisor.begin_op] if has_begun_now else [num_taken]
         return 1 / tf.cast(self._divisor.after(done), tf.float32)
-
-
-def _own_gradients(own: OwnUpdate, trained: Mapping[int, VariableCopy]) -> list[Any]:
-    """Returns the gradients that the model passes to its optimizers, in the order of `trained`.
-
-    Args:
-      trained: the copy of each trained variable, by the `id` of what the model reads of it.
-
-    Raises:
-      UserCodeError: the model passes something else.
-    """
-    for _, variable in own.pairs:
-        if id(variable) not in trained:
-            raise UserCodeError(f"--communication_period: the model's optimizer updates {variable.name}, which it does "
-                                "not get from tf.compat.v1.get_variable or tf.compat.v1.trainable_variables; use these")
-    found = {id(variable): gradient for gradient, variable in own.pairs}
-    return [found.get(number) for number in trained]

@@ -79,7 +79,8 @@ def test_every_worker_places_and_names_the_variables_alike():
 def test_a_train_op_without_an_optimizer_is_used_as_it_is():
     """What model_fn returns as train_op is what a step runs."""
     def train_op(loss):
-        return tf.assign_add(tf.train.get_global_step(), 1, name="own").op
+        with tf.name_scope("own"):
+            return tf.assign_add(tf.train.get_global_step(), 1).op
 
     built = build(model_of(train_op=train_op))
     names = {operation.name for operation in built.update.train_op.control_inputs}
