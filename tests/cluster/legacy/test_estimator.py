@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 
@@ -14,7 +15,8 @@ from ps_train.plugins import contracts
 from tests import clusters
 from tests.tensorflow_mode import tf
 
-pytest.importorskip("tensorflow_estimator")
+if importlib.util.find_spec("tensorflow_estimator") is None:
+    pytest.skip("tensorflow-estimator is not installed", allow_module_level=True)
 
 FEATURES, LABELS = clusters.linear_data(40)
 COLORS = np.where(FEATURES[:, 1] > 0, "red", "blue").astype(object)
