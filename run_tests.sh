@@ -8,19 +8,18 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 source scripts/setup_env.sh
 
 use_python "[test]" pytest hypothesis tf_keras
-folders=(tests/cluster tests/system)
+folders=(tests/unit tests/cluster tests/system)
+jobs=$(( $(getconf _NPROCESSORS_ONLN) + 1 ))
 if [[ "${1:-}" == quick ]]; then
-  folders=(tests/cluster)
+  folders=(tests/unit tests/cluster)
 elif (( $# > 0 )); then
   exec "$PYTHON" -m pytest "$@"
 fi
 
-# The pure tests take seconds, so they come first, in one process. The others are planned: see scripts/plan_tests.py.
-# Tests of processes mostly wait, so with them there is one group more at a time than there are cores.
+# See scripts/plan_tests.py. Tests of clusters and of processes also wait, so there is one group more at a time than there
+# are cores.
 export PYTHON
 failed=0
-jobs=$(( $(getconf _NPROCESSORS_ONLN) + ${#folders[@]} - 1 ))
-scripts/test_files.sh tests/unit || failed=1
 "$PYTHON" scripts/plan_tests.py "${folders[@]}" | xargs -L 1 -P "$jobs" scripts/test_files.sh || failed=1
 if (( failed )); then
   echo "tests failed: see above" >&2

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 
 from benchmarks.public import catalogue, commands, report, running
@@ -23,6 +24,7 @@ from benchmarks.public import catalogue, commands, report, running
 def main() -> int:
     """Runs the tool; returns 1 if a job did not end well."""
     arguments = _parse()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that no task is left
     corpus = os.path.abspath(arguments.corpus)
     jobs = catalogue.load([name for name in arguments.only.split(",") if name])
     if arguments.clone:

@@ -12,48 +12,64 @@ import pathlib
 import sys
 
 _GROUP_SECS = 60.0
-_SHORT_SECS = 5.0  # of a file that is not in the table
-# Seconds of the long ones, roughly, as measured on two cores; `pytest --durations=0` tells those of tests.
+_SHORT_SECS = {"unit": 0.2, "cluster": 2.0, "system": 5.0}  # of a file that is not in the table
+# Seconds of the long ones, roughly, as measured on two cores: of CPU time and of real waits, without the imports, which
+# a group has once. `pytest --durations=0` tells those of tests.
 _SECS = {
-    "cluster/coordination/test_blackboard.py": 20,
-    "cluster/data/test_digits.py": 12,
-    "cluster/graph/test_nan_guard.py": 14,
-    "cluster/graph/test_packing.py": 80,
-    "cluster/graph/test_transfer.py": 40,
-    "cluster/storage/test_saver.py": 25,
-    "cluster/tasks/test_ps.py": 20,
-    "cluster/training/test_recovery.py": 60,
-    "cluster/updates/local_steps/test_rounds.py": 60,
-    "cluster/updates/sync/test_tensorflow_engine.py": 30,
-    "cluster/updates/test_build.py": 20,
-    "cluster/updates/test_chief.py": 60,
-    "cluster/updates/test_staleness.py": 20,
-    "cluster/updates/unrolled/test_steps.py": 60,
-    "system/benchmarks/test_benchmarks.py": 30,
-    "system/coordination/test_agreement.py": 40,
-    "system/deploy/test_deploy.py": 40,
-    "system/keras/test_cluster.py": 30,
+    "cluster/coordination/test_blackboard.py": 8,
+    "cluster/coordination/test_heartbeat.py": 8,
+    "cluster/coordination/test_liveness.py": 6,
+    "cluster/data/test_digits.py": 10,
+    "cluster/graph/test_nan_guard.py": 8,
+    "cluster/graph/test_packing.py": 55,
+    "cluster/graph/test_transfer.py": 20,
+    "cluster/profile/test_recorder.py": 12,
+    "cluster/storage/test_saver.py": 12,
+    "cluster/tasks/test_ps.py": 10,
+    "cluster/tasks/test_server.py": 8,
+    "cluster/test_testing.py": 12,
+    "cluster/training/test_fingerprint.py": 5,
+    "cluster/training/test_loop.py": 6,
+    "cluster/training/test_recovery.py": 40,
+    "cluster/updates/local_steps/test_rounds.py": 40,
+    "cluster/updates/sync/test_aggregation.py": 9,
+    "cluster/updates/sync/test_standalone.py": 10,
+    "cluster/updates/sync/test_tensorflow_engine.py": 20,
+    "cluster/updates/test_build.py": 10,
+    "cluster/updates/test_chief.py": 30,
+    "cluster/updates/test_staleness.py": 12,
+    "cluster/updates/unrolled/test_steps.py": 35,
+    "system/benchmarks/test_benchmarks.py": 40,
+    "system/benchmarks/test_recovery.py": 25,
+    "system/coordination/test_agreement.py": 60,
+    "system/deploy/test_deploy.py": 25,
+    "system/deploy/test_slurm.py": 25,
+    "system/graph/test_devices.py": 25,
+    "system/graph/test_queues.py": 30,
+    "system/keras/test_cluster.py": 35,
     "system/keras/test_conversion.py": 30,
-    "system/keras/test_training.py": 90,
-    "system/launch/test_launcher.py": 200,
-    "system/launch/test_restarts.py": 20,
-    "system/recovery/test_chief.py": 60,
-    "system/recovery/test_local_steps.py": 40,
-    "system/recovery/test_ps.py": 120,
-    "system/recovery/test_stopping.py": 40,
-    "system/recovery/test_sync.py": 60,
-    "system/recovery/test_worker.py": 60,
-    "system/storage/test_folder_lock.py": 40,
+    "system/keras/test_custom_loops.py": 60,
+    "system/keras/test_training.py": 60,
+    "system/launch/test_launcher.py": 50,
+    "system/recovery/test_chief.py": 45,
+    "system/recovery/test_local_steps.py": 25,
+    "system/recovery/test_ps.py": 100,
+    "system/recovery/test_stopping.py": 30,
+    "system/recovery/test_sync.py": 65,
+    "system/recovery/test_worker.py": 50,
+    "system/runtime/test_legacy_keras.py": 10,
+    "system/storage/test_folder_lock.py": 35,
     "system/tasks/test_run.py": 60,
-    "system/test_elastic.py": 60,
-    "system/test_ends.py": 50,
-    "system/test_faults.py": 90,
-    "system/test_isolation.py": 30,
-    "system/test_main.py": 40,
+    "system/test_elastic.py": 50,
+    "system/test_ends.py": 25,
+    "system/test_faults.py": 75,
+    "system/test_isolation.py": 15,
+    "system/test_main.py": 20,
     "system/test_run_local.py": 20,
-    "system/test_signals.py": 50,
-    "system/test_user_faults.py": 80,
-    "system/updates/test_tensorflow_engine.py": 60,
+    "system/test_signals.py": 25,
+    "system/test_soak.py": 65,
+    "system/test_user_faults.py": 45,
+    "system/updates/test_tensorflow_engine.py": 80,
 }
 
 
@@ -70,14 +86,22 @@ def groups(seconds: dict[str, float]) -> list[list[str]]:
     return [members for _, members in sorted(found, key=lambda group: -group[0])]
 
 
+def _seconds(name: str) -> float:
+    return _SECS.get(name, _SHORT_SECS[name.partition("/")[0]])
+
+
+def _is_keras(path: pathlib.Path) -> bool:
+    return "keras" in path.parts and path.parts[0] != "unit"  # pure tests have no mode
+
+
 def _main(folders: list[str]) -> None:
     tests = pathlib.Path("tests")
     planned = []
     for folder in folders:
         paths = [path.relative_to(tests) for path in sorted(pathlib.Path(folder).rglob("test_*.py"))]
         for is_keras in (False, True):  # Keras runs in TensorFlow's other mode, which is that of a whole process
-            names = [path.as_posix() for path in paths if ("keras" in path.parts) == is_keras]
-            planned.append(groups({name: _SECS.get(name, _SHORT_SECS) for name in names}))
+            names = [path.as_posix() for path in paths if _is_keras(path) == is_keras]
+            planned.append(groups({name: _seconds(name) for name in names}))
     longest = max(map(len, planned), default=0)
     for number in range(longest):  # folder by folder in turn: one computes while the other waits
         for group in (groups_of[number] for groups_of in planned if number < len(groups_of)):

@@ -98,13 +98,14 @@ class ForkServer:
             subprocess.Popen([sys.executable, "-m", "tests.fork_server", str(theirs.fileno())], cwd=_REPO,
                              pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
 
-    def start(self, arguments: list[str], cwd: str, environ: dict[str, str], log: int) -> ForkedProcess:
-        """Starts `python -m ps_train` with the arguments; its output goes to the file descriptor `log`."""
+    def start(self, arguments: list[str], cwd: str, environ: dict[str, str], log: int,
+              module: str = "ps_train") -> ForkedProcess:
+        """Starts `python -m MODULE` with the arguments; its output goes to the file descriptor `log`."""
         status, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            request = json.dumps({"arguments": arguments, "cwd": str(cwd), "environ": environ}).encode()
+            request = {"module": module, "arguments": arguments, "cwd": str(cwd), "environ": environ}
             descriptors = array.array("i", [log, theirs.fileno()])
-            self._control.sendmsg([request], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
+            self._control.sendmsg([json.dumps(request).encode()], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
         return ForkedProcess(status, arguments)
 
 
@@ -160,7 +161,7 @@ def _fork_one(control: socket.socket, children: dict[int, socket.socket]) -> boo
 
 
 def _become_task(request: dict, log: int, kept: Collection[int] = ()) -> None:
-    """Does what `python -m ps_train ARGUMENTS` does, with the descriptors in `kept` open; never returns."""
+    """Does what `python -m MODULE ARGUMENTS` does, with the descriptors in `kept` open; never returns."""
     code = 1
     try:
         _forget_parent(log, kept)
@@ -171,11 +172,11 @@ def _become_task(request: dict, log: int, kept: Collection[int] = ()) -> None:
         if FORKS_VARIABLE in os.environ:
             told = {"arguments": request["arguments"], "start": start_of(os.getpid())}
             pathlib.Path(os.environ[FORKS_VARIABLE], str(os.getpid())).write_text(json.dumps(told))
-        sys.argv = ["ps_train", *request["arguments"]]
+        sys.argv = [request["module"], *request["arguments"]]
         sys.path[:1] = [request["cwd"], *request["environ"].get("PYTHONPATH", "").split(os.pathsep)]
         if request["arguments"][:1] == ["launch"]:
             launched_forks.install(_become_task)
-        runpy.run_module("ps_train", run_name="__main__", alter_sys=True)
+        runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
         code = 0
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else 1

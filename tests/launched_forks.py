@@ -25,7 +25,8 @@ class ForkedTask:
                 if preexec_fn is not None:
                     preexec_fn()
                 os.close(is_ready)
-                become_task({"arguments": command[3:], "cwd": os.getcwd(), "environ": env}, stdout.fileno(), pass_fds)
+                request = {"module": command[2], "arguments": command[3:], "cwd": os.getcwd(), "environ": env}
+                become_task(request, stdout.fileno(), pass_fds)
             finally:
                 os._exit(1)
         os.close(is_ready)

@@ -52,6 +52,11 @@ def accepts(address: str) -> bool:
     return _connection_error(address) is None
 
 
+def any_accepts(tasks: Iterable[Task]) -> bool:
+    """Tells whether any of these tasks accepts connections."""
+    return any(accepts(task.address) for task in tasks)
+
+
 def _connection_error(address: str) -> OSError | None:
     """Returns why a connection to host:port failed, or None if it was accepted."""
     try:

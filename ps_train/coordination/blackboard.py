@@ -98,8 +98,7 @@ class Blackboard:
             variables.read(name) for name in ("clock", "claims", "heartbeats", "steps", "local_steps", "finished"))]
 
     def _build_for_workers(self) -> None:
-        self._clear_local_steps = variables.clear("local_steps")
-        self._clear_finished = variables.clear("finished")
+        self._clear_local_steps, self._clear_finished = variables.clear("local_steps"), variables.clear("finished")
         is_here = tf.not_equal(variables.read("claims"), 0)
         self._clear_finished_of_claimed = variables.write(
             "finished", tf.where(is_here, tf.zeros([variables.MAX_WORKERS], tf.int64), variables.read("finished")))
@@ -180,11 +179,12 @@ class Blackboard:
         self._run(self._write_states, {self._value: state})
 
     def announce_done(self) -> None:
-        """Announces that all work is done. A ps that ends before its answer arrives has received the announcement."""
+        """Announces that all work is done, if a ps is there. One that ends before it answers has received it."""
         try:
-            self.announce(State.DONE)
+            if reachability.any_accepts(self._ps):  # a call to a server that is gone takes seconds to fail
+                self.announce(State.DONE)
         except BlackboardError:
-            if any(reachability.accepts(task.address) for task in self._ps):
+            if reachability.any_accepts(self._ps):
                 raise
 
     def claim(self, worker: int, claim: int) -> None:

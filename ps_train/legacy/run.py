@@ -12,10 +12,12 @@ import os
 import pathlib
 import runpy
 import sys
-from typing import NoReturn
+import warnings
 
 import tensorflow.compat.v1 as tf
+from tensorflow.python.util import deprecation
 
+from ps_train.cluster import ports
 from ps_train.config.script import Script, ScriptConfig
 from ps_train.legacy import source
 from ps_train.legacy.classic import ending, install, sessions
@@ -23,7 +25,7 @@ from ps_train.legacy.classic import observer as observer_module
 from ps_train.runtime.waits import Timeouts
 
 
-def run_script(config: ScriptConfig, script: Script) -> NoReturn:
+def run_script(config: ScriptConfig, script: Script) -> None:
     """Runs a script as one task, in the main thread, and ends the process with its exit code.
 
     Raises:
@@ -34,6 +36,8 @@ def run_script(config: ScriptConfig, script: Script) -> NoReturn:
         config.tf_mode == "auto" and source.uses_tensorflow_1(source.text_of(path)))
     if is_tf1:
         _prepare_tensorflow_1(config)
+    else:
+        ports.release_held_port()  # its strategy starts the server
     ending.SignalWatch(config.stop_timeout_secs)
     code = _run(script)
     ending.note_script_end()
@@ -47,6 +51,9 @@ def _prepare_tensorflow_1(config: ScriptConfig) -> None:
     from ps_train.legacy import names  # noqa: PLC0415 (patches TensorFlow)
 
     tf.disable_v2_behavior()
+    if not config.tf_log:  # what is deprecated is what such a script is made of
+        deprecation._PRINT_DEPRECATION_WARNINGS = False  # noqa: SLF001 (it has no public name)
+        warnings.filterwarnings("ignore", message=".* is deprecated and will be removed in a future version")
     if config.reference_variables:
         tf.disable_resource_variables()
     else:
@@ -64,6 +71,7 @@ def _prepare_estimator(timeouts: Timeouts, server_class: type) -> None:
 
     observer = observer_module.from_environment(timeouts)
     estimator.replace(server_class, sessions.MonitoredTrainingSession, observer.is_over if observer else None)
+    estimator.start_servers(server_class, lambda: install.script_server() is not None)
 
 
 def _run(script: Script) -> int:

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any, Callable, NamedTuple
 
+from ps_train.cluster import reachability
 from ps_train.cluster.spec import Cluster
 from ps_train.coordination.blackboard import Blackboard
 from ps_train.coordination.state import State
@@ -202,6 +203,8 @@ class WorkerTask:
 
     def _report_steps(self, board: Blackboard) -> None:
         try:
+            if not reachability.any_accepts([board.first_ps]):  # the call would take seconds to fail
+                raise BlackboardError(f"{board.first_ps} is gone")
             self._report.result(shutdown.steps_table(self._cluster, board.snapshot()))
         except BlackboardError as error:
             _log.warning("cannot tell how many steps each worker took: %s", error)

@@ -1,4 +1,4 @@
-"""A script around Supervisor, async or sync, as `dist_mnist.py` is one. It waits at a gate, so that a fault has its moment."""
+"""A script around Supervisor, async or sync, as `dist_mnist.py` is one. It waits at a gate: a fault has its moment."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""A script with its hosts written in, an input queue, and positional arguments; the old names of TensorFlow 0.x to 1.x."""
+"""A script with its hosts written in, an input queue, positional arguments, and the names of TensorFlow 0.x."""
 
 import sys
 

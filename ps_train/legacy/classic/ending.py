@@ -20,7 +20,7 @@ import signal
 import socket
 import sys
 import threading
-from typing import Callable, NoReturn
+from typing import Callable
 
 from ps_train.errors import PsTrainError
 from ps_train.legacy.classic import membership
@@ -81,7 +81,7 @@ def report_failure(error: BaseException) -> None:
     logs.complain("".join(f"{line}\n" for line in lines))
 
 
-def end_process(error: BaseException) -> NoReturn:
+def end_process(error: BaseException) -> None:
     """Ends this process, whatever the script is doing, because of an error that the script cannot notice."""
     report_failure(error)
     leave(exit_code_of(error))
@@ -97,16 +97,25 @@ def finish(code: int) -> int:
     return code
 
 
-def leave(code: int) -> NoReturn:
+def leave(code: int) -> None:
     """Ends this process: what is registered with `atexit` runs in bounded time."""
-    cleaning = threading.Thread(target=atexit._run_exitfuncs, daemon=True)  # noqa: SLF001 (there is no public name)
-    cleaning.start()
-    cleaning.join(_CLEAN_UP_SECS)
+    def end() -> None:
+        _flush()
+        # Not `sys.exit`: a thread that a lost peer holds inside TensorFlow would keep the process alive.
+        os._exit(code)
+
+    bound = threading.Timer(_CLEAN_UP_SECS, end)
+    bound.daemon = True
+    bound.start()
+    # In this thread, which usually is the main one: some libraries complain in any other.
+    atexit._run_exitfuncs()  # noqa: SLF001 (there is no public name)
+    end()
+
+
+def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):  # a full disk, a closed stream: the exit code still counts
             stream.flush()
-    # Not `sys.exit`: a thread that a lost peer holds inside TensorFlow would keep the process alive.
-    os._exit(code)
 
 
 class SignalWatch:

@@ -2,6 +2,7 @@
 
     bridge        makes the package tensorflow-estimator importable, and puts it at tf.estimator
     substitutes   the modules that the package imports and that TensorFlow has removed
+    direct_training  Estimator.train in a cluster, without train_and_evaluate
     tasks         gives Estimator other servers and sessions, and an evaluator that ends with training
 
 The package, 2.15.0, is the last release of the original code. Nothing of it is rewritten here.
@@ -10,6 +11,7 @@ The package, 2.15.0, is the last release of the original code. Nothing of it is 
 from __future__ import annotations
 
 from ps_train.legacy.estimator.bridge import install_estimator
+from ps_train.legacy.estimator.direct_training import start_servers
 from ps_train.legacy.estimator.tasks import replace
 
-__all__ = ["install_estimator", "replace"]
+__all__ = ["install_estimator", "replace", "start_servers"]

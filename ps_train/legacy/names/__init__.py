@@ -12,6 +12,13 @@ names up, `importing.py` does the same for `import` statements. `repaired.py` an
 where a stand-in would not be reached.
 """
 
-from ps_train.legacy.names.installation import install
+from __future__ import annotations
 
 __all__ = ["install"]
+
+
+def install() -> None:
+    """Makes `import tensorflow as tf` find the names of TF1, see `installation.py`."""
+    from ps_train.legacy.names import installation  # noqa: PLC0415 (the tables are read without TensorFlow)
+
+    installation.put_in_place()

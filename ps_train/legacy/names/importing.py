@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.abc
 import importlib.machinery
 import sys
 import types
 
 from ps_train.errors import MissingModuleError
+from ps_train.legacy.names import inside
 from ps_train.legacy.names.namespace import Namespace
 
 
@@ -20,6 +22,8 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         Raises:
           MissingModuleError: there is no such submodule. It says what to use instead.
         """
+        if today_name(fullname):
+            return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
         parent, _, leaf = fullname.rpartition(".")
         namespace = sys.modules.get(parent)
         if not isinstance(namespace, Namespace):
@@ -40,6 +44,16 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return None
 
     def exec_module(self, module):
-        """Puts the module that the parent knows in place of the new one."""
+        """Puts the module that the parent knows, or that has another name today, in place of the new one."""
+        today = today_name(module.__name__)
         parent, _, leaf = module.__name__.rpartition(".")
-        sys.modules[module.__name__] = getattr(sys.modules[parent], leaf)
+        sys.modules[module.__name__] = (
+            importlib.import_module(today) if today else getattr(sys.modules[parent], leaf))
+
+
+def today_name(fullname: str) -> str | None:
+    """Returns today's name of a module in one of inside.PACKAGES, or None."""
+    for old, today in inside.PACKAGES.items():
+        if fullname == old or fullname.startswith(old + "."):
+            return today + fullname.removeprefix(old)
+    return None

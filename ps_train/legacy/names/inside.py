@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from typing import Any
 
 # Module -> the names that it had in 1.15 -> where they are today.
 MOVED = {
@@ -46,6 +45,11 @@ MOVED = {
     },
 }
 
+# Packages inside TensorFlow that became packages of their own.
+PACKAGES = {
+    "tensorflow.python.estimator": "tensorflow_estimator.python.estimator",
+}
+
 
 def move_back() -> None:
     """Puts each name where it was, if it is not there."""
@@ -53,8 +57,4 @@ def move_back() -> None:
         module = importlib.import_module(module_name)
         for name, today in names.items():
             if not hasattr(module, name):
-                setattr(module, name, _resolve(today))
-
-
-def _resolve(target: str) -> Any:
-    return pkgutil.resolve_name(target)
+                setattr(module, name, pkgutil.resolve_name(today))

@@ -17,7 +17,7 @@ from ps_train.legacy.names.tables import TABLES
 _PRIVATE = ("python", "core", "compiler", "tools", "lite", "_api", "include", "tsl", "security", "dtensor")
 
 
-def install() -> None:
+def put_in_place() -> None:
     """Makes `import tensorflow as tf` find the names of TF1, from now on and in every module of this process.
 
     Call it once, after TensorFlow was imported with TF_USE_LEGACY_KERAS=1 and `tf.disable_v2_behavior()` was called.

@@ -75,3 +75,14 @@ ADVICE = {
     "tf.nn.seq2seq": "copy the function of TensorFlow 1 that you need, or use tf.nn.dynamic_rnn",
     "tf.models": "tf.models.rnn is tf.nn.rnn_cell and tf.nn.static_rnn",
 }
+
+# Names that numpy has taken away, in 1.23, 1.24 and 2.0 -> what they were. They are set in numpy itself.
+NUMPY = {
+    "int": "builtins:int", "float": "builtins:float", "bool": "builtins:bool", "complex": "builtins:complex",
+    "object": "builtins:object", "str": "builtins:str", "long": "builtins:int", "unicode": "builtins:str",
+    "float_": "numpy:float64", "complex_": "numpy:complex128", "string_": "numpy:bytes_", "unicode_": "numpy:str_",
+    "Inf": "numpy:inf", "Infinity": "numpy:inf", "infty": "numpy:inf", "PINF": "numpy:inf", "NaN": "numpy:nan",
+    "NAN": "numpy:nan", "product": "numpy:prod", "cumproduct": "numpy:cumprod", "sometrue": "numpy:any",
+    "alltrue": "numpy:all", "row_stack": "numpy:vstack", "asscalar": "numpy:ndarray.item", "mat": "numpy:asmatrix",
+    "round_": "numpy:round",
+}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import pkgutil
 import sys
 from typing import Any
 
@@ -12,26 +13,19 @@ from absl import flags
 from tensorflow.python.training import training_util
 
 from ps_train.legacy.global_step import note_global_step
-
-# Names that numpy has taken away, in 1.23, 1.24 and 2.0 -> what they were.
-NUMPY = {
-    "int": int, "float": float, "bool": bool, "complex": complex, "object": object, "str": str, "long": int,
-    "unicode": str, "float_": np.float64, "complex_": np.complex128, "string_": np.bytes_, "unicode_": np.str_,
-    "Inf": np.inf, "Infinity": np.inf, "infty": np.inf, "PINF": np.inf, "NINF": -np.inf, "NaN": np.nan, "NAN": np.nan,
-    "product": np.prod, "cumproduct": np.cumprod, "sometrue": np.any, "alltrue": np.all, "row_stack": np.vstack,
-    "asscalar": np.ndarray.item, "mat": np.asmatrix, "round_": np.round,
-}
+from ps_train.legacy.names import renamed
 
 
 def repair() -> None:
     """Changes TensorFlow, numpy and absl for TF1 code. Call it once."""
-    for name, value in NUMPY.items():
+    for name, today in renamed.NUMPY.items():
         if name not in np.__dict__:
-            setattr(np, name, value)
+            setattr(np, name, pkgutil.resolve_name(today))
     _repair_flags()
     tf.train.string_input_producer = _takes_variables(tf.train.string_input_producer)
     tf.train.get_global_step = training_util.get_global_step = _notes_global_step(training_util.get_global_step)
     tf.Graph.get_collection = _evaluates_losses(tf.Graph.get_collection)
+    tf.constant = _takes_ranges(tf.constant)
     tf.data.Dataset.map = _takes_old_map_arguments(tf.data.Dataset.map)
 
 
@@ -57,6 +51,14 @@ def _takes_variables(function: Any) -> Any:
             string_tensor = tf.convert_to_tensor(string_tensor)
         return function(string_tensor, *args, **kwargs)
     return string_input_producer
+
+
+def _takes_ranges(function: Any) -> Any:
+    @functools.wraps(function)
+    def constant(value: Any, *args: Any, **kwargs: Any) -> Any:
+        # In Python 2, for which such code was written, `range` returned a list.
+        return function(list(value) if isinstance(value, range) else value, *args, **kwargs)
+    return constant
 
 
 def _notes_global_step(function: Any) -> Any:

@@ -74,7 +74,7 @@ def test_linear_model_is_not_enough():
 
 def test_hidden_layer_is_better():
     """A hidden layer of 100 units is right in more than 95 %."""
-    assert _test_accuracy([100], num_epochs=5, batch_size=240, learning_rate=2e-3) > 0.95
+    assert _test_accuracy([100], num_epochs=8, batch_size=240, learning_rate=2e-3) > 0.95
 
 
 def test_form():

@@ -111,7 +111,7 @@ def test_fused_and_plain_training_end_with_the_same_values(tmp_path, start_serve
     ends = []
     for name, wire in (("fused", transfer.Wire()), ("plain", PLAIN)):
         clusters.train_together(start_servers(2, 1), tmp_path / name, 50, 1, gradients=gradients, wire=wire,
-                                optimizer_name="adam", model=many_variables_model())
+                                optimizer_name="adam", model=many_variables_model(6))
         ends.append(clusters.read_checkpoint(tmp_path / name))
     assert ends[0].keys() == ends[1].keys()
     for name, value in ends[0].items():
@@ -194,13 +194,13 @@ def test_half_the_bytes_travel_and_the_checkpoint_has_the_ps_own_values(tmp_path
     """The tensors under way are bfloat16; what is saved is not rounded to it, and integers are never cast."""
     cluster = start_servers(2, 1)
     wire = transfer.Wire(tf.bfloat16)
-    built = clusters.build_graph(cluster, 0, model=many_variables_model(), wire=wire)
+    built = clusters.build_graph(cluster, 0, model=many_variables_model(6), wire=wire)
     step = transfer.upstream([built.single.progress])
     travelling = [tensor.dtype for op in step for tensor in op.inputs
                   if ("/job:ps" in op.device) != ("/job:ps" in tensor.op.device) and tensor.shape.num_elements() != 1
                   and tensor.dtype != tf.resource]
     assert set(travelling) == {tf.bfloat16}
-    clusters.train_together(cluster, tmp_path, 30, 1, wire=wire, model=many_variables_model())
+    clusters.train_together(cluster, tmp_path, 30, 1, wire=wire, model=many_variables_model(6))
     saved = clusters.read_checkpoint(tmp_path)
     assert saved["global_step"] == 30
     rounded = saved["v3"].astype(tf.bfloat16.as_numpy_dtype).astype(np.float32)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 
 import numpy as np
@@ -19,6 +20,23 @@ from tests import clusters
 from tests.tensorflow_mode import tf
 
 MODES = {"async": None, "sync": 2}
+
+
+@pytest.fixture(scope="module")
+def folders():
+    """Folders of trainings that several tests go on with, by their names."""
+    return {}
+
+
+@pytest.fixture
+def trained_dir(tmp_path, tmp_path_factory, start_servers, folders):
+    """A folder with the checkpoints of steps 20 and 40 of one worker, on one ps."""
+    if "one ps" not in folders:
+        folder = tmp_path_factory.mktemp("trained")
+        for train_steps in (20, 40):
+            clusters.train_together(start_servers(1, 1), folder, train_steps, 1)
+        folders["one ps"] = folder
+    return shutil.copytree(folders["one ps"], tmp_path / "train")
 
 
 @pytest.mark.parametrize("gradients", MODES.values(), ids=MODES)
@@ -40,13 +58,12 @@ def test_a_second_run_continues_from_the_checkpoint(tmp_path, start_servers, gra
     assert clusters.read_checkpoint(tmp_path)["global_step"] >= 50
 
 
-def test_no_step_is_taken_when_the_checkpoint_is_at_train_steps_already(tmp_path, start_servers):
+def test_no_step_is_taken_when_the_checkpoint_is_at_train_steps_already(trained_dir, start_servers):
     """The global step stays what it was."""
-    clusters.train_together(start_servers(1, 1), tmp_path, 30, 1)
-    before = clusters.read_checkpoint(tmp_path)
-    (outcome,) = clusters.train_together(start_servers(1, 1), tmp_path, 30, 1)
+    before = clusters.read_checkpoint(trained_dir)
+    (outcome,) = clusters.train_together(start_servers(1, 1), trained_dir, 40, 1)
     assert outcome.local_steps == 0
-    np.testing.assert_equal(clusters.read_checkpoint(tmp_path), before)
+    np.testing.assert_equal(clusters.read_checkpoint(trained_dir), before)
 
 
 @pytest.mark.parametrize("gradients", MODES.values(), ids=MODES)
@@ -105,13 +122,18 @@ def test_all_workers_running_out_of_data_ends_training_with_a_checkpoint(tmp_pat
 
 
 @pytest.mark.parametrize("num_ps", [1, 3])
-def test_a_checkpoint_restores_on_another_number_of_ps_and_of_parts(tmp_path, start_servers, num_ps):
+def test_a_checkpoint_restores_on_another_number_of_ps_and_of_parts(
+        tmp_path, tmp_path_factory, start_servers, folders, num_ps):
     """Saved on 2 ps in two parts, continued in another number of parts, with the optimizer's slots: value by value."""
     options = {"optimizer_name": "momentum", "learning_rate": 0.01}
-    clusters.train_together(start_servers(2, 1), tmp_path, 40, 1, model=clusters.linear_model(parts=2), **options)
-    saved = clusters.read_checkpoint(tmp_path)
+    if "two parts" not in folders:
+        folders["two parts"] = tmp_path_factory.mktemp("parts")
+        clusters.train_together(start_servers(2, 1), folders["two parts"], 40, 1,
+                                model=clusters.linear_model(parts=2), **options)
+    folder = shutil.copytree(folders["two parts"], tmp_path / "train")
+    saved = clusters.read_checkpoint(folder)
     assert saved["weights"].shape == saved["weights/Momentum"].shape == (4,)
-    worker = clusters.Worker(start_servers(num_ps, 1), 0, tmp_path, 50,
+    worker = clusters.Worker(start_servers(num_ps, 1), 0, folder, 50,
                              model=clusters.linear_model(parts=num_ps), **options)
     loop, restored = worker.body, {}
 
@@ -137,21 +159,18 @@ def test_a_checkpoint_restores_on_another_number_of_ps_and_of_parts(tmp_path, st
 @pytest.mark.parametrize("do_damage", [
     lambda path: os.truncate(f"{path}.data-00000-of-00001", 5), lambda path: os.remove(f"{path}.index")],
     ids=["truncated", "missing"])
-def test_a_damaged_newest_checkpoint_makes_the_one_before_it_count(tmp_path, start_servers, do_damage, caplog):
+def test_a_damaged_newest_checkpoint_makes_the_one_before_it_count(trained_dir, start_servers, do_damage, caplog):
     """Training continues from there, also where the file `checkpoint` names the damaged one."""
-    for train_steps in (20, 40):
-        clusters.train_together(start_servers(1, 1), tmp_path, train_steps, 1)
-    do_damage(tmp_path / "model.ckpt-40")
-    (outcome,) = clusters.train_together(start_servers(1, 1), tmp_path, 60, 1)
+    do_damage(trained_dir / "model.ckpt-40")
+    (outcome,) = clusters.train_together(start_servers(1, 1), trained_dir, 60, 1)
     assert outcome.first_step == 20
-    assert clusters.read_checkpoint(tmp_path)["global_step"] == 60
+    assert clusters.read_checkpoint(trained_dir)["global_step"] == 60
 
 
-def test_a_lost_session_is_replaced_and_training_goes_on_from_the_checkpoint(tmp_path, start_servers):
+def test_a_lost_session_is_replaced_and_training_goes_on_from_the_checkpoint(trained_dir, start_servers):
     """After the servers lost every variable, the chief restores the last checkpoint and ends as asked."""
-    clusters.train_together(start_servers(1, 1), tmp_path, 40, 1)
     cluster = start_servers(1, 1)
-    worker = clusters.Worker(cluster, 0, tmp_path, 80)
+    worker = clusters.Worker(cluster, 0, trained_dir, 80)
     sessions = []
 
     def body(live, write_summary):
@@ -168,11 +187,10 @@ def test_a_lost_session_is_replaced_and_training_goes_on_from_the_checkpoint(tmp
     assert (outcome.first_step, outcome.local_steps) == (40, 40)
 
 
-def test_variables_that_a_server_lost_are_restored(tmp_path, start_servers):
+def test_variables_that_a_server_lost_are_restored(trained_dir, start_servers):
     """`Session.reset` clears a server as a restart does; the next session continues from the checkpoint."""
-    clusters.train_together(start_servers(1, 1), tmp_path, 40, 1)
     cluster = start_servers(1, 1)
-    worker = clusters.Worker(cluster, 0, tmp_path, 80)
+    worker = clusters.Worker(cluster, 0, trained_dir, 80)
     first_steps = []
 
     def body(live, write_summary):
@@ -188,10 +206,9 @@ def test_variables_that_a_server_lost_are_restored(tmp_path, start_servers):
     assert first_steps == [40, 40]
 
 
-def test_a_ps_0_that_is_lost_again_while_the_chief_prepares_costs_another_session(tmp_path, start_servers):
+def test_a_ps_0_that_is_lost_again_while_the_chief_prepares_costs_another_session(trained_dir, start_servers):
     """The chief has restored the parameters, and cannot say so: it begins once more, and does not end."""
-    clusters.train_together(start_servers(1, 1), tmp_path, 40, 1)
-    worker = clusters.Worker(start_servers(1, 1), 0, tmp_path, 80)
+    worker = clusters.Worker(start_servers(1, 1), 0, trained_dir, 80)
     say_so, told = worker.board.start_run, []
 
     def start_run(*arguments):
@@ -284,11 +301,10 @@ def test_the_chief_ends_without_a_worker_that_never_came(tmp_path, start_servers
     assert clusters.read_checkpoint(tmp_path)["global_step"] == 10
 
 
-def test_a_checkpoint_of_another_model_is_refused_before_anything_is_restored(tmp_path, start_servers):
+def test_a_checkpoint_of_another_model_is_refused_before_anything_is_restored(trained_dir, start_servers):
     """The error lists the variables, and the state stays idle."""
-    clusters.train_together(start_servers(1, 1), tmp_path, 5, 1)
     cluster = start_servers(1, 1)
-    worker = clusters.Worker(cluster, 0, tmp_path, 10, optimizer_name="momentum")
+    worker = clusters.Worker(cluster, 0, trained_dir, 60, optimizer_name="momentum")
     worker.start()
     with pytest.raises(CheckpointError, match="bias/Momentum is missing"):
         worker.result()

@@ -6,6 +6,8 @@ import json
 import os
 import pathlib
 import socket
+import subprocess
+import types
 
 import numpy as np
 import pytest
@@ -29,6 +31,9 @@ from benchmarks.harness.measures import Point, Spread
 from benchmarks.harness.report import Ratio, Result
 from benchmarks.harness.tool import Trial
 from benchmarks.harness.trial import Setting
+from ps_train.launch import process
+from ps_train.runtime import reports
+from tests import fork_server
 from tests.children import wait_until
 from tests.processes import REPO, is_open
 from tests.tensorflow_mode import tf
@@ -193,7 +198,19 @@ def test_what_reporting_costs_is_told_by_parts():
     assert rows == ["| a | 0.10 | 0.20 | 0.30 | 0.60 | yes |", "| b | 15.00 | 11.00 | 20.00 | 46.00 | **no** |"]
 
 
-def test_the_chief_of_a_training_leaves_what_reporting_cost(tmp_path):
+@pytest.fixture
+def forked_tasks(monkeypatch):
+    """Makes the tasks of a run forks of a process that has imported TensorFlow."""
+    def start(command, *, stdout, env, **options):
+        if command[1] != "-m":
+            return subprocess.Popen(command, stdout=stdout, env=env, **options)
+        environ = {name: value for name, value in env.items() if name != reports.DESCRIPTOR_VARIABLE}
+        return fork_server.of_this_process().start(command[3:], os.getcwd(), environ, stdout.fileno(), command[2])
+
+    monkeypatch.setattr(process, "subprocess", types.SimpleNamespace(Popen=start, DEVNULL=subprocess.DEVNULL))
+
+
+def test_the_chief_of_a_training_leaves_what_reporting_cost(tmp_path, forked_tasks):
     """A whole training with the clock in it; each part is a share of the time."""
     setting = Setting(data_dir=DATA_DIR, train_batches=400)
     running.run(reporting.timed("ps_train K=20"), setting, str(tmp_path / "run"))
@@ -286,8 +303,10 @@ def test_the_models_of_transfers_have_the_variables_that_they_are_about(module, 
 @pytest.mark.parametrize("name", [
     catalogue.CLASSIC, catalogue.ASYNC, "ParameterServerStrategy, 25 a closure",
     "MultiWorkerMirroredStrategy, 25 a call", catalogue.DDP, catalogue.LIMIT])
-def test_a_peer_runs_for_a_moment(name, tmp_path):
+def test_a_peer_runs_for_a_moment(name, tmp_path, request):
     """Its tasks start, train, are recorded, evaluated and ended; every figure of the report is there."""
+    if name != catalogue.ASYNC:  # which shows with real processes that tasks are found, counted and ended
+        request.getfixturevalue("forked_tasks")
     trial = Trial(name, catalogue.PEERS[name], Setting(data_dir=DATA_DIR, batches=60, min_secs=0.6, seed=0))
     folder = tmp_path / "run"
     try:
@@ -304,7 +323,7 @@ def test_a_peer_runs_for_a_moment(name, tmp_path):
     plot.accuracy_over_time([result], str(tmp_path / "curve.svg"), 0.97)
 
 
-def test_a_peer_that_does_not_know_a_flag_is_skipped_with_its_own_word(tmp_path):
+def test_a_peer_that_does_not_know_a_flag_is_skipped_with_its_own_word(tmp_path, forked_tasks):
     """ps_train ends with 2 and says which flag; the other tasks are ended, and nobody listens any more."""
     ports = []
 

@@ -47,7 +47,7 @@ def test_a_second_chief_is_refused(train):
 
 def test_a_chief_that_starts_last_is_waited_for(train):
     """Matrix row 4: the others wait for it, and then train."""
-    training = train(absent=["worker-0"])
+    training = train(1, 2, absent=["worker-0"])
     training.group.wait_for_line("worker-1", "serves at")
     training.start("worker", 0)
     training.wait_for_gates()
@@ -57,7 +57,7 @@ def test_a_chief_that_starts_last_is_waited_for(train):
 
 def test_a_chief_that_dies_before_it_says_done_is_replaced(train):
     """Matrix row 51: it is killed in its evaluation; started again it takes no step, evaluates, and all end with 0."""
-    training = train(2, 2, holds_evaluation=True)
+    training = train(1, 2, holds_evaluation=True)
     training.open_gates()
     training.group.wait_for_line("worker-0", "training ended")
     assert training.group.exit_code("worker-1") == 0

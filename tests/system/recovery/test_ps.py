@@ -109,7 +109,7 @@ def test_a_ps_ends_when_all_workers_have_died(train):
 
 
 def test_a_ps_that_dies_during_the_evaluation_is_not_needed_any_more(train):
-    """Matrix row 50: everything is saved; the chief evaluates and ends with 0."""
+    """Matrix row 50: everything is saved; the chief evaluates and ends with 0. It asks no ps that is gone."""
     training = train(1, 2, holds_evaluation=True)
     training.open_gates()
     training.group.wait_for_line("worker-0", "training ended")
@@ -117,4 +117,6 @@ def test_a_ps_that_dies_during_the_evaluation_is_not_needed_any_more(train):
     training.kill("ps-0")
     training.open_eval_gate()
     training.assert_ends_well(killed=["ps-0"])
-    assert re.search(r"After 20\d training", training.group.log("worker-0"))
+    log = training.group.log("worker-0")
+    assert re.search(r"After 20\d training", log)
+    assert re.search(r"cannot tell how many steps each worker took: ps:0 \S+ is gone\n", log), log

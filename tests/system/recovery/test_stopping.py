@@ -15,7 +15,7 @@ from tests.training import MODES
 @pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
 def test_a_chief_that_was_told_to_stop_continues_with_the_same_command(train, mode):
     """SIGTERM to the chief only, 143; the other worker goes on or waits, and both end well after its return."""
-    training = train(flags=["--stop_timeout_secs=2", *mode])
+    training = train(1, 2, flags=["--stop_timeout_secs=2", *mode])
     training.wait_for_gates()
     training.group.signal("worker-0", signal.SIGTERM)
     assert training.group.exit_code("worker-0") == 143
@@ -27,20 +27,20 @@ def test_a_chief_that_was_told_to_stop_continues_with_the_same_command(train, mo
 @pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
 def test_sigterm_to_all_saves_and_ends_within_the_grace_period(train, mode):
     """Matrix row 23: all four are told at once, and the chief still saves on the ps."""
-    training = train(flags=["--save_model_secs=0", *mode], train_steps=10**6)
+    training = train(flags=["--save_model_secs=0", *mode], params=",batch_secs=0.01", train_steps=10**6)
     training.open_gates()
     training.wait_for_gates()
     training.stop()
     assert clusters.read_checkpoint(training.train_dir)["global_step"] >= 10
 
 
-@pytest.mark.parametrize("name", ["worker-0", "worker-1"])
-def test_sigterm_is_heard_while_a_step_is_blocked(train, name):
-    """The worker hangs in its input; it ends with 143 after the grace period."""
+def test_sigterm_is_heard_while_a_step_is_blocked(train):
+    """A worker, then the chief, hangs in its input; it ends with 143 after the grace period."""
     training = train(1, 2, flags=["--stop_timeout_secs=2"])
     training.wait_for_gates()
-    training.group.signal(name, signal.SIGTERM)
-    assert training.group.exit_code(name) == 143
+    for name in ("worker-1", "worker-0"):
+        training.group.signal(name, signal.SIGTERM)
+        assert training.group.exit_code(name) == 143
 
 
 def test_sigterm_is_heard_while_a_worker_waits_for_a_ps(tmp_path, start_process):

@@ -40,7 +40,7 @@ def test_a_frozen_worker_is_trained_without_and_rejoins_when_it_wakes(train):
 
 def test_below_the_floor_training_waits_for_the_worker_and_then_goes_on(train):
     """Matrix rows 7 and 8 in sync: with both gradients required, training needs the dead one, which rejoins."""
-    training = train(flags=["--sync_replicas", "--min_replicas_to_aggregate=2"])
+    training = train(1, 2, flags=["--sync_replicas", "--min_replicas_to_aggregate=2"])
     training.wait_for_gates()
     training.kill("worker-1")
     training.open_gates()
@@ -55,8 +55,8 @@ def test_below_the_floor_for_too_long_ends_the_chief_with_138(train):
 
     Only the chief has a short time-out, and it starts last: the other tasks have all the time to start.
     """
-    training = train(flags=["--sync_replicas", "--min_replicas_to_aggregate=2"], absent=["worker-0"])
-    for name in ("ps-0", "ps-1", "worker-1"):
+    training = train(1, 2, flags=["--sync_replicas", "--min_replicas_to_aggregate=2"], absent=["worker-0"])
+    for name in ("ps-0", "worker-1"):
         training.group.wait_for_line(name, "serves at")
     training.start("worker", 0, flags=["--start_timeout_secs=8"])
     training.wait_for_gates()
@@ -69,7 +69,7 @@ def test_below_the_floor_for_too_long_ends_the_chief_with_138(train):
 
 def test_a_chief_that_dies_in_sync_while_a_worker_waits_lets_it_go_when_it_returns(train):
     """The gradients that were on their way are stale, and both train on together."""
-    training = train(flags=["--sync_replicas"])
+    training = train(1, 2, flags=["--sync_replicas"])
     training.wait_for_gates("worker-0")
     pathlib.Path(f"{training.folder}/gate.1").touch()  # worker 1 goes on, pushes, and waits
     training.kill("worker-0")

@@ -41,20 +41,23 @@ def load_learn_dataset(name: str, size: str = "small", **options: Any) -> Any:
     return load_mnist_sets(**options)
 
 
-def load_csv_with_header(filename: str, target_dtype: Any, features_dtype: Any, target_column: int = -1) -> LearnDataset:
+def load_csv_with_header(filename: str, target_dtype: Any, features_dtype: Any,
+                         target_column: int = -1) -> LearnDataset:
     """Reads a file whose first line has the number of examples and of features, then names."""
     return _read(filename, target_dtype, features_dtype, target_column, num_header_lines=1)
 
 
-def load_csv_without_header(filename: str, target_dtype: Any, features_dtype: Any, target_column: int = -1) -> LearnDataset:
+def load_csv_without_header(filename: str, target_dtype: Any, features_dtype: Any,
+                            target_column: int = -1) -> LearnDataset:
     """Reads a file of examples."""
     return _read(filename, target_dtype, features_dtype, target_column, num_header_lines=0)
 
 
-def _read(filename: str, target_dtype: Any, features_dtype: Any, target_column: int, num_header_lines: int) -> LearnDataset:
+def _read(filename: str, target_dtype: Any, features_dtype: Any, target_column: int,
+          num_header_lines: int) -> LearnDataset:
     with open(filename, newline="", encoding="utf-8") as lines:
         rows = [row for row in csv.reader(lines) if row][num_header_lines:]
-    targets = [row.pop(target_column) for row in rows]
-    # Through strings: "3.0" is no integer for numpy, which its float is.
-    return LearnDataset(np.array(rows, dtype=features_dtype), np.array(targets).astype(float).astype(target_dtype)
-                   if np.issubdtype(target_dtype, np.number) else np.array(targets, dtype=target_dtype))
+    targets = np.array([row.pop(target_column) for row in rows])
+    if np.issubdtype(target_dtype, np.number):
+        targets = targets.astype(float)  # "3.0" is no integer for numpy, but 3.0 is
+    return LearnDataset(np.array(rows, dtype=features_dtype), targets.astype(target_dtype))

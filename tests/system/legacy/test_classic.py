@@ -1,0 +1,160 @@
+"""Unchanged scripts around Supervisor and MonitoredTrainingSession: they end, and go on after a loss."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from tests.system.legacy.scripts import SCRIPTS, ScriptCluster
+
+
+def _checkpoint(folder):
+    from tests import clusters  # noqa: PLC0415 (it imports TensorFlow, which the processes need and this one does not)
+
+    return clusters.read_checkpoint(folder)
+
+
+@pytest.mark.parametrize("mode", [[], ["--sync_replicas"]], ids=["async", "sync"])
+def test_a_supervisor_script_trains_and_every_process_ends(start_process, tmp_path, mode):
+    """The ps ends in `join`, as the code behind it was never reached; the chief saves the last step."""
+    cluster = ScriptCluster(start_process, "supervised.py", [f"--log_dir={tmp_path}/train", *mode], by_flags=True)
+    cluster.assert_ends_well()
+    assert "beyond join" not in start_process.log("ps-0")
+    assert "every worker has ended" in start_process.log("ps-0")
+    assert _checkpoint(tmp_path / "train")["global_step"] >= 60
+    if mode:
+        assert "dropped" in start_process.log("worker-0")
+
+
+def test_a_killed_worker_leaves_the_others_training_in_sync_and_may_come_back(start_process, tmp_path):
+    """TensorFlow's own class waits for its gradients for ever."""
+    arguments = [f"--model_dir={tmp_path}/train", "--sync", "--train_steps=80"]
+    cluster = ScriptCluster(start_process, "monitored.py", [*arguments, f"--gate={tmp_path}/gate"])
+    start_process.wait_for_line("worker-1", "is at gate 20")
+    start_process.kill("worker-1")
+    (tmp_path / "gate20").touch()
+    start_process.wait_for_line("worker-0", "dead, or did not come: worker:1")
+    start_process.wait_for_line("worker-0", "is at gate 40")
+    cluster.start("worker", 1, name="worker-1-again", arguments=arguments)
+    start_process.wait_for_line("worker-1-again", "has joined")
+    (tmp_path / "gate40").touch()
+    cluster.assert_ends_well(killed=("worker-1",))
+    assert _checkpoint(tmp_path / "train")["global_step"] >= 79
+
+
+def test_a_killed_chief_is_waited_for_in_sync_and_does_not_overwrite_the_parameters(start_process, tmp_path):
+    """Matrix row 10, for a script: the step never goes back."""
+    cluster = ScriptCluster(start_process, "monitored.py", [
+        f"--model_dir={tmp_path}/train", "--sync", f"--gate={tmp_path}/gate", "--train_steps=120"], chief=True)
+    start_process.wait_for_line("chief-0", "is at gate 20")
+    start_process.kill("chief-0")
+    for step in (20, 40):
+        (tmp_path / f"gate{step}").touch()
+    cluster.start("chief", 0, name="chief-0-again")
+    cluster.assert_ends_well(killed=("chief-0",))
+    steps = [int(line.rpartition(" ")[2]) for line in start_process.log("worker-0").splitlines() if "at step" in line]
+    assert steps == sorted(steps) and steps[-1] >= 110
+
+
+def test_after_the_death_of_a_ps_all_continue_from_one_checkpoint(start_process, tmp_path):
+    """Matrix rows 12 and 13, for MonitoredTrainingSession; two ps, of which one is lost."""
+    cluster = ScriptCluster(start_process, "monitored.py", [
+        f"--model_dir={tmp_path}/train", f"--gate={tmp_path}/gate", "--train_steps=100"], num_ps=2)
+    for worker in ("worker-0", "worker-1"):
+        start_process.wait_for_line(worker, "is at gate 20")
+    start_process.kill("ps-1")
+    cluster.start("ps", 1, name="ps-1-again")
+    for step in (20, 40):
+        (tmp_path / f"gate{step}").touch()
+    cluster.assert_ends_well(killed=("ps-1",))
+    assert _checkpoint(tmp_path / "train")["global_step"] >= 100
+
+
+def test_a_supervisor_script_that_loses_its_ps_ends_with_138(start_process, tmp_path):
+    """A Supervisor makes one session, so the process ends, in one line, and a launcher starts it again."""
+    cluster = ScriptCluster(start_process, "supervised.py", [
+        f"--log_dir={tmp_path}/train", f"--gate={tmp_path}/gate"], by_flags=True)
+    for worker in ("worker-0", "worker-1"):
+        start_process.wait_for_line(worker, "is at the gate")
+    start_process.kill("ps-0")
+    (tmp_path / "gate").touch()
+    assert {start_process.exit_code(worker) for worker in ("worker-0", "worker-1")} == {138}
+    last_line = start_process.log("worker-1").splitlines()[-1]
+    assert last_line.startswith("ps_train: lost the session:") and "--max_restarts" in last_line
+    for job, index in cluster.tasks:
+        cluster.start(job, index, name=f"{job}-{index}-again")
+    assert {start_process.exit_code(f"{job}-{index}-again") for job, index in cluster.tasks} == {0}
+
+
+def test_sigterm_saves_and_ends_every_task_with_143(start_process, tmp_path):
+    """The loop of MonitoredTrainingSession ends with a checkpoint; a Supervisor's is saved for it, as its main thread waits."""
+    cluster = ScriptCluster(start_process, "monitored.py", [f"--model_dir={tmp_path}/train", "--train_steps=1000000"])
+    for worker in ("worker-0", "worker-1"):
+        start_process.wait_for_line(worker, "at step")
+    for job, index in cluster.tasks:
+        start_process.signal(f"{job}-{index}", signal.SIGTERM)
+    assert set(start_process.wait().values()) == {143}
+    last_step = max(int(line.rpartition(" ")[2]) for line in start_process.log("worker-0").splitlines()
+                    if "at step" in line)
+    assert _checkpoint(tmp_path / "train")["global_step"] >= last_step
+
+
+def test_the_chief_saves_on_sigterm_though_its_script_does_not_listen(start_process, tmp_path):
+    """The script stands still in its own code, and its main thread cannot handle a signal."""
+    ScriptCluster(start_process, "supervised.py", [f"--log_dir={tmp_path}/train", f"--gate={tmp_path}/gate"],
+                  by_flags=True, num_workers=1)
+    start_process.wait_for_line("worker-0", "is at the gate")
+    start_process.signal("worker-0", signal.SIGTERM)
+    assert start_process.exit_code("worker-0") == 143
+    assert _checkpoint(tmp_path / "train")["global_step"] == 20
+    start_process.signal("ps-0", signal.SIGTERM)
+    assert start_process.exit_code("ps-0") == 143
+
+
+def test_a_failing_chief_ends_the_others(start_process, tmp_path):
+    """Its traceback has the script's own lines only; the others end with 138 and say why."""
+    cluster = ScriptCluster(start_process, "monitored.py", [f"--model_dir={tmp_path}/train", "--train_steps=1000000"])
+    start_process.wait_for_line("worker-1", "at step")
+    start_process.kill("worker-0")
+    cluster.start("worker", 0, name="worker-0-again",
+                  arguments=[f"--model_dir={tmp_path}/train", "--train_steps=1000000", "--fail_at=5"])
+    assert start_process.exit_code("worker-0-again") == 1
+    assert "ValueError: this batch is broken" in start_process.log("worker-0-again")
+    assert start_process.exit_code("ps-0") == start_process.exit_code("worker-1") == 138
+    assert "the chief gave up training" in start_process.log("worker-1")
+
+
+def test_a_missing_ps_is_named_within_the_start_timeout(start_process, tmp_path):
+    """TensorFlow's own Session waits for it without a bound, and says nothing."""
+    group = start_process
+    group.start("worker", ["run", "--start_timeout_secs=1", str(SCRIPTS / "supervised.py"), f"--log_dir={tmp_path}",
+                           "--ps_hosts=localhost:9", "--worker_hosts=localhost:9997", "--job_name=worker"])
+    assert group.exit_code("worker") == 138
+    assert "waited 1 s for ps:0 localhost:9" in group.log("worker")
+
+
+@pytest.mark.parametrize(("words", "message"), [
+    (["run"], "no script given"),
+    (["run", "nowhere.py"], "no file 'nowhere.py'"),
+    (["run", "-m", "nowhere.to.be.found"], "no module 'nowhere.to.be.found'"),
+    (["run", "--start_timeout_sec=3", "x.py"], "did you mean --start_timeout_secs?"),
+    (["launch", "run", "--num_ps=-1", str(SCRIPTS / "monitored.py")], "--num_ps: got -1"),
+    (["launch", "run", "--hosts_flags=ps_hosts=servers", str(SCRIPTS / "supervised.py")], "no flag 'servers'"),
+])
+def test_a_wrong_command_line_is_refused_before_tensorflow_is_imported(start_process, words, message):
+    """One line, exit code 2."""
+    start_process.start("wrong", words)
+    assert start_process.exit_code("wrong") == 2
+    assert message in start_process.log("wrong") and len(start_process.log("wrong").splitlines()) == 1
+
+
+def test_launch_run_starts_all_tasks_of_a_script_with_its_hosts_written_in(start_process, tmp_path):
+    """The script's own addresses are replaced, also in the target of its session."""
+    start_process.start("launch", ["launch", "run", str(SCRIPTS / "written_hosts.py"), "{job_name}", "{task_index}",
+                                   str(tmp_path / "train")])
+    assert start_process.exit_code("launch") == 0
+    taken = [int(line.split()[-2]) for line in start_process.log("launch").splitlines() if " took " in line]
+    assert len(taken) == 2 and sum(taken) >= 19
+    assert "ps:0 0 (" in start_process.log("launch")
+    assert (tmp_path / "train" / "checkpoint").exists()

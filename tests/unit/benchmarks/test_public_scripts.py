@@ -1,0 +1,65 @@
+"""The catalogue of public scripts: every entry can be started, and the clusters are as the scripts expect them."""
+
+import json
+import re
+import sys
+
+import pytest
+
+from benchmarks.public import catalogue, commands, report
+from benchmarks.public.running import Ended, Result
+from benchmarks.public.sandbox import Sandbox
+
+_JOBS = {job.name: job for job in catalogue.load()}
+_PLACE = Sandbox(work="/w", code="/w/code", home="/w/home", data="/data", prefix=())
+
+
+def test_at_least_thirty_jobs_of_at_least_twenty_repositories():
+    """The catalogue is as large as its README says."""
+    assert len(_JOBS) >= 30
+    assert len({job.repository for job in _JOBS.values()}) >= 20
+
+
+@pytest.mark.parametrize("job", _JOBS.values(), ids=list(_JOBS))
+def test_an_entry_is_well_formed(job):
+    """Each entry names a commit and a kind, and its placeholders are known."""
+    assert re.fullmatch("[0-9a-f]{40}", job.commit)
+    assert re.fullmatch("[^/]+/[^/]+", job.repository)
+    assert job.kind in catalogue.KINDS
+    assert job.cluster_by in ("flags", "TF_CONFIG", "environment", "script", "arguments")
+    tasks = commands.tasks(job, "plain", _PLACE)
+    assert len(tasks) == sum(job.tasks.values())
+    assert not any("{" in word for task in tasks for word in task.command if job.cluster_by != "environment")
+
+
+def test_flags_tell_a_task_of_its_cluster():
+    """The ps comes first, and each task has its own number among the same hosts."""
+    tasks = commands.tasks(_JOBS["tousyou-criteo"], "run", _PLACE)
+    assert [task.name for task in tasks] == ["ps:0", "worker:0", "worker:1"]
+    assert tasks[2].command[:5] == [sys.executable, "-m", "ps_train", "run", "criteo_d.py"]
+    assert tasks[2].command[-4:] == ["--ps_hosts=localhost:22220", "--worker_hosts=localhost:22221,localhost:22222",
+                                     "--job_name=worker", "--task_index=1"]
+    assert "TF_CONFIG" not in tasks[2].environment
+
+
+def test_tf_config_leaves_out_the_evaluator():
+    """As Kubeflow does, the evaluator knows of the others, but they do not know of it."""
+    tasks = {task.name: task for task in commands.tasks(_JOBS["kubeflow-examples-mnist"], "plain", _PLACE)}
+    described = json.loads(tasks["evaluator:0"].environment["TF_CONFIG"])
+    assert set(described["cluster"]) == {"ps", "chief", "worker"}
+    assert described["task"] == {"type": "evaluator", "index": 0}
+
+
+def test_an_unknown_name_is_refused():
+    """A name that fits no job is an error that lists the jobs."""
+    with pytest.raises(ValueError, match="no job is called 'nobody'.*guide-agn"):
+        catalogue.load(["nobody"])
+
+
+def test_a_table_names_the_first_task_that_failed():
+    """A worker's last line comes before that of a ps that did not end."""
+    results = [Result("guide-agn", "plain", 3.0, [Ended("ps:0", None, False, 0.0, "waiting"),
+                                                  Ended("worker:0", 1, False, 2.0, "Error: a | b")])]
+    text = report.table("plain", list(_JOBS.values()), results)
+    assert "| guide-agn | monitored-async | 3 | ps:0 did not end, worker:0 1 | worker:0: Error: a / b |" in text
+    assert "Every process ended with 0: 0 of 1." in text
