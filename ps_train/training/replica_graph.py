@@ -119,17 +119,18 @@ def build_train_graph(
         with _on_first_ps(cluster):
             tf.train.create_global_step()
         batches = Batches(dataset, TRAIN, dataset_params, cluster.shard, cluster.task.device + "/cpu:0")
-
-        config = RunConfig(
-            task_type=cluster.job, task_id=cluster.index, is_chief=cluster.is_chief, num_ps_replicas=len(cluster.ps),
-            num_worker_replicas=cluster.num_workers, tf_random_seed=seed)
-
         def compute() -> TrainModel:
-            return plugin_calls.call_for_training(model, *batches.next(), model_params, config)
+            return plugin_calls.call_for_training(model, *batches.next(), model_params, _run_config(cluster, seed))
 
         built = _build(cluster, worker_device, batches, compute, settings, bound, steps_per_execution)
         simplify.simplify_graph(graph)
         return built if steps_per_execution == 1 else _with_several(built, cluster, steps_per_execution)
+
+
+def _run_config(cluster: Cluster, seed: int | None) -> RunConfig:
+    return RunConfig(
+        task_type=cluster.job, task_id=cluster.index, is_chief=cluster.is_chief, num_ps_replicas=len(cluster.ps),
+        num_worker_replicas=cluster.num_workers, tf_random_seed=seed)
 
 
 def _with_scaffold(update: Update, scaffold: Any) -> Update:

@@ -193,12 +193,23 @@ def carry(
       created: the operations that model_fn has created.
     """
     end = train_op if isinstance(train_op, tf.Operation) else train_op.op
-    needed = set(transfer.upstream([end]))
-    used = [one for one in captured if one.after in needed]
+    used = _used(end, captured)
     if not used:
         return "updates variables by other means than a tf.compat.v1.train.Optimizer that model_fn creates"
     found = effects.find_effects(end, loss, used, global_step, created)
     return found.problem or OwnUpdate(used, found.before, found.after, found.needs_batch)
+
+
+def _used(end: tf.Operation, captured: Sequence[Captured]) -> list[Captured]:
+    """Returns what an operation needs of what was captured, also where one update needs another."""
+    used: list[Captured] = []
+    while True:
+        gradients = [part for one in used for gradient, _ in one.pairs for part in transfer.tensors_of(gradient)]
+        needed = set(transfer.upstream([end, *gradients, *(one.before for one in used)]))
+        found = [one for one in captured if one.after in needed]
+        if len(found) == len(used):
+            return found
+        used = found
 
 
 def restore(captured: Sequence[Captured]) -> None:

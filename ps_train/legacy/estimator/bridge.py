@@ -14,7 +14,7 @@ import sys
 import types
 
 from ps_train.errors import ConfigError
-from ps_train.runtime import legacy_estimator
+from ps_train.plugins import estimator_offer
 
 _PACKAGE = "tensorflow_estimator.python.estimator"
 _COMMAND = "pip install 'ps_train[estimator]'"
@@ -46,7 +46,7 @@ def install_estimator() -> types.ModuleType:
 
 
 def _lacks_estimator(module: types.ModuleType) -> bool:
-    return isinstance(getattr(module, "estimator", None), (type(None), legacy_estimator.Offered))
+    return isinstance(getattr(module, "estimator", None), (type(None), estimator_offer.OfferedEstimator))
 
 
 def _modules(tf: types.ModuleType, name: str) -> list[types.ModuleType]:

@@ -192,7 +192,7 @@ class _RoundBuilder:
         self, compute: Callable[[], StepModel], make_optimizer: Callable[[], tf.train.Optimizer]
     ) -> tuple[tf.Tensor, tf.Operation]:
         """Returns the loss of a mini-batch, a float32 scalar, and the operation that counts the step at its end."""
-        values = {copy.original.name: variable_copies.read(copy) for copy in self.copies}
+        values = {copy.original.name: variable_copies.read_copy(copy) for copy in self.copies}
         with variable_copies.reading_copies(self.copies, values, self.step_copy):
             unread = self.step_copy.handle.consumers()
             loss, own = compute()

@@ -100,7 +100,7 @@ def on_this_worker() -> Iterator[None]:
         yield
 
 
-def read(copy: VariableCopy) -> tf.Tensor:
+def read_copy(copy: VariableCopy) -> tf.Tensor:
     """Returns the value of a copy, under a name that begins as the variable's: models choose variables by name."""
     value = copy.current.read_value()
     with tf.name_scope(None):

@@ -125,9 +125,10 @@ def test_an_evaluation_runs_its_hooks_and_restores_with_its_saver(tmp_path):
     np.testing.assert_array_equal(made[0].fetched, np.full([3, 4], 2.0))
 
 
-def test_hooks_that_ps_train_replaces_are_left_out(tmp_path, caplog):
+def test_hooks_that_ps_train_replaces_are_left_out(tmp_path, caplog, monkeypatch):
     """It saves by itself; in rounds, what only reports the tensors of a step has nothing to report."""
-    logging.getLogger("ps_train").propagate = True
+    caplog.set_level(logging.INFO, "ps_train")
+    monkeypatch.setattr(logging.getLogger("ps_train"), "propagate", True)
     saves = tf.train.CheckpointSaverHook(str(tmp_path), save_steps=1)
     reports, stops = tf.train.LoggingTensorHook(["x"], every_n_iter=1), tf.train.StopAtStepHook(last_step=1)
     assert hooks.usable([saves, reports, stops]) == [reports, stops]

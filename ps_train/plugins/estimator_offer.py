@@ -13,7 +13,7 @@ from typing import Any
 _HOLDERS = ("tensorflow", "tensorflow.compat.v1", "tensorflow.compat.v2")
 
 
-class Offered(types.ModuleType):
+class OfferedEstimator(types.ModuleType):
     """Stands where Estimator's API will be."""
 
     def __getattr__(self, name: str) -> Any:
@@ -24,13 +24,13 @@ class Offered(types.ModuleType):
         """
         if name.startswith("__"):
             raise AttributeError(name)
-        importlib.import_module("ps_train.legacy.estimator").install()
+        importlib.import_module("ps_train.legacy.estimator").install_estimator()
         return getattr(sys.modules[self.__name__], name)
 
 
-def offer() -> None:
+def offer_estimator() -> None:
     """Puts a module that loads itself on first use at `tf.estimator`, unless TensorFlow has its own."""
     for holder in _HOLDERS:
         module = importlib.import_module(holder)
         if not hasattr(module, "estimator"):
-            module.estimator = sys.modules[f"{holder}.estimator"] = Offered(f"{holder}.estimator")
+            module.estimator = sys.modules[f"{holder}.estimator"] = OfferedEstimator(f"{holder}.estimator")
