@@ -3,9 +3,10 @@
     train_and_evaluate   ps, chief, worker --> Server --> MonitoredTrainingSession     those that `replace` is given
                          evaluator         --> evaluate each new checkpoint --> training is over: the last one, too
 
-The original evaluator ends only once it has evaluated a checkpoint of `TrainSpec.max_steps`. It therefore waits for ever
-if training ends earlier (early stopping, the end of the data, a chief that died), sleeps through the end of training for
-up to `throttle_secs`, and misses the checkpoint that the chief saves after the last worker went past `max_steps`.
+The original evaluator ends only once it has evaluated a checkpoint of `TrainSpec.max_steps`. It therefore waits for
+ever if training ends earlier (early stopping, the end of the data, a chief that died), sleeps through the end of
+training for up to `throttle_secs`, and misses the checkpoint that the chief saves after the last worker went past
+`max_steps`.
 """
 
 from __future__ import annotations
