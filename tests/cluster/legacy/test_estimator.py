@@ -181,7 +181,7 @@ def test_the_evaluator_ends_with_training_and_evaluates_the_last_checkpoint(api,
             trained.train(batches, steps=3)
         return len(asked) >= 4
 
-    bridge.replace(should_end=is_over)
+    bridge.replace(find_end=lambda: is_over)
     own = api.Estimator(model_fn, params={"rate": 0.05}, config=run_config(job="evaluator"))
     evaluated = []
     hook = type("Hook", (tf.train.SessionRunHook,), {"end": lambda self, session: evaluated.append(
@@ -195,7 +195,7 @@ def test_the_evaluator_ends_with_training_and_evaluates_the_last_checkpoint(api,
 
 def test_an_evaluator_without_a_checkpoint_ends_too(api, run_config, restored):
     """Training that died before it saved leaves nothing to evaluate."""
-    bridge.replace(should_end=lambda: True)
+    bridge.replace(find_end=lambda: lambda: True)
     own = api.Estimator(model_fn, params={"rate": 0.05}, config=run_config(job="evaluator"))
     api.train_and_evaluate(own, api.TrainSpec(batches, 10), api.EvalSpec(batches, throttle_secs=600))
 
