@@ -2,8 +2,9 @@
 
 import sys
 
-import ps_train
 import tensorflow.compat.v1 as tf
+
+import ps_train
 
 ps_hosts, worker_hosts, job_name, task_index, train_dir = sys.argv[1:]
 tf.disable_v2_behavior()
