@@ -84,6 +84,8 @@ class SessionManager(_TensorFlowManager):
         if own is None:
             return super().prepare_session(master, *args, **kwargs)
         master, kwargs["config"] = real_target(master), self._join(own, kwargs.get("config"))
+        if kwargs.get("checkpoint_filename_with_path"):  # Estimator.predict: variables of its own, beside a training
+            return self._bounded(own, functools.partial(super().prepare_session, master, *args, **kwargs))
         if own.find_parameters():
             return self._bounded(own, functools.partial(
                 super().wait_for_session, master, config=kwargs["config"], max_wait_secs=own.timeouts.start_secs))

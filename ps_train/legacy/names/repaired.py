@@ -10,12 +10,8 @@ from typing import Any
 import numpy as np
 import tensorflow.compat.v1 as tf
 from absl import flags
-<<<<<<< HEAD
 from tensorflow.python.framework import device
-from tensorflow.python.ops import variables
-=======
-from tensorflow.python.ops import resource_variable_ops
->>>>>>> h3
+from tensorflow.python.ops import resource_variable_ops, variables
 from tensorflow.python.training import training_util
 
 from ps_train.legacy.global_step import note_global_step
@@ -28,12 +24,9 @@ def repair() -> None:
         if name not in np.__dict__:
             setattr(np, name, pkgutil.resolve_name(today))
     _repair_flags()
-<<<<<<< HEAD
     device.DeviceSpec = tf.DeviceSpec  # the one of TensorFlow 2 has no merge_from
-=======
     # In TF1 every variable was an instance of tf.Variable.
     tf.Variable.register(resource_variable_ops.BaseResourceVariable)
->>>>>>> h3
     tf.train.string_input_producer = _takes_variables(tf.train.string_input_producer)
     tf.train.get_global_step = training_util.get_global_step = _notes_global_step(training_util.get_global_step)
     tf.Graph.get_collection = _evaluates_losses(tf.Graph.get_collection)
