@@ -13,6 +13,7 @@ import pathlib
 import runpy
 import sys
 import warnings
+from typing import Callable
 
 import tensorflow.compat.v1 as tf
 from tensorflow.python.util import deprecation
@@ -20,8 +21,7 @@ from tensorflow.python.util import deprecation
 from ps_train.cluster import ports
 from ps_train.config.script import Script, ScriptConfig
 from ps_train.legacy import source
-from ps_train.legacy.classic import ending, install, sessions
-from ps_train.legacy.classic import observer as observer_module
+from ps_train.legacy.classic import ending, install, observer, sessions
 from ps_train.runtime.waits import Timeouts
 
 
@@ -69,8 +69,11 @@ def _prepare_estimator(timeouts: Timeouts, server_class: type) -> None:
         return
     from ps_train.legacy import estimator  # noqa: PLC0415 (most scripts have none)
 
-    observer = observer_module.from_environment(timeouts)
-    estimator.replace(server_class, sessions.MonitoredTrainingSession, observer.is_over if observer else None)
+    def find_end() -> Callable[[], bool] | None:
+        own = observer.from_environment(timeouts)  # not before: some scripts set TF_CONFIG themselves
+        return own.is_over if own else None
+
+    estimator.replace(server_class, sessions.MonitoredTrainingSession, find_end)
     estimator.start_servers(server_class, lambda: install.script_server() is not None)
 
 

@@ -65,6 +65,8 @@ NAMES = {
     "tf.nn.rnn": "tf.nn.static_rnn",
     "tf.nn.bidirectional_rnn": "tf.nn.static_bidirectional_rnn",
     "tf.nn.state_saving_rnn": "tf.nn.static_state_saving_rnn",
+    # 2.4
+    "tf.distribute.MultiWorkerMirroredStrategy": "tf.distribute.experimental.MultiWorkerMirroredStrategy",
     # The whole modules, which the copies inside compat.v1 are not
     "tf.compat.v1": "tensorflow.compat.v1",
     "tf.compat.v2": "tensorflow.compat.v2",

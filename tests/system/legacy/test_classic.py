@@ -88,7 +88,7 @@ def test_a_supervisor_script_that_loses_its_ps_ends_with_138(start_process, tmp_
 
 
 def test_sigterm_saves_and_ends_every_task_with_143(start_process, tmp_path):
-    """The loop of MonitoredTrainingSession ends with a checkpoint; a Supervisor's is saved for it, as its main thread waits."""
+    """The loop of MonitoredTrainingSession ends, with a checkpoint."""
     cluster = ScriptCluster(start_process, "monitored.py", [f"--model_dir={tmp_path}/train", "--train_steps=1000000"])
     for worker in ("worker-0", "worker-1"):
         start_process.wait_for_line(worker, "at step")

@@ -32,9 +32,9 @@ def test_an_experiment_of_contrib_learn_trains(start_process, tmp_path):
 
 
 def test_a_keras_script_trains_with_keras_2(start_process, tmp_path):
-    """MultiWorkerMirroredStrategy needs Keras 2 on today's TensorFlow; its checkpoints are in TensorFlow's format."""
+    """MultiWorkerMirroredStrategy needs it on today's TensorFlow; the checkpoints are in TensorFlow's format."""
     cluster = ScriptCluster(start_process, "keras_strategy.py", [str(tmp_path)], num_ps=0)
     cluster.assert_ends_well()
     for worker in (0, 1):
         assert f"worker {worker} ends with tf_keras" in start_process.log(f"worker-{worker}")
-        assert (tmp_path / f"worker{worker}" / "ckpt_2.index").exists()
+    assert (tmp_path / "worker0" / "ckpt_2.index").exists()  # the other worker's are temporary

@@ -7,6 +7,9 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
+# The key of TF1's crosses of hashed features.
+SPARSE_FEATURE_CROSS_DEFAULT_HASH_KEY = 0xDECAFCAFFE
+
 _fc = tf.feature_column
 
 
@@ -56,10 +59,12 @@ def weighted_sparse_column(sparse_id_column: Any, weight_column_name: str, dtype
     return _fc.weighted_categorical_column(sparse_id_column, weight_column_name, dtype)
 
 
-def crossed_column(columns: Sequence, hash_bucket_size: float, combiner: str = "sum", *args: Any, **kwargs: Any) -> Any:
+def crossed_column(columns: Sequence, hash_bucket_size: float, combiner: str = "sum",
+                   ckpt_to_load_from: str | None = None, tensor_name_in_ckpt: str | None = None,
+                   hash_key: int | None = None) -> Any:
     """`crossed_column`; hashed columns are crossed by their raw values, as today's function demands."""
-    del combiner, args, kwargs
-    return _fc.crossed_column([_crossable(column) for column in columns], int(hash_bucket_size))
+    del combiner, ckpt_to_load_from, tensor_name_in_ckpt
+    return _fc.crossed_column([_crossable(column) for column in columns], int(hash_bucket_size), hash_key)
 
 
 def _crossable(column: Any) -> Any:

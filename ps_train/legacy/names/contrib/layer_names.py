@@ -27,6 +27,7 @@ NAMES = {
     "tf.contrib.layers.create_feature_spec_for_parsing": "tf.feature_column.make_parse_example_spec",
     "tf.contrib.layers.input_from_feature_columns": _COLUMNS + "input_from_feature_columns",
     "tf.contrib.layers.weighted_sum_from_feature_columns": _COLUMNS + "weighted_sum_from_feature_columns",
+    "tf.contrib.layers.SPARSE_FEATURE_CROSS_DEFAULT_HASH_KEY": _COLUMNS + "SPARSE_FEATURE_CROSS_DEFAULT_HASH_KEY",
     # layers: the rest
     "tf.contrib.layers.embed_sequence": _SMALL + "embed_sequence",
     "tf.contrib.layers.safe_embedding_lookup_sparse": "tf.nn.safe_embedding_lookup_sparse",

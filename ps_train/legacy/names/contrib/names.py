@@ -42,6 +42,8 @@ NAMES = {
     "tf.contrib.lookup.index_table_from_file": _LOOKUP + "index_table_from_file",
     "tf.contrib.lookup.index_to_string_table_from_tensor": _HERE + "functions:index_to_string_table_from_tensor",
     "tf.contrib.lookup.index_to_string_table_from_file": _LOOKUP + "index_to_string_table_from_file",
+    "tf.contrib.lookup.string_to_index_table_from_tensor": _HERE + "functions:index_table_from_tensor",
+    "tf.contrib.lookup.string_to_index_table_from_file": _LOOKUP + "index_table_from_file",
     "tf.contrib.lookup.HashTable": "tf.lookup.StaticHashTable",
     "tf.contrib.lookup.MutableHashTable": "tf.lookup.experimental.MutableHashTable",
     "tf.contrib.lookup.MutableDenseHashTable": "tf.lookup.experimental.DenseHashTable",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import os
+import urllib.request
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,6 +44,23 @@ def load_learn_dataset(name: str, size: str = "small", **options: Any) -> Any:
     if name not in DATASETS:
         raise ValueError(f"load_dataset: name is {name!r}; ps_train has {', '.join(DATASETS)} only")
     return DATASETS[name](**options)
+
+
+DATASETS = {"mnist": load_mnist_sets}
+
+
+def maybe_download(filename: str, work_directory: str, source_url: str) -> str:
+    """Downloads a file to a folder, unless it is there, and returns its path.
+
+    Raises:
+      urllib.error.URLError: it cannot be downloaded.
+    """
+    path = os.path.join(work_directory, filename)
+    if not os.path.exists(path):
+        os.makedirs(work_directory, exist_ok=True)
+        urllib.request.urlretrieve(source_url, path + ".part")
+        os.replace(path + ".part", path)
+    return path
 
 
 def load_csv_with_header(filename: str, target_dtype: Any, features_dtype: Any,

@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from ps_train.legacy.names.contrib.learn import inputs
+from ps_train.legacy.names.contrib.learn import metrics as metrics_module
 
 # Arguments that the Estimators do not have any more, and that changed how they train in a detail.
 _GONE = ("enable_centered_bias", "fix_global_step_increment_bug", "gradient_clip_norm", "feature_engineering_fn",
@@ -60,13 +61,15 @@ class _Fitting:
 
     def evaluate(self, x: Any = None, y: Any = None, input_fn: Callable | None = None,  # type: ignore[override]
                  batch_size: int | None = None, steps: int | None = None, hooks: Any = None,
-                 checkpoint_path: str | None = None, name: str | None = None, **ignored: Any) -> dict:
-        """Evaluates by an input function, also as the first argument, or by arrays."""
+                 checkpoint_path: str | None = None, name: str | None = None, metrics: Any = None,
+                 **ignored: Any) -> dict:
+        """Evaluates by an input function, also as the first argument, or by arrays; `metrics` are MetricSpecs."""
         del ignored
         if callable(x):
             x, input_fn = None, x
-        return super().evaluate(inputs.make_input_fn(input_fn, x, y, batch_size, is_named=self.takes_names),
-                                steps=steps, hooks=hooks, checkpoint_path=checkpoint_path, name=name)
+        evaluate = metrics_module.with_metrics(self, metrics).evaluate if metrics else super().evaluate
+        return evaluate(inputs.make_input_fn(input_fn, x, y, batch_size, is_named=self.takes_names),
+                        steps=steps, hooks=hooks, checkpoint_path=checkpoint_path, name=name)
 
     def predict(self, x: Any = None, input_fn: Callable | None = None, batch_size: int | None = None,
                 *args: Any, **kwargs: Any) -> Any:

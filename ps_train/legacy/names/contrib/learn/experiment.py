@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from ps_train.legacy.names.contrib.learn import inputs
+from ps_train.legacy.names.contrib.learn import inputs, metrics
 
 
 class Experiment:
@@ -20,9 +20,9 @@ class Experiment:
                  min_eval_frequency: int | None = None, delay_workers_by_global_step: bool = False,
                  export_strategies: Any = None, **others: Any) -> None:
         """Takes contrib.learn's arguments; those that have no counterpart have no effect."""
-        del eval_metrics, local_eval_frequency, min_eval_frequency, delay_workers_by_global_step, others
-        self._estimator = estimator
+        del local_eval_frequency, min_eval_frequency, delay_workers_by_global_step, others
         is_named = getattr(estimator, "takes_names", False)
+        self._estimator = metrics.with_metrics(estimator, eval_metrics)
         strategies = export_strategies if isinstance(export_strategies, (list, tuple)) else [export_strategies]
         self._train_spec = tf.estimator.TrainSpec(
             inputs.make_input_fn(train_input_fn, is_named=is_named), max_steps=train_steps,
