@@ -20,7 +20,7 @@ import signal
 import socket
 import sys
 import threading
-from typing import Callable
+from typing import Callable, NoReturn
 
 from ps_train.errors import PsTrainError
 from ps_train.legacy.classic import membership
@@ -185,6 +185,17 @@ def _save(save: Callable[[], None]) -> None:
         _log.warning("no checkpoint was saved: %s", tensorflow_errors.reason(error))
 
 
+_given_code = [0]  # the last one is that of `sys.exit`, which Python tells nobody
+
+
+def _noting_code(leave_python: Callable[..., NoReturn]) -> Callable[..., NoReturn]:
+    def exit_and_note(status: object = None) -> NoReturn:
+        _given_code.append(status if isinstance(status, int) else int(status is not None))
+        leave_python(status)
+
+    return exit_and_note
+
+
 def watch_imported_script(stop_timeout_secs: float) -> None:
     """Makes the end of this process finish the membership, for a script that runs without `ps_train run`."""
     previous = sys.excepthook
@@ -201,9 +212,14 @@ def watch_imported_script(stop_timeout_secs: float) -> None:
     def at_exit() -> None:
         if not script_ended.is_set():
             note_script_end()
-            finish(0)
+            code = finish(_given_code[-1])
+            _flush()
+            # What was registered with `atexit` before the server was made does not run. But a thread that is inside
+            # TensorFlow while the interpreter shuts down would abort the process.
+            os._exit(code)
 
     sys.excepthook = hook
+    sys.exit = _noting_code(sys.exit)
     atexit.register(at_exit)
     if threading.current_thread() is threading.main_thread():
         SignalWatch(stop_timeout_secs)

@@ -10,8 +10,12 @@ from typing import Any
 import numpy as np
 import tensorflow.compat.v1 as tf
 from absl import flags
+<<<<<<< HEAD
 from tensorflow.python.framework import device
 from tensorflow.python.ops import variables
+=======
+from tensorflow.python.ops import resource_variable_ops
+>>>>>>> h3
 from tensorflow.python.training import training_util
 
 from ps_train.legacy.global_step import note_global_step
@@ -24,7 +28,12 @@ def repair() -> None:
         if name not in np.__dict__:
             setattr(np, name, pkgutil.resolve_name(today))
     _repair_flags()
+<<<<<<< HEAD
     device.DeviceSpec = tf.DeviceSpec  # the one of TensorFlow 2 has no merge_from
+=======
+    # In TF1 every variable was an instance of tf.Variable.
+    tf.Variable.register(resource_variable_ops.BaseResourceVariable)
+>>>>>>> h3
     tf.train.string_input_producer = _takes_variables(tf.train.string_input_producer)
     tf.train.get_global_step = training_util.get_global_step = _notes_global_step(training_util.get_global_step)
     tf.Graph.get_collection = _evaluates_losses(tf.Graph.get_collection)
@@ -75,12 +84,10 @@ def _notes_global_step(function: Any) -> Any:
 def _evaluates_losses(function: Any) -> Any:
     @functools.wraps(function)
     def get_collection(self: tf.Graph, name: str, scope: str | None = None) -> list:
-        # The loss of a regularizer is no tensor, and has no name, until somebody converts it.
-        if name == tf.GraphKeys.REGULARIZATION_LOSSES and not self.finalized:
+        # A wrapper stands in place of each regularizer's loss, and makes a new tensor whenever it is converted.
+        if name == tf.GraphKeys.REGULARIZATION_LOSSES:
             losses = self.get_collection_ref(name)
-            with self.as_default():
-                losses[:] = [tf.convert_to_tensor(loss) if type(loss).__name__ == "_LazyEvalTensor" else loss
-                             for loss in losses]
+            losses[:] = [getattr(loss, "_master_tensor", loss) for loss in losses]
         return function(self, name, scope)
     return get_collection
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
+import sys
 
 import pytest
 
+from tests.processes import DEADLINE_SECS, REPO, TaskCluster
 from tests.system.legacy.scripts import SCRIPTS, ScriptCluster
 
 
@@ -158,3 +162,24 @@ def test_launch_run_starts_all_tasks_of_a_script_with_its_hosts_written_in(start
     assert len(taken) == 2 and sum(taken) >= 19
     assert "ps:0 0 (" in start_process.log("launch")
     assert (tmp_path / "train" / "checkpoint").exists()
+
+
+def test_a_script_of_ones_own_imports_the_classes(tmp_path):
+    """Plain Python runs it: `join` returns, the chief makes updates to the end, and every process exits with 0."""
+    ports = TaskCluster(1, 2)
+    processes = {}
+    for job, index in ports.tasks():
+        log = open(tmp_path / f"{job}-{index}.log", "wb")  # noqa: SIM115 (the process has it)
+        processes[job, index] = subprocess.Popen(
+            [sys.executable, str(SCRIPTS / "imported.py"), ",".join(ports.ps), ",".join(ports.workers), job, str(index),
+             str(tmp_path / "train")], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(REPO)}, stdout=log,
+            stderr=subprocess.STDOUT)
+    try:
+        codes = {task: process.wait(DEADLINE_SECS) for task, process in processes.items()}
+    finally:
+        for process in processes.values():
+            process.kill()
+        logs = {task: (tmp_path / f"{task[0]}-{task[1]}.log").read_text(errors="replace") for task in processes}
+    assert set(codes.values()) == {0}, logs
+    assert "training is over" in logs["ps", 0] and "worker 1 ends" in logs["worker", 1], logs
+    assert _checkpoint(tmp_path / "train")["global_step"] >= 40

@@ -204,7 +204,8 @@ def one_after_the_other(loss):
 
 
 @pytest.mark.parametrize("train_op, reason", [
-    (in_a_branch, "updates variables by other means"), (one_after_the_other, "applies gradients that it computes after another")])
+    (in_a_branch, "updates variables by other means"),
+    (one_after_the_other, "applies gradients that it computes after another")])
 def test_a_train_op_that_cannot_be_separated_runs_as_it_is(tmp_path, start_servers, train_op, reason):
     """Asynchronously; every other mode says why not."""
     model = model_of(train_op)

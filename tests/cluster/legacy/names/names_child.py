@@ -229,6 +229,13 @@ def global_steps():
 
 
 @check
+def variables_that_are_instances():
+    with tf.Graph().as_default():
+        made = [tf.Variable(0.0), tf.get_variable("own", [2]), tf.Variable(0.0, use_resource=False)]
+        return [isinstance(variable, tf.Variable) for variable in made] + [isinstance(tf.zeros([]), tf.Variable)]
+
+
+@check
 def losses_of_regularizers():
     with tf.Graph().as_default(), tf.Session() as session:
         tf.get_variable("w", initializer=[3.0, 4.0], regularizer=tf.contrib.layers.l2_regularizer(0.5))

@@ -108,6 +108,11 @@ def test_a_global_step_made_by_hand_is_found(found):
     assert found["global_steps"] == [True, True, 3]
 
 
+def test_every_variable_is_an_instance_of_variable(found):
+    """Resource variables too; a tensor is none."""
+    assert found["variables_that_are_instances"] == [True, True, True, False]
+
+
 def test_the_loss_of_a_regularizer_is_a_tensor(found):
     """With a name, and half of a half of 25."""
     assert found["losses_of_regularizers"] == ["w/Regularizer/l2_regularizer", 6.25]
