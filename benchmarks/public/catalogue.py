@@ -35,7 +35,7 @@ class Job:
       links: path in the copy of `folder`, or `~/...` -> data set.
       cwd: the working directory, relative to `folder`.
       deadline_secs: after it, tasks that still run count as "did not end".
-      terminate_after_secs: a job without an end of its own: then its workers get SIGTERM.
+      terminate_after_secs: a job without an end of its own: then every task gets SIGTERM, as when a pod is deleted.
       note: what a reader should know.
     """
 

@@ -29,7 +29,7 @@ _CENSUS = (  # the categorical columns of the census data, by their place in a l
 def make(folder: str, mnist: str) -> None:
     """Makes all data sets in a folder, from MNIST's four gzip files in another."""
     root, rng = pathlib.Path(folder), np.random.default_rng(0)
-    for make_one in (_mnist, _census, _cifar10, _swivel, _criteo, _iris, _bert):
+    for make_one in (_mnist, _census, _cifar10, _swivel, _criteo, _iris, _cancer, _bert):
         make_one(root, pathlib.Path(mnist), rng)
 
 
@@ -123,6 +123,15 @@ def _iris(root: pathlib.Path, mnist: pathlib.Path, rng: np.random.Generator) -> 
         measures = rng.normal(classes[:, None] * 2.0 + 1.0, 0.3, (count, 4))
         rows = [",".join([*(f"{value:.1f}" for value in row), str(label)]) for row, label in zip(measures, classes)]
         _write_text(root / "iris" / f"iris_{name}.csv", "\n".join([f"{count},4,a,b,c", *rows]) + "\n")
+
+
+def _cancer(root: pathlib.Path, mnist: pathlib.Path, rng: np.random.Generator) -> None:
+    """cancer/: nine measures and a class, all of them floats."""
+    del mnist
+    for name, count in (("train", 500), ("test", 150)):
+        _write_records(root / "cancer" / f"cancer_{name}.csv.tfrecords", (
+            {"label": [float(measures[0] > 5.0)], "features": measures.tolist()}
+            for measures in rng.uniform(1.0, 10.0, (count, 9))))
 
 
 def _bert(root: pathlib.Path, mnist: pathlib.Path, rng: np.random.Generator) -> None:

@@ -15,7 +15,8 @@ def write(folder: str, how: str, jobs: Sequence[Job], results: Sequence[Result])
     """Writes `HOW.json` and `HOW.md` into a folder; results of jobs that were not run this time are kept."""
     path = pathlib.Path(folder, f"{how}.json")
     path.parent.mkdir(parents=True, exist_ok=True)
-    kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    old = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    kept = {job.name: old[job.name] for job in jobs if job.name in old}
     new: dict[str, list] = {}
     for result in results:
         new.setdefault(result.name, []).append(

@@ -107,8 +107,8 @@ def _watch(
                      if name not in ends and process.poll() is not None})
         if job.terminate_after_secs and secs > job.terminate_after_secs and not are_told:
             are_told = True
-            for name in _workers(processes):
-                processes[name].terminate()
+            for process in processes.values():
+                process.terminate()
         if all(name in ends for name in _workers(processes)):
             deadline_secs = min(deadline_secs, start_secs + max(ends[name] for name in _workers(processes))
                                 + grace_secs)

@@ -69,7 +69,7 @@ NOTHING = Packed([], [], None, None, [])
 
 def pack(
     loss: tf.Tensor, gradients: Sequence[transfer.Pair], optimizer: tf.train.Optimizer,
-    make_another: Callable[[], tf.train.Optimizer], wire: transfer.Wire,
+    make_another: Callable[[], tf.train.Optimizer], wire: transfer.Wire, others: Sequence[tf.Operation] = (),
 ) -> Packed:
     """Packs small variables if a ps has enough of them, and makes the operations of a step read the packs.
 
@@ -79,9 +79,10 @@ def pack(
       optimizer: the optimizer whose slots are in checkpoints.
       make_another: returns another optimizer of the same kind.
       wire: how variables travel; if they do not travel together, none is packed.
+      others: further operations that a step runs.
     """
     of_variable = {variable.ref(): gradient for gradient, variable in gradients}
-    step = _what_a_step_runs(loss, gradients)
+    step = _what_a_step_runs(loss, gradients, others)
     # Sorted by name, as another worker may have created the variables in another order.
     small = sorted((variable for gradient, variable in gradients
                     if transfer.is_dense(gradient) and _can_be_packed(variable, step)), key=lambda one: one.op.name)
@@ -151,8 +152,10 @@ def _with_slots(
     return Packed(pairs, packs, _Both(of_packs, of_others, packs), tf.group(*fill), views)
 
 
-def _what_a_step_runs(loss: tf.Tensor, gradients: Sequence[transfer.Pair]) -> set[tf.Operation]:
-    run = [loss, *tf.get_collection(tf.GraphKeys.SUMMARIES), *tf.get_collection(tf.GraphKeys.UPDATE_OPS)]
+def _what_a_step_runs(
+    loss: tf.Tensor, gradients: Sequence[transfer.Pair], others: Sequence[tf.Operation]
+) -> set[tf.Operation]:
+    run = [loss, *tf.get_collection(tf.GraphKeys.SUMMARIES), *others]
     for gradient, _ in gradients:
         run += transfer.tensors_of(gradient)
     return set(transfer.upstream(run))

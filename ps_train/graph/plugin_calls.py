@@ -1,37 +1,107 @@
-"""Calls the user's model_fn and checks what it returns."""
+"""Calls the user's model_fn and checks what it returns.
+
+    model_fn --> ModelSpec or EstimatorSpec --> ModelSpec
+             --> the optimizers that it creates, in training --> OwnUpdate, or why its train_op cannot be separated
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import UserCodeError
-from ps_train.plugins.contracts import Model, ModelSpec
+from ps_train.graph.own_train_op import capture, update
+from ps_train.graph.own_train_op.capture import Captured
+from ps_train.graph.own_train_op.update import OwnUpdate
+from ps_train.plugins.contracts import TRAIN, Model, ModelSpec, RunConfig
 from ps_train.runtime import legacy_keras
+
+_ESTIMATOR_FIELDS = ("mode", "predictions", "loss", "train_op", "eval_metric_ops")
+
+
+class TrainModel(NamedTuple):
+    """A model on a mini-batch, in training.
+
+    Attributes:
+      spec: what model_fn returned.
+      captured: what the optimizers that it created were told to apply.
+      own: the update behind its train_op; None if it has no train_op, or one that cannot be separated.
+      problem: why it cannot be separated, "" if it can or if there is none.
+    """
+
+    spec: ModelSpec
+    captured: Sequence[Captured]
+    own: OwnUpdate | None
+    problem: str
 
 
 def call_model_fn(
-    model: Model, features: Any, labels: Any, mode: str, params: Mapping[str, Any]
+    model: Model, features: Any, labels: Any, mode: str, params: Mapping[str, Any], config: RunConfig | None = None
 ) -> ModelSpec:
     """Adds the model to the current graph and returns its ModelSpec.
 
     Raises:
-      UserCodeError: model_fn returned something other than a ModelSpec with a scalar loss, or needs tf_keras, which is
-        not installed.
+      UserCodeError: model_fn returned something other than a ModelSpec or an EstimatorSpec with a scalar loss, or needs
+        tf_keras, which is not installed.
     """
+    arguments = {"features": features, "labels": labels, "mode": mode, "params": params}
+    if model.takes_config:
+        arguments["config"] = config or RunConfig(task_type="evaluator", is_chief=False)
     # Without the auxiliary scope a second call in the graph would prefix the names of operations with "_1/".
     with tf.variable_scope(tf.get_variable_scope(), auxiliary_name_scope=False):
         try:
-            spec = model.model_fn(features=features, labels=labels, mode=mode, params=params)
+            spec = model.model_fn(**arguments)
         except (AttributeError, ImportError) as error:
             if advice := legacy_keras.advice(error):
                 raise UserCodeError(f"{model.name}.model_fn: {advice}") from error
             raise
-    if not isinstance(spec, ModelSpec):
-        raise UserCodeError(f"{model.name}.model_fn returned {type(spec).__name__}; it must return a "
-                            "ps_train.ModelSpec, which has the same fields as an EstimatorSpec")
+    spec = _as_model_spec(model.name, spec)
     if not tf.is_tensor(spec.loss) or spec.loss.shape.rank not in (None, 0):
         raise UserCodeError(f"{model.name}.model_fn returned the loss {spec.loss!r}; it must be a scalar tensor")
     return spec
+
+
+def call_for_training(
+    model: Model, features: Any, labels: Any, params: Mapping[str, Any], config: RunConfig | None = None
+) -> TrainModel:
+    """Adds the model to the current graph, without the updates that it would make by itself.
+
+    Raises:
+      UserCodeError: as `call_model_fn` does.
+    """
+    graph = tf.get_default_graph()
+    num_before = len(graph.get_operations())
+    with capture.recording() as captured:
+        spec = call_model_fn(model, features, labels, TRAIN, params, config)
+    if spec.train_op is None:
+        return TrainModel(spec, captured, None, "")
+    created = set(graph.get_operations()[num_before:])
+    found = update.carry(spec.train_op, spec.loss, captured, tf.train.get_global_step(), created)
+    return TrainModel(spec, captured, *((None, found) if isinstance(found, str) else (found, "")))
+
+
+def _as_model_spec(name: str, spec: Any) -> ModelSpec:
+    """Returns a ModelSpec with the fields of what model_fn returned.
+
+    Raises:
+      UserCodeError: it has not the fields of an EstimatorSpec.
+    """
+    if isinstance(spec, ModelSpec):
+        return spec
+    if hasattr(spec, "as_estimator_spec"):  # of a TPUEstimator
+        spec = spec.as_estimator_spec()
+    if not all(hasattr(spec, field) for field in _ESTIMATOR_FIELDS):
+        raise UserCodeError(f"{name}.model_fn returned {type(spec).__name__}; it must return a ps_train.ModelSpec, or "
+                            "an EstimatorSpec, which has the same fields")
+    metrics = {metric: _value_and_update(found) for metric, found in (spec.eval_metric_ops or {}).items()}
+    others = {field: tuple(getattr(spec, field, None) or ())
+              for field in ("training_hooks", "training_chief_hooks", "evaluation_hooks")}
+    return ModelSpec(loss=spec.loss, predictions=spec.predictions, eval_metric_ops=metrics, train_op=spec.train_op,
+                     scaffold=getattr(spec, "scaffold", None), **others)
+
+
+def _value_and_update(metric: Any) -> tuple[Any, Any]:
+    """Returns the value and the update operation of a metric, which Estimator also takes as a Keras metric."""
+    return (metric.result(), metric.updates) if hasattr(metric, "result") else metric

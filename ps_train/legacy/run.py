@@ -13,19 +13,19 @@ import pathlib
 import runpy
 import sys
 import warnings
-from typing import NoReturn
+from typing import Callable
 
 import tensorflow.compat.v1 as tf
 from tensorflow.python.util import deprecation
 
+from ps_train.cluster import ports
 from ps_train.config.script import Script, ScriptConfig
 from ps_train.legacy import source
-from ps_train.legacy.classic import ending, install, sessions
-from ps_train.legacy.classic import observer as observer_module
+from ps_train.legacy.classic import ending, install, observer, sessions
 from ps_train.runtime.waits import Timeouts
 
 
-def run_script(config: ScriptConfig, script: Script) -> NoReturn:
+def run_script(config: ScriptConfig, script: Script) -> None:
     """Runs a script as one task, in the main thread, and ends the process with its exit code.
 
     Raises:
@@ -36,6 +36,8 @@ def run_script(config: ScriptConfig, script: Script) -> NoReturn:
         config.tf_mode == "auto" and source.uses_tensorflow_1(source.text_of(path)))
     if is_tf1:
         _prepare_tensorflow_1(config)
+    else:
+        ports.release_held_port()  # its strategy starts the server
     ending.SignalWatch(config.stop_timeout_secs)
     code = _run(script)
     ending.note_script_end()
@@ -67,8 +69,11 @@ def _prepare_estimator(timeouts: Timeouts, server_class: type) -> None:
         return
     from ps_train.legacy import estimator  # noqa: PLC0415 (most scripts have none)
 
-    observer = observer_module.from_environment(timeouts)
-    estimator.replace(server_class, sessions.MonitoredTrainingSession, observer.is_over if observer else None)
+    def find_end() -> Callable[[], bool] | None:
+        own = observer.from_environment(timeouts)  # not before: some scripts set TF_CONFIG themselves
+        return own.is_over if own else None
+
+    estimator.replace(server_class, sessions.MonitoredTrainingSession, find_end)
     estimator.start_servers(server_class, lambda: install.script_server() is not None)
 
 
@@ -80,8 +85,9 @@ def _run(script: Script) -> int:
             sys.path[:] = [os.getcwd(), *(place for place in sys.path if place != "")]
             runpy.run_module(script.name, run_name="__main__", alter_sys=True)
         else:
-            sys.path[:] = [str(pathlib.Path(script.name).resolve().parent), *(
-                place for place in sys.path if place not in ("", os.getcwd()))]
+            # `python -m ps_train` put the working directory first; PYTHONPATH may name it as well, and that stays.
+            rest = sys.path[1:] if sys.path[:1] in ([""], [os.getcwd()]) else sys.path
+            sys.path[:] = [str(pathlib.Path(script.name).resolve().parent), *rest]
             runpy.run_path(script.name, run_name="__main__")
     except SystemExit as error:
         return _code_of(error)

@@ -9,7 +9,7 @@ The contract of Keras models is in `keras/plugins.py`. docs/plugins.md explains 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Callable, NamedTuple, Protocol
 
 # Modes. The first three have the values of tf.estimator.ModeKeys, so that code written for Estimator works.
@@ -35,8 +35,12 @@ class ModelSpec(NamedTuple):
       predictions: tensor or dict of tensors, each [batch, ...]; required for "infer".
       eval_metric_ops: name -> (value tensor, update op), as `tf.compat.v1.metrics` returns them.
       train_op: an operation that applies one update and increments the global step, or None to let ps_train build
-        it from `loss`, which makes every update mode available.
+        it from `loss`. One that a tf.compat.v1.train.Optimizer has made trains in every update mode, too.
       loss_name: the name of the loss in the final report.
+      training_hooks: `tf.compat.v1.train.SessionRunHook`s of every worker.
+      training_chief_hooks: those of the chief alone.
+      evaluation_hooks: those of each evaluation.
+      scaffold: a `tf.compat.v1.train.Scaffold`, of which `init_fn`, `local_init_op` and, in "eval", `saver` are used.
     """
 
     loss: Any = None
@@ -44,15 +48,44 @@ class ModelSpec(NamedTuple):
     eval_metric_ops: Mapping[str, tuple] | None = None
     train_op: Any = None
     loss_name: str = "loss"
+    training_hooks: Sequence[Any] = ()
+    training_chief_hooks: Sequence[Any] = ()
+    evaluation_hooks: Sequence[Any] = ()
+    scaffold: Any = None
+
+
+class RunConfig(NamedTuple):
+    """What a model_fn that takes `config` can ask of it: the fields of Estimator's RunConfig that name this task.
+
+    Attributes:
+      task_type: "chief", "master", "worker" or "evaluator".
+      task_id: the index of the task in its job.
+      is_chief: whether this task saves the parameters.
+      num_ps_replicas: the number of parameter servers.
+      num_worker_replicas: the number of workers, chief included.
+      tf_random_seed: the seed of the graph, or None.
+    """
+
+    task_type: str = "worker"
+    task_id: int = 0
+    is_chief: bool = True
+    num_ps_replicas: int = 0
+    num_worker_replicas: int = 1
+    tf_random_seed: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """A model plug-in: `model_fn(features, labels, mode, params) -> ModelSpec`."""
+    """A model plug-in: `model_fn(features, labels, mode, params) -> ModelSpec`.
+
+    Attributes:
+      takes_config: whether it takes the argument `config` too, a `RunConfig`, as an Estimator's model_fn may.
+    """
 
     name: str
-    model_fn: Callable[..., ModelSpec]
+    model_fn: Callable[..., Any]
     default_params: Mapping[str, Any]
+    takes_config: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,9 +94,11 @@ class Dataset:
 
     Attributes:
       prepare: `prepare(params)`, which fetches and checks the files; does nothing if the module defines none.
+      is_sharded: whether input_fn takes `shard`; if not, every worker reads all of the data, as under Estimator.
     """
 
     name: str
     input_fn: Callable[..., Any]
     prepare: Callable[[Mapping[str, Any]], None]
     default_params: Mapping[str, Any]
+    is_sharded: bool = True

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import importlib
 import importlib.util
 import inspect
@@ -21,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Callable
 
 from ps_train.errors import ConfigError
-from ps_train.plugins.contracts import Dataset, Model
+from ps_train.plugins.contracts import TRAIN, Dataset, Model
 from ps_train.plugins.params import can_be_set
 
 _PROJECT = pathlib.Path(__file__).resolve().parents[2]  # in a checkout, the folder of models/ and data/
@@ -31,51 +32,104 @@ _MAX_LISTED = 12  # modules that an error lists
 def load_model(name: str) -> Model:
     """Imports the model plug-in of that name.
 
+    Its model_fn may leave out arguments but `features`, and take `config`, as an Estimator's may.
+
     Raises:
       ConfigError: the module does not exist or has no model_fn, or its model_fn has the wrong signature.
     """
     module = find_module("--model", name, function="model_fn")
-    function = checked_function("--model", module, "model_fn", ("features", "labels", "mode", "params"))
-    return Model(module.__name__, function, checked_params("--model", module))
+    arguments = ("features", "labels", "mode", "params")
+    taken = _taken(module, "model_fn", (*arguments, "config"))
+    if "features" not in taken:
+        taken = ()
+    function = checked_function("--model", module, "model_fn", tuple(taken) or arguments, wanted=arguments)
+    return Model(module.__name__, _ignoring_others(function, taken), checked_params("--model", module),
+                 takes_config="config" in taken)
 
 
 def load_dataset(name: str) -> Dataset:
     """Imports the dataset plug-in of that name.
 
+    Its input_fn may leave out any argument. In place of it the module may have `train_input_fn` and `eval_input_fn`.
+
     Raises:
       ConfigError: the module does not exist or has no input_fn, or a function has the wrong signature.
     """
     module = find_module("--dataset", name, function="input_fn")
-    function = checked_function("--dataset", module, "input_fn", ("mode", "params", "shard"))
+    pair = ("train_input_fn", "eval_input_fn")
+    if not hasattr(module, "input_fn") and any(hasattr(module, one) for one in pair):
+        (train, is_sharded), (evaluate, _) = (_input_function(module, one) for one in pair)
+        function = _by_mode(train, evaluate)
+    else:
+        function, is_sharded = _input_function(module, "input_fn")
     prepare = _nothing_to_prepare
     if hasattr(module, "prepare"):
         prepare = checked_function("--dataset", module, "prepare", ("params",))
-    return Dataset(module.__name__, function, prepare, checked_params("--dataset", module))
+    return Dataset(module.__name__, function, prepare, checked_params("--dataset", module), is_sharded)
+
+
+def _input_function(module: types.ModuleType, name: str) -> tuple[Callable[..., Any], bool]:
+    """Returns an input function that can be given all arguments, and whether it takes `shard`."""
+    arguments = ("mode", "params", "shard")
+    taken = _taken(module, name, arguments)
+    function = checked_function("--dataset", module, name, taken, wanted=arguments)
+    return _ignoring_others(function, taken), "shard" in taken
+
+
+def _by_mode(train: Callable[..., Any], evaluate: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns the input_fn of a module that has one function for training and one for evaluation."""
+    def input_fn(mode: str, params: Mapping[str, Any], shard: tuple[int, int]) -> Any:
+        return (train if mode == TRAIN else evaluate)(mode=mode, params=params, shard=shard)
+
+    return input_fn
+
+
+def _taken(module: types.ModuleType, name: str, offered: Sequence[str]) -> tuple[str, ...]:
+    """Returns which of these arguments a function of the module takes."""
+    function = getattr(module, name, None)
+    if not callable(function):
+        return ()
+    parameters = inspect.signature(function).parameters.values()
+    if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters):
+        return tuple(argument for argument in offered if argument != "config")
+    return tuple(argument for argument in offered if argument in {one.name for one in parameters})
+
+
+def _ignoring_others(function: Callable[..., Any], taken: Sequence[str]) -> Callable[..., Any]:
+    """Returns a function that passes on only the arguments that the user's takes."""
+    @functools.wraps(function)
+    def call(**arguments: Any) -> Any:
+        return function(**{name: arguments[name] for name in taken if name in arguments})
+
+    return call
 
 
 def _nothing_to_prepare(params: Mapping[str, Any]) -> None:
     """The `prepare` of a dataset that defines none."""
 
 
-def checked_function(flag: str, module: types.ModuleType, name: str, arguments: Sequence[str]) -> Callable[..., Any]:
+def checked_function(
+    flag: str, module: types.ModuleType, name: str, arguments: Sequence[str], *, wanted: Sequence[str] = (),
+) -> Callable[..., Any]:
     """Returns the function `name` of a plug-in's module.
 
     Args:
       flag: the flag that named the module, for the error.
       arguments: the names of the arguments that ps_train will pass.
+      wanted: the names that an error recommends, if not these.
 
     Raises:
       ConfigError: the module has no such function, or the function does not accept these arguments.
     """
     function = getattr(module, name, None)
-    wanted = f"{name}({', '.join(arguments)})"
+    signature = f"{name}({', '.join(wanted or arguments)})"
     if not callable(function):
-        raise ConfigError(f"{flag}: module {module.__name__!r} ({module.__file__}) has no function {wanted}; add it")
+        raise ConfigError(f"{flag}: module {module.__name__!r} ({module.__file__}) has no function {signature}; add it")
     try:
         inspect.signature(function).bind(**dict.fromkeys(arguments))
     except TypeError:
         raise ConfigError(f"{flag}: {module.__name__}.{name} takes {inspect.signature(function)}; it must take "
-                          f"{wanted}") from None
+                          f"{signature}") from None
     return function
 
 

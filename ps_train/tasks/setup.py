@@ -10,7 +10,7 @@ import tensorflow.compat.v1 as tf
 from ps_train.cluster import addresses
 from ps_train.cluster.spec import Cluster
 from ps_train.config.task import Config
-from ps_train.plugins import contracts, loader
+from ps_train.plugins import contracts, estimator_offer, loader
 from ps_train.plugins.params import resolve_params
 
 
@@ -29,6 +29,7 @@ def load_plugins(config: Config) -> LoadedPlugins:
     Raises:
       ConfigError: one is missing or has another contract, or --params does not fit them.
     """
+    estimator_offer.offer_estimator()
     model, dataset = loader.load_model(config.model), loader.load_dataset(config.dataset)
     shared = {name: getattr(config, name)
               for name in ("batch_size", "data_dir", "hidden_units", "learning_rate", "seed")}

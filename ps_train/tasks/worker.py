@@ -128,6 +128,9 @@ class WorkerTask:
         _log.info(placement.model_summary(graph.saved_variables, len(self._cluster.ps)))
         for line in placement.variable_table(graph.saved_variables) if own.logs_placement else ():
             _log.info(line)
+        if not self._plugins.dataset.is_sharded and self._cluster.num_workers > 1:
+            _log.info("%s takes no shard: every worker reads all of the data, as under Estimator",
+                      self._plugins.dataset.name)
         if warning := settings.adam_warning(own, self._cluster, graph.update.sparse):
             _log.warning("%s", warning)
         return Evaluator(*self._plugins)
@@ -155,8 +158,9 @@ class WorkerTask:
 
         def train_once(session: Any, write_summary: Any) -> Outcome:
             self._report.training()
+            hooked = connected.graph.hooks.around(session)
             outcome = connected.loop(session, write_summary, report=self._report,
-                                     run_step=profile.run_step(session, connected.graph.graph)).run()
+                                     run_step=profile.run_step(hooked, connected.graph.graph)).run()
             self._report.trained()
             if self._cluster.is_chief:
                 self._report.stage(Stage(outcome.global_step, own.loop.train_steps, reports.FINISHING))

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import (
@@ -16,6 +17,7 @@ from ps_train.errors import (
     UserCodeError,
 )
 from ps_train.graph import devices
+from ps_train.graph.hooks import Hooks
 from ps_train.graph.input.arrays import input_feed
 from ps_train.graph.input.batches import Batches
 from ps_train.graph.plugin_calls import call_model_fn
@@ -50,8 +52,12 @@ class Evaluator:
             self._values = {name: value for name, (value, _) in metrics.items()}
             self._update_ops = [update_op for _, update_op in metrics.values()]
             self._batch_size = tf.shape(tf.nest.flatten(features)[0])[0]
-            self._saver = tf.train.Saver(tf.global_variables())
-            self._local_init_op = tf.group(tf.local_variables_initializer(), tf.tables_initializer())
+            scaffold = self._spec.scaffold
+            own = getattr(scaffold, "local_init_op", None)
+            self._saver = getattr(scaffold, "saver", None) or tf.train.Saver(tf.global_variables())
+            self._hooks = Hooks(self._spec.evaluation_hooks)
+            self._local_init_op = tf.group(tf.local_variables_initializer(), tf.tables_initializer(),
+                                           *([] if own is None else [own]))
             self._queues = queues.Queues()
 
     def evaluate(self, path: str) -> Evaluation:
@@ -69,14 +75,16 @@ class Evaluator:
             session.run(self._local_init_op)
             self._saver.restore(session, path)
             session.run(self._batches.initializer, feed_dict=input_feed(self._graph))
+            self._hooks.start(session)
             with self._queues.running(session):
-                loss_sum, num_examples = self._run_through(session)
+                loss_sum, num_examples = self._run_through(self._hooks.around(session))
+            self._hooks.end(session)
             if num_examples == 0:
                 raise DataError(f"{self._dataset_name}.input_fn: the dataset of mode \"eval\" is empty; "
                                 "there is nothing to evaluate on")
             global_step, metrics = session.run([self._global_step, self._values])
         return Evaluation(int(global_step), num_examples, self._spec.loss_name, loss_sum,
-                          {name: float(value) for name, value in metrics.items()})
+                          _scalars(metrics))
 
     def _run_through(self, session: tf.Session) -> tuple[float, int]:
         """Updates the metrics over the whole set; returns the sum of the losses and the number of examples."""
@@ -88,6 +96,12 @@ class Evaluator:
                 return loss_sum, num_examples
             loss_sum += float(loss) * int(batch_size)
             num_examples += int(batch_size)
+
+
+def _scalars(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """Returns the metrics that are numbers: Estimators have others, such as the points of a curve."""
+    return {name: float(value) for name, value in metrics.items()
+            if np.ndim(value) == 0 and np.issubdtype(np.asarray(value).dtype, np.number)}
 
 
 def evaluate_bounded(timeout_secs: float, evaluator: Evaluator, path: str, stop: threading.Event) -> Evaluation:

@@ -79,7 +79,8 @@ class Loop:
           run_step: runs each training step in place of `session.run`, for a profiler or a benchmark.
         """
         self._session = session
-        self._run_step = run_step or (lambda step, held_secs, fetches, options: session.run(fetches, options=options))
+        hooked = graph.hooks.around(session)
+        self._run_step = run_step or (lambda step, held_secs, fetches, options: hooked.run(fetches, options=options))
         self._held_secs = 0.0
         self._graph = graph
         self._settings = settings
@@ -129,6 +130,8 @@ class Loop:
             return End.STEPS
         if status.state >= State.STOPPING:
             return End.ANNOUNCED
+        if self._graph.hooks.should_stop:
+            return End.HOOK
         return End.SIGNAL if self._stop.is_set() else None
 
     def _wait_for_slowest(self, status: StepStatus, bound: Bound) -> StepStatus:

@@ -12,6 +12,7 @@ class End(enum.Enum):
     STEPS = "the global step reached train_steps"
     ANNOUNCED = "the end of training was announced"
     DATA = "the data ran out"
+    HOOK = "a hook of the model asked for it"
     SIGNAL = "told to stop"
 
 

@@ -142,6 +142,7 @@ class SupervisedTraining:
             outcome = body(session, self._summaries.write if self._cluster.is_chief else None)
             if outcome.end is End.DATA:
                 self._graph.queues.check()
+            self._graph.hooks.end(session)
             if not self._heartbeat.is_replaced:
                 self._end(session, outcome)
             return outcome
@@ -159,6 +160,7 @@ class SupervisedTraining:
             if self._cluster.is_chief:
                 self._start_services(session, is_live)
             self._start_queues(session)
+            self._graph.hooks.start(session)
             yield session
         except (tf.errors.OpError, RuntimeError) as error:
             if self._chief_service.error is None:

@@ -13,14 +13,16 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.cluster.spec import Cluster
 from ps_train.coordination import variables
-from ps_train.errors import ConfigError, UserCodeError
+from ps_train.errors import ConfigError
 from ps_train.graph import devices, placement, plugin_calls, simplify
+from ps_train.graph.hooks import Hooks, check_scaffold, usable
 from ps_train.graph.input.arrays import input_feed
 from ps_train.graph.input.batches import Batches
-from ps_train.plugins.contracts import TRAIN, Dataset, Model, ModelSpec
+from ps_train.graph.plugin_calls import TrainModel
+from ps_train.plugins.contracts import TRAIN, Dataset, Model, ModelSpec, RunConfig
 from ps_train.storage import event_files
 from ps_train.training import queues
-from ps_train.updates import build, staleness
+from ps_train.updates import model_update, staleness
 from ps_train.updates.unrolled import steps
 from ps_train.updates.unrolled.steps import Execution
 from ps_train.updates.update import Update, UpdateSettings
@@ -63,6 +65,8 @@ class TrainGraph(NamedTuple):
       feed: placeholder -> numpy array.
       saved_variables: all global variables, which are in a checkpoint.
       saver: saves and restores them.
+      hooks: the model's own hooks.
+      init_fn: the model's own; the chief calls it with a session in which it has initialised new variables; or None.
     """
 
     graph: tf.Graph
@@ -78,6 +82,8 @@ class TrainGraph(NamedTuple):
     feed: Mapping[tf.Tensor, Any]
     saved_variables: list[tf.Variable]
     saver: tf.train.Saver
+    hooks: Hooks
+    init_fn: Callable[[tf.Session], None] | None
 
 
 def build_train_graph(
@@ -113,27 +119,48 @@ def build_train_graph(
         with _on_first_ps(cluster):
             tf.train.create_global_step()
         batches = Batches(dataset, TRAIN, dataset_params, cluster.shard, cluster.task.device + "/cpu:0")
-
-        def compute() -> ModelSpec:
-            return plugin_calls.call_model_fn(model, *batches.next(), TRAIN, model_params)
+        def compute() -> TrainModel:
+            return plugin_calls.call_for_training(model, *batches.next(), model_params, _run_config(cluster, seed))
 
         built = _build(cluster, worker_device, batches, compute, settings, bound, steps_per_execution)
         simplify.simplify_graph(graph)
         return built if steps_per_execution == 1 else _with_several(built, cluster, steps_per_execution)
 
 
+def _run_config(cluster: Cluster, seed: int | None) -> RunConfig:
+    return RunConfig(
+        task_type=cluster.job, task_id=cluster.index, is_chief=cluster.is_chief, num_ps_replicas=len(cluster.ps),
+        num_worker_replicas=cluster.num_workers, tf_random_seed=seed)
+
+
+def _with_scaffold(update: Update, scaffold: Any) -> Update:
+    """Returns the update with what the model initialises in each session."""
+    check_scaffold(scaffold)
+    local_init_op = getattr(scaffold, "local_init_op", None)
+    if local_init_op is None:
+        return update
+    return update._replace(local_init_op=tf.group(update.local_init_op, local_init_op))
+
+
+def _hooks(spec: ModelSpec, cluster: Cluster, settings: UpdateSettings) -> Hooks:
+    own = [*spec.training_hooks, *(spec.training_chief_hooks if cluster.is_chief else ())]
+    return Hooks(usable(own, is_in_rounds=settings.period.steps > 1))
+
+
 def _build(
-    cluster: Cluster, worker_device: str, batches: Batches, compute: Callable[[], ModelSpec], settings: UpdateSettings,
+    cluster: Cluster, worker_device: str, batches: Batches, compute: Callable[[], TrainModel], settings: UpdateSettings,
     bound: staleness.Bound | None, steps_per_execution: int,
 ) -> TrainGraph:
     """Adds model, update, summaries and saver to the current graph; `compute` builds the model on a mini-batch."""
     graph, global_step = tf.get_default_graph(), tf.train.get_global_step()
-    spec = compute()
+    trained = compute()
     devices.check_devices(graph, cluster)
     placement.check_lookups(tf.global_variables())
-    event_files.add_loss(spec.loss)
+    event_files.add_loss(trained.spec.loss)
     _refuse_in_rounds(batches, settings)
-    update = _update(spec, global_step, settings, lambda: compute().loss, steps_per_execution)
+    update = _with_scaffold(
+        model_update.build_model_update(trained, global_step, settings, compute, steps_per_execution),
+        trained.spec.scaffold)
     saver = tf.train.Saver(tf.global_variables(), save_relative_paths=True)
     update.packed.save_from(saver)
     single = Execution(1, _progress(cluster, global_step, update, bound), update.loss)
@@ -151,6 +178,8 @@ def _build(
         feed=input_feed(graph),
         saved_variables=tf.global_variables(),
         saver=saver,
+        hooks=_hooks(trained.spec, cluster, settings),
+        init_fn=getattr(trained.spec.scaffold, "init_fn", None),
     )
 
 
@@ -170,21 +199,6 @@ def _refuse_in_rounds(batches: Batches, settings: UpdateSettings) -> None:
         raise ConfigError("--communication_period: the input comes from queues or from tensors, which give one "
                           "mini-batch per session run, and a round of local steps needs several; let input_fn return "
                           "a tf.data.Dataset, or leave the flag out")
-
-
-def _update(
-    spec: ModelSpec, global_step: tf.Variable, settings: UpdateSettings, compute_loss: Callable[[], tf.Tensor],
-    steps_per_execution: int,
-) -> Update:
-    if spec.train_op is None:
-        return build.build_update(spec.loss, global_step, settings, compute_loss)
-    refusing = ("--sync_replicas cannot aggregate" if settings.replicas_to_aggregate is not None else
-                "--communication_period cannot run on a worker's copy" if settings.period.steps > 1 else
-                "--steps_per_execution cannot repeat in order" if steps_per_execution > 1 else None)
-    if refusing:
-        raise UserCodeError(f"model_fn returned a train_op of its own, which {refusing}; return the loss only and "
-                            "choose the rule with --optimizer")
-    return build.update_from_train_op(spec.train_op, spec.loss)
 
 
 def _progress(

@@ -81,7 +81,7 @@ class SessionOpener:
         # The Supervisor itself would restore what the file `checkpoint` names, sound or not.
         return self.supervisor.session_manager.prepare_session(
             self._target, self.supervisor.init_op, self._graph.saver, checkpoint_filename_with_path=path,
-            config=config)
+            config=config, init_fn=self._graph.init_fn)
 
 
 def _log_origin(path: str | None, lost_step: int) -> None:

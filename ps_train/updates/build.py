@@ -15,6 +15,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.errors import UserCodeError
 from ps_train.graph import nan_guard, optimizers, packing, transfer
+from ps_train.graph.own_train_op.update import OwnUpdate, StepModel
 from ps_train.updates.chief import ChiefService
 from ps_train.updates.local_steps.divisor import make_divisor
 from ps_train.updates.local_steps.rounds import ChangeOptimizer, build_round
@@ -27,26 +28,31 @@ from ps_train.updates.update import Update, UpdateSettings
 
 
 def build_update(
-    loss: tf.Tensor, global_step: tf.Variable, settings: UpdateSettings, compute_loss: Callable[[], tf.Tensor]
+    loss: tf.Tensor, global_step: tf.Variable, settings: UpdateSettings, compute: Callable[[], StepModel],
+    own: OwnUpdate | None = None,
 ) -> Update:
     """Adds the gradients of the scalar `loss`, and what applies them to the parameters, to the current graph.
 
     Args:
-      compute_loss: builds the model once more, on the next mini-batch, and returns its loss.
+      compute: builds the model once more, on the next mini-batch.
+      own: the update that the model itself has defined; None for the optimizer of the settings.
 
     Raises:
-      UserCodeError: the loss depends on no trainable variable.
+      UserCodeError: the loss depends on no trainable variable, or the mode cannot use the model's own update.
       ConfigError: the model cannot be trained with local steps.
     """
-    optimizer = _make_optimizer(settings)
-    gradients = optimizer.compute_gradients(loss)
+    if own:
+        _check_own(own, settings)
+    optimizer = own.make_optimizer() if own else _make_optimizer(settings)
+    gradients = own.pairs if own else optimizer.compute_gradients(loss)
     if not any(gradient is not None for gradient, _ in gradients):
         raise UserCodeError("model_fn: the loss depends on no trainable variable; return the loss of a model with "
                             "variables made by tf.compat.v1.get_variable")
     if settings.period.steps > 1:
-        return _local_steps_update(loss, optimizer, gradients, global_step, settings, compute_loss)
-    packed = packing.pack(loss, gradients, optimizer, lambda: _make_optimizer(settings), settings.wire)
-    with tf.control_dependencies(tf.get_collection(tf.GraphKeys.UPDATE_OPS)):
+        return _local_steps_update(loss, optimizer, gradients, global_step, settings, compute)
+    waits_for = own.waits_for if own else tf.get_collection(tf.GraphKeys.UPDATE_OPS)
+    packed = _pack(loss, gradients, optimizer, settings, own)
+    with tf.control_dependencies(waits_for):
         checked = nan_guard.guard(loss, packed.pairs, packed.packs)
     fused = transfer.fuse(loss, checked, settings.wire)
     if settings.replicas_to_aggregate is None:
@@ -58,21 +64,51 @@ def build_update(
         sparse=[variable.op.name for gradient, variable in gradients if isinstance(gradient, tf.IndexedSlices)])
 
 
+def _pack(
+    loss: tf.Tensor, gradients: list, optimizer: tf.train.Optimizer, settings: UpdateSettings, own: OwnUpdate | None
+) -> packing.Packed:
+    """Packs the small variables, unless the model's own optimizer may treat the elements of a variable as a whole."""
+    if own and not own.is_elementwise:
+        return packing.NOTHING._replace(pairs=gradients, optimizer=optimizer, fill_op=tf.no_op())
+    make_another = own.make_another if own else lambda: _make_optimizer(settings)
+    return packing.pack(loss, gradients, optimizer, make_another, settings.wire,
+                        others=own.waits_for if own else tf.get_collection(tf.GraphKeys.UPDATE_OPS))
+
+
+def _check_own(own: OwnUpdate, settings: UpdateSettings) -> None:
+    """Refuses an update of the model that this mode cannot carry out as the model means it.
+
+    Raises:
+      UserCodeError: the mode is async, and the model asks for sync; or the model does something after each update that
+        the mode has no place for.
+    """
+    is_sync = settings.replicas_to_aggregate is not None
+    if own.is_sync and not is_sync:
+        raise UserCodeError("model_fn wraps its optimizer in SyncReplicasOptimizer, and this training is asynchronous; "
+                            "give --sync_replicas, or leave the wrapper out")
+    if own.does_more and settings.period.steps > 1:
+        raise UserCodeError("--communication_period: the model's train_op does something after each update, such as a "
+                            "moving average, which has no place on a worker's copy; leave the flag out")
+    if own.after_needs_batch and is_sync:
+        raise UserCodeError("--sync_replicas: the model's train_op does something with the mini-batch after the "
+                            "update, and an update has the mini-batches of all workers; do it before the update")
+
+
 def _make_optimizer(settings: UpdateSettings) -> tf.train.Optimizer:
     return optimizers.make_optimizer(settings.optimizer, settings.learning_rate)
 
 
 def _local_steps_update(
     loss: tf.Tensor, optimizer: tf.train.Optimizer, gradients: list, global_step: tf.Variable, settings: UpdateSettings,
-    compute_loss: Callable[[], tf.Tensor],
+    compute: Callable[[], StepModel],
 ) -> Update:
-    optimizer.apply_gradients(gradients)  # never run: it creates the slots that a checkpoint has
+    _create_slots(optimizer, gradients)
     divisor = None
     if settings.replicas_to_aggregate is None:  # in sync, the update on the ps takes the mean
         with tf.device(global_step.device):
             divisor = make_divisor(settings.worker, settings.heartbeat_timeout_secs)
     built = build_round(
-        loss, gradients, compute_loss, ps_optimizer=optimizer, worker_optimizer=_make_optimizer(settings),
+        loss, gradients, compute, ps_optimizer=optimizer, make_optimizer=lambda: _make_optimizer(settings),
         global_step=global_step, period=settings.period, wire=settings.wire, divisor=divisor)
     if divisor:
         train_op, rest_op = (
@@ -88,6 +124,21 @@ def _local_steps_update(
         update = _sync_update(optimizer, built.change.pairs, built.loss, global_step, settings)
         num_rest = tf.constant(0, tf.int64)
     return update._replace(num_taken=built.change.num_taken, rest=num_rest, slots=built.slots)
+
+
+def _create_slots(optimizer: tf.train.Optimizer, gradients: list) -> None:
+    """Creates the slots that a checkpoint has.
+
+    Raises:
+      UserCodeError: the optimizer keeps variables that are not slots, so that nobody can move them to a worker.
+    """
+    before = {variable.ref() for variable in tf.global_variables()}
+    optimizer.apply_gradients(gradients)  # never run
+    known = before | {variable.ref() for variable in optimizer.variables()}
+    others = [variable.op.name for variable in tf.global_variables() if variable.ref() not in known]
+    if others:
+        raise UserCodeError(f"--communication_period: the model's optimizer keeps {others[0]}, which it has not "
+                            "created as a slot, so that it cannot move to a worker; leave the flag out")
 
 
 def _apply_on_ps(optimizer: tf.train.Optimizer, gradients: list, global_step: tf.Variable) -> tf.Operation:

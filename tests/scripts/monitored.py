@@ -18,7 +18,7 @@ args = parser.parse_args()
 
 
 class GateHook(tf.train.SessionRunHook):
-    """Waits for the file at this worker's step 20; fails where it is told to."""
+    """Waits for a file at this worker's steps 20 and 40; fails where it is told to."""
 
     def __init__(self, name):
         self._name = name
@@ -26,9 +26,9 @@ class GateHook(tf.train.SessionRunHook):
 
     def after_run(self, run_context, run_values):
         self._local_step += 1
-        if args.gate and self._local_step == 20:
-            print(self._name, "is at the gate", flush=True)
-            while not os.path.exists(args.gate):
+        if args.gate and self._local_step in (20, 40):
+            print(self._name, "is at gate", self._local_step, flush=True)
+            while not os.path.exists("%s%d" % (args.gate, self._local_step)):
                 time.sleep(0.05)
         if self._local_step == args.fail_at:
             raise ValueError("this batch is broken")

@@ -34,14 +34,14 @@ TRAIN_STEPS = 300
 class ElasticTraining:
     """Two ps that were told of no worker, as Kubeflow's operator does, and workers that were told of themselves."""
 
-    def __init__(self, tmp_path, group, flags=(), train_steps=TRAIN_STEPS):
+    def __init__(self, tmp_path, group, flags=(), params="", train_steps=TRAIN_STEPS):
         self.folder, self.group = tmp_path, group
         self.train_dir = tmp_path / "train"
         shutil.copy(REPO / "tests/plugins/tiny.py", tmp_path)
         self.ps = [f"localhost:{port}" for port in processes.free_ports(2)]
         self.flags = ["--model=tiny", "--dataset=tiny", "--batch_size=16", f"--log_steps={LOG_STEPS}",
                       f"--train_steps={train_steps}", f"--train_dir={self.train_dir}", "--start_timeout_secs=60",
-                      "--beat_timeout_secs=4", f"--params=gate={tmp_path}/gate,gate_batch={GATE_BATCH}", *flags]
+                      "--beat_timeout_secs=4", f"--params=gate={tmp_path}/gate,gate_batch={GATE_BATCH}{params}", *flags]
         for index in range(2):
             self.start_ps(index, f"ps-{index}")
 
@@ -117,8 +117,8 @@ def test_a_third_worker_joins_the_second_leaves_and_training_ends_well(train, pe
 
 def test_a_worker_and_a_ps_die_and_come_back(train):
     """As in a fixed cluster: the worker rejoins, and all ps are restored together."""
-    # So many that the chief does not take all of them before the worker has made its new session.
-    training = train(["--save_model_secs=1"], train_steps=10 * TRAIN_STEPS)
+    # So many, and so slowly, that the chief does not take all of them before the worker has made its new session.
+    training = train(["--save_model_secs=1"], params=",batch_secs=0.01", train_steps=4 * TRAIN_STEPS)
     for index in range(2):
         training.start_worker(index)
     training.wait_for_gates("worker-0", "worker-1")
@@ -134,7 +134,7 @@ def test_a_worker_and_a_ps_die_and_come_back(train):
     assert len(re.findall(r"a ps has lost its parameters at about step \d+: restoring all ps from", log)) == 1, log
     assert "Traceback" not in log + training.group.log("worker-1-again")
     assert steps_by_worker(log)[0]["worker:1"] > GATE_BATCH
-    assert clusters.read_checkpoint(training.train_dir)["global_step"] >= 10 * TRAIN_STEPS
+    assert clusters.read_checkpoint(training.train_dir)["global_step"] >= 4 * TRAIN_STEPS
 
 
 def test_a_ps_that_knew_itself_only_ends_when_all_workers_died(train):

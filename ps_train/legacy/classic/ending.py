@@ -81,7 +81,7 @@ def report_failure(error: BaseException) -> None:
     logs.complain("".join(f"{line}\n" for line in lines))
 
 
-def end_process(error: BaseException) -> NoReturn:
+def end_process(error: BaseException) -> None:
     """Ends this process, whatever the script is doing, because of an error that the script cannot notice."""
     report_failure(error)
     leave(exit_code_of(error))
@@ -97,16 +97,25 @@ def finish(code: int) -> int:
     return code
 
 
-def leave(code: int) -> NoReturn:
+def leave(code: int) -> None:
     """Ends this process: what is registered with `atexit` runs in bounded time."""
-    cleaning = threading.Thread(target=atexit._run_exitfuncs, daemon=True)  # noqa: SLF001 (there is no public name)
-    cleaning.start()
-    cleaning.join(_CLEAN_UP_SECS)
+    def end() -> None:
+        _flush()
+        # Not `sys.exit`: a thread that a lost peer holds inside TensorFlow would keep the process alive.
+        os._exit(code)
+
+    bound = threading.Timer(_CLEAN_UP_SECS, end)
+    bound.daemon = True
+    bound.start()
+    # In this thread, which usually is the main one: some libraries complain in any other.
+    atexit._run_exitfuncs()  # noqa: SLF001 (there is no public name)
+    end()
+
+
+def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):  # a full disk, a closed stream: the exit code still counts
             stream.flush()
-    # Not `sys.exit`: a thread that a lost peer holds inside TensorFlow would keep the process alive.
-    os._exit(code)
 
 
 class SignalWatch:
@@ -176,6 +185,17 @@ def _save(save: Callable[[], None]) -> None:
         _log.warning("no checkpoint was saved: %s", tensorflow_errors.reason(error))
 
 
+_given_code = [0]  # the last one is that of `sys.exit`, which Python tells nobody
+
+
+def _noting_code(leave_python: Callable[..., NoReturn]) -> Callable[..., NoReturn]:
+    def exit_and_note(status: object = None) -> NoReturn:
+        _given_code.append(status if isinstance(status, int) else int(status is not None))
+        leave_python(status)
+
+    return exit_and_note
+
+
 def watch_imported_script(stop_timeout_secs: float) -> None:
     """Makes the end of this process finish the membership, for a script that runs without `ps_train run`."""
     previous = sys.excepthook
@@ -192,9 +212,14 @@ def watch_imported_script(stop_timeout_secs: float) -> None:
     def at_exit() -> None:
         if not script_ended.is_set():
             note_script_end()
-            finish(0)
+            code = finish(_given_code[-1])
+            _flush()
+            # What was registered with `atexit` before the server was made does not run. But a thread that is inside
+            # TensorFlow while the interpreter shuts down would abort the process.
+            os._exit(code)
 
     sys.excepthook = hook
+    sys.exit = _noting_code(sys.exit)
     atexit.register(at_exit)
     if threading.current_thread() is threading.main_thread():
         SignalWatch(stop_timeout_secs)

@@ -26,6 +26,7 @@ from ps_train.tasks import ps
 
 _POLL_SECS = 0.5
 _LINGER_SECS = 1.0  # the last worker must get the answer to its report before the server is gone
+_FAILURE_SECS = 3.0  # each worker hears of it with one of its heartbeats, whatever it waits for
 _SHARE_OF_GRACE = 0.9
 _log = logging.getLogger(__name__)
 
@@ -82,6 +83,7 @@ class PsLife:
         if snapshot is None:
             return True
         if snapshot.state == State.FAILED:
+            self._stop.wait(_FAILURE_SECS)
             raise ChiefFailedError
         self._check_needed(snapshot)
         return self._have_all_ended(snapshot)

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 from typing import Any, Callable
 
 import tensorflow.compat.v1 as tf
 from tensorflow.python.training import monitored_session, session_manager  # there is no public place to set these
 
 from ps_train.cluster import reachability
+from ps_train.graph import transfer
 from ps_train.legacy.classic import ending, filters, membership
 from ps_train.legacy.classic.membership import Membership
 from ps_train.legacy.classic.server import real_target
@@ -26,6 +28,7 @@ from ps_train.runtime import waits
 from ps_train.runtime.threads import Call
 
 _CLOSE_SECS = 1.0
+_log = logging.getLogger(__name__)
 _RECOVERY_WAIT_SECS = 1
 _TensorFlowManager = session_manager.SessionManager
 _TensorFlowSession = tf.Session
@@ -81,6 +84,8 @@ class SessionManager(_TensorFlowManager):
         if own is None:
             return super().prepare_session(master, *args, **kwargs)
         master, kwargs["config"] = real_target(master), self._join(own, kwargs.get("config"))
+        if kwargs.get("checkpoint_filename_with_path"):  # Estimator.predict: variables of its own, beside a training
+            return self._bounded(own, functools.partial(super().prepare_session, master, *args, **kwargs))
         if own.find_parameters():
             return self._bounded(own, functools.partial(
                 super().wait_for_session, master, config=kwargs["config"], max_wait_secs=own.timeouts.start_secs))
@@ -123,7 +128,17 @@ class Supervisor(tf.train.Supervisor):
         install_session_manager()
         note_global_step(kwargs.get("graph"))
         super().__init__(*args, **kwargs)
+        self._leave_out_summaries_that_need_feeds()
         ending.on_stop(self.request_stop)
+
+    def _leave_out_summaries_that_need_feeds(self) -> None:
+        """Lets no thread compute summaries that depend on placeholders: it would stop the training with its error."""
+        needed = [] if self.summary_op is None else transfer.upstream([self.summary_op])
+        fed = next((op.name for op in needed if op.type == "Placeholder"), None)
+        if fed is not None:
+            _log.warning("the summaries depend on the placeholder %r, so the Supervisor does not write them by itself",
+                         fed)
+            self._summary_op = None
 
     def prepare_or_wait_for_session(self, *args: Any, **kwargs: Any) -> tf.Session:
         """Returns a session whose parameters are ready; see TensorFlow's class."""

@@ -1,4 +1,4 @@
-"""Makes PyPI's tensorflow-estimator 2.15.0 importable on TensorFlow 2.16 and later, and puts it where code looks for it.
+"""Makes PyPI's tensorflow-estimator 2.15.0 importable on TensorFlow 2.16 and later, and puts it at tf.estimator.
 
     install() --> substitutes.py: what the package imports and TensorFlow has no longer
               --> tf.estimator, tf.compat.v1.estimator, `import tensorflow.estimator`, ...
@@ -14,6 +14,7 @@ import sys
 import types
 
 from ps_train.errors import ConfigError
+from ps_train.plugins import estimator_offer
 
 _PACKAGE = "tensorflow_estimator.python.estimator"
 _COMMAND = "pip install 'ps_train[estimator]'"
@@ -30,7 +31,7 @@ def install_estimator() -> types.ModuleType:
     """
     import tensorflow as tf  # noqa: PLC0415 (the caller decides when TensorFlow is imported)
 
-    if not hasattr(tf, "estimator"):
+    if _lacks_estimator(tf):
         _check_installed()
     if _is_keras_3(tf):
         raise ConfigError("tf.estimator needs Keras 2, and tf.keras is Keras 3 here; set TF_USE_LEGACY_KERAS=1 before "
@@ -38,10 +39,14 @@ def install_estimator() -> types.ModuleType:
     apis = _import_apis()
     for name, api in apis.items():
         for module in _modules(tf, name):
-            if not hasattr(module, "estimator"):
+            if _lacks_estimator(module):
                 module.estimator = api
-        sys.modules.setdefault(f"{name}.estimator", api)
-    return sys.modules["tensorflow.compat.v1.estimator"]
+        sys.modules[f"{name}.estimator"] = api
+    return apis["tensorflow.compat.v1"]
+
+
+def _lacks_estimator(module: types.ModuleType) -> bool:
+    return isinstance(getattr(module, "estimator", None), (type(None), estimator_offer.OfferedEstimator))
 
 
 def _modules(tf: types.ModuleType, name: str) -> list[types.ModuleType]:

@@ -3,9 +3,10 @@
     train_and_evaluate   ps, chief, worker --> Server --> MonitoredTrainingSession     those that `replace` is given
                          evaluator         --> evaluate each new checkpoint --> training is over: the last one, too
 
-The original evaluator ends only once it has evaluated a checkpoint of `TrainSpec.max_steps`. It therefore waits for ever
-if training ends earlier (early stopping, the end of the data, a chief that died), sleeps through the end of training for
-up to `throttle_secs`, and misses the checkpoint that the chief saves after the last worker went past `max_steps`.
+The original evaluator ends only once it has evaluated a checkpoint of `TrainSpec.max_steps`. It therefore waits for
+ever if training ends earlier (early stopping, the end of the data, a chief that died), sleeps through the end of
+training for up to `throttle_secs`, and misses the checkpoint that the chief saves after the last worker went past
+`max_steps`.
 """
 
 from __future__ import annotations
@@ -24,14 +25,16 @@ _log = logging.getLogger(__name__)
 
 
 def replace(
-    server_class: Any = None, monitored_training_session: Any = None, should_end: Callable[[], bool] | None = None,
+    server_class: Any = None, monitored_training_session: Any = None,
+    find_end: Callable[[], Callable[[], bool] | None] | None = None,
 ) -> None:
     """Replaces what `tf.estimator.train_and_evaluate` uses in its tasks; None leaves the original.
 
     Args:
       server_class: called in place of `tf.train.Server`.
       monitored_training_session: called in place of `tf.train.MonitoredTrainingSession`, with its arguments.
-      should_end: tells the evaluator whether training is over: then no later checkpoint is to come. It is asked before
+      find_end: called when an evaluator starts; returns a function that tells whether training is over, so that no
+        later checkpoint is to come, or None if nobody knows: then the original decides. The function is asked before
         each look at the folder, and about once a second while the evaluator waits.
 
     Raises:
@@ -45,9 +48,17 @@ def replace(
         training.server_lib = _Overlay(training.server_lib, Server=server_class)
     if monitored_training_session is not None:
         estimator.training = _Overlay(estimator.training, MonitoredTrainingSession=monitored_training_session)
-    if should_end is not None:
-        training._TrainingExecutor.run_evaluator = (  # noqa: SLF001 (train_and_evaluate calls it)
-            lambda executor: _Evaluation(training, executor, should_end).run())
+    if find_end is not None:
+        original = training._TrainingExecutor.run_evaluator  # noqa: SLF001 (train_and_evaluate calls it)
+
+        def run_evaluator(executor: Any) -> None:
+            should_end = find_end()
+            if should_end is None:
+                original(executor)
+            else:
+                _Evaluation(training, executor, should_end).run()
+
+        training._TrainingExecutor.run_evaluator = run_evaluator  # noqa: SLF001
 
 
 class _Overlay(types.ModuleType):

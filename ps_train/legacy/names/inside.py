@@ -48,6 +48,8 @@ MOVED = {
 # Packages inside TensorFlow that became packages of their own.
 PACKAGES = {
     "tensorflow.python.estimator": "tensorflow_estimator.python.estimator",
+    # TensorFlow 2.16 and later look there for the layer under tf_slim's batch_norm; Keras 2 has it elsewhere.
+    "tf_keras.legacy_tf_layers": "tf_keras.src.legacy_tf_layers",
     "tensorflow.python.keras.preprocessing": "tf_keras.src.preprocessing",
 }
 

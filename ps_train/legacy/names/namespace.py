@@ -54,6 +54,9 @@ class Namespace(types.ModuleType):
           root: the Namespace of `tf`; this one by default.
         """
         super().__init__("tensorflow" + public.removeprefix("tf"))
+        for module in reversed(own):  # scripts write tf.logging.__dict__["INFO"]
+            self.__dict__.update({leaf: value for leaf, value in vars(module).items() if not leaf.startswith("_")
+                                  and type(value) in (int, str) and f"{public}.{leaf}" not in tables.names})
         self.__dict__.update(__path__=[], _public=public, _tables=tables, _own=own, _root=root or self, _children={})
 
     def __getattr__(self, leaf: str) -> Any:

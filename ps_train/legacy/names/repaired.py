@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import tensorflow.compat.v1 as tf
 from absl import flags
-from tensorflow.python.ops import resource_variable_ops
+from tensorflow.python.framework import device
+from tensorflow.python.ops import resource_variable_ops, variables
 from tensorflow.python.training import training_util
 
 from ps_train.legacy.global_step import note_global_step
@@ -23,6 +24,7 @@ def repair() -> None:
         if name not in np.__dict__:
             setattr(np, name, pkgutil.resolve_name(today))
     _repair_flags()
+    device.DeviceSpec = tf.DeviceSpec  # the one of TensorFlow 2 has no merge_from
     # In TF1 every variable was an instance of tf.Variable.
     tf.Variable.register(resource_variable_ops.BaseResourceVariable)
     tf.train.string_input_producer = _takes_variables(tf.train.string_input_producer)
@@ -50,7 +52,7 @@ def _takes_variables(function: Any) -> Any:
     @functools.wraps(function)
     def string_input_producer(string_tensor: Any, *args: Any, **kwargs: Any) -> Any:
         # It asks `not string_tensor`, which a resource variable refuses.
-        if isinstance(string_tensor, tf.Variable):
+        if isinstance(string_tensor, variables.Variable):  # tf.Variable, of compat.v1, is no base of it
             string_tensor = tf.convert_to_tensor(string_tensor)
         return function(string_tensor, *args, **kwargs)
     return string_input_producer

@@ -19,6 +19,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.errors import ConfigError
 from ps_train.graph import nan_guard, transfer
+from ps_train.graph.own_train_op.update import StepModel
 from ps_train.updates.local_steps import slots, variable_copies
 from ps_train.updates.local_steps.divisor import Divisor
 from ps_train.updates.local_steps.period import Period
@@ -75,8 +76,8 @@ class Round(NamedTuple):
 
 
 def build_round(
-    loss: tf.Tensor, gradients: Gradients, compute_loss: Callable[[], tf.Tensor], *, ps_optimizer: tf.train.Optimizer,
-    worker_optimizer: tf.train.Optimizer, global_step: tf.Variable, period: Period, wire: transfer.Wire,
+    loss: tf.Tensor, gradients: Gradients, compute: Callable[[], StepModel], *, ps_optimizer: tf.train.Optimizer,
+    make_optimizer: Callable[[], tf.train.Optimizer], global_step: tf.Variable, period: Period, wire: transfer.Wire,
     divisor: Divisor | None,
 ) -> Round:
     """Adds a round to the current graph.
@@ -84,9 +85,9 @@ def build_round(
     Args:
       loss: scalar loss of the single-step graph, which computes the summaries from what a round pulls.
       gradients: of the single-step graph; they show which variables are sparse.
-      compute_loss: builds the model again, on the next mini-batch, and returns its scalar loss.
+      compute: builds the model again, on the next mini-batch.
       ps_optimizer: an optimizer that has created its slots on the ps, where a checkpoint saves them.
-      worker_optimizer: another one with the same rule, without slots yet.
+      make_optimizer: returns another one with the same rule, without slots yet; if the model has none of its own.
       period: how many steps a round has.
       wire: how the parameters and the change are transferred.
       divisor: divides the change on ps 0; None in sync, where the update averages.
@@ -102,9 +103,9 @@ def build_round(
     builder = _RoundBuilder(variables, global_step, wire, divisor)
     with tf.name_scope("round"):
         num_steps = builder.pull(period)
-        last_loss = builder.take_steps(num_steps, compute_loss, worker_optimizer)
+        last_loss = builder.take_steps(num_steps, compute, make_optimizer)
         slot_transfer = slots.transfer_slots(
-            builder.copies, ps_optimizer=ps_optimizer, worker_optimizer=worker_optimizer, mark=builder.num_taken)
+            builder.copies, ps_optimizer=ps_optimizer, worker_optimizer=builder.optimizer, mark=builder.num_taken)
         built = Round(builder.push(after=[last_loss]), builder.push(after=[]), last_loss, slot_transfer)
     # What else a session run computes of the model, such as summaries, reads what the round has pulled, so that it
     # costs no transfers. It must not end the run, for want of a batch, before the round has begun: otherwise `rest`
@@ -132,6 +133,8 @@ class _RoundBuilder:
     Attributes:
       copies: the worker's copies of the model's variables.
       num_taken: int64 variable on the worker, the steps since the last pull.
+      step_copy: int64 variable on the worker, the global step at the last pull and the worker's own steps since.
+      optimizer: what the steps use, once they are built.
       pulled: (variable, its value on the worker) for each variable of the model.
       begun: the operation after which the copies have the pulled values.
     """
@@ -141,12 +144,15 @@ class _RoundBuilder:
     ) -> None:
         self.copies = [variable_copies.copy_variable(one) for one in variable_copies.logical_variables(variables)]
         self.num_taken = variable_copies.worker_variable("num_taken", [], tf.int64)
+        self.step_copy = variable_copies.worker_variable("current/global_step", [], global_step.dtype.base_dtype)
+        self.optimizer: tf.train.Optimizer | None = None
         self.pulled: list[tuple[tf.Variable, tf.Tensor]] = []
         self.begun: tf.Operation | None = None
         self._parts = [part for copy in self.copies for part in copy.original.parts]
         self._global_step = global_step
         self._wire = wire
         self._divisor = divisor
+        self._begun_step: tf.Tensor | None = None
 
     def pull(self, period: Period) -> tf.Tensor:
         """Pulls the parameters into the copies; returns how many steps the round has, an int64 scalar."""
@@ -158,6 +164,7 @@ class _RoundBuilder:
             values.update(zip((part.ref() for part in group.variables), transfer.pull(group, self._wire)))
         self.pulled = [(part, values[part.ref()]) for part in self._parts]
         assigned = [self.num_taken.assign(0)]
+        self._begun_step = begun
         for copy in self.copies:
             value = copy.original.join([values[part.ref()] for part in copy.original.parts])
             assigned += [copy.current.assign(value), copy.start.assign(value)]
@@ -165,11 +172,11 @@ class _RoundBuilder:
         return num_steps
 
     def take_steps(
-        self, num_steps: tf.Tensor, compute_loss: Callable[[], tf.Tensor], optimizer: tf.train.Optimizer
+        self, num_steps: tf.Tensor, compute: Callable[[], StepModel], make_optimizer: Callable[[], tf.train.Optimizer]
     ) -> tf.Tensor:
         """Returns the loss of the last step, a float32 scalar, after all steps."""
         def step(number: tf.Tensor, _: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            loss, counted = self._take_step(compute_loss, optimizer)
+            loss, counted = self._take_step(compute, make_optimizer)
             # The next step may read the copy only when this one is done. A read in a loop begins when the condition is
             # computed (_MaybeAddControlDependency in control_flow_ops.py), and the condition needs the next number.
             with tf.control_dependencies([counted]):
@@ -182,23 +189,39 @@ class _RoundBuilder:
         return loss
 
     def _take_step(
-        self, compute_loss: Callable[[], tf.Tensor], optimizer: tf.train.Optimizer
+        self, compute: Callable[[], StepModel], make_optimizer: Callable[[], tf.train.Optimizer]
     ) -> tuple[tf.Tensor, tf.Operation]:
         """Returns the loss of a mini-batch, a float32 scalar, and the operation that counts the step at its end."""
-        values = {copy.original.name: copy.current.read_value() for copy in self.copies}
-        with variable_copies.reading_copies(self.copies, values):
-            loss = compute_loss()
-            update_ops = tf.get_collection(tf.GraphKeys.UPDATE_OPS)
-        trained = [copy for copy in self.copies if copy.original.parts[0].trainable]
-        gradients = tf.gradients(loss, [values[copy.original.name] for copy in trained])
+        values = {copy.original.name: variable_copies.read_copy(copy) for copy in self.copies}
+        with variable_copies.reading_copies(self.copies, values, self.step_copy):
+            unread = self.step_copy.handle.consumers()
+            loss, own = compute()
+            reads_step = self.step_copy.handle.consumers() != unread
+            waits_for = own.waits_for if own else tf.get_collection(tf.GraphKeys.UPDATE_OPS)
+        trained = {id(values[copy.original.name]): copy for copy in self.copies if copy.original.parts[0].trainable}
+        gradients = own.gradients_of(list(trained)) if own else tf.gradients(
+            loss, [values[copy.original.name] for copy in trained.values()])
+        self.optimizer = (own.on_copies({number: copy.current for number, copy in trained.items()}) if own
+                          else make_optimizer())
         # Guarded under the names of the variables on the ps, which the user knows from the model.
-        guarded = nan_guard.guard(loss, [(value, copy.original.parts[0]) for value, copy in zip(gradients, trained)])
-        pairs = [(value, copy.current) for (value, _), copy in zip(guarded, trained)]
+        with tf.control_dependencies(waits_for if own else []):
+            guarded = nan_guard.guard(
+                loss, [(value, copy.original.parts[0]) for value, copy in zip(gradients, trained.values())])
+        pairs = [(value, copy.current) for (value, _), copy in zip(guarded, trained.values())]
         with variable_copies.on_this_worker():
-            applied = optimizer.apply_gradients(pairs)
-        with tf.control_dependencies([applied, *update_ops]):
+            applied = self.optimizer.apply_gradients(pairs)
+        with tf.control_dependencies([applied, *waits_for]):
             counted = self.num_taken.assign_add(1, read_value=False)
+            if reads_step:
+                counted = tf.group(counted, self._count_on_copy())
         return tf.cast(tf.ensure_shape(loss, []), tf.float32), counted
+
+    def _count_on_copy(self) -> tf.Operation:
+        """Lets the model's reads of the global step follow the steps of a round; without any, nothing is pulled."""
+        with tf.control_dependencies(None):
+            pulled = self.step_copy.assign(self._begun_step, read_value=False)
+        self.begun._add_control_input(pulled)  # noqa: SLF001 (there is no public name for it)
+        return self.step_copy.assign_add(1, read_value=False)
 
     def push(self, after: list[tf.Tensor]) -> Change:
         """Returns the change by the steps since the pull, once these tensors are computed."""

@@ -20,7 +20,8 @@ from ps_train.graph import devices
 
 # Collections that a model fills while it is built, and may read back. The second build must find them empty.
 _BUILD_COLLECTIONS = (tf.GraphKeys.LOSSES, tf.GraphKeys.REGULARIZATION_LOSSES, tf.GraphKeys.UPDATE_OPS,
-                      tf.GraphKeys.SUMMARIES)
+                      tf.GraphKeys.SUMMARIES, tf.GraphKeys.TRAIN_OP, tf.GraphKeys.TRAINABLE_VARIABLES,
+                      tf.GraphKeys.GLOBAL_STEP)
 
 
 class LogicalVariable(NamedTuple):
@@ -99,12 +100,22 @@ def on_this_worker() -> Iterator[None]:
         yield
 
 
+def read_copy(copy: VariableCopy) -> tf.Tensor:
+    """Returns the value of a copy, under a name that begins as the variable's: models choose variables by name."""
+    value = copy.current.read_value()
+    with tf.name_scope(None):
+        return tf.identity(value, name=copy.original.name)
+
+
 @contextlib.contextmanager
-def reading_copies(copies: Sequence[VariableCopy], values: Mapping[str, tf.Tensor]) -> Iterator[None]:
+def reading_copies(
+    copies: Sequence[VariableCopy], values: Mapping[str, tf.Tensor], step_copy: tf.Variable
+) -> Iterator[None]:
     """Lets a model that is built again in its body read the copy wherever it asks for one of its variables.
 
     Args:
       values: name of a trainable variable -> value of its copy in this step.
+      step_copy: what the model reads as the global step.
     """
     by_name = {copy.original.name: copy for copy in copies}
 
@@ -124,19 +135,32 @@ def reading_copies(copies: Sequence[VariableCopy], values: Mapping[str, tf.Tenso
                                 "names each time")
         return next_creator(**kwargs)
 
+    with (
+        _build_collections({
+            tf.GraphKeys.GLOBAL_STEP: [step_copy],
+            tf.GraphKeys.TRAINABLE_VARIABLES: [
+                values[copy.original.name] for copy in copies if copy.original.parts[0].trainable]}),
+        devices.ignoring_ps(),
+        tf.variable_scope(tf.get_variable_scope(), custom_getter=get, auxiliary_name_scope=False),
+        tf.variable_creator_scope(create),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def _build_collections(contents: Mapping[str, Sequence[Any]]) -> Iterator[None]:
+    """Gives the graph's build collections these contents, none for those not named, until the end of the context."""
     graph = tf.get_default_graph()
     before = {name: graph.get_collection(name) for name in _BUILD_COLLECTIONS}
-    for name in _BUILD_COLLECTIONS:
-        graph.clear_collection(name)
-    try:
-        with (
-            devices.ignoring_ps(),
-            tf.variable_scope(tf.get_variable_scope(), custom_getter=get, auxiliary_name_scope=False),
-            tf.variable_creator_scope(create),
-        ):
-            yield
-    finally:
-        for name, values_before in before.items():
+
+    def fill(collections: Mapping[str, Sequence[Any]]) -> None:
+        for name in _BUILD_COLLECTIONS:
             graph.clear_collection(name)
-            for value in values_before:
+            for value in collections.get(name, ()):
                 graph.add_to_collection(name, value)
+
+    fill(contents)
+    try:
+        yield
+    finally:
+        fill(before)

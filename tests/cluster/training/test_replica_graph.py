@@ -76,10 +76,11 @@ def test_every_worker_places_and_names_the_variables_alike():
     assert plans[0] == plans[1]
 
 
-def test_a_train_op_of_the_model_is_used_as_it_is():
+def test_a_train_op_without_an_optimizer_is_used_as_it_is():
     """What model_fn returns as train_op is what a step runs."""
     def train_op(loss):
-        return tf.train.GradientDescentOptimizer(0.5).minimize(loss, tf.train.get_global_step(), name="own")
+        with tf.name_scope("own"):
+            return tf.assign_add(tf.train.get_global_step(), 1).op
 
     built = build(model_of(train_op=train_op))
     names = {operation.name for operation in built.update.train_op.control_inputs}
@@ -89,7 +90,7 @@ def test_a_train_op_of_the_model_is_used_as_it_is():
 
 @pytest.mark.parametrize(("model", "gradients", "message"), [
     (contracts.Model("m", lambda features, labels, mode, params: {"loss": 1}, {}), None,
-     "m.model_fn returned dict; it must return a ps_train.ModelSpec"),
+     "m.model_fn returned dict; it must return a ps_train.ModelSpec, or an EstimatorSpec"),
     (model_of(loss=None), None, "m.model_fn returned the loss None"),
     (model_of(loss=lambda loss: tf.zeros([2])), None, "it must be a scalar tensor"),
     (model_of(train_op=lambda loss: tf.no_op()), 2, "--sync_replicas cannot aggregate"),

@@ -170,7 +170,7 @@ def start(tmp_path):
 
 def test_a_cluster_trains_and_leaves_nothing(start):
     """1 ps + 2 workers end with 0; the report, the log files and the exit codes are there, no process, no port."""
-    run = start("--train_steps=200", is_exec=True)
+    run = start("--train_steps=200")
     if run.wait() != 0:
         run.fail("exit code")
     run.check_nothing_is_left()

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
+import sys
 
 import pytest
 
+from tests.processes import DEADLINE_SECS, REPO, TaskCluster
 from tests.system.legacy.scripts import SCRIPTS, ScriptCluster
 
 
@@ -29,24 +33,28 @@ def test_a_supervisor_script_trains_and_every_process_ends(start_process, tmp_pa
 
 def test_a_killed_worker_leaves_the_others_training_in_sync_and_may_come_back(start_process, tmp_path):
     """TensorFlow's own class waits for its gradients for ever."""
-    cluster = ScriptCluster(start_process, "monitored.py", [
-        f"--model_dir={tmp_path}/train", "--sync", f"--gate={tmp_path}/gate", "--train_steps=150"])
-    start_process.wait_for_line("worker-1", "is at the gate")
+    arguments = [f"--model_dir={tmp_path}/train", "--sync", "--train_steps=80"]
+    cluster = ScriptCluster(start_process, "monitored.py", [*arguments, f"--gate={tmp_path}/gate"])
+    start_process.wait_for_line("worker-1", "is at gate 20")
     start_process.kill("worker-1")
-    (tmp_path / "gate").touch()
+    (tmp_path / "gate20").touch()
     start_process.wait_for_line("worker-0", "dead, or did not come: worker:1")
-    cluster.start("worker", 1, name="worker-1-again")
+    start_process.wait_for_line("worker-0", "is at gate 40")
+    cluster.start("worker", 1, name="worker-1-again", arguments=arguments)
+    start_process.wait_for_line("worker-1-again", "has joined")
+    (tmp_path / "gate40").touch()
     cluster.assert_ends_well(killed=("worker-1",))
-    assert _checkpoint(tmp_path / "train")["global_step"] >= 149
+    assert _checkpoint(tmp_path / "train")["global_step"] >= 79
 
 
 def test_a_killed_chief_is_waited_for_in_sync_and_does_not_overwrite_the_parameters(start_process, tmp_path):
     """Matrix row 10, for a script: the step never goes back."""
     cluster = ScriptCluster(start_process, "monitored.py", [
         f"--model_dir={tmp_path}/train", "--sync", f"--gate={tmp_path}/gate", "--train_steps=120"], chief=True)
-    start_process.wait_for_line("chief-0", "is at the gate")
+    start_process.wait_for_line("chief-0", "is at gate 20")
     start_process.kill("chief-0")
-    (tmp_path / "gate").touch()
+    for step in (20, 40):
+        (tmp_path / f"gate{step}").touch()
     cluster.start("chief", 0, name="chief-0-again")
     cluster.assert_ends_well(killed=("chief-0",))
     steps = [int(line.rpartition(" ")[2]) for line in start_process.log("worker-0").splitlines() if "at step" in line]
@@ -58,10 +66,11 @@ def test_after_the_death_of_a_ps_all_continue_from_one_checkpoint(start_process,
     cluster = ScriptCluster(start_process, "monitored.py", [
         f"--model_dir={tmp_path}/train", f"--gate={tmp_path}/gate", "--train_steps=100"], num_ps=2)
     for worker in ("worker-0", "worker-1"):
-        start_process.wait_for_line(worker, "is at the gate")
+        start_process.wait_for_line(worker, "is at gate 20")
     start_process.kill("ps-1")
     cluster.start("ps", 1, name="ps-1-again")
-    (tmp_path / "gate").touch()
+    for step in (20, 40):
+        (tmp_path / f"gate{step}").touch()
     cluster.assert_ends_well(killed=("ps-1",))
     assert _checkpoint(tmp_path / "train")["global_step"] >= 100
 
@@ -83,7 +92,7 @@ def test_a_supervisor_script_that_loses_its_ps_ends_with_138(start_process, tmp_
 
 
 def test_sigterm_saves_and_ends_every_task_with_143(start_process, tmp_path):
-    """The loop of MonitoredTrainingSession ends with a checkpoint; a Supervisor's is saved for it, as its main thread waits."""
+    """The loop of MonitoredTrainingSession ends, with a checkpoint."""
     cluster = ScriptCluster(start_process, "monitored.py", [f"--model_dir={tmp_path}/train", "--train_steps=1000000"])
     for worker in ("worker-0", "worker-1"):
         start_process.wait_for_line(worker, "at step")
@@ -153,3 +162,24 @@ def test_launch_run_starts_all_tasks_of_a_script_with_its_hosts_written_in(start
     assert len(taken) == 2 and sum(taken) >= 19
     assert "ps:0 0 (" in start_process.log("launch")
     assert (tmp_path / "train" / "checkpoint").exists()
+
+
+def test_a_script_of_ones_own_imports_the_classes(tmp_path):
+    """Plain Python runs it: `join` returns, the chief makes updates to the end, and every process exits with 0."""
+    ports = TaskCluster(1, 2)
+    processes = {}
+    for job, index in ports.tasks():
+        log = open(tmp_path / f"{job}-{index}.log", "wb")  # noqa: SIM115 (the process has it)
+        processes[job, index] = subprocess.Popen(
+            [sys.executable, str(SCRIPTS / "imported.py"), ",".join(ports.ps), ",".join(ports.workers), job, str(index),
+             str(tmp_path / "train")], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(REPO)}, stdout=log,
+            stderr=subprocess.STDOUT)
+    try:
+        codes = {task: process.wait(DEADLINE_SECS) for task, process in processes.items()}
+    finally:
+        for process in processes.values():
+            process.kill()
+        logs = {task: (tmp_path / f"{task[0]}-{task[1]}.log").read_text(errors="replace") for task in processes}
+    assert set(codes.values()) == {0}, logs
+    assert "training is over" in logs["ps", 0] and "worker 1 ends" in logs["worker", 1], logs
+    assert _checkpoint(tmp_path / "train")["global_step"] >= 40

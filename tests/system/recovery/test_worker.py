@@ -25,19 +25,6 @@ def test_a_worker_that_dies_does_not_stop_the_others(train, mode):
             in training.group.log("worker-0")) == bool(mode)
 
 
-def test_a_restarted_worker_rejoins(train):
-    """Matrix row 8: it takes steps again, from the global step that the others have reached."""
-    training = train(1, 2)
-    training.wait_for_gates()
-    training.kill("worker-1")
-    training.start("worker", 1, "worker-1-again")
-    training.wait_for_gates("worker-1-again")
-    training.open_gates()
-    training.assert_ends_well(killed=["worker-1"])
-    first_line = re.search(r"step (\d+) of", training.group.log("worker-1-again"))
-    assert int(first_line[1]) > GATE_BATCH
-
-
 def test_a_worker_that_never_comes_is_told_once_and_not_needed(train):
     """Matrix row 2: the others train to the end; the chief waits for it a while, and says so.
 
@@ -54,7 +41,10 @@ def test_a_worker_that_never_comes_is_told_once_and_not_needed(train):
 
 
 def test_a_restart_storm_leaves_a_ps_as_it_was(train):
-    """Matrix row 9: a worker dies and comes back five times; neither threads nor memory of the ps add up."""
+    """Matrix rows 8 and 9: a worker dies and comes back five times; neither threads nor memory of the ps add up.
+
+    Each time it takes steps again, from the global step that the others have reached.
+    """
     training = train(1, 2)
     training.wait_for_gates()
     name, names, grown = "worker-1", [], []
@@ -64,6 +54,7 @@ def test_a_restart_storm_leaves_a_ps_as_it_was(train):
         name = f"worker-1-again-{number}"
         training.start("worker", 1, name)
         training.wait_for_gates(name)
+        assert int(re.search(r"step (\d+) of", training.group.log(name))[1]) > GATE_BATCH
         grown.append((training.group.status("ps-0", "Threads"), training.group.status("ps-0", "VmRSS")))
     training.open_gates()
     training.assert_ends_well(killed=names)

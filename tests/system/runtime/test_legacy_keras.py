@@ -37,14 +37,14 @@ def test_a_choice_of_the_users_own_is_kept(choice):
     assert choice(is_installed=True, before="0") == "0"
 
 
-@pytest.mark.parametrize("flags", [[], ["--sync_replicas"], ["--communication_period=10"]],
-                         ids=["async", "sync", "local"])
+# In sync, the gradients go elsewhere; that says nothing about layers.
+@pytest.mark.parametrize("flags", [[], ["--communication_period=10"]], ids=["async", "local"])
 def test_a_model_of_tf_layers_trains(tmp_path, start_process, flags):
     """Issue: docs/migrate.md said that it cannot."""
     pytest.importorskip("tf_keras")
     for name in ("layered", "tiny"):
         shutil.copy(REPO / f"tests/plugins/{name}.py", tmp_path)
-    TaskCluster(1, 2).start(
+    TaskCluster(1, 1).start(
         start_process, ["--model=layered", "--dataset=tiny", "--batch_size=16", "--train_steps=100",
                         f"--train_dir={tmp_path}/train", *flags], cwd=tmp_path)
     assert set(start_process.wait().values()) == {0}

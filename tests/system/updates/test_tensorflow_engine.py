@@ -7,6 +7,7 @@ import re
 from ps_train.coordination.state import State
 
 FLAGS = ["--sync_replicas", "--sync_engine=tensorflow"]
+SLOWLY = ",batch_secs=0.01"  # where the gates are open
 
 
 def until_both_train(training):
@@ -21,7 +22,7 @@ def until_both_train(training):
 
 def test_real_processes_end_with_0(train):
     """As with ps_train's own engine, at the last step."""
-    training = train(flags=FLAGS)
+    training = train(1, 2, flags=FLAGS)
     training.open_gates()
     training.assert_ends_well()
     assert "Traceback" not in training.group.logs()
@@ -29,7 +30,7 @@ def test_real_processes_end_with_0(train):
 
 def test_a_worker_that_finishes_later_is_let_go(train):
     """With a backup worker: it is held in its input until training is over, then pushes, and would wait for a token."""
-    training = train(flags=[*FLAGS, "--replicas_to_aggregate=1"])
+    training = train(1, 2, flags=[*FLAGS, "--replicas_to_aggregate=1"])
     training.wait_for_gates()
     training.open_gates(0)
     training.wait_for_state(State.STOPPING)
@@ -39,8 +40,8 @@ def test_a_worker_that_finishes_later_is_let_go(train):
 
 def test_a_killed_worker_is_waited_for_then_named_and_the_chief_ends_with_138(train):
     """TensorFlow's class alone waits for ever, without a word."""
-    training = train(flags=FLAGS, absent=["worker-0"], train_steps=10**6)
-    for name in ("ps-0", "ps-1", "worker-1"):  # they have all the time to start; only the chief's is short
+    training = train(1, 2, flags=FLAGS, params=SLOWLY, absent=["worker-0"], train_steps=10**6)
+    for name in ("ps-0", "worker-1"):  # they have all the time to start; only the chief's is short
         training.group.wait_for_line(name, "serves at")
     training.start("worker", 0, flags=["--start_timeout_secs=8"])
     until_both_train(training)
@@ -55,7 +56,7 @@ def test_a_killed_worker_is_waited_for_then_named_and_the_chief_ends_with_138(tr
 
 def test_without_a_chief_a_step_times_out_and_names_it(train):
     """The other worker ends with 138, after one time-out."""
-    training = train(flags=[*FLAGS, "--step_timeout_secs=12"], train_steps=10**6)
+    training = train(1, 2, flags=[*FLAGS, "--step_timeout_secs=12"], params=SLOWLY, train_steps=10**6)
     until_both_train(training)
     training.kill("worker-0")
     assert training.group.exit_code("worker-1") == 138
@@ -65,7 +66,7 @@ def test_without_a_chief_a_step_times_out_and_names_it(train):
 
 def test_a_killed_worker_that_is_started_again_in_time_goes_on(train):
     """The others waited for it; all end with 0."""
-    training = train(flags=FLAGS, train_steps=1500)
+    training = train(1, 2, flags=FLAGS, params=SLOWLY, train_steps=600)
     until_both_train(training)
     training.kill("worker-1")
     training.group.wait_for_line("worker-0", "dead, or did not come: worker:1")

@@ -166,6 +166,36 @@ def test_loads_a_model_from_the_working_directory(write, source):
     assert model.model_fn(features=1, labels=2, mode="train", params={}) == "model"
 
 
+@pytest.mark.parametrize("signature, given", [
+    ("features, labels, mode", "features labels mode"), ("features, labels", "features labels"),
+    ("features, labels, params, mode, config", "features labels mode params config"), ("features", "features")])
+def test_a_model_fn_of_an_estimator_gets_the_arguments_that_it_names(write, signature, given):
+    """Any of labels, mode and params may be absent, and config may be there."""
+    model = loader.load_model(write(f"def model_fn({signature}): return sorted(locals().items())\n"))
+    offered = {"features": 1, "labels": 2, "mode": "train", "params": {}, "config": "config"}
+    assert dict(model.model_fn(**offered)) == {name: offered[name] for name in given.split()}
+    assert model.takes_config == ("config" in given)
+
+
+@pytest.mark.parametrize("signature, given", [
+    ("", ""), ("mode", "mode"), ("params, mode", "mode params"), ("shard, size=3", "shard")])
+def test_an_input_fn_of_an_estimator_gets_the_arguments_that_it_names(write, signature, given):
+    """Without shard, each worker reads all of the data."""
+    dataset = loader.load_dataset(write(f"def input_fn({signature}): return locals()\n"))
+    offered = {"mode": "train", "params": {}, "shard": (0, 2)}
+    found = dataset.input_fn(**offered)
+    assert {name: found[name] for name in given.split()} == {name: offered[name] for name in given.split()}
+    assert dataset.is_sharded == ("shard" in given)
+
+
+def test_a_pair_of_input_functions_is_a_dataset(write):
+    """One for training, the other for every other mode."""
+    source = "def train_input_fn(): return 'train'\ndef eval_input_fn(params): return params['x']\n"
+    dataset = loader.load_dataset(write(source))
+    found = [dataset.input_fn(mode=mode, params={"x": "eval"}, shard=(0, 1)) for mode in ("train", "eval")]
+    assert found == ["train", "eval"]
+
+
 def test_loads_a_dataset_with_and_without_prepare(write):
     """`prepare` is optional; without it nothing is done."""
     without = loader.load_dataset(write(DATASET))
@@ -194,10 +224,14 @@ def test_a_name_without_a_dot_is_looked_for_in_the_usual_folder(monkeypatch, loa
     (loader.load_model, "model_fn = 3\n", "has no function model_fn(features, labels, mode, params); add it"),
     (loader.load_model, "def model_fn(x, y): pass\n",
      "model_fn takes (x, y); it must take model_fn(features, labels, mode, params)"),
-    (loader.load_model, "def model_fn(features, labels, mode, params, config): pass\n",
-     "model_fn takes (features, labels, mode, params, config); it must take model_fn(features, labels, mode, params)"),
+    (loader.load_model, "def model_fn(features, labels, mode, params, run): pass\n",
+     "model_fn takes (features, labels, mode, params, run); it must take model_fn(features, labels, mode, params)"),
+    (loader.load_model, "def model_fn(): pass\n",
+     "model_fn takes (); it must take model_fn(features, labels, mode, params)"),
     (loader.load_dataset, "x = 1\n", "has no function input_fn(mode, params, shard); add it"),
-    (loader.load_dataset, "def input_fn(): pass\n", "input_fn takes (); it must take input_fn(mode, params, shard)"),
+    (loader.load_dataset, "def input_fn(files): pass\n",
+     "input_fn takes (files); it must take input_fn(mode, params, shard)"),
+    (loader.load_dataset, "def train_input_fn(): pass\n", "has no function eval_input_fn(mode, params, shard); add it"),
     (loader.load_dataset, DATASET + "def prepare(): pass\n", "prepare takes (); it must take prepare(params)"),
     (loader.load_dataset, DATASET + "prepare = 3\n", "has no function prepare(params); add it"),
     (loader.load_model, MODEL + "DEFAULT_PARAMS = ['a']\n",

@@ -65,7 +65,7 @@ def _classic(cluster, features, labels, make_optimizer):
 def test_the_numbers_are_those_of_the_classic_optimizer(tmp_path, start_servers, name, make_optimizer):
     """Two workers, two ps, the same batches: every variable and slot is the same after twelve updates."""
     features, labels = clusters.linear_data()
-    expected = _classic(clusters.LocalCluster(2, 2), features, labels, make_optimizer)
+    expected = _classic(start_servers(2, 2), features, labels, make_optimizer)
     cluster = start_servers(2, 2)
     dataset = clusters.array_dataset(features, labels, shuffle=False)
     workers = [clusters.Worker(cluster, index, tmp_path, NUM_STEPS, gradients=2, dataset=dataset, optimizer_name=name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 
 import numpy as np
@@ -16,10 +17,32 @@ NUM_STEPS = 8
 DEADLINE_SECS = 60
 
 
+@pytest.fixture(scope="module")
+def servers():
+    """Servers of one ps and two workers, with nothing of ps_train on them."""
+    return clusters.LocalCluster(1, 2)
+
+
+@pytest.fixture
+def cluster(servers):
+    """The servers, with nothing left of an earlier test."""
+    for task in servers.servers:
+        tf.Session.reset(servers.target(*task))
+    return servers
+
+
+@pytest.fixture(autouse=True)
+def ask_every_second(monkeypatch):
+    """Lets a MonitoredTrainingSession that waits for the chief ask every second; without it, every thirty."""
+    monkeypatch.setattr(tf.train.SessionManager, "__init__", functools.partialmethod(
+        tf.train.SessionManager.__init__, recovery_wait_secs=1))
+
+
 class Script:
     """What a plain script builds, as one of two workers with batches of 8: its graph, and the optimizer in it."""
 
-    def __init__(self, cluster, index, step_dtype=tf.int64, is_resource=True, averages=None):
+    def __init__(self, cluster, index, step_dtype=tf.int64, is_resource=True, averages=None,
+                 optimizer_class=ps_train.SyncReplicasOptimizer, rule=None):
         self.index, self.target = index, cluster.target("worker", index)
         features, labels = clusters.linear_data()
         setter = tf.train.replica_device_setter(
@@ -33,8 +56,8 @@ class Script:
             bias = tf.get_variable("bias", [], initializer=tf.zeros_initializer())
             predictions = tf.linalg.matvec(tf.gather(features, self.rows), weights) + bias
             loss = tf.reduce_mean(tf.square(predictions - tf.gather(labels, self.rows)))
-            self.optimizer = ps_train.SyncReplicasOptimizer(
-                tf.train.GradientDescentOptimizer(0.05), 2, 2, variable_averages=averages,
+            self.optimizer = optimizer_class(
+                rule() if rule else tf.train.GradientDescentOptimizer(0.05), 2, 2, variable_averages=averages,
                 variables_to_average=tf.trainable_variables())
             self.train_op = self.optimizer.minimize(loss, self.step)
 
@@ -45,6 +68,26 @@ class Script:
             rows = [self.index + 2 * ((8 * number + row) % 32) for row in range(8)]
             session.run(self.train_op, {self.rows: rows})
             number += 1
+
+    def take_steps(self, num_steps, has_begun, together):
+        """Takes so many steps in a plain session, each when the other worker has taken the one before."""
+        optimizer = self.optimizer
+        with self.graph.as_default():
+            tokens_op, init_op = optimizer.get_init_tokens_op(0), tf.global_variables_initializer()
+            session = tf.Session(self.target, graph=self.graph)
+            if self.index == 0:
+                session.run(init_op)
+                session.run(optimizer.chief_init_op)
+                session.run(tokens_op)
+                optimizer.get_chief_queue_runner().create_threads(session, daemon=True, start=True)
+                has_begun.set()
+            else:
+                assert has_begun.wait(DEADLINE_SECS)
+                session.run(optimizer.local_step_init_op)
+            for number in range(num_steps):
+                rows = [self.index + 2 * ((8 * number + row) % 32) for row in range(8)]
+                session.run(self.train_op, {self.rows: rows})
+                together.wait(DEADLINE_SECS)  # else a worker may take the token that is the other one's
 
     def supervised(self):
         """Trains as dist_mnist does with --sync_replicas."""
@@ -83,7 +126,7 @@ def train_both(scripts, way):
 
     def work(script):
         try:
-            getattr(script, way)()
+            way(script) if callable(way) else getattr(script, way)()
         except Exception as error:  # noqa: BLE001 (told by the test)
             errors.append(error)
 
@@ -111,9 +154,8 @@ def by_numpy(num_steps):
     ("supervised", tf.int64, True), ("supervised", tf.int32, False), ("monitored", tf.int32, True),
     ("monitored", tf.int64, False),
 ])
-def test_a_plain_script_trains_in_sync_and_ends(way, step_dtype, is_resource):
+def test_a_plain_script_trains_in_sync_and_ends(cluster, way, step_dtype, is_resource):
     """No process of ps_train is there; the numbers are numpy's, for each kind of variable and of global step."""
-    cluster = clusters.LocalCluster(1, 2)
     scripts = [Script(cluster, index, step_dtype, is_resource) for index in range(2)]
     train_both(scripts, way)
     values = values_of(cluster, scripts[0])
@@ -123,9 +165,25 @@ def test_a_plain_script_trains_in_sync_and_ends(way, step_dtype, is_resource):
     np.testing.assert_allclose(values["bias"], bias, rtol=1e-5, atol=1e-7)
 
 
-def test_who_comes_when_the_chief_has_left_is_not_left_waiting():
+@pytest.mark.parametrize("rule", [lambda: tf.train.AdamOptimizer(0.05), lambda: tf.train.MomentumOptimizer(0.02, 0.9)],
+                         ids=["adam", "momentum"])
+def test_fifty_updates_give_what_tensorflows_class_gives(rule):
+    """Two workers with different batches; variables and slots agree to 1e-6."""
+    found = []
+    for optimizer_class in (tf.train.SyncReplicasOptimizer, ps_train.SyncReplicasOptimizer):
+        cluster = clusters.LocalCluster(1, 2)
+        scripts = [Script(cluster, index, optimizer_class=optimizer_class, rule=rule) for index in range(2)]
+        has_begun, together = threading.Event(), threading.Barrier(2)
+        train_both(scripts, lambda script: script.take_steps(50, has_begun, together))  # noqa: B023 (used at once)
+        found.append(values_of(cluster, scripts[0]))
+    theirs, ours = found
+    assert ours["global_step"] == theirs["global_step"] == 50
+    for name, value in ours.items():
+        np.testing.assert_allclose(value, theirs[name], rtol=1e-6, atol=1e-6, err_msg=name)
+
+
+def test_who_comes_when_the_chief_has_left_is_not_left_waiting(cluster):
     """TensorFlow's class lets it wait for a token for ever."""
-    cluster = clusters.LocalCluster(1, 2)
     scripts = [Script(cluster, index) for index in range(2)]
     train_both(scripts, "supervised")
     with tf.Session(cluster.target("worker", 1), graph=scripts[1].graph) as session:
@@ -136,9 +194,8 @@ def test_who_comes_when_the_chief_has_left_is_not_left_waiting():
         assert session.run(scripts[1].step) == NUM_STEPS
 
 
-def test_a_worker_is_not_ready_before_the_chief_has_begun():
+def test_a_worker_is_not_ready_before_the_chief_has_begun(cluster):
     """Its variables are there, but not yet what it would wait for."""
-    cluster = clusters.LocalCluster(1, 2)
     scripts = [Script(cluster, index) for index in range(2)]
     ready_ops = [script.optimizer.ready_for_local_init_op for script in scripts]
     with scripts[0].graph.as_default():
@@ -152,9 +209,8 @@ def test_a_worker_is_not_ready_before_the_chief_has_begun():
         assert list(worker.run(ready_ops[1])) == []
 
 
-def test_a_fault_in_an_update_stops_the_coordinator():
+def test_a_fault_in_an_update_stops_the_coordinator(cluster):
     """The script sees it there; the workers are not let go, as a new chief may come."""
-    cluster = clusters.LocalCluster(1, 2)
     script = Script(cluster, 0)
     coordinator = tf.train.Coordinator()
     with tf.Session(cluster.target("worker", 0), graph=script.graph) as session:

@@ -32,15 +32,18 @@ def load_mnist_sets(train_dir: str = "MNIST-data", **options: Any) -> Any:
     return input_data.read_data_sets(train_dir, **options)
 
 
+DATASETS = {"mnist": load_mnist_sets}  # name -> what reads it
+
+
 def load_learn_dataset(name: str, size: str = "small", **options: Any) -> Any:
     """Reads the data set of a name.
 
     Raises:
       ValueError: the name is not "mnist".
     """
-    if name != "mnist":
-        raise ValueError(f"load_dataset: name is {name!r}; ps_train has mnist only")
-    return load_mnist_sets(**options)
+    if name not in DATASETS:
+        raise ValueError(f"load_dataset: name is {name!r}; ps_train has {', '.join(DATASETS)} only")
+    return DATASETS[name](**options)
 
 
 DATASETS = {"mnist": load_mnist_sets}

@@ -41,7 +41,16 @@ class Experiment:
         """Does what TF_CONFIG's task does: a chief or worker trains, an evaluator evaluates, a ps serves."""
         return tf.estimator.train_and_evaluate(self._estimator, self._train_spec, self._eval_spec)
 
-    train = local_run = run_std_server = continuous_train_and_eval = train_and_evaluate
+    local_run = run_std_server = continuous_train_and_eval = train_and_evaluate
+
+    def train(self, delay_secs: float | None = None) -> Any:
+        """Does the same; no task needs a delay, since each waits for the chief."""
+        del delay_secs
+        return self.train_and_evaluate()
+
+    def extend_train_hooks(self, additional_hooks: Iterable) -> None:
+        """Adds hooks of the training."""
+        self._train_spec = self._train_spec._replace(hooks=(*self._train_spec.hooks, *additional_hooks))
 
     def evaluate(self, delay_secs: float | None = None) -> dict:
         """Evaluates the last checkpoint once."""

@@ -1,0 +1,141 @@
+"""Notes which optimizers a model_fn creates and which gradients it gives them, in place of applying them.
+
+    with recording() as captured:
+        model_fn(...)       optimizer.apply_gradients(pairs) --> Captured(optimizer, pairs, ...), and a no-op instead
+
+The no-op has no inputs. Whoever applies the gradients makes it run after them, so that what the model has put behind
+its update comes after it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow.compat.v1 as tf
+
+_WRAPPER = "SyncReplicasOptimizer"  # TensorFlow's class and ps_train's
+_recorders = threading.local()  # the threads of a test build the graphs of several workers at once
+_patching = threading.Lock()
+
+
+class Captured(NamedTuple):
+    """A call of `apply_gradients` in a model_fn.
+
+    Attributes:
+      optimizer: the user's.
+      pairs: (gradient or None, variable), as the user passed them: clipped, for example.
+      counter: the variable that the call was to raise by one, or None.
+      before: a no-op after everything that the user lets the update wait for.
+      after: the no-op that the call returned.
+      variable_scope, name_scope: where the call was made; they are part of the names of slots.
+      is_sync: whether the user has wrapped the optimizer in a SyncReplicasOptimizer.
+      averages: (moving average, its variables or None) of that SyncReplicasOptimizer, or None.
+      options: further arguments of the call, which only the user's own classes have.
+    """
+
+    optimizer: tf.train.Optimizer
+    pairs: list[tuple[Any, tf.Variable]]
+    counter: Any
+    before: tf.Operation
+    after: tf.Operation
+    variable_scope: tf.VariableScope
+    name_scope: str
+    is_sync: bool
+    averages: tuple[Any, Any] | None
+    options: Mapping[str, Any]
+
+    @contextlib.contextmanager
+    def scopes(self) -> Iterator[None]:
+        """Enters the scopes of the call, so that slots get the names that the model would have given them."""
+        with (
+            tf.variable_scope(self.variable_scope, auxiliary_name_scope=False),
+            tf.name_scope(f"{self.name_scope}/" if self.name_scope else None),
+        ):
+            yield
+
+
+@contextlib.contextmanager
+def recording() -> Iterator[list[Captured]]:
+    """Yields the list of what optimizers that the body of this context creates are told to apply."""
+    _patch_once()
+    recorder = _Recorder()
+    _recorders.current = recorder
+    try:
+        yield recorder.captured
+    finally:
+        _recorders.current = None
+        recorder.release()
+
+
+class _Recorder:
+    """Shadows `apply_gradients` of each optimizer, in whatever class it is defined."""
+
+    def __init__(self) -> None:
+        self.captured: list[Captured] = []
+        self._shadowed: list[tf.train.Optimizer] = []
+        self._context = _control_flow_context()
+
+    def shadow(self, optimizer: tf.train.Optimizer) -> None:
+        self._shadowed.append(optimizer)
+        optimizer.apply_gradients = functools.partial(self._apply, optimizer)
+
+    def release(self) -> None:
+        for optimizer in self._shadowed:
+            optimizer.__dict__.pop("apply_gradients", None)
+
+    def _apply(
+        self, optimizer: tf.train.Optimizer, grads_and_vars: Sequence[tuple], global_step: Any = None,
+        name: str | None = None, **options: Any,
+    ) -> Any:
+        # A call in a branch or a loop need not happen in each step; only the model knows when.
+        if _control_flow_context() is not self._context:
+            return type(optimizer).apply_gradients(optimizer, grads_and_vars, global_step, name, **options)
+        one = _capture(optimizer, list(grads_and_vars), global_step, name, options)
+        self.captured.append(one)
+        return one.after
+
+
+def _capture(
+    optimizer: Any, pairs: list[tuple], counter: Any, name: str | None, options: Mapping[str, Any]
+) -> Captured:
+    averages, is_sync = None, False
+    while type(optimizer).__name__ == _WRAPPER:
+        is_sync = True
+        if optimizer._variable_averages is not None:  # noqa: SLF001 (there is no public name)
+            averages = (optimizer._variable_averages, optimizer._variables_to_average)  # noqa: SLF001
+        optimizer = optimizer._opt  # noqa: SLF001
+    name_scope = tf.get_default_graph().get_name_scope()
+    before = tf.no_op("before_update")
+    # Without inputs, so that what runs after an update does not need the mini-batch. In the loop of local steps nothing
+    # runs after an update; there, an operation outside of the loop could not be told from one of another model.
+    with contextlib.nullcontext() if _control_flow_context() else tf.control_dependencies(None):
+        after = tf.no_op(name or "own_update")
+    return Captured(optimizer, pairs, counter, before, after, tf.get_variable_scope(), name_scope, is_sync, averages,
+                    options)
+
+
+def _control_flow_context() -> Any:
+    """Returns the branch or the loop that is being built, or None."""
+    return tf.get_default_graph()._get_control_flow_context()  # noqa: SLF001 (there is no public name for it)
+
+
+def _patch_once() -> None:
+    """Lets every new optimizer ask for a recorder of its thread; without one it is as before."""
+    with _patching:
+        initialise = tf.train.Optimizer.__init__
+        if getattr(initialise, "asks_for_recorder", False):
+            return
+
+        @functools.wraps(initialise)
+        def initialise_and_ask(self: tf.train.Optimizer, *args: Any, **kwargs: Any) -> None:
+            initialise(self, *args, **kwargs)
+            recorder = getattr(_recorders, "current", None)
+            if recorder is not None:
+                recorder.shadow(self)
+
+        initialise_and_ask.asks_for_recorder = True
+        tf.train.Optimizer.__init__ = initialise_and_ask

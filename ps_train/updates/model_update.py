@@ -1,0 +1,57 @@
+"""Builds the update of a model: by the optimizer of the flags, by the model's own, or by its train_op as it is.
+
+    no train_op                          --optimizer, in every mode
+    train_op made by an optimizer        that optimizer with the model's gradients, in every mode (graph/own_train_op)
+    any other train_op                   as the model wrote it, asynchronously
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Callable
+
+import tensorflow.compat.v1 as tf
+
+from ps_train.errors import UserCodeError
+from ps_train.graph.own_train_op.update import StepModel, restore
+from ps_train.graph.plugin_calls import TrainModel
+from ps_train.updates import build
+from ps_train.updates.update import Update, UpdateSettings
+
+_log = logging.getLogger(__name__)
+
+
+def build_model_update(
+    trained: TrainModel, global_step: tf.Variable, settings: UpdateSettings, compute: Callable[[], TrainModel],
+    steps_per_execution: int,
+) -> Update:
+    """Adds what updates the parameters to the current graph.
+
+    Args:
+      trained: the model on a mini-batch.
+      compute: builds the model once more, on the next mini-batch.
+      steps_per_execution: single steps in one session run.
+
+    Raises:
+      UserCodeError: the mode cannot use the model's train_op, or the loss depends on no trainable variable.
+      ConfigError: the model cannot be trained with local steps.
+    """
+    def compute_again() -> StepModel:
+        again = compute()
+        if again.problem:
+            raise UserCodeError(f"--communication_period: when model_fn is called again, its train_op {again.problem}")
+        return StepModel(again.spec.loss, again.own)
+
+    loss = trained.spec.loss
+    if trained.own:
+        _log.info("the model brings its own optimizer, %s; --optimizer is not used", trained.own.names)
+    if not trained.problem:
+        return build.build_update(loss, global_step, settings, compute_again, trained.own)
+    refusing = ("--sync_replicas cannot aggregate" if settings.replicas_to_aggregate is not None else
+                "--communication_period cannot run on a worker's copy" if settings.period.steps > 1 else
+                "--steps_per_execution cannot repeat in order" if steps_per_execution > 1 else None)
+    if refusing:
+        raise UserCodeError(f"model_fn returned a train_op of its own, which {refusing}, because it {trained.problem}; "
+                            "return the loss only and choose the rule with --optimizer")
+    restore(trained.captured)
+    return build.update_from_train_op(trained.spec.train_op, loss)

@@ -1,0 +1,261 @@
+"""Models that bring their own train_op, in every update mode, against a plain session and against numpy."""
+
+from __future__ import annotations
+
+import collections
+
+import numpy as np
+import pytest
+
+import ps_train
+from ps_train.errors import UserCodeError
+from ps_train.plugins import contracts
+from ps_train.updates.local_steps.period import Period
+from tests import clusters
+from tests.cluster.updates.test_build import gradients_of
+from tests.tensorflow_mode import tf
+
+STEPS = 12
+PARAMS = {"batch_size": 8, "seed": 7}
+MODES = {"async": {}, "sync": {"gradients": 1}, "rounds": {"period": Period(5, train_steps=STEPS)}}
+# As tf.estimator.EstimatorSpec, which the core does not know.
+Spec = collections.namedtuple(
+    "Spec", "mode predictions loss train_op eval_metric_ops training_hooks training_chief_hooks scaffold",
+    defaults=(None, (), (), None))
+
+
+def own_dataset():
+    """Returns the linear data in an order that is always the same."""
+    return clusters.array_dataset(*clusters.linear_data(), shuffle=False)
+
+
+def linear_loss(features, labels, scope="linear"):
+    """Returns the loss of a linear regression from zero, with a variable that is not trained beside."""
+    with tf.variable_scope(scope):
+        weights = tf.get_variable("weights", [4], initializer=tf.zeros_initializer())
+        bias = tf.get_variable("bias", [], initializer=tf.zeros_initializer())
+        mean = tf.get_variable("mean", [4], initializer=tf.zeros_initializer(), trainable=False)
+    moved = mean.assign(0.9 * mean + 0.1 * tf.reduce_mean(features, 0))
+    tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, moved)
+    return tf.reduce_mean(tf.square(tf.linalg.matvec(features, tf.convert_to_tensor(weights)) + bias - labels))
+
+
+def by_minimize(loss):
+    """Adam behind the update operations, as in every example of Estimator."""
+    with tf.control_dependencies(tf.get_collection(tf.GraphKeys.UPDATE_OPS)):
+        return tf.train.AdamOptimizer(0.05).minimize(loss, tf.train.get_global_step())
+
+
+def clipped_with_schedule(loss):
+    """All gradients clipped together, a learning rate that decays with the global step, a scope of its own."""
+    with tf.variable_scope("training"), tf.name_scope("training"):
+        variables = tf.trainable_variables()
+        clipped, _ = tf.clip_by_global_norm(tf.gradients(loss, variables), 0.5)
+        rate = tf.train.exponential_decay(0.1, tf.train.get_global_step(), 3, 0.5)
+        return tf.train.MomentumOptimizer(rate, 0.9).apply_gradients(
+            zip(clipped, variables), tf.train.get_global_step())
+
+
+def two_optimizers(loss):
+    """One for the weights and one for the rest; the global step is counted beside them, as wide and deep models do."""
+    weights = [one for one in tf.trainable_variables() if "weights" in one.name]
+    others = [one for one in tf.trainable_variables() if "weights" not in one.name]
+    train_op = tf.group(tf.train.FtrlOptimizer(0.1).minimize(loss, var_list=weights),
+                        tf.train.AdagradOptimizer(0.1).minimize(loss, var_list=others))
+    with tf.control_dependencies([train_op]):
+        return tf.assign_add(tf.train.get_global_step(), 1)
+
+
+def as_a_tensor(loss):
+    """The loss after the update, as slim's create_train_op returns it; weight decay over all trainable variables."""
+    loss += 0.1 * tf.add_n([tf.nn.l2_loss(one) for one in tf.trainable_variables()])
+    applied = tf.train.GradientDescentOptimizer(0.05).minimize(loss, tf.train.get_global_step())
+    with tf.control_dependencies([applied]):
+        return tf.identity(loss)
+
+
+def with_moving_average(loss):
+    """The moving averages of the variables, after each update."""
+    applied = tf.train.RMSPropOptimizer(0.01).minimize(loss, tf.train.get_global_step())
+    with tf.control_dependencies([applied]):
+        return tf.train.ExponentialMovingAverage(0.9).apply(tf.trainable_variables())
+
+
+class WithoutSlots(tf.train.Optimizer):
+    """Applies gradients in a way of its own, with variables by get_variable, and does not count: as BERT's does."""
+
+    def __init__(self):
+        super().__init__(False, "WithoutSlots")
+
+    def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+        changes = []
+        for gradient, variable in grads_and_vars:
+            moment = tf.get_variable(f"{variable.op.name}/moment", variable.shape, trainable=False,
+                                     initializer=tf.zeros_initializer())
+            moved = 0.5 * moment + gradient
+            changes += [moment.assign(moved), variable.assign(variable - 0.05 * moved)]
+        return tf.group(*changes, name=name)
+
+
+def counts_beside(loss):
+    """An optimizer that leaves the global step to the model."""
+    step = tf.train.get_global_step()
+    applied = WithoutSlots().apply_gradients(WithoutSlots().compute_gradients(loss), global_step=step)
+    return tf.group(applied, [step.assign(step + 1)])
+
+
+def model_of(train_op, spec=Spec, **others):
+    """Returns a model with this train_op."""
+    def model_fn(features, labels, mode, params):
+        loss = linear_loss(features, labels)
+        made = train_op(loss) if mode == ps_train.TRAIN else None
+        return spec(mode=mode, predictions=None, loss=loss, train_op=made, eval_metric_ops=None, **others)
+
+    return contracts.Model("own", model_fn, {})
+
+
+def plain(model, steps=STEPS):
+    """Returns name -> value of all variables after these steps in a plain session, with the train_op as it is."""
+    with tf.Graph().as_default() as graph, tf.Session() as session:
+        tf.train.create_global_step()
+        made = own_dataset().input_fn(mode="train", params=PARAMS, shard=(0, 1))
+        batches = tf.data.make_initializable_iterator(made)
+        spec = model.model_fn(*batches.get_next(), "train", PARAMS)
+        session.run(tf.global_variables_initializer())
+        session.run(batches.initializer, ps_train.input_feed(graph))
+        for _ in range(steps):
+            session.run(spec.train_op)
+        return {one.op.name: session.run(one) for one in tf.global_variables()}
+
+
+def train(start_servers, folder, model, steps=STEPS, num_workers=1, **options):
+    """Returns name -> value of the last checkpoint of ps_train."""
+    clusters.train_together(start_servers(1, num_workers), folder, steps, num_workers, model=model,
+                            dataset=own_dataset(), **options)
+    return clusters.read_checkpoint(folder)
+
+
+def assert_same(found, expected):
+    """Compares two sets of variables, by name."""
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("train_op", [by_minimize, clipped_with_schedule, two_optimizers])
+def test_one_worker_ends_where_a_plain_session_does(tmp_path, start_servers, train_op, mode):
+    """Variables, slots, global step, and all their names: a checkpoint fits both."""
+    model = model_of(train_op)
+    assert_same(train(start_servers, tmp_path, model, **MODES[mode]), plain(model))
+
+
+@pytest.mark.parametrize("train_op, mode", [
+    (as_a_tensor, "rounds"), (with_moving_average, "async"), (with_moving_average, "sync"),
+    (counts_beside, "async"), (counts_beside, "sync")])
+def test_what_a_train_op_does_besides_is_done_too(tmp_path, start_servers, train_op, mode):
+    """A moving average follows each update; a count beside the update is not made twice."""
+    model = model_of(train_op)
+    assert_same(train(start_servers, tmp_path, model, **MODES[mode]), plain(model))
+
+
+def test_sync_averages_the_clipped_gradients_of_two_workers(tmp_path, start_servers):
+    """What the model passes to its optimizer is averaged, here gradients of norm 1."""
+    def train_op(loss):
+        step, variables = tf.train.get_global_step(), tf.trainable_variables()
+        clipped, _ = tf.clip_by_global_norm(tf.gradients(loss, variables), 1.0)
+        optimizer = tf.train.SyncReplicasOptimizer(tf.train.GradientDescentOptimizer(0.1), 2)
+        return optimizer.apply_gradients(zip(clipped, variables), step)
+
+    saved = train(start_servers, tmp_path, model_of(train_op), steps=3, num_workers=2, gradients=2)
+    features, labels = clusters.linear_data()
+    weights, bias = np.zeros(4), 0.0
+    for step in range(3):
+        parts = []
+        for worker in range(2):
+            rows = [worker + 2 * (8 * step + row) for row in range(8)]
+            raw = np.append(*gradients_of(weights, bias, features[rows], labels[rows]))
+            parts.append(raw / max(1.0, np.linalg.norm(raw)))
+        mean = np.mean(parts, axis=0)
+        weights, bias = weights - 0.1 * mean[:4], bias - 0.1 * mean[4]
+    assert saved["global_step"] == 3
+    np.testing.assert_allclose(saved["linear/weights"], weights, rtol=1e-5)
+    np.testing.assert_allclose(saved["linear/bias"], bias, rtol=1e-5)
+
+
+def in_a_branch(loss):
+    """Gradients that are applied in every second step only."""
+    step = tf.train.get_global_step()
+    optimizer = tf.train.GradientDescentOptimizer(0.05)
+    pairs = optimizer.compute_gradients(loss)
+    applied = tf.cond(tf.equal(step % 2, 0), lambda: optimizer.apply_gradients(pairs), tf.no_op)
+    with tf.control_dependencies([applied]):
+        return tf.assign_add(step, 1)
+
+
+def one_after_the_other(loss):
+    """The second optimizer's gradients need the first one's update."""
+    variables = tf.trainable_variables()
+    first = tf.train.GradientDescentOptimizer(0.05).minimize(loss, var_list=variables[:1])
+    with tf.control_dependencies([first]):
+        again = tf.reduce_sum(tf.square(variables[1].read_value() - 1.0))
+        return tf.train.GradientDescentOptimizer(0.05).minimize(
+            again, tf.train.get_global_step(), var_list=variables[1:])
+
+
+@pytest.mark.parametrize("train_op, reason", [
+    (in_a_branch, "updates variables by other means"),
+    (one_after_the_other, "applies gradients that it computes after another")])
+def test_a_train_op_that_cannot_be_separated_runs_as_it_is(tmp_path, start_servers, train_op, reason):
+    """Asynchronously; every other mode says why not."""
+    model = model_of(train_op)
+    assert_same(train(start_servers, tmp_path, model), plain(model))
+    for refused in ({"gradients": 1}, {"period": Period(5)}, {"steps_per_execution": 2}):
+        with pytest.raises(UserCodeError, match=f"train_op of its own, .* because it {reason}"):
+            clusters.build_graph(start_servers(1, 1), 0, model=model, dataset=own_dataset(), **refused)
+
+
+def after_the_batch(loss):
+    """Keeps the loss of the last mini-batch, after the update."""
+    kept = tf.get_variable("kept", [], trainable=False)
+    with tf.control_dependencies([tf.train.GradientDescentOptimizer(0.05).minimize(loss)]):
+        return kept.assign(loss)
+
+
+def synchronous(loss):
+    """Asks for synchronous updates."""
+    return tf.train.SyncReplicasOptimizer(tf.train.GradientDescentOptimizer(0.05), 1).minimize(
+        loss, tf.train.get_global_step())
+
+
+@pytest.mark.parametrize("train_op, mode, complaint", [
+    (with_moving_average, "rounds", "--communication_period: the model's train_op does something after each update"),
+    (counts_beside, "rounds", "keeps linear/weights/moment, which it has not created as a slot"),
+    (after_the_batch, "sync", "--sync_replicas: the model's train_op does something with the mini-batch after"),
+    (synchronous, "async", "wraps its optimizer in SyncReplicasOptimizer, .* give --sync_replicas")])
+def test_what_a_mode_cannot_do_is_refused(start_servers, train_op, mode, complaint):
+    """In one line, with what to do."""
+    with pytest.raises(UserCodeError, match=complaint):
+        clusters.build_graph(start_servers(1, 1), 0, model=model_of(train_op), dataset=own_dataset(), **MODES[mode])
+
+
+def test_a_whole_run_of_steps_repeats_the_models_own_update(tmp_path, start_servers):
+    """--steps_per_execution copies it like ps_train's own."""
+    model = model_of(by_minimize)
+    assert_same(train(start_servers, tmp_path, model, steps_per_execution=4), plain(model))
+
+
+def test_many_small_variables_are_packed_under_an_optimizer_that_works_element_by_element(tmp_path, start_servers):
+    """Not under another one; both end where a plain session does."""
+    def model_fn(features, labels, mode, params):
+        found = [tf.get_variable(f"w{number}", [4], initializer=tf.ones_initializer()) for number in range(20)]
+        loss = tf.add_n([tf.reduce_mean(tf.square(tf.linalg.matvec(features, one) - labels)) for one in found])
+        optimizer = (tf.train.AdamOptimizer if params["seed"] == 7 else WithoutSlots)()
+        train_op = optimizer.apply_gradients(optimizer.compute_gradients(loss), tf.train.get_global_step())
+        return Spec(mode, None, loss, train_op, None)
+
+    model = contracts.Model("many", model_fn, {})
+    assert_same(train(start_servers, tmp_path, model), plain(model))
+    packs = [len(clusters.build_graph(start_servers(1, 1), 0, model=model, dataset=own_dataset(),
+                                      params={**PARAMS, "seed": seed}).update.packed.packs) for seed in (7, 8)]
+    assert packs == [1, 0]

@@ -1,0 +1,148 @@
+"""Hooks and scaffold of a model, in training and in evaluation."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pytest
+
+import ps_train
+from ps_train.errors import UserCodeError
+from ps_train.graph import hooks
+from ps_train.plugins import contracts
+from ps_train.training import evaluation
+from ps_train.training.outcome import End
+from ps_train.updates.local_steps.period import Period
+from tests import clusters
+from tests.tensorflow_mode import tf
+
+
+class Recording(tf.train.SessionRunHook):
+    """Notes each call, fetches a tensor, feeds a placeholder, and asks for the end after some steps."""
+
+    def __init__(self, fetch=None, feed=None, num_steps=1000):
+        self.fetch, self.feed, self.num_steps = fetch, feed, num_steps
+        self.calls, self.fetched = [], []
+
+    def begin(self):
+        self.calls.append("begin")
+
+    def after_create_session(self, session, coord):
+        self.calls.append("session")
+
+    def before_run(self, run_context):
+        assert run_context.original_args.fetches
+        return tf.train.SessionRunArgs(self.fetch, feed_dict=self.feed)
+
+    def after_run(self, run_context, run_values):
+        self.fetched.append(run_values.results)
+        if len(self.fetched) == self.num_steps:
+            run_context.request_stop()
+
+    def end(self, session):
+        self.calls.append("end")
+
+
+def model_with(make_spec):
+    """Returns a linear model whose spec has what `make_spec(loss, rate)` gives; `rate` is a placeholder."""
+    def model_fn(features, labels, mode, params):
+        weights = tf.get_variable("weights", [4], initializer=tf.zeros_initializer())
+        rate = tf.placeholder_with_default(0.0, [])
+        loss = rate * tf.reduce_mean(tf.linalg.matvec(features, tf.convert_to_tensor(weights)) - labels)
+        return ps_train.ModelSpec(loss=loss, **make_spec(loss, rate, weights))
+
+    return contracts.Model("hooked", model_fn, {})
+
+
+def test_a_hook_sees_each_step_and_can_end_training(tmp_path, start_servers):
+    """It is called as in a MonitoredTrainingSession; what it feeds reaches the model."""
+    made = []
+
+    def spec(loss, rate, weights):
+        made.append(Recording(loss, {rate: 1.0}, num_steps=5))
+        return {"training_hooks": [made[0]], "training_chief_hooks": [Recording()]}
+
+    (outcome,) = clusters.train_together(start_servers(1, 1), tmp_path, 100, 1, model=model_with(spec))
+    assert (outcome.end, outcome.global_step) == (End.HOOK, 5)
+    assert made[0].calls == ["begin", "session", "end"]
+    assert len(made[0].fetched) == 5 and all(np.isfinite(made[0].fetched))
+    assert np.any(clusters.read_checkpoint(tmp_path)["weights"])
+
+
+def test_the_chiefs_hooks_run_on_the_chief_alone(start_servers):
+    """The others do not even begin them."""
+    of_chief = Recording()
+    model = model_with(lambda loss, rate, weights: {"training_chief_hooks": [of_chief]})
+    clusters.build_graph(start_servers(1, 2), 1, model=model)
+    assert of_chief.calls == []
+    clusters.build_graph(start_servers(1, 2), 0, model=model)
+    assert of_chief.calls == ["begin"]
+
+
+def test_a_scaffold_initialises_new_parameters(tmp_path, start_servers):
+    """`init_fn` runs on new parameters, and not on those of a checkpoint; `local_init_op` in each session."""
+    runs = []
+
+    def spec(loss, rate, weights):
+        flag = tf.get_variable("flag", [], tf.int64, collections=[tf.GraphKeys.LOCAL_VARIABLES])
+        loading = tf.placeholder(tf.float32, [4])
+        load = weights.assign(loading)
+
+        def init_fn(scaffold, session):
+            runs.append(scaffold)
+            session.run(load, {loading: [1.0, 2.0, 3.0, 4.0]})
+
+        return {"scaffold": tf.train.Scaffold(init_fn=init_fn, local_init_op=flag.assign(1)),
+                "training_hooks": [tf.train.StopAtStepHook(last_step=3)]}
+
+    for _ in range(2):
+        clusters.train_together(start_servers(1, 1), tmp_path, 3, 1, model=model_with(spec))
+    np.testing.assert_array_equal(clusters.read_checkpoint(tmp_path)["weights"], [1.0, 2.0, 3.0, 4.0])
+    assert len(runs) == 1
+
+
+def test_an_evaluation_runs_its_hooks_and_restores_with_its_saver(tmp_path):
+    """A moving average takes the place of a variable; metrics that are not numbers are left out."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        saved = [tf.get_variable("average", initializer=np.full(4, 2.0, np.float32)), tf.train.create_global_step(),
+                 tf.get_variable("weights", initializer=np.ones(4, np.float32))]
+        session.run(tf.global_variables_initializer())
+        path = tf.train.Saver(saved).save(session, str(tmp_path / "model.ckpt"), 7)
+    made = []
+
+    def spec(loss, rate, weights):
+        made.append(Recording(weights))
+        saver = tf.train.Saver({"average": weights, "global_step": tf.train.get_global_step()})
+        metrics = {"first": (weights[0], tf.no_op()), "all": (tf.identity(weights), tf.no_op())}
+        return {"evaluation_hooks": made, "scaffold": tf.train.Scaffold(saver=saver), "eval_metric_ops": metrics}
+
+    params = clusters.EVAL_PARAMS
+    evaluator = evaluation.Evaluator(
+        model_with(spec), params, clusters.array_dataset(*clusters.linear_data()), params)
+    assert evaluator.evaluate(path).metrics == {"first": 2.0}
+    assert made[0].calls == ["begin", "session", "end"]
+    np.testing.assert_array_equal(made[0].fetched, np.full([3, 4], 2.0))
+
+
+def test_hooks_that_ps_train_replaces_are_left_out(tmp_path, caplog, monkeypatch):
+    """It saves by itself; in rounds, what only reports the tensors of a step has nothing to report."""
+    caplog.set_level(logging.INFO, "ps_train")
+    monkeypatch.setattr(logging.getLogger("ps_train"), "propagate", True)
+    saves = tf.train.CheckpointSaverHook(str(tmp_path), save_steps=1)
+    reports, stops = tf.train.LoggingTensorHook(["x"], every_n_iter=1), tf.train.StopAtStepHook(last_step=1)
+    assert hooks.usable([saves, reports, stops]) == [reports, stops]
+    assert "CheckpointSaverHook is not used: ps_train saves" in caplog.text
+    assert hooks.usable([saves, reports, stops], is_in_rounds=True) == [stops]
+    assert "the model's LoggingTensorHook is not used" in caplog.text
+
+
+@pytest.mark.parametrize("spec, chosen, complaint", [
+    (lambda loss, rate, weights: {"training_hooks": [Recording()]}, {"period": Period(5)},
+     "--communication_period: the model's hook Recording may need each step"),
+    (lambda loss, rate, weights: {"scaffold": tf.train.Scaffold(init_op=tf.no_op())}, {},
+     "a scaffold with init_op; ps_train initialises all global variables")], ids=["hook in rounds", "init_op"])
+def test_what_cannot_run_is_refused(start_servers, spec, chosen, complaint):
+    """In one line, with what to do."""
+    with pytest.raises(UserCodeError, match=complaint):
+        clusters.build_graph(start_servers(1, 1), 0, model=model_with(spec), **chosen)
