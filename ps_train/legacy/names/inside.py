@@ -45,6 +45,12 @@ MOVED = {
     },
 }
 
+# Names that mean TensorFlow 2's class there today -> TF1's class.
+REPLACED = {
+    # Its DeviceSpec can be changed: merge_from, and attributes that can be set.
+    "tensorflow.python.framework.device": {"DeviceSpec": "tensorflow.python.framework.device_spec:DeviceSpecV1"},
+}
+
 # Packages inside TensorFlow that became packages of their own.
 PACKAGES = {
     "tensorflow.python.estimator": "tensorflow_estimator.python.estimator",
@@ -55,9 +61,12 @@ PACKAGES = {
 
 
 def move_back() -> None:
-    """Puts each name where it was, if it is not there."""
+    """Puts each name where it was, if it is not there, and TF1's classes in place of TensorFlow 2's."""
     for module_name, names in MOVED.items():
         module = importlib.import_module(module_name)
         for name, today in names.items():
             if not hasattr(module, name):
                 setattr(module, name, pkgutil.resolve_name(today))
+    for module_name, names in REPLACED.items():
+        for name, today in names.items():
+            setattr(importlib.import_module(module_name), name, pkgutil.resolve_name(today))

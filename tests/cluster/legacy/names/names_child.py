@@ -102,10 +102,13 @@ def kept():
     import tensorflow.compat.v1 as v1
     import tensorflow.compat.v2 as v2
     import tensorflow.io.gfile
-    from tensorflow.python.framework import ops
+    from tensorflow.python.framework import device, ops
+    spec = device.DeviceSpec.from_string("/job:ps")
+    spec.merge_from(device.DeviceSpec.from_string("/task:1"))
     return {"version": [tf.__version__, tf.VERSION] == [real.__version__] * 2, "v1": v1 is real,
             "v2": v2.__name__.startswith("tensorflow"), "io of TF1": tf.io is not v2.io and tf.io.tf_record_iterator
-            is real.io.tf_record_iterator, "private": ops.Graph is tf.Graph, "keras 2": "tf_keras" in
+            is real.io.tf_record_iterator, "private": ops.Graph is tf.Graph,
+            "device": spec.to_string() == "/job:ps/task:1", "keras 2": "tf_keras" in
             tf.keras.layers.Dense.__module__, "dir": {"mul", "Session", "contrib"} <= set(dir(tf))}
 
 
