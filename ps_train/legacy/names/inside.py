@@ -56,7 +56,7 @@ PACKAGES = {
     "tensorflow.python.estimator": "tensorflow_estimator.python.estimator",
     # TensorFlow 2.16 and later look there for the layer under tf_slim's batch_norm; Keras 2 has it elsewhere.
     "tf_keras.legacy_tf_layers": "tf_keras.src.legacy_tf_layers",
-    "tensorflow.python.keras.preprocessing": "tf_keras.src.preprocessing",
+    "tensorflow.python.keras.preprocessing": "tf_keras.preprocessing",
 }
 
 

@@ -128,12 +128,13 @@ def imports():
     from tensorflow.examples.tutorials.mnist import input_data, mnist
     from tensorflow.keras.layers import Dense
     from tensorflow.python.estimator import run_config
+    from tensorflow.python.keras.preprocessing.sequence import pad_sequences
     from tensorflow.train import SummaryWriter
     return [slim is again, slim.conv2d is tf_slim.conv2d, layers.l2_regularizer is tf_slim.l2_regularizer,
             keras.layers.Dense is Dense, callable(K.clear_session), initializers is tf_slim.layers.initializers,
             callable(learn_runner.run), callable(resnet_v1.resnet_v1_50), callable(tfexample_decoder.Tensor),
             callable(hparam.HParams), callable(input_data.read_data_sets), callable(mnist.inference),
-            callable(run_config.RunConfig), SummaryWriter is real.summary.FileWriter,
+            callable(run_config.RunConfig), callable(pad_sequences), SummaryWriter is real.summary.FileWriter,
             [name for name in sys.modules if name.split(".")[0] in ("data", "models")] == []]
 
 
