@@ -23,6 +23,7 @@ _SECS = {
     "cluster/graph/test_nan_guard.py": 8,
     "cluster/graph/test_packing.py": 55,
     "cluster/graph/test_transfer.py": 20,
+    "cluster/legacy/names/test_names.py": 12,
     "cluster/profile/test_recorder.py": 12,
     "cluster/storage/test_saver.py": 12,
     "cluster/tasks/test_ps.py": 10,
