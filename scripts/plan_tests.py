@@ -26,7 +26,6 @@ _SECS = {
     "cluster/graph/test_packing.py": 55,
     "cluster/graph/test_transfer.py": 20,
     "cluster/legacy/names/test_names.py": 12,
-    "cluster/legacy/names/test_names.py": 12,
     "cluster/legacy/test_estimator.py": 20,
     "cluster/profile/test_recorder.py": 12,
     "cluster/storage/test_saver.py": 12,
