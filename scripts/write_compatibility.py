@@ -22,7 +22,8 @@ def names_text() -> str:
 
     contrib = {name: today for name, today in TABLES.names.items() if name.startswith("tf.contrib.")}
     others = {name: today for name, today in TABLES.names.items() if name not in contrib}
-    moved = {f"{module}.{name}": today for module, names in inside.MOVED.items() for name, today in names.items()}
+    moved = {f"{module}.{name}": today for module, names in
+             (*inside.MOVED.items(), *inside.REPLACED.items()) for name, today in names.items()}
     parts = [
         "### Renamed, or with other arguments", _table("name", "today", _rows(others)),
         "### tf.contrib: modules that are looked up elsewhere", _table("module", "looked up in", (

@@ -2,7 +2,8 @@
 
     the mode of TensorFlow --> TF1's names --> ps_train's classes in the place of TensorFlow's --> the script --> leave
 
-A script for TensorFlow 2 (Keras under `tf.distribute`) keeps TensorFlow as it is, with Keras 2.
+A script for TensorFlow 2 (Keras under `tf.distribute`) keeps TensorFlow as it is, with Keras 2. The decision:
+docs/decisions/scripts.md.
 """
 
 from __future__ import annotations

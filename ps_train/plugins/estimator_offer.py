@@ -33,4 +33,4 @@ def offer_estimator() -> None:
     for holder in _HOLDERS:
         module = importlib.import_module(holder)
         if not hasattr(module, "estimator"):
-            module.estimator = sys.modules[f"{holder}.estimator"] = OfferedEstimator(f"{holder}.estimator")
+            vars(module)["estimator"] = sys.modules[f"{holder}.estimator"] = OfferedEstimator(f"{holder}.estimator")

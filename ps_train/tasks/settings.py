@@ -114,14 +114,23 @@ def update_settings(config: Config, cluster: Cluster) -> UpdateSettings:
     )
 
 
-def adam_warning(config: WorkerSettings, cluster: Cluster, sparse: Sequence[str]) -> str | None:
-    """Returns the warning about the variables whose gradients are sparse, or None where nothing can go wrong."""
+def adam_warning(
+    config: WorkerSettings, cluster: Cluster, sparse: Sequence[str], own_optimizer: str = ""
+) -> str | None:
+    """Returns the warning about the variables whose gradients are sparse, or None where nothing can go wrong.
+
+    Args:
+      own_optimizer: the classes of the model's own optimizers, "" where it has none.
+    """
     has_others = cluster.num_workers > 1 or cluster.is_elastic
     is_sync = config.updates.replicas_to_aggregate is not None
-    if not sparse or config.updates.optimizer != "adam" or is_sync or not has_others:
+    is_adam = "AdamOptimizer" in own_optimizer if own_optimizer else config.updates.optimizer == "adam"
+    if not sparse or not is_adam or is_sync or not has_others:
         return None
-    return (f"--optimizer=adam loses updates of {', '.join(sparse)}: its update by sparse gradients is not atomic, and "
-            "several async workers make it at once; give --optimizer=adagrad, which loses none")
+    what, instead = (("the model's AdamOptimizer", "use AdagradOptimizer") if own_optimizer else
+                     ("--optimizer=adam", "give --optimizer=adagrad"))
+    return (f"{what} loses updates of {', '.join(sparse)}: its update by sparse gradients is not atomic, and several "
+            f"async workers make it at once; {instead}, which loses none")
 
 
 def staleness_bound(config: Config, cluster: Cluster) -> staleness.Bound | None:

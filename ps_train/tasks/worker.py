@@ -131,7 +131,8 @@ class WorkerTask:
         if not self._plugins.dataset.is_sharded and self._cluster.num_workers > 1:
             _log.info("%s takes no shard: every worker reads all of the data, as under Estimator",
                       self._plugins.dataset.name)
-        if warning := settings.adam_warning(own, self._cluster, graph.update.sparse):
+        if warning := settings.adam_warning(
+                own, self._cluster, graph.update.sparse, graph.update.own_optimizer):
             _log.warning("%s", warning)
         return Evaluator(*self._plugins)
 

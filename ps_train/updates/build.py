@@ -61,6 +61,7 @@ def build_update(
         update = _sync_update(packed.optimizer, fused.pairs, loss, global_step, settings)
     return update._replace(
         chief_init_op=tf.group(update.chief_init_op, packed.fill_op), packed=packed, pulled=fused.pulled,
+        own_optimizer=own.names if own else "",
         sparse=[variable.op.name for gradient, variable in gradients if isinstance(gradient, tf.IndexedSlices)])
 
 

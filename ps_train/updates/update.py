@@ -59,6 +59,7 @@ class Update(NamedTuple):
       packed: the variables that are packed.
       pulled: the dense variables that a step pulls.
       sparse: the names of the variables with sparse gradients.
+      own_optimizer: the classes of the model's own optimizers, "" where the optimizer is that of the settings.
     """
 
     train_op: tf.Operation
@@ -76,3 +77,4 @@ class Update(NamedTuple):
     packed: packing.Packed = packing.NOTHING
     pulled: Sequence[transfer.View] = ()
     sparse: Sequence[str] = ()
+    own_optimizer: str = ""

@@ -5,7 +5,7 @@
     MonitoredTrainingSession    join the cluster before their first remote session
     SyncReplicasOptimizer       follows the workers that are alive
 
-Start with `membership.py`.
+Start with `membership.py`. The decision: docs/decisions/scripts.md.
 
     membership   this process among the others: its claim, its heartbeat, and how it leaves
     ps_life      how long a ps serves

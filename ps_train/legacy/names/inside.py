@@ -45,19 +45,28 @@ MOVED = {
     },
 }
 
+# Names that mean TensorFlow 2's class there today -> TF1's class.
+REPLACED = {
+    # Its DeviceSpec can be changed: merge_from, and attributes that can be set.
+    "tensorflow.python.framework.device": {"DeviceSpec": "tensorflow.python.framework.device_spec:DeviceSpecV1"},
+}
+
 # Packages inside TensorFlow that became packages of their own.
 PACKAGES = {
     "tensorflow.python.estimator": "tensorflow_estimator.python.estimator",
     # TensorFlow 2.16 and later look there for the layer under tf_slim's batch_norm; Keras 2 has it elsewhere.
     "tf_keras.legacy_tf_layers": "tf_keras.src.legacy_tf_layers",
-    "tensorflow.python.keras.preprocessing": "tf_keras.src.preprocessing",
+    "tensorflow.python.keras.preprocessing": "tf_keras.preprocessing",
 }
 
 
 def move_back() -> None:
-    """Puts each name where it was, if it is not there."""
+    """Puts each name where it was, if it is not there, and TF1's classes in place of TensorFlow 2's."""
     for module_name, names in MOVED.items():
         module = importlib.import_module(module_name)
         for name, today in names.items():
             if not hasattr(module, name):
                 setattr(module, name, pkgutil.resolve_name(today))
+    for module_name, names in REPLACED.items():
+        for name, today in names.items():
+            setattr(importlib.import_module(module_name), name, pkgutil.resolve_name(today))

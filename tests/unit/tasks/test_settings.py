@@ -59,6 +59,9 @@ def test_adam_on_sparse_gradients_of_several_async_workers_is_warned_of():
         said = task_settings.adam_warning(own, cluster, ["table", "other"])
         assert said.startswith("--optimizer=adam loses updates of table, other: ")
         assert "--optimizer=adagrad" in said and "\n" not in said
+        said = task_settings.adam_warning(own, cluster, ["table"], "AdamOptimizer")
+        assert said.startswith("the model's AdamOptimizer loses updates of table: ")
+        assert task_settings.adam_warning(own, cluster, ["table"], "FtrlOptimizer") is None
 
 
 @pytest.mark.parametrize("flags, cluster, sparse", [

@@ -102,10 +102,13 @@ def kept():
     import tensorflow.compat.v1 as v1
     import tensorflow.compat.v2 as v2
     import tensorflow.io.gfile
-    from tensorflow.python.framework import ops
+    from tensorflow.python.framework import device, ops
+    spec = device.DeviceSpec.from_string("/job:ps")
+    spec.merge_from(device.DeviceSpec.from_string("/task:1"))
     return {"version": [tf.__version__, tf.VERSION] == [real.__version__] * 2, "v1": v1 is real,
             "v2": v2.__name__.startswith("tensorflow"), "io of TF1": tf.io is not v2.io and tf.io.tf_record_iterator
-            is real.io.tf_record_iterator, "private": ops.Graph is tf.Graph, "keras 2": "tf_keras" in
+            is real.io.tf_record_iterator, "private": ops.Graph is tf.Graph,
+            "device": spec.to_string() == "/job:ps/task:1", "keras 2": "tf_keras" in
             tf.keras.layers.Dense.__module__, "dir": {"mul", "Session", "contrib"} <= set(dir(tf))}
 
 
@@ -125,12 +128,13 @@ def imports():
     from tensorflow.examples.tutorials.mnist import input_data, mnist
     from tensorflow.keras.layers import Dense
     from tensorflow.python.estimator import run_config
+    from tensorflow.python.keras.preprocessing.sequence import pad_sequences
     from tensorflow.train import SummaryWriter
     return [slim is again, slim.conv2d is tf_slim.conv2d, layers.l2_regularizer is tf_slim.l2_regularizer,
             keras.layers.Dense is Dense, callable(K.clear_session), initializers is tf_slim.layers.initializers,
             callable(learn_runner.run), callable(resnet_v1.resnet_v1_50), callable(tfexample_decoder.Tensor),
             callable(hparam.HParams), callable(input_data.read_data_sets), callable(mnist.inference),
-            callable(run_config.RunConfig), SummaryWriter is real.summary.FileWriter,
+            callable(run_config.RunConfig), callable(pad_sequences), SummaryWriter is real.summary.FileWriter,
             [name for name in sys.modules if name.split(".")[0] in ("data", "models")] == []]
 
 
