@@ -16,9 +16,9 @@ KINDS = ("supervisor-async", "supervisor-sync", "monitored-async", "monitored-sy
 class Job:
     """A script of a public repository, and how to start it as a small cluster.
 
-    In `arguments` and `environment`, `{data}` is the folder of the data sets, `{work}` a fresh folder, `{code}` the
-    copy of `folder`, and `{stand_ins}` holds this project's stand-ins for packages. `{job}`, `{index}`, `{ps_hosts}`,
-    `{worker_hosts}` and `{cluster}` (JSON) describe the task.
+    In `arguments`, `environment` and `tf_config`, `{data}` is the folder of the data sets, `{work}` a fresh folder,
+    `{code}` the copy of `folder`, and `{stand_ins}` holds this project's stand-ins for packages. `{job}`, `{index}`,
+    `{ps_hosts}`, `{worker_hosts}` and `{cluster}` (JSON) describe the task.
 
     Attributes:
       name: unique.
@@ -32,6 +32,7 @@ class Job:
         into it), or `arguments` (flags of other names than the usual).
       arguments: of every task.
       environment: of every task, beside that of this process.
+      tf_config: further entries of TF_CONFIG.
       links: path in the copy of `folder`, or `~/...` -> data set.
       cwd: the working directory, relative to `folder`.
       deadline_secs: after it, tasks that still run count as "did not end".
@@ -49,6 +50,7 @@ class Job:
     cluster_by: str = "flags"
     arguments: Sequence[str] = ()
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    tf_config: Mapping[str, str] = dataclasses.field(default_factory=dict)
     links: Mapping[str, str] = dataclasses.field(default_factory=dict)
     cwd: str = "."
     deadline_secs: float = 180.0

@@ -50,7 +50,8 @@ def tasks(job: Job, how: str, sandbox: Sandbox) -> list[Task]:
             arguments = [argument.format(**values) for argument in (*job.arguments, *flags)]
             environment = {key: value.format(**values) for key, value in job.environment.items()}
             if job.cluster_by == "TF_CONFIG":
-                environment["TF_CONFIG"] = _tf_config(cluster, name, index)
+                more = {key: value.format(**values) for key, value in job.tf_config.items()}
+                environment["TF_CONFIG"] = json.dumps({**_tf_config(cluster, name, index), **more})
             command = [sys.executable, *HOWS[how], *job.script.split(), *arguments]
             found.append(Task(f"{name}:{index}", command, _environ(how, sandbox, environment)))
     return found
@@ -61,10 +62,10 @@ def _cluster(job: Job) -> dict[str, list[str]]:
     return {name: [f"localhost:{next(numbers)}" for _ in range(count)] for name, count in job.tasks.items()}
 
 
-def _tf_config(cluster: Mapping[str, Sequence[str]], name: str, index: int) -> str:
+def _tf_config(cluster: Mapping[str, Sequence[str]], name: str, index: int) -> dict[str, object]:
     """Returns TF_CONFIG as Cloud ML and Kubeflow give it: the evaluator is not in the cluster."""
     described = {job: addresses for job, addresses in cluster.items() if job != "evaluator"}
-    return json.dumps({"cluster": described, "task": {"type": name, "index": index}, "environment": "cloud"})
+    return {"cluster": described, "task": {"type": name, "index": index}, "environment": "cloud"}
 
 
 def _environ(how: str, sandbox: Sandbox, own: Mapping[str, str]) -> dict[str, str]:
