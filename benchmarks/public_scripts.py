@@ -3,6 +3,7 @@
     python -m benchmarks.public_scripts --corpus=DIR --how=run            all jobs under `ps_train run`
     python -m benchmarks.public_scripts --corpus=DIR --how=plain          as they are, to compare with
     python -m benchmarks.public_scripts --corpus=DIR --only=guide-agn     one of them
+    python -m benchmarks.public_scripts --corpus=DIR --document=docs/compatibility.md
     python -m benchmarks.public_scripts --corpus=DIR --clone              prints the commands that place the corpus
     python -m benchmarks.public_scripts --corpus=DIR --make_data=MNIST    makes DIR/data; MNIST has the four files
 
@@ -30,6 +31,9 @@ def main() -> int:
     if arguments.clone:
         print("\n".join(catalogue.clone_commands(jobs, corpus)))
         return 0
+    if arguments.document:
+        report.write_comparison(arguments.document, os.path.join(corpus, "results"), jobs)
+        return 0
     if arguments.make_data:
         from benchmarks.public import data  # noqa: PLC0415 (imports TensorFlow)
 
@@ -55,6 +59,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--grace_secs", type=float, default=30.0,
                         help="for ps and evaluators, once all workers have ended")
     parser.add_argument("--clone", action="store_true", help="print the commands that place the repositories, and end")
+    parser.add_argument("--document", default="", help="write the table of the results into this document, and end")
     parser.add_argument("--make_data", default="", metavar="MNIST", help="make the data sets from this folder, and end")
     return parser.parse_args()
 
