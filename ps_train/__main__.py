@@ -41,8 +41,8 @@ Usage (the default verb is train):
   ps_train launch keras --strategy=NAME
            Run all tasks of a Keras training on this machine.
   ps_train run [flags] script.py [its flags]
-           Run one task whose code is an unchanged TensorFlow 1 script; -m module
-           in place of the file. The script, or TF_CONFIG, says which task it is.
+           Run one task whose code is an unchanged TensorFlow 1 script, or with
+           -m a module. TF_CONFIG or the script's flags say which task it is.
   ps_train launch run [--num_ps=1] [--num_workers=2] script.py [its flags]
            Run all tasks of such a script on this machine.
   ps_train convert --to=keras|graph --train_dir=DIR --output_dir=DIR
