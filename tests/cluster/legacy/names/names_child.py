@@ -108,6 +108,7 @@ def kept():
     return {"version": [tf.__version__, tf.VERSION] == [real.__version__] * 2, "v1": v1 is real,
             "v2": v2.__name__.startswith("tensorflow"), "io of TF1": tf.io is not v2.io and tf.io.tf_record_iterator
             is real.io.tf_record_iterator, "private": ops.Graph is tf.Graph,
+            "constants": tf.logging.__dict__["INFO"] == real.logging.INFO,
             "device": spec.to_string() == "/job:ps/task:1", "keras 2": "tf_keras" in
             tf.keras.layers.Dense.__module__, "dir": {"mul", "Session", "contrib"} <= set(dir(tf))}
 

@@ -46,9 +46,6 @@ def load_learn_dataset(name: str, size: str = "small", **options: Any) -> Any:
     return DATASETS[name](**options)
 
 
-DATASETS = {"mnist": load_mnist_sets}
-
-
 def maybe_download(filename: str, work_directory: str, source_url: str) -> str:
     """Downloads a file to a folder, unless it is there, and returns its path.
 
