@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 import types
 
 import pytest
@@ -117,9 +118,15 @@ def test_a_worker_that_is_held_up_waits(tmp_path, start_servers, caplog):
     bound = Bound(steps=2, round_steps=1, heartbeat_timeout_secs=5.0, names={0: "worker:0", 1: "worker:1"})
     workers = [profiled(cluster, 0, tmp_path, 60, range(20, 40), bound=bound),
                clusters.Worker(cluster, 1, tmp_path, 60, bound=bound)]
-    loop = workers[1].loop
+    loop, train, other_has_joined = workers[1].loop, workers[0].body, threading.Event()
+
+    def after_the_other(live, write_summary):
+        assert other_has_joined.wait(60)  # until it has, nobody holds this worker up
+        return train(live, write_summary)
 
     def slow(live, write_summary):
+        other_has_joined.set()
+
         def run_step(step, held_secs, fetches, options):
             # Not before the other one is held up by it, which takes it time to find out.
             while workers[0].is_alive() and workers[0].progress.local_steps - workers[1].progress.local_steps < 2:
@@ -129,7 +136,7 @@ def test_a_worker_that_is_held_up_waits(tmp_path, start_servers, caplog):
 
         return loop(live, write_summary, run_step=run_step).run()
 
-    workers[1].body = slow
+    workers[0].body, workers[1].body = after_the_other, slow
     with caplog.at_level("INFO"):
         for worker in workers:
             worker.start()
