@@ -9,19 +9,15 @@ source scripts/setup_env.sh
 
 use_python "[test]" pytest hypothesis tf_keras
 folders=(tests/unit tests/cluster tests/system)
-jobs=$(( $(getconf _NPROCESSORS_ONLN) + 1 ))
+jobs=$(( $(getconf _NPROCESSORS_ONLN) + 2 ))
 if [[ "${1:-}" == quick ]]; then
   folders=(tests/unit tests/cluster)
 elif (( $# > 0 )); then
   exec "$PYTHON" -m pytest "$@"
 fi
 
-# See scripts/plan_tests.py. Tests of clusters and of processes also wait, so there is one group more at a time than there
-# are cores.
-export PYTHON
-failed=0
-"$PYTHON" scripts/plan_tests.py "${folders[@]}" | xargs -L 1 -P "$jobs" scripts/test_files.sh || failed=1
-if (( failed )); then
+# Tests of clusters and of processes also wait, so there are two groups more at a time than there are cores.
+if ! "$PYTHON" scripts/plan_tests.py "${folders[@]}" | "$PYTHON" -m tests.run_groups "$jobs"; then
   echo "tests failed: see above" >&2
   exit 1
 fi

@@ -77,8 +77,8 @@ def _serve(argv: Sequence[str]) -> None:
 
 
 def _run(argv: Sequence[str]) -> None:
-    words, script = config_script.split_script(argv, "run")
-    values, _ = fields.parse_flags(words, config_script.ScriptConfig)
+    words, script = config_script.split_script(argv, "run", config_script.ScriptConfig)
+    values, _ = fields.parse_flags(words, config_script.ScriptConfig, help_command="ps_train run --help")
     script_config = config_script.ScriptConfig(**values)
     installed.prepare_import(needs_gpu=True, tf_log=script_config.tf_log)
     from ps_train.legacy import run  # noqa: PLC0415 (TensorFlow takes seconds)
@@ -137,8 +137,7 @@ def _import_task(task_config: config.Config, needs_gpu: bool):
 
 
 def _help(verb: str, arguments: Sequence[str]) -> str:
-    if verb == "run" or (verb == "launch" and arguments[:1] == ["run"]):
-        flags_class = config_script.ScriptConfig if verb == "run" else config_script.ScriptLaunchConfig
+    if flags_class := _flags_of_script(verb, arguments):
         return f"{_USAGE}\n{fields.help_text(flags_class)}"
     if verb in ("keras", "convert") or (verb == "launch" and arguments[:1] == ["keras"]):
         return f"{_USAGE}\n{_keras_verbs().keras_help(verb)}"
@@ -158,13 +157,19 @@ def _split(argv: Sequence[str]) -> tuple[str, list[str]]:
     return argv[0], list(argv[1:])
 
 
-def _before_script(verb: str, arguments: Sequence[str]) -> Sequence[str]:
+def _flags_of_script(verb: str, arguments: Sequence[str]) -> type | None:
+    """Returns the class of the flags that stand before a script; None if the verb runs none."""
+    if verb == "run":
+        return config_script.ScriptConfig
+    return config_script.ScriptLaunchConfig if verb == "launch" and arguments[:1] == ["run"] else None
+
+
+def _own_arguments(verb: str, arguments: Sequence[str]) -> Sequence[str]:
     """Returns the arguments of ps_train: those behind the script of `run` are the script's own."""
-    if "run" not in (verb, *arguments[:1]):
+    flags_class = _flags_of_script(verb, arguments)
+    if flags_class is None:
         return arguments
-    own = arguments if verb == "run" else arguments[1:]
-    end = next((position for position, word in enumerate(own) if word == "-m" or not word.startswith("-")), len(own))
-    return own[:end]
+    return config_script.before_script(arguments if verb == "run" else arguments[1:], flags_class)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -172,10 +177,11 @@ def main(argv: Sequence[str]) -> int:
     logs.setup()
     try:
         verb, arguments = _split(argv)
-        if {"--help", "-help", "-h", "--helpfull"} & set(_before_script(verb, arguments)):
+        own_arguments = _own_arguments(verb, arguments)
+        if {"--help", "-help", "-h", "--helpfull"} & set(own_arguments):
             with contextlib.suppress(BrokenPipeError):  # a pager that was closed
                 print(_help(verb, arguments), flush=True)
-        elif "--version" in arguments:
+        elif "--version" in own_arguments:
             print(__version__)
         else:
             _VERBS[verb](arguments)

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from ps_train.runtime.reports import Evaluation
     from ps_train.training.outcome import Outcome
 
-_FIRST_PORT = 23000  # far from the defaults of a cluster that may run on this machine
+# Far from the defaults of a cluster that may run on this machine. Processes begin at different ports, since a port is
+# free for a moment before its server binds it.
+_FIRST_PORT = 23000 + os.getpid() % 400 * 20
 
 
 class ClusterResult(NamedTuple):
@@ -98,7 +100,7 @@ def run_in_threads(
     stop, ended = threading.Event(), queue.Queue()
     tasks = [_TaskThread(config, _cluster(config), stop, ended) for config in configs]
     for held in free_ports:
-        held.close()
+        ports.let_server_bind(held)  # another process may look for ports now
     for task in tasks:
         task.start()
     _wait(tasks, stop, ended, timeout_secs, stop_timeout_secs=configs[0].stop_timeout_secs)

@@ -1,7 +1,7 @@
 """Prints the test files of some folders in groups, one on a line, each of which a process runs; the longest come first.
 
-A process costs some seconds of imports, so short files share one. It keeps the servers that its tests have started and
-their memory, so a group has an end, too; and so has the time for which the last one runs alone.
+A process costs a second, so short files share one. It keeps the servers that its tests have started and their memory,
+so a group has an end, too; and so has the time for which the last one runs alone.
 
     python scripts/plan_tests.py FOLDER...
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 import pathlib
 import sys
 
-_GROUP_SECS = {"unit": 60.0, "cluster": 60.0, "system": 100.0}  # those of processes keep no memory
+_GROUP_SECS = {"unit": 60.0, "cluster": 60.0, "system": 60.0}
 _SHORT_SECS = {"unit": 0.2, "cluster": 2.0, "system": 5.0}  # of a file that is not in the table
 # Seconds of the long ones, roughly, as measured on two cores: of CPU time and of real waits, without the imports, which
 # a group has once. `pytest --durations=0` tells those of tests.
@@ -19,8 +19,17 @@ _SECS = {
     "cluster/coordination/test_blackboard.py": 8,
     "cluster/coordination/test_heartbeat.py": 8,
     "cluster/coordination/test_liveness.py": 6,
+    "cluster/coordination/ranges/test_range_queue.py": 10,
+    "cluster/data/test_clicks.py": 12,
+    "cluster/data/test_criteo.py": 12,
     "cluster/data/test_digits.py": 10,
+    "cluster/embeddings/test_connection.py": 18,
+    "cluster/embeddings/test_export.py": 10,
+    "cluster/embeddings/test_modes.py": 45,
+    "cluster/embeddings/test_store.py": 13,
+    "cluster/embeddings/test_table_files.py": 12,
     "cluster/graph/own_train_op/test_update.py": 35,
+    "cluster/graph/test_bad_records.py": 15,
     "cluster/graph/test_hooks.py": 10,
     "cluster/graph/test_nan_guard.py": 8,
     "cluster/graph/test_packing.py": 55,
@@ -32,8 +41,12 @@ _SECS = {
     "cluster/tasks/test_ps.py": 10,
     "cluster/tasks/test_server.py": 8,
     "cluster/test_testing.py": 12,
+    "cluster/models/test_click_learning.py": 35,
+    "cluster/models/test_click_models.py": 15,
+    "cluster/training/by_workers/test_evaluation_by_workers.py": 50,
     "cluster/training/test_fingerprint.py": 5,
     "cluster/training/test_loop.py": 6,
+    "cluster/training/ranges/test_dynamic_sharding.py": 45,
     "cluster/training/test_recovery.py": 40,
     "cluster/updates/local_steps/test_rounds.py": 40,
     "cluster/updates/sync/test_aggregation.py": 9,
@@ -43,45 +56,51 @@ _SECS = {
     "cluster/updates/test_chief.py": 30,
     "cluster/updates/test_staleness.py": 12,
     "cluster/updates/unrolled/test_steps.py": 35,
-    "system/benchmarks/test_benchmarks.py": 40,
+    "system/benchmarks/test_benchmarks.py": 45,
+    "system/benchmarks/test_large_tables.py": 60,
+    "system/benchmarks/test_recommender.py": 45,
     "system/benchmarks/test_recovery.py": 25,
     "system/coordination/test_agreement.py": 60,
     "system/deploy/test_deploy.py": 25,
     "system/deploy/test_slurm.py": 25,
+    "system/embeddings/test_tables.py": 20,
     "system/graph/test_devices.py": 25,
     "system/graph/test_queues.py": 30,
     "system/keras/test_cluster.py": 35,
     "system/keras/test_conversion.py": 30,
-    "system/keras/test_custom_loops.py": 60,
-    "system/keras/test_training.py": 60,
-    "system/launch/test_launcher.py": 50,
-    "system/legacy/test_classic.py": 110,
-    "system/legacy/test_kinds.py": 45,
-    "system/recovery/test_chief.py": 45,
+    "system/keras/test_custom_loops.py": 40,
+    "system/keras/test_training.py": 40,
+    "system/launch/test_launcher.py": 45,
+    "system/legacy/test_classic.py": 60,
+    "system/legacy/test_kinds.py": 30,
+    "system/recovery/test_chief.py": 40,
+    "system/training/test_evaluation_by_workers.py": 35,
     "system/recovery/test_local_steps.py": 25,
-    "system/recovery/test_ps.py": 100,
+    "system/recovery/test_dynamic_sharding.py": 60,
+    "system/recovery/test_ps.py": 80,
     "system/recovery/test_stopping.py": 30,
-    "system/recovery/test_sync.py": 65,
-    "system/recovery/test_worker.py": 50,
+    "system/recovery/test_sync.py": 50,
+    "system/recovery/test_worker.py": 45,
     "system/runtime/test_legacy_keras.py": 10,
     "system/storage/test_folder_lock.py": 35,
-    "system/tasks/test_run.py": 60,
-    "system/test_elastic.py": 50,
+    "system/tasks/test_run.py": 45,
+    "system/test_elastic.py": 45,
     "system/test_ends.py": 25,
-    "system/test_faults.py": 75,
+    "system/test_faults.py": 65,
     "system/test_isolation.py": 15,
     "system/test_main.py": 20,
     "system/test_run_local.py": 20,
     "system/test_signals.py": 25,
-    "system/test_soak.py": 65,
-    "system/test_user_faults.py": 45,
-    "system/updates/test_tensorflow_engine.py": 80,
+    "system/test_soak.py": 35,
+    "system/test_user_faults.py": 40,
+    "system/updates/test_tensorflow_engine.py": 70,
 }
 # What the servers and sessions of a file add to a process, in 10^6 bytes: the resident memory of a process that runs
 # this file only, less the 560 of one that imports all and runs nothing.
 _GROUP_MBYTES = 1700
 _MBYTES = {
     "cluster/coordination/test_blackboard.py": 840,
+    "cluster/embeddings/test_modes.py": 800,
     "cluster/graph/test_nan_guard.py": 220,
     "cluster/graph/test_packing.py": 500,
     "cluster/graph/test_transfer.py": 390,

@@ -1,6 +1,6 @@
 """Starts `python -m ps_train` by a fork of a process that has imported TensorFlow, which saves 3 s of CPU time.
 
-    test process                      fork server (one per test process)
+    test process                      fork server (one per test process; with run_groups.py a fork, too)
     ForkServer.start --- request ---> fork --> the child becomes `python -m ps_train ARGUMENTS`
     ForkedProcess  <--- pid, exit code ---
 
@@ -29,14 +29,17 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
+from ps_train.runtime import legacy_keras
 from tests import launched_forks
 
 _REPO = pathlib.Path(__file__).resolve().parent.parent
 _START_SECS = 120.0
 _MESSAGE_BYTES = 1 << 20
 FORKS_VARIABLE = "PS_TRAIN_TEST_FORKS"
+_ONEDNN_VARIABLE = "TF_ENABLE_ONEDNN_OPTS"
+_ALLOCATIONS_PER_COLLECTION = 20_000  # of 700 by default, which is a twentieth of the CPU time of making graphs
 
 
 class ForkedProcess:
@@ -90,13 +93,24 @@ class ForkServer:
     """The server, as the test process sees it; it ends with the test process."""
 
     def __init__(self) -> None:
-        """Starts it; it imports TensorFlow while the test goes on."""
+        """Starts it: as a fork of this process if it is prepared; else it imports TensorFlow while the test goes on."""
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         for end in (self._control, theirs):
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MESSAGE_BYTES)
         with theirs:
-            subprocess.Popen([sys.executable, "-m", "tests.fork_server", str(theirs.fileno())], cwd=_REPO,
-                             pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
+            if prepare.cache_info().currsize:
+                self._fork(theirs)
+            else:
+                subprocess.Popen([sys.executable, "-m", "tests.fork_server", str(theirs.fileno())], cwd=_REPO,
+                                 pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
+
+    def _fork(self, theirs: socket.socket) -> None:
+        if os.fork() == 0:
+            try:
+                self._control.close()
+                _serve(theirs)
+            finally:
+                os._exit(0)
 
     def start(self, arguments: list[str], cwd: str, environ: dict[str, str], log: int,
               module: str = "ps_train") -> ForkedProcess:
@@ -213,18 +227,45 @@ def start_of(pid: int) -> str:
     return "" if state == "Z" else others[18]
 
 
-def _main() -> None:
-    # The test process imports this module too, and needs none of it.
+@functools.cache
+def prepare() -> None:
+    """Imports what tasks use, before this process forks the first of them."""
+    # A test process that has a fork server imports this module too, and needs none of it.
     from ps_train.runtime import logs  # noqa: PLC0415
 
-    logs.import_tensorflow_quietly()
+    with _environment_of_import():
+        logs.import_tensorflow_quietly()
     import numpy.random  # noqa: F401, PLC0415 (numpy imports it when it is first used)
 
+    from ps_train.config import script  # noqa: F401, PLC0415
     from ps_train.launch import launcher  # noqa: F401, PLC0415
+    from ps_train.runtime import installed, signals, tracebacks  # noqa: F401, PLC0415
     from ps_train.tasks import run  # noqa: F401, PLC0415
 
     gc.collect()
     gc.freeze()  # a child's collections would visit, and by that copy, each page of what is imported: 0.3 s per child
+    gc.set_threshold(_ALLOCATIONS_PER_COLLECTION)
+
+
+@contextlib.contextmanager
+def _environment_of_import() -> Iterator[None]:
+    """Sets what TensorFlow reads when it is imported; a process that is started by exec decides for itself."""
+    before = {name: os.environ.get(name) for name in (_ONEDNN_VARIABLE, legacy_keras.VARIABLE)}
+    # With oneDNN, TensorFlow looks through all of its kernels for each op of each graph that a session runs: a tenth of
+    # the CPU time of a small training. Which kernels compute is nothing that tests of processes are about.
+    os.environ.setdefault(_ONEDNN_VARIABLE, "0")
+    legacy_keras.prefer()  # as a task does: TensorFlow imports one of both
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+
+
+def _main() -> None:
+    prepare()
     _serve(socket.socket(fileno=int(sys.argv[1])))
 
 

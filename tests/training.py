@@ -29,7 +29,7 @@ class Training:
 
     def __init__(self, tmp_path, group, num_ps=2, num_workers=2, flags=(), start_timeout_secs=60, params="",
                  holds_evaluation=False, absent=(), faults=None, before=(), train_steps=TRAIN_STEPS,
-                 beat_timeout_secs=4, is_ps_last=False):
+                 beat_timeout_secs=4, is_ps_last=False, model="tiny"):
         """Starts it.
 
         Args:
@@ -39,13 +39,15 @@ class Training:
           faults: name of a task -> what its copy of the plug-in does wrong, see tests/plugins/tiny.py.
           is_ps_last: whether the ps start when the workers wait for them: one that is idle for a while was then left.
           before: what each task's command begins with.
+          model: a plug-in of tests/plugins, for the data of `tiny`.
         """
         self.folder, self.group, self.before, self.train_steps = tmp_path, group, before, train_steps
         self.train_dir = tmp_path / "train"
-        shutil.copy(REPO / "tests/plugins/tiny.py", tmp_path)
+        for name in {"tiny", model}:
+            shutil.copy(REPO / f"tests/plugins/{name}.py", tmp_path)
         self.cluster = TaskCluster(num_ps, num_workers)
         params += f",eval_gate={tmp_path}/eval_gate" if holds_evaluation else ""
-        self.flags = ["--model=tiny", "--dataset=tiny", "--batch_size=16", f"--log_steps={LOG_STEPS}",
+        self.flags = [f"--model={model}", "--dataset=tiny", "--batch_size=16", f"--log_steps={LOG_STEPS}",
                       f"--train_steps={train_steps}", f"--train_dir={self.train_dir}",
                       f"--params=gate={tmp_path}/gate,gate_batch={GATE_BATCH}{params}",
                       f"--beat_timeout_secs={beat_timeout_secs}", f"--start_timeout_secs={start_timeout_secs}", *flags]

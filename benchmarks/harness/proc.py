@@ -13,6 +13,23 @@ def peak_memory_mb(pid: int) -> float:
     return int(lines[0].split()[1]) / 1024 if lines else 0.0
 
 
+def memory_mb(pid: int) -> float:
+    """Returns what a process has in memory now, in MB; 0 where that is not known."""
+    lines = [line for line in _read(f"/proc/{pid}/status").splitlines() if line.startswith("VmRSS:")]
+    return int(lines[0].split()[1]) / 1024 if lines else 0.0
+
+
+def free_memory_mb() -> float:
+    """Returns what new processes could have without swapping, in MB; 0 where that is not known."""
+    lines = [line for line in _read("/proc/meminfo").splitlines() if line.startswith("MemAvailable:")]
+    return int(lines[0].split()[1]) / 1024 if lines else 0.0
+
+
+def cpu_secs(pid: int) -> float:
+    """Returns the CPU time of a process so far, user and system; 0 when it has ended."""
+    return _cpu_ticks(pid) / os.sysconf("SC_CLK_TCK")
+
+
 def others_cpu_secs(pids: Iterable[int]) -> float | None:
     """Returns the CPU time that everybody but these processes, and this one, has taken since the machine started.
 

@@ -25,6 +25,8 @@ COLUMNS = (
     Column("secs_to_97", "s to 97 %", "{:.2f}"),
     Column("accuracy", "accuracy at the end", "{:.4f}"),
     Column("bytes_per_step", "bytes per batch", "{:,.0f}"),
+    Column("ps_cpu_ms", "CPU ms per batch, ps", "{:.2f}"),
+    Column("worker_cpu_ms", "CPU ms per batch, others", "{:.2f}"),
     Column("peak_memory_mb", "peak memory, MB", "{:.0f}"),
     Column("start_secs", "s from start to first step", "{:.1f}"),
     Column("others_cores", "cores taken by others", "{:.2f}"),
@@ -67,15 +69,26 @@ def run_figures(folder: pathlib.Path) -> dict[str, float | None]:
     num_bytes, others_secs = ([(sample["time"], sample[key]) for sample in run["samples"]]
                               for key in ("bytes", "others_cpu_secs"))
     taken = measures.per_second(others_secs, times[0], times[-1])
+    ps_cpu_ms, worker_cpu_ms = (
+        measures.per_batch([(sample["time"], _cpu_ms(sample["cpu_secs"], is_ps)) for sample in run["samples"]], times,
+                           batches) for is_ps in (True, False))
     return {
         "batches_per_sec": measures.rate(times, batches),
         "secs_to_97": measures.secs_to(curve, TARGET_ACCURACY),
         "accuracy": curve[-1].accuracy,
         "bytes_per_step": measures.per_batch(num_bytes, times, batches),
+        "ps_cpu_ms": ps_cpu_ms,
+        "worker_cpu_ms": worker_cpu_ms,
         "peak_memory_mb": sum(run["peak_memory_mb"].values()) or None,
         "start_secs": times[0] - run["start_time"],
         "others_cores": None if taken is None else max(0.0, taken),  # ticks of two clocks: a rounding may be negative
     }
+
+
+def _cpu_ms(cpu_secs: Mapping[str, float], is_ps: bool) -> float | None:
+    """Returns the CPU time of the ps, or of all other tasks, in ms; None where there are none."""
+    secs = [value for name, value in cpu_secs.items() if name.startswith("ps-") == is_ps]
+    return 1000 * sum(secs) if secs else None
 
 
 def summarise(name: str, folders: Sequence[pathlib.Path]) -> Result:
@@ -91,13 +104,13 @@ def results_table(results: Iterable[Result]) -> str:
     """Returns the Markdown table; a column that nobody has a figure for is left out."""
     results = list(results)
     columns = [column for column in COLUMNS if any(result.figures.get(column.key) for result in results)]
-    rows = [f"| {result.name} | " + " | ".join(_cell(result.figures.get(column.key), column.form) for column in columns)
+    rows = [f"| {result.name} | " + " | ".join(cell(result.figures.get(column.key), column.form) for column in columns)
             + " |" for result in results]
     return "\n".join(["| | " + " | ".join(column.heading for column in columns) + " |",
                       "|---" * (len(columns) + 1) + "|", *rows])
 
 
-def _cell(spread: Spread | None, form: str) -> str:
+def cell(spread: Spread | None, form: str) -> str:
     """Returns the median, and behind it the least and the greatest where there are several runs."""
     if spread is None:
         return "-"

@@ -67,6 +67,7 @@ def _started(cast: Cast, folder: str) -> Iterator[dict[str, Process]]:
 def _start(task: Task, folder: str) -> Process:
     environ = {**os.environ, "PYTHONPATH": str(REPO), "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
     environ.pop("TF_CONFIG", None)
+    environ.update(task.environ)
     return Process(task.name, [sys.executable, *task.command], os.path.join(folder, f"{task.name}.log"), environ)
 
 
@@ -91,13 +92,15 @@ def _watch(cast: Cast, processes: dict[str, Process], deadline_secs: float) -> d
     return {"samples": samples, "peak_memory_mb": memory_mb}
 
 
-def _sample(cast: Cast, tasks: Sequence[Process], processes: dict[str, Process]) -> dict[str, float | None]:
-    """Returns what was sent between the tasks and what others took of the CPU, both since some time in the past."""
+def _sample(cast: Cast, tasks: Sequence[Process], processes: dict[str, Process]) -> dict[str, object]:
+    """Returns what was sent between the tasks, and what each task and all others took of the CPU, all since some time
+    in the past."""
     sent = cast.wires.num_bytes()
     if sent is None:
         sent = tcp_bytes.between([process.pid for process in tasks])
     others_secs = proc.others_cpu_secs([process.pid for process in processes.values()])
-    return {"time": time.time(), "bytes": sent, "others_cpu_secs": others_secs}
+    own_secs = {process.name: proc.cpu_secs(process.pid) for process in tasks}
+    return {"time": time.time(), "bytes": sent, "others_cpu_secs": others_secs, "cpu_secs": own_secs}
 
 
 def _check(processes: Sequence[Process]) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Callable, NamedTuple
 
 from benchmarks.harness.wires import Link, Wires
@@ -54,10 +55,12 @@ class Task(NamedTuple):
     Attributes:
       name: such as "worker-1"; its log is called so.
       command: after `python`.
+      environ: further environment variables.
     """
 
     name: str
     command: Sequence[str]
+    environ: Mapping[str, str] = MappingProxyType({})
 
 
 class Cast(NamedTuple):

@@ -61,7 +61,11 @@ def release_held_port() -> None:
     descriptor = os.environ.pop(HELD_PORT_VARIABLE, "")
     if not descriptor:
         return
-    holder = socket.socket(fileno=int(descriptor))
+    let_server_bind(socket.socket(fileno=int(descriptor)))
+
+
+def let_server_bind(holder: socket.socket) -> None:
+    """Lets a server of this process bind a held port, which stays taken for others until the process ends."""
     if CAN_BIND_BESIDE:
         # On Linux a server that sets SO_REUSEADDR, as gRPC's does, may bind beside a socket that also sets it and does
         # not listen. The socket stays open until the process ends, so no other launcher can take the port in between.

@@ -6,8 +6,11 @@
 Each flag is declared once, as a field of a group, with its help, limits and default. A verb lists the groups that it
 takes. Start with `groups.py`.
 
-    groups  the flags, in groups that verbs share
-    fields  turns the fields of a dataclass into flags, help texts and checked values
-    task    Config, the flags of one task, and the checks of flags that depend on each other
-    launch  LaunchConfig, the further flags of `ps_train launch`
+    groups      the flags, in groups that verbs share
+    embeddings  the flags of embedding tables
+    sharding    the flags of dynamic sharding
+    fields      turns the fields of a dataclass into flags, help texts and checked values
+    task        Config, the flags of one task, and the checks of flags that depend on each other
+    launch      LaunchConfig, the further flags of `ps_train launch`
+    script      the flags of `ps_train run`, and the command line of the script
 """

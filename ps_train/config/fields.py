@@ -147,12 +147,13 @@ class _Flag(flags.Flag):
 
 
 def parse_flags(
-    argv: Sequence[str], *classes: type, others: Sequence[type] = ()
+    argv: Sequence[str], *classes: type, others: Sequence[type] = (), help_command: str = "ps_train --help"
 ) -> tuple[dict[str, Any], frozenset[str]]:
     """Reads a command line, without the program's name, for the flags of the classes.
 
     Args:
       others: classes with flags of other verbs, which are accepted here so that `foreign` can report them.
+      help_command: what an error recommends.
 
     Returns:
       (values, given): every flag's value by name, and the names on the command line, with those of `others`.
@@ -171,11 +172,11 @@ def parse_flags(
     except flags.UnrecognizedFlagError as error:
         near = difflib.get_close_matches(error.flagname, known, n=1)
         hint = f"did you mean --{near[0]}? " if near else ""
-        raise ConfigError(f"unknown flag --{error.flagname}; {hint}`ps_train --help` lists the flags") from None
+        raise ConfigError(f"unknown flag --{error.flagname}; {hint}`{help_command}` lists the flags") from None
     except (flags.Error, ValueError) as error:  # a flag without its value, a flagfile that cannot be read
-        raise ConfigError(f"{str(error).removeprefix('ERROR:: ')}; see `ps_train --help`") from None
+        raise ConfigError(f"{str(error).removeprefix('ERROR:: ')}; see `{help_command}`") from None
     if rest:
-        raise ConfigError(f"{rest[0]!r} is not a flag; flags are written --name=value, see `ps_train --help`")
+        raise ConfigError(f"{rest[0]!r} is not a flag; flags are written --name=value, see `{help_command}`")
     values = {name: parsed[name].value for name in known}
     refuse(problems(values, *classes))
     return values, frozenset(name for name in readable if parsed[name].present)

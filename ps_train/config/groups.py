@@ -25,11 +25,12 @@ OPTIMIZERS = ("sgd", "momentum", "adagrad", "adam", "rmsprop", "ftrl")
 SYNC_ENGINES = ("ps_train", "tensorflow")
 PLACEMENTS = ("bytes", "round_robin")
 WIRE_DTYPES = ("as_is", "bfloat16")
+BAD_RECORDS = ("stop", "skip")
 LOG_FORMATS = ("ps_train", "dist_mnist")
 
 _CLUSTER = "Cluster and task"
-_DATA = "Model and data"
-_TRAINING = "Training"
+DATA = "Model and data"
+TRAINING = "Training"
 _TRANSFER = "What lies on which ps, and how it travels"
 _SAVING = "Saving and reporting"
 _WAITING = "How long to wait"
@@ -103,12 +104,12 @@ class ModelFlags:
       given: the names of the flags on the command line, to tell a choice from a default.
     """
 
-    model: str = _field("models.mlp", _DATA, "Module with model_fn, imported from the working directory.",
+    model: str = _field("models.mlp", DATA, "Module with model_fn, imported from the working directory.",
                         unit="dotted name")
-    params: str = _field("", _DATA, "Values for parameters in the DEFAULT_PARAMS of the model and the dataset.",
+    params: str = _field("", DATA, "Values for parameters in the DEFAULT_PARAMS of the model and the dataset.",
                          unit="name=value,...", form=split_params, unset="none")
-    hidden_units: int = _field(100, _DATA, "Units in the hidden layer (models.mlp).", minimum=1)
-    learning_rate: float = _field(0.01, _TRAINING, "Learning rate of the optimizer.", above=0)
+    hidden_units: int = _field(100, DATA, "Units in the hidden layer (models.mlp).", minimum=1)
+    learning_rate: float = _field(0.01, TRAINING, "Learning rate of the optimizer.", above=0)
 
     train_dir: str = _field("", _SAVING, "Folder for checkpoints and summaries; a second run continues from it.",
                             unit="path", unset="ps_train/MODEL in the temporary folder; launch creates a new one")
@@ -121,27 +122,30 @@ class OptimizerFlags:
     """The optimizer of graph training."""
 
     optimizer: str = _field(
-        "adam", _TRAINING, "Optimizer that applies the gradients. If several workers train embeddings in async, "
-        "use adagrad: adam loses updates there.", choices=OPTIMIZERS)
+        "adam", TRAINING, "Optimizer that applies the gradients. Of a table with sparse gradients, adam updates only "
+        "the rows that have one (lazy Adam).", choices=OPTIMIZERS)
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainingFlags:
     """The data, how long to train, and what to save and report."""
 
-    dataset: str = _field("data.mnist", _DATA, "Module with input_fn, imported from the working directory.",
+    dataset: str = _field("data.mnist", DATA, "Module with input_fn, imported from the working directory.",
                           unit="dotted name")
     data_dir: str = _field(
-        "/tmp/mnist-data", _DATA, "Folder with the dataset's files, or Keras' mnist.npz.", unit="path")
+        "/tmp/mnist-data", DATA, "Folder with the dataset's files, or Keras' mnist.npz.", unit="path")
+    on_bad_record: str = _field(
+        "stop", DATA, "What to do with a malformed line or record of a file: end training and name it, or leave it "
+        "out and count it.", choices=BAD_RECORDS)
     download_only: bool = _field(
-        False, _DATA, "Fetch and check the data, then exit; with --job_name=worker, also build the worker's graph.")
-    seed: Optional[int] = _field(None, _DATA, "Seed for initial values, shuffling and dropout.",
+        False, DATA, "Fetch and check the data, then exit; with --job_name=worker, also build the worker's graph.")
+    seed: Optional[int] = _field(None, DATA, "Seed for initial values, shuffling and dropout.",
                                  minimum=0, unset="a new one for each run")
 
-    train_steps: int = _field(20000, _TRAINING, "Global step at which training ends.", unit="global steps", minimum=1)
-    batch_size: int = _field(100, _TRAINING, "Examples in a mini-batch of one worker.", unit="examples", minimum=1)
+    train_steps: int = _field(20000, TRAINING, "Global step at which training ends.", unit="global steps", minimum=1)
+    batch_size: int = _field(100, TRAINING, "Examples in a mini-batch of one worker.", unit="examples", minimum=1)
     steps_per_execution: int = _field(
-        1, _TRAINING, "Single steps in one session run, each with its own pull and push; async only, not with "
+        1, TRAINING, "Single steps in one session run, each with its own pull and push; async only, not with "
         "--communication_period or --profile_steps. With `keras`: steps in one call of the compiled function.",
         unit="steps", minimum=1, maximum=_MAX_STEPS_PER_EXECUTION)
 
@@ -173,27 +177,30 @@ class WaitFlags:
 class UpdateFlags:
     """How an update reaches the parameters in graph training."""
 
-    sync_replicas: bool = _field(False, _TRAINING, "Average the gradients of several workers in each update.")
+    sync_replicas: bool = _field(False, TRAINING, "Average the gradients of several workers in each update.")
     sync_engine: Optional[str] = _field(
-        None, _TRAINING, "Implementation of --sync_replicas: ps_train continues when a worker is lost; tensorflow "
+        None, TRAINING, "Implementation of --sync_replicas: ps_train continues when a worker is lost; tensorflow "
         "is TensorFlow's own SyncReplicasOptimizer.", choices=SYNC_ENGINES, unset="ps_train")
     replicas_to_aggregate: Optional[int] = _field(
-        None, _TRAINING, "Gradients in one update (with --sync_replicas); with fewer than workers, the rest are "
+        None, TRAINING, "Gradients in one update (with --sync_replicas); with fewer than workers, the rest are "
         "backup workers.", minimum=1, unset="all workers")
     min_replicas_to_aggregate: Optional[int] = _field(
-        None, _TRAINING, "Minimum number of gradients in one update (with --sync_replicas); if fewer workers are "
+        None, TRAINING, "Minimum number of gradients in one update (with --sync_replicas); if fewer workers are "
         "left, they wait.", minimum=1, unset="1")
     communication_period: int = _field(
-        1, _TRAINING, "Steps that a worker takes on its own copy of the parameters between two exchanges with the ps.",
+        1, TRAINING, "Steps that a worker takes on its own copy of the parameters between two exchanges with the ps.",
         unit="steps", minimum=1)
     communication_warmup_steps: int = _field(
-        0, _TRAINING, "Exchange after every step up to this global step (with --communication_period).",
+        0, TRAINING, "Exchange after every step up to this global step (with --communication_period).",
         unit="global steps", minimum=0)
     staleness_bound: Optional[int] = _field(
-        None, _TRAINING, "How many steps a worker may be ahead of the slowest live one; async only.", unit="steps",
+        None, TRAINING, "How many steps a worker may be ahead of the slowest live one; async only.", unit="steps",
         minimum=1, unset="unbounded")
+    adam_decays_all_rows: bool = _field(
+        False, TRAINING, "Let adam decay the moments of every row of a table in each update, as TensorFlow's "
+        "does (with --sync_replicas); its cost grows with the table.")
     on_nan: str = _field(
-        "stop", _TRAINING, "What to do if a loss or gradient is not finite; checked before it is applied.",
+        "stop", TRAINING, "What to do if a loss or gradient is not finite; checked before it is applied.",
         choices=("stop", "skip"))
 
 
@@ -226,6 +233,9 @@ class GraphReportFlags:
     profile_steps: str = _field(
         "", _SAVING, "Trace the steps that begin at global steps A to B - 1, and report where their time goes, as "
         "a table and a timeline.", unit="A:B", form=parse_steps, unset="none")
+    evaluate_with: str = _field(
+        "chief", _SAVING, "Who evaluates at the end: the chief, with all parameters in its own memory, or all workers, "
+        "each a share of the held-out data, with the parameters on the ps.", choices=("chief", "workers"))
     log_placement: bool = _field(False, _SAVING, "Print each variable with its ps and its size in bytes.")
 
     save_timeout_secs: float = _secs(120.0, "Time for the last checkpoint, which is retried while it fails.")

@@ -82,16 +82,29 @@ class Script:
         return [*(["-m"] if self.is_module else []), self.name, *self.arguments]
 
 
-def split_script(argv: Sequence[str], verb: str) -> tuple[list[str], Script]:
+def before_script(argv: Sequence[str], flags_class: type) -> list[str]:
+    """Returns the words of ps_train, all of them if there is no script: those behind the script are the script's own.
+
+    Args:
+      flags_class: the class of the flags; a word behind `--name` is the value of that flag, unless it is a boolean.
+    """
+    with_value = {name for name, (_, kind, _) in fields.rules(flags_class).items() if kind is not bool}
+    position = 0
+    while position < len(argv) and argv[position].startswith("-") and argv[position] != "-m":
+        position += 2 if argv[position].lstrip("-") in with_value else 1
+    return list(argv[:position])
+
+
+def split_script(argv: Sequence[str], verb: str, flags_class: type) -> tuple[list[str], Script]:
     """Returns the flags of ps_train, which stand before the script, and the script with its arguments.
 
     Raises:
       ConfigError: there is no script.
     """
-    for position, word in enumerate(argv):
-        if word == "-m" and position + 1 < len(argv):
-            return list(argv[:position]), Script(argv[position + 1], True, tuple(argv[position + 2:]))
-        if not word.startswith("-"):
-            return list(argv[:position]), Script(word, False, tuple(argv[position + 1:]))
-    raise ConfigError(f"ps_train {verb}: no script given; allowed: ps_train {verb} [flags of ps_train] script.py [its "
-                      "flags], or -m module in place of the file; flags of ps_train are written --name=value")
+    own = before_script(argv, flags_class)
+    words = argv[len(own):]
+    is_module = words[:1] == ["-m"]
+    if len(words) <= is_module:
+        raise ConfigError(f"ps_train {verb}: no script given; allowed: ps_train {verb} [flags of ps_train] script.py "
+                          "[its flags], or -m module in place of the file")
+    return own, Script(words[is_module], is_module, tuple(words[is_module + 1:]))

@@ -6,15 +6,17 @@ import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 
-from ps_train.config import fields, groups
+from ps_train.config import embeddings, fields, groups, sharding
 from ps_train.errors import refuse
+from ps_train.runtime.reports import NO_STEP_LIMIT
 from ps_train.runtime.waits import Timeouts
 
 
 @dataclasses.dataclass(frozen=True)
 class Config(
     groups.ClusterFlags, groups.ServerFlags, groups.ModelFlags, groups.OptimizerFlags, groups.TrainingFlags,
-    groups.UpdateFlags, groups.TransferFlags, groups.WaitFlags, groups.GraphReportFlags,
+    groups.UpdateFlags, embeddings.EmbeddingFlags, sharding.ShardingFlags, groups.TransferFlags, groups.WaitFlags,
+    groups.GraphReportFlags,
 ):
     """The configuration of one task; flags that dist_mnist has too keep their meaning.
 
@@ -33,13 +35,24 @@ class Config(
             if self.staleness_bound is not None and self.staleness_bound < getattr(self, name):
                 problems.append(f"--staleness_bound: got {self.staleness_bound!r}; allowed: at least the "
                                 f"{getattr(self, name)} steps of --{name}, which run at once")
-        problems += self._problems_of_execution()
+        if self.adam_decays_all_rows and not self.sync_replicas:
+            problems.append("--adam_decays_all_rows: given without --sync_replicas; several async workers would undo "
+                            "each other's updates; add that flag, or leave this one out")
+        if self.sum_embedding_gradients and not self.sync_replicas:
+            problems.append("--sum_embedding_gradients: has an effect only with --sync_replicas; add that flag")
+        if self.sum_embedding_gradients and self.communication_period > 1:
+            problems.append("--sum_embedding_gradients: given with --communication_period, whose rounds push rows "
+                            "with their slots, not gradients; leave one of them out")
+        problems += self._problems_of_execution() + sharding.sharding_problems(self, self.sync_engine)
+        problems += self._problems_of_prefetch()
         if self.communication_warmup_steps and self.communication_period == 1:
             problems.append(f"--communication_warmup_steps: got {self.communication_warmup_steps!r}, which has an "
                             "effect only with --communication_period; add that flag")
         refuse(problems)
         if not self.train_dir:
             object.__setattr__(self, "train_dir", groups.default_train_dir(self.model))
+        if self.num_epochs is not None and "train_steps" not in self.given:
+            object.__setattr__(self, "train_steps", NO_STEP_LIMIT)
 
     @property
     def timeouts(self) -> Timeouts:
@@ -62,6 +75,7 @@ class Config(
 
     def _problems_of_engine(self) -> list[str]:
         cannot = {"communication_period": (self.communication_period > 1, "does not support rounds of several steps"),
+                  "sum_embedding_gradients": (self.sum_embedding_gradients, "averages all gradients"),
                   "min_replicas_to_aggregate": (self.min_replicas_to_aggregate is not None,
                                                 "always waits for --replicas_to_aggregate gradients")}
         return [f"--sync_engine: got 'tensorflow' with --{name}, but TensorFlow's SyncReplicasOptimizer {why}; leave "

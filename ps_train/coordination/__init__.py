@@ -15,5 +15,6 @@ Start with `state.py`, then `blackboard.py`. The decision: docs/decisions/blackb
     liveness.py      which workers are alive, computed on ps 0 within a step
     agreement.py     do all tasks describe the same cluster?
     fingerprint.py   do all workers train the same model in the same way?
+    ranges/          the queue of input ranges (--dynamic_sharding)
     sessions.py      session options, closing, and what a TensorFlow error means
 """

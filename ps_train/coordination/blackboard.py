@@ -34,11 +34,14 @@ class Blackboard:
     Every method raises BlackboardError if a ps does not answer or has not created its part of the blackboard yet, and
     ConfigError if a ps is not what this task expects. Close it, for example with `contextlib.closing`: a session that
     Python's garbage collection closes waits forever if its server is gone.
+
+    Attributes:
+      first_ps: the ps that has the blackboard.
     """
 
     def __init__(
         self, target: str, ps: Sequence[Task], own: Task | None, *, is_elastic: bool = False,
-        cluster_description: str = "", heartbeat_timeout_secs: float = Timeouts.heartbeat_secs,
+        cluster_description: str | None = None, heartbeat_timeout_secs: float = Timeouts.heartbeat_secs,
     ) -> None:
         """Builds the operations; nothing is sent yet.
 
@@ -47,12 +50,11 @@ class Blackboard:
           ps: the parameter servers that this task uses. What only one ps has is on the first of them.
           own: the task behind `target`, or None if that is the first ps.
           is_elastic: see `Cluster`.
-          cluster_description: what `create` records of the cluster, see cluster/description.py.
+          cluster_description: what `create` records, see cluster/description.py; None for a task that never creates.
           heartbeat_timeout_secs: the bound of every snapshot.
         """
-        self._cluster_description = cluster_description
         self._heartbeat_timeout_secs = heartbeat_timeout_secs
-        self._ps = list(ps)
+        self._ps, self.first_ps = list(ps), ps[0]
         self._last_tick_secs = time.monotonic()
         with tf.Graph().as_default() as graph:
             self._value, self._worker = tf.placeholder(tf.int64, []), tf.placeholder(tf.int64, [])
@@ -60,14 +62,11 @@ class Blackboard:
             with tf.device(self._ps[0].device):
                 self._build_for_first_ps()
                 self._build_for_workers()
+                if cluster_description is not None:  # half of all operations; only a ps needs them
+                    self._build_creation(cluster_description)
             graph.finalize()
         self._connection = Connection(graph, target, self._ps, own, is_elastic=is_elastic)
         self._run = self._connection.run
-
-    @property
-    def first_ps(self) -> Task:
-        """The ps that has the blackboard."""
-        return self._ps[0]
 
     def _build_for_every_ps(self) -> None:
         self._write_states, self._read_incarnations, self._write_first_ps = [], [], []
@@ -76,11 +75,12 @@ class Blackboard:
                 self._write_states.append(variables.write("state", self._value))
                 self._read_incarnations.append(variables.read("incarnation"))
                 self._write_first_ps.append(variables.write("first_ps", self._ps[0].address))
-        with tf.device(self._ps[0].device):
-            cleared = [*variables.clear_first_ps(), variables.clear("first_ps"), variables.write("state", 0),
-                       variables.write("cluster", self._cluster_description), variables.clear("mismatch")]
-            with tf.control_dependencies(cleared):
-                self._create = variables.write("incarnation", self._value)
+
+    def _build_creation(self, cluster_description: str) -> None:
+        cleared = [*variables.clear_first_ps(), variables.clear("first_ps"), variables.clear("mismatch")]
+        written = [variables.write("state", 0), variables.write("cluster", cluster_description)]
+        with tf.control_dependencies(cleared + written):
+            self._create = variables.write("incarnation", self._value)
 
     def _build_for_first_ps(self) -> None:
         self._read_state = variables.read("state")
@@ -201,9 +201,9 @@ class Blackboard:
         values = {self._worker: worker, self._claim: claim, self._value: step, self._local_steps: local_steps}
         return bool(self._run(self._heartbeat, values))
 
-    def report_finished(self, worker: int) -> None:
-        """Records that a worker takes no more steps."""
-        self._run(self._mark_finished, {self._worker: worker})
+    def report_finished(self, worker: int, *, is_finished: bool = True) -> None:
+        """Records that a worker takes no more steps, or that it does after all."""
+        self._run(self._mark_finished if is_finished else self._mark_unfinished, {self._worker: worker})
 
     def close(self) -> None:
         """Closes the session, without waiting for a ps that is gone or for a call that is under way."""

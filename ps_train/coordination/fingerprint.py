@@ -22,7 +22,7 @@ _UNKNOWN = "unknown"  # a value that one of the two tasks does not know is not c
 
 def describe(
     cluster: Cluster, options: Mapping[str, Any], variables: Sequence[tf.Variable],
-    packed: Mapping[str, str] | None = None,
+    packed: Mapping[str, str] | None = None, tables: Mapping[str, Any] | None = None,
 ) -> str:
     """Returns the fingerprint of a worker.
 
@@ -30,6 +30,7 @@ def describe(
       options: name -> value of the flags that all workers must share.
       variables: the graph's global variables; all workers must share their names, shapes, dtypes and placement.
       packed: name of a packed variable -> name of the variable that contains it (graph/packing.py).
+      tables: name of an embedding table -> what the model says about it.
     """
     places = packed or {}
     return json.dumps({
@@ -38,6 +39,7 @@ def describe(
         "number of workers": _UNKNOWN if "worker" in cluster.partial else cluster.num_workers,
         **{f"variable {variable.op.name}": _variable(variable, places.get(variable.op.name))
            for variable in variables},
+        **{f"table {name}": str(spec) for name, spec in (tables or {}).items()},
     }, sort_keys=True)
 
 

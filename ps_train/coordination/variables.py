@@ -45,6 +45,10 @@ _ON_FIRST_PS = {
     "pushed": ([MAX_WORKERS], tf.int64),  # gradients pushed for that step
     "awaited": ([MAX_WORKERS], tf.int64),  # the global step that the worker waits for
     "updates_ended": ([], tf.int64),  # updates/sync/standalone.py: 1 after the chief's last update
+    # training/by_workers/exchange.py
+    "evaluation_plan": ([], tf.string),  # who evaluates what, as JSON
+    "evaluation_results": ([MAX_WORKERS], tf.string),  # the result of each share
+    "evaluation_rounds": ([MAX_WORKERS], tf.int64),  # the round of the plan that this result belongs to
 }
 _ALL = {**_ON_EVERY_PS, **_ON_FIRST_PS}
 
@@ -52,6 +56,11 @@ _ALL = {**_ON_EVERY_PS, **_ON_FIRST_PS}
 def read(name: str) -> tf.Tensor:
     """Returns the value of a variable."""
     return tf.raw_ops.ReadVariableOp(resource=_handle(name), dtype=_ALL[name][1])
+
+
+def read_element(name: str, index: Any) -> tf.Tensor:
+    """Returns one element of a variable."""
+    return tf.raw_ops.ResourceGather(resource=_handle(name), indices=index, dtype=_ALL[name][1])
 
 
 def write(name: str, value: Any) -> tf.Operation:
@@ -68,8 +77,9 @@ def add(name: str, value: Any) -> tf.Operation:
 
 def write_element(name: str, index: Any, value: Any) -> tf.Operation:
     """Sets one element of a variable."""
+    dtype = _ALL[name][1]
     return tf.raw_ops.ResourceScatterUpdate(
-        resource=_handle(name), indices=index, updates=tf.cast(value, _ALL[name][1]))
+        resource=_handle(name), indices=index, updates=value if dtype == tf.string else tf.cast(value, dtype))
 
 
 def add_element(name: str, index: Any, value: Any) -> tf.Operation:

@@ -12,5 +12,6 @@ Start with `placement.py`.
     packing       makes one variable of many small ones while training runs
     nan_guard     stops a step with NaN or infinity before it changes a parameter
     simplify      removes redundant reads and transfers from a finished graph
+    row_sparse/   updates of tables whose gradients have a few rows only
     input/        the mini-batches of a dataset
 """

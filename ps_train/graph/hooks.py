@@ -15,6 +15,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import UserCodeError
+from ps_train.plugins.contracts import ModelSpec
 
 # ps_train saves by itself, and has no hook for synchronous updates.
 _REPLACED = ("CheckpointSaverHook", "_SyncReplicasOptimizerHook", "SyncReplicasHook")
@@ -85,6 +86,12 @@ class _HookedSession:
         return self._hooks.run(self._session, fetches, options, run_metadata)
 
 
+def training_hooks(spec: ModelSpec, *, is_chief: bool, is_in_rounds: bool) -> Hooks:
+    """Returns the hooks of a model's training that run here; see `usable`."""
+    own = [*spec.training_hooks, *(spec.training_chief_hooks if is_chief else ())]
+    return Hooks(usable(own, is_in_rounds=is_in_rounds))
+
+
 def usable(hooks: Sequence[tf.train.SessionRunHook], *, is_in_rounds: bool = False) -> list[tf.train.SessionRunHook]:
     """Returns the hooks that run here, and logs which do not.
 
@@ -115,8 +122,8 @@ def _is_a(hook: tf.train.SessionRunHook, names: Sequence[str]) -> bool:
     return any(one.__name__ in names for one in type(hook).__mro__)
 
 
-def check_scaffold(scaffold: Any) -> None:
-    """Refuses what ps_train does not use of a `tf.compat.v1.train.Scaffold`.
+def local_init_ops(scaffold: Any) -> list[tf.Operation]:
+    """Returns what a `tf.compat.v1.train.Scaffold`, or None, initialises in each session.
 
     Raises:
       UserCodeError: it has an init_op, a ready_op or a feed.
@@ -125,3 +132,5 @@ def check_scaffold(scaffold: Any) -> None:
         if getattr(scaffold, name, None) is not None:
             raise UserCodeError(f"model_fn returned a scaffold with {name}; ps_train initialises all global variables "
                                 "by itself, and runs init_fn and local_init_op of a scaffold: use these")
+    local_init_op = getattr(scaffold, "local_init_op", None)
+    return [] if local_init_op is None else [local_init_op]

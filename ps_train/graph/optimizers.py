@@ -6,19 +6,27 @@ from collections.abc import Sequence
 
 import tensorflow.compat.v1 as tf
 
+from ps_train.graph.row_sparse.adam import RowSparseAdam
+
 _MOMENTUM = 0.9
 _OPTIMIZERS = {
     "sgd": tf.train.GradientDescentOptimizer,
     "momentum": lambda learning_rate: tf.train.MomentumOptimizer(learning_rate, _MOMENTUM),
     "adagrad": tf.train.AdagradOptimizer,
-    "adam": tf.train.AdamOptimizer,
+    "adam": RowSparseAdam,
     "rmsprop": tf.train.RMSPropOptimizer,
     "ftrl": tf.train.FtrlOptimizer,
 }
 
 
-def make_optimizer(name: str, learning_rate: float) -> tf.train.Optimizer:
-    """Returns the optimizer of that name, with TensorFlow's defaults and a momentum of 0.9."""
+def make_optimizer(name: str, learning_rate: float, *, decays_all_rows: bool = False) -> tf.train.Optimizer:
+    """Returns the optimizer of that name, with TensorFlow's defaults and a momentum of 0.9.
+
+    Args:
+      decays_all_rows: whether Adam decays the moments of every row of a table in each update, as TensorFlow's does.
+    """
+    if name == "adam" and decays_all_rows:
+        return tf.train.AdamOptimizer(learning_rate)
     return _OPTIMIZERS[name](learning_rate)
 
 

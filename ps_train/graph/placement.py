@@ -16,11 +16,10 @@ from typing import Any, Callable, NamedTuple
 import tensorflow.compat.v1 as tf
 
 from ps_train.cluster.spec import Cluster
-from ps_train.errors import UserCodeError
 from ps_train.graph import devices
+from ps_train.graph.row_sparse import partitioned_lookups
 
 _MAX_SHOWN = 40
-_PASSING = ("Cast", "Identity", "Reshape")
 
 
 class PlacementPlan(NamedTuple):
@@ -55,6 +54,18 @@ class LeastBytes:
         return index
 
 
+class SamePlaces:
+    """A `ps_strategy` for replica_device_setter, which puts each variable on the ps that has it in another graph."""
+
+    def __init__(self, graph: tf.Graph) -> None:
+        self._places = {op.name: index for op in graph.get_operations()
+                        for job, index in [devices.task_of(op.device)] if job == "ps"}
+
+    def __call__(self, op: tf.Operation) -> int:
+        """Returns the index of the ps; 0 if the other graph has no such variable."""
+        return self._places.get(op.name) or 0
+
+
 def variable_bytes(op: tf.Operation) -> int:
     """Returns the size of a variable in bytes; an unknown shape counts as one element, and a table as 0 bytes."""
     if "shape" not in op.node_def.attr:
@@ -78,6 +89,7 @@ def _cutting(num_ps: int, partition_bytes: int) -> Callable[..., Any]:
             parts = min(-(-_bytes(known, tf.as_dtype(dtype)) // partition_bytes), num_ps, known.as_list()[0])
             if parts > 1:
                 kwargs["partitioner"] = tf.fixed_size_partitioner(parts)
+                partitioned_lookups.note_cut(name)
         return getter(name, shape=shape, dtype=dtype, **kwargs)
 
     return get
@@ -124,44 +136,21 @@ def variable_table(variables: Sequence[tf.Variable]) -> list[str]:
             *(f"{name:{width}}  {ps:>4}  {size:>14{',' if size else ''}}" for name, ps, size in shown)]
 
 
-def check_lookups(variables: Sequence[tf.Variable]) -> None:
-    """Refuses lookups in partitioned variables that assign rows to parts by `id % parts`.
-
-    Raises:
-      UserCodeError: `embedding_lookup` was called without `partition_strategy="div"`.
-    """
-    # The row of an id would depend on the number of parts, so a checkpoint would mean something else on another number
-    # of ps, and in evaluation.
-    for variable in variables:
-        part = variable._get_save_slice_info()  # noqa: SLF001 (the Saver uses it; it has no public name)
-        if part is None:
-            continue
-        for gather in variable.handle.consumers():
-            if gather.type == "ResourceGather" and _is_assigned_by_modulo(gather.inputs[1].op):
-                raise UserCodeError(f"model_fn: embedding_lookup of {part.full_name}, which is partitioned, needs "
-                                    'partition_strategy="div"; otherwise its rows would depend on the number of ps')
-
-
-def _is_assigned_by_modulo(op: tf.Operation) -> bool:
-    """Tells whether ids come from a DynamicPartition by `id % parts`, as embedding_ops.py makes it."""
-    if op.type in _PASSING:
-        return _is_assigned_by_modulo(op.inputs[0].op)
-    if op.type != "DynamicPartition":
-        return False
-    source = op.inputs[1].op
-    while source.type in _PASSING:
-        source = source.inputs[0].op
-    return source.type == "FloorMod"
-
-
 @contextlib.contextmanager
-def on_cluster(cluster: Cluster, worker_device: str, plan: PlacementPlan = BY_BYTES) -> Iterator[None]:
-    """Places what is created in this context: global variables on the ps, everything else on this worker."""
+def on_cluster(
+    cluster: Cluster, worker_device: str, plan: PlacementPlan = BY_BYTES, *, as_in: tf.Graph | None = None
+) -> Iterator[None]:
+    """Places what is created in this context: global variables on the ps, everything else on this worker.
+
+    Args:
+      as_in: a graph on the same cluster; each variable goes to the ps that has it there. None follows the plan.
+    """
+    by_plan = LeastBytes(len(cluster.ps)) if plan.strategy == "bytes" else None
     setter = tf.train.replica_device_setter(
         worker_device=worker_device,
         ps_device="/job:ps/cpu:0",
         cluster=tf.train.ClusterSpec(cluster.server_spec),
-        ps_strategy=LeastBytes(len(cluster.ps)) if plan.strategy == "bytes" else None,
+        ps_strategy=by_plan if as_in is None else SamePlaces(as_in),
     )
     getter = _cutting(len(cluster.ps), plan.partition_bytes) if plan.partition_bytes else None
     with (

@@ -15,7 +15,7 @@ from ps_train.errors import UserCodeError
 from ps_train.graph.own_train_op import capture, update
 from ps_train.graph.own_train_op.capture import Captured
 from ps_train.graph.own_train_op.update import OwnUpdate
-from ps_train.plugins.contracts import TRAIN, Model, ModelSpec, RunConfig
+from ps_train.plugins.contracts import PREDICT, TRAIN, Model, ModelSpec, RunConfig
 from ps_train.runtime import legacy_keras
 
 _ESTIMATOR_FIELDS = ("mode", "predictions", "loss", "train_op", "eval_metric_ops")
@@ -58,6 +58,8 @@ def call_model_fn(
                 raise UserCodeError(f"{model.name}.model_fn: {advice}") from error
             raise
     spec = _as_model_spec(model.name, spec)
+    if mode == PREDICT:  # its predictions are what counts
+        return spec
     if not tf.is_tensor(spec.loss) or spec.loss.shape.rank not in (None, 0):
         raise UserCodeError(f"{model.name}.model_fn returned the loss {spec.loss!r}; it must be a scalar tensor")
     return spec

@@ -81,7 +81,7 @@ def load_keras_plugins(config: KerasConfig) -> KerasPlugins:
     """
     model, dataset = load_keras_model(config.model), loader.load_dataset(config.dataset)
     shared = {name: getattr(config, name) for name in (
-        "batch_size", "data_dir", "hidden_units", "learning_rate", "seed", "steps_per_execution")}
+        "batch_size", "data_dir", "hidden_units", "learning_rate", "on_bad_record", "seed", "steps_per_execution")}
     model_params, dataset_params = resolve_params(config.params, [model, dataset], shared)
     return KerasPlugins(model, model_params, dataset, dataset_params)
 

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Callable, TextIO
 
 from ps_train.launch.process import Process
-from ps_train.runtime.reports import Failure, Progress, Report, Stage
+from ps_train.runtime.reports import NO_STEP_LIMIT, Failure, Progress, Report, Stage, of_all
 
 _COLOURS = (36, 35, 33, 32, 34, 31)  # cyan, magenta, yellow, green, blue, red: SGR codes
 _BAR_CELLS = 12
@@ -151,15 +151,17 @@ def bar(report: Progress | Stage, columns: int) -> str:
 def _texts(report: Progress | Stage) -> list[str]:
     """Returns what stands after the percentage, the longest text first."""
     if isinstance(report, Stage):
-        return [f"step {report.step} of {report.train_steps}  {report.what}", report.what]
+        return [f"step {of_all(report.step, report.train_steps)}  {report.what}", report.what]
     rest = f"loss {report.loss:.4g}  ETA {_remaining(report)}"
-    return [f"step {report.step} of {report.train_steps}  {report.steps_per_sec:.1f} steps/s  {rest}",
-            f"{report.step}/{report.train_steps}  {report.steps_per_sec:.0f}/s  {rest}",
-            f"{report.step}/{report.train_steps}  {rest}", rest]
+    short = of_all(report.step, report.train_steps, "/")
+    return [f"step {of_all(report.step, report.train_steps)}  {report.steps_per_sec:.1f} steps/s  {rest}",
+            f"{short}  {report.steps_per_sec:.0f}/s  {rest}", f"{short}  {rest}", rest]
 
 
 def _remaining(progress: Progress) -> str:
     steps = max(progress.train_steps - progress.step, 0)
+    if progress.train_steps >= NO_STEP_LIMIT:
+        return "unknown"
     if steps and not 0 < progress.steps_per_sec < math.inf:  # also not for NaN
         return "unknown"
     return duration(steps / progress.steps_per_sec if steps else 0)

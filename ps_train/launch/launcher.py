@@ -115,7 +115,7 @@ def _make_folders(config: Config, launch_config: LaunchConfig) -> tuple[Config, 
     """
     try:
         if "train_dir" not in config.given:
-            train_dir = new_folder(f"{config.train_dir}-{time.strftime('%Y%m%d-%H%M%S')}")
+            train_dir = _new_folder(f"{config.train_dir}-{time.strftime('%Y%m%d-%H%M%S')}")
             config = dataclasses.replace(config, train_dir=train_dir, given=config.given | {"train_dir"})
         log_dir = launch_config.log_dir or os.path.join(config.train_dir, "logs")
         os.makedirs(log_dir, exist_ok=True)
@@ -125,7 +125,7 @@ def _make_folders(config: Config, launch_config: LaunchConfig) -> tuple[Config, 
     return config, log_dir
 
 
-def new_folder(path: str) -> str:
+def _new_folder(path: str) -> str:
     """Creates a folder, with a number after its name if one of that name exists, and returns its path."""
     number, candidate = 1, path
     while True:

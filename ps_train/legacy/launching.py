@@ -35,8 +35,8 @@ def launch_script(argv: Sequence[str]) -> None:
       ConfigError: refused before any task was started.
       LaunchError: a task failed, or this process was told to stop.
     """
-    words, script = split_script(argv, "launch run")
-    values, given = fields.parse_flags(words, ScriptLaunchConfig)
+    words, script = split_script(argv, "launch run", ScriptLaunchConfig)
+    values, given = fields.parse_flags(words, ScriptLaunchConfig, help_command="ps_train launch run --help")
     config = ScriptLaunchConfig(**values)
     text = source.text_of(source.find(script))
     flags = flags_of(config, text)
@@ -44,8 +44,7 @@ def launch_script(argv: Sequence[str]) -> None:
     if os.environ.get("TF_CONFIG", "").strip():
         raise ConfigError("TF_CONFIG is set, which places a single task; launch places all of them itself: unset it")
     names = task_names(config)
-    log_dir = config.log_dir or tempfile.mkdtemp(prefix="ps_train-run-")
-    os.makedirs(log_dir, exist_ok=True)
+    log_dir = _make_log_dir(config)
     display = on_stream(sys.stdout, names, next(name for name in names if not name.startswith("ps:")))
     with supervision.noted_signals() as signals:
         held_ports = ports.hold_ports(len(names))
@@ -53,7 +52,7 @@ def launch_script(argv: Sequence[str]) -> None:
         own = [f"--{name}={_text(values[name])}" for name in fields.rules(ScriptConfig) if name in given]
         commands = [_command(name, cluster, script, own, flags=flags, by_tf_config=not flags or "TF_CONFIG" in text)
                     for name in names]
-        display.write(f"Starting {len(names)} tasks of {script.name}; each learns its place by "
+        display.write(f"Starting {', '.join(names)} of {script.name}; each learns its place by "
                       f"{'its flags' if flags else 'TF_CONFIG'}. Logs: {log_dir}")
         with launcher.started(commands, held_ports, log_dir, display) as processes:
             failures = launcher.run_to_end(processes, display, signals, Restarts(config.max_restarts, display.write),
@@ -65,6 +64,22 @@ def launch_script(argv: Sequence[str]) -> None:
         raise preparation.stopped(signals[0])
     if failures:
         raise LaunchError(f"{' and '.join(failures)} failed", code)
+
+
+def _make_log_dir(config: ScriptLaunchConfig) -> str:
+    """Creates the folder of the tasks' logs, and returns its path.
+
+    Raises:
+      ConfigError: it cannot be created.
+    """
+    try:
+        if not config.log_dir:
+            return tempfile.mkdtemp(prefix="ps_train-run-")
+        os.makedirs(config.log_dir, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"cannot make the folder {error.filename!r}: {error.strerror}; give another one with "
+                          "--log_dir") from None
+    return config.log_dir
 
 
 def task_names(config: ScriptLaunchConfig) -> list[str]:

@@ -22,7 +22,7 @@ from tensorflow.python.util import deprecation
 from ps_train.cluster import ports
 from ps_train.config.script import Script, ScriptConfig
 from ps_train.legacy import source
-from ps_train.legacy.classic import ending, install, observer, sessions
+from ps_train.legacy.classic import ending, install, sessions
 from ps_train.runtime.waits import Timeouts
 
 
@@ -41,7 +41,7 @@ def run_script(config: ScriptConfig, script: Script) -> None:
         ports.release_held_port()  # its strategy starts the server
     ending.SignalWatch(config.stop_timeout_secs)
     code = _run(script)
-    ending.note_script_end()
+    ending.script_ended.set()
     server = install.script_server()
     if server is not None and server.cluster.job == "ps" and code == 0:
         server.leave()
@@ -69,6 +69,7 @@ def _prepare_estimator(timeouts: Timeouts, server_class: type) -> None:
     if importlib.util.find_spec("tensorflow_estimator") is None or importlib.util.find_spec("tf_keras") is None:
         return
     from ps_train.legacy import estimator  # noqa: PLC0415 (most scripts have none)
+    from ps_train.legacy.estimator import observer  # noqa: PLC0415 (the same)
 
     def find_end() -> Callable[[], bool] | None:
         own = observer.from_environment(timeouts)  # not before: some scripts set TF_CONFIG themselves
@@ -92,8 +93,6 @@ def _run(script: Script) -> int:
             runpy.run_path(script.name, run_name="__main__")
     except SystemExit as error:
         return _code_of(error)
-    except KeyboardInterrupt:
-        return 130
     except BaseException as error:  # noqa: BLE001 (whatever the script raised)
         if not ending.is_stopping():
             ending.report_failure(error)

@@ -5,11 +5,11 @@ Nothing here imports TensorFlow.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import pathlib
 import re
 import sys
+from importlib.machinery import ModuleSpec
 
 from ps_train.config.script import Script
 from ps_train.errors import ConfigError
@@ -38,15 +38,27 @@ def find(script: Script) -> pathlib.Path:
         return path
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
-    try:
-        spec = importlib.util.find_spec(script.name)
-        if spec is not None and spec.submodule_search_locations is not None:
-            spec = importlib.util.find_spec(f"{script.name}.__main__")
-    except ModuleNotFoundError:
-        spec = None
-    if spec is None or spec.origin is None:
+    spec = _module_spec(script.name)
+    if spec is not None and spec.submodule_search_locations is not None:
+        spec = _module_spec(f"{script.name}.__main__")
+    if spec is None or not spec.has_location:
         raise ConfigError(f"ps_train run: no module {script.name!r} from the working directory {pathlib.Path.cwd()}")
-    return pathlib.Path(spec.origin)
+    return pathlib.Path(str(spec.origin))
+
+
+def _module_spec(name: str) -> ModuleSpec | None:
+    """Returns where a module is, or None."""
+    # Not `importlib.util.find_spec`: it imports the packages around a module, which may need TensorFlow 1's names.
+    spec, path = None, None
+    parts = name.split(".")
+    if not all(parts):
+        return None
+    for end in range(1, len(parts) + 1):
+        spec = next(filter(None, (finder.find_spec(".".join(parts[:end]), path) for finder in sys.meta_path)), None)
+        if spec is None or (end < len(parts) and spec.submodule_search_locations is None):
+            return None
+        path = spec.submodule_search_locations
+    return spec
 
 
 def uses_tensorflow_1(text: str) -> bool:
@@ -55,10 +67,18 @@ def uses_tensorflow_1(text: str) -> bool:
 
 
 def text_of(path: pathlib.Path) -> str:
-    """Returns the text of a script, whatever its encoding."""
-    return path.read_text(encoding="utf-8", errors="replace")
+    """Returns the text of a script, whatever its encoding.
+
+    Raises:
+      ConfigError: it cannot be read.
+    """
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise ConfigError(f"ps_train run: cannot read {path}: {error.strerror}") from None
 
 
 def defines_flag(text: str, name: str) -> bool:
     """Tells whether a script defines a flag of its own, with absl, argparse or `tf.app.flags`."""
-    return re.search(rf"""['"](--)?{re.escape(name)}['"]""", text) is not None
+    own = re.escape(name)
+    return re.search(rf"""['"]--{own}['"]|\bDEFINE_\w+\(\s*(name\s*=\s*)?['"]{own}['"]""", text) is not None

@@ -95,6 +95,7 @@ class Dataset:
     Attributes:
       prepare: `prepare(params)`, which fetches and checks the files; does nothing if the module defines none.
       is_sharded: whether input_fn takes `shard`; if not, every worker reads all of the data, as under Estimator.
+      is_eval_sharded: the same for held-out data, for which a module may have a function of its own.
     """
 
     name: str
@@ -102,3 +103,4 @@ class Dataset:
     prepare: Callable[[Mapping[str, Any]], None]
     default_params: Mapping[str, Any]
     is_sharded: bool = True
+    is_eval_sharded: bool = True

@@ -58,14 +58,16 @@ def load_dataset(name: str) -> Dataset:
     module = find_module("--dataset", name, function="input_fn")
     pair = ("train_input_fn", "eval_input_fn")
     if not hasattr(module, "input_fn") and any(hasattr(module, one) for one in pair):
-        (train, is_sharded), (evaluate, _) = (_input_function(module, one) for one in pair)
+        (train, is_sharded), (evaluate, is_eval_sharded) = (_input_function(module, one) for one in pair)
         function = _by_mode(train, evaluate)
     else:
         function, is_sharded = _input_function(module, "input_fn")
+        is_eval_sharded = is_sharded
     prepare = _nothing_to_prepare
     if hasattr(module, "prepare"):
         prepare = checked_function("--dataset", module, "prepare", ("params",))
-    return Dataset(module.__name__, function, prepare, checked_params("--dataset", module), is_sharded)
+    return Dataset(module.__name__, function, prepare, checked_params("--dataset", module), is_sharded,
+                   is_eval_sharded)
 
 
 def _input_function(module: types.ModuleType, name: str) -> tuple[Callable[..., Any], bool]:

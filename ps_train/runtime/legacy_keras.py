@@ -7,7 +7,7 @@ import os
 
 from ps_train.runtime import tensorflow_errors
 
-_VARIABLE = "TF_USE_LEGACY_KERAS"
+VARIABLE = "TF_USE_LEGACY_KERAS"
 # From util/lazy_loader.py: without tf_keras; with the variable set but without tf_keras.
 _COMPLAINTS = ("is not available with Keras 3", "Keras cannot be imported")
 
@@ -15,7 +15,7 @@ _COMPLAINTS = ("is not available with Keras 3", "Keras cannot be imported")
 def prefer() -> None:
     """Chooses tf_keras if it is installed, unless the user has chosen; call this before TensorFlow is imported."""
     if importlib.util.find_spec("tf_keras") is not None:
-        os.environ.setdefault(_VARIABLE, "1")
+        os.environ.setdefault(VARIABLE, "1")
 
 
 def advice(error: Exception) -> str | None:
@@ -24,4 +24,4 @@ def advice(error: Exception) -> str | None:
     if not any(known in complaint for known in _COMPLAINTS):
         return None
     return (f"{complaint.rstrip('.')}; tf.layers and tf.nn.rnn_cell need tf_keras (pip install 'ps_train[keras]'), and "
-            f"{_VARIABLE} not set to 0")
+            f"{VARIABLE} not set to 0")

@@ -16,9 +16,15 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Union
 
 DESCRIPTOR_VARIABLE = "PS_TRAIN_REPORTS_FD"
+NO_STEP_LIMIT = 2**53  # train_steps where only --num_epochs ends the training
 FINISHING, EVALUATING = "finishing and saving", "evaluating"
 _MESSAGE_PREFIX = "ps_train: "
 _launcher_file: list[int] = []  # its descriptor, if a launcher has started this process
+
+
+def of_all(step: int, train_steps: int, separator: str = " of ") -> str:
+    """Returns a step as a part of all, such as "100 of 200", or alone where nobody knows how many there will be."""
+    return f"{step}{separator}{train_steps}" if train_steps < NO_STEP_LIMIT else str(step)
 
 
 class Progress(NamedTuple):
@@ -40,7 +46,7 @@ class Progress(NamedTuple):
 
     def format(self) -> str:
         """Returns the line."""
-        return (f"step {self.step} of {self.train_steps}  loss {self.loss:.4g}  {self.steps_per_sec:.1f} steps/s  "
+        return (f"step {of_all(self.step, self.train_steps)}  loss {self.loss:.4g}  {self.steps_per_sec:.1f} steps/s  "
                 f"{self.examples_per_sec:.0f} examples/s")
 
 
@@ -59,7 +65,7 @@ class Stage(NamedTuple):
 
     def format(self) -> str:
         """Returns the line."""
-        return f"step {self.step} of {self.train_steps}, {self.what}"
+        return f"step {of_all(self.step, self.train_steps)}, {self.what}"
 
 
 class Failure(NamedTuple):

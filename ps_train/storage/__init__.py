@@ -5,7 +5,9 @@
 Start with `checkpoints.py`.
 
     checkpoints    finds, checks and removes checkpoints
-    saver          decides when to save, saves in a thread, and saves once more at the end
+    saver          saves in a thread, and once more at the end
+    schedule       when to save
+    deltas         what has changed since a checkpoint, in a file beside it
     event_files    writes summaries for TensorBoard without ever delaying training
     folder_record  training.json: of which model and data the checkpoints are
     folder_lock    holds training.lock while this process trains

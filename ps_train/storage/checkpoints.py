@@ -28,12 +28,15 @@ from ps_train.runtime import tensorflow_errors
 
 BASENAME = "model.ckpt"
 _MAX_SHOWN = 8
+# TensorFlow's reader keeps 1 MB for each file that it has read small tensors from, and a large table has hundreds.
+# Sorted by their names, the tensors of a file come together.
+_NAMES_PER_READER = 128
 _INDEX = re.compile(rf"{re.escape(BASENAME)}-(\d+)\.index")
 _FILE = re.compile(rf"({re.escape(BASENAME)}-\d+)\.(index|meta|data-\d{{5}}-of-\d{{5}})")
 # tensor_bundle.cc adds `.tempstate` and a number, the sharded Saver makes `_temp` (training/saver.py), and
 # `atomic_write_string_to_file`, which writes the record and the graph, adds `.tmp` and a number (lib/io/file_io.py).
 _LEFTOVER = re.compile(
-    rf"{re.escape(BASENAME)}-\d+(\..*\.tempstate\d+|_temp|\.meta\.tmp\w+)|checkpoint\.tmp\w+")
+    rf"{re.escape(BASENAME)}-\d+(\..*\.tempstate\d+|(\.delta-\d+)?_temp|\.meta\.tmp\w+)|checkpoint\.tmp\w+")
 _UNREADABLE = (tf.errors.OpError, LookupError, ValueError, RuntimeError, OSError)  # the errors of the reader
 _log = logging.getLogger(__name__)
 
@@ -101,9 +104,11 @@ def verify(path: str) -> None:
       CheckpointError: the checkpoint is incomplete or damaged; the error says what is.
     """
     try:
-        reader = tf.train.load_checkpoint(path)
-        for name in reader.get_variable_to_shape_map():
-            reader.get_tensor(name)
+        names = sorted(tf.train.load_checkpoint(path).get_variable_to_shape_map())
+        for begin in range(0, len(names), _NAMES_PER_READER):
+            reader = tf.train.load_checkpoint(path)
+            for name in names[begin:begin + _NAMES_PER_READER]:
+                reader.get_tensor(name)
     except _UNREADABLE as error:
         raise CheckpointError(f"checkpoint {path} cannot be read: {tensorflow_errors.reason(error)}") from None
 

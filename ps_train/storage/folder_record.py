@@ -5,7 +5,7 @@
 
 It contains what makes a different network or different data: the plug-ins, their own parameters, and --hidden_units. A
 user may change the rest between two runs: optimizer, learning rate, batch size, seed, number of steps and workers,
-location of the data.
+location of the data, to which parameters belong whose names end in `_files`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ def make_record(
     own_of_model = {"hidden_units", *model.default_params}
     return {"model": model.name, "model_params": {name: model_params[name] for name in sorted(own_of_model)},
             "dataset": dataset.name,
-            "dataset_params": {name: dataset_params[name] for name in sorted(dataset.default_params)}}
+            "dataset_params": {name: dataset_params[name] for name in sorted(dataset.default_params)
+                               if not name.endswith("_files")}}
 
 
 def check_record(train_dir: str, own: Mapping[str, Any]) -> None:

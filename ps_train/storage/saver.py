@@ -11,7 +11,6 @@ docs/decisions/checkpoints.md says more.
 from __future__ import annotations
 
 import logging
-import math
 import os
 import threading
 import time
@@ -22,80 +21,32 @@ import tensorflow.compat.v1 as tf
 from ps_train.errors import CheckpointError, ClusterLostError, FolderLostError, SaveError
 from ps_train.runtime import waits
 from ps_train.runtime.tensorflow_errors import reason
-from ps_train.storage import checkpoints
+from ps_train.storage import checkpoints, deltas
 from ps_train.storage.folder_lock import FolderLock
+from ps_train.storage.schedule import DeltaTimer, SaveSchedule, SaveTimer
 
-_POLL_SECS = 0.5  # how often the global step is read, if saves go by steps
 _FIRST_PAUSE_SECS = 1.0
-_MAX_PAUSE_SECS = 60.0  # if saves do not go by seconds
 _MAX_LAST_PAUSE_SECS = 10.0
 # From the folder, from TensorFlow; from the Saver if its folder is gone (ValueError), or its session (RuntimeError).
 _FAILURES = (OSError, tf.errors.OpError, ValueError, RuntimeError, CheckpointError)
 _log = logging.getLogger(__name__)
 
 
-class SaveSchedule(NamedTuple):
-    """When the chief saves, and how many checkpoints it keeps.
-
-    Attributes:
-      every_secs: time between checkpoints, 0 to save only by steps.
-      every_steps: global steps between checkpoints, 0 to save only by time.
-      keep_max: checkpoints to keep, at least 1.
-      timeout_secs: time for the last save, including its retries.
-    """
-
-    every_secs: float
-    every_steps: int
-    keep_max: int
-    timeout_secs: float
-
-
 class Savable(NamedTuple):
     """The part of a graph that is saved.
 
     Attributes:
-      saver: writes the variables.
+      save: `save(session, path)` writes a checkpoint with this path prefix.
       global_step: variable, int64 scalar.
       before_save_op: updates the variables before each save.
+      save_delta: `save_delta(session, path)` writes what has changed since the last `save` in this process; returns
+        false if there was none. None if there are no deltas.
     """
 
-    saver: tf.train.Saver
+    save: Callable[[tf.Session, str], None]
     global_step: tf.Variable
     before_save_op: tf.Operation
-
-
-class SaveTimer:
-    """Tells when to save: at once, then after a number of seconds or steps, whichever comes first."""
-
-    def __init__(self, schedule: SaveSchedule) -> None:
-        self._every_secs = schedule.every_secs or math.inf
-        self._every_steps = schedule.every_steps or math.inf
-        self._due_secs = time.monotonic()
-        self._due_step = -math.inf
-        self._pause_secs = 0.0
-
-    def wait_secs(self) -> float:
-        """Returns how long to wait before asking again."""
-        remaining_secs = max(0.0, self._due_secs - time.monotonic())
-        return remaining_secs if self._every_steps == math.inf else min(remaining_secs, _POLL_SECS)
-
-    def is_due(self, step: int) -> bool:
-        """Tells whether to save now, at this global step; after a failure, only after a pause."""
-        is_time = time.monotonic() >= self._due_secs
-        return is_time or (not self._pause_secs and step >= self._due_step)
-
-    def saved(self, step: int) -> None:
-        """Starts the next interval, after a save at this global step."""
-        self._pause_secs = 0.0
-        self._due_secs = time.monotonic() + self._every_secs
-        self._due_step = step + self._every_steps
-
-    def failed(self) -> float:
-        """Starts a pause, which doubles with each failure up to the interval; returns its length in seconds."""
-        max_secs = min(self._every_secs, _MAX_PAUSE_SECS)
-        self._pause_secs = min(2 * self._pause_secs or _FIRST_PAUSE_SECS, max_secs)
-        self._due_secs = time.monotonic() + self._pause_secs
-        return self._pause_secs
+    save_delta: Callable[[tf.Session, str], bool] | None = None
 
 
 class CheckpointSaver:
@@ -134,13 +85,17 @@ class CheckpointSaver:
         self._stop.set()
 
     def _keep_saving(self, session: tf.Session, stop: threading.Event) -> None:
-        timer = SaveTimer(self._schedule)
-        while not stop.wait(timer.wait_secs()):
+        timer, delta_timer = SaveTimer(self._schedule), DeltaTimer(self._schedule.delta_secs)
+        while not stop.wait(min(timer.wait_secs(), delta_timer.wait_secs())):
             try:
                 step = self._step(session)
                 if timer.is_due(step):
                     self._save(session, step, stop)
                     timer.saved(step)
+                    delta_timer.restart()
+                elif delta_timer.wait_secs() == 0:
+                    delta_timer.restart()
+                    self._save_delta(session, step, stop)
             except FolderLostError as error:  # the lock has already stopped the training
                 _log.debug("no more checkpoints: %s", error)
                 return
@@ -150,6 +105,25 @@ class CheckpointSaver:
                     return
                 _log.warning("cannot save to %s: %s; training goes on, the next try is in %.3g s", self._train_dir,
                              reason(error), timer.failed())
+
+    def _save_delta(self, session: tf.Session, step: int, stop: threading.Event) -> None:
+        """Writes a delta to the newest checkpoint; raises one of _FAILURES, or FolderLostError."""
+        found = checkpoints.paths(self._train_dir)
+        path = deltas.delta_path(found[-1], step) if found else None
+        if self._savable.save_delta is None or path is None:
+            return
+        self._check_folder()
+        try:
+            session.run(self._savable.before_save_op)
+            if not self._savable.save_delta(session, path):
+                return
+            checkpoints.verify(path)
+        except _FAILURES:
+            if not stop.is_set():
+                self._remove(path)
+            raise
+        deltas.remove_older_deltas(found[-1], keep=2)
+        _log.info("saved %s", path)
 
     def save_last(self, session: tf.Session) -> None:
         """Saves the current global step, with retries.
@@ -217,9 +191,7 @@ class CheckpointSaver:
         try:
             os.makedirs(self._train_dir, exist_ok=True)
             session.run(self._savable.before_save_op)
-            # With write_state the Saver would remove the oldest checkpoint before the new one was read back.
-            self._savable.saver.save(
-                session, os.path.join(self._train_dir, checkpoints.BASENAME), step, write_state=False)
+            self._savable.save(session, path)
             checkpoints.verify(path)
         except _FAILURES:
             if not stop.is_set():

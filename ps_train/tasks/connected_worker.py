@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
-from typing import Callable
+from collections.abc import Iterator, Mapping
+from typing import Any, Callable
 
 import tensorflow.compat.v1 as tf
 
@@ -17,6 +17,7 @@ from ps_train.storage.folder_lock import FolderLock
 from ps_train.tasks.settings import WorkerSettings
 from ps_train.training import loop, recovery
 from ps_train.training.outcome import Outcome
+from ps_train.training.ranges.range_loop import RangeLoop
 from ps_train.training.replica_graph import TrainGraph
 from ps_train.training.reporting import Report
 
@@ -25,6 +26,7 @@ class ConnectedWorker:
     """What a worker needs to train with the others, at its server.
 
     Attributes:
+      target: address of its server.
       graph: the finished training graph.
       board: its view of the blackboard.
       progress: how far it is.
@@ -45,6 +47,7 @@ class ConnectedWorker:
           lock: of the train_dir, which the chief holds.
         """
         self._own, self._cluster, self._stop = own, cluster, stop
+        self.target = target
         self.graph = graph
         self.schedule = own.loop
         self.board = blackboard.for_worker(target, cluster, own.timeouts.heartbeat_secs)
@@ -53,8 +56,8 @@ class ConnectedWorker:
                                    has_bound=not own.uses_existing_servers)
         self.supervised = recovery.SupervisedTraining(
             cluster, target, graph, self.board, self.heartbeat, self.progress, own.sessions, stop=stop, lock=lock,
-            own_fingerprint=fingerprint.describe(cluster, own.shared_flags, graph.saved_variables,
-                                                 graph.update.packed.places()))
+            own_fingerprint=fingerprint.describe(cluster, _shared_options(own, graph), graph.saved_variables,
+                                                 graph.update.packed.places(), graph.tables.specs))
 
     def claim_number(self) -> None:
         """Makes this process the worker of its number; see `Heartbeat.claim`."""
@@ -66,10 +69,11 @@ class ConnectedWorker:
     def loop(
         self, session: tf.Session, write_summary: Callable | None, *, report: Report | None = None,
         run_step: loop.RunStep | None = None,
-    ) -> loop.Loop:
+    ) -> loop.Loop | RangeLoop:
         """Returns the step loop over a session; see `Loop` for the arguments."""
-        return loop.Loop(session, self.graph, self.schedule, self.progress, stop=self._stop,
-                         write_summary=write_summary, report=report, run_step=run_step)
+        steps = loop.Loop(session, self.graph, self.schedule, self.progress, stop=self._stop,
+                          write_summary=write_summary, report=report, run_step=run_step)
+        return self.supervised.ranges.around(steps, session)
 
     def train(self, train_once: recovery.Body) -> Outcome:
         """Returns `train_once(session, write_summary)` of the first session that is not lost.
@@ -79,12 +83,22 @@ class ConnectedWorker:
           ConfigError: two tasks were given different clusters.
           StoppedError: told to stop while waiting.
         """
-        with _giving_way(self._cluster, self.heartbeat, self._own.timeouts.heartbeat_secs):
+        with self.giving_way():
             return self.supervised.run(train_once)
 
+    def giving_way(self) -> Any:
+        """Returns a context that raises why its body was stopped, if the reason was not a signal; as `train` does."""
+        return _giving_way(self._cluster, self.heartbeat, self._own.timeouts.heartbeat_secs)
+
     def close(self) -> None:
-        """Closes the connection to the blackboard."""
+        """Closes the connections to the blackboard and to the queue of ranges."""
         self.board.close()
+        self.supervised.ranges.close()
+
+
+def _shared_options(own: WorkerSettings, graph: TrainGraph) -> Mapping[str, Any]:
+    """Returns what all workers must have in common beside their variables."""
+    return {**own.shared_flags, "dynamic_sharding": graph.ranges.local.plan_text if graph.ranges else "off"}
 
 
 @contextlib.contextmanager

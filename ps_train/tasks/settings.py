@@ -14,8 +14,10 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.cluster.spec import Cluster
 from ps_train.config.task import Config
+from ps_train.embeddings.rules import RowRule, make_rule
 from ps_train.errors import ConfigError
 from ps_train.graph import devices, transfer
+from ps_train.graph.input.local_ranges import RangeSettings
 from ps_train.graph.placement import PlacementPlan
 from ps_train.runtime.waits import Timeouts
 from ps_train.storage.saver import SaveSchedule
@@ -25,9 +27,10 @@ from ps_train.updates import staleness
 from ps_train.updates.local_steps.period import Period
 from ps_train.updates.update import UpdateSettings
 
-_SHARED_FLAGS = ("model", "dataset", "params", "optimizer", "learning_rate", "sync_replicas", "sync_engine",
-                 "replicas_to_aggregate", "communication_period", "communication_warmup_steps", "staleness_bound",
-                 "placement", "partition_bytes")
+_SHARED_FLAGS = ("model", "dataset", "params", "optimizer", "learning_rate", "adam_decays_all_rows",
+                 "embedding_optimizer", "embedding_learning_rate", "sum_embedding_gradients", "sync_replicas",
+                 "sync_engine", "replicas_to_aggregate", "communication_period", "communication_warmup_steps",
+                 "staleness_bound", "placement", "partition_bytes", "num_epochs", "evaluate_with")
 _WIRE_DTYPES = {"as_is": None, "bfloat16": tf.bfloat16}
 _log = logging.getLogger(__name__)
 
@@ -50,6 +53,8 @@ class WorkerSettings:
       steps_per_execution: single steps in one session run.
       profiled_steps: the global steps at which a traced step begins.
       logs_placement: whether the chief prints which variable is on which ps.
+      ranges: how ps 0 hands out the ranges of the input; None if it does not.
+      evaluates_with_all: whether all workers evaluate the last checkpoint, and not the chief alone.
       shared_flags: name -> value of the flags that all workers of a training must have in common.
     """
 
@@ -66,6 +71,8 @@ class WorkerSettings:
     steps_per_execution: int
     profiled_steps: range
     logs_placement: bool
+    ranges: RangeSettings | None
+    evaluates_with_all: bool
     shared_flags: Mapping[str, Any]
 
 
@@ -89,6 +96,8 @@ def worker_settings(config: Config, cluster: Cluster) -> WorkerSettings:
         steps_per_execution=config.steps_per_execution,
         profiled_steps=config.steps_to_profile,
         logs_placement=config.log_placement,
+        ranges=RangeSettings(config.num_epochs, config.seed or 0) if config.dynamic_sharding else None,
+        evaluates_with_all=config.evaluate_with == "workers",
         shared_flags={name: getattr(config, name) for name in _SHARED_FLAGS},
     )
 
@@ -111,26 +120,32 @@ def update_settings(config: Config, cluster: Cluster) -> UpdateSettings:
                       train_steps=config.train_steps),
         heartbeat_timeout_secs=config.beat_timeout_secs,
         sync_engine=config.sync_engine or "ps_train",
+        table_rule=table_rule(config),
+        prefetches_rows=config.embedding_prefetch,
+        locks_tables=config.exact_embedding_updates,
+        sums_table_gradients=config.sum_embedding_gradients,
+        decays_all_rows=config.adam_decays_all_rows,
     )
 
 
-def adam_warning(
-    config: WorkerSettings, cluster: Cluster, sparse: Sequence[str], own_optimizer: str = ""
-) -> str | None:
-    """Returns the warning about the variables whose gradients are sparse, or None where nothing can go wrong.
+def table_rule(config: Config) -> RowRule:
+    """Returns the rule of embedding tables that have none of their own."""
+    name = config.embedding_optimizer or ("adagrad" if config.optimizer == "rmsprop" else config.optimizer)
+    return make_rule(name).with_defaults(config.embedding_learning_rate or config.learning_rate)
+
+
+def describe_adam(own: WorkerSettings, sparse: Sequence[str], own_optimizer: str = "") -> str | None:
+    """Returns a line about the tables that Adam updates row by row, or None if there are none.
 
     Args:
+      sparse: the names of the variables with sparse gradients.
       own_optimizer: the classes of the model's own optimizers, "" where it has none.
     """
-    has_others = cluster.num_workers > 1 or cluster.is_elastic
-    is_sync = config.updates.replicas_to_aggregate is not None
-    is_adam = "AdamOptimizer" in own_optimizer if own_optimizer else config.updates.optimizer == "adam"
-    if not sparse or not is_adam or is_sync or not has_others:
+    is_adam = "AdamOptimizer" in own_optimizer if own_optimizer else own.updates.optimizer == "adam"
+    if not sparse or not is_adam or own.updates.decays_all_rows:
         return None
-    what, instead = (("the model's AdamOptimizer", "use AdagradOptimizer") if own_optimizer else
-                     ("--optimizer=adam", "give --optimizer=adagrad"))
-    return (f"{what} loses updates of {', '.join(sparse)}: its update by sparse gradients is not atomic, and several "
-            f"async workers make it at once; {instead}, which loses none")
+    advice = "; --adam_decays_all_rows decays all of them" if own.updates.replicas_to_aggregate is not None else ""
+    return f"Adam updates only the rows of {', '.join(sparse)} that have a gradient (lazy Adam){advice}"
 
 
 def staleness_bound(config: Config, cluster: Cluster) -> staleness.Bound | None:
@@ -151,11 +166,22 @@ def _loop_settings(config: Config, cluster: Cluster) -> LoopSettings:
         train_steps=config.train_steps,
         batch_size=config.batch_size,
         log_steps=config.log_steps,
-        save_summaries_steps=config.save_summaries_steps,
+        save_summaries_steps=_summary_steps(config, cluster),
         step_timeout_secs=config.step_timeout_secs,
         on_nan=config.on_nan,
         bound=staleness_bound(config, cluster),
     )
+
+
+def _summary_steps(config: Config, cluster: Cluster) -> int:
+    """Returns the steps between summaries, 0 for none."""
+    # A summary of a round takes a mini-batch that no step trains on, and so the examples would not count once.
+    if config.dynamic_sharding and config.communication_period > 1 and config.save_summaries_steps:
+        if cluster.is_chief:
+            _log.info("--dynamic_sharding: no summaries are written with --communication_period, as they would take "
+                      "examples that are not trained on")
+        return 0
+    return config.save_summaries_steps
 
 
 def _save_schedule(config: Config) -> SaveSchedule:
@@ -164,6 +190,7 @@ def _save_schedule(config: Config) -> SaveSchedule:
         every_steps=config.save_model_steps,
         keep_max=config.keep_checkpoint_max,
         timeout_secs=config.save_timeout_secs,
+        delta_secs=config.save_delta_secs,
     )
 
 

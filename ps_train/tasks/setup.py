@@ -32,7 +32,7 @@ def load_plugins(config: Config) -> LoadedPlugins:
     estimator_offer.offer_estimator()
     model, dataset = loader.load_model(config.model), loader.load_dataset(config.dataset)
     shared = {name: getattr(config, name)
-              for name in ("batch_size", "data_dir", "hidden_units", "learning_rate", "seed")}
+              for name in ("batch_size", "data_dir", "hidden_units", "learning_rate", "on_bad_record", "seed")}
     model_params, dataset_params = resolve_params(config.params, [model, dataset], shared)
     return LoadedPlugins(model, model_params, dataset, dataset_params)
 

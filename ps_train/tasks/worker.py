@@ -15,6 +15,7 @@ from ps_train.coordination.blackboard import Blackboard
 from ps_train.coordination.state import State
 from ps_train.errors import BlackboardError, ClusterLostError, ConfigError, StoppedError
 from ps_train.graph import placement
+from ps_train.graph.input import bad_records
 from ps_train.profile import recorder
 from ps_train.runtime import reports
 from ps_train.runtime.reports import Evaluation, Stage
@@ -22,6 +23,7 @@ from ps_train.storage import checkpoints, folder_record
 from ps_train.storage.folder_lock import FolderLock
 from ps_train.tasks import server, settings
 from ps_train.tasks.connected_worker import ConnectedWorker
+from ps_train.tasks.final_evaluation import FinalEvaluation
 from ps_train.tasks.settings import WorkerSettings
 from ps_train.tasks.setup import LoadedPlugins
 from ps_train.training import evaluation, replica_graph, shutdown
@@ -40,8 +42,9 @@ def check_graphs(own: WorkerSettings, cluster: Cluster, plugins: LoadedPlugins) 
       PsTrainError: a plug-in breaks its contract, or a flag does not fit.
       Exception: whatever a plug-in raises.
     """
-    build_graph(own, cluster, plugins)
-    Evaluator(*plugins)
+    FinalEvaluation(own, cluster, plugins, build_graph(own, cluster, plugins), threading.Event())
+    if not cluster.is_chief:  # the chief's is built already
+        Evaluator(*plugins)
 
 
 def build_graph(own: WorkerSettings, cluster: Cluster, plugins: LoadedPlugins) -> TrainGraph:
@@ -51,7 +54,7 @@ def build_graph(own: WorkerSettings, cluster: Cluster, plugins: LoadedPlugins) -
         plugins = plugins._replace(dataset_params=own_params)
     return replica_graph.build_train_graph(
         cluster, own.device, *plugins, own.updates, plan=own.placement, bound=own.loop.bound, seed=own.seed,
-        steps_per_execution=own.steps_per_execution)
+        steps_per_execution=own.steps_per_execution, ranges=own.ranges)
 
 
 class WorkerResult(NamedTuple):
@@ -98,32 +101,30 @@ class WorkerTask:
         self._report.device(self._own.device)
         graph = build_graph(self._own, self._cluster, self._plugins)
         with contextlib.ExitStack() as stack:
-            evaluator = None
             if self._cluster.is_chief:
                 checkpoints.check_writable(self._own.train_dir)
                 stack.enter_context(self._lock.holding())
-                evaluator = self._prepare_as_chief(graph)
-            result = self._train_and_finish(graph, evaluator)
+                self._prepare_as_chief(graph)
+            final = FinalEvaluation(self._own, self._cluster, self._plugins, graph, self._stop)
+            result = self._train_and_finish(graph, final)
             if result.outcome.end is End.SIGNAL:  # raised inside: the lock may know another reason
                 raise StoppedError(f"told to stop at step {result.outcome.global_step}; with "
                                    f"--train_dir={shlex.quote(self._own.train_dir)} it continues from there")
         return result
 
-    def _prepare_as_chief(self, graph: TrainGraph) -> Evaluator:
-        """Prints the model's size and finds faults that would otherwise show only later.
-
-        These are: the checkpoint of another model, a broken evaluation graph, an optimizer that loses updates.
+    def _prepare_as_chief(self, graph: TrainGraph) -> None:
+        """Prints the model's size, and finds a checkpoint of another model, which would otherwise show only later.
 
         Raises:
           ConfigError: the checkpoint in the folder has another model, dataset or parameters.
-          UserCodeError: the checkpoint does not fit the variables, or the model cannot be built for evaluation.
+          UserCodeError: the checkpoint does not fit the variables.
         """
         own = self._own
         path = checkpoints.newest_sound(own.train_dir)
         record = folder_record.make_record(*self._plugins)
         if path is not None:
             folder_record.check_record(own.train_dir, record)
-            checkpoints.check_fits(path, graph.saved_variables)
+            graph.check_fits(path)
         folder_record.write_record(own.train_dir, record)
         _log.info(placement.model_summary(graph.saved_variables, len(self._cluster.ps)))
         for line in placement.variable_table(graph.saved_variables) if own.logs_placement else ():
@@ -131,12 +132,10 @@ class WorkerTask:
         if not self._plugins.dataset.is_sharded and self._cluster.num_workers > 1:
             _log.info("%s takes no shard: every worker reads all of the data, as under Estimator",
                       self._plugins.dataset.name)
-        if warning := settings.adam_warning(
-                own, self._cluster, graph.update.sparse, graph.update.own_optimizer):
-            _log.warning("%s", warning)
-        return Evaluator(*self._plugins)
+        if line := settings.describe_adam(own, graph.update.sparse, graph.update.own_optimizer):
+            _log.info("%s", line)
 
-    def _train_and_finish(self, graph: TrainGraph, evaluator: Evaluator | None) -> WorkerResult:
+    def _train_and_finish(self, graph: TrainGraph, final: FinalEvaluation) -> WorkerResult:
         own, cluster = self._own, self._cluster
         target = (f"grpc://{cluster.task.address}" if own.uses_existing_servers
                   else server.start(cluster, own.num_gpus))
@@ -148,9 +147,11 @@ class WorkerTask:
                 outcome = self._train(connected)
                 self._report.ended(outcome, own.loop.train_steps, own.loop.batch_size)
                 found = None
-                if evaluator is not None:
+                if cluster.is_chief:
                     found = self._finish_as_chief(
-                        connected.board, outcome, lambda: self._evaluate(evaluator, outcome, graph))
+                        connected.board, outcome, lambda: self._evaluate(final, connected, outcome))
+                else:
+                    final.take_part(connected, outcome)
         return WorkerResult(outcome, found)
 
     def _train(self, connected: ConnectedWorker) -> Outcome:
@@ -160,8 +161,12 @@ class WorkerTask:
         def train_once(session: Any, write_summary: Any) -> Outcome:
             self._report.training()
             hooked = connected.graph.hooks.around(session)
-            outcome = connected.loop(session, write_summary, report=self._report,
-                                     run_step=profile.run_step(hooked, connected.graph.graph)).run()
+            loop = connected.loop(session, write_summary, report=self._report,
+                                  run_step=profile.run_step(hooked, connected.graph.graph))
+            try:
+                outcome = loop.run()
+            finally:
+                bad_records.report_skipped(session, self._cluster.task.name)
             self._report.trained()
             if self._cluster.is_chief:
                 self._report.stage(Stage(outcome.global_step, own.loop.train_steps, reports.FINISHING))
@@ -210,16 +215,15 @@ class WorkerTask:
         except BlackboardError as error:
             _log.warning("cannot tell how many steps each worker took: %s", error)
 
-    def _evaluate(self, evaluator: Evaluator, outcome: Outcome, graph: TrainGraph) -> Evaluation:
+    def _evaluate(self, final: FinalEvaluation, connected: ConnectedWorker, outcome: Outcome) -> Evaluation:
         own = self._own
         self._report.stage(Stage(outcome.global_step, own.loop.train_steps, reports.EVALUATING))
-        path = checkpoints.newest_sound(own.train_dir)
-        found = evaluation.evaluate_bounded(own.timeouts.eval_secs, evaluator, path, self._stop)
+        found = final.evaluate(connected)
         evaluation.write_summaries(found, own.train_dir)
         self._report.evaluated(found.global_step, found.loss_sum, found.format())
         steps = found.global_step - outcome.first_step
         if steps:
-            examples = steps * graph.update.gradients_per_step * own.loop.batch_size
+            examples = steps * connected.graph.update.gradients_per_step * own.loop.batch_size
             rate = examples / max(outcome.elapsed_secs, 1e-9)
             self._report.result(f"Training took {outcome.elapsed_secs:.2f} s, {rate:.0f} examples per second over all "
                                 "workers")

@@ -10,6 +10,9 @@
     admission       waits until the parameters are ready
     supervisor      opens a session with TensorFlow's Supervisor
     shutdown        ends training in the right order
+    status/         what a worker knows after a step
+    by_workers/     the evaluation by all workers (--evaluate_with=workers)
+    ranges/         ranges of the input that ps 0 hands out (--dynamic_sharding)
     queues          the threads of TensorFlow 1's input queues
     evaluation      metrics of a checkpoint on held-out data
     reporting       the lines that a task prints

@@ -5,19 +5,20 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from ps_train.errors import (
-    ClusterLostError,
-    DataError,
-    UserCodeError,
-)
+from ps_train.embeddings import connection, id_check, registry
+from ps_train.embeddings.files import contents
+from ps_train.embeddings.files.table_files import TableFiles
+from ps_train.embeddings.rules import Frozen, RowRule
+from ps_train.errors import ClusterLostError, DataError, UserCodeError
 from ps_train.graph import devices
 from ps_train.graph.hooks import Hooks
+from ps_train.graph.input import bad_records
 from ps_train.graph.input.arrays import input_feed
 from ps_train.graph.input.batches import Batches
 from ps_train.graph.plugin_calls import call_model_fn
@@ -28,7 +29,82 @@ from ps_train.storage import checkpoints
 from ps_train.storage.event_files import LOSS_TAG, Summaries
 from ps_train.training import queues
 
+_FROZEN = Frozen(learning_rate=0.0)  # in a process of its own a row has its value only
 _log = logging.getLogger(__name__)
+
+
+class EvalModel:
+    """A model on a share of the held-out data, in the graph that is current when it is made.
+
+    Attributes:
+      spec: what model_fn returned.
+      values: name -> value of each metric.
+      tables: the embedding tables, on the ps or in this process.
+      local_init_op: initialises the metrics and the lookup tables of TensorFlow; run it before `run_through`.
+    """
+
+    def __init__(
+        self, model: Model, model_params: Mapping[str, Any], dataset: Dataset, dataset_params: Mapping[str, Any],
+        shard: tuple[int, int] = (0, 1), input_device: str = "", table_devices: Sequence[str] = ("",),
+        table_rule: RowRule = _FROZEN,
+    ) -> None:
+        """Adds input and model to the graph, which has its global step already.
+
+        Args:
+          shard: (index, count), the share of the held-out data.
+          input_device: the device of the input, "" to leave that open.
+          table_devices: the device of each ps that has rows of the embedding tables.
+          table_rule: the rule by which those rows are updated, which tells how many slots they have.
+
+        Raises:
+          UserCodeError: a plug-in breaks its contract.
+        """
+        self._graph = tf.get_default_graph()
+        self._batches = Batches(dataset, EVAL, dataset_params, shard, input_device)
+        features, labels = self._batches.next()
+        self.tables = registry.install_registry(table_devices, table_rule)
+        self.tables.begin_build()
+        self.spec = call_model_fn(model, features, labels, EVAL, model_params)
+        connection.connect_lookups()
+        metrics = self.spec.eval_metric_ops or {}
+        self.values = {name: value for name, (value, _) in metrics.items()}
+        self._update_ops = [update_op for _, update_op in metrics.values()]
+        self._batch_size = tf.shape(tf.nest.flatten(features)[0])[0]
+        self._hooks = Hooks(self.spec.evaluation_hooks)
+        own = getattr(self.spec.scaffold, "local_init_op", None)
+        self.local_init_op = tf.group(tf.local_variables_initializer(), tf.tables_initializer(),
+                                      *([] if own is None else [own]))
+        self._queues = queues.Queues()
+
+    def run_through(self, session: tf.Session) -> tuple[float, int]:
+        """Updates the metrics over all examples; returns the sum of their losses and their number.
+
+        Raises:
+          UserCodeError: an input queue failed, or an embedding table cannot have an id.
+          DataError: a record is malformed.
+        """
+        session.run(self._batches.initializer, feed_dict=input_feed(self._graph))
+        self._hooks.start(session)
+        with self._queues.running(session):
+            found = self._run_all(self._hooks.around(session))
+        self._hooks.end(session)
+        bad_records.report_skipped(session, "evaluation")
+        return found
+
+    def _run_all(self, session: Any) -> tuple[float, int]:
+        """Runs the metrics' updates until the data ends; returns what `run_through` does."""
+        loss_sum, num_examples = 0.0, 0
+        while True:
+            try:
+                loss, batch_size, _ = session.run([self.spec.loss, self._batch_size, self._update_ops])
+            except tf.errors.OutOfRangeError:
+                return loss_sum, num_examples
+            except tf.errors.InvalidArgumentError as error:
+                id_check.raise_if_bad_id(error, "evaluation")
+                bad_records.raise_if_bad(error)
+                raise
+            loss_sum += float(loss) * int(batch_size)
+            num_examples += int(batch_size)
 
 
 class Evaluator:
@@ -42,63 +118,45 @@ class Evaluator:
         Raises:
           UserCodeError: a plug-in breaks its contract.
         """
-        self._dataset_name = dataset.name
+        self._dataset = dataset
         with tf.Graph().as_default() as self._graph, devices.ignoring_tasks():
             self._global_step = tf.train.create_global_step()
-            self._batches = Batches(dataset, EVAL, dataset_params, shard=(0, 1))
-            features, labels = self._batches.next()
-            self._spec = call_model_fn(model, features, labels, EVAL, model_params)
-            metrics = self._spec.eval_metric_ops or {}
-            self._values = {name: value for name, (value, _) in metrics.items()}
-            self._update_ops = [update_op for _, update_op in metrics.values()]
-            self._batch_size = tf.shape(tf.nest.flatten(features)[0])[0]
-            scaffold = self._spec.scaffold
-            own = getattr(scaffold, "local_init_op", None)
+            self._model = EvalModel(model, model_params, dataset, dataset_params)
+            self._tables = TableFiles(self._model.tables)
+            scaffold = self._model.spec.scaffold
             self._saver = getattr(scaffold, "saver", None) or tf.train.Saver(tf.global_variables())
-            self._hooks = Hooks(self._spec.evaluation_hooks)
-            self._local_init_op = tf.group(tf.local_variables_initializer(), tf.tables_initializer(),
-                                           *([] if own is None else [own]))
-            self._queues = queues.Queues()
 
     def evaluate(self, path: str) -> Evaluation:
         """Returns the metrics of a checkpoint.
 
         Raises:
           CheckpointError: the checkpoint is of another model.
-          DataError: the held-out set is empty.
+          DataError: the held-out set is empty, or has a malformed record.
           UserCodeError: an input queue failed.
         """
         checkpoints.check_fits(path, self._graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES))
+        contents.check_tables_fit(path, self._tables.specs)
         # A worker may use the same GPU, so take only the memory that is needed.
         config = tf.ConfigProto(allow_soft_placement=True, gpu_options=tf.GPUOptions(allow_growth=True))
         with tf.Session(graph=self._graph, config=config) as session:
-            session.run(self._local_init_op)
+            session.run(self._model.local_init_op)
             self._saver.restore(session, path)
-            session.run(self._batches.initializer, feed_dict=input_feed(self._graph))
-            self._hooks.start(session)
-            with self._queues.running(session):
-                loss_sum, num_examples = self._run_through(self._hooks.around(session))
-            self._hooks.end(session)
-            if num_examples == 0:
-                raise DataError(f"{self._dataset_name}.input_fn: the dataset of mode \"eval\" is empty; "
-                                "there is nothing to evaluate on")
-            global_step, metrics = session.run([self._global_step, self._values])
-        return Evaluation(int(global_step), num_examples, self._spec.loss_name, loss_sum,
-                          _scalars(metrics))
-
-    def _run_through(self, session: tf.Session) -> tuple[float, int]:
-        """Updates the metrics over the whole set; returns the sum of the losses and the number of examples."""
-        loss_sum, num_examples = 0.0, 0
-        while True:
-            try:
-                loss, batch_size, _ = session.run([self._spec.loss, self._batch_size, self._update_ops])
-            except tf.errors.OutOfRangeError:
-                return loss_sum, num_examples
-            loss_sum += float(loss) * int(batch_size)
-            num_examples += int(batch_size)
+            self._tables.restore(session, path)
+            loss_sum, num_examples = self._model.run_through(session)
+            refuse_empty(self._dataset, num_examples)
+            global_step, metrics = session.run([self._global_step, self._model.values])
+        return Evaluation(int(global_step), num_examples, self._model.spec.loss_name, loss_sum,
+                          scalars(metrics))
 
 
-def _scalars(metrics: Mapping[str, Any]) -> dict[str, float]:
+def refuse_empty(dataset: Dataset, num_examples: int) -> None:
+    """Raises DataError if the held-out set is empty."""
+    if num_examples == 0:
+        raise DataError(f"{dataset.name}.input_fn: the dataset of mode \"eval\" is empty; there is nothing to "
+                        "evaluate on")
+
+
+def scalars(metrics: Mapping[str, Any]) -> dict[str, float]:
     """Returns the metrics that are numbers: Estimators have others, such as the points of a curve."""
     return {name: float(value) for name, value in metrics.items()
             if np.ndim(value) == 0 and np.issubdtype(np.asarray(value).dtype, np.number)}
@@ -115,8 +173,13 @@ def evaluate_bounded(timeout_secs: float, evaluator: Evaluator, path: str, stop:
     try:
         return waits.bounded(lambda: evaluator.evaluate(path), timeout_secs, f"the evaluation of {path}", stop)
     except ClusterLostError as error:
-        raise UserCodeError(f"{error}; the checkpoint is sound. Does the dataset of mode \"eval\" end? If it does, "
-                            "give a longer --eval_timeout_secs and run the same command again") from None
+        raise too_long(str(error)) from None
+
+
+def too_long(waited: str) -> UserCodeError:
+    """Returns the error of an evaluation that takes too long; `waited` says for how long and for what."""
+    return UserCodeError(f"{waited}; the checkpoint is sound. Does the dataset of mode \"eval\" end? If it does, "
+                         "give a longer --eval_timeout_secs and run the same command again")
 
 
 def write_summaries(evaluation: Evaluation, train_dir: str) -> None:

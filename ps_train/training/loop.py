@@ -12,13 +12,16 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.coordination.heartbeat import WorkerProgress
 from ps_train.coordination.state import State
+from ps_train.embeddings import id_check
 from ps_train.errors import ChiefFailedError, ClusterLostError, UserCodeError
 from ps_train.graph import nan_guard
+from ps_train.graph.input import bad_records
 from ps_train.runtime.periodic import Periodic
 from ps_train.runtime.reports import Progress
 from ps_train.training.outcome import End, Outcome
-from ps_train.training.replica_graph import StepStatus, TrainGraph
+from ps_train.training.replica_graph import TrainGraph
 from ps_train.training.reporting import Report
+from ps_train.training.status.step_status import StepStatus
 from ps_train.updates.staleness import Bound, Histogram
 
 _POLL_SECS = 0.005
@@ -159,13 +162,17 @@ class Loop:
         """Takes the next steps. If a loss or gradient is not finite, nothing of that step reaches a ps.
 
         Raises:
-          UserCodeError: a number is not finite, and --on_nan=stop, or too many batches in a row were skipped.
+          UserCodeError: a number is not finite, and --on_nan=stop, or too many batches in a row were skipped; or an
+            embedding table cannot have an id.
+          DataError: a record of the input is malformed, and --on_bad_record=stop.
         """
         try:
             status = self._steps(status)
         except tf.errors.InvalidArgumentError as error:
+            id_check.raise_if_bad_id(error, self._settings.worker_name)
             found = nan_guard.found_in(error)
             if found is None:
+                bad_records.raise_if_bad(error)
                 raise
             return self._skip(found, error)
         self._skipped_in_a_row = 0

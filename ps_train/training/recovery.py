@@ -22,6 +22,7 @@ from ps_train.cluster.spec import Cluster
 from ps_train.coordination import sessions
 from ps_train.coordination.blackboard import Blackboard
 from ps_train.coordination.heartbeat import Heartbeat, WorkerProgress
+from ps_train.embeddings.files import upkeep
 from ps_train.errors import BlackboardError, ChiefFailedError, ClusterLostError, StoppedError
 from ps_train.runtime import tensorflow_errors, waits
 from ps_train.runtime.waits import Timeouts
@@ -30,6 +31,7 @@ from ps_train.storage.folder_lock import FolderLock
 from ps_train.training import shutdown
 from ps_train.training.admission import Admission, Parameters
 from ps_train.training.outcome import End, Outcome
+from ps_train.training.ranges.range_loop import RangeService
 from ps_train.training.replica_graph import TrainGraph
 from ps_train.training.supervisor import SessionOpener
 from ps_train.updates import chief
@@ -58,7 +60,11 @@ class SessionSettings(NamedTuple):
 
 
 class SupervisedTraining:
-    """Runs a training loop in a supervised session, and in a new one whenever that is lost."""
+    """Runs a training loop in a supervised session, and in a new one whenever that is lost.
+
+    Attributes:
+      ranges: hands ranges of the input to this worker, with --dynamic_sharding.
+    """
 
     def __init__(
         self,
@@ -85,16 +91,17 @@ class SupervisedTraining:
           lock: the lock of the train_dir, which the chief holds.
         """
         self._cluster, self._graph, self._board = cluster, graph, board
-        self._heartbeat = heartbeat
-        self._progress = progress
-        self._settings = settings
+        self._heartbeat, self._progress, self._settings = heartbeat, progress, settings
         self._stop = stop
         self._fingerprint = own_fingerprint
         self._has_begun = False
         self._start_options = tf.RunOptions(timeout_in_ms=int(settings.timeouts.start_secs * 1000))
         self._summaries = event_files.Summaries(settings.train_dir)
-        savable = saver.Savable(graph.saver, graph.global_step, graph.update.slots.before_save_op)
+        self.ranges = RangeService(cluster, target, graph, board, progress, settings.timeouts, stop)
+        savable = saver.Savable(
+            graph.save, graph.global_step, graph.update.slots.before_save_op, graph.tables.save_delta)
         self._saving = saver.CheckpointSaver(savable, settings.train_dir, settings.saves, sessions.is_lost, lock)
+        self._upkeep = upkeep.TableUpkeep(graph.tables)
         self._admission = Admission(
             cluster, board, start_timeout_secs=settings.timeouts.start_secs, stop=stop, own_fingerprint=own_fingerprint)
         self._chief_service = graph.update.make_chief_service()
@@ -159,7 +166,9 @@ class SupervisedTraining:
             session.run(self._graph.join_op, options=self._start_options)
             if self._cluster.is_chief:
                 self._start_services(session, is_live)
-            self._start_queues(session)
+            session.run(self._graph.queues.forget_op, options=self._start_options)
+            self._graph.queues.start(session)
+            self.ranges.start(session)
             self._graph.hooks.start(session)
             yield session
         except (tf.errors.OpError, RuntimeError) as error:
@@ -170,6 +179,8 @@ class SupervisedTraining:
         finally:
             self._chief_service.stop()
             self._saving.stop()
+            self._upkeep.stop()
+            self.ranges.stop()
             self._graph.queues.request_stop()
             self._opener.supervisor.request_stop()
             # Closing ends the update that waits on the ps, too. After a peer died, it stalls for 30 s.
@@ -186,20 +197,18 @@ class SupervisedTraining:
         session.run(slots.begin_op, options=self._start_options)
         self._has_begun = True
 
-    def _start_queues(self, session: tf.Session) -> None:
-        session.run(self._graph.queues.forget_op, options=self._start_options)
-        self._graph.queues.start(session)
-
     def _start_services(self, session: tf.Session, is_live: bool) -> None:
         update = self._graph.update
         self._opener.supervisor.coord.clear_stop()  # set at the end of the session before
         session.run(update.chief_resume_op if is_live else update.chief_init_op, options=self._start_options)
         self._summaries.start(self._graph.graph, int(session.run(self._graph.status, options=self._start_options)[0]))
         if not is_live:
+            self.ranges.begin(session)
             self._start_run()
         # After `start_run`, because it reads which workers have finished in this run.
         self._chief_service.start(session, self._context(is_live))
         self._saving.start(session)
+        self._upkeep.start(session)
 
     def _start_run(self) -> None:
         try:
@@ -235,4 +244,5 @@ class SupervisedTraining:
         if self._cluster.is_chief:
             self._chief_service.conclude(session)
             self._opener.supervisor.request_stop()
+            upkeep.log_use(session, self._graph.tables)
             self._saving.save_last(session)

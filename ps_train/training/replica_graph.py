@@ -6,46 +6,35 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any, Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
 from ps_train.cluster.spec import Cluster
-from ps_train.coordination import variables
-from ps_train.errors import ConfigError
+from ps_train.embeddings import registry
+from ps_train.embeddings.files import contents
+from ps_train.embeddings.files.table_files import TableFiles
+from ps_train.embeddings.rows.store import Store
 from ps_train.graph import devices, placement, plugin_calls, simplify
-from ps_train.graph.hooks import Hooks, check_scaffold, usable
+from ps_train.graph.hooks import Hooks, local_init_ops, training_hooks
+from ps_train.graph.input import local_ranges
 from ps_train.graph.input.arrays import input_feed
 from ps_train.graph.input.batches import Batches
 from ps_train.graph.plugin_calls import TrainModel
+from ps_train.graph.row_sparse import partitioned_lookups
 from ps_train.plugins.contracts import TRAIN, Dataset, Model, ModelSpec, RunConfig
-from ps_train.storage import event_files
+from ps_train.storage import checkpoints, event_files
 from ps_train.training import queues
+from ps_train.training.ranges import saved
+from ps_train.training.status import step_status
 from ps_train.updates import model_update, staleness
+from ps_train.updates.local_steps import source
+from ps_train.updates.prefetch import RowsAhead
 from ps_train.updates.unrolled import steps
 from ps_train.updates.unrolled.steps import Execution
 from ps_train.updates.update import Update, UpdateSettings
-
-
-class StepStatus(NamedTuple):
-    """The state of training after a step, in the order of `Execution.progress`.
-
-    Attributes:
-      step: the global step.
-      state: the training state, a value of `coordination.state.State`.
-      num_taken: mini-batches in this worker's last step.
-      staleness: of its last update, see updates/staleness.py.
-      lead: how many steps it is ahead of the slowest worker; 0 without a staleness bound.
-      slowest: the number of the slowest worker.
-    """
-
-    step: int
-    state: int
-    num_taken: int
-    staleness: int
-    lead: int
-    slowest: int
 
 
 class TrainGraph(NamedTuple):
@@ -65,7 +54,9 @@ class TrainGraph(NamedTuple):
       feed: placeholder -> numpy array.
       saved_variables: all global variables, which are in a checkpoint.
       saver: saves and restores them.
+      tables: makes, saves and restores the embedding tables.
       hooks: the model's own hooks.
+      ranges: what dynamic sharding needs, or None.
       init_fn: the model's own; the chief calls it with a session in which it has initialised new variables; or None.
     """
 
@@ -82,8 +73,31 @@ class TrainGraph(NamedTuple):
     feed: Mapping[tf.Tensor, Any]
     saved_variables: list[tf.Variable]
     saver: tf.train.Saver
+    tables: TableFiles
     hooks: Hooks
+    ranges: saved.RangeOps | None
     init_fn: Callable[[tf.Session], None] | None
+
+    def check_fits(self, path: str) -> None:
+        """Compares the variables and tables with those in a checkpoint.
+
+        Raises:
+          CheckpointError: the checkpoint is of another model.
+          ConfigError: it has no position in these files, and one is needed.
+        """
+        if self.ranges:
+            saved.check_plan(path, self.ranges.local.plan_text)
+        checkpoints.check_fits(path, self.saved_variables)
+        contents.check_tables_fit(path, self.tables.specs)
+
+    def save(self, session: tf.Session, path: str) -> None:
+        """Writes a checkpoint of the variables and tables; `path` is its prefix, with the global step."""
+        if self.tables.specs:
+            self.tables.save(session, path, self.saver)
+            self.saver.export_meta_graph(path + ".meta")
+        else:
+            # With write_state the Saver would remove the oldest checkpoint before the new one was read back.
+            self.saver.save(session, path, write_state=False)
 
 
 def build_train_graph(
@@ -99,6 +113,7 @@ def build_train_graph(
     bound: staleness.Bound | None = None,
     seed: int | None = None,
     steps_per_execution: int = 1,
+    ranges: local_ranges.RangeSettings | None = None,
 ) -> TrainGraph:
     """Builds the graph of this worker.
 
@@ -107,24 +122,39 @@ def build_train_graph(
       bound: the staleness bound, or None.
       seed: graph-level seed, or None.
       steps_per_execution: single steps in one session run; async only.
+      ranges: how ps 0 hands out the ranges of the input, or None.
 
     Raises:
       UserCodeError: a plug-in breaks its contract, or the update mode cannot use its train_op.
       ConfigError: local steps cannot use this input.
     """
     with tf.Graph().as_default() as graph, placement.on_cluster(cluster, worker_device, plan):
-        if seed is not None:
-            # Each worker draws its own dropout. All initial values come from the chief, which is number 0.
-            tf.set_random_seed(seed + cluster.worker_number)
-        with _on_first_ps(cluster):
-            tf.train.create_global_step()
+        _begin_graph(cluster, seed, ranges)
         batches = Batches(dataset, TRAIN, dataset_params, cluster.shard, cluster.task.device + "/cpu:0")
-        def compute() -> TrainModel:
-            return plugin_calls.call_for_training(model, *batches.next(), model_params, _run_config(cluster, seed))
+        tables = _install_tables(cluster, settings)
+
+        def compute(batch: tuple[Any, Any]) -> TrainModel:
+            tables.begin_build()
+            return plugin_calls.call_for_training(model, *batch, model_params, _run_config(cluster, seed))
 
         built = _build(cluster, worker_device, batches, compute, settings, bound, steps_per_execution)
         simplify.simplify_graph(graph)
         return built if steps_per_execution == 1 else _with_several(built, cluster, steps_per_execution)
+
+
+def _install_tables(cluster: Cluster, settings: UpdateSettings) -> registry.Registry:
+    return registry.install_registry([ps.device + "/cpu:0" for ps in cluster.ps], settings.table_rule,
+                                     functools.partial(Store, is_exact=settings.locks_tables))
+
+
+def _begin_graph(cluster: Cluster, seed: int | None, ranges: local_ranges.RangeSettings | None) -> None:
+    """Sets the seed of the current graph, and creates the global step."""
+    local_ranges.request(ranges)
+    if seed is not None:
+        # Each worker draws its own dropout. All initial values come from the chief, which is number 0.
+        tf.set_random_seed(seed + cluster.worker_number)
+    with step_status.on_first_ps(cluster):
+        tf.train.create_global_step()
 
 
 def _run_config(cluster: Cluster, seed: int | None) -> RunConfig:
@@ -133,54 +163,57 @@ def _run_config(cluster: Cluster, seed: int | None) -> RunConfig:
         num_worker_replicas=cluster.num_workers, tf_random_seed=seed)
 
 
-def _with_scaffold(update: Update, scaffold: Any) -> Update:
-    """Returns the update with what the model initialises in each session."""
-    check_scaffold(scaffold)
-    local_init_op = getattr(scaffold, "local_init_op", None)
-    if local_init_op is None:
-        return update
-    return update._replace(local_init_op=tf.group(update.local_init_op, local_init_op))
-
-
-def _hooks(spec: ModelSpec, cluster: Cluster, settings: UpdateSettings) -> Hooks:
-    own = [*spec.training_hooks, *(spec.training_chief_hooks if cluster.is_chief else ())]
-    return Hooks(usable(own, is_in_rounds=settings.period.steps > 1))
-
-
 def _build(
-    cluster: Cluster, worker_device: str, batches: Batches, compute: Callable[[], TrainModel], settings: UpdateSettings,
-    bound: staleness.Bound | None, steps_per_execution: int,
+    cluster: Cluster, worker_device: str, batches: Batches, compute: Callable[[Any], TrainModel],
+    settings: UpdateSettings, bound: staleness.Bound | None, steps_per_execution: int,
 ) -> TrainGraph:
     """Adds model, update, summaries and saver to the current graph; `compute` builds the model on a mini-batch."""
     graph, global_step = tf.get_default_graph(), tf.train.get_global_step()
-    trained = compute()
+    ahead = RowsAhead(batches, compute) if settings.prefetches_rows and not batches.is_one_a_run else None
+    trained = ahead.build_step() if ahead else compute(batches.next())
     devices.check_devices(graph, cluster)
-    placement.check_lookups(tf.global_variables())
+    partitioned_lookups.remap_lookups(tf.global_variables())
     event_files.add_loss(trained.spec.loss)
-    _refuse_in_rounds(batches, settings)
-    update = _with_scaffold(
-        model_update.build_model_update(trained, global_step, settings, compute, steps_per_execution),
-        trained.spec.scaffold)
-    saver = tf.train.Saver(tf.global_variables(), save_relative_paths=True)
-    update.packed.save_from(saver)
-    single = Execution(1, _progress(cluster, global_step, update, bound), update.loss)
+    source.refuse_single_batches(batches, settings.period.steps)
+    update = _with_local_init(model_update.build_model_update(
+        trained, global_step, settings, batches, compute, steps_per_execution, ahead), trained.spec)
+    update, range_ops = saved.save_position(update, global_step.device)
+    saver, tables = _make_savers(update)
+    single = Execution(1, step_status.progress(cluster, global_step, update, bound), update.loss)
+    with tf.device(worker_device):
+        summary_op = tf.summary.merge_all()
     return TrainGraph(
         graph=graph,
         update=update,
         single=single,
         several=single,
-        status=_status(cluster, global_step, bound),
+        status=step_status.read_status(cluster, global_step, bound),
         global_step=global_step,
-        summary_op=_merged_summaries(worker_device),
-        join_op=_join(cluster, bound),
+        summary_op=summary_op,
+        join_op=tf.group(step_status.join_bound(cluster, bound), update.prime_op or tf.no_op()),
         input_init_op=batches.initializer,
         queues=queues.Queues(),
         feed=input_feed(graph),
         saved_variables=tf.global_variables(),
         saver=saver,
-        hooks=_hooks(trained.spec, cluster, settings),
+        tables=tables,
+        hooks=training_hooks(trained.spec, is_chief=cluster.is_chief, is_in_rounds=settings.period.steps > 1),
+        ranges=range_ops,
         init_fn=getattr(trained.spec.scaffold, "init_fn", None),
     )
+
+
+def _make_savers(update: Update) -> tuple[tf.train.Saver, TableFiles]:
+    """Returns what saves the variables, and what saves the tables."""
+    tables = TableFiles(registry.current_registry())
+    tables.add_summaries()
+    saver = tf.train.Saver(tf.global_variables(), save_relative_paths=True)
+    update.packed.save_from(saver)
+    return saver, tables
+
+
+def _with_local_init(update: Update, spec: ModelSpec) -> Update:
+    return update._replace(local_init_op=tf.group(update.local_init_op, *local_init_ops(spec.scaffold)))
 
 
 def _with_several(built: TrainGraph, cluster: Cluster, num_steps: int) -> TrainGraph:
@@ -191,52 +224,3 @@ def _with_several(built: TrainGraph, cluster: Cluster, num_steps: int) -> TrainG
     return built._replace(
         several=unrolled.execution, update=update._replace(rest=unrolled.rest),
         join_op=tf.group(built.join_op, unrolled.reset_op))
-
-
-def _refuse_in_rounds(batches: Batches, settings: UpdateSettings) -> None:
-    """Refuses local steps on an input that gives only one mini-batch per session run."""
-    if settings.period.steps > 1 and (batches.is_one_a_run or tf.get_collection(tf.GraphKeys.QUEUE_RUNNERS)):
-        raise ConfigError("--communication_period: the input comes from queues or from tensors, which give one "
-                          "mini-batch per session run, and a round of local steps needs several; let input_fn return "
-                          "a tf.data.Dataset, or leave the flag out")
-
-
-def _progress(
-    cluster: Cluster, global_step: tf.Variable, update: Update, bound: staleness.Bound | None
-) -> tf.Tensor:
-    """Returns the `StepStatus` after a step as one tensor, so that a step fetches only one from ps 0."""
-    with _on_first_ps(cluster):
-        begun = global_step.read_value()
-        with tf.control_dependencies([update.train_op]):
-            reached = global_step.read_value()
-            counted = [staleness.count_steps(cluster.worker_number, update.num_taken)] if bound else [reached]
-        with tf.control_dependencies(counted):
-            age = staleness.measure(begun=begun, reached=reached, num_taken=update.num_taken)
-            return tf.stack([[reached, variables.read("state"), update.num_taken, age, *_lead(cluster, bound)]])
-
-
-def _status(cluster: Cluster, global_step: tf.Variable, bound: staleness.Bound | None) -> tf.Tensor:
-    with _on_first_ps(cluster):
-        nothing = tf.constant(0, tf.int64)
-        return tf.stack([global_step.read_value(), variables.read("state"), nothing, nothing,
-                         *_lead(cluster, bound)])
-
-
-def _lead(cluster: Cluster, bound: staleness.Bound | None) -> tuple[tf.Tensor, tf.Tensor]:
-    if bound is None:
-        return tf.constant(0, tf.int64), tf.constant(cluster.worker_number, tf.int64)
-    return staleness.lead(cluster.worker_number, bound)
-
-
-def _join(cluster: Cluster, bound: staleness.Bound | None) -> tf.Operation:
-    with _on_first_ps(cluster):
-        return staleness.join_at_slowest(cluster.worker_number, bound) if bound else tf.no_op()
-
-
-def _on_first_ps(cluster: Cluster) -> Any:
-    return tf.device(cluster.ps[0].device + "/cpu:0")
-
-
-def _merged_summaries(worker_device: str) -> tf.Tensor:
-    with tf.device(worker_device):
-        return tf.summary.merge_all()

@@ -11,7 +11,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.cluster.spec import Cluster
 from ps_train.coordination import sessions
-from ps_train.storage import checkpoints
+from ps_train.storage import checkpoints, deltas
 from ps_train.training.replica_graph import TrainGraph
 
 _RECOVERY_WAIT_SECS = 1  # TensorFlow's default of 30 makes every worker wait that long (tensorflow/tensorflow#10679)
@@ -74,14 +74,20 @@ class SessionOpener:
             return self.supervisor.session_manager.wait_for_session(self._target, config, timeout_secs)
         path = checkpoints.newest_sound(self._train_dir)
         if path is not None:
-            checkpoints.check_fits(path, self._graph.saved_variables)
-        if (path, lost_step) != self._logged_origin:  # once, however many sessions it takes
-            _log_origin(path, lost_step)
-            self._logged_origin = (path, lost_step)
+            self._graph.check_fits(path)
+        delta = deltas.newest_sound_delta(path) if path and self._graph.tables.specs else None
+        if (delta or path, lost_step) != self._logged_origin:  # once, however many sessions it takes
+            _log_origin(delta or path, lost_step)
+            self._logged_origin = (delta or path, lost_step)
         # The Supervisor itself would restore what the file `checkpoint` names, sound or not.
-        return self.supervisor.session_manager.prepare_session(
-            self._target, self.supervisor.init_op, self._graph.saver, checkpoint_filename_with_path=path,
+        session = self.supervisor.session_manager.prepare_session(
+            self._target, self.supervisor.init_op, self._graph.saver, checkpoint_filename_with_path=delta or path,
             config=config, init_fn=self._graph.init_fn)
+        self._graph.tables.reset(session)
+        for one in (path, delta):
+            if one:
+                self._graph.tables.add_from(session, one)
+        return session
 
 
 def _log_origin(path: str | None, lost_step: int) -> None:

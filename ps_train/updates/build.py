@@ -9,17 +9,26 @@ Every mode provides an `Update`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Callable
 
 import tensorflow.compat.v1 as tf
 
+from ps_train.embeddings import connection, registry
+from ps_train.embeddings.connection import Connected
+from ps_train.embeddings.optimizer import TableOptimizer
+from ps_train.embeddings.rows.store import Store
 from ps_train.errors import UserCodeError
 from ps_train.graph import nan_guard, optimizers, packing, transfer
-from ps_train.graph.own_train_op.update import OwnUpdate, StepModel
+from ps_train.graph.own_train_op.update import OwnUpdate
+from ps_train.graph.row_sparse import joined_lookups
 from ps_train.updates.chief import ChiefService
+from ps_train.updates.gradients import gradients_on_ps
+from ps_train.updates.local_steps.change import ChangeOptimizer
 from ps_train.updates.local_steps.divisor import make_divisor
-from ps_train.updates.local_steps.rounds import ChangeOptimizer, build_round
+from ps_train.updates.local_steps.rounds import build_round
 from ps_train.updates.local_steps.slots import no_slot_transfer
+from ps_train.updates.local_steps.source import StepSource
 from ps_train.updates.sync import tensorflow_engine
 from ps_train.updates.sync.quorum import Quorum
 from ps_train.updates.sync.runner import UpdateRunner
@@ -28,41 +37,80 @@ from ps_train.updates.update import Update, UpdateSettings
 
 
 def build_update(
-    loss: tf.Tensor, global_step: tf.Variable, settings: UpdateSettings, compute: Callable[[], StepModel],
+    loss: tf.Tensor, global_step: tf.Variable, settings: UpdateSettings, source: StepSource,
     own: OwnUpdate | None = None,
 ) -> Update:
     """Adds the gradients of the scalar `loss`, and what applies them to the parameters, to the current graph.
 
     Args:
-      compute: builds the model once more, on the next mini-batch.
+      source: builds the model once more, on further mini-batches.
       own: the update that the model itself has defined; None for the optimizer of the settings.
 
     Raises:
       UserCodeError: the loss depends on no trainable variable, or the mode cannot use the model's own update.
       ConfigError: the model cannot be trained with local steps.
     """
+    is_sync = settings.replicas_to_aggregate is not None
+    tables = source.ahead.connect() if source.ahead else connection.connect_lookups(sorts_ids=is_sync)
     if own:
         _check_own(own, settings)
+        if not settings.decays_all_rows:
+            own.make_row_sparse()
     optimizer = own.make_optimizer() if own else _make_optimizer(settings)
-    gradients = own.pairs if own else optimizer.compute_gradients(loss)
-    if not any(gradient is not None for gradient, _ in gradients):
+    gradients, of_tables = gradients_on_ps(loss, optimizer, own, tables)
+    if not of_tables and not any(gradient is not None for gradient, _ in gradients):
         raise UserCodeError("model_fn: the loss depends on no trainable variable; return the loss of a model with "
                             "variables made by tf.compat.v1.get_variable")
     if settings.period.steps > 1:
-        return _local_steps_update(loss, optimizer, gradients, global_step, settings, compute)
-    waits_for = own.waits_for if own else tf.get_collection(tf.GraphKeys.UPDATE_OPS)
-    packed = _pack(loss, gradients, optimizer, settings, own)
-    with tf.control_dependencies(waits_for):
-        checked = nan_guard.guard(loss, packed.pairs, packed.packs)
-    fused = transfer.fuse(loss, checked, settings.wire)
-    if settings.replicas_to_aggregate is None:
-        update = update_from_train_op(_apply_on_ps(packed.optimizer, fused.pairs, global_step), loss)
-    else:
-        update = _sync_update(packed.optimizer, fused.pairs, loss, global_step, settings)
+        return _local_steps_update(loss, optimizer, gradients, global_step, settings, source, list(of_tables))
+    update = _single_step_update(loss, optimizer, gradients, global_step, settings, own, tables, of_tables)
+    if source.ahead:
+        update = update._replace(loss=source.ahead.after_staging(update.loss), prime_op=source.ahead.prime_op)
     return update._replace(
-        chief_init_op=tf.group(update.chief_init_op, packed.fill_op), packed=packed, pulled=fused.pulled,
         own_optimizer=own.names if own else "",
         sparse=[variable.op.name for gradient, variable in gradients if isinstance(gradient, tf.IndexedSlices)])
+
+
+def _single_step_update(
+    loss: tf.Tensor, optimizer: tf.train.Optimizer, gradients: list, global_step: tf.Variable, settings: UpdateSettings,
+    own: OwnUpdate | None, tables: Connected | None, of_tables: dict[str, tf.Tensor],
+) -> Update:
+    """Returns the Update of one mini-batch: pull, compute, push.
+
+    Args:
+      of_tables: the gradient of what was pulled of each table.
+    """
+    waits_for = own.waits_for if own else tf.get_collection(tf.GraphKeys.UPDATE_OPS)
+    if settings.wire.is_fused:
+        of_step = [part for gradient, _ in gradients for part in transfer.tensors_of(gradient)]
+        joined_lookups.join_lookups([loss, *of_step, *of_tables.values(), *waits_for], tf.global_variables())
+    packed = _pack(loss, gradients, optimizer, settings, own)
+    with tf.control_dependencies(waits_for):
+        checked, checked_tables = nan_guard.guard(loss, packed.pairs, packed.packs, of_tables)
+    if settings.wire.is_fused:
+        checked = joined_lookups.join_gradients(checked, sorts_ids=settings.replicas_to_aggregate is not None)
+    fused = transfer.fuse(loss, checked, settings.wire)
+    optimizer, pairs = packed.optimizer, fused.pairs
+    if tables:
+        optimizer = _with_tables(optimizer, Store.update)
+        pairs = [*pairs, *tables.push(checked_tables)]
+    if settings.replicas_to_aggregate is None:
+        update = update_from_train_op(_apply_on_ps(optimizer, pairs, global_step), loss)
+    else:
+        update = _sync_update(optimizer, pairs, loss, global_step, settings)
+    return update._replace(
+        chief_init_op=tf.group(update.chief_init_op, packed.fill_op), packed=packed, pulled=fused.pulled)
+
+
+def _with_tables(optimizer: tf.train.Optimizer, apply: Callable[..., tf.Operation]) -> tf.train.Optimizer:
+    """Returns an optimizer that also applies what concerns tables, by `Store.update` or `Store.merge`."""
+    stores = connection.stores_of(registry.current_registry())
+    return TableOptimizer(optimizer, stores, apply) if stores else optimizer
+
+
+def _summed(settings: UpdateSettings) -> list[tf.Variable]:
+    stores = connection.stores_of(registry.current_registry()) if settings.sums_table_gradients else []
+    return [store.rows for store in stores]
 
 
 def _pack(
@@ -96,12 +144,13 @@ def _check_own(own: OwnUpdate, settings: UpdateSettings) -> None:
 
 
 def _make_optimizer(settings: UpdateSettings) -> tf.train.Optimizer:
-    return optimizers.make_optimizer(settings.optimizer, settings.learning_rate)
+    return optimizers.make_optimizer(
+        settings.optimizer, settings.learning_rate, decays_all_rows=settings.decays_all_rows)
 
 
 def _local_steps_update(
     loss: tf.Tensor, optimizer: tf.train.Optimizer, gradients: list, global_step: tf.Variable, settings: UpdateSettings,
-    compute: Callable[[], StepModel],
+    source: StepSource, tables: Sequence[str],
 ) -> Update:
     _create_slots(optimizer, gradients)
     divisor = None
@@ -109,11 +158,12 @@ def _local_steps_update(
         with tf.device(global_step.device):
             divisor = make_divisor(settings.worker, settings.heartbeat_timeout_secs)
     built = build_round(
-        loss, gradients, compute, ps_optimizer=optimizer, make_optimizer=lambda: _make_optimizer(settings),
-        global_step=global_step, period=settings.period, wire=settings.wire, divisor=divisor)
+        loss, gradients, source, ps_optimizer=optimizer, make_optimizer=lambda: _make_optimizer(settings),
+        global_step=global_step, period=settings.period, wire=settings.wire, divisor=divisor, tables=tables)
     if divisor:
         train_op, rest_op = (
-            _apply_on_ps(ChangeOptimizer(lambda change=change: change.num_taken), change.pairs, global_step)
+            _apply_on_ps(_with_tables(ChangeOptimizer(lambda change=change: change.num_taken), Store.merge),
+                         change.pairs, global_step)
             for change in (built.change, built.rest))
         with tf.device(global_step.device):
             update = update_from_train_op(tf.group(train_op, divisor.begin_op), built.loss)
@@ -122,6 +172,7 @@ def _local_steps_update(
     else:
         # The chief applies the mean for all workers, whose rounds had the same number of steps.
         optimizer = ChangeOptimizer(lambda: settings.period.sync_round_steps(global_step.read_value()))
+        optimizer = _with_tables(optimizer, Store.merge)
         update = _sync_update(optimizer, built.change.pairs, built.loss, global_step, settings)
         num_rest = tf.constant(0, tf.int64)
     return update._replace(num_taken=built.change.num_taken, rest=num_rest, slots=built.slots)
@@ -134,7 +185,8 @@ def _create_slots(optimizer: tf.train.Optimizer, gradients: list) -> None:
       UserCodeError: the optimizer keeps variables that are not slots, so that nobody can move them to a worker.
     """
     before = {variable.ref() for variable in tf.global_variables()}
-    optimizer.apply_gradients(gradients)  # never run
+    if any(gradient is not None for gradient, _ in gradients):  # a model may have tables only
+        optimizer.apply_gradients(gradients)  # never run
     known = before | {variable.ref() for variable in optimizer.variables()}
     others = [variable.op.name for variable in tf.global_variables() if variable.ref() not in known]
     if others:
@@ -183,7 +235,7 @@ def _sync_update(
     else:
         sync_optimizer = SyncReplicasOptimizer(
             optimizer, replicas, num_workers, worker=settings.worker, is_in_rounds=settings.period.steps > 1,
-            has_blackboard=True)
+            has_blackboard=True, summed=_summed(settings))
         sync_optimizer.apply_gradients(gradients, global_step)
         operations = sync_optimizer.operations
         tf.summary.scalar("dropped_gradients", operations.status.dropped)

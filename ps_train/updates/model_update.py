@@ -8,36 +8,42 @@
 from __future__ import annotations
 
 import logging
-from typing import Callable
+from typing import Any, Callable
 
 import tensorflow.compat.v1 as tf
 
+from ps_train.embeddings import registry
 from ps_train.errors import UserCodeError
+from ps_train.graph.input.batches import Batches
 from ps_train.graph.own_train_op.update import StepModel, restore
 from ps_train.graph.plugin_calls import TrainModel
 from ps_train.updates import build
+from ps_train.updates.local_steps.source import StepSource
+from ps_train.updates.prefetch import RowsAhead
 from ps_train.updates.update import Update, UpdateSettings
 
 _log = logging.getLogger(__name__)
 
 
 def build_model_update(
-    trained: TrainModel, global_step: tf.Variable, settings: UpdateSettings, compute: Callable[[], TrainModel],
-    steps_per_execution: int,
+    trained: TrainModel, global_step: tf.Variable, settings: UpdateSettings, batches: Batches,
+    compute: Callable[[Any], TrainModel], steps_per_execution: int, ahead: RowsAhead | None = None,
 ) -> Update:
     """Adds what updates the parameters to the current graph.
 
     Args:
       trained: the model on a mini-batch.
-      compute: builds the model once more, on the next mini-batch.
+      batches: the mini-batches.
+      compute: builds the model once more, on another mini-batch.
       steps_per_execution: single steps in one session run.
+      ahead: the rows that were staged for `trained`, or None.
 
     Raises:
       UserCodeError: the mode cannot use the model's train_op, or the loss depends on no trainable variable.
       ConfigError: the model cannot be trained with local steps.
     """
-    def compute_again() -> StepModel:
-        again = compute()
+    def compute_again(batch: Any) -> StepModel:
+        again = compute(batch)
         if again.problem:
             raise UserCodeError(f"--communication_period: when model_fn is called again, its train_op {again.problem}")
         return StepModel(again.spec.loss, again.own)
@@ -46,12 +52,16 @@ def build_model_update(
     if trained.own:
         _log.info("the model brings its own optimizer, %s; --optimizer is not used", trained.own.names)
     if not trained.problem:
-        return build.build_update(loss, global_step, settings, compute_again, trained.own)
+        return build.build_update(
+            loss, global_step, settings, StepSource(batches, compute_again, ahead), trained.own)
     refusing = ("--sync_replicas cannot aggregate" if settings.replicas_to_aggregate is not None else
                 "--communication_period cannot run on a worker's copy" if settings.period.steps > 1 else
                 "--steps_per_execution cannot repeat in order" if steps_per_execution > 1 else None)
     if refusing:
         raise UserCodeError(f"model_fn returned a train_op of its own, which {refusing}, because it {trained.problem}; "
                             "return the loss only and choose the rule with --optimizer")
+    if registry.current_registry().specs:
+        raise UserCodeError("model_fn returned a train_op of its own, which cannot update the embedding tables, "
+                            f"because it {trained.problem}; return the loss only")
     restore(trained.captured)
     return build.update_from_train_op(trained.spec.train_op, loss)

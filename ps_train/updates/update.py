@@ -7,6 +7,7 @@ from typing import Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
+from ps_train.embeddings.rules import Adam, RowRule
 from ps_train.graph import packing, transfer
 from ps_train.updates.chief import ChiefService
 from ps_train.updates.local_steps.period import Period
@@ -26,6 +27,11 @@ class UpdateSettings(NamedTuple):
       period: the steps between two exchanges with the ps.
       heartbeat_timeout_secs: a worker without a heartbeat for this long does not count in a mean of rounds.
       sync_engine: averages the gradients; a name in `groups.SYNC_ENGINES`.
+      table_rule: updates the rows of embedding tables that have no rule of their own.
+      locks_tables: whether one update at a time changes a table with a fixed number of rows.
+      prefetches_rows: whether the rows of the next mini-batch travel while the model computes on this one; async only.
+      sums_table_gradients: in sync, whether a row's gradients are summed over the workers that have it, not averaged.
+      decays_all_rows: whether Adam decays the moments of every row of a table in each update; only in sync.
     """
 
     optimizer: str
@@ -38,6 +44,11 @@ class UpdateSettings(NamedTuple):
     period: Period = Period()
     heartbeat_timeout_secs: float = 10.0
     sync_engine: str = "ps_train"
+    table_rule: RowRule = Adam(learning_rate=0.01)
+    locks_tables: bool = True
+    prefetches_rows: bool = False
+    sums_table_gradients: bool = False
+    decays_all_rows: bool = False
 
 
 class Update(NamedTuple):
@@ -60,6 +71,7 @@ class Update(NamedTuple):
       pulled: the dense variables that a step pulls.
       sparse: the names of the variables with sparse gradients.
       own_optimizer: the classes of the model's own optimizers, "" where the optimizer is that of the settings.
+      prime_op: to be run before the first step of a session.
     """
 
     train_op: tf.Operation
@@ -78,3 +90,4 @@ class Update(NamedTuple):
     pulled: Sequence[transfer.View] = ()
     sparse: Sequence[str] = ()
     own_optimizer: str = ""
+    prime_op: tf.Operation | None = None

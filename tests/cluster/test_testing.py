@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from ps_train import testing
+from ps_train.cluster import ports
+from ps_train.cluster.spec import Task
 from ps_train.errors import ClusterLostError, ConfigError
 from ps_train.training.outcome import End
 
@@ -92,3 +94,15 @@ def test_no_checkpoint_is_an_error(tmp_path):
     """It names the folder."""
     with pytest.raises(FileNotFoundError, match=f"{tmp_path} has no checkpoint"):
         testing.read_checkpoint(tmp_path)
+
+
+def test_ports_stay_taken_until_the_servers_bind_them():
+    """Another process that looks for ports meanwhile finds others; this process's servers can bind their own."""
+    for holder in ports.hold_ports(2, 23000):
+        port = holder.getsockname()[1]
+        ports.let_server_bind(holder)
+        others = ports.hold_ports(2, port)
+        assert port not in [other.getsockname()[1] for other in others]
+        for other in others:
+            other.close()
+        ports.check_port(Task("worker", 0, f"localhost:{port}"))

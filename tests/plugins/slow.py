@@ -26,6 +26,7 @@ def input_fn(mode, params, shard):
         time.sleep(params["batch_secs"])
         return labels
 
+    @tf.autograph.experimental.do_not_convert
     def slowly(features, labels):
         return features, tf.ensure_shape(tf.numpy_function(wait, [labels], labels.dtype), labels.shape)
 

@@ -14,6 +14,7 @@ parser.add_argument("--train_steps", type=int, default=60)
 parser.add_argument("--sync", action="store_true")
 parser.add_argument("--gate", default="")
 parser.add_argument("--fail_at", type=int, default=0)
+parser.add_argument("--fail_update_at", type=int, default=1000000)
 args = parser.parse_args()
 
 
@@ -54,7 +55,8 @@ def main():
     with tf.device(tf.train.replica_device_setter(worker_device="/job:%s/task:%d" % (job, index), cluster=cluster)):
         global_step = tf.contrib.framework.get_or_create_global_step()
         loss = model(global_step)
-        opt = tf.train.AdamOptimizer(0.01)
+        with tf.control_dependencies([tf.assert_less(tf.cast(global_step, tf.int32), args.fail_update_at)]):
+            opt = tf.train.AdamOptimizer(tf.identity(0.01))
         hooks = [tf.train.StopAtStepHook(last_step=args.train_steps), GateHook("%s %d" % (job, index))]
         if args.sync:
             num_workers = sum(cluster.num_tasks(name) for name in cluster.jobs if name in ("chief", "worker"))

@@ -2,17 +2,20 @@
 
     input_fn returns                                     `next()` returns
     a tf.data.Dataset of (features, labels)              another mini-batch at each call
+    the same of ((features, labels), RangeMark)          the same, and notes which range it comes from
     (features, labels), as tf.train.batch returns them   the same tensors, a new mini-batch in each session run
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Callable
 
 import tensorflow.compat.v1 as tf
 
-from ps_train.errors import UserCodeError
+from ps_train.errors import ConfigError, UserCodeError
+from ps_train.graph.input import bad_records, local_ranges
+from ps_train.graph.input.range_batches import RangeMark
 from ps_train.plugins.contracts import Dataset
 
 _PREFETCHED = 2
@@ -23,6 +26,7 @@ class Batches:
 
     Attributes:
       initializer: the operation to run before the first mini-batch.
+      device: of the input, "" where that is open.
       is_one_a_run: whether a session run has only one mini-batch, however often `next` was called.
     """
 
@@ -37,12 +41,17 @@ class Batches:
 
         Raises:
           UserCodeError: the input_fn returns neither a Dataset nor a pair of tensors.
+          ConfigError: ps 0 is to hand out ranges, and the input_fn has none.
         """
         self._name = dataset.name
-        self._device = device
+        self.device = device
         with tf.device(device), tf.name_scope("input"):
             self._made = dataset.input_fn(mode=mode, params=params, shard=shard)
             self.is_one_a_run = _is_pair_of_tensors(self._made)
+            self._ranges = local_ranges.of_graph()
+            if local_ranges.are_requested() and self._ranges is None:
+                raise ConfigError(f"--dynamic_sharding: {self._name}.input_fn does not call ps_train.file_ranges, so "
+                                  "there are no ranges to hand out; leave the flag out")
             if self.is_one_a_run:
                 self.initializer = tf.no_op()
                 return
@@ -50,7 +59,8 @@ class Batches:
                 raise UserCodeError(f"{self._name}.input_fn returned {type(self._made).__name__}; it must return a "
                                     "tf.data.Dataset of (features, labels), or such a pair of tensors")
             self._iterator = tf.data.make_initializable_iterator(self._made.prefetch(_PREFETCHED))
-        self.initializer = self._iterator.initializer
+            counters = tf.variables_initializer(bad_records.counters(tf.get_default_graph()))
+        self.initializer = tf.group(self._iterator.initializer, counters)
 
     def next(self) -> tuple[Any, Any]:
         """Returns (features, labels), each a tensor or a nested structure of tensors [batch, ...].
@@ -60,12 +70,40 @@ class Batches:
         """
         if self.is_one_a_run:
             return tuple(self._made)
-        with tf.device(self._device), tf.name_scope("input"):
-            element = self._iterator.get_next()
+        with tf.device(self.device), tf.name_scope("input"):
+            return self._pair(self._iterator.get_next())
+
+    @property
+    def element_spec(self) -> Any:
+        """The types of a mini-batch; only for a tf.data.Dataset."""
+        return self._made.element_spec if self._ranges is None else self._made.element_spec[0]
+
+    def next_if_any(self) -> tuple[tf.Tensor, Callable[[], tuple[Any, Any]]]:
+        """Returns whether there is another mini-batch, a bool scalar, and what adds it to the graph if there is.
+
+        Only for a tf.data.Dataset.
+        """
+        with tf.device(self.device), tf.name_scope("input"):
+            found = tf.data.experimental.get_next_as_optional(self._iterator)
+            return found.has_value(), lambda: self._pair(found.get_value())
+
+    def _pair(self, element: Any) -> tuple[Any, Any]:
+        if self._ranges is not None:
+            element = self._noted(element)
         if not isinstance(element, tuple) or len(element) != 2:
             raise UserCodeError(f"{self._name}.input_fn: its dataset yields {self._made.element_spec}; it must "
                                 "yield (features, labels)")
         return element
+
+    def _noted(self, element: Any) -> Any:
+        """Returns the batch of a marked one; whoever uses it makes the note."""
+        if not isinstance(element, tuple) or len(element) != 2 or not isinstance(element[1], RangeMark):
+            raise UserCodeError(f"{self._name}.input_fn: with --dynamic_sharding its dataset must yield ((features, "
+                                f"labels), RangeMark), as ps_train.range_batches does; it yields "
+                                f"{self._made.element_spec}")
+        batch, mark = element
+        with tf.control_dependencies([self._ranges.note(mark.number, mark.is_last)]):
+            return tf.nest.map_structure(tf.identity, batch, expand_composites=True)
 
 
 def _is_pair_of_tensors(made: Any) -> bool:

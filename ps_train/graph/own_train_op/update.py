@@ -17,6 +17,7 @@ from ps_train.errors import UserCodeError
 from ps_train.graph import transfer
 from ps_train.graph.own_train_op import effects
 from ps_train.graph.own_train_op.capture import Captured
+from ps_train.graph.row_sparse import adam
 
 # Each element's new value depends on that element only, so variables may be concatenated.
 _ELEMENTWISE = (
@@ -137,6 +138,11 @@ class OwnUpdate(NamedTuple):
     def is_elementwise(self) -> bool:
         """Tells whether its variables may be packed: each element is updated by itself, and nothing comes after."""
         return not self.does_more and len(self.captured) == 1 and type(self.captured[0].optimizer) in _ELEMENTWISE
+
+    def make_row_sparse(self) -> None:
+        """Makes TensorFlow's AdamOptimizer update only the rows of a table that have a gradient."""
+        for one in self.captured:
+            adam.make_row_sparse(one.optimizer)
 
     def make_optimizer(self) -> ModelOptimizer:
         """Returns what applies the gradients."""

@@ -68,7 +68,7 @@ def _load_twins(config: ConvertConfig) -> _Twins:
     keras_model = plugins.load_keras_model(twin.model)
     defaults = TrainingFlags()  # convert has none of these flags, but plug-ins may read their values
     shared = {"batch_size": defaults.batch_size, "data_dir": defaults.data_dir, "hidden_units": config.hidden_units,
-              "learning_rate": config.learning_rate, "seed": defaults.seed}
+              "learning_rate": config.learning_rate, "on_bad_record": defaults.on_bad_record, "seed": defaults.seed}
     model_params, keras_params = resolve_params(config.params, [model, keras_model], shared)
     return _Twins(model, model_params, twin, keras_model, {**keras_params, "steps_per_execution": 1, **twin.params})
 

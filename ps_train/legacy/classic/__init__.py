@@ -8,6 +8,7 @@
 Start with `membership.py`. The decision: docs/decisions/scripts.md.
 
     membership   this process among the others: its claim, its heartbeat, and how it leaves
+    watch        what ends a worker that waits for something that does not come
     ps_life      how long a ps serves
     server       Server
     sessions     Session, Supervisor, MonitoredTrainingSession; who prepares the parameters
@@ -15,6 +16,5 @@ Start with `membership.py`. The decision: docs/decisions/scripts.md.
     placement    replica_device_setter, by bytes
     updates      runs the updates of SyncReplicasOptimizer on the chief
     ending       what happens when the script ends, fails or is told to stop
-    observer     tells an evaluator whether training is over
     install      puts these classes in the place of TensorFlow's
 """

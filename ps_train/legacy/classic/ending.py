@@ -4,6 +4,7 @@
     it raises                        one line for an error of ps_train, else its traceback; then the same
     SIGTERM, SIGINT                  the script's own loop is asked to end; after half of the grace period the chief
                                      saves a checkpoint; the process ends with 143
+    SIGINT, no such loop is known    the script gets a KeyboardInterrupt; the process ends with 143
     the same signal again            the process ends at once
 
 `ps_train run` does this for a whole script. A script that imports the classes gets it from `Server`, by
@@ -29,6 +30,7 @@ from ps_train.runtime import logs, reports, tensorflow_errors, tracebacks
 STOPPED_CODE = 143
 LOST_CODE = 138
 _CLEAN_UP_SECS = 2.0
+_STOPPED_TEXT = "told to stop"
 _OWN_SHARE = 0.5  # of the grace period, for the script to end by itself
 _log = logging.getLogger(__name__)
 
@@ -36,7 +38,9 @@ _log = logging.getLogger(__name__)
 _stop_requests: list[Callable[[], None]] = []
 # What saves a checkpoint if the script has not ended by itself.
 _savers: list[Callable[[], None]] = []
-_stopping = threading.Event()
+_stopping = threading.Event()  # the thread that ends the process has been started
+_said_stopped = threading.Event()
+_noted_signal = threading.Event()  # the same, in the main thread: the script may end before the other one is set
 
 
 def on_stop(request_stop: Callable[[], None], save: Callable[[], None] | None = None) -> None:
@@ -47,13 +51,15 @@ def on_stop(request_stop: Callable[[], None], save: Callable[[], None] | None = 
 
 def is_stopping() -> bool:
     """Tells whether this process was told to stop."""
-    return _stopping.is_set()
+    return _stopping.is_set() or _noted_signal.is_set()
 
 
 def exit_code_of(error: BaseException) -> int:
     """Returns the exit code of a script that ended with an error."""
     if isinstance(error, PsTrainError):
         return error.exit_code
+    if isinstance(error, KeyboardInterrupt):
+        return STOPPED_CODE
     if is_lost_session(error):
         return LOST_CODE
     return 1
@@ -70,6 +76,8 @@ def report_failure(error: BaseException) -> None:
     """Prints why the script failed, and reports it to the launcher."""
     if isinstance(error, PsTrainError):
         trace, message = [], str(error).splitlines()
+    elif isinstance(error, KeyboardInterrupt):
+        trace, message = [], [_STOPPED_TEXT]
     elif is_lost_session(error):
         trace, message = [], [f"lost the session: {tensorflow_errors.reason(error)}; run the same command again, or "
                               "give --max_restarts to `ps_train launch`"]
@@ -84,17 +92,28 @@ def report_failure(error: BaseException) -> None:
 def end_process(error: BaseException) -> None:
     """Ends this process, whatever the script is doing, because of an error that the script cannot notice."""
     report_failure(error)
-    leave(exit_code_of(error))
+    code = exit_code_of(error)
+    if own := membership.current():
+        own.report_failure(code)
+    leave(code)
 
 
 def finish(code: int) -> int:
     """Leaves the cluster after the script; returns the exit code of the process."""
     own = membership.current()
-    if _stopping.is_set():
+    if is_stopping():
         code = STOPPED_CODE
+        _say_stopped()
     if own is not None:
         own.finish(code)
     return code
+
+
+def _say_stopped() -> None:
+    """Says it once: the script may end at the moment at which it is ended."""
+    if not _said_stopped.is_set():
+        _said_stopped.set()
+        logs.complain(f"ps_train: {_STOPPED_TEXT}\n")
 
 
 def leave(code: int) -> None:
@@ -108,8 +127,10 @@ def leave(code: int) -> None:
     bound.daemon = True
     bound.start()
     # In this thread, which usually is the main one: some libraries complain in any other.
-    atexit._run_exitfuncs()  # noqa: SLF001 (there is no public name)
-    end()
+    try:
+        atexit._run_exitfuncs()  # noqa: SLF001 (there is no public name); Python 3.9 raises what one of them raises
+    finally:
+        end()
 
 
 def _flush() -> None:
@@ -147,35 +168,37 @@ class SignalWatch:
         if _stopping.is_set():
             os._exit(128 + number)
         _stopping.set()
-        threading.Thread(target=self._end, daemon=True, name="stop").start()
+        threading.Thread(target=self._end, args=(number,), daemon=True, name="stop").start()
 
-    def _end(self) -> None:
-        own = membership.current()
-        _log.info("told to stop: the script has %g s to end; another signal ends it at once", self._stop_timeout_secs)
-        for request_stop in _stop_requests:
-            request_stop()
-        script_ended.wait(self._stop_timeout_secs * _OWN_SHARE if _stop_requests else 0)
+    def _end(self, number: int) -> None:
+        own, share_secs = membership.current(), self._stop_timeout_secs * _OWN_SHARE
+        if own is not None:
+            own.stop.set()  # so that no wait for another task takes the script's time
+        if (_stop_requests or number == signal.SIGINT) and not script_ended.is_set():
+            _log.info("told to stop: the script has %g s to end; another signal ends it at once", share_secs)
+            for request_stop in _stop_requests:
+                request_stop()
+            script_ended.wait(share_secs)
         if script_ended.is_set():
-            _never.wait(self._stop_timeout_secs * _OWN_SHARE)
+            _never.wait(share_secs)
         elif own is not None:
             for save in _savers:
                 _save(save)
             with contextlib.suppress(Exception):
                 own.finish(STOPPED_CODE)
-        logs.complain("ps_train: told to stop\n")
+        _say_stopped()
         leave(STOPPED_CODE)
 
 
-script_ended, _never = threading.Event(), threading.Event()
-
-
-def note_script_end() -> None:
-    """Notes that the script has ended, so that SIGTERM waits for the rest only."""
-    script_ended.set()
+script_ended = threading.Event()  # from then on SIGTERM waits for the rest only
+_never = threading.Event()
 
 
 def _noted(number: int, frame: object) -> None:
-    """Does nothing: the thread that reads the wake-up descriptor acts."""
+    """Leaves it to the thread that reads the wake-up descriptor, unless the script can only hear of it by Ctrl-C."""
+    _noted_signal.set()
+    if number == signal.SIGINT and not _stop_requests and not script_ended.is_set():
+        raise KeyboardInterrupt
 
 
 def _save(save: Callable[[], None]) -> None:
@@ -203,15 +226,15 @@ def watch_imported_script(stop_timeout_secs: float) -> None:
     def hook(kind: type, error: BaseException, trace: object) -> None:
         if isinstance(error, PsTrainError) or is_lost_session(error):
             report_failure(error)
-        else:
+        elif not (isinstance(error, KeyboardInterrupt) and is_stopping()):
             previous(kind, error, trace)
         code = exit_code_of(error)
-        note_script_end()
+        script_ended.set()
         leave(finish(code))
 
     def at_exit() -> None:
         if not script_ended.is_set():
-            note_script_end()
+            script_ended.set()
             code = finish(_given_code[-1])
             _flush()
             # What was registered with `atexit` before the server was made does not run. But a thread that is inside

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import math
 import threading
-import time
 from typing import Callable, Protocol
 
 from ps_train.cluster import reachability
@@ -21,14 +19,14 @@ from ps_train.coordination import agreement, blackboard
 from ps_train.coordination.blackboard import Blackboard
 from ps_train.coordination.heartbeat import Heartbeat, WorkerProgress
 from ps_train.coordination.state import Snapshot, State
-from ps_train.errors import BlackboardError, ChiefFailedError, ClusterLostError, ConfigError, PsTrainError
+from ps_train.errors import BlackboardError, ChiefFailedError, PsTrainError
+from ps_train.legacy.classic.watch import Watch
 from ps_train.runtime import threads, waits
 from ps_train.runtime.waits import Timeouts
 
 SERVES_ONLY = -1  # in place of a worker's number of steps
 _CHECK_SECS = 1.0
 _LATE_JOIN_SECS = 10.0
-_CHIEF_FAILED_SECS = 3.0  # for the script to end by itself
 _FIRST_RETRYABLE_CODE = 128
 _log = logging.getLogger(__name__)
 
@@ -72,13 +70,11 @@ class Membership:
         self.update_services: list[UpdateService] = []
         self.is_sync = False
         self._end_process = end_process
-        self._heartbeat: Heartbeat | None = None
+        self._watch: Watch | None = None
         self._progress = WorkerProgress()
         self._has_joined = False
         self._lock = threading.RLock()
         self._stack = contextlib.ExitStack()
-        self._answered_secs = self._chief_seen_secs = time.monotonic()
-        self._chief_failed_secs = math.inf
 
     def join(self) -> Blackboard:
         """Makes this process the worker of its number, once; returns its view of the blackboard.
@@ -102,8 +98,7 @@ class Membership:
                               has_bound=True)
         with contextlib.closing(blackboard.for_client(cluster, timeouts.heartbeat_secs)) as visitor:
             heartbeat.claim(visitor, timeouts.start_secs)
-        self._heartbeat = heartbeat
-        self._answered_secs = self._chief_seen_secs = time.monotonic()
+        self._watch = Watch(cluster, self.board, heartbeat, timeouts)
         self._stack.enter_context(heartbeat.running())
         self._stack.enter_context(threads.repeating(self._check, period_secs=_CHECK_SECS, name="membership"))
         _log.info("%s has joined %s", cluster.task.name, ", ".join(map(str, cluster.ps)))
@@ -164,47 +159,14 @@ class Membership:
 
     def _check(self) -> None:
         """Ends this process if it waits, inside TensorFlow, for something that does not come."""
+        assert self._watch is not None
         try:
-            self._check_or_raise()
-        except PsTrainError as error:
-            self._end_process(error)
+            self._watch.check_own()
+            for service in list(self.update_services):
+                service.check()
+            self._watch.check_others(waits_for_chief=self.is_sync)
         except Exception as error:  # noqa: BLE001 (of the chief's updates: whatever the user's optimizer raised)
             self._end_process(error)
-
-    def _check_or_raise(self) -> None:
-        heartbeat, cluster = self._heartbeat, self.cluster
-        assert heartbeat is not None
-        if heartbeat.is_replaced:
-            raise ClusterLostError(f"another process has taken the place of {cluster.task}, which was not heard of for "
-                                   f"{self.timeouts.heartbeat_secs:g} s; this one ends")
-        if heartbeat.mismatch:
-            raise ConfigError(heartbeat.mismatch)
-        if heartbeat.has_chief_failed and not cluster.is_chief:
-            self._chief_failed_secs = min(self._chief_failed_secs, time.monotonic())
-            if time.monotonic() - self._chief_failed_secs > _CHIEF_FAILED_SECS:
-                raise ChiefFailedError
-        for service in list(self.update_services):
-            service.check()
-        self._check_others()
-
-    def _check_others(self) -> None:
-        """Raises ClusterLostError if a ps, or in sync the chief, has been gone for the start time-out."""
-        start_secs, now_secs = self.timeouts.start_secs, time.monotonic()
-        assert self.board is not None
-        try:
-            self.board.is_prepared()  # asks every ps
-            chief = self.cluster.number_of(self.cluster.chief)
-            snapshot = self.board.snapshot()
-        except BlackboardError as error:
-            if now_secs - self._answered_secs > start_secs:
-                raise ClusterLostError(f"waited {start_secs:g} s for an answer of "
-                                       f"{', '.join(map(str, self.cluster.ps))}: {error}") from error
-            return
-        self._answered_secs = now_secs
-        if snapshot.is_alive(chief) or not self.is_sync:
-            self._chief_seen_secs = now_secs
-        elif now_secs - self._chief_seen_secs > start_secs:
-            raise ClusterLostError(f"waited {start_secs:g} s for {self.cluster.chief} (chief), which makes the updates")
 
     def finish(self, code: int) -> None:
         """Leaves the cluster after the script, so that nobody waits for this worker.
@@ -226,6 +188,12 @@ class Membership:
             self._stack.close()
             if self.board is not None:
                 self.board.close()
+
+    def report_failure(self, code: int) -> None:
+        """Tells the others that this process ends in the middle of its script, with this exit code."""
+        with contextlib.suppress(BlackboardError):  # ps 0 is gone, and with it every wait for this task
+            if self._has_joined:
+                self._report_end(code)
 
     def _join_late(self) -> None:
         """Joins for a script that has made no session, so that the others learn of its end."""

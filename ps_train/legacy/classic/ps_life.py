@@ -79,13 +79,14 @@ class PsLife:
             snapshot = self._snapshot(find_first)
         except BlackboardError as error:
             _log.debug("%s", error)
+            self._check_needed(has_workers=False)
             return False
         if snapshot is None:
             return True
         if snapshot.state == State.FAILED:
             self._stop.wait(_FAILURE_SECS)
             raise ChiefFailedError
-        self._check_needed(snapshot)
+        self._check_needed(has_workers=bool(snapshot.alive()))
         return self._have_all_ended(snapshot)
 
     def _snapshot(self, find_first) -> Snapshot | None:
@@ -109,9 +110,9 @@ class PsLife:
             return None
         raise BlackboardError("ps:0 is gone")
 
-    def _check_needed(self, snapshot: Snapshot) -> None:
+    def _check_needed(self, *, has_workers: bool) -> None:
         now_secs = time.monotonic()
-        if snapshot.alive():
+        if has_workers:
             self._needed_secs = now_secs
         elif now_secs - self._needed_secs > self._timeouts.idle_secs:
             raise ClusterLostError(f"no worker was there for {self._timeouts.idle_secs:g} s; were they ended, or never "

@@ -98,8 +98,8 @@ class Server(tf.train.Server):
 
     def _end_without_join(self) -> None:
         """Ends the process of a ps whose script sleeps, or waits for something that no worker sends."""
-        ending.script_ended.wait(_JOIN_GRACE_SECS)
-        self.leave()
+        if not ending.script_ended.wait(_JOIN_GRACE_SECS):  # a script that has ended reports its error by itself
+            self.leave()
 
     def leave(self) -> None:
         """Ends the process of this ps, when training is over."""

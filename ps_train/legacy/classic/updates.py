@@ -14,7 +14,7 @@ import threading
 import tensorflow.compat.v1 as tf
 
 from ps_train.coordination import sessions
-from ps_train.errors import BlackboardError
+from ps_train.errors import BlackboardError, StoppedError
 from ps_train.legacy.classic import filters
 from ps_train.legacy.classic.membership import Membership
 from ps_train.runtime import waits
@@ -113,6 +113,6 @@ class Runner:
                         if worker != own_number and not snapshot.finished[worker]]
             return not names
 
-        with contextlib.suppress(BlackboardError):
+        with contextlib.suppress(BlackboardError, StoppedError):
             waits.until(is_alone, math.inf, lambda: f"{', '.join(names)} to end; the chief still makes their updates",
                         own.stop)

@@ -4,6 +4,7 @@
     substitutes   the modules that the package imports and that TensorFlow has removed
     direct_training  Estimator.train in a cluster, without train_and_evaluate
     tasks         gives Estimator other servers and sessions, and an evaluator that ends with training
+    observer      tells an evaluator whether training is over
 
 The package, 2.15.0, is the last release of the original code. Nothing of it is rewritten here.
 """

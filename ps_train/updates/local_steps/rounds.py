@@ -17,46 +17,15 @@ from typing import Any, Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from ps_train.errors import ConfigError
 from ps_train.graph import nan_guard, transfer
-from ps_train.graph.own_train_op.update import StepModel
+from ps_train.updates.gradients import gradients_on_copies
 from ps_train.updates.local_steps import slots, variable_copies
+from ps_train.updates.local_steps.change import Change, Gradients
 from ps_train.updates.local_steps.divisor import Divisor
 from ps_train.updates.local_steps.period import Period
 from ps_train.updates.local_steps.slots import SlotTransfer
-
-Gradients = Sequence[tuple[Any, tf.Variable]]
-
-
-class ChangeOptimizer(tf.train.GradientDescentOptimizer):
-    """Subtracts the change of a round from the parameters, and adds its steps to the global step."""
-
-    def __init__(self, num_steps: Callable[[], tf.Tensor]) -> None:
-        """Prepares it; `num_steps()` adds an int64 scalar to the graph when the change is applied."""
-        super().__init__(learning_rate=1.0)
-        self._num_steps = num_steps
-
-    def apply_gradients(
-        self, grads_and_vars: Gradients, global_step: tf.Variable | None = None, name: str | None = None
-    ) -> tf.Operation:
-        """Applies changes as gradients; see `tf.compat.v1.train.Optimizer`."""
-        applied = super().apply_gradients(grads_and_vars, name=name)
-        if global_step is None:
-            return applied
-        with tf.control_dependencies([applied]):
-            return global_step.assign_add(self._num_steps(), read_value=False)
-
-
-class Change(NamedTuple):
-    """What this worker's steps have changed since its pull, after division by the number of workers.
-
-    Attributes:
-      pairs: (what to subtract, on the variable's ps; variable) for each variable of the model.
-      num_taken: int64 scalar on ps 0, the steps.
-    """
-
-    pairs: Gradients
-    num_taken: tf.Tensor
+from ps_train.updates.local_steps.source import StepSource
+from ps_train.updates.local_steps.table_copies import TableCopies
 
 
 class Round(NamedTuple):
@@ -76,21 +45,22 @@ class Round(NamedTuple):
 
 
 def build_round(
-    loss: tf.Tensor, gradients: Gradients, compute: Callable[[], StepModel], *, ps_optimizer: tf.train.Optimizer,
+    loss: tf.Tensor, gradients: Gradients, source: StepSource, *, ps_optimizer: tf.train.Optimizer,
     make_optimizer: Callable[[], tf.train.Optimizer], global_step: tf.Variable, period: Period, wire: transfer.Wire,
-    divisor: Divisor | None,
+    divisor: Divisor | None, tables: Sequence[str] = (),
 ) -> Round:
     """Adds a round to the current graph.
 
     Args:
       loss: scalar loss of the single-step graph, which computes the summaries from what a round pulls.
       gradients: of the single-step graph; they show which variables are sparse.
-      compute: builds the model again, on the next mini-batch.
+      source: builds the model again, on further mini-batches.
       ps_optimizer: an optimizer that has created its slots on the ps, where a checkpoint saves them.
       make_optimizer: returns another one with the same rule, without slots yet; if the model has none of its own.
       period: how many steps a round has.
       wire: how the parameters and the change are transferred.
       divisor: divides the change on ps 0; None in sync, where the update averages.
+      tables: the names of the embedding tables.
 
     Raises:
       ConfigError: the model cannot be trained with local steps.
@@ -99,14 +69,14 @@ def build_round(
     slot_variables = {variable.ref() for variable in ps_optimizer.variables()}
     variables = [variable for variable in tf.global_variables()
                  if variable is not global_step and variable.ref() not in slot_variables]
-    _refuse_uncopyable(gradients, variables)
-    builder = _RoundBuilder(variables, global_step, wire, divisor)
+    variable_copies.refuse_uncopyable(gradients, variables)
+    rows = TableCopies(tables, source, sorts_ids=divisor is None) if tables else None
+    builder = _RoundBuilder(variables, global_step, wire, divisor, rows)
     with tf.name_scope("round"):
         num_steps = builder.pull(period)
-        last_loss = builder.take_steps(num_steps, compute, make_optimizer)
-        slot_transfer = slots.transfer_slots(
-            builder.copies, ps_optimizer=ps_optimizer, worker_optimizer=builder.optimizer, mark=builder.num_taken)
-        built = Round(builder.push(after=[last_loss]), builder.push(after=[]), last_loss, slot_transfer)
+        last_loss = builder.take_steps(num_steps, source, make_optimizer)
+        built = Round(
+            builder.push(after=[last_loss]), builder.push(after=[]), last_loss, builder.transfer_slots(ps_optimizer))
     # What else a session run computes of the model, such as summaries, reads what the round has pulled, so that it
     # costs no transfers. It must not end the run, for want of a batch, before the round has begun: otherwise `rest`
     # would push the change of the previous round again.
@@ -114,17 +84,6 @@ def build_round(
     transfer.serve_reads(transfer.upstream(others), builder.pulled)
     transfer.take_batches_after(others, builder.begun)
     return built
-
-
-def _refuse_uncopyable(gradients: Gradients, variables: Sequence[tf.Variable]) -> None:
-    sparse = [variable.op.name for gradient, variable in gradients if isinstance(gradient, tf.IndexedSlices)]
-    if sparse:
-        raise ConfigError(f"--communication_period: the model looks up rows of {', '.join(sparse)}; such a table is "
-                          "never copied whole to a worker. Leave the flag out, which pulls the rows of each mini-batch")
-    others = [variable.op.name for variable in variables if not variable.dtype.base_dtype.is_floating]
-    if others:
-        raise ConfigError(f"--communication_period: {', '.join(others)} cannot be averaged over workers, not being "
-                          "floats; leave the flag out, or make them local variables")
 
 
 class _RoundBuilder:
@@ -140,7 +99,8 @@ class _RoundBuilder:
     """
 
     def __init__(
-        self, variables: Sequence[tf.Variable], global_step: tf.Variable, wire: transfer.Wire, divisor: Divisor | None
+        self, variables: Sequence[tf.Variable], global_step: tf.Variable, wire: transfer.Wire, divisor: Divisor | None,
+        rows: TableCopies | None,
     ) -> None:
         self.copies = [variable_copies.copy_variable(one) for one in variable_copies.logical_variables(variables)]
         self.num_taken = variable_copies.worker_variable("num_taken", [], tf.int64)
@@ -152,6 +112,7 @@ class _RoundBuilder:
         self._global_step = global_step
         self._wire = wire
         self._divisor = divisor
+        self._rows = rows
         self._begun_step: tf.Tensor | None = None
 
     def pull(self, period: Period) -> tf.Tensor:
@@ -169,52 +130,72 @@ class _RoundBuilder:
             value = copy.original.join([values[part.ref()] for part in copy.original.parts])
             assigned += [copy.current.assign(value), copy.start.assign(value)]
         self.begun = tf.group(*assigned)
-        return num_steps
+        return self._fetch_rows(num_steps) if self._rows else num_steps
+
+    def _fetch_rows(self, num_steps: tf.Tensor) -> tf.Tensor:
+        """Fetches the mini-batches and the rows of tables; returns how many mini-batches there are, int64 scalar."""
+        def reading_copies() -> Any:
+            values = {copy.original.name: variable_copies.read_copy(copy) for copy in self.copies}
+            return variable_copies.reading_copies(self.copies, values, self.step_copy)
+
+        taken = self._rows.fetch(num_steps, self.begun, reading_copies)
+        self.begun = taken.op
+        return taken
 
     def take_steps(
-        self, num_steps: tf.Tensor, compute: Callable[[], StepModel], make_optimizer: Callable[[], tf.train.Optimizer]
+        self, num_steps: tf.Tensor, source: StepSource, make_optimizer: Callable[[], tf.train.Optimizer]
     ) -> tf.Tensor:
         """Returns the loss of the last step, a float32 scalar, after all steps."""
-        def step(number: tf.Tensor, _: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            loss, counted = self._take_step(compute, make_optimizer)
+        def step(number: tf.Tensor, _: tf.Tensor, *offsets: tf.Tensor) -> list[tf.Tensor]:
+            loss, counted, offsets = self._take_step(source, make_optimizer, offsets)
             # The next step may read the copy only when this one is done. A read in a loop begins when the condition is
             # computed (_MaybeAddControlDependency in control_flow_ops.py), and the condition needs the next number.
             with tf.control_dependencies([counted]):
-                return number + 1, tf.identity(loss)
+                return [number + 1, tf.identity(loss), *map(tf.identity, offsets)]
 
         with tf.control_dependencies([self.begun]):
             first = tf.identity(tf.constant(0, tf.int64))
-        _, loss = tf.while_loop(lambda number, _: number < num_steps, step, [first, tf.constant(0.0)],
-                                parallel_iterations=1, back_prop=False)
+        offsets = [tf.constant(0)] * (self._rows.num_tables if self._rows else 0)
+        _, loss, *_ = tf.while_loop(lambda number, *_: number < num_steps, step, [first, tf.constant(0.0), *offsets],
+                                    parallel_iterations=1, back_prop=False)
         return loss
 
     def _take_step(
-        self, compute: Callable[[], StepModel], make_optimizer: Callable[[], tf.train.Optimizer]
-    ) -> tuple[tf.Tensor, tf.Operation]:
-        """Returns the loss of a mini-batch, a float32 scalar, and the operation that counts the step at its end."""
+        self, source: StepSource, make_optimizer: Callable[[], tf.train.Optimizer], offsets: Sequence[tf.Tensor]
+    ) -> tuple[tf.Tensor, tf.Operation, Sequence[tf.Tensor]]:
+        """Returns the loss of a mini-batch, a float32 scalar, and the operation that counts the step at its end.
+
+        Args:
+          offsets: of each table, how many ids the steps before have had; the last that is returned includes this one.
+        """
         values = {copy.original.name: variable_copies.read_copy(copy) for copy in self.copies}
         with variable_copies.reading_copies(self.copies, values, self.step_copy):
             unread = self.step_copy.handle.consumers()
-            loss, own = compute()
+            loss, own = source.build((self._rows or source.batches).next())
             reads_step = self.step_copy.handle.consumers() != unread
             waits_for = own.waits_for if own else tf.get_collection(tf.GraphKeys.UPDATE_OPS)
         trained = {id(values[copy.original.name]): copy for copy in self.copies if copy.original.parts[0].trainable}
-        gradients = own.gradients_of(list(trained)) if own else tf.gradients(
-            loss, [values[copy.original.name] for copy in trained.values()])
+        rows = self._rows.connect(offsets) if self._rows else None
+        gradients, of_tables = gradients_on_copies(loss, own, trained, values, rows)
         self.optimizer = (own.on_copies({number: copy.current for number, copy in trained.items()}) if own
                           else make_optimizer())
         # Guarded under the names of the variables on the ps, which the user knows from the model.
         with tf.control_dependencies(waits_for if own else []):
-            guarded = nan_guard.guard(
-                loss, [(value, copy.original.parts[0]) for value, copy in zip(gradients, trained.values())])
+            guarded, of_tables = nan_guard.guard(
+                loss, [(value, copy.original.parts[0]) for value, copy in zip(gradients, trained.values())],
+                of_tables=of_tables)
         pairs = [(value, copy.current) for (value, _), copy in zip(guarded, trained.values())]
         with variable_copies.on_this_worker():
-            applied = self.optimizer.apply_gradients(pairs)
-        with tf.control_dependencies([applied, *waits_for]):
+            applied = [self.optimizer.apply_gradients(pairs)] if pairs else []
+        if rows:
+            number = tf.cast(self._begun_step, tf.int64) + self.num_taken.read_value() + 1
+            applied += rows.update(of_tables, number)
+            offsets = rows.offsets
+        with tf.control_dependencies([*applied, *waits_for]):
             counted = self.num_taken.assign_add(1, read_value=False)
             if reads_step:
                 counted = tf.group(counted, self._count_on_copy())
-        return tf.cast(tf.ensure_shape(loss, []), tf.float32), counted
+        return tf.cast(tf.ensure_shape(loss, []), tf.float32), counted, offsets
 
     def _count_on_copy(self) -> tf.Operation:
         """Lets the model's reads of the global step follow the steps of a round; without any, nothing is pulled."""
@@ -239,7 +220,12 @@ class _RoundBuilder:
         for group in transfer.group(self._parts, self._wire):
             arrived = transfer.push(group, [changes[part.ref()] for part in group.variables], self._wire, scale)
             pairs += list(zip(arrived, group.variables))
-        return Change(pairs, num_taken)
+        return Change([*pairs, *(self._rows.push(after) if self._rows else [])], num_taken)
+
+    def transfer_slots(self, ps_optimizer: tf.train.Optimizer) -> SlotTransfer:
+        """Returns what moves the optimizer's slots; after `take_steps`."""
+        return slots.transfer_slots(
+            self.copies, ps_optimizer=ps_optimizer, worker_optimizer=self.optimizer, mark=self.num_taken)
 
     def _scale(self, num_taken: tf.Tensor, has_begun_now: bool) -> tf.Tensor | None:
         """Returns the factor of the change, a float32 scalar, once that many steps are taken; None for 1.

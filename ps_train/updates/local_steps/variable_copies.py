@@ -15,13 +15,30 @@ from typing import Any, Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from ps_train.errors import UserCodeError
+from ps_train.errors import ConfigError, UserCodeError
 from ps_train.graph import devices
 
 # Collections that a model fills while it is built, and may read back. The second build must find them empty.
 _BUILD_COLLECTIONS = (tf.GraphKeys.LOSSES, tf.GraphKeys.REGULARIZATION_LOSSES, tf.GraphKeys.UPDATE_OPS,
                       tf.GraphKeys.SUMMARIES, tf.GraphKeys.TRAIN_OP, tf.GraphKeys.TRAINABLE_VARIABLES,
                       tf.GraphKeys.GLOBAL_STEP)
+
+
+def refuse_uncopyable(gradients: Sequence[tuple[Any, tf.Variable]], variables: Sequence[tf.Variable]) -> None:
+    """Refuses variables that a worker cannot have a copy of.
+
+    Raises:
+      ConfigError: the gradients of one are sparse, or it is of integers.
+    """
+    sparse = [variable.op.name for gradient, variable in gradients if isinstance(gradient, tf.IndexedSlices)]
+    if sparse:
+        raise ConfigError(f"--communication_period: the model looks up rows of {', '.join(sparse)}; such a table is "
+                          "never copied whole to a worker. Make it by ps_train.embedding_table, of which a round pulls "
+                          "the rows that it needs, or leave the flag out")
+    others = [variable.op.name for variable in variables if not variable.dtype.base_dtype.is_floating]
+    if others:
+        raise ConfigError(f"--communication_period: {', '.join(others)} cannot be averaged over workers, not being "
+                          "floats; leave the flag out, or make them local variables")
 
 
 class LogicalVariable(NamedTuple):
@@ -136,19 +153,20 @@ def reading_copies(
         return next_creator(**kwargs)
 
     with (
-        _build_collections({
+        build_collections({
             tf.GraphKeys.GLOBAL_STEP: [step_copy],
             tf.GraphKeys.TRAINABLE_VARIABLES: [
                 values[copy.original.name] for copy in copies if copy.original.parts[0].trainable]}),
         devices.ignoring_ps(),
-        tf.variable_scope(tf.get_variable_scope(), custom_getter=get, auxiliary_name_scope=False),
+        # Reuse is for local variables, such as those of a metric, which the first build has made.
+        tf.variable_scope(tf.get_variable_scope(), custom_getter=get, reuse=tf.AUTO_REUSE, auxiliary_name_scope=False),
         tf.variable_creator_scope(create),
     ):
         yield
 
 
 @contextlib.contextmanager
-def _build_collections(contents: Mapping[str, Sequence[Any]]) -> Iterator[None]:
+def build_collections(contents: Mapping[str, Sequence[Any]]) -> Iterator[None]:
     """Gives the graph's build collections these contents, none for those not named, until the end of the context."""
     graph = tf.get_default_graph()
     before = {name: graph.get_collection(name) for name in _BUILD_COLLECTIONS}

@@ -60,14 +60,21 @@ def restart(accumulators: Sequence[Accumulator], step: tf.Tensor) -> list[tf.Ope
         return [accumulator.set_step(step) for accumulator in accumulators]
 
 
-def gradient_accumulator(gradient: Any, variable: tf.Variable) -> Accumulator:
-    """Returns the accumulator of a variable's gradients, beside the variable."""
-    name = f"{variable.op.name}/gradients"
+def gradient_accumulator(gradient: Any, variable: tf.Variable, *, sums: bool = False) -> Accumulator:
+    """Returns the accumulator of a variable's gradients, beside the variable.
+
+    Args:
+      sums: whether to sum the gradients. By default they are averaged: a row of a sparse gradient over those that have
+        it.
+    """
+    name, reduction = f"{variable.op.name}/gradients", "SUM" if sums else "MEAN"
     with tf.device(variable.device):
         if isinstance(gradient, tf.IndexedSlices):
-            accumulator = tf.SparseConditionalAccumulator(gradient.dtype, shape=(), shared_name=name)
+            accumulator = tf.SparseConditionalAccumulator(
+                gradient.dtype, shape=(), shared_name=name, reduction_type=reduction)
         else:
-            accumulator = tf.ConditionalAccumulator(gradient.dtype, variable.shape, shared_name=name)
+            accumulator = tf.ConditionalAccumulator(
+                gradient.dtype, variable.shape, shared_name=name, reduction_type=reduction)
     return Accumulator(accumulator, variable.device)
 
 

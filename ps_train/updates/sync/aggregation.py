@@ -15,6 +15,7 @@ Each worker and the chief's update have a condition variable (condition.py). See
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
@@ -82,7 +83,7 @@ class SyncEngine:
 
     def __init__(
         self, optimizer: tf.train.Optimizer, gradients: list, global_step: tf.Variable, *, replicas_to_aggregate: int,
-        num_workers: int, worker: int, is_in_rounds: bool = False,
+        num_workers: int, worker: int, is_in_rounds: bool = False, summed: Sequence[tf.Variable] = (),
     ) -> None:
         """Creates the accumulators and condition variables.
 
@@ -94,6 +95,7 @@ class SyncEngine:
           num_workers: the number of workers, chief included.
           worker: the number of this worker.
           is_in_rounds: whether an update raises the global step by more than one.
+          summed: variables whose gradients are summed, not averaged.
         """
         self._is_in_rounds = is_in_rounds
         self._optimizer = optimizer
@@ -109,8 +111,11 @@ class SyncEngine:
             Condition(f"ps_train/condition_of_worker_{number}", self._ps) for number in range(num_workers)]
         self._update_condition = Condition("ps_train/condition_of_update", self._ps)
         self._gate = accumulators.counter("ps_train/gate", self._ps)
-        self._accumulators = [None if gradient is None else accumulators.gradient_accumulator(gradient, variable)
-                              for gradient, variable in gradients]
+        to_sum = {variable.ref() for variable in summed}
+        self._accumulators = [
+            None if gradient is None
+            else accumulators.gradient_accumulator(gradient, variable, sums=variable.ref() in to_sum)
+            for gradient, variable in gradients]
 
     def operations(self) -> SyncOperations:
         """Returns the operations."""

@@ -63,7 +63,7 @@ class SyncReplicasOptimizer(tf.train.Optimizer):
         variable_averages: tf.train.ExponentialMovingAverage | None = None,
         variables_to_average: Sequence[tf.Variable] | None = None, use_locking: bool = False,
         name: str = "sync_replicas", *, worker: int | None = None, is_in_rounds: bool = False,
-        has_blackboard: bool = False,
+        has_blackboard: bool = False, summed: Sequence[tf.Variable] = (),
     ) -> None:
         """Creates the optimizer. The positional parameters are those of TensorFlow's class.
 
@@ -79,6 +79,7 @@ class SyncReplicasOptimizer(tf.train.Optimizer):
           is_in_rounds: whether an update raises the global step by more than one.
           has_blackboard: whether this is a task of ps_train, which has created the variables on ps 0, knows which
             workers are alive, and releases them at the end.
+          summed: variables whose gradients are summed, not averaged.
         """
         super().__init__(use_locking, name)
         self._opt = opt
@@ -89,6 +90,7 @@ class SyncReplicasOptimizer(tf.train.Optimizer):
         self._worker = worker
         self._is_in_rounds = is_in_rounds
         self._has_blackboard = has_blackboard
+        self._summed = summed
         self._runner: Any = None
 
     def compute_gradients(self, *args: Any, **kwargs: Any) -> list:
@@ -117,7 +119,8 @@ class SyncReplicasOptimizer(tf.train.Optimizer):
         engine_class = SyncEngine if self._has_blackboard else StandaloneEngine
         train_op = self._set_operations(engine_class(
             self._averaging_optimizer(), pairs, global_step, replicas_to_aggregate=self._replicas,
-            num_workers=self._num_workers, worker=self.worker_number, is_in_rounds=self._is_in_rounds))
+            num_workers=self._num_workers, worker=self.worker_number, is_in_rounds=self._is_in_rounds,
+            summed=self._summed))
         return train_op if name is None else tf.group(train_op, name=name)
 
     def _averaging_optimizer(self) -> Any:

@@ -18,6 +18,7 @@ from ps_train.graph import transfer
 _SEED_STEP = 1_000_003  # between the seeds of a random operation and of its clones
 _CONTROL_FLOW = {"Enter", "Exit", "Switch", "Merge", "NextIteration", "LoopCond"}
 _HARMLESS = {"Assert", "Print", "PrintV2", "CheckNumerics", "CheckNumericsV2"}  # stateful only so that they run
+_HARMLESS.add("ConsumeMutexLock")  # acts on its lock, which is of the same clone
 _JobAndIndex = tuple[str, int]
 Clone = Mapping[tf.Operation, tf.Operation]  # operation of the first step --> its clone
 

@@ -26,7 +26,7 @@ class Execution(NamedTuple):
 
     Attributes:
       num_steps: how many steps, or rounds of local steps, it makes.
-      progress: int64 [num_steps, 6], a `replica_graph.StepStatus` after each step, read on ps 0. Fetching it trains.
+      progress: int64 [num_steps, 6], a `training.status.StepStatus` after each step, read on ps 0. Fetching it trains.
       loss: scalar loss of the last mini-batch.
     """
 

@@ -83,7 +83,7 @@ def test_one_bad_gradient_keeps_all_others_from_being_applied():
         table, other = tf.get_variable("table", [3, 2]), tf.get_variable("other", [2])
         scale = tf.placeholder(tf.float32, [])
         rows = tf.IndexedSlices(tf.ones([1, 2]) * scale, tf.constant([1]), tf.constant([3, 2]))
-        guarded = nan_guard.guard(tf.constant(1.0), [(rows, table), (tf.ones([2]), other), (None, other)])
+        guarded, _ = nan_guard.guard(tf.constant(1.0), [(rows, table), (tf.ones([2]), other), (None, other)])
         assert guarded[2][0] is None
         np.testing.assert_array_equal(session.run(guarded[1][0], {scale: 2.0}), [1, 1])
         np.testing.assert_array_equal(session.run(guarded[0][0].values, {scale: 2.0}), [[2, 2]])
@@ -107,7 +107,7 @@ def test_one_bad_element_is_found_among_few_and_many(dtype, shape, bad, found):
     values.flat[:len(bad)] = bad
     with tf.Graph().as_default(), tf.Session() as session:
         gradient, variable = tf.placeholder(dtype, shape), tf.get_variable("weights", shape, dtype)
-        (guarded, _), = nan_guard.guard(tf.constant(1.0), [(gradient, variable)])
+        ((guarded, _),), _ = nan_guard.guard(tf.constant(1.0), [(gradient, variable)])
         if found is None:
             np.testing.assert_array_equal(session.run(guarded, {gradient: values}), values)
         else:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import pytest
 
 from ps_train.cluster.spec import Cluster
-from ps_train.errors import UserCodeError
 from ps_train.graph import placement
 from tests.tensorflow_mode import tf
 
@@ -134,18 +131,6 @@ def test_one_large_variable_among_small_ones_fills_four_ps_alike():
         for variable in tf.global_variables():
             loads[tf.DeviceSpec.from_string(variable.device).task] += placement.variable_bytes(variable.op)
     assert max(loads) <= 1.1 * sum(loads) / 4
-
-
-@pytest.mark.parametrize("strategy", ["mod", "div"])
-def test_a_lookup_whose_rows_depend_on_the_number_of_ps_is_refused(strategy):
-    """`div` means the rows of the whole variable, `mod` those of the parts; ids that the model hashed are fine."""
-    plan = placement.PlacementPlan(partition_bytes=100)
-    with tf.Graph().as_default(), placement.on_cluster(cluster(2), WORKER_DEVICE, plan):
-        table = tf.get_variable("table", [1000, 4])
-        tf.nn.embedding_lookup(table, tf.constant([3, 2007]) % 1000, partition_strategy=strategy)
-        refused = pytest.raises(UserCodeError, match='lookup of table, .* needs partition_strategy="div"')
-        with refused if strategy == "mod" else contextlib.nullcontext():
-            placement.check_lookups(tf.global_variables())
 
 
 @pytest.mark.parametrize(("shapes", "num_ps", "partition_bytes", "expected"), [

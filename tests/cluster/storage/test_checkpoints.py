@@ -234,3 +234,16 @@ def test_a_train_dir_that_cannot_be_made_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="--train_dir: cannot make .*file/below"):
         checkpoints.check_writable(str(tmp_path / "file" / "below"))
+
+
+def test_every_tensor_is_read_back_by_whichever_reader(tmp_path, monkeypatch):
+    """A checkpoint is read back with several readers, since one keeps memory for each file."""
+    monkeypatch.setattr(checkpoints, "_NAMES_PER_READER", 2)
+    path = save(tmp_path, {name: ([100], tf.float32) for name in "abcde"})
+    checkpoints.verify(path)
+    for position in (10, 990, 1990):  # in the first, the third and the last tensor
+        damage(data_of(path), position)
+        with pytest.raises(CheckpointError, match="cannot be read"):
+            checkpoints.verify(path)
+        damage(data_of(path), position)
+        checkpoints.verify(path)

@@ -14,7 +14,7 @@ import types
 import pytest
 
 from ps_train.errors import ClusterLostError, SaveError
-from ps_train.storage import checkpoints, saver
+from ps_train.storage import checkpoints, saver, schedule
 from ps_train.training.outcome import End
 from ps_train.updates.local_steps.slots import no_slot_transfer
 from tests import clusters, processes
@@ -41,15 +41,16 @@ class Training:
         self.folder = str(folder)
         self.save = self.saver.save
         self.saved_steps = []
-        savable = saver.Savable(types.SimpleNamespace(save=self.counted_save), self.global_step, keeping.before_save_op)
+        savable = saver.Savable(self.counted_save, self.global_step, keeping.before_save_op)
         self.schedule = saver.SaveSchedule(**{"every_secs": 0, "every_steps": 0, "keep_max": 5, "timeout_secs": 20.0,
                                            **schedule})
         self.saving = saver.CheckpointSaver(savable, self.folder, self.schedule,
                                     lambda error: isinstance(error, tf.errors.AbortedError))
 
-    def counted_save(self, session, path, step, **options):
-        self.saved_steps.append(step)
-        return self.save(session, path, step, **options)
+    def counted_save(self, session, path):
+        prefix, step = path.rsplit("-", 1)
+        self.saved_steps.append(int(step))
+        self.save(session, prefix, int(step), write_state=False)
 
     def go_to(self, step):
         self.session.run(self.set_step, {self.step: step})
@@ -86,8 +87,9 @@ def training(tmp_path):
 @pytest.fixture
 def quick(monkeypatch):
     """Makes the pauses short."""
-    monkeypatch.setattr(saver, "_FIRST_PAUSE_SECS", 0.05)
-    monkeypatch.setattr(saver, "_POLL_SECS", 0.01)
+    for module in (saver, schedule):
+        monkeypatch.setattr(module, "_FIRST_PAUSE_SECS", 0.05)
+    monkeypatch.setattr(schedule, "_POLL_SECS", 0.01)
 
 
 def fail_times(run, errors):
@@ -106,12 +108,12 @@ def fail_times(run, errors):
 def clock(monkeypatch):
     """A clock that the test sets: `clock.secs`."""
     now = types.SimpleNamespace(secs=1000.0)
-    monkeypatch.setattr(saver, "time", types.SimpleNamespace(monotonic=lambda: now.secs))
+    monkeypatch.setattr(schedule, "time", types.SimpleNamespace(monotonic=lambda: now.secs))
     return now
 
 
 def turns(every_secs, every_steps):
-    return saver.SaveTimer(saver.SaveSchedule(every_secs, every_steps, 5, 1.0))
+    return schedule.SaveTimer(schedule.SaveSchedule(every_secs, every_steps, 5, 1.0))
 
 
 def test_it_is_time_at_once_and_then_after_the_seconds(clock):
@@ -129,7 +131,7 @@ def test_it_is_time_at_once_and_then_after_the_steps(clock):
     turn = turns(0, 100)
     assert turn.wait_secs() == 0 and turn.is_due(7)
     turn.saved(7)
-    assert turn.wait_secs() == saver._POLL_SECS
+    assert turn.wait_secs() == schedule._POLL_SECS
     clock.secs += 10**9
     assert not turn.is_due(106)
     assert turn.is_due(107)

@@ -9,6 +9,7 @@ import pytest
 
 from ps_train.cluster.spec import Cluster
 from ps_train.coordination import blackboard, fingerprint
+from ps_train.embeddings.spec import TableSpec
 from ps_train.errors import ConfigError
 from tests import clusters
 from tests.tensorflow_mode import tf
@@ -16,10 +17,12 @@ from tests.tensorflow_mode import tf
 CLUSTER = Cluster("worker", 0, {"ps": {0: "a:1", 1: "b:1"}, "worker": {0: "c:1"}})
 
 
-def describe(options=None, shape=(2,), ps=1, cluster=CLUSTER):
-    """Returns the fingerprint of a worker with one variable."""
+def describe(options=None, shape=(2,), ps=1, cluster=CLUSTER, dim=4):
+    """Returns the fingerprint of a worker with one variable and one embedding table."""
+    tables = {"items": TableSpec("items", dim)}
     with tf.Graph().as_default(), tf.device(f"/job:ps/task:{ps}"):
-        return fingerprint.describe(cluster, options or {"optimizer": "adam"}, [tf.get_variable("w", list(shape))])
+        return fingerprint.describe(
+            cluster, options or {"optimizer": "adam"}, [tf.get_variable("w", list(shape))], tables=tables)
 
 
 def test_equal_workers_do_not_differ():
@@ -42,6 +45,7 @@ def test_what_one_of_them_cannot_know_is_not_compared():
      "number of workers: here 2, at the chief 1"),
     ({"cluster": Cluster("worker", 0, {"ps": {0: "a:1"}, "worker": {0: "c:1"}})},
      "number of ps: here 1, at the chief 2"),
+    ({"dim": 8}, f"table items: here {TableSpec('items', 8)}, at the chief {TableSpec('items', 4)}"),
 ])
 def test_what_differs_is_named(own, expected):
     """With both values."""

@@ -11,8 +11,8 @@ import models.mlp
 from data import digits
 from ps_train.graph import transfer
 from ps_train.plugins import contracts
-from ps_train.training import replica_graph
 from ps_train.training.outcome import End
+from ps_train.training.status.step_status import StepStatus
 from tests import clusters
 from tests.tensorflow_mode import tf
 
@@ -108,6 +108,6 @@ def test_the_loop_fetches_operations_and_scalars_only(tmp_path, start_servers):
     worker.body = lambda live, write: worker.loop(Recording(live)).run()
     worker.start()
     assert worker.result().local_steps == 3
-    num = len(replica_graph.StepStatus._fields)
+    num = len(StepStatus._fields)
     status, progress, loss = ((num,), np.int64), ((1, num), np.int64), ((), np.float32)
     assert [(value.shape, value.dtype) for value in fetched] == [status, *[progress, loss] * 3]

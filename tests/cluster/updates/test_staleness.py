@@ -9,8 +9,8 @@ import pytest
 from ps_train.config import task
 from ps_train.coordination import blackboard
 from ps_train.errors import ClusterLostError, ConfigError
-from ps_train.training import replica_graph
 from ps_train.training.outcome import End
+from ps_train.training.status.step_status import StepStatus
 from ps_train.updates import staleness
 from ps_train.updates.local_steps.period import Period
 from tests import clusters
@@ -32,8 +32,8 @@ class Recording:
 
     def run(self, fetches, **kwargs):
         values = self._live.run(fetches, **kwargs)
-        self._seen += [replica_graph.StepStatus(*value.tolist()) for value in tf.nest.flatten(values)
-                       if getattr(value, "shape", None) == (len(replica_graph.StepStatus._fields),)]
+        self._seen += [StepStatus(*value.tolist()) for value in tf.nest.flatten(values)
+                       if getattr(value, "shape", None) == (len(StepStatus._fields),)]
         return values
 
 
@@ -74,7 +74,7 @@ class Pair:
         """Takes one step of worker 1."""
         built = self.other.graph
         _, progress = self._session.run([built.update.train_op, built.single.progress])
-        return replica_graph.StepStatus(*progress[0].tolist())
+        return StepStatus(*progress[0].tolist())
 
     def finish(self):
         """Lets worker 1 train on; returns both outcomes."""
@@ -143,7 +143,7 @@ def test_who_comes_begins_at_the_pace_of_the_slowest(start_servers):
             sessions[index].run(built[index].single.progress)
 
     def lead(index):
-        return replica_graph.StepStatus(*sessions[index].run(built[index].status).tolist()).lead
+        return StepStatus(*sessions[index].run(built[index].status).tolist()).lead
 
     come(0), come(1)
     step(0, 7), step(1, 4)
@@ -169,7 +169,7 @@ def test_who_has_claimed_its_number_and_still_starts_holds_nobody_up(start_serve
         for _ in range(5):
             session.run(built.single.progress)
         board.claim(1, 2)
-        assert replica_graph.StepStatus(*session.run(built.status).tolist()).lead == 0
+        assert StepStatus(*session.run(built.status).tolist()).lead == 0
     board.close()
 
 

@@ -6,8 +6,6 @@ import json
 import os
 import pathlib
 import socket
-import subprocess
-import types
 
 import numpy as np
 import pytest
@@ -31,9 +29,6 @@ from benchmarks.harness.measures import Point, Spread
 from benchmarks.harness.report import Ratio, Result
 from benchmarks.harness.tool import Trial
 from benchmarks.harness.trial import Setting
-from ps_train.launch import process
-from ps_train.runtime import reports
-from tests import fork_server
 from tests.children import wait_until
 from tests.processes import REPO, is_open
 from tests.tensorflow_mode import tf
@@ -196,18 +191,6 @@ def test_what_reporting_costs_is_told_by_parts():
     low = {"summaries": 0.001, "reports": 0.002, "loop": 0.003}
     rows = reporting.table({"a": [low, low, found], "b": [found], "c": []}).splitlines()[2:]
     assert rows == ["| a | 0.10 | 0.20 | 0.30 | 0.60 | yes |", "| b | 15.00 | 11.00 | 20.00 | 46.00 | **no** |"]
-
-
-@pytest.fixture
-def forked_tasks(monkeypatch):
-    """Makes the tasks of a run forks of a process that has imported TensorFlow."""
-    def start(command, *, stdout, env, **options):
-        if command[1] != "-m":
-            return subprocess.Popen(command, stdout=stdout, env=env, **options)
-        environ = {name: value for name, value in env.items() if name != reports.DESCRIPTOR_VARIABLE}
-        return fork_server.of_this_process().start(command[3:], os.getcwd(), environ, stdout.fileno(), command[2])
-
-    monkeypatch.setattr(process, "subprocess", types.SimpleNamespace(Popen=start, DEVNULL=subprocess.DEVNULL))
 
 
 def test_the_chief_of_a_training_leaves_what_reporting_cost(tmp_path, forked_tasks):

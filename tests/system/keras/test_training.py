@@ -37,12 +37,12 @@ def accuracy(output):
 ])
 def test_a_strategy_of_one_process_trains(start_process, tmp_path, strategy, flags, replicas, batch_size):
     """It says where it computes, what it did not find, how large its batches are, learns, and reports."""
-    output = run(start_process, strategy, *DIGITS, f"--strategy={strategy}", *flags, "--train_steps=300",
-                 f"--train_dir={tmp_path}/train")
+    output = run(start_process, strategy, *DIGITS, f"--strategy={strategy}", *flags, "--train_steps=100",
+                 "--learning_rate=0.01", f"--train_dir={tmp_path}/train")
     assert re.search(rf"{strategy}: {replicas} replicas?; batch size 100 per replica, {batch_size} in all", output)
     assert re.search(r"this process computes on /device:[CG]PU:0", output)
     assert ("--num_gpus=64: TensorFlow finds" in output) == ("--num_gpus=64" in flags)
-    assert "After 300 training steps, on 2000 held-out examples:" in output
+    assert "After 100 training steps, on 2000 held-out examples:" in output
     assert re.search(r"^  cross entropy = \S+ in sum, \S+ in the mean$", output, re.MULTILINE)
     assert re.search(r"^Training took \S+ s, \d+ examples per second over all workers$", output, re.MULTILINE)
     assert accuracy(output) > 0.93
@@ -50,23 +50,23 @@ def test_a_strategy_of_one_process_trains(start_process, tmp_path, strategy, fla
 
 def test_a_second_run_continues_where_the_first_one_stopped(start_process, tmp_path):
     """From the newest checkpoint that can be read, with the learning rate of now; at the end there is nothing to do."""
-    common = [*DIGITS, "--model=models.keras_cnn", "--steps_per_epoch=40", "--steps_per_execution=7",
+    common = [*DIGITS, "--model=models.keras_cnn", "--steps_per_epoch=20", "--steps_per_execution=7",
               f"--train_dir={tmp_path}/train"]
     flags = [*common, "--params=filters=4,dense_units=16"]
-    first = run(start_process, "first", *flags, "--train_steps=80")
-    assert "After 80 training steps" in first
-    whole = tmp_path / "train/ckpt-00000080.keras"
+    first = run(start_process, "first", *flags, "--train_steps=40")
+    assert "After 40 training steps" in first
+    whole = tmp_path / "train/ckpt-00000040.keras"
     whole.write_bytes(whole.read_bytes()[:1000])
-    second = run(start_process, "second", *flags, "--train_steps=120", "--learning_rate=0.01")
-    assert "ckpt-00000080.keras cannot be read" in second
-    assert "restored " in second and "epochs 2 to 3 of 40 steps each: training ends at step 120" in second
-    assert "After 120 training steps" in second
+    second = run(start_process, "second", *flags, "--train_steps=60", "--learning_rate=0.01")
+    assert "ckpt-00000040.keras cannot be read" in second
+    assert "restored " in second and "epochs 2 to 3 of 20 steps each: training ends at step 60" in second
+    assert "After 60 training steps" in second
     assert sorted(path.name for path in (tmp_path / "train").iterdir()) == [
-        "ckpt-00000040.keras", "ckpt-00000080.keras", "ckpt-00000120.keras", "training.json"]
-    third = run(start_process, "third", *flags, "--train_steps=120")
-    assert "nothing to train: the global step is 120" in third
+        "ckpt-00000020.keras", "ckpt-00000040.keras", "ckpt-00000060.keras", "training.json"]
+    third = run(start_process, "third", *flags, "--train_steps=60")
+    assert "nothing to train: the global step is 60" in third
     assert accuracy(third) == accuracy(second)
-    other = run(start_process, "other", *common, "--train_steps=200", "--params=filters=8,dense_units=16", exit_code=2)
+    other = run(start_process, "other", *common, "--train_steps=100", "--params=filters=8,dense_units=16", exit_code=2)
     assert "has another training: filters in --params is 8, but 4 in the folder; give another --train_dir" in other
 
 

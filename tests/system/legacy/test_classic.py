@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -19,16 +20,20 @@ def _checkpoint(folder):
     return clusters.read_checkpoint(folder)
 
 
-@pytest.mark.parametrize("mode", [[], ["--sync_replicas"]], ids=["async", "sync"])
-def test_a_supervisor_script_trains_and_every_process_ends(start_process, tmp_path, mode):
-    """The ps ends in `join`, as the code behind it was never reached; the chief saves the last step."""
-    cluster = ScriptCluster(start_process, "supervised.py", [f"--log_dir={tmp_path}/train", *mode], by_flags=True)
+def assert_ps_ended_well(group, name):
+    """The ps ends in `join`: the code behind it was never reached."""
+    assert "beyond join" not in group.log(name)
+    assert "every worker has ended" in group.log(name)
+
+
+def test_a_supervisor_script_trains_in_sync_and_every_process_ends(start_process, tmp_path):
+    """The chief saves the last step. For async see the one that loses its ps."""
+    cluster = ScriptCluster(start_process, "supervised.py", [f"--log_dir={tmp_path}/train", "--sync_replicas"],
+                            by_flags=True)
     cluster.assert_ends_well()
-    assert "beyond join" not in start_process.log("ps-0")
-    assert "every worker has ended" in start_process.log("ps-0")
+    assert_ps_ended_well(start_process, "ps-0")
     assert _checkpoint(tmp_path / "train")["global_step"] >= 60
-    if mode:
-        assert "dropped" in start_process.log("worker-0")
+    assert "dropped" in start_process.log("worker-0")
 
 
 def test_a_killed_worker_leaves_the_others_training_in_sync_and_may_come_back(start_process, tmp_path):
@@ -76,7 +81,7 @@ def test_after_the_death_of_a_ps_all_continue_from_one_checkpoint(start_process,
 
 
 def test_a_supervisor_script_that_loses_its_ps_ends_with_138(start_process, tmp_path):
-    """A Supervisor makes one session, so the process ends, in one line, and a launcher starts it again."""
+    """A Supervisor makes one session, so the process ends, in one line; started again, all train to the end."""
     cluster = ScriptCluster(start_process, "supervised.py", [
         f"--log_dir={tmp_path}/train", f"--gate={tmp_path}/gate"], by_flags=True)
     for worker in ("worker-0", "worker-1"):
@@ -89,6 +94,8 @@ def test_a_supervisor_script_that_loses_its_ps_ends_with_138(start_process, tmp_
     for job, index in cluster.tasks:
         cluster.start(job, index, name=f"{job}-{index}-again")
     assert {start_process.exit_code(f"{job}-{index}-again") for job, index in cluster.tasks} == {0}
+    assert_ps_ended_well(start_process, "ps-0-again")
+    assert _checkpoint(tmp_path / "train")["global_step"] >= 60
 
 
 def test_sigterm_saves_and_ends_every_task_with_143(start_process, tmp_path):
@@ -116,6 +123,20 @@ def test_the_chief_saves_on_sigterm_though_its_script_does_not_listen(start_proc
     assert start_process.exit_code("ps-0") == 143
 
 
+def test_ctrl_c_reaches_a_script_without_a_loop_that_can_be_asked_to_end(start_process, tmp_path):
+    """It ends as in plain Python, `finally` included, and says why; SIGTERM, as there, ends it at once."""
+    script = tmp_path / "waiting.py"
+    script.write_text("import time\ntry:\n    print('waits')\n    time.sleep(600)\n"
+                      "except KeyboardInterrupt:\n    print('cleans up')\n")
+    for name, number in (("interrupted", signal.SIGINT), ("terminated", signal.SIGTERM)):
+        start_process.start(name, ["run", str(script)])
+        start_process.wait_for_line(name, "waits")
+        start_process.signal(name, number)
+        assert start_process.exit_code(name) == 143
+        lines = start_process.log(name).splitlines()
+        assert lines.count("ps_train: told to stop") == 1 and ("cleans up" in lines) is (name == "interrupted")
+
+
 def test_a_failing_chief_ends_the_others(start_process, tmp_path):
     """Its traceback has the script's own lines only; the others end with 138 and say why."""
     cluster = ScriptCluster(start_process, "monitored.py", [f"--model_dir={tmp_path}/train", "--train_steps=1000000"])
@@ -129,6 +150,16 @@ def test_a_failing_chief_ends_the_others(start_process, tmp_path):
     assert "the chief gave up training" in start_process.log("worker-1")
 
 
+def test_a_chief_whose_updates_fail_ends_the_others(start_process, tmp_path):
+    """Its main thread waits inside TensorFlow for the update, so another thread ends the process."""
+    ScriptCluster(start_process, "monitored.py", [f"--model_dir={tmp_path}/train", "--sync", "--fail_update_at=10"],
+                  num_workers=1)
+    assert start_process.exit_code("worker-0") == 1
+    assert "InvalidArgumentError: assertion failed" in start_process.log("worker-0")
+    assert start_process.exit_code("ps-0") == 138
+    assert start_process.log("ps-0").count("the chief gave up training") == 1
+
+
 def test_a_missing_ps_is_named_within_the_start_timeout(start_process, tmp_path):
     """TensorFlow's own Session waits for it without a bound, and says nothing."""
     group = start_process
@@ -138,9 +169,23 @@ def test_a_missing_ps_is_named_within_the_start_timeout(start_process, tmp_path)
     assert "waited 1 s for ps:0 localhost:9" in group.log("worker")
 
 
+def test_a_ps_that_never_finds_ps_0_ends_after_the_idle_timeout(start_process, tmp_path):
+    """Only ps 0 knows of the workers."""
+    cluster = {"ps": ["localhost:9", "localhost:9996"], "worker": ["localhost:9997"]}
+    start_process.start("ps", ["run", "--idle_timeout_secs=1", str(SCRIPTS / "monitored.py")], env={
+        "TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": "ps", "index": 1}})})
+    assert start_process.exit_code("ps") == 138
+    assert "no worker was there for 1 s" in start_process.log("ps")
+
+
 @pytest.mark.parametrize(("words", "message"), [
     (["run"], "no script given"),
     (["run", "nowhere.py"], "no file 'nowhere.py'"),
+    (["run", "--start_timeout_secs", "3", "nowhere.py", "--version"], "no file 'nowhere.py'"),
+    (["run", "--nowhere=3", "x.py"], "`ps_train run --help` lists the flags"),
+    (["run", "-m", "sys"], "no module 'sys'"),
+    (["launch", "run", "--log_dir=/dev/null/logs", str(SCRIPTS / "monitored.py")],
+     "cannot make the folder '/dev/null/logs'"),
     (["run", "-m", "nowhere.to.be.found"], "no module 'nowhere.to.be.found'"),
     (["run", "--start_timeout_sec=3", "x.py"], "did you mean --start_timeout_secs?"),
     (["launch", "run", "--num_ps=-1", str(SCRIPTS / "monitored.py")], "--num_ps: got -1"),

@@ -13,6 +13,7 @@ from ps_train.config import task as config
 from ps_train.config.launch import LaunchConfig
 from ps_train.config.task import Config
 from ps_train.errors import ConfigError
+from ps_train.runtime import reports
 
 
 def _refusal(function, *arguments, **named):
@@ -132,6 +133,13 @@ def test_replicas_to_aggregate_needs_sync_replicas(name):
         f"--{name}: got 2, which has an effect only with --sync_replicas; add that flag")
 
 
+def test_a_sum_of_gradients_needs_gradients():
+    """Without --sync_replicas there is none; rounds push changes of slots, too, and a sum of averages is no average."""
+    assert "only with --sync_replicas" in _refusal(config.parse_task, ["--sum_embedding_gradients"], {})
+    assert "given with --communication_period" in _refusal(
+        config.parse_task, ["--sync_replicas", "--sum_embedding_gradients", "--communication_period=4"], {})
+
+
 def test_the_floor_is_not_above_the_number_of_gradients():
     """No update could ever come about."""
     flags = ["--sync_replicas", "--replicas_to_aggregate=2", "--min_replicas_to_aggregate=3"]
@@ -148,13 +156,14 @@ def test_the_engine_needs_sync_replicas_and_is_ours_by_default():
     assert config.parse_task(["--sync_replicas", "--sync_engine=tensorflow"], {}).sync_engine == "tensorflow"
 
 
-@pytest.mark.parametrize(("flag", "why"), [
-    ("communication_period", "does not support rounds of several steps"),
-    ("min_replicas_to_aggregate", "always waits for --replicas_to_aggregate gradients"),
+@pytest.mark.parametrize(("flag", "value", "why"), [
+    ("communication_period", "2", "does not support rounds of several steps"),
+    ("sum_embedding_gradients", "true", "averages all gradients"),
+    ("min_replicas_to_aggregate", "2", "always waits for --replicas_to_aggregate gradients"),
 ])
-def test_tensorflows_engine_refuses_what_it_cannot_do(flag, why):
+def test_tensorflows_engine_refuses_what_it_cannot_do(flag, value, why):
     """In one line; ps_train's own takes both."""
-    flags = ["--sync_replicas", f"--{flag}=2", "--replicas_to_aggregate=2"]
+    flags = ["--sync_replicas", f"--{flag}={value}", "--replicas_to_aggregate=2"]
     assert _refusal(config.parse_task, [*flags, "--sync_engine=tensorflow"], {}) == (
         f"--sync_engine: got 'tensorflow' with --{flag}, but TensorFlow's SyncReplicasOptimizer {why}; leave one of "
         "them out")
@@ -229,3 +238,22 @@ def test_launch_tells_its_own_and_the_tasks_wrong_values_together():
 def test_a_task_has_no_flags_of_launch():
     """--num_ps means nothing to a single task."""
     assert "unknown flag --num_ps" in _refusal(config.parse_task, ["--num_ps=1"], {})
+
+
+def test_epochs_end_a_training_that_was_given_no_steps():
+    """The default of --train_steps is no end then; a number that was given is."""
+    by_epochs = config.parse_task(["--dynamic_sharding", "--num_epochs=3"], {})
+    assert by_epochs.train_steps >= reports.NO_STEP_LIMIT
+    assert config.parse_task(["--dynamic_sharding", "--num_epochs=3", "--train_steps=50"], {}).train_steps == 50
+    assert config.parse_task(["--dynamic_sharding"], {}).train_steps == 20000
+
+
+@pytest.mark.parametrize(("flags", "reason"), [
+    (["--num_epochs=2"], "--num_epochs: got 2, which has an effect only with --dynamic_sharding"),
+    (["--dynamic_sharding", "--num_epochs=0"], "--num_epochs: got 0"),
+    (["--dynamic_sharding", "--sync_replicas", "--sync_engine=tensorflow"],
+     "--dynamic_sharding: given with --sync_engine=tensorflow"),
+])
+def test_flags_that_do_not_fit_dynamic_sharding_are_refused(flags, reason):
+    """Before a socket opens."""
+    assert reason in _refusal(config.parse_task, flags, {})

@@ -18,7 +18,8 @@ REPO = pathlib.Path(__file__).resolve().parents[3]
 MODEL = "def model_fn(features, labels, mode, params): return 'model'\n"
 DATASET = "def input_fn(mode, params, shard): return 'dataset'\n"
 _numbers = itertools.count()
-DEFAULTS = "models.cnn, models.mlp, models.softmax"
+DEFAULTS = ("models.cnn, models.deepfm, models.dlrm, models.logistic_regression, models.mlp, models.softmax, "
+            "models.wide_deep")
 
 
 @pytest.fixture(autouse=True)

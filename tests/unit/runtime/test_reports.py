@@ -130,3 +130,10 @@ def test_every_end_says_why():
     """Each way to end has words of its own for the report."""
     words = [end.value for end in outcome.End]
     assert len(set(words)) == len(words) == 5
+
+
+def test_a_training_that_ends_by_epochs_has_steps_without_an_end():
+    """Nobody knows how many there will be."""
+    progress = reports.Progress(7, reports.NO_STEP_LIMIT, 0.5, 1.0, 2.0)
+    assert progress.format() == "step 7  loss 0.5  1.0 steps/s  2 examples/s"
+    assert reports.Stage(7, reports.NO_STEP_LIMIT, reports.EVALUATING).format() == "step 7, evaluating"

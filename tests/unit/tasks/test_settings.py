@@ -51,26 +51,29 @@ def test_local_steps_need_not_know_the_other_workers():
     assert task_settings.update_settings(Config(communication_period=5), SPARSE).period.steps == 5
 
 
-def test_adam_on_sparse_gradients_of_several_async_workers_is_warned_of():
-    """It names the variables, and a rule that loses nothing."""
-    elastic = Cluster("worker", 0, {"ps": {0: "a:1"}, "worker": {0: "b:1"}}, is_elastic=True)
-    for cluster in (TWO, elastic):
-        own = task_settings.worker_settings(Config(optimizer="adam", num_gpus=0), cluster)
-        said = task_settings.adam_warning(own, cluster, ["table", "other"])
-        assert said.startswith("--optimizer=adam loses updates of table, other: ")
-        assert "--optimizer=adagrad" in said and "\n" not in said
-        said = task_settings.adam_warning(own, cluster, ["table"], "AdamOptimizer")
-        assert said.startswith("the model's AdamOptimizer loses updates of table: ")
-        assert task_settings.adam_warning(own, cluster, ["table"], "FtrlOptimizer") is None
+def test_it_is_told_which_tables_adam_updates_row_by_row():
+    """With the way to TensorFlow's own rule, where that is right: in sync."""
+    own = task_settings.worker_settings(Config(optimizer="adam", num_gpus=0), TWO)
+    assert task_settings.describe_adam(own, ["table", "other"]) == (
+        "Adam updates only the rows of table, other that have a gradient (lazy Adam)")
+    assert "of table that" in task_settings.describe_adam(own, ["table"], "AdamOptimizer")
+    own = task_settings.worker_settings(Config(optimizer="adam", num_gpus=0, sync_replicas=True), TWO)
+    assert task_settings.describe_adam(own, ["table"]).endswith("; --adam_decays_all_rows decays all of them")
 
 
-@pytest.mark.parametrize("flags, cluster, sparse", [
-    ({}, TWO, []),
-    ({"optimizer": "adagrad"}, TWO, ["table"]),
-    ({"sync_replicas": True}, TWO, ["table"]),
-    ({}, Cluster("worker", 0, {"ps": {0: "a:1"}, "worker": {0: "b:1"}}), ["table"]),
-], ids=["dense", "another rule", "sync", "one worker"])
-def test_nothing_is_said_where_no_update_is_lost(flags, cluster, sparse):
-    """Then only one task updates a row at a time, or the rule is atomic."""
-    own = task_settings.worker_settings(Config(num_gpus=0, **flags), cluster)
-    assert task_settings.adam_warning(own, cluster, sparse) is None
+@pytest.mark.parametrize("flags, sparse, own_optimizer", [
+    ({}, [], ""),
+    ({"optimizer": "adagrad"}, ["table"], ""),
+    ({}, ["table"], "FtrlOptimizer"),
+    ({"sync_replicas": True, "adam_decays_all_rows": True}, ["table"], ""),
+], ids=["dense", "another rule", "the model's own", "all rows"])
+def test_nothing_is_said_of_tables_that_adam_does_not_update_row_by_row(flags, sparse, own_optimizer):
+    """The other rules touch only these rows anyway."""
+    own = task_settings.worker_settings(Config(num_gpus=0, **flags), TWO)
+    assert task_settings.describe_adam(own, sparse, own_optimizer) is None
+
+
+def test_adam_decays_all_rows_only_in_sync():
+    """Its update is not atomic."""
+    with pytest.raises(ConfigError, match="--adam_decays_all_rows: given without --sync_replicas"):
+        Config(adam_decays_all_rows=True)

@@ -14,6 +14,7 @@ import os
 import pathlib
 import sys
 import tempfile
+import unittest
 
 import numpy as np
 
@@ -302,8 +303,9 @@ def contrib_learn():
     x = np.random.RandomState(0).normal(size=(200, 3)).astype(np.float32)
     y = (x.sum(axis=1) > 0).astype(np.int32)
     with tempfile.TemporaryDirectory() as folder:
-        linear = learn.LinearClassifier(learn.infer_real_valued_columns_from_input(x), model_dir=folder + "/linear",
-                                        optimizer=tf.train.FtrlOptimizer(0.5))
+        with unittest.TestCase().assertLogs("ps_train.legacy") as logged:
+            linear = learn.LinearClassifier(learn.infer_real_valued_columns_from_input(x), model_dir=folder + "/linear",
+                                            optimizer=tf.train.FtrlOptimizer(0.5), gradient_clip_norm=5.0)
         linear.fit(x, y, steps=60, batch_size=50)
         evaluated = linear.evaluate(x, y, metrics={"own": learn.MetricSpec(
             tf.contrib.metrics.streaming_accuracy, prediction_key=learn.PredictionKey.CLASSES)})
@@ -328,7 +330,8 @@ def contrib_learn():
             experiment_fn, run_config=learn.RunConfig(model_dir=folder + "/own"),
             hparams=tf.contrib.training.HParams(rate=0.1))
     return [accuracy > 0.95, bool(evaluated["accuracy"] == evaluated["own"]), classes == y[:5].tolist(),
-            float(metrics_of_last["loss"]) < 1e-3, int(metrics_of_last["global_step"])]
+            float(metrics_of_last["loss"]) < 1e-3, int(metrics_of_last["global_step"]),
+            "LinearClassifier: gradient_clip_norm has no effect" in logged.output[0]]
 
 
 @check

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -11,10 +12,12 @@ import tensorflow.compat.v1 as tf
 from ps_train.legacy.names.contrib.learn import inputs
 from ps_train.legacy.names.contrib.learn import metrics as metrics_module
 
-# Arguments that the Estimators do not have any more, and that changed how they train in a detail.
-_GONE = ("enable_centered_bias", "fix_global_step_increment_bug", "gradient_clip_norm", "feature_engineering_fn",
-         "embedding_lr_multipliers", "input_layer_min_slice_size", "_joint_linear_weights", "_joint_weight",
+# Arguments that the Estimators do not have any more, and that changed how they train.
+_GONE = ("enable_centered_bias", "gradient_clip_norm", "feature_engineering_fn", "embedding_lr_multipliers",
+         "input_layer_min_slice_size", "_joint_linear_weights", "_joint_weight",
          "dnn_linear_combined_feature_engineering_fn")
+_ALWAYS_SO = "fix_global_step_increment_bug"
+_log = logging.getLogger(__name__)
 
 
 class LearnModeKeys:
@@ -46,8 +49,10 @@ class _Fitting:
     takes_names = True
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        for name in _GONE:
-            kwargs.pop(name, None)
+        if dropped := [name for name in _GONE if kwargs.pop(name, None)]:
+            _log.warning("tf.contrib.learn.%s: %s has no effect, because the Estimator has no such argument",
+                         type(self).__name__.removeprefix("Learn"), ", ".join(dropped))
+        kwargs.pop(_ALWAYS_SO, None)
         config = kwargs.get("config")
         if config is not None and kwargs.get("model_dir") and config.model_dir != kwargs["model_dir"]:
             kwargs["config"] = config.replace(model_dir=kwargs["model_dir"])

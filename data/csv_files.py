@@ -1,0 +1,66 @@
+"""The dataset plug-in for plain CSV: any columns, one of them a label that is 0 or 1.
+
+Run with --dataset=data.csv_files --data_dir=DIR --params=schema=FILE. `data.tabular.schema` describes the schema, a
+JSON file that says which columns are numbers and which are categories. A missing number is 0.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import ps_train
+from data.tabular import pipeline, schema
+from data.tabular.features import category_ids, log_numbers
+from ps_train.graph.input.file_ranges import find_files
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+DEFAULT_PARAMS: dict[str, Any] = {
+    **pipeline.DEFAULT_PARAMS, "train_files": "train*.csv", "eval_files": "eval*.csv",
+    "schema": "schema.json",  # not absolute, it is in --data_dir
+}
+
+
+def prepare(params: Mapping[str, Any]) -> None:
+    """Checks the schema, that the files are there, and that their first lines have the right form.
+
+    Raises:
+      DataError: the file, the line, and what was expected.
+    """
+    found = _schema(params)
+    pipeline.check_text_files(found.form, params, has_header=found.has_header)
+
+
+def _schema(params: Mapping[str, Any]) -> schema.Schema:
+    def first_line() -> str:
+        lines = pipeline.first_lines(find_files(pipeline.pattern(params, training=True))[0])
+        return lines[0].decode(errors="replace") if lines else ""
+
+    return schema.read_schema(os.path.join(params["data_dir"], params["schema"]), first_line)
+
+
+def input_fn(mode: str, params: Mapping[str, Any], shard: tuple[int, int]) -> tf.data.Dataset:
+    """Returns the examples of a mode as (features, labels float32 [batch]), the features in the order of the schema.
+
+    features = {"numbers": float32 [batch, num_numbers], "ids": int64 [batch, num_categories]}, without those of which
+    there are no columns. See `data.tabular.pipeline.file_dataset`.
+    """
+    found = _schema(params)
+
+    def parse(lines: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+        cells = found.form.parse(lines)
+        features = {}
+        if found.number_order:
+            numbers = pipeline.columns_in_order(cells.numbers, found.number_order)
+            features["numbers"] = log_numbers(numbers) if found.log_numbers else numbers
+        if found.category_order:
+            features["ids"] = category_ids([cells.categories[index] for index in found.category_order],
+                                           params["hash_buckets"])
+        return features, cells.labels
+
+    return pipeline.file_dataset(
+        ps_train.LineReader(parse, found.form.find_faults, params["on_bad_record"]), mode, params, shard,
+        has_header=found.has_header)

@@ -1,0 +1,11 @@
+"""Tables of examples in files, a line or a record for each: labels, numbers and categories.
+
+    files --pipeline--> lines --columns--> label, numbers, categories --features--> {"numbers", "ids"}, labels
+
+Used by `data.criteo`, `data.csv_files` and `data.click_records`. Start with `pipeline.py`.
+
+    pipeline  input_fn and prepare of datasets in files
+    columns   the columns of delimited text: parses lines, and says what is wrong with one
+    features  categories as ids, the same in every dataset
+    schema    the columns of plain CSV, from a JSON file
+"""

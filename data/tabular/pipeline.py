@@ -1,0 +1,155 @@
+"""input_fn and prepare of datasets whose examples are in files.
+
+    train_files, eval_files --> ranges, this worker's share --> chunks, parsed and shuffled --> batches
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Mapping, Sequence
+from concurrent import futures
+from typing import Any, Callable
+
+import tensorflow.compat.v1 as tf
+
+import ps_train
+from data.tabular.columns import LineForm
+from ps_train.errors import ConfigError, DataError
+from ps_train.graph.input.file_ranges import find_files, open_bytes
+
+# The parameters of every dataset of this kind.
+DEFAULT_PARAMS: dict[str, Any] = {
+    "train_files": "train*",  # pattern of file names; not absolute, it starts in --data_dir
+    "eval_files": "eval*",  # the same, for "eval" and "infer"
+    "hash_buckets": 0,  # ids are in [0, hash_buckets); 0: in [0, 2^63)
+    "shuffle": True,  # whether training has the ranges, and the examples of a range, in random order
+}
+
+EVAL_BATCH_SIZE = 2048
+_CHECKED_BYTES = 16 << 10  # of each file, by `prepare`
+_NUM_THREADS = 16
+_COMPRESSED = {b"\x1f\x8b": "gzip", b"BZ": "bzip2", b"PK": "zip", b"\x28\xb5\x2f\xfd": "zstd"}
+
+
+def file_dataset(
+    reader: Any, mode: str, params: Mapping[str, Any], shard: tuple[int, int], *, is_text: bool = True,
+    has_header: bool = False,
+) -> tf.data.Dataset:
+    """Implements input_fn for a reader of ranges.
+
+    Args:
+      reader: a `LineReader` or `RecordReader` whose chunks are (features, labels).
+      mode: "train" returns this worker's training examples without end; any other mode the examples of its share of
+        the eval files, once, in order, with a shorter last batch if necessary.
+      params: those above, and `batch_size` and `seed`.
+      shard: (index, count), this worker's share.
+      is_text: whether the files have lines.
+      has_header: whether the first line of each file is to be left out.
+
+    Raises:
+      DataError: there are no such files, or fewer ranges than workers.
+    """
+    training = mode == ps_train.TRAIN
+    shuffle = training and params["shuffle"]
+    ranges = ps_train.file_ranges(
+        pattern(params, training), shard, mode, is_text=is_text, has_header=has_header, shuffle=shuffle,
+        seed=params["seed"])
+    return ps_train.range_batches(
+        ranges, reader.read, params["batch_size"] if training else EVAL_BATCH_SIZE, shuffle=shuffle,
+        seed=params["seed"])
+
+
+def pattern(params: Mapping[str, Any], training: bool) -> str:
+    """Returns the pattern of the files for training, or of those for evaluation."""
+    return os.path.join(params["data_dir"], params["train_files" if training else "eval_files"])
+
+
+def columns_in_order(table: tf.Tensor, order: Sequence[int]) -> tf.Tensor:
+    """Returns columns of a table [n, columns] in another order."""
+    return table if list(order) == list(range(table.shape[1])) else tf.gather(table, list(order), axis=1)
+
+
+def check_hash_buckets(params: Mapping[str, Any]) -> None:
+    """Raises ConfigError if hash_buckets is negative."""
+    if params["hash_buckets"] < 0:
+        raise ConfigError(f"--params: hash_buckets={params['hash_buckets']}; allowed: 0 for ids of 63 bits, or the "
+                          "number of ids")
+
+
+def check_text_files(form: LineForm, params: Mapping[str, Any], *, has_header: bool = False) -> None:
+    """Checks that the files of both splits are there, and that their first lines have the right form.
+
+    Raises:
+      DataError: the file, the line, and what was expected.
+      ConfigError: a parameter is out of bounds.
+    """
+    check_hash_buckets(params)
+    names = [name for training in (True, False) for name in find_files(pattern(params, training))]
+    with futures.ThreadPoolExecutor(_NUM_THREADS) as pool:
+        found = list(pool.map(first_lines, names))
+    places, lines = [], []
+    for name, first in zip(names, found):
+        for number, line in list(enumerate(first, 1))[int(has_header):]:
+            places.append(f"{name}, line {number}")
+            lines.append(line)
+    if not lines:
+        raise DataError(f"{names[0]}{' and the other files are' if len(names) > 1 else ' is'} empty")
+    faults = _run(lambda: form.find_faults(tf.constant(lines, tf.string)))
+    for place, fault in zip(places, faults):
+        if fault:
+            raise DataError(f"{place}: {fault.decode(errors='replace')}")
+
+
+def first_lines(name: str) -> list[bytes]:
+    """Returns the first lines of a file, some kilobytes of them, without line breaks.
+
+    Raises:
+      DataError: the file is compressed, or cannot be read.
+    """
+    try:
+        with open_bytes(name) as file:
+            start = file.read(_CHECKED_BYTES)
+            while start and b"\n" not in start[-_CHECKED_BYTES:] and (more := file.read(_CHECKED_BYTES)):
+                start += more
+    except (OSError, tf.errors.OpError) as error:
+        raise DataError(f"{name}: {getattr(error, 'strerror', None) or error}") from error
+    for mark, kind in _COMPRESSED.items():
+        if start.startswith(mark) and b"\x00" in start:
+            raise DataError(f"{name} is compressed ({kind}), and ranges of it cannot be read; decompress it first")
+    lines = start.split(b"\n")
+    if not lines[-1] or len(start) >= _CHECKED_BYTES:
+        lines = lines[:-1]  # it may be incomplete
+    return [line.removesuffix(b"\r") for line in lines]
+
+
+def _run(make: Callable[[], tf.Tensor]) -> Sequence[Any]:
+    """Returns the value of a tensor, computed in a graph of its own."""
+    with tf.Graph().as_default(), tf.Session(config=tf.ConfigProto(device_count={"GPU": 0})) as session:
+        return session.run(make())
+
+
+def check_record_files(parse: Callable[[tf.Tensor], Any], expected: str, params: Mapping[str, Any]) -> None:
+    """Checks that the TFRecord files of both splits are there, and that the first record of each can be parsed.
+
+    Raises:
+      DataError: the file, and what was expected.
+      ConfigError: a parameter is out of bounds.
+    """
+    check_hash_buckets(params)
+    names = [name for training in (True, False) for name in find_files(pattern(params, training))]
+    for name in names:
+        try:
+            first = next(tf.io.tf_record_iterator(name), None)
+        except tf.errors.DataLossError:
+            raise DataError(f"{name} is no TFRecord file; expected records that are {expected}") from None
+        if first is None:
+            continue
+        try:
+            _run(functools.partial(_parsed_op, parse, first))
+        except tf.errors.InvalidArgumentError:
+            raise DataError(f"{name}, record 0: not {expected}") from None
+
+
+def _parsed_op(parse: Callable[[tf.Tensor], Any], record: bytes) -> tf.Operation:
+    return tf.group(*tf.nest.flatten(parse(tf.constant([record]))))

@@ -1,0 +1,102 @@
+"""The columns of plain CSV, from a JSON file.
+
+    {"label": "click", "numbers": ["price", "age"], "categories": ["site", "device"],
+     "columns": ["id", "click", "site", "device", "price", "age"],    by default the first line of the first file
+     "header": true, "delimiter": ",", "quotes": true, "log_numbers": false}    the defaults
+
+Columns that are neither label, number nor category are ignored. The features are in the order of `numbers` and
+`categories`.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Mapping
+from typing import Any, Callable, NamedTuple
+
+import tensorflow.compat.v1 as tf
+
+from data.tabular.columns import CATEGORY, IGNORED, LABEL, NUMBER, Column, LineForm
+from ps_train.errors import DataError
+
+_DEFAULTS: dict[str, Any] = {"label": "", "numbers": [], "categories": [], "columns": [], "header": True,
+                             "delimiter": ",", "quotes": True, "log_numbers": False}
+
+
+class Schema(NamedTuple):
+    """What the files are.
+
+    Attributes:
+      form: the columns in the order of the files.
+      number_order: the positions, among the number columns of `form`, of the numbers in the order of the schema.
+      category_order: the same for the categories.
+      has_header: whether the first line of each file has the names of the columns.
+      log_numbers: whether the numbers become log(1 + x).
+    """
+
+    form: LineForm
+    number_order: list[int]
+    category_order: list[int]
+    has_header: bool
+    log_numbers: bool
+
+
+def read_schema(path: str, first_line: Callable[[], str]) -> Schema:
+    """Reads the schema.
+
+    Args:
+      first_line: returns the first line of the first data file; called if the schema names no columns.
+
+    Raises:
+      DataError: the file is missing or wrong; the error says how.
+    """
+    try:
+        with tf.io.gfile.GFile(path) as file:
+            given = json.load(file)
+    except (tf.errors.OpError, ValueError) as error:
+        raise DataError(f"{path}: {getattr(error, 'message', error)}; expected a schema in JSON, as "
+                        "data/tabular/schema.py describes it") from error
+    values = _checked(path, given)
+    names = values["columns"]
+    if not names:
+        if not values["header"]:
+            raise DataError(f"{path}: without a header, give \"columns\", the names of all columns in their order")
+        names = next(csv.reader([first_line()], delimiter=values["delimiter"]), [])
+    kinds = {values["label"]: LABEL, **dict.fromkeys(values["numbers"], NUMBER),
+             **dict.fromkeys(values["categories"], CATEGORY)}
+    missing = [name for name in kinds if names.count(name) != 1]
+    if missing:
+        raise DataError(f"{path}: column {missing[0]!r} is there {names.count(missing[0])} times; expected once among "
+                        f"the columns {', '.join(map(str, names))}")
+    form = LineForm(tuple(Column(name, kinds.get(name, IGNORED)) for name in names), values["delimiter"],
+                    values["quotes"])
+    order = {kind: [name for name in names if kinds.get(name) == kind] for kind in (NUMBER, CATEGORY)}
+    return Schema(form, [order[NUMBER].index(name) for name in values["numbers"]],
+                  [order[CATEGORY].index(name) for name in values["categories"]], values["header"],
+                  values["log_numbers"])
+
+
+def _checked(path: str, given: Any) -> Mapping[str, Any]:
+    """Returns the values of a schema, with the defaults of those that are not given.
+
+    Raises:
+      DataError: a name is unknown or a value has the wrong type, or something is missing.
+    """
+    if not isinstance(given, dict):
+        raise DataError(f"{path}: got {type(given).__name__}; expected an object")
+    for name, value in given.items():
+        default = _DEFAULTS.get(name)
+        if default is None:
+            raise DataError(f"{path}: unknown name {name!r}; allowed: {', '.join(_DEFAULTS)}")
+        if not isinstance(value, type(default)):
+            raise DataError(f"{path}: {name!r} is {value!r}; expected a value like {json.dumps(default)}")
+    values = {**_DEFAULTS, **given}
+    features = [values["label"], *values["numbers"], *values["categories"]]
+    if not values["label"] or len(features) < 2:
+        raise DataError(f"{path}: expected \"label\", and \"numbers\" or \"categories\", names of columns")
+    if len(set(map(str, features))) < len(features):
+        raise DataError(f"{path}: a column is named twice among label, numbers and categories; name each once")
+    if len(values["delimiter"].encode()) != 1 or values["delimiter"] in "\"\n\r":
+        raise DataError(f"{path}: \"delimiter\" is {values['delimiter']!r}; expected one character")
+    return values

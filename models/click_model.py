@@ -1,0 +1,106 @@
+"""What the models of clicks have in common: their features, table, layers, loss, predictions and metrics.
+
+    features["ids"]     int64   [batch, fields] --> one table, one lookup --> [batch, fields, width]
+    features["numbers"] float32 [batch, numbers]                          --> layers --> logit [batch]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+
+import ps_train
+from models import classifier, click_metrics
+from ps_train import ModelSpec
+from ps_train.embeddings.rules import Ftrl, RowRule
+from ps_train.errors import ConfigError
+
+# `num_rows`: rows of the table, for ids below it; 0 takes any id and makes a row when it first sees one.
+TABLE_PARAMS: dict[str, Any] = {"num_rows": 0}
+# Penalties of the weights of ids; l1 makes those of ids without influence exactly 0.
+LINEAR_PARAMS: dict[str, Any] = {"l1": 0.0, "l2": 0.0}
+
+
+def lookup(
+    name: str, features: Mapping[str, tf.Tensor], width: int, params: Mapping[str, Any], rule: RowRule | None = None
+) -> tf.Tensor:
+    """Returns the rows of all ids of each example, float32 [batch, fields, width], of the table with this name.
+
+    Args:
+      rule: updates the rows; None for --embedding_optimizer.
+    """
+    # One lookup for all fields: they share one transfer to and from each ps.
+    table = ps_train.embedding_table(name, width, params["num_rows"] or None, optimizer=rule)
+    return table.lookup(features["ids"], "ids")
+
+
+def lookup_weights(features: Mapping[str, tf.Tensor], params: Mapping[str, Any]) -> tf.Tensor:
+    """Returns the sum of the weights of each example's ids, float32 [batch], from the table `wide`.
+
+    FTRL updates them, as in McMahan et al. 2013 (doi.org/10.1145/2487575.2488200) and in Wide & Deep.
+    """
+    weights = lookup("wide", features, 1, params, Ftrl(l1=params["l1"], l2=params["l2"]))
+    return tf.reduce_sum(weights, axis=[1, 2])
+
+
+def flat(vectors: tf.Tensor) -> tf.Tensor:
+    """Returns the vectors of each example side by side: float32 [batch, fields * dim] of [batch, fields, dim]."""
+    fields, dim = int(vectors.shape[1]), int(vectors.shape[2])
+    return tf.reshape(vectors, [-1, fields * dim])
+
+
+def linear(inputs: tf.Tensor, name: str) -> tf.Tensor:
+    """Returns inputs @ weights + bias, float32 [batch], of a layer that starts at zero."""
+    return tf.squeeze(classifier.dense(inputs, 1, name, stddev=0.0), axis=1)
+
+
+def perceptron(inputs: tf.Tensor, layers: str, name: str) -> tf.Tensor:
+    """Returns the last of several ReLU layers, float32 [batch, units].
+
+    Args:
+      inputs: float32 [batch, features].
+      layers: the units of each, such as "128x64"; see `parse_layers`.
+    """
+    with tf.variable_scope(name):
+        for number, units in enumerate(parse_layers(layers), start=1):
+            stddev = classifier.he_stddev(int(inputs.shape[1]))
+            inputs = tf.nn.relu(classifier.dense(inputs, units, f"layer_{number}", stddev))
+    return inputs
+
+
+def output(inputs: tf.Tensor, name: str) -> tf.Tensor:
+    """Returns float32 [batch], a linear layer with one unit on float32 [batch, features]."""
+    return tf.squeeze(classifier.dense(inputs, 1, name, int(inputs.shape[1]) ** -0.5), axis=1)
+
+
+def parse_layers(text: str) -> list[int]:
+    """Returns the units of hidden layers: [128, 64] for "128x64".
+
+    Raises:
+      ConfigError: the text has another form.
+    """
+    units = text.split("x")
+    if not all(one.isascii() and one.isdigit() and int(one) for one in units):
+        raise ConfigError(f"--params: got layers of {text!r}; allowed: the units of each layer, as in 128x64")
+    return [int(one) for one in units]
+
+
+def spec_from_logits(logits: tf.Tensor, labels: tf.Tensor | None) -> ModelSpec:
+    """Returns the ModelSpec of a binary model, whose loss is the log loss, with AUC, log loss and calibration.
+
+    Args:
+      logits: float32 [batch].
+      labels: float32 [batch] in {0, 1}, or None for prediction only.
+    """
+    predictions = {"logits": logits, "probabilities": tf.sigmoid(logits)}
+    if labels is None:
+        return ModelSpec(predictions=predictions)
+    losses = tf.nn.sigmoid_cross_entropy_with_logits(labels=tf.cast(labels, tf.float32), logits=logits)
+    return ModelSpec(
+        loss=tf.reduce_mean(losses),
+        predictions=predictions,
+        eval_metric_ops=click_metrics.binary_metrics(labels, logits),
+        loss_name="log loss",
+    )

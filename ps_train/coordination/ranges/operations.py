@@ -1,0 +1,188 @@
+"""The queue of input ranges: variables on ps 0, and the operations that change them, one at a time.
+
+    done        int32 [ranges]        how often each range was trained on; the queue is in its epoch min(done)
+    owners      int32 [ranges]        the number, plus 1, of the worker that has the range in hand; 0 for none
+    heard       float64 [workers]     the clock of ps 0 at each worker's last call
+    generation  int64 scalar          drawn by the chief when it begins the queue, anew or from a checkpoint
+    plan        string scalar         the fingerprint of the ranges
+
+A range is handed out for its next epoch only when it is done with the one before, and those that are furthest behind
+come first. So no worker waits at the end of an epoch, and yet each range is trained on once in each.
+
+Place these operations on ps 0. Like those of the blackboard, the variables are raw operations under fixed names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Callable, NamedTuple
+
+import tensorflow.compat.v1 as tf
+
+from ps_train.coordination import variables
+
+_NAME = "ps_train/ranges/"
+_DTYPES = {"done": tf.int32, "owners": tf.int32, "heard": tf.float64, "generation": tf.int64, "plan": tf.string}
+_LAST = tf.int32.max
+
+
+class Exchange(NamedTuple):
+    """What a worker learns from one call.
+
+    Attributes:
+      generation: int64 scalar, of the queue; if it is not the worker's, the call has changed nothing.
+      accepted: bool [k], whether each range that the worker has finished counts as done by it.
+      taken: int64 scalar, the range that the worker has now, -1 if none was free.
+      epoch: int32 scalar, how often that range was trained on before.
+      is_again: bool scalar, whether it was in the hands of this worker already, and the worker did not know.
+    """
+
+    generation: Any
+    accepted: Any
+    taken: Any
+    epoch: Any
+    is_again: Any
+
+
+class Request(NamedTuple):
+    """What a worker says in one call.
+
+    Attributes:
+      worker: int32 scalar, its number.
+      generation: int64 scalar, of the queue as it knows it; 0 if it knows none.
+      finished: int64 [k, 2], ranges and epochs that it has trained on.
+      held: int64 [h], the ranges that it has in hand beside these.
+      wants_another: bool scalar.
+    """
+
+    worker: Any
+    generation: Any
+    finished: Any
+    held: Any
+    wants_another: Any
+
+
+def read_queue(name: str) -> tf.Tensor:
+    """Returns the value of a variable."""
+    return tf.raw_ops.ReadVariableOp(resource=_handle(name), dtype=_DTYPES[name])
+
+
+def begin(done: tf.Tensor, generation: tf.Tensor, plan: str) -> tf.Operation:
+    """Begins the queue, with nothing in anybody's hands.
+
+    Args:
+      done: int32 [ranges].
+      generation: int64 scalar above 0.
+    """
+    def build(done: tf.Tensor, generation: tf.Tensor) -> list[tf.Operation]:
+        return [_write("done", done), _write("owners", tf.zeros_like(done)), _write("plan", tf.constant(plan)),
+                _write("heard", tf.zeros([variables.MAX_WORKERS], tf.float64)), _write("generation", generation)]
+
+    return tf.group(_one_at_a_time([done, generation], lambda *values: [_after(build(*values))]))
+
+
+def exchange(request: Request, num_epochs: int | None, seed: int) -> Exchange:
+    """Counts what a worker has finished, and gives it another range.
+
+    The call may be repeated: if its answer was lost, the range that was given is given again, since the worker does
+    not say that it holds it.
+
+    Args:
+      num_epochs: how often each range is trained on; None for no end.
+      seed: of the order of the ranges, which is another one in each epoch.
+    """
+    def build(worker: Any, generation: Any, finished: Any, held: Any, wants_another: Any) -> list[tf.Tensor]:
+        done, owners = read_queue("done"), read_queue("owners")
+        is_known = tf.equal(read_queue("generation"), generation)
+        accepted = is_known & tf.equal(tf.gather(owners, finished[:, 0]), worker + 1) & tf.equal(
+            tf.gather(done, finished[:, 0]), tf.cast(finished[:, 1], tf.int32))
+        counts = _count(finished[:, 0], tf.cast(accepted, tf.int32), owners)
+        done, owners = done + counts, tf.where(counts > 0, tf.zeros_like(owners), owners)
+        unknown = tf.equal(owners, worker + 1) & tf.equal(_count(held, tf.ones_like(held, tf.int32), owners), 0)
+        is_again = tf.reduce_any(unknown)
+        is_free = tf.equal(owners, 0) & (done < (_LAST if num_epochs is None else num_epochs))
+        candidates = tf.where(is_again, unknown, is_free)
+        chosen = _first(candidates, done, seed)
+        is_given = is_known & wants_another & tf.reduce_any(candidates)
+        owners = tf.where(is_given & tf.equal(tf.range(tf.size(owners), dtype=tf.int64), chosen),
+                          tf.fill(tf.shape(owners), worker + 1), owners)
+        heard = tf.raw_ops.ResourceScatterUpdate(
+            resource=_handle("heard"), indices=worker, updates=variables.read("clock"))
+        with tf.control_dependencies([_write("done", done), _write("owners", owners), heard]):
+            return [read_queue("generation"), tf.identity(accepted), tf.where(is_given, chosen, -1),
+                    tf.gather(done, chosen), is_given & is_again]
+
+    return Exchange(*_one_at_a_time(request, build))
+
+
+def release_silent(timeout_secs: float) -> tf.Tensor:
+    """Takes the ranges from the hands of workers that were not heard of for so long, so that others get them.
+
+    Returns:
+      int64 [n, 2], each range and the number of the worker that had it.
+    """
+    def build() -> list[tf.Tensor]:
+        last_secs = tf.maximum(read_queue("heard"), variables.read("heartbeats"))
+        is_silent = variables.read("clock") - last_secs >= timeout_secs
+        owners = read_queue("owners")
+        return [_release((owners > 0) & tf.gather(is_silent, tf.maximum(owners - 1, 0)), owners)]
+
+    return _one_at_a_time([], build)[0]
+
+
+def give_back(worker: tf.Tensor) -> tf.Tensor:
+    """Takes all ranges from the hands of this worker; returns the same as `release_silent`."""
+    def build(worker: tf.Tensor) -> list[tf.Tensor]:
+        owners = read_queue("owners")
+        return [_release(tf.equal(owners, worker + 1), owners)]
+
+    return _one_at_a_time([worker], build)[0]
+
+
+def _release(is_released: tf.Tensor, owners: tf.Tensor) -> tf.Tensor:
+    ranges = tf.where(is_released)[:, 0]
+    released = tf.stack([ranges, tf.cast(tf.gather(owners, ranges) - 1, tf.int64)], axis=1)
+    with tf.control_dependencies([_write("owners", tf.where(is_released, tf.zeros_like(owners), owners))]):
+        return tf.identity(released)
+
+
+def _first(candidates: tf.Tensor, done: tf.Tensor, seed: int) -> tf.Tensor:
+    """Returns which of the candidates comes first, int64 scalar: the furthest behind, in the order of its epoch."""
+    least = tf.reduce_min(tf.where(candidates, done, tf.fill(tf.shape(done), _LAST)))
+    order = tf.random.stateless_uniform(tf.shape(done), tf.stack([seed, least]))
+    return tf.argmin(tf.where(candidates & tf.equal(done, least), order, tf.fill(tf.shape(order), 2.0)))
+
+
+def _count(numbers: tf.Tensor, values: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
+    return tf.scatter_nd(tf.expand_dims(numbers, 1), values, tf.shape(like, out_type=tf.int64))
+
+
+def _one_at_a_time(
+    inputs: Sequence[tf.Tensor], build: Callable[..., list[tf.Tensor]]
+) -> list[tf.Tensor]:
+    """Returns the tensors of `build(*inputs)`, computed while no other call runs."""
+    # The lock is taken only when the inputs are on the ps. If a worker dies in between, the lock ends with its call.
+    arrived = [tf.identity(value) for value in inputs]
+    with tf.control_dependencies(arrived):
+        lock = tf.raw_ops.MutexLock(mutex=tf.raw_ops.MutexV2(shared_name=f"{_NAME}mutex"))
+    with tf.control_dependencies([lock]):
+        outputs = build(*arrived)
+    with tf.control_dependencies(outputs):
+        released = tf.raw_ops.ConsumeMutexLock(mutex_lock=lock)
+    with tf.control_dependencies([released]):
+        return [tf.identity(output) for output in outputs]
+
+
+def _after(ops: Sequence[tf.Operation]) -> tf.Tensor:
+    with tf.control_dependencies(ops):
+        return tf.constant(True)
+
+
+def _write(name: str, value: tf.Tensor) -> tf.Operation:
+    return tf.raw_ops.AssignVariableOp(resource=_handle(name), value=value)
+
+
+def _handle(name: str) -> tf.Tensor:
+    # Of any shape: the number of ranges depends on the files.
+    return tf.raw_ops.VarHandleOp(dtype=_DTYPES[name], shape=tf.TensorShape(None), shared_name=_NAME + name,
+                                  container="")

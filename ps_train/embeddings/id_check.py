@@ -1,0 +1,38 @@
+"""Stops a step before it sends an id that its table cannot have, and names the id and its feature."""
+
+from __future__ import annotations
+
+import re
+
+import tensorflow.compat.v1 as tf
+
+from ps_train.embeddings.registry import Lookup
+from ps_train.embeddings.spec import DELETED_KEY, TableSpec
+from ps_train.errors import UserCodeError
+
+_MARK = "ps_train bad id"
+_MESSAGE = re.compile(rf"\[{_MARK}\] \[(.*?)\] \[(.*?)\] \[(-?\d+)\] \[(.*?)\]", re.DOTALL)
+
+
+def check_ids(lookup: Lookup, spec: TableSpec) -> tf.Tensor:
+    """Returns the ids of a lookup; the step fails if one of them cannot be in the table."""
+    ids = lookup.ids
+    flat = tf.reshape(ids, [-1])
+    if spec.is_dynamic:
+        is_bad, allowed = flat <= DELETED_KEY, f"above {DELETED_KEY}"
+    else:
+        is_bad, allowed = (flat < 0) | (flat >= spec.num_rows), f"0 to {spec.num_rows - 1}"
+    # Not `flat[argmax]`: a batch may have no ids at all.
+    first = tf.reduce_max(tf.where(is_bad, flat, tf.fill(tf.shape(flat), tf.int64.min)))
+    # Not tf.Assert, which would put it into a cond.
+    check = tf.raw_ops.Assert(condition=tf.logical_not(tf.reduce_any(is_bad)),
+                              data=[_MARK, spec.name, lookup.feature, first, allowed])
+    with tf.control_dependencies([check]):
+        return tf.identity(ids)
+
+
+def raise_if_bad_id(error: tf.errors.InvalidArgumentError, where: str) -> None:
+    """Raises UserCodeError if an id has stopped a step; `where` says in what, such as the name of a worker."""
+    if match := _MESSAGE.search(error.message):
+        raise UserCodeError(f"{where}: table {match[1]}: {match[2]} has the id {match[3]}; allowed: {match[4]}; "
+                            "nothing of that batch was applied. Correct the data, or change the table") from error

@@ -1,0 +1,177 @@
+"""Cuts files into ranges, the unit in which workers share the data of large files.
+
+    file patterns --> files, sizes --plan_ranges--> [FileRange] --this worker's share--> tf.data.Dataset of FileRange
+
+A text file is cut into ranges of about the same size. Each cut is moved to the next beginning of a line, so each line
+is in the range in which it begins, and no range is empty. Any other file, such as a TFRecord file, is one range: its
+records cannot be found without reading all of it.
+
+The plan depends on the files alone, so all workers make the same one, and the number of a range names it among them.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from concurrent import futures
+from typing import IO, Any, NamedTuple, Union
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from ps_train.errors import DataError
+from ps_train.graph.input import local_ranges
+from ps_train.plugins.contracts import TRAIN
+
+# A range of Criteo's lines has 16,000 examples then. With fewer than _FEW_RANGES of that size, ranges are smaller, so
+# that several workers have a share of a small file, too.
+_MOST_BYTES = 4 << 20
+_LEAST_BYTES = 4 << 10
+_FEW_RANGES = 32
+_LOOK_BYTES = 4 << 10  # bytes read at a time to find the end of a line
+_NUM_THREADS = 16  # they wait for files, which may be far away
+
+
+class FileRange(NamedTuple):
+    """A part of a file; in a dataset, each field is a scalar tensor.
+
+    Attributes:
+      number: its index in the plan, int64.
+      file: the path, string.
+      start: the first byte, int64.
+      stop: the byte after the last one, int64.
+      file_bytes: the size of the file, int64.
+    """
+
+    number: Any
+    file: Any
+    start: Any
+    stop: Any
+    file_bytes: Any
+
+
+def file_ranges(
+    files: Union[str, Sequence[str]], shard: tuple[int, int], mode: str, *, is_text: bool = True,
+    has_header: bool = False, range_bytes: int | None = None, shuffle: bool = True, seed: int | None = None,
+) -> tf.data.Dataset:
+    """Returns this worker's share of the ranges of some files: those whose number modulo the count is the index.
+
+    With --dynamic_sharding, the ranges of a training come from the queue on ps 0 in place of that.
+
+    Args:
+      files: pattern, or patterns, of file names.
+      shard: (index, count).
+      mode: "train" gives the ranges without end; any other mode once, in order.
+      is_text: whether the files have lines, and may be cut.
+      has_header: whether the first line of each file is in no range.
+      range_bytes: the size of a range of text, or None for 4 MiB, and less if the files are small.
+      shuffle: whether "train" gives them in a new order in each epoch.
+      seed: seed of that order; None for another order in each run.
+
+    Returns:
+      A dataset of `FileRange`.
+
+    Raises:
+      DataError: there is no such file, all are empty, or there are fewer ranges than workers.
+    """
+    plan = plan_ranges(files, is_text=is_text, has_header=has_header, range_bytes=range_bytes)
+    if mode == TRAIN and local_ranges.are_requested():
+        return ranges_of_numbers(local_ranges.LocalRanges(plan).numbers(), plan)
+    index, count = shard
+    if count > len(plan):
+        raise DataError(f"{plan[0].file}{' and others' if len(plan) > 1 else ''}: {len(plan)} ranges for {count} "
+                        f"workers, and each needs one; use fewer workers, or "
+                        f"{'smaller ranges' if is_text else 'more files'}")
+    numbers = tf.data.Dataset.range(index, len(plan), count)
+    if mode == TRAIN and shuffle:
+        numbers = numbers.shuffle(len(range(index, len(plan), count)), seed=None if seed is None else seed + index)
+    return ranges_of_numbers(numbers.repeat() if mode == TRAIN else numbers, plan)
+
+
+def ranges_of_numbers(numbers: tf.data.Dataset, plan: Sequence[FileRange]) -> tf.data.Dataset:
+    """Returns a dataset of `FileRange` for a dataset of numbers in the plan, int64 scalars."""
+    names = list(dict.fromkeys(one.file for one in plan))
+    file_numbers = {name: number for number, name in enumerate(names)}
+    table = np.array([[file_numbers[one.file], one.start, one.stop, one.file_bytes] for one in plan], np.int64)
+
+    @tf.autograph.experimental.do_not_convert
+    def look_up(number: tf.Tensor) -> FileRange:
+        file, start, stop, file_bytes = tf.unstack(tf.gather(table, number))
+        return FileRange(number, tf.gather(names, file), start, stop, file_bytes)
+
+    return numbers.map(look_up)
+
+
+def plan_ranges(
+    files: Union[str, Sequence[str]], *, is_text: bool = True, has_header: bool = False,
+    range_bytes: int | None = None,
+) -> list[FileRange]:
+    """Returns all ranges of the files, in the order of the file names.
+
+    Args:
+      files, is_text, has_header, range_bytes: as for `file_ranges`.
+
+    Raises:
+      DataError: there is no such file, or all are empty.
+    """
+    sizes = tuple((name, tf.io.gfile.stat(name).length) for name in find_files(files))
+    total = sum(size for _, size in sizes)
+    if range_bytes is None:
+        range_bytes = min(_MOST_BYTES, max(_LEAST_BYTES, total // _FEW_RANGES))
+    plan = _plan(sizes, range_bytes if is_text else max(1, total), has_header)
+    if not plan:
+        raise DataError(f"{sizes[0][0]}{' and the other files are' if len(sizes) > 1 else ' is'} empty")
+    return list(plan)
+
+
+def find_files(files: Union[str, Sequence[str]]) -> list[str]:
+    """Returns the files that match a pattern, or patterns, in the order of their names.
+
+    Raises:
+      DataError: none matches one of the patterns.
+    """
+    found: set[str] = set()
+    for pattern in [files] if isinstance(files, str) else files:
+        matching = [name for name in tf.io.gfile.glob(pattern) if not tf.io.gfile.isdir(name)]
+        if not matching:
+            raise DataError(f"{pattern}: no such file")
+        found.update(matching)
+    return sorted(found)
+
+
+@functools.lru_cache(maxsize=8)  # a chief makes the same plan for several graphs
+def _plan(sizes: tuple[tuple[str, int], ...], range_bytes: int, has_header: bool) -> tuple[FileRange, ...]:
+    with futures.ThreadPoolExecutor(_NUM_THREADS) as pool:
+        cuts = pool.map(lambda file: _cuts(*file, range_bytes, has_header), sizes)
+    parts = [(name, start, stop, size) for (name, size), found in zip(sizes, cuts)
+             for start, stop in zip(found, found[1:])]
+    return tuple(FileRange(number, *part) for number, part in enumerate(parts))
+
+
+def _cuts(name: str, size: int, range_bytes: int, has_header: bool) -> list[int]:
+    """Returns where the ranges of a file begin, and its end: [0, ..., size]; [size] if there are none."""
+    num_ranges = -(-size // range_bytes)
+    if num_ranges < 2 and not has_header:
+        return sorted({0, size})
+    with open_bytes(name) as file:
+        first = _next_line(file, 1) if has_header else 0
+        cuts = {first, size, *(_next_line(file, size * part // num_ranges) for part in range(1, num_ranges))}
+    return sorted(cut for cut in cuts if cut >= first)
+
+
+def _next_line(file: IO[bytes], position: int) -> int:
+    """Returns where the first line begins that does not begin before `position`; the end of the file if none does."""
+    position -= 1  # a line begins at `position` itself if the byte before it ends one
+    file.seek(position)
+    while piece := file.read(_LOOK_BYTES):
+        end = piece.find(b"\n")
+        if end >= 0:
+            return position + end + 1
+        position += len(piece)
+    return position
+
+
+def open_bytes(name: str) -> IO[bytes]:
+    """Opens a file for reading; not through TensorFlow if it is on this machine."""
+    # TensorFlow reads 512 kB ahead after each seek (tensorflow/python/lib/io/file_io.py).
+    return tf.io.gfile.GFile(name, "rb") if "://" in name else open(name, "rb", buffering=0)

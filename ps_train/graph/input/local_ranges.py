@@ -1,0 +1,116 @@
+"""The worker's end of dynamic sharding: ranges come in from ps 0, and notes on their batches go out.
+
+    feeder --number of a range--> [waiting] --> tf.data reads it --> batch and its RangeMark --> the training step
+           <-- [notes] <-- (number, is it the last batch?) when a step takes the batch ----------------+
+
+Both are queues on the worker's server, so the step itself asks no ps. `file_ranges` finds out here that ps 0 hands out
+ranges; training/ranges/ feeds the queues.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import tensorflow.compat.v1 as tf
+
+from ps_train.errors import ConfigError
+
+_REQUESTED, _LOCAL = "ps_train_dynamic_sharding", "ps_train_local_ranges"
+_END = -1  # in place of a range: there are no more
+
+
+class RangeSettings(NamedTuple):
+    """How ranges are handed out.
+
+    Attributes:
+      num_epochs: how often each range is trained on; None for no end.
+      seed: of the order of the ranges.
+    """
+
+    num_epochs: int | None
+    seed: int
+
+
+def request(settings: RangeSettings | None) -> None:
+    """Makes the training input of the current graph take its ranges from a LocalRanges; None asks for nothing."""
+    if settings is not None:
+        tf.add_to_collection(_REQUESTED, settings)
+
+
+def are_requested() -> bool:
+    """Tells whether `request` was called for the current graph."""
+    return bool(_graph().get_collection(_REQUESTED))
+
+
+def of_graph() -> LocalRanges | None:
+    """Returns the LocalRanges of the current graph, if its input has made one."""
+    return next(iter(_graph().get_collection(_LOCAL)), None)
+
+
+class LocalRanges:
+    """The ranges that this worker has been given.
+
+    Attributes:
+      settings: how ranges are handed out.
+      plan: all ranges of the input, see `file_ranges.FileRange`.
+      plan_text: the number of ranges and files, and a fingerprint of names, sizes and cuts. It leaves out the folders.
+      number: placeholder, int64 scalar.
+      give_op: hands the range with that number to the input.
+      end_op: tells the input that there are no more ranges.
+      poll: int32 scalar, the ranges that the input has not begun to read; int64 [n, 2], the new notes: the number of
+        the range of a batch that a step has taken, and whether that is its last batch.
+      reset_op: empties both queues.
+    """
+
+    def __init__(self, plan: Sequence[Any]) -> None:
+        """Adds the queues to the current graph, on the current device.
+
+        Raises:
+          ConfigError: the input has ranges already.
+        """
+        if of_graph() is not None:
+            raise ConfigError("--dynamic_sharding: input_fn calls file_ranges twice; give all files to one call, or "
+                              "leave the flag out")
+        self.settings, = tf.get_collection(_REQUESTED)
+        self.plan = list(plan)
+        self.plan_text = _describe(plan)
+        # Without shared_name: `training.queues` removes the queues that have one.
+        self._waiting = tf.queue.FIFOQueue(-1, [tf.int64], [[]], name="waiting_ranges")
+        self._notes = tf.queue.FIFOQueue(-1, [tf.int64], [[2]], name="notes_on_ranges")
+        self.number = tf.placeholder(tf.int64, [], name="range_number")
+        self.give_op = self._waiting.enqueue(self.number)
+        self.end_op = self._waiting.enqueue(tf.constant(_END, tf.int64))
+        num_waiting = self._waiting.size()
+        notes = self._notes.dequeue_many(self._notes.size())
+        self.poll = (num_waiting, notes)
+        self.reset_op = tf.group(self._waiting.dequeue_many(self._waiting.size()), notes)
+        tf.add_to_collection(_LOCAL, self)
+
+    def numbers(self) -> tf.data.Dataset:
+        """Returns a dataset of the numbers of the ranges, int64 scalars, as they come in."""
+        endless = tf.data.Dataset.from_tensors(0).repeat()
+        do_not_convert = tf.autograph.experimental.do_not_convert  # it would write the functions to temporary files
+        taken = endless.map(do_not_convert(lambda _: self._waiting.dequeue()))
+        return taken.take_while(do_not_convert(lambda number: tf.not_equal(number, _END)))
+
+    def note(self, number: tf.Tensor, is_last: tf.Tensor) -> tf.Operation:
+        """Returns the operation that notes that a batch of this range is taken for a step."""
+        return self._notes.enqueue(tf.stack([tf.cast(number, tf.int64), tf.cast(is_last, tf.int64)]))
+
+
+def _describe(plan: Sequence[Any]) -> str:
+    digest = hashlib.sha256()
+    for one in plan:
+        digest.update(f"{os.path.basename(one.file)} {one.start} {one.stop} {one.file_bytes}\n".encode())
+    files = len({one.file for one in plan})
+    return f"{len(plan)} ranges of {files} file{'s' if files > 1 else ''}, {digest.hexdigest()[:12]}"
+
+
+def _graph() -> tf.Graph:
+    graph = tf.get_default_graph()
+    while getattr(graph, "outer_graph", None) is not None:  # of a function, such as the body of a loop
+        graph = graph.outer_graph
+    return graph

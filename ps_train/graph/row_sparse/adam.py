@@ -1,0 +1,67 @@
+"""Adam for sparse gradients: reads and writes only the rows of the table that have a gradient.
+
+    gradient of n rows --> their moments m, v and values --> new m, v, value --> written back
+
+TensorFlow's AdamOptimizer decays the moments of *every* row in each update. At 10^7 rows of 8 floats that took 280 ms;
+the rows of a batch take 5 ms. And it does so in several operations, so that two async workers undo each other's: a
+DeepFM of two workers ended at a log loss of 0.65 to 0.73, where one worker had 0.53. Here a row without a gradient
+keeps its moments until it has one (`LazyAdamOptimizer` of tf.contrib.opt), and a critical section makes each update
+whole.
+"""
+
+from __future__ import annotations
+
+import types
+
+import tensorflow.compat.v1 as tf
+
+from ps_train.graph.row_sparse.critical_section import run_exclusively
+
+
+class RowSparseAdam(tf.train.AdamOptimizer):
+    """Adam that updates only the rows with a gradient; dense gradients are applied as TensorFlow does."""
+
+    def _resource_apply_sparse(self, grad: tf.Tensor, var: tf.Variable, indices: tf.Tensor) -> tf.Operation:
+        return _apply_to_rows(self, grad, var, indices)
+
+
+def make_row_sparse(optimizer: tf.train.Optimizer) -> bool:
+    """Makes TensorFlow's AdamOptimizer, or a subclass with the same sparse rule, update only the rows with a gradient.
+
+    Returns:
+      Whether it does so from now on; false for every other optimizer, which is left as it is.
+    """
+    inherited = tf.train.AdamOptimizer._resource_apply_sparse  # noqa: SLF001 (there is no public name)
+    if getattr(type(optimizer), "_resource_apply_sparse", None) is not inherited:
+        return isinstance(optimizer, RowSparseAdam)
+    optimizer._resource_apply_sparse = types.MethodType(_apply_to_rows, optimizer)  # noqa: SLF001 (no public name)
+    return True
+
+
+def _apply_to_rows(
+    optimizer: tf.train.AdamOptimizer, grad: tf.Tensor, var: tf.Variable, indices: tf.Tensor
+) -> tf.Operation:
+    """Adds one update of the rows `indices` [n], each once, by their gradients [n, ...]."""
+    beta1, beta2, epsilon, rate, beta1_power, beta2_power = (tf.cast(value, grad.dtype) for value in (
+        optimizer._beta1_t, optimizer._beta2_t, optimizer._epsilon_t, optimizer._lr_t,  # noqa: SLF001 (no public name)
+        *optimizer._get_beta_accumulators()))  # noqa: SLF001
+    step_size = rate * tf.sqrt(1 - beta2_power) / (1 - beta1_power)
+    slots = [optimizer.get_slot(var, name) for name in ("m", "v")]
+
+    def update_rows() -> list[tf.Operation]:
+        mean, square = (_gather(slot, indices) for slot in slots)
+        mean = beta1 * mean + (1 - beta1) * grad
+        square = beta2 * square + (1 - beta2) * tf.square(grad)
+        value = _gather(var, indices) - step_size * mean / (tf.sqrt(square) + epsilon)
+        return [tf.raw_ops.ResourceScatterUpdate(resource=one.handle, indices=indices, updates=rows)
+                for one, rows in zip([*slots, var], [mean, square, value])]
+
+    # Colocated with the variable already (`apply_gradients`). What comes from the worker must be there before the
+    # section begins.
+    grad, indices, step_size = (tf.identity(tensor) for tensor in (grad, indices, step_size))
+    return run_exclusively(f"{var.op.name}/rows", [grad, indices, step_size], update_rows)
+
+
+def _gather(variable: tf.Variable, indices: tf.Tensor) -> tf.Tensor:
+    # Not `tf.gather(variable)`, which would colocate, and not a read of the whole variable.
+    return tf.raw_ops.ResourceGather(resource=variable.handle, indices=indices, dtype=variable.dtype.base_dtype)

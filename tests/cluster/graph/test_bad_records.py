@@ -1,0 +1,177 @@
+"""Malformed lines and records: training stops and names the first, or leaves them out and counts them."""
+
+from __future__ import annotations
+
+import logging
+import textwrap
+
+import numpy as np
+import pytest
+
+import ps_train
+from ps_train import testing
+from ps_train.errors import ConfigError, DataError
+from ps_train.graph.input import bad_records
+from tests.tensorflow_mode import tf
+
+EXPECTED = "a serialised float32"
+
+
+def parse(lines):
+    return tf.strings.to_number(lines)
+
+
+def find_faults(lines):
+    is_sound = tf.strings.regex_full_match(lines, "[0-9]+")
+    return tf.where(is_sound, tf.zeros_like(lines), tf.strings.join(["expected a number, got '", lines, "'"]))
+
+
+def line_reader(on_bad_record):
+    return ps_train.LineReader(parse, find_faults, on_bad_record)
+
+
+def record_reader(on_bad_record):
+    def parse_floats(records):
+        return tf.io.decode_raw(records, tf.float32)[:, 0]
+
+    return ps_train.RecordReader(lambda records: parse_floats(_of_four_bytes(records)), EXPECTED, on_bad_record)
+
+
+def _of_four_bytes(records):
+    with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(tf.equal(tf.strings.length(records), 4)), [""])]):
+        return tf.identity(records)
+
+
+def read_all(make_reader, files, on_bad_record, **options):
+    """Returns all values, and how many records were left out."""
+    with tf.Graph().as_default() as graph, tf.Session(graph=graph) as session:
+        reader = make_reader(on_bad_record)
+        dataset = ps_train.range_batches(ps_train.file_ranges(files, (0, 1), "eval", **options), reader.read, 100)
+        iterator = tf.data.make_initializable_iterator(dataset)
+        batch, counters = iterator.get_next(), bad_records.counters(graph)
+        session.run([iterator.initializer, tf.variables_initializer(counters)])
+        found = []
+        while True:
+            try:
+                found.append(session.run(batch))
+            except tf.errors.OutOfRangeError:
+                return np.concatenate(found), sum(session.run(counters))
+            except tf.errors.InvalidArgumentError as error:
+                bad_records.raise_if_bad(error)
+                raise
+
+
+def write_lines(path, bad):
+    """Writes the numbers 0 to 999 as lines; `bad` has other lines for some of them."""
+    path.write_bytes(b"".join(bad.get(number, b"%d" % number) + b"\n" for number in range(1000)))
+    return str(path)
+
+
+def write_records(path, bad):
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for number in range(5000):
+            writer.write(bad.get(number, np.float32(number).tobytes()))
+    return str(path)
+
+
+@pytest.mark.parametrize("range_bytes", [500, 10**6])
+def test_skip_leaves_out_malformed_lines_and_counts_them(tmp_path, range_bytes):
+    """In some ranges there are none, in one several; all other lines are read, in order."""
+    bad = {0: b"", 7: b"x", 8: b"-1", 999: b"\xff"}
+    values, num_skipped = read_all(line_reader, write_lines(tmp_path / "lines", bad), "skip", range_bytes=range_bytes)
+    assert num_skipped == 4
+    np.testing.assert_array_equal(values, [number for number in range(1000) if number not in bad])
+
+
+@pytest.mark.parametrize("line", [b"x", b"", b"a] [b 'c' \"d\"", "ünï".encode(), b"\\n"])
+def test_stop_names_the_file_the_line_and_the_fault(tmp_path, line):
+    """Whatever is in the line and in the name of the file."""
+    name = write_lines(tmp_path / "a [b] ü 'c'", {700: line, 800: b"later"})
+    with pytest.raises(DataError) as caught:
+        read_all(line_reader, str(tmp_path / "a*"), "stop", range_bytes=500)
+    assert f"{name}, line 701 (byte 2690): expected a number, got '{line.decode()}'; mend it" in str(caught.value)
+
+
+def test_bytes_that_are_no_text_are_named_too(tmp_path):
+    """A session could not decode an error that has them."""
+    name = write_lines(tmp_path / "lines", {3: b"\xff\x00"})
+    with pytest.raises(DataError, match=f"{name}, line 4 .*got '\ufffd\ufffd'"):
+        read_all(line_reader, name, "stop")
+
+
+def test_a_range_of_malformed_lines_only_stops_with_skip_too(tmp_path):
+    """Such a file is of another form; and a range without an example could not be counted as done."""
+    name = write_lines(tmp_path / "lines", {number: b"x" for number in range(1000)})
+    with pytest.raises(DataError, match=f"{name}, line 1 "):
+        read_all(line_reader, name, "skip")
+
+
+@pytest.mark.parametrize("content", ["1\r\n2\r\n3\r\n", "1\r\n2\r\n3", "1\n2\n3"])
+def test_line_breaks_of_other_systems_are_no_part_of_a_line(tmp_path, content):
+    """CR LF, and a last line without an end."""
+    (tmp_path / "lines").write_text(content, newline="")
+    values, _ = read_all(line_reader, str(tmp_path / "lines"), "stop")
+    np.testing.assert_array_equal(values, [1, 2, 3])
+
+
+def test_malformed_records_are_left_out_or_named(tmp_path):
+    """Records of the second chunk, with the file and the number of the first."""
+    bad = {4500: b"12345", 4501: b""}
+    name = write_records(tmp_path / "records", bad)
+    values, num_skipped = read_all(record_reader, name, "skip", is_text=False)
+    assert num_skipped == 2
+    np.testing.assert_array_equal(values, [number for number in range(5000) if number not in bad])
+    with pytest.raises(DataError, match=f"{name}, record 4500: not {EXPECTED}; mend it, or leave such records out"):
+        read_all(record_reader, name, "stop", is_text=False)
+
+
+def test_an_unknown_policy_is_refused():
+    """The flag allows no other; a program may give one."""
+    with tf.Graph().as_default(), pytest.raises(ConfigError, match="on_bad_record: got 'ignore'; allowed: stop, skip"):
+        line_reader("ignore")
+
+
+PLUGIN = textwrap.dedent("""
+    import tensorflow.compat.v1 as tf
+    import ps_train
+    DEFAULT_PARAMS = {"train_files": "", "eval_files": ""}
+
+    def model_fn(features, labels, mode, params):
+        weight = tf.get_variable("weight", [], initializer=tf.zeros_initializer())
+        return ps_train.ModelSpec(loss=tf.reduce_mean((weight - features) ** 2), predictions=weight)
+
+    def find_faults(lines):
+        sound = tf.strings.regex_full_match(lines, "[0-9]+")
+        return tf.where(sound, tf.zeros_like(lines), tf.fill(tf.shape(lines), "no number"))
+
+    def input_fn(mode, params, shard):
+        files = params["train_files" if mode == "train" else "eval_files"]
+        reader = ps_train.LineReader(lambda lines: 2 * (tf.strings.to_number(lines) / 1000,), find_faults,
+                                     params["on_bad_record"])
+        ranges = ps_train.file_ranges(files, shard, mode, range_bytes=1000)
+        return ps_train.range_batches(ranges, reader.read, params["batch_size"])
+""")
+
+
+@pytest.mark.parametrize("period", [1, 5])
+def test_training_and_evaluation_stop_or_report_how_many_were_left_out(tmp_path, monkeypatch, caplog, period):
+    """A whole training of four epochs, in single steps and in rounds: an error that names the line, or a count."""
+    (tmp_path / "readplugin.py").write_text(PLUGIN)
+    monkeypatch.syspath_prepend(tmp_path)
+    name = write_lines(tmp_path / "train", {900: b"x"})
+    held_out = write_lines(tmp_path / "eval", {5: b"x", 6: b""})
+    params = f"train_files={name},eval_files={held_out}"
+
+    def train(on_bad_record):
+        return testing.run_in_threads(
+            "readplugin", "readplugin", train_dir=str(tmp_path / on_bad_record), num_ps=1, num_workers=1,
+            train_steps=40, params=params, on_bad_record=on_bad_record, communication_period=period)
+
+    with pytest.raises(DataError, match=rf"{name}, line 901 \(byte 3490\): no number; mend it"):
+        train("stop")
+    with caplog.at_level(logging.WARNING):
+        result = train("skip")
+    assert result.evaluation.num_examples == 998
+    assert "evaluation: 2 malformed records were left out (--on_bad_record=skip)" in caplog.messages
+    told = [line for line in caplog.messages if line.startswith("worker:")]
+    assert len(told) == 1 and "malformed record" in told[0]

@@ -1,0 +1,181 @@
+"""Files cut into ranges, their shares, and the batches that a reader makes of them."""
+
+from __future__ import annotations
+
+import collections
+
+import numpy as np
+import pytest
+
+import ps_train
+from ps_train.errors import DataError
+from ps_train.graph.input.file_ranges import plan_ranges
+from ps_train.graph.input.range_batches import range_batches
+from tests.tensorflow_mode import tf
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Two files with the lines "0" to "1299", the last one without a line break at its end."""
+    (tmp_path / "a.txt").write_text("".join(f"{number}\n" for number in range(1000)))
+    (tmp_path / "b.txt").write_text("\n".join(map(str, range(1000, 1300))))
+    return str(tmp_path / "*.txt")
+
+
+def read_numbers(file_range):
+    """Reads a range of lines that are integers, as one chunk."""
+    whole = tf.data.FixedLengthRecordDataset(
+        file_range.file, file_range.stop - file_range.start, file_range.start, file_range.file_bytes - file_range.stop)
+    return whole.map(lambda text: tf.strings.to_number(tf.strings.split([tf.strings.strip(text)], "\n").values))
+
+
+def elements(dataset, count=None):
+    """Returns the first elements of a dataset, or all."""
+    with tf.Graph().as_default() as graph, tf.Session(graph=graph) as session:
+        element = tf.data.make_one_shot_iterator(dataset()).get_next()
+        found = []
+        while count is None or len(found) < count:
+            try:
+                found.append(session.run(element))
+            except tf.errors.OutOfRangeError:
+                break
+        return found
+
+
+@pytest.mark.parametrize("range_bytes", [1, 3, 7, 100, 10**6])
+def test_each_line_is_in_the_range_in_which_it_begins(tmp_path, range_bytes):
+    """Ranges follow each other without a gap, begin where a line begins, and none is empty."""
+    contents = {"a": b"one\ntwo\n\nthree\n", "b": b"", "c": b"a long line, and no line break at its end",
+                "d": b"\n\n\n", "e": b"x"}
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+    found = collections.defaultdict(list)
+    plan = plan_ranges(str(tmp_path / "*"), range_bytes=range_bytes)
+    for one in plan:
+        found[one.file[-1]].append((one.start, one.stop, one.file_bytes))
+    assert [one.number for one in plan] == list(range(len(plan)))
+    assert set(found) == set("acde")
+    for name, ranges in found.items():
+        content = contents[name]
+        assert [0, *(stop for _, stop, _ in ranges)] == [*(start for start, _, _ in ranges), len(content)]
+        assert all(start < stop and size == len(content) for start, stop, size in ranges)
+        assert all(content[start - 1:start] == b"\n" for start, _, _ in ranges[1:])
+        # no range is much larger than it has to be for its last line to be whole
+        assert all(b"\n" not in content[start + range_bytes:stop - 1] for start, stop, _ in ranges)
+
+
+def test_a_range_ends_behind_a_line_that_is_longer_than_the_bytes_read_at_a_time(tmp_path):
+    """A line of 10 kB is read on until its end."""
+    (tmp_path / "a").write_bytes(b"short\n" + b"x" * 10000 + b"\nshort\n")
+    plan = plan_ranges(str(tmp_path / "a"), range_bytes=5000)
+    assert [(one.start, one.stop) for one in plan] == [(0, 10007), (10007, 10013)]
+
+
+def test_small_files_are_cut_so_that_several_workers_have_a_share(tmp_path):
+    """300 kB are 32 ranges and more; files that have no lines are one range each."""
+    (tmp_path / "a").write_bytes(b"0123456789\n" * 30000)
+    (tmp_path / "b").write_bytes(b"0" * 5000)
+    assert len(plan_ranges(str(tmp_path / "a"))) == 33
+    whole = plan_ranges(str(tmp_path / "*"), is_text=False)
+    assert [(one.start, one.stop) for one in whole] == [(0, 330000), (0, 5000)]
+
+
+@pytest.mark.parametrize("mode", ["train", "eval"])
+def test_the_shares_of_all_workers_are_all_ranges(files, mode):
+    """Each range is in one share, in each epoch of training, too."""
+    plan = plan_ranges(files, range_bytes=500)
+    seen = []
+    for index in range(3):
+        size = len(plan[index::3])
+        shares = elements(lambda index=index: ps_train.file_ranges(files, (index, 3), mode, range_bytes=500), 2 * size)
+        numbers = [int(one.number) for one in shares]
+        assert len(numbers) == (2 * size if mode == "train" else size)
+        assert sorted(numbers[:size]) == list(range(index, len(plan), 3))
+        if mode == "train":
+            assert sorted(numbers[size:]) == sorted(numbers[:size])
+        seen += numbers[:size]
+        assert all(tuple(one)[2:] == plan[one.number][2:] and one.file.decode() == plan[one.number].file
+                   for one in shares)
+    assert sorted(seen) == list(range(len(plan)))
+
+
+def test_the_order_follows_from_the_seed_and_changes_each_epoch(files):
+    """The same seed gives the same order, another seed another one."""
+    size = len(plan_ranges(files, range_bytes=100))
+
+    def order(seed, **options):
+        found = elements(lambda: ps_train.file_ranges(files, (0, 1), "train", range_bytes=100, seed=seed, **options),
+                         2 * size)
+        return [int(one.number) for one in found]
+
+    first = order(1)
+    assert first == order(1) and first[:size] != first[size:] and sorted(first[:size]) == list(range(size))
+    assert first != order(2)
+    assert order(1, shuffle=False) == [*range(size)] * 2
+
+
+def test_wrong_files_are_one_line(tmp_path, files):
+    """No file, only empty ones, and more workers than ranges."""
+    with pytest.raises(DataError, match=r"nothing\*: no such file"):
+        plan_ranges([files, str(tmp_path / "nothing*")])
+    (tmp_path / "empty").touch()
+    with pytest.raises(DataError, match="empty is empty"):
+        plan_ranges(str(tmp_path / "empty"))
+    with pytest.raises(DataError, match="a.txt and others: 2 ranges for 3 workers, and each needs one; use fewer "
+                                        "workers, or more files"):
+        ps_train.file_ranges(files, (0, 3), "train", is_text=False)
+
+
+def test_every_example_comes_once_in_order_in_full_batches(files):
+    """Batches go over the ends of ranges and files; the last one is smaller."""
+    found = elements(lambda: range_batches(
+        ps_train.file_ranges(files, (0, 1), "eval", range_bytes=300), read_numbers, 100))
+    assert [len(batch) for batch in found] == [100] * 13
+    np.testing.assert_array_equal(np.concatenate(found), np.arange(1300))
+    found = elements(lambda: range_batches(
+        ps_train.file_ranges(files, (1, 2), "eval", range_bytes=2000), read_numbers, 400))
+    assert [len(batch) for batch in found] == [400, 86]
+
+
+@pytest.mark.parametrize("marks", [False, True])
+def test_shuffled_examples_are_a_permutation_of_each_chunk(files, marks):
+    """Every example comes once, in an order that the seed gives."""
+    def batches():
+        return range_batches(ps_train.file_ranges(files, (0, 1), "eval"), read_numbers, 1300, shuffle=True, seed=1,
+                             marks=marks)
+
+    found, again = ([one[0] if marks else one for one in elements(batches)] for _ in range(2))
+    joined = np.concatenate(found)
+    assert not np.array_equal(joined, np.arange(1300))
+    np.testing.assert_array_equal(np.sort(joined), np.arange(1300))
+    np.testing.assert_array_equal(joined, np.concatenate(again))
+
+
+def test_marked_batches_end_with_their_range_and_say_which_is_the_last(files):
+    """A range counts as done with its one batch that is marked as the last."""
+    plan = plan_ranges(files, range_bytes=1000)
+    found = elements(lambda: range_batches(
+        ps_train.file_ranges(files, (0, 1), "eval", range_bytes=1000), read_numbers, 100, marks=True))
+    np.testing.assert_array_equal(np.concatenate([batch for batch, _ in found]), np.arange(1300))
+    lengths = collections.defaultdict(list)
+    for batch, mark in found:
+        lengths[int(mark.number)].append(len(batch))
+    for number, in_range in lengths.items():
+        assert set(in_range[:-1]) <= {100} and 0 < in_range[-1] <= 100
+        assert [bool(mark.is_last) for _, mark in found if mark.number == number] == [
+            *[False] * (len(in_range) - 1), True]
+    assert len(lengths) == len(plan)
+
+
+def test_the_last_of_several_chunks_of_a_range_has_the_mark(files):
+    """As in a TFRecord file, whose records come in chunks: 1000 records in chunks of 150, in batches of 100."""
+    def read(file_range):
+        records = tf.data.TextLineDataset(file_range.file).batch(150)
+        return records.map(lambda lines: {"number": tf.strings.to_number(lines), "text": lines})
+
+    found = elements(lambda: range_batches(
+        ps_train.file_ranges(files, (0, 1), "eval", is_text=False), read, 100, marks=True))
+    sizes = [(int(mark.number), len(batch["text"]), bool(mark.is_last)) for batch, mark in found]
+    assert sizes == [*[(0, 100, False), (0, 50, False)] * 6, (0, 100, True), *[(1, 100, False), (1, 50, False)],
+                     (1, 100, False), (1, 50, True)]
+    np.testing.assert_array_equal(np.concatenate([batch["number"] for batch, _ in found]), np.arange(1300))

@@ -1,0 +1,158 @@
+"""The models of clicks: their logits against numpy, and that factorisation learns what a linear model cannot."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+import ps_train
+from models import click_model, dlrm
+from ps_train import testing
+from ps_train.embeddings import connection, registry
+from ps_train.embeddings.files.table_files import TableFiles
+from ps_train.embeddings.rows.row_ops import Piece
+from ps_train.errors import ConfigError
+from ps_train.plugins import loader
+from tests.tensorflow_mode import tf
+
+NUM_ROWS, FIELDS, NUMBERS = 60, 4, 3
+SIZES = {"num_rows": NUM_ROWS, "dim": 5, "layers": "7x6", "bottom_layers": "8", "top_layers": "9"}
+MODELS = ["logistic_regression", "wide_deep", "deepfm", "dlrm"]
+
+
+def batch(num=50, seed=0):
+    """Returns random features and labels."""
+    rng = np.random.default_rng(seed)
+    features = {"numbers": rng.normal(size=(num, NUMBERS)).astype(np.float32),
+                "ids": rng.integers(0, NUM_ROWS, (num, FIELDS))}
+    return features, rng.integers(0, 2, num).astype(np.float32)
+
+
+def build(name, features, labels, mode=ps_train.EVAL, **params):
+    """Adds a model to the current graph."""
+    model = loader.load_model(f"models.{name}")
+    own = {**model.default_params, **{key: SIZES[key] for key in SIZES if key in model.default_params}, **params}
+    spec = model.model_fn(features=features, labels=labels, mode=mode, params=own)
+    connection.connect_lookups()
+    return spec
+
+
+def make_tables(session):
+    """Gives the rows of fixed tables random values, and returns them by table."""
+    found = registry.current_registry()
+    TableFiles(found).reset(session)
+    values = {}
+    for name, spec in found.specs.items():
+        values[name] = np.random.default_rng(len(name)).normal(0, 0.5, (NUM_ROWS, spec.dim)).astype(np.float32)
+        piece = Piece(tf.range(NUM_ROWS, dtype=tf.int64), tf.ones([NUM_ROWS], tf.int32), tf.constant(values[name]),
+                      tf.zeros([NUM_ROWS, 0]))
+        [store] = found.stores(name)
+        session.run(store.load_piece(piece))
+    return values
+
+
+def evaluated(name):
+    """Returns (features, labels, logits, loss, variables by name, rows by table) of a model with random values."""
+    features, labels = batch()
+    with tf.Graph().as_default(), tf.Session() as session:
+        spec = build(name, {key: tf.constant(value) for key, value in features.items()}, tf.constant(labels))
+        rng = np.random.default_rng(1)
+        for variable in tf.global_variables():
+            session.run(tf.assign(variable, rng.normal(0, 0.5, variable.shape).astype(np.float32)))
+        tables = make_tables(session)
+        logits, loss = session.run([spec.predictions["logits"], spec.loss])
+        return features, labels, logits, loss, {v.op.name: session.run(v) for v in tf.global_variables()}, tables
+
+
+def layer(variables, name, inputs):
+    """Returns inputs @ weights + biases."""
+    return inputs @ variables[f"{name}/weights"] + variables[f"{name}/biases"]
+
+
+def relu_layers(variables, name, inputs):
+    """Returns the last of the ReLU layers below a name."""
+    for number in itertools.count(1):
+        if f"{name}/layer_{number}/weights" not in variables:
+            return inputs
+        inputs = np.maximum(layer(variables, f"{name}/layer_{number}", inputs), 0)
+
+
+def products_of_pairs(vectors):
+    """Returns [batch, pairs] of [batch, n, dim]."""
+    n = vectors.shape[1]
+    return np.stack([(vectors[:, i] * vectors[:, j]).sum(axis=1) for i in range(n) for j in range(i)], axis=1)
+
+
+def expected(name, numbers, rows, v):
+    """Returns the logits of a model; `rows` returns the rows of a table."""
+    if name == "logistic_regression":
+        return layer(v, "numbers", numbers)[:, 0] + rows("wide").sum(axis=(1, 2))
+    if name == "dlrm":
+        bottom = relu_layers(v, "bottom", numbers)
+        products = products_of_pairs(np.concatenate([bottom[:, None], rows("dlrm")], axis=1))
+        return layer(v, "output", relu_layers(v, "top", np.concatenate([bottom, products], axis=1)))[:, 0]
+    if name == "deepfm":
+        weights, vectors = rows("deepfm")[:, :, :1], rows("deepfm")[:, :, 1:]
+        second_order = products_of_pairs(vectors).sum(axis=1)
+    else:
+        weights, vectors, second_order = rows("wide"), rows("deep"), 0
+    joined = np.concatenate([vectors.reshape(len(vectors), -1), numbers], axis=1)
+    deep = layer(v, "output", relu_layers(v, "perceptron", joined))[:, 0]
+    return layer(v, "numbers", numbers)[:, 0] + weights.sum(axis=(1, 2)) + second_order + deep
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_logits_and_loss_are_those_of_numpy(name):
+    """Each part of the model counts, with the biases."""
+    features, labels, logits, loss, variables, tables = evaluated(name)
+
+    def rows(table):
+        return tables[table][features["ids"]]
+
+    wanted = expected(name, features["numbers"], rows, variables)
+    np.testing.assert_allclose(logits, wanted, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(loss, np.mean(np.logaddexp(0, wanted) - labels * wanted), rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_predicts_without_labels(name):
+    """In mode "infer" there is no loss, and a probability for each example; any id is taken."""
+    features, _ = batch()
+    features["ids"] = features["ids"] + 2**62
+    with tf.Graph().as_default(), tf.Session() as session:
+        spec = build(name, {key: tf.constant(value) for key, value in features.items()}, None, ps_train.PREDICT,
+                     num_rows=0)
+        session.run(tf.global_variables_initializer())
+        TableFiles(registry.current_registry()).reset(session)
+        assert spec.loss is None
+        probabilities = session.run(spec.predictions["probabilities"])
+        assert probabilities.shape == (50,)
+        assert np.all((probabilities > 0) & (probabilities < 1))
+
+
+@pytest.mark.parametrize(("name", "params", "least", "most"), [
+    ("logistic_regression", "", 0.4, 0.6), ("wide_deep", "", 0.95, 1), ("deepfm", "num_rows=40", 0.95, 1),
+    ("dlrm", "", 0.95, 1)])
+def test_only_a_model_of_pairs_learns_pairs(tmp_path, name, params, least, most):
+    """After training on tables of both kinds, models with vectors tell held-out examples, and a linear one guesses."""
+    found = testing.run_in_threads(
+        f"models.{name}", "tests.plugins.tiny_clicks", train_dir=tmp_path, num_workers=1, train_steps=400,
+        batch_size=100, seed=1, learning_rate=0.02, num_gpus=0, log_steps=0,
+        params=f"{params or 'num_rows=0'},kind=pairs")
+    assert least <= found.evaluation.metrics["auc"] <= most
+
+
+def test_layers_are_units_with_an_x_between():
+    """Anything else is one line."""
+    assert click_model.parse_layers("128x64") == [128, 64]
+    for text in ("", "128,64", "128x", "0", "-3", "1x2.5"):
+        with pytest.raises(ConfigError, match="allowed: the units of each layer, as in 128x64"):
+            click_model.parse_layers(text)
+
+
+def test_products_are_those_of_each_pair_once():
+    """27 vectors, as of Criteo's 26 fields and the numbers, have 351."""
+    with tf.Graph().as_default():
+        assert dlrm.pairs(tf.zeros([2, 27, 8])).shape.as_list() == [2, 351]

@@ -1,0 +1,128 @@
+"""A whole cluster evaluates together, in this process: its result is that of one process on the same checkpoint."""
+
+from __future__ import annotations
+
+import pytest
+
+from ps_train import testing
+from ps_train.errors import ConfigError, UserCodeError
+from ps_train.plugins import loader
+from ps_train.storage import checkpoints
+from ps_train.training.evaluation import Evaluator
+from tests.tensorflow_mode import tf
+
+CLICKS, TINY = "tests.plugins.tiny_clicks", "tests.plugins.tiny"
+FLAGS = {"batch_size": 20, "seed": 3, "optimizer": "adagrad", "learning_rate": 0.1, "num_gpus": 0, "log_steps": 0}
+
+
+def train(folder, plugin=CLICKS, params="", **flags):
+    """Returns the Evaluation of a cluster whose workers evaluate together."""
+    return testing.run_in_threads(plugin, plugin, train_dir=folder, params=params, evaluate_with="workers",
+                                  **{**FLAGS, "train_steps": 60, **flags}).evaluation
+
+
+def evaluate_alone(folder, plugin=CLICKS, **params):
+    """Returns the Evaluation of the newest checkpoint by one process."""
+    model, dataset = loader.load_model(plugin), loader.load_dataset(plugin)
+    chosen = {**FLAGS, **model.default_params, **params}
+    return Evaluator(model, chosen, dataset, chosen).evaluate(checkpoints.newest_sound(str(folder)))
+
+
+def assert_same(found, wanted, counted=()):
+    """The metrics in `counted` are equal to 1e-9; others to what batches of other examples change in float32."""
+    assert (found.global_step, found.num_examples) == (wanted.global_step, wanted.num_examples)
+    assert found.loss_name == wanted.loss_name
+    assert found.loss_sum == pytest.approx(wanted.loss_sum, rel=1e-6)
+    assert set(found.metrics) == set(wanted.metrics)
+    for name, value in wanted.metrics.items():
+        assert found.metrics[name] == pytest.approx(value, rel=1e-9 if name in counted else 1e-6), name
+
+
+@pytest.mark.parametrize("is_dynamic", [False, True], ids=["fixed", "dynamic"])
+def test_three_workers_find_what_one_process_finds(tmp_path, caplog, is_dynamic):
+    """Two ps; a table of each kind; metrics of TensorFlow and of clicks; the event file has what the chief reports."""
+    # Batches of one, so that each example is computed alike.
+    params = {"extra": "standard", "eval_batch": 1, "num_eval": 200, "is_dynamic": is_dynamic}
+    with caplog.at_level("INFO"):
+        found = train(tmp_path, params=",".join(f"{name}={value}" for name, value in params.items()), num_ps=2,
+                      num_workers=3)
+    assert "evaluating on 3 workers" in caplog.text
+    assert_same(found, evaluate_alone(tmp_path, **params),
+                counted=["accuracy", "auc", "roc", "log_loss", "calibration"])
+    (path,) = (tmp_path / "eval").glob("events.*")
+    written = {value.tag: value.simple_value for event in tf.train.summary_iterator(str(path))
+               for value in event.summary.value}
+    assert written == pytest.approx({"loss": found.loss_mean, **found.metrics})
+
+
+@pytest.mark.parametrize(("num_parts", "flags"), [
+    (1, {"sync_replicas": True}), (1, {"communication_period": 4}), (1, {"partition_bytes": 8}), (40, {"num_ps": 1})],
+    ids=["sync", "local steps", "parts", "packed"])
+def test_parameters_are_those_of_the_checkpoint_in_every_mode(tmp_path, num_parts, flags):
+    """What the workers look up on the ps is what was saved.
+
+    Of 40 small variables the ps has the trained values in one packed variable, and the old ones in the variables.
+    """
+    found = train(tmp_path, TINY, params=f"num_parts={num_parts}", **{"num_ps": 2, "learning_rate": 0.01, **flags})
+    assert_same(found, evaluate_alone(tmp_path, TINY, num_parts=num_parts))
+
+
+@pytest.mark.parametrize(("extra", "why"), [
+    ("last", "the metric 'last' changes last by AssignVariableOp"), ("mean", "the metric 'mean' has")])
+def test_a_metric_that_cannot_be_added_is_refused_before_training(tmp_path, extra, why):
+    """One line, and no checkpoint."""
+    with pytest.raises(ConfigError, match=why):
+        train(tmp_path, params=f"extra={extra}")
+    assert checkpoints.newest_sound(str(tmp_path)) is None
+
+
+def test_a_variable_that_only_the_evaluation_has_is_refused_before_training(tmp_path, monkeypatch):
+    """There is no value of it on the ps."""
+    from tests.plugins import tiny_clicks  # noqa: PLC0415 (loaded by name elsewhere)
+
+    original = tiny_clicks.model_fn
+
+    def model_fn(features, labels, mode, params):
+        if mode == "eval":
+            tf.get_variable("only_here", [3])
+        return original(features, labels, mode, params)
+
+    monkeypatch.setattr(tiny_clicks, "model_fn", model_fn)
+    with pytest.raises(UserCodeError, match='in mode "eval" makes the variable only_here, which training does not'):
+        train(tmp_path)
+
+
+@pytest.mark.parametrize("changed", [{"model_dim": 4}, {"num_ids": 50}], ids=["width", "rows"])
+def test_a_table_that_differs_in_the_evaluation_is_refused_before_training(tmp_path, monkeypatch, changed):
+    """Its rows on the ps would be read as others."""
+    from tests.plugins import tiny_clicks  # noqa: PLC0415 (loaded by name elsewhere)
+
+    original = tiny_clicks.model_fn
+    monkeypatch.setattr(tiny_clicks, "model_fn", lambda features, labels, mode, params: original(
+        features, labels, mode, {**params, **changed} if mode == "eval" else params))
+    with pytest.raises(UserCodeError, match='in mode "eval" makes the table deepfm, which training'):
+        train(tmp_path)
+
+
+def test_an_id_that_the_table_cannot_have_is_told(tmp_path, monkeypatch):
+    """One line with table, feature and id, as in training."""
+    from tests.plugins import tiny_clicks  # noqa: PLC0415 (loaded by name elsewhere)
+
+    original = tiny_clicks.input_fn
+    monkeypatch.setattr(tiny_clicks, "input_fn", lambda mode, params, shard: original(mode, params, shard).map(
+        lambda features, labels: ({**features, "ids": features["ids"] + (10**6 if mode == "eval" else 0)}, labels)))
+    with pytest.raises(UserCodeError, match=r"evaluation: table deepfm: ids has the id 10000\d\d; allowed: 0 to 39"):
+        train(tmp_path)
+
+
+def test_held_out_data_without_shards_is_evaluated_by_the_chief(tmp_path, monkeypatch, caplog):
+    """Each worker would read all of it."""
+    from tests.plugins import tiny_clicks  # noqa: PLC0415 (loaded by name elsewhere)
+
+    original = tiny_clicks.input_fn
+    monkeypatch.setattr(tiny_clicks, "input_fn", lambda mode, params: original(mode, params, (0, 1)))
+    with caplog.at_level("INFO"):
+        found = train(tmp_path)
+    assert "takes no shard of the held-out data" in caplog.text
+    assert "evaluating on 1 worker" in caplog.text
+    assert_same(found, evaluate_alone(tmp_path))

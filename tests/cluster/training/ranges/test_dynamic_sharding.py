@@ -1,0 +1,110 @@
+"""Trainings on ranges that ps 0 hands out: how often each line was trained on, in every mode."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from ps_train import testing
+from ps_train.errors import ConfigError
+from ps_train.graph.input.file_ranges import plan_ranges
+from ps_train.training.outcome import End
+from tests.plugins import ledger
+
+PLUGIN = "tests.plugins.ledger"
+
+
+@pytest.fixture
+def train(tmp_path):
+    """A function that trains on two files with the lines 0 to 999 until all epochs are done, or to a global step."""
+    (tmp_path / "a.txt").write_text("".join(f"{number}\n" for number in range(700)))
+    (tmp_path / "b.txt").write_text("".join(f"{number}\n" for number in range(700, ledger.NUM_LINES)))
+
+    def run(params="", num_epochs=2, **flags):
+        return testing.run_in_threads(
+            PLUGIN, PLUGIN, train_dir=tmp_path / "train", params=f"files={tmp_path}/*.txt{params}", batch_size=16,
+            optimizer="sgd", learning_rate=1.0, dynamic_sharding=True, num_epochs=num_epochs, log_steps=0,
+            timeout_secs=120.0, **{"num_ps": 1, **flags})
+
+    run.folder = tmp_path
+    return run
+
+
+def counts(train):
+    """Returns how often the parameters in the last checkpoint were trained on each line."""
+    return testing.read_checkpoint(train.folder / "train")["counts"]
+
+
+@pytest.mark.parametrize("flags", [{}, {"steps_per_execution": 4}, {"sync_replicas": True}, {"staleness_bound": 2}],
+                         ids=["async", "several steps at once", "sync", "bounded"])
+def test_each_line_is_trained_on_once_in_each_epoch(train, flags):
+    """Both workers take part, and end with all ranges done."""
+    outcomes = train(**flags).outcomes
+    np.testing.assert_array_equal(counts(train), np.full(ledger.NUM_LINES, 2.0))
+    assert all(outcome.end is End.DATA and outcome.local_steps for outcome in outcomes)
+    assert sum(outcome.local_steps for outcome in outcomes) >= 2 * ledger.NUM_LINES / 16
+
+
+@pytest.mark.parametrize("flags", [{}, {"sync_replicas": True}], ids=["async", "sync"])
+def test_a_round_of_local_steps_counts_each_line_once(train, flags):
+    """The last round is cut short by the end of the data, and its steps count; no summary takes a batch."""
+    train(",dense=True", num_workers=1, communication_period=7, **flags)
+    if flags:  # a sync round is whole or not at all
+        assert counts(train).max() == 2.0 and counts(train).mean() > 1.8
+    else:
+        np.testing.assert_array_equal(counts(train), np.full(ledger.NUM_LINES, 2.0))
+
+
+def test_a_slow_worker_gets_fewer(train):
+    """Each batch of worker 1 takes 6 times as long."""
+    fast, slow = train(",batch_secs=0.01,slow_secs=0.05,range_bytes=100").outcomes
+    np.testing.assert_array_equal(counts(train), np.full(ledger.NUM_LINES, 2.0))
+    assert fast.local_steps > 2 * slow.local_steps
+
+
+def test_workers_outnumber_the_ranges(train):
+    """Whoever finds none waits, and goes on if the next epoch has one; the steps of all are in the end the same."""
+    train(",range_bytes=100000,batch_secs=0.005", num_workers=3, num_epochs=3)  # two ranges, one for each file
+    np.testing.assert_array_equal(counts(train), np.full(ledger.NUM_LINES, 3.0))
+
+
+def test_a_training_continues_where_the_checkpoint_is_in_the_data(train, caplog):
+    """Ranges that were in hand at the end of the first run are given again, as it says; all others count once."""
+    caplog.set_level("INFO")
+    first = train(train_steps=60)
+    assert first.outcomes[0].end is End.STEPS
+    half = counts(train)
+    assert 0 < half.sum() < 2 * ledger.NUM_LINES
+    second = train()
+    again = int(re.search(r"in hand at the checkpoint, and given again: (\d+) ranges of", caplog.text)[1])
+    extra = counts(train) - 2.0
+    plan = plan_ranges(f"{train.folder}/*.txt", range_bytes=200)
+    assert extra.min() == 0.0 and extra.max() <= 1.0
+    assert 0 < again <= 12 and extra.sum() <= again * ledger.NUM_LINES / len(plan) * 1.5
+    assert second.outcomes[0].first_step >= 60
+
+
+def test_other_files_than_those_of_the_checkpoint_are_refused(train):
+    """A position in other data means nothing."""
+    train(train_steps=10)
+    with open(train.folder / "b.txt", "a") as file:
+        file.write("5\n")
+    with pytest.raises(ConfigError, match="the files are not those of checkpoint .*model.ckpt-.*give those files"):
+        train()
+
+
+def test_a_checkpoint_without_a_position_is_refused(train):
+    """It was saved without the flag."""
+    testing.run_in_threads(PLUGIN, PLUGIN, train_dir=train.folder / "train", params=f"files={train.folder}/*.txt",
+                           num_ps=1, num_workers=1, train_steps=5, log_steps=0)
+    with pytest.raises(ConfigError, match="--dynamic_sharding: checkpoint .* was saved without this flag"):
+        train()
+
+
+def test_a_dataset_without_ranges_is_refused(train):
+    """There is nothing to hand out."""
+    with pytest.raises(ConfigError, match="tests.plugins.tiny.input_fn does not call ps_train.file_ranges"):
+        testing.run_in_threads("tests.plugins.tiny", "tests.plugins.tiny", train_dir=train.folder / "train", num_ps=1,
+                               dynamic_sharding=True, train_steps=5)

@@ -1,0 +1,67 @@
+"""A dataset of numbered lines, and a model that counts how often it was trained on each: two ledgers in one.
+
+The parameters are the counts, which go back with a checkpoint as the training does. With `ledger`, each process also
+writes the numbers of each step to a file in that folder when the step has succeeded.
+"""
+
+import os
+import time
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+import ps_train
+
+DEFAULT_PARAMS = {"files": "", "ledger": "", "batch_secs": 0.0, "slow_secs": 0.0, "range_bytes": 200, "dense": False}
+NUM_LINES = 1000
+
+
+def input_fn(mode, params, shard):
+    """Yields the numbers of the lines, int64 [batch], twice; each batch takes a while, and worker 1 may be slower."""
+    batch_secs = (params["batch_secs"] + params["slow_secs"] * shard[0]) * (mode == ps_train.TRAIN)
+    ranges = ps_train.file_ranges(params["files"], shard, mode, range_bytes=params["range_bytes"])
+    batches = ps_train.range_batches(ranges, _read, params["batch_size"])
+
+    def wait(numbers):
+        time.sleep(batch_secs)
+        return numbers
+
+    def slowly(numbers, *mark):
+        if batch_secs:
+            numbers = tf.ensure_shape(tf.numpy_function(wait, [numbers], tf.int64), [None])
+        return ((numbers, numbers), *mark) if mark else (numbers, numbers)
+
+    return batches.map(slowly)
+
+
+def _read(file_range):
+    """Returns a range as one chunk, as a dataset of int64 [lines]."""
+    whole = tf.data.FixedLengthRecordDataset(
+        file_range.file, file_range.stop - file_range.start, file_range.start, file_range.file_bytes - file_range.stop)
+    return whole.map(lambda text: tf.strings.to_number(tf.strings.split([tf.strings.strip(text)], "\n").values,
+                                                       tf.int64))
+
+
+def model_fn(features, labels, mode, params):
+    """Counts with plain gradient descent at a rate of 1: the gradient of each number in a batch is -1."""
+    counts = tf.get_variable("counts", [NUM_LINES], initializer=tf.zeros_initializer())
+    of_batch = (tf.reduce_sum(tf.one_hot(features, NUM_LINES) * counts, 1) if params["dense"]
+                else tf.gather(counts, features))  # by rows, no worker's update meets another's
+    loss = -tf.reduce_sum(of_batch)
+    hooks = [_Ledger(features, params["ledger"])] if mode == ps_train.TRAIN and params["ledger"] else []
+    return ps_train.ModelSpec(loss=loss, predictions=features, training_hooks=hooks,
+                              eval_metric_ops={"largest": tf.metrics.mean(tf.cast(labels, tf.float32))})
+
+
+class _Ledger(tf.train.SessionRunHook):
+    """Writes the numbers of a batch after its step, a line for each, to a file of this process."""
+
+    def __init__(self, numbers, folder):
+        self._numbers = numbers
+        self._file = os.open(os.path.join(folder, f"{os.getpid()}-{id(self)}"), os.O_CREAT | os.O_APPEND | os.O_WRONLY)
+
+    def before_run(self, run_context):
+        return tf.train.SessionRunArgs(self._numbers)
+
+    def after_run(self, run_context, run_values):
+        os.write(self._file, "".join(f"{number}\n" for number in np.ravel(run_values.results)).encode())

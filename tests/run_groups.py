@@ -1,0 +1,90 @@
+"""Runs groups of test files, each in a fork of this process, which has imported TensorFlow once for all of them.
+
+    scripts/plan_tests.py FOLDER... | python -m tests.run_groups JOBS
+
+    this process --- fork ---> the pytest of a group --- fork ---> its fork server (fork_server.py)
+         |  <--- exit code ------------|
+
+Each line of the input is a group. JOBS of them run at a time. When one has passed, its files and pytest's last line are
+printed; when it has failed, all of its output. The exit code is 1 if any has failed.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import tempfile
+from typing import IO
+
+from tests import fork_server
+
+
+def run(groups: list[list[str]], jobs: int) -> bool:
+    """Runs the groups; returns whether all have passed."""
+    # Pure tests should not have TensorFlow in their process, so they are forked before it is imported.
+    waiting = sorted(groups, key=lambda files: not _is_pure(files))
+    running: dict[int, tuple[list[str], IO[bytes]]] = {}
+    has_passed = True
+    while waiting or running:
+        while waiting and len(running) < jobs:
+            files = waiting.pop(0)
+            output = tempfile.TemporaryFile()  # noqa: SIM115 (it is closed when the group has ended)
+            running[_start(files, output)] = files, output
+        pid, status = os.wait()
+        files, output = running.pop(pid)
+        code = os.waitstatus_to_exitcode(status)
+        _print_result(files, output, code)
+        has_passed = has_passed and code == 0
+    return has_passed
+
+
+def _is_pure(files: list[str]) -> bool:
+    return all(name.startswith("tests/unit/") for name in files)
+
+
+def _start(files: list[str], output: IO[bytes]) -> int:
+    """Forks the process of a group; returns its pid."""
+    if not _is_pure(files):
+        fork_server.prepare()
+    sys.stdout.flush()
+    pid = os.fork()
+    if pid == 0:
+        _become_pytest(files, output.fileno())
+    return pid
+
+
+def _become_pytest(files: list[str], output: int) -> None:
+    """Does what `python -m pytest FILES` does; never returns."""
+    code = 1
+    try:
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        for descriptor, copy in ((nothing, 0), (output, 1), (output, 2)):
+            os.dup2(descriptor, copy)
+        random.seed()  # else all groups would draw the same ports
+        if not _is_pure(files):
+            sys.modules["numpy"].random.seed()
+            fork_server.of_this_process()  # forked from a process that has not imported pytest
+        import pytest  # noqa: PLC0415
+
+        sys.argv = ["pytest", *files]
+        code = int(pytest.main(files))
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _print_result(files: list[str], output: IO[bytes], code: int) -> None:
+    with output:
+        output.seek(0)
+        text = output.read().decode(errors="replace").rstrip("\n")
+    print(f"{' '.join(files)}\n{text.splitlines()[-1]}" if code == 0 else text, flush=True)
+
+
+def _main() -> int:
+    return 0 if run([line.split() for line in sys.stdin], int(sys.argv[1])) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(_main())

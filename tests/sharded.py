@@ -1,0 +1,97 @@
+"""A cluster of real processes that trains on ranges handed out by ps 0, and two ledgers of what was trained on."""
+
+from __future__ import annotations
+
+import collections
+import pathlib
+import re
+import time
+
+from tests.processes import DEADLINE_SECS, TaskCluster
+
+NUM_LINES, NUM_EPOCHS = 1000, 3
+_NUMBERS = re.compile(r"given again: .*?number ([\d, ]+)")
+
+
+class Sharded:
+    """A cluster of 1 ps and 2 workers that trains on files of numbered lines until all epochs are done."""
+
+    def __init__(self, folder: pathlib.Path, group, flags=(), beat_timeout_secs=3, batch_secs=0.05):
+        self.folder, self.group = folder, group
+        for name, first, last in (("a", 0, 700), ("b", 700, NUM_LINES)):
+            (folder / f"{name}.txt").write_text("".join(f"{number}\n" for number in range(first, last)))
+        (folder / "ledger").mkdir()
+        self.cluster = TaskCluster(1, 2)
+        plugin = "tests.plugins.ledger"
+        self.flags = [f"--model={plugin}", f"--dataset={plugin}", "--batch_size=16", "--optimizer=sgd",
+                      "--learning_rate=1", f"--train_dir={folder}/train", "--dynamic_sharding",
+                      f"--num_epochs={NUM_EPOCHS}", f"--beat_timeout_secs={beat_timeout_secs}", "--log_steps=10",
+                      f"--params=files={folder}/*.txt,ledger={folder}/ledger,batch_secs={batch_secs}", *flags]
+        self.lives = collections.Counter()
+        for job, index in self.cluster.tasks():
+            self.start(f"{job}-{index}")
+
+    def start(self, task):
+        """Starts a task, for the first time or again."""
+        job, _, index = task.partition("-")
+        self.lives[task] += 1
+        self.group.start(self.life(task), [*self.cluster.flags(job, int(index)), *self.flags])
+
+    def life(self, task):
+        """Returns the name of a task's process and log."""
+        return f"{task}.{self.lives[task]}"
+
+    def kill(self, task):
+        """Ends a task as kill -9 does."""
+        self.group.kill(self.life(task))
+
+    def seen(self):
+        """Returns how often each line was trained on, by what the processes have written after their steps."""
+        return collections.Counter(int(line) for file in (self.folder / "ledger").iterdir()
+                                   for line in file.read_text().split())
+
+    def wait_until_seen(self, count):
+        """Returns when so many examples were trained on."""
+        end_secs = time.monotonic() + DEADLINE_SECS
+        while self.seen().total() < count:
+            assert time.monotonic() < end_secs, f"{self.seen().total()} of {count} examples\n{self.group.logs()}"
+            time.sleep(0.05)
+
+    def given_again(self):
+        """Returns how often each line is in a range that a log tells to be given again."""
+        # It imports TensorFlow, which most tests of processes do not need in their own.
+        from ps_train.graph.input.file_ranges import plan_ranges  # noqa: PLC0415
+
+        plan = plan_ranges(f"{self.folder}/*.txt", range_bytes=200)
+        again = collections.Counter()
+        for name in self.group.names:
+            for told in _NUMBERS.findall(self.group.log(name)):
+                for number in map(int, told.split(",")):
+                    with open(plan[number].file, "rb") as file:
+                        file.seek(plan[number].start)
+                        again.update(map(int, file.read(plan[number].stop - plan[number].start).split()))
+        return again
+
+    def assert_ends_well(self):
+        """Checks that the last life of each task ends with 0."""
+        codes = {task: self.group.exit_code(self.life(task)) for task in self.lives}
+        assert set(codes.values()) == {0}, f"{codes}\n{self.group.logs()}"
+        assert f"input: {NUM_EPOCHS} of {NUM_EPOCHS} epochs done" in self.group.log(self.life("worker-0"))
+
+    def assert_counts_fit(self, seen, num_restores=0):
+        """Checks that each line counts once an epoch, and beside that at most as often as its range was given again.
+
+        Args:
+          num_restores: how often training has gone back to a checkpoint. What is begun while one is being written may
+            be in it without being told.
+        """
+        again = self.given_again()
+        wrong = {line: (seen[line], again[line]) for line in range(NUM_LINES)
+                 if not NUM_EPOCHS <= seen[line] <= NUM_EPOCHS + again[line] + num_restores}
+        assert not wrong, f"line: times seen, times given again: {wrong}\n{self.group.logs()}"
+
+    def saved_counts(self):
+        """Returns how often the parameters of the last checkpoint were trained on each line."""
+        from ps_train import testing  # noqa: PLC0415 (as above)
+
+        return collections.Counter(dict(enumerate(testing.read_checkpoint(self.folder / "train")["counts"].tolist())))

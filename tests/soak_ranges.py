@@ -1,0 +1,104 @@
+"""Kills workers, chief and ps at random while ps 0 hands out ranges of the input, and checks what was trained on.
+
+    python -m tests.soak_ranges --kills=20 --seed=1 [--mode=sync] [--without_ps]
+
+Each killed task is started again after up to 5 s; the heartbeat time-out is 3 s. At the end all tasks
+must have ended with 0, and each line must count once an epoch, and beside that at most as often as its range was told
+to be given again. With a ps among the killed, the counts are those of the parameters, which go back to a checkpoint. In
+sync no ps is killed: an update may lose gradients there when the chief dies, so the ledger of the processes counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+import random
+import sys
+import tempfile
+import time
+
+from tests.processes import ProcessGroup
+from tests.sharded import NUM_EPOCHS, NUM_LINES, Sharded
+
+_MODES = {"async": [], "sync": ["--sync_replicas"], "at_once": ["--steps_per_execution=4"]}
+_RETRYABLE = 128
+
+
+def run(folder: pathlib.Path, kills: int, seed: int, mode: str, *, has_ps: bool, say=print) -> None:
+    """Trains once with so many kills; raises AssertionError if it does not end well."""
+    rng = random.Random(seed)
+    with ProcessGroup(folder / "logs") as group:
+        # The more kills, the longer an epoch has to be.
+        training = Sharded(folder, group, [*_MODES[mode], "--save_model_steps=20", "--start_timeout_secs=60"],
+                           batch_secs=0.05 + 0.02 * kills)
+        for number in range(kills):
+            task = rng.choice(["worker-0", "worker-1", *(["ps-0"] if has_ps else [])])
+            _wait_for_progress(training, rng.randrange(1, 100))
+            if not _is_up(training, task):
+                continue
+            training.kill(task)
+            pause_secs = rng.uniform(0.0, 5.0)
+            say(f"kill {number + 1}: {task}, at {training.seen().total()} examples, for {pause_secs:.1f} s")
+            time.sleep(pause_secs)
+            training.start(task)
+        _see_through(training)
+        counts = training.saved_counts() if has_ps else training.seen()
+        num_restores = sum(group.log(name).count("continuing in epoch") for name in group.names)
+        training.assert_counts_fit(counts, num_restores=num_restores)
+        saved = training.saved_counts()
+        num_missing = sum(max(0, NUM_EPOCHS - saved[line]) for line in range(NUM_LINES))
+        say(f"all ended with 0, {num_restores} restores; {NUM_LINES} lines, {NUM_EPOCHS} epochs, counted "
+            f"{counts.total():g}, told as given again {training.given_again().total()}, pushed but in no update "
+            f"{num_missing:g}")
+
+
+def _wait_for_progress(training: Sharded, count: int) -> None:
+    begun = training.seen().total()
+    end_secs = time.monotonic() + 120
+    while training.seen().total() < begun + count and _is_up(training, "worker-0"):
+        assert time.monotonic() < end_secs, f"no progress\n{training.group.logs()}"
+        _restart(training)
+        time.sleep(0.1)
+
+
+def _is_up(training: Sharded, task: str) -> bool:
+    return training.group.poll(training.life(task)) is None
+
+
+def _restart(training: Sharded) -> None:
+    """Starts again what has ended with a code that asks for it."""
+    for task in training.lives:
+        code = training.group.poll(training.life(task))
+        if code and code >= _RETRYABLE:
+            training.start(task)
+
+
+def _see_through(training: Sharded) -> None:
+    end_secs = time.monotonic() + 300
+    while any(_is_up(training, task) for task in training.lives):
+        assert time.monotonic() < end_secs, f"no end\n{training.group.logs()}"
+        _restart(training)
+        time.sleep(0.1)
+    training.assert_ends_well()
+
+
+def main(argv: list[str]) -> int:
+    """Runs the command line; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tests.soak_ranges", description=__doc__.partition("\n")[0])
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--mode", choices=sorted(_MODES), default="async")
+    parser.add_argument("--without_ps", action="store_true")
+    options = parser.parse_args(argv)
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            run(pathlib.Path(folder), options.kills, options.seed, options.mode,
+                has_ps=not options.without_ps and options.mode != "sync", say=lambda line: print(line, flush=True))
+        except AssertionError as error:
+            print(error)
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,59 @@
+"""Tasks that die while ps 0 hands out ranges of the input: real processes, and two ledgers of what was trained on."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.sharded import NUM_EPOCHS, NUM_LINES, Sharded
+
+
+@pytest.fixture
+def sharded(tmp_path, start_process):
+    """A function that starts a Sharded, whose flags it takes."""
+    return lambda *flags, **options: Sharded(tmp_path, start_process, flags, **options)
+
+
+@pytest.mark.parametrize("mode", [[], ["--sync_replicas"]], ids=["async", "sync"])
+def test_each_line_counts_once_an_epoch_when_workers_die(sharded, mode):
+    """A worker stays away until its ranges are given to the chief; the chief is started again at once."""
+    training = sharded(*mode)
+    training.wait_until_seen(400)
+    training.kill("worker-1")
+    training.group.wait_for_line("worker-0.1", "worker:1 was not heard of for 3 s; what it had in hand is given again")
+    training.start("worker-1")
+    training.group.wait_for_line("worker-1.2", "step ")
+    training.kill("worker-0")
+    training.start("worker-0")
+    training.assert_ends_well()
+    assert "this worker had ranges in hand" in training.group.log("worker-0.2")
+    training.assert_counts_fit(training.seen())
+
+
+def test_after_the_death_of_a_ps_the_data_goes_back_with_the_parameters(sharded):
+    """The position and the counts in the last checkpoint fit, whatever was trained on after the one that it restored.
+
+    Each range that was in hand at that one may count once more.
+    """
+    training = sharded("--save_model_steps=20")
+    training.wait_until_seen(800)
+    training.kill("ps-0")
+    training.start("ps-0")
+    training.assert_ends_well()
+    assert "ranges are done; in hand at the checkpoint, and given again: " in training.group.log("worker-0.1")
+    counts = training.saved_counts()
+    training.assert_counts_fit(counts, num_restores=1)
+    assert training.seen().total() > counts.total()
+
+
+def test_a_worker_that_is_told_to_stop_gives_its_ranges_back(sharded):
+    """The other one gets them at once, and not after the heartbeat time-out."""
+    training = sharded(beat_timeout_secs=60)
+    training.wait_until_seen(400)
+    training.group.signal("worker-1.1", 15)
+    assert training.group.exit_code("worker-1.1") == 143
+    assert "this worker gives back" in training.group.log("worker-1.1")
+    del training.lives["worker-1"]
+    training.assert_ends_well()
+    seen = training.seen()
+    assert min(seen[line] for line in range(NUM_LINES)) == NUM_EPOCHS
+    assert seen.total() < NUM_EPOCHS * NUM_LINES + 6 * 51

@@ -1,0 +1,74 @@
+"""Which ranges a worker has trained on, from the notes of its steps."""
+
+from __future__ import annotations
+
+from ps_train.coordination.ranges.range_queue import Assignment
+from ps_train.training.ranges.accounts import Accounts
+
+FIRST, SECOND, THIRD = (Assignment(number, 0) for number in (7, 3, 9))
+
+
+def holding(*assignments):
+    """Returns accounts with these ranges in hand."""
+    accounts = Accounts()
+    for one in assignments:
+        accounts.give(one)
+    return accounts
+
+
+def test_a_range_is_done_when_a_step_has_succeeded_since_its_last_batch_was_taken():
+    """The note comes before the end of its session run, which may still fail."""
+    accounts = holding(FIRST, SECOND)
+    accounts.note([(7, False), (7, True)], num_steps=4)
+    assert accounts.done(4) == []
+    assert accounts.done(5) == [FIRST]
+    accounts.confirm([FIRST])
+    assert accounts.held == [SECOND] and accounts.done(99) == []
+
+
+def test_a_range_without_its_last_batch_is_not_done():
+    """Some of its batches are still in the pipeline."""
+    accounts = holding(FIRST)
+    accounts.note([(7, False)] * 3, num_steps=4)
+    assert accounts.done(99) == [] == accounts.done(None)
+
+
+def test_a_batch_of_a_later_range_shows_that_those_before_it_were_read():
+    """One of malformed lines only has no batch that says so."""
+    accounts = holding(FIRST, SECOND, THIRD)
+    accounts.note([(7, True), (9, False)], num_steps=4)
+    assert accounts.done(5) == [FIRST, SECOND]
+
+
+def test_when_no_run_is_under_way_all_that_was_noted_is_done():
+    """At the end of the loop."""
+    accounts = holding(FIRST, SECOND)
+    accounts.note([(7, True)], num_steps=4)
+    assert accounts.done(None) == [FIRST]
+    accounts.end()
+    assert accounts.done(None) == [FIRST, SECOND]
+
+
+def test_a_later_note_does_not_put_a_range_off():
+    """It was done with the first one."""
+    accounts = holding(FIRST, SECOND)
+    accounts.note([(7, True)], num_steps=4)
+    accounts.note([(3, False)], num_steps=6)
+    assert accounts.done(5) == [FIRST]
+
+
+def test_notes_on_a_range_that_is_not_in_hand_are_ignored():
+    """The queue has begun anew since."""
+    accounts = holding(FIRST)
+    accounts.note([(4, True)], num_steps=4)
+    assert accounts.done(99) == [] and accounts.held == [FIRST]
+
+
+def test_the_same_range_counts_for_its_epoch():
+    """It may be given again for the next one at once."""
+    accounts = holding(FIRST)
+    accounts.note([(7, True)], num_steps=4)
+    accounts.confirm(accounts.done(5))
+    again = FIRST._replace(epoch=1)
+    accounts.give(again)
+    assert accounts.held == [again] and accounts.done(99) == []
