@@ -13,6 +13,7 @@ pytest.importorskip("tf_keras", reason="the Keras road needs the extra `keras`")
 
 DIGITS = ["--model=models.keras_step", "--dataset=data.digits", "--seed=1", "--save_summaries_steps=0"]
 CLUSTER = {"multi_worker_mirrored": ["--num_workers=2"], "parameter_server": ["--num_ps=2", "--num_workers=2"]}
+MIN_ACCURACY = 0.8  # of ten digits, after 100 steps; how far that is depends on the order in which updates arrive
 
 
 def run(group, name, *flags, exit_code=0, **options):
@@ -45,7 +46,7 @@ def test_a_training_step_runs_on_each_device(start_process, tmp_path):
     assert "the loop of models.keras_step: from step 0 to step 110" in output
     assert re.search(r"step 105, on held-out data: loss \S+, accuracy \S+", output)
     assert "After 110 training steps, on 2000 held-out examples:" in output
-    assert accuracy(output) > 0.9
+    assert accuracy(output) > MIN_ACCURACY
     assert sorted(path.name for path in (tmp_path / "train").iterdir()) == [
         *(f"ckpt-{step:08d}.keras" for step in (56, 105, 110)), "training.json"]
     again = run(start_process, "again", *flags, "--train_steps=115")
@@ -61,7 +62,7 @@ def test_a_training_step_runs_on_each_worker(start_process, tmp_path, strategy):
                  f"--train_dir={tmp_path}/train")
     assert re.search(r"step 50, on held-out data: loss \S+, accuracy \S+", output)
     assert "After 100 training steps, on 2000 held-out examples:" in output
-    assert accuracy(output) > 0.9
+    assert accuracy(output) > MIN_ACCURACY
 
 
 @pytest.mark.parametrize("strategy", ["default", *CLUSTER])
