@@ -1,13 +1,12 @@
 """How does a Keras model train under a tf.distribute strategy? `ps_train keras`, beside graph training.
 
-    verbs --> flags --> task --> strategies/ --> training/ --> storage/
-                         ^
-                      plugins
+    flags --> task --> strategies/ --> training/ --> storage/
+                ^
+             plugins
 
-Start with `task.py`. Only `__main__` imports this folder. The decisions: docs/decisions/keras.md.
+Start with `task.py`. Only `verbs/keras.py` imports this folder. The decisions: docs/decisions/keras.md.
 
-    verbs        the verbs `keras`, `launch keras` and `convert`
-    flags        their flags
+    flags        the flags of `keras`, `launch keras` and `convert`
     task         one process from start to end
     plugins      what a user writes: build_model, train_step, train, make_callbacks
     strategies/  which processes a strategy has, how they meet and how they end

@@ -16,7 +16,6 @@ from ps_train.coordination.state import State
 from ps_train.errors import BlackboardError, ClusterLostError, ConfigError, StoppedError
 from ps_train.graph import placement
 from ps_train.graph.input import bad_records
-from ps_train.profile import recorder
 from ps_train.runtime import reports
 from ps_train.runtime.reports import Evaluation, Stage
 from ps_train.storage import checkpoints, folder_record
@@ -29,6 +28,7 @@ from ps_train.tasks.setup import LoadedPlugins
 from ps_train.training import evaluation, replica_graph, shutdown
 from ps_train.training.evaluation import Evaluator
 from ps_train.training.outcome import End, Outcome
+from ps_train.training.profile import recorder
 from ps_train.training.replica_graph import TrainGraph
 from ps_train.training.reporting import Report
 

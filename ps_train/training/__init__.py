@@ -13,6 +13,7 @@
     status/         what a worker knows after a step
     by_workers/     the evaluation by all workers (--evaluate_with=workers)
     ranges/         ranges of the input that ps 0 hands out (--dynamic_sharding)
+    profile/        where the time of a step goes (--profile_steps)
     queues          the threads of TensorFlow 1's input queues
     evaluation      metrics of a checkpoint on held-out data
     reporting       the lines that a task prints

@@ -17,6 +17,7 @@ from ps_train import errors
 from ps_train.launch import launcher
 from ps_train.runtime import logs
 from ps_train.tasks import server
+from ps_train.verbs import table, train
 
 REPO = pathlib.Path(__file__).resolve().parents[2]
 PLACED = ["--job_name=worker", "--task_index=0"]
@@ -64,7 +65,7 @@ def tasks(monkeypatch):
     monkeypatch.delenv("TF_CONFIG", raising=False)
     monkeypatch.setattr(logs, "setup", lambda: None)
     stand_in = Tasks()
-    monkeypatch.setattr(command_line, "_import_task", stand_in.load)
+    monkeypatch.setattr(train, "_import_task", stand_in.load)
     return stand_in
 
 
@@ -129,10 +130,10 @@ def test_only_a_task_that_computes_sees_a_gpu(tasks, argv, needs_gpu):
 @pytest.mark.parametrize(("argv", "message"), [
     ([], "--job_name: not given, and TF_CONFIG is not set; give --job_name=ps or --job_name=worker, or run a whole "
      "cluster on this machine with `ps_train launch`"),
-    (["trian", *PLACED], "unknown verb 'trian'; did you mean 'train'? allowed: train, launch, run, serve, keras, "
+    (["trian", *PLACED], "unknown verb 'trian'; did you mean 'train'? allowed: train, launch, serve, keras, run, "
      "convert"),
-    (["lauch"], "unknown verb 'lauch'; did you mean 'launch'? allowed: train, launch, run, serve, keras, convert"),
-    (["xyz"], "unknown verb 'xyz'; allowed: train, launch, run, serve, keras, convert"),
+    (["lauch"], "unknown verb 'lauch'; did you mean 'launch'? allowed: train, launch, serve, keras, run, convert"),
+    (["xyz"], "unknown verb 'xyz'; allowed: train, launch, serve, keras, run, convert"),
     ([*PLACED, "serve"], "'serve' is not a flag; flags are written --name=value, see `ps_train --help`"),
     ([*PLACED, "--train_stpes=5"],
      "unknown flag --train_stpes; did you mean --train_steps? `ps_train --help` lists the flags"),
@@ -259,7 +260,7 @@ def test_help_explains_every_verb_and_exit_code(tasks, capsys):
     """The verbs that there are, and the codes of the errors that there are."""
     command_line.main(["--help"])
     out = capsys.readouterr().out
-    assert all(f"ps_train {verb} " in out for verb in command_line._VERBS)
+    assert all(f"ps_train {verb} " in out for verb in table.NAMES)
     assert all(f"{error.exit_code} " in out for error in (
         errors.UserCodeError, errors.ConfigError, errors.ClusterLostError, errors.StoppedError))
 

@@ -9,7 +9,8 @@ import pytest
 from ps_train.config import fields
 from ps_train.config.task import Config
 from ps_train.errors import ConfigError
-from ps_train.keras import flags, verbs
+from ps_train.keras import flags
+from ps_train.verbs import keras as keras_verbs
 
 
 def _refusal(function, *arguments):
@@ -104,9 +105,9 @@ def test_tf_keras_must_be_there(monkeypatch, versions, message):
 
     monkeypatch.setattr(importlib.metadata, "version", version)
     if message is None:
-        verbs.check_installed()
+        keras_verbs.check_installed()
     else:
-        assert _refusal(verbs.check_installed).startswith(message)
+        assert _refusal(keras_verbs.check_installed).startswith(message)
 
 
 def test_convert_says_what_is_missing():

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tensorflow.core.framework import step_stats_pb2
 
-from ps_train.profile import spans
-from ps_train.profile.spans import TRANSFER, Span
+from ps_train.training.profile import spans
+from ps_train.training.profile.spans import TRANSFER, Span
 
 
 def step_stats(*devices):

@@ -23,7 +23,7 @@ import statistics
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from ps_train.profile.spans import TRANSFER, Span
+from ps_train.training.profile.spans import TRANSFER, Span
 
 PHASES = ("pull", "compute", "push", "wait", "call")
 # These operations hold a step until the input or another worker has done its part.

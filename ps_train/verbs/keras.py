@@ -1,23 +1,25 @@
-"""The verbs of the tf.distribute road: `keras`, `launch keras`, `convert`."""
+"""The verbs of the tf.distribute road: `keras` and `convert`, and what `launch` does with `keras`."""
 
 from __future__ import annotations
 
 import contextlib
 import importlib.metadata
 from collections.abc import Sequence
+from typing import cast
 
 from ps_train.config import fields
 from ps_train.config.groups import ModelFlags
 from ps_train.config.launch import LaunchConfig
+from ps_train.config.task import Config
 from ps_train.errors import ConfigError
 from ps_train.keras import flags
 from ps_train.keras.strategies import roles
 from ps_train.launch import launcher
 from ps_train.runtime import installed, signals
+from ps_train.verbs.verb import Verb
 
 
-def run_keras(argv: Sequence[str]) -> None:
-    """`ps_train keras`: runs one task, or fetches its data."""
+def _run(argv: Sequence[str]) -> None:
     config = flags.parse_keras_task(argv)
     if config.download_only:
         _import_task(config, needs_gpu=False).download_data(config)
@@ -32,22 +34,18 @@ def launch_keras(argv: Sequence[str]) -> None:
     """`ps_train launch keras`: runs all tasks of a strategy on this machine."""
     config, launch_config = flags.parse_keras_launch(argv)
     check_installed()
-    launcher.run(config, launch_config, roles.strategy_tasks(config, launch_config))
+    of_launcher = cast(Config, config)  # a KerasConfig has every flag that the launcher reads
+    launcher.run(of_launcher, launch_config, roles.strategy_tasks(config, launch_config))
 
 
-def run_convert(argv: Sequence[str]) -> None:
-    """`ps_train convert`: turns a checkpoint of one road into one of the other."""
+def _convert(argv: Sequence[str]) -> None:
     config = flags.parse_convert(argv)
     _import_task(config, needs_gpu=False).convert(config)
 
 
-def keras_help(verb: str) -> str:
-    """Returns the flags of `keras`, `launch` (of `launch keras`) or `convert`."""
-    if verb == "convert":
-        return fields.help_text(flags.ConvertConfig)
-    if verb == "launch":
-        return fields.help_text(LaunchConfig, flags.KerasConfig, omit=flags.PLACED)
-    return fields.help_text(flags.KerasConfig)
+def launch_help() -> str:
+    """Returns the help text of the flags of `launch keras`."""
+    return fields.help_text(LaunchConfig, flags.KerasConfig, omit=flags.PLACED)
 
 
 def _import_task(config: ModelFlags, needs_gpu: bool):
@@ -78,3 +76,16 @@ def check_installed() -> None:
     if len(set(minors.values())) > 1:
         raise ConfigError(f"tf_keras is {versions['tf_keras']} and TensorFlow {versions['tensorflow']}; both must be "
                           f"of the same minor version: {advice}")
+
+
+KERAS = Verb(
+    usage="""\
+  ps_train keras --strategy=NAME
+           Train a Keras model under a tf.distribute strategy, or run one task
+           of such a training.""",
+    run=_run, flags_help=lambda _: fields.help_text(flags.KerasConfig))
+CONVERT = Verb(
+    usage="""\
+  ps_train convert --to=keras|graph --train_dir=DIR --output_dir=DIR
+           Convert a checkpoint of `train` into one of `keras`, or back.""",
+    run=_convert, flags_help=lambda _: fields.help_text(flags.ConvertConfig))

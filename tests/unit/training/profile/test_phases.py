@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ps_train.profile import phases
-from ps_train.profile.phases import PHASES, Run, Segment
-from ps_train.profile.spans import TRANSFER, Span
+from ps_train.training.profile import phases
+from ps_train.training.profile.phases import PHASES, Run, Segment
+from ps_train.training.profile.spans import TRANSFER, Span
 
 
 def operation(task, start_us, end_us, kind="MatMul", node="n"):

@@ -22,8 +22,8 @@ from typing import Any, Callable
 import tensorflow.compat.v1 as tf
 from tensorflow.python.client.timeline import Timeline  # it has no public name
 
-from ps_train.profile import phases, spans
-from ps_train.profile.phases import Run, Shift
+from ps_train.training.profile import phases, spans
+from ps_train.training.profile.phases import Run, Shift
 
 _MAX_UNTRACED = 100  # the latest steps whose durations are kept for comparison
 _CHANGES = re.compile("Assign|Apply|Scatter|Enqueue")  # as in ResourceApplyAdam

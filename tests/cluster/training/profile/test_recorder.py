@@ -9,8 +9,8 @@ import types
 
 import pytest
 
-from ps_train.profile import recorder
-from ps_train.profile.recorder import Profile
+from ps_train.training.profile import recorder
+from ps_train.training.profile.recorder import Profile
 from ps_train.updates.local_steps.period import Period
 from ps_train.updates.staleness import Bound
 from tests import clusters

@@ -1,0 +1,13 @@
+"""What can a user ask of ps_train on the command line?
+
+    __main__ --> table (name --> Verb) --> a module here --> tasks/, launch/, legacy/, keras/
+
+Start with `table.py`. A verb checks its flags first; TensorFlow, which takes seconds, is imported after that.
+
+    table    the names of the verbs, and where each is defined
+    verb     what a verb consists of
+    train    `train` and `serve`: one task of a cluster
+    launch   `launch`, also of `run` and `keras`: a cluster on this machine
+    scripts  `run`: one task of an unchanged TensorFlow 1 script
+    keras    `keras` and `convert`
+"""

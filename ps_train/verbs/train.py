@@ -1,0 +1,70 @@
+"""The verbs `train` and `serve`: one task of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ps_train.cluster import resolve, spec
+from ps_train.config import fields
+from ps_train.config import task as config
+from ps_train.errors import ConfigError
+from ps_train.runtime import installed, signals
+from ps_train.verbs.verb import Verb
+
+
+def _train(argv: Sequence[str]) -> None:
+    task_config = config.parse_task(argv)
+    if task_config.download_only:
+        own = _resolve(task_config) if "job_name" in task_config.given else None
+        _import_task(task_config, needs_gpu=False).download(task_config, own)
+        return
+    own = _resolve(task_config)
+    with signals.on_signals() as stop:
+        task = _import_task(task_config, needs_gpu=own.job != "ps")
+        signals.run_until_stopped(lambda: task.run_task(task_config, own, stop), stop, task_config.stop_timeout_secs)
+
+
+def _serve(argv: Sequence[str]) -> None:
+    task_config = config.parse_serve(argv)
+    own = _resolve(task_config)
+    if own.job == "evaluator":
+        raise ConfigError(f"{own.task.name} has no server; start it without `serve`")
+    with signals.on_signals() as stop:
+        task = _import_task(task_config, needs_gpu=own.job != "ps")
+        signals.run_until_stopped(lambda: task.serve(task_config, own, stop), stop, task_config.stop_timeout_secs)
+
+
+def _resolve(task_config: config.Config) -> spec.Cluster:
+    return resolve.find_cluster(
+        ps_hosts=task_config.ps_hosts,
+        worker_hosts=task_config.worker_hosts,
+        job_name=task_config.job_name,
+        task_index=task_config.task_index,
+        tf_config=task_config.tf_config,
+        given=task_config.given,
+        elastic=task_config.elastic,
+    )
+
+
+def _import_task(task_config: config.Config, needs_gpu: bool):
+    """Imports and returns tasks/run.py, and with it TensorFlow."""
+    installed.prepare_import(needs_gpu, task_config.tf_log)
+    from ps_train.tasks import run  # noqa: PLC0415 (TensorFlow takes seconds; a wrong flag should not)
+
+    return run
+
+
+def _flags_help(_: Sequence[str]) -> str:
+    return fields.help_text(config.Config)
+
+
+TRAIN = Verb(
+    usage="""\
+  ps_train train --job_name=JOB --task_index=N --ps_hosts=... --worker_hosts=...
+           Run one task of a cluster: a ps serves, a worker trains.""",
+    run=_train, flags_help=_flags_help)
+SERVE = Verb(
+    usage="""\
+  ps_train serve --job_name=JOB --task_index=N --ps_hosts=... --worker_hosts=...
+           Run a server for workers that use --existing_servers.""",
+    run=_serve, flags_help=_flags_help)

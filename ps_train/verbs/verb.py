@@ -1,0 +1,27 @@
+"""What a verb of the command line consists of."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+
+def _all(arguments: Sequence[str]) -> Sequence[str]:
+    return arguments
+
+
+@dataclasses.dataclass(frozen=True)
+class Verb:
+    """A verb.
+
+    Attributes:
+      usage: its lines in `ps_train --help`: the command, and what it does.
+      run: runs it with the arguments behind the verb. It raises a PsTrainError, or an exception of the user's code.
+      flags_help: returns the help text of its flags, for the arguments behind the verb.
+      own_arguments: returns those of the arguments that are ps_train's: the others belong to a user's script.
+    """
+
+    usage: str
+    run: Callable[[Sequence[str]], None]
+    flags_help: Callable[[Sequence[str]], str]
+    own_arguments: Callable[[Sequence[str]], Sequence[str]] = _all
