@@ -16,13 +16,12 @@ from ps_train.embeddings import id_check
 from ps_train.errors import ChiefFailedError, ClusterLostError, UserCodeError
 from ps_train.graph import nan_guard
 from ps_train.graph.input import bad_records
-from ps_train.runtime.periodic import Periodic
-from ps_train.runtime.reports import Progress
 from ps_train.training.outcome import End, Outcome
 from ps_train.training.replica_graph import TrainGraph
 from ps_train.training.reporting import Report
+from ps_train.training.status.step_reports import StepReports
 from ps_train.training.status.step_status import StepStatus
-from ps_train.updates.staleness import Bound, Histogram
+from ps_train.updates.staleness import Bound
 
 _POLL_SECS = 0.005
 _MOST_SKIPPED = 100  # batches in a row; after that the fault is not in the batches
@@ -89,16 +88,13 @@ class Loop:
         self._settings = settings
         self._progress = progress
         self._stop = stop
-        self._write_summary = write_summary
-        self._report_lines = report or Report()
+        self._reports = StepReports(
+            train_steps=settings.train_steps, batch_size=settings.batch_size, log_steps=settings.log_steps,
+            save_summaries_steps=settings.save_summaries_steps, report=report or Report(), write_summary=write_summary)
         self._options = tf.RunOptions(timeout_in_ms=math.ceil(settings.step_timeout_secs * 1000))
         self._local_steps = 0
         self._last_taken = 1
-        self._logs = Periodic(settings.log_steps)
-        self._summarises = Periodic(settings.save_summaries_steps if write_summary else 0, at_once=True)
         self._skipped_in_a_row = 0
-        self._stalenesses, self._new_stalenesses = Histogram(), Histogram()
-        self._last_report = (0.0, 0, 0)
 
     def run(self) -> Outcome:
         """Trains to the end and returns how it came.
@@ -110,7 +106,7 @@ class Loop:
         status = self._status()
         first_step = status.step
         start_secs = time.monotonic()
-        self._last_report = (start_secs, first_step, 0)
+        self._reports.start(first_step)
         try:
             while (end := self._end(status)) is None:
                 bound = self._settings.bound
@@ -122,9 +118,8 @@ class Loop:
         except tf.errors.OutOfRangeError:
             end = End.DATA
             status = self._send_rest()
-        self._stalenesses.update(self._new_stalenesses)
         return Outcome(end, first_step, status.step, self._local_steps, time.monotonic() - start_secs,
-                       self._stalenesses.line())
+                       self._reports.staleness_line())
 
     def _end(self, status: StepStatus) -> End | None:
         if status.state == State.FAILED:
@@ -196,26 +191,27 @@ class Loop:
 
     def _steps(self, status: StepStatus) -> StepStatus:
         """Runs --steps_per_execution steps if so many are left, else one step or round; reports what is due."""
-        logs = self._logs.is_due(self._local_steps + self._last_taken)
-        summarises = self._summarises.is_due(self._local_steps)
+        due = self._reports.due(self._local_steps, self._last_taken)
         # The loss is always fetched: each new set of fetches costs a tenth of a second, as TensorFlow prunes the graph.
-        summary_op = [self._graph.summary_op] if summarises else []
+        summary_op = [self._graph.summary_op] if due.summarises else []
         several = self._graph.several
         is_near_end = status.step + several.num_steps > self._settings.train_steps
-        execution = self._graph.single if summarises or is_near_end else several
+        execution = self._graph.single if due.summarises or is_near_end else several
         held_secs, self._held_secs = self._held_secs, 0.0
         progress, loss, *summary = self._run_step(
             status.step, held_secs, [execution.progress, execution.loss, *summary_op], self._options)
         status = self._count(progress)
-        if (logs or summarises) and status.num_taken:
-            self._report(status.step, float(loss), *(summary or [None]), logs)
+        if any(due) and status.num_taken:
+            self._reports.report(due, step=status.step, local_steps=self._local_steps,
+                                 total_steps=self._progress.local_steps, loss=float(loss),
+                                 summary=next(iter(summary), None))
         return status
 
     def _count(self, progress: Any) -> StepStatus:
         statuses = [StepStatus(*map(int, row)) for row in progress]
         for one in statuses:
             if one.num_taken:  # 0 in a round that began after the end
-                self._new_stalenesses.add(one.staleness)
+                self._reports.count_staleness(one.staleness)
         self._last_taken = sum(one.num_taken for one in statuses)
         self._took(self._last_taken)
         return statuses[-1]
@@ -229,26 +225,3 @@ class Loop:
 
     def _run(self, fetches: Any) -> Any:
         return self._session.run(fetches, options=self._options)
-
-    def _report(self, step: int, loss: float, summary: bytes | None, logs: bool) -> None:
-        then_secs, then_step, then_local = self._last_report
-        now_secs = time.monotonic()
-        elapsed_secs = max(now_secs - then_secs, 1e-9)
-        examples_per_sec = (self._local_steps - then_local) * self._settings.batch_size / elapsed_secs
-        steps_per_sec = (step - then_step) / elapsed_secs
-        if summary is not None:
-            self._write_summary(summary, step)
-            own = _rates(steps_per_sec, examples_per_sec)
-            own.value.extend(self._new_stalenesses.summary().value)
-            self._write_summary(own, step)
-            self._stalenesses.update(self._new_stalenesses)
-            self._new_stalenesses = Histogram()
-        if logs:
-            self._report_lines.step(Progress(step, self._settings.train_steps, loss, steps_per_sec, examples_per_sec),
-                            self._progress.local_steps)
-            self._last_report = (now_secs, step, self._local_steps)
-
-
-def _rates(steps_per_sec: float, examples_per_sec: float) -> tf.Summary:
-    values = {"global_step/sec": steps_per_sec, "examples/sec": examples_per_sec}
-    return tf.Summary(value=[tf.Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()])
