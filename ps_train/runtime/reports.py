@@ -95,6 +95,7 @@ class Evaluation(NamedTuple):
       loss_name: what the loss is.
       loss_sum: summed over the examples.
       metrics: name -> value of each of the model's eval_metric_ops.
+      split: what the examples are.
     """
 
     global_step: int
@@ -102,6 +103,7 @@ class Evaluation(NamedTuple):
     loss_name: str
     loss_sum: float
     metrics: Mapping[str, float]
+    split: str = "held-out"
 
     @property
     def loss_mean(self) -> float:
@@ -110,7 +112,7 @@ class Evaluation(NamedTuple):
 
     def format(self) -> str:
         """Returns the lines of the final report."""
-        lines = [f"After {self.global_step} training steps, on {self.num_examples} held-out examples:",
+        lines = [f"After {self.global_step} training steps, on {self.num_examples} {self.split} examples:",
                  f"  {self.loss_name} = {self.loss_sum:.6g} in sum, {self.loss_mean:.6g} in the mean"]
         return "\n".join(lines + [f"  {name} = {value:.4f}" for name, value in sorted(self.metrics.items())])
 

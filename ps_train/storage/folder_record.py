@@ -43,10 +43,13 @@ def make_record(
 def check_record(train_dir: str, own: Mapping[str, Any]) -> None:
     """Compares the record of this training with that in the folder, if there is one.
 
+    Args:
+      own: as `make_record` makes it; without "dataset" only the models are compared.
+
     Raises:
       ConfigError: the checkpoints there belong to another model or to other data; the error lists the differences.
     """
-    differing = _differences(own, _read(train_dir))
+    differing = _differences(own, read_record(train_dir))
     if differing:
         raise ConfigError(f"--train_dir: {train_dir} has another training: {'; '.join(differing)}; give another "
                           "--train_dir, or the flags of that training. To continue from its checkpoints all the "
@@ -55,7 +58,7 @@ def check_record(train_dir: str, own: Mapping[str, Any]) -> None:
 
 def write_record(train_dir: str, own: Mapping[str, Any]) -> None:
     """Writes the record into the folder; only warns if that fails."""
-    if _read(train_dir) == own:
+    if read_record(train_dir) == own:
         return
     path = os.path.join(train_dir, RECORD_NAME)
     beside = f"{path}.tmp"
@@ -71,7 +74,7 @@ def write_record(train_dir: str, own: Mapping[str, Any]) -> None:
             os.remove(beside)
 
 
-def _read(train_dir: str) -> dict[str, Any]:
+def read_record(train_dir: str) -> dict[str, Any]:
     """Returns the record in the folder, or {} if there is none that can be read."""
     path = os.path.join(train_dir, RECORD_NAME)
     try:
@@ -89,7 +92,7 @@ def _differences(own: Mapping[str, Any], recorded: Mapping[str, Any]) -> list[st
     """Returns a text for each difference."""
     found = []
     for kind in ("model", "dataset"):
-        if kind not in recorded:
+        if kind not in recorded or kind not in own:
             continue
         if own[kind] != recorded[kind]:
             found.append(_difference(f"--{kind}", own[kind], recorded[kind]))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -15,14 +16,14 @@ from ps_train.embeddings import connection, id_check, registry
 from ps_train.embeddings.files import contents
 from ps_train.embeddings.files.table_files import TableFiles
 from ps_train.embeddings.rules import Frozen, RowRule
-from ps_train.errors import ClusterLostError, DataError, UserCodeError
+from ps_train.errors import ClusterLostError, ConfigError, DataError, UserCodeError
 from ps_train.graph import devices
 from ps_train.graph.hooks import Hooks
-from ps_train.graph.input import bad_records
+from ps_train.graph.input import bad_records, single_pass
 from ps_train.graph.input.arrays import input_feed
 from ps_train.graph.input.batches import Batches
 from ps_train.graph.plugin_calls import call_model_fn
-from ps_train.plugins.contracts import EVAL, Dataset, Model
+from ps_train.plugins.contracts import EVAL, TRAIN, Dataset, Model
 from ps_train.runtime import waits
 from ps_train.runtime.reports import Evaluation
 from ps_train.storage import checkpoints
@@ -31,6 +32,18 @@ from ps_train.training import queues
 
 _FROZEN = Frozen(learning_rate=0.0)  # in a process of its own a row has its value only
 _log = logging.getLogger(__name__)
+
+
+class EvalData(NamedTuple):
+    """The examples to evaluate on.
+
+    Attributes:
+      mode: the mode of input_fn; the model's is "eval".
+      num_batches: how many mini-batches, or None for all.
+    """
+
+    mode: str = EVAL
+    num_batches: int | None = None
 
 
 class EvalModel:
@@ -46,7 +59,7 @@ class EvalModel:
     def __init__(
         self, model: Model, model_params: Mapping[str, Any], dataset: Dataset, dataset_params: Mapping[str, Any],
         shard: tuple[int, int] = (0, 1), input_device: str = "", table_devices: Sequence[str] = ("",),
-        table_rule: RowRule = _FROZEN,
+        table_rule: RowRule = _FROZEN, data: EvalData = EvalData(),  # noqa: B008 (a constant)
     ) -> None:
         """Adds input and model to the graph, which has its global step already.
 
@@ -55,12 +68,17 @@ class EvalModel:
           input_device: the device of the input, "" to leave that open.
           table_devices: the device of each ps that has rows of the embedding tables.
           table_rule: the rule by which those rows are updated, which tells how many slots they have.
+          data: which examples.
 
         Raises:
           UserCodeError: a plug-in breaks its contract.
         """
         self._graph = tf.get_default_graph()
-        self._batches = Batches(dataset, EVAL, dataset_params, shard, input_device)
+        with single_pass.requested():
+            self._batches = Batches(dataset, data.mode, dataset_params, shard, input_device)
+        self._num_batches = data.num_batches
+        may_repeat = data.mode == TRAIN and data.num_batches is None
+        self._cardinality = self._batches.cardinality() if may_repeat else None
         features, labels = self._batches.next()
         self.tables = registry.install_registry(table_devices, table_rule)
         self.tables.begin_build()
@@ -75,6 +93,13 @@ class EvalModel:
         self.local_init_op = tf.group(tf.local_variables_initializer(), tf.tables_initializer(),
                                       *([] if own is None else [own]))
         self._queues = queues.Queues()
+
+    def check_ends(self, session: tf.Session) -> None:
+        """Raises ConfigError if all mini-batches are to be evaluated, and TensorFlow knows that they repeat."""
+        endless = tf.data.experimental.INFINITE_CARDINALITY
+        if self._cardinality is not None and session.run(self._cardinality) == endless:
+            raise ConfigError("--num_batches: not given, and the examples repeat without end; say how many "
+                              "mini-batches to evaluate")
 
     def run_through(self, session: tf.Session) -> tuple[float, int]:
         """Updates the metrics over all examples; returns the sum of their losses and their number.
@@ -94,34 +119,36 @@ class EvalModel:
     def _run_all(self, session: Any) -> tuple[float, int]:
         """Runs the metrics' updates until the data ends; returns what `run_through` does."""
         loss_sum, num_examples = 0.0, 0
-        while True:
+        for _ in itertools.count() if self._num_batches is None else range(self._num_batches):
             try:
                 loss, batch_size, _ = session.run([self.spec.loss, self._batch_size, self._update_ops])
             except tf.errors.OutOfRangeError:
-                return loss_sum, num_examples
+                break
             except tf.errors.InvalidArgumentError as error:
                 id_check.raise_if_bad_id(error, "evaluation")
                 bad_records.raise_if_bad(error)
                 raise
             loss_sum += float(loss) * int(batch_size)
             num_examples += int(batch_size)
+        return loss_sum, num_examples
 
 
 class Evaluator:
     """Evaluates checkpoints of one model on one dataset."""
 
     def __init__(
-        self, model: Model, model_params: Mapping[str, Any], dataset: Dataset, dataset_params: Mapping[str, Any]
+        self, model: Model, model_params: Mapping[str, Any], dataset: Dataset, dataset_params: Mapping[str, Any],
+        data: EvalData = EvalData(),  # noqa: B008 (a constant)
     ) -> None:
         """Builds the graph, on this process's devices even where the model names others.
 
         Raises:
           UserCodeError: a plug-in breaks its contract.
         """
-        self._dataset = dataset
+        self._dataset, self._data = dataset, data
         with tf.Graph().as_default() as self._graph, devices.ignoring_tasks():
             self._global_step = tf.train.create_global_step()
-            self._model = EvalModel(model, model_params, dataset, dataset_params)
+            self._model = EvalModel(model, model_params, dataset, dataset_params, data=data)
             self._tables = TableFiles(self._model.tables)
             scaffold = self._model.spec.scaffold
             self._saver = getattr(scaffold, "saver", None) or tf.train.Saver(tf.global_variables())
@@ -139,20 +166,21 @@ class Evaluator:
         # A worker may use the same GPU, so take only the memory that is needed.
         config = tf.ConfigProto(allow_soft_placement=True, gpu_options=tf.GPUOptions(allow_growth=True))
         with tf.Session(graph=self._graph, config=config) as session:
+            self._model.check_ends(session)
             session.run(self._model.local_init_op)
             self._saver.restore(session, path)
             self._tables.restore(session, path)
             loss_sum, num_examples = self._model.run_through(session)
-            refuse_empty(self._dataset, num_examples)
+            refuse_empty(self._dataset, num_examples, self._data.mode)
             global_step, metrics = session.run([self._global_step, self._model.values])
         return Evaluation(int(global_step), num_examples, self._model.spec.loss_name, loss_sum,
                           scalars(metrics))
 
 
-def refuse_empty(dataset: Dataset, num_examples: int) -> None:
+def refuse_empty(dataset: Dataset, num_examples: int, mode: str = EVAL) -> None:
     """Raises DataError if the held-out set is empty."""
     if num_examples == 0:
-        raise DataError(f"{dataset.name}.input_fn: the dataset of mode \"eval\" is empty; there is nothing to "
+        raise DataError(f"{dataset.name}.input_fn: the dataset of mode \"{mode}\" is empty; there is nothing to "
                         "evaluate on")
 
 

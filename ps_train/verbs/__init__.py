@@ -10,4 +10,5 @@ Start with `table.py`. A verb checks its flags first; TensorFlow, which takes se
     launch   `launch`, also of `run` and `keras`: a cluster on this machine
     scripts  `run`: one task of an unchanged TensorFlow 1 script
     keras    `keras` and `convert`
+    checkpoints  `evaluate`, `predict` and `export`
 """

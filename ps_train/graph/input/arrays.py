@@ -15,6 +15,8 @@ from typing import Any, Callable
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+from ps_train.graph.input import single_pass
+
 _FEEDS = "ps_train_input_feeds"
 
 
@@ -45,6 +47,8 @@ def from_arrays(
     lengths = {len(array) for array in arrays}
     if len(lengths) != 1 or not lengths.isdisjoint({0}):
         raise ValueError(f"arrays: got {sorted(lengths)} examples; allowed: the same number in each, at least 1")
+    if single_pass.is_single_pass():
+        shuffle = repeat = False
     # Nothing is fed under eager execution, which `ps_train keras` uses.
     sources = [tf.constant(array) if _is_eager() else _placeholder(array) for array in arrays]
     batches = _row_numbers(len(arrays[0]), batch_size, shuffle=shuffle, repeat=repeat, seed=seed)

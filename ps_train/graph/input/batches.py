@@ -78,6 +78,11 @@ class Batches:
         """The types of a mini-batch; only for a tf.data.Dataset."""
         return self._made.element_spec if self._ranges is None else self._made.element_spec[0]
 
+    def cardinality(self) -> tf.Tensor:
+        """Returns the number of mini-batches as far as TensorFlow knows it, see `tf.data.experimental.cardinality`."""
+        unknown = tf.data.experimental.UNKNOWN_CARDINALITY
+        return tf.constant(unknown) if self.is_one_a_run else tf.data.experimental.cardinality(self._made)
+
     def next_if_any(self) -> tuple[tf.Tensor, Callable[[], tuple[Any, Any]]]:
         """Returns whether there is another mini-batch, a bool scalar, and what adds it to the graph if there is.
 

@@ -20,7 +20,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import DataError
-from ps_train.graph.input import local_ranges
+from ps_train.graph.input import local_ranges, single_pass
 from ps_train.plugins.contracts import TRAIN
 
 # A range of Criteo's lines has 16,000 examples then. With fewer than _FEW_RANGES of that size, ranges are smaller, so
@@ -75,7 +75,8 @@ def file_ranges(
       DataError: there is no such file, all are empty, or there are fewer ranges than workers.
     """
     plan = plan_ranges(files, is_text=is_text, has_header=has_header, range_bytes=range_bytes)
-    if mode == TRAIN and local_ranges.are_requested():
+    is_endless = mode == TRAIN and not single_pass.is_single_pass()
+    if is_endless and local_ranges.are_requested():
         return ranges_of_numbers(local_ranges.LocalRanges(plan).numbers(), plan)
     index, count = shard
     if count > len(plan):
@@ -83,9 +84,9 @@ def file_ranges(
                         f"workers, and each needs one; use fewer workers, or "
                         f"{'smaller ranges' if is_text else 'more files'}")
     numbers = tf.data.Dataset.range(index, len(plan), count)
-    if mode == TRAIN and shuffle:
+    if is_endless and shuffle:
         numbers = numbers.shuffle(len(range(index, len(plan), count)), seed=None if seed is None else seed + index)
-    return ranges_of_numbers(numbers.repeat() if mode == TRAIN else numbers, plan)
+    return ranges_of_numbers(numbers.repeat() if is_endless else numbers, plan)
 
 
 def ranges_of_numbers(numbers: tf.data.Dataset, plan: Sequence[FileRange]) -> tf.data.Dataset:

@@ -1,0 +1,79 @@
+"""Evaluates, exports and predicts with a checkpoint: the work of `ps_train evaluate`, `export` and `predict`."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import threading
+from typing import Any
+
+from ps_train.config.inference import CheckpointFlags, EvaluateConfig
+from ps_train.config.task import Config
+from ps_train.inference import found
+from ps_train.plugins.contracts import EVAL, TRAIN, VALIDATION
+from ps_train.plugins.params import split_params
+from ps_train.runtime import logs
+from ps_train.runtime.reports import Evaluation
+from ps_train.storage import folder_record
+from ps_train.tasks import setup
+from ps_train.tasks.setup import LoadedPlugins
+from ps_train.training import evaluation
+from ps_train.training.evaluation import EvalData, Evaluator
+
+_MODES = {"test": EVAL, "train": TRAIN, "validation": VALIDATION}
+
+
+def evaluate_checkpoint(config: EvaluateConfig, stop: threading.Event) -> None:
+    """Prints the metrics of a checkpoint.
+
+    Raises:
+      PsTrainError: there is no such checkpoint, it is of another model, or the data is wrong.
+    """
+    path, plugins = _prepare(config)
+    plugins.dataset.prepare(plugins.dataset_params)
+    evaluator = Evaluator(*plugins, EvalData(_MODES[config.split], config.num_batches))
+    result = evaluation.evaluate_bounded(config.eval_timeout_secs, evaluator, path, stop)
+    if config.split != "test":
+        result = result._replace(split=config.split)
+    logs.show(json.dumps(_as_json(result, path, config.split)) if config.json else result.format())
+
+
+def _as_json(result: Evaluation, path: str, split: str) -> dict[str, Any]:
+    return {"checkpoint": path, "global_step": result.global_step, "split": split,
+            "num_examples": result.num_examples, "loss_name": result.loss_name, "loss": result.loss_mean,
+            "metrics": dict(sorted(result.metrics.items()))}
+
+
+def _prepare(config: CheckpointFlags) -> tuple[str, LoadedPlugins]:
+    """Returns the checkpoint and the plug-ins, those of its training unless the flags name others."""
+    setup.prepare_tensorflow(config.tf_log)
+    path = found.find_checkpoint(config.train_dir, config.checkpoint)
+    return path, load_as_trained(config, os.path.dirname(path))
+
+
+def load_as_trained(config: CheckpointFlags, folder: str) -> LoadedPlugins:
+    """Returns the plug-ins of the training whose checkpoints are in a folder, unless the flags name others.
+
+    Raises:
+      ConfigError: the checkpoints there are of another model than the flags say, or a plug-in is wrong.
+    """
+    record = folder_record.read_record(folder)
+    plugins = setup.load_plugins(_with_defaults(config, record))
+    given = split_params("--params", config.params).keys()
+    for plugin, params, kind in ((plugins.model, plugins.model_params, "model"),
+                                 (plugins.dataset, plugins.dataset_params, "dataset")):
+        if record.get(kind) == plugin.name:
+            params.update({name: value for name, value in record.get(f"{kind}_params", {}).items()
+                           if name not in given and name not in config.given and name in params})
+    own = folder_record.make_record(*plugins)
+    folder_record.check_record(folder, {name: own[name] for name in ("model", "model_params")})
+    return plugins
+
+
+def _with_defaults(config: CheckpointFlags, record: dict[str, Any]) -> Any:
+    """Returns the flags with the model and the dataset of a record where they name none."""
+    defaults = {name: str(record.get(name) or Config.__dataclass_fields__[name].default)
+                for name in ("model", "dataset")}
+    own = {name: getattr(config, name) or default for name, default in defaults.items()}
+    return dataclasses.replace(config, **own)

@@ -1,0 +1,54 @@
+"""The verbs on a checkpoint: `evaluate`, `predict` and `export`. They need no cluster."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any, Callable
+
+from ps_train.config import fields, inference
+from ps_train.runtime import installed, signals
+from ps_train.verbs.verb import Verb
+
+_GRACE_SECS = 5.0  # nothing is to be saved
+
+
+def _run_stoppably(config: inference.CheckpointFlags, body: Callable[[Any, threading.Event], None]) -> None:
+    """Imports what needs TensorFlow, and runs `body(module, stop)` so that signals are handled."""
+    with signals.on_signals() as stop:
+        installed.prepare_import(needs_gpu=True, tf_log=config.tf_log)
+        from ps_train.tasks import on_checkpoint  # noqa: PLC0415 (TensorFlow takes seconds; a wrong flag should not)
+
+        signals.run_until_stopped(lambda: body(on_checkpoint, stop), stop, _GRACE_SECS)
+
+
+def _evaluate(argv: Sequence[str]) -> None:
+    config = inference.parse_evaluate(argv)
+    _run_stoppably(config, lambda tasks, stop: tasks.evaluate_checkpoint(config, stop))
+
+
+def _export(argv: Sequence[str]) -> None:
+    config = inference.parse_export(argv)
+    _run_stoppably(config, lambda tasks, stop: tasks.export_checkpoint(config))
+
+
+def _predict(argv: Sequence[str]) -> None:
+    config = inference.parse_predict(argv)
+    _run_stoppably(config, lambda tasks, stop: tasks.predict_examples(config, stop))
+
+
+EVALUATE = Verb(
+    usage="""\
+  ps_train evaluate --train_dir=DIR [--split=test|train|validation]
+           Evaluate a checkpoint.""",
+    run=_evaluate, flags_help=lambda _: fields.help_text(inference.EvaluateConfig))
+PREDICT = Verb(
+    usage="""\
+  ps_train predict --train_dir=DIR --output=FILE [--input=FILE]
+           Predict with a checkpoint or a SavedModel.""",
+    run=_predict, flags_help=lambda _: fields.help_text(inference.PredictConfig))
+EXPORT = Verb(
+    usage="""\
+  ps_train export --train_dir=DIR --export_dir=DIR
+           Write a SavedModel of a checkpoint, for TensorFlow Serving.""",
+    run=_export, flags_help=lambda _: fields.help_text(inference.ExportConfig))
