@@ -101,7 +101,8 @@ def _as_model_spec(name: str, spec: Any) -> ModelSpec:
     others = {field: tuple(getattr(spec, field, None) or ())
               for field in ("training_hooks", "training_chief_hooks", "evaluation_hooks")}
     return ModelSpec(loss=spec.loss, predictions=spec.predictions, eval_metric_ops=metrics, train_op=spec.train_op,
-                     scaffold=getattr(spec, "scaffold", None), **others)
+                     scaffold=getattr(spec, "scaffold", None),
+                     export_outputs=getattr(spec, "export_outputs", None), **others)
 
 
 def _value_and_update(metric: Any) -> tuple[Any, Any]:

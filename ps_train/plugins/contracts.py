@@ -40,7 +40,10 @@ class ModelSpec(NamedTuple):
       training_hooks: `tf.compat.v1.train.SessionRunHook`s of every worker.
       training_chief_hooks: those of the chief alone.
       evaluation_hooks: those of each evaluation.
-      scaffold: a `tf.compat.v1.train.Scaffold`, of which `init_fn`, `local_init_op` and, in "eval", `saver` are used.
+      scaffold: a `tf.compat.v1.train.Scaffold`, of which `init_fn`, `local_init_op` and, in "eval" and "infer",
+        `saver` are used.
+      export_outputs: name of a signature of the SavedModel -> a tensor, a dict of tensors, or an ExportOutput of
+        Estimator; None for one signature with the predictions.
     """
 
     loss: Any = None
@@ -52,6 +55,7 @@ class ModelSpec(NamedTuple):
     training_chief_hooks: Sequence[Any] = ()
     evaluation_hooks: Sequence[Any] = ()
     scaffold: Any = None
+    export_outputs: Mapping[str, Any] | None = None
 
 
 class RunConfig(NamedTuple):
@@ -80,12 +84,14 @@ class Model:
 
     Attributes:
       takes_config: whether it takes the argument `config` too, a `RunConfig`, as an Estimator's model_fn may.
+      serving_input_fn: makes what a request to the exported model has; None if the module defines none.
     """
 
     name: str
     model_fn: Callable[..., Any]
     default_params: Mapping[str, Any]
     takes_config: bool = False
+    serving_input_fn: Callable[..., Any] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,6 +102,7 @@ class Dataset:
       prepare: `prepare(params)`, which fetches and checks the files; does nothing if the module defines none.
       is_sharded: whether input_fn takes `shard`; if not, every worker reads all of the data, as under Estimator.
       is_eval_sharded: the same for held-out data, for which a module may have a function of its own.
+      serving_input_fn: as that of a model.
     """
 
     name: str
@@ -104,3 +111,4 @@ class Dataset:
     default_params: Mapping[str, Any]
     is_sharded: bool = True
     is_eval_sharded: bool = True
+    serving_input_fn: Callable[..., Any] | None = None

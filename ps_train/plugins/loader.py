@@ -44,7 +44,7 @@ def load_model(name: str) -> Model:
         taken = ()
     function = checked_function("--model", module, "model_fn", tuple(taken) or arguments, wanted=arguments)
     return Model(module.__name__, _ignoring_others(function, taken), checked_params("--model", module),
-                 takes_config="config" in taken)
+                 takes_config="config" in taken, serving_input_fn=_serving_input_fn(module))
 
 
 def load_dataset(name: str) -> Dataset:
@@ -67,7 +67,13 @@ def load_dataset(name: str) -> Dataset:
     if hasattr(module, "prepare"):
         prepare = checked_function("--dataset", module, "prepare", ("params",))
     return Dataset(module.__name__, function, prepare, checked_params("--dataset", module), is_sharded,
-                   is_eval_sharded)
+                   is_eval_sharded, _serving_input_fn(module))
+
+
+def _serving_input_fn(module: types.ModuleType) -> Callable[..., Any] | None:
+    """Returns the serving_input_fn of a module, called with params=..., or None."""
+    function = getattr(module, "serving_input_fn", None)
+    return _ignoring_others(function, _taken(module, "serving_input_fn", ("params",))) if callable(function) else None
 
 
 def _input_function(module: types.ModuleType, name: str) -> tuple[Callable[..., Any], bool]:

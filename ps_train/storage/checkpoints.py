@@ -46,6 +46,19 @@ def path_of(train_dir: str, step: int) -> str:
     return os.path.join(train_dir, f"{BASENAME}-{step}")
 
 
+def step_of(path: str) -> int:
+    """Returns the global step of a checkpoint.
+
+    Raises:
+      CheckpointError: it cannot be read, or has none.
+    """
+    try:
+        return int(tf.train.load_checkpoint(path).get_tensor(tf.GraphKeys.GLOBAL_STEP))
+    except _UNREADABLE as error:
+        raise CheckpointError(f"checkpoint {path}: cannot read its global step: "
+                              f"{tensorflow_errors.reason(error)}") from None
+
+
 def paths(train_dir: str) -> list[str]:
     """Returns the path prefixes of all checkpoints in the folder, sound or not, in the order of their steps."""
     steps = sorted(int(match[1]) for match in map(_INDEX.fullmatch, _names(train_dir)) if match)

@@ -8,20 +8,21 @@ import os
 import threading
 from typing import Any
 
-from ps_train.config.inference import CheckpointFlags, EvaluateConfig
+from ps_train.config.inference import CheckpointFlags, EvaluateConfig, ExportConfig
 from ps_train.config.task import Config
-from ps_train.inference import found
+from ps_train.inference import found, saved_model, serving
 from ps_train.plugins.contracts import EVAL, TRAIN, VALIDATION
 from ps_train.plugins.params import split_params
 from ps_train.runtime import logs
 from ps_train.runtime.reports import Evaluation
-from ps_train.storage import folder_record
+from ps_train.storage import checkpoints, folder_record
 from ps_train.tasks import setup
 from ps_train.tasks.setup import LoadedPlugins
 from ps_train.training import evaluation
 from ps_train.training.evaluation import EvalData, Evaluator
 
 _MODES = {"test": EVAL, "train": TRAIN, "validation": VALIDATION}
+_NAMES = {"train": "training", "validation": "validation"}
 
 
 def evaluate_checkpoint(config: EvaluateConfig, stop: threading.Event) -> None:
@@ -35,7 +36,7 @@ def evaluate_checkpoint(config: EvaluateConfig, stop: threading.Event) -> None:
     evaluator = Evaluator(*plugins, EvalData(_MODES[config.split], config.num_batches))
     result = evaluation.evaluate_bounded(config.eval_timeout_secs, evaluator, path, stop)
     if config.split != "test":
-        result = result._replace(split=config.split)
+        result = result._replace(split=_NAMES[config.split])
     logs.show(json.dumps(_as_json(result, path, config.split)) if config.json else result.format())
 
 
@@ -77,3 +78,19 @@ def _with_defaults(config: CheckpointFlags, record: dict[str, Any]) -> Any:
                 for name in ("model", "dataset")}
     own = {name: getattr(config, name) or default for name, default in defaults.items()}
     return dataclasses.replace(config, **own)
+
+
+def export_checkpoint(config: ExportConfig) -> None:
+    """Writes a checkpoint to export_dir/STEP, and prints its signatures.
+
+    Raises:
+      PsTrainError: there is no such checkpoint, it is of another model, or the model cannot be exported.
+    """
+    path, plugins = _prepare(config)
+    if serving.needs_dataset(plugins.model, plugins.dataset):
+        plugins.dataset.prepare(plugins.dataset_params)
+    output_dir = os.path.join(config.export_dir, str(checkpoints.step_of(path)))
+    make_input = serving.serving_input_maker(*plugins)
+    signatures = saved_model.export_model(path, output_dir, plugins.model, plugins.model_params, make_input)
+    logs.show("\n".join([f"Exported {path} to {output_dir}, with the signatures:",
+                         *(f"  {name}: {line}" for name, line in sorted(signatures.items()))]))

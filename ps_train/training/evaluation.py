@@ -78,7 +78,7 @@ class EvalModel:
             self._batches = Batches(dataset, data.mode, dataset_params, shard, input_device)
         self._num_batches = data.num_batches
         may_repeat = data.mode == TRAIN and data.num_batches is None
-        self._cardinality = self._batches.cardinality() if may_repeat else None
+        self._cardinality = self._batches.cardinality() if may_repeat else None  # needs a feed, and so a session
         features, labels = self._batches.next()
         self.tables = registry.install_registry(table_devices, table_rule)
         self.tables.begin_build()
@@ -96,10 +96,14 @@ class EvalModel:
 
     def check_ends(self, session: tf.Session) -> None:
         """Raises ConfigError if all mini-batches are to be evaluated, and TensorFlow knows that they repeat."""
-        endless = tf.data.experimental.INFINITE_CARDINALITY
-        if self._cardinality is not None and session.run(self._cardinality) == endless:
+        if self._cardinality is None:
+            return
+        found = session.run(self._cardinality, feed_dict=input_feed(self._graph))
+        if found == tf.data.experimental.INFINITE_CARDINALITY:
             raise ConfigError("--num_batches: not given, and the examples repeat without end; say how many "
                               "mini-batches to evaluate")
+        if found == tf.data.experimental.UNKNOWN_CARDINALITY:
+            _log.info("evaluating until the examples end; --num_batches ends it earlier")
 
     def run_through(self, session: tf.Session) -> tuple[float, int]:
         """Updates the metrics over all examples; returns the sum of their losses and their number.

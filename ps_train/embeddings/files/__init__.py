@@ -6,7 +6,7 @@ Each ps writes and reads its own rows, in pieces of some MB. So train_dir must b
     store_ops    the operations of one store with their placeholders
     contents     what a checkpoint says about its tables
     reading      the rows of a checkpoint as numpy arrays: `ps_train.read_table`
-    export       a SavedModel of a model with its tables
+    exported     the tables of a SavedModel
     slices       writes variables that no process holds whole
     upkeep       drops old rows, and logs how tables are used
 """

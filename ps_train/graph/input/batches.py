@@ -31,19 +31,21 @@ class Batches:
     """
 
     def __init__(
-        self, dataset: Dataset, mode: str, params: Mapping[str, Any], shard: tuple[int, int], device: str = ""
+        self, dataset: Dataset, mode: str, params: Mapping[str, Any], shard: tuple[int, int], device: str = "", *,
+        needs_labels: bool = True,
     ) -> None:
         """Calls the input_fn.
 
         Args:
           shard: (index, count), this worker's share of the data.
           device: the device of the input, "" to leave that open.
+          needs_labels: whether each element must be (features, labels), and not features alone.
 
         Raises:
           UserCodeError: the input_fn returns neither a Dataset nor a pair of tensors.
           ConfigError: ps 0 is to hand out ranges, and the input_fn has none.
         """
-        self._name = dataset.name
+        self._name, self._needs_labels = dataset.name, needs_labels
         self.device = device
         with tf.device(device), tf.name_scope("input"):
             self._made = dataset.input_fn(mode=mode, params=params, shard=shard)
@@ -96,6 +98,8 @@ class Batches:
         if self._ranges is not None:
             element = self._noted(element)
         if not isinstance(element, tuple) or len(element) != 2:
+            if not self._needs_labels:
+                return element, None
             raise UserCodeError(f"{self._name}.input_fn: its dataset yields {self._made.element_spec}; it must "
                                 "yield (features, labels)")
         return element

@@ -10,10 +10,11 @@ import pytest
 
 import ps_train
 from ps_train.embeddings import connection, registry
-from ps_train.embeddings.files import export, store_ops
+from ps_train.embeddings.files import store_ops
 from ps_train.embeddings.files.table_files import TableFiles
 from ps_train.embeddings.rules import Adagrad, Frozen
 from ps_train.errors import CheckpointError, ConfigError, UserCodeError
+from ps_train.inference import saved_model
 from ps_train.plugins.contracts import Model
 from tests.tensorflow_mode import tf
 
@@ -117,7 +118,7 @@ def test_a_table_that_is_not_there_is_one_line(trained):
 def test_an_exported_model_predicts_what_an_evaluation_does_in_a_process_without_ps_train(trained, tmp_path):
     """Fixed and dynamic tables, strings, ids with a row and ids without, dense variables."""
     path, _, scores = trained
-    export.export_model(path, str(tmp_path / "exported"), _MODEL, _PARAMS, _SPECS)
+    saved_model.export_model(path, str(tmp_path / "exported"), _MODEL, _PARAMS, _SPECS)
     np.savez(tmp_path / "features.npz", **_FEATURES)
     done = subprocess.run(
         [sys.executable, "-c", _LOADER, "exported", "features.npz", "scores.npy"], cwd=tmp_path, timeout=90,
@@ -153,7 +154,7 @@ def test_what_cannot_be_exported_is_one_line(trained, tmp_path, changed, error, 
     output_dir = tmp_path / changed.get("output_dir", "exported")
     before = output_dir.exists()
     with pytest.raises(error, match=message) as caught:
-        export.export_model(trained[0], str(output_dir), Model("clicks", model_fn, {}),
+        saved_model.export_model(trained[0], str(output_dir), Model("clicks", model_fn, {}),
                             changed.get("model_params", _PARAMS), _SPECS)
     assert "\n" not in str(caught.value)
     assert output_dir.exists() == before
