@@ -132,7 +132,7 @@ def test_an_exported_model_predicts_what_an_evaluation_does_in_a_process_without
 
 
 _WRONG = {
-    "a folder that exists": ({"output_dir": ""}, ConfigError, "it exists; give a new folder"),
+    "a folder that exists": ({"output_dir": ""}, ConfigError, "it exists; remove it, or give another folder"),
     "no predictions": ({"model_params": {**_PARAMS, "predicts": False}}, UserCodeError,
                        "clicks.model_fn returned no predictions"),
     "another dim": ({"dim": 4}, CheckpointError, "table items has dim 3 there, and 4 in the model"),
