@@ -33,6 +33,7 @@ setup(
         "estimator": _ESTIMATOR,
         "tensorboard": ["tensorboard"],
         "bench": ["torch", "matplotlib"],
+        "docs": ["mkdocs-material", "mkdocstrings[python]", "ruff"],  # ruff breaks the lines of signatures
     },
     entry_points={"console_scripts": ["ps_train = ps_train.__main__:console"]},
 )

@@ -93,6 +93,7 @@ _SECS = {
     "system/test_signals.py": 25,
     "system/test_soak.py": 35,
     "system/test_user_faults.py": 40,
+    "system/test_tutorial.py": 70,
     "system/updates/test_tensorflow_engine.py": 70,
 }
 # What the servers and sessions of a file add to a process, in 10^6 bytes: the resident memory of a process that runs

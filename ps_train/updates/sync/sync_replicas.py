@@ -72,7 +72,8 @@ class SyncReplicasOptimizer(tf.train.Optimizer):
           replicas_to_aggregate: gradients in one update.
           total_num_replicas: the number of workers; by default `replicas_to_aggregate`.
           variable_averages: is applied to `variables_to_average` after each update, or None.
-          use_locking, name: see `tf.compat.v1.train.Optimizer`.
+          use_locking: see `tf.compat.v1.train.Optimizer`.
+          name: see there.
           worker: the number of this worker; 0 is the chief. If it is None, the device under which `apply_gradients` is
             called gives the number ("/job:worker/task:1", as replica_device_setter sets it), or else TF_CONFIG. If
             TF_CONFIG has a chief or master task, the numbers of the workers begin at 1.

@@ -1,0 +1,72 @@
+"""Carries out a page of the documents as a reader would: saves its files, and runs its commands in their order."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+
+from tests import processes
+from tests.processes import DEADLINE_SECS, REPO, ProcessGroup
+
+_BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_NOT_RUN = ("pip install ", "tensorboard ")  # the test has its environment, and a server that a reader ends by hand
+_EXIT_CODE = re.compile(r"  # exit code (\d+)$")
+
+
+class Reader:
+    """Somebody who follows one page in an empty folder."""
+
+    def __init__(self, folder: pathlib.Path, group: ProcessGroup) -> None:
+        self._folder = folder
+        self._group = group
+        self._ports: dict[str, str] = {}
+        self.num_run = 0
+
+    def follow(self, page: str) -> None:
+        """Carries out the blocks of a page; each command must end with 0, or as its comment says."""
+        for language, text in _BLOCK.findall(page):
+            if language == "python":
+                (self._folder / re.match(r"# (\w+\.py)\n", text)[1]).write_text(text)
+            elif language == "bash":
+                self._run_block(text.replace("\\\n", " "))
+            else:
+                assert language in ("text", "json"), f"no test carries out a block of {language}"
+
+    def _run_block(self, text: str) -> None:
+        """Runs the lines of a block; those with & at the end run beside the others, and end with them."""
+        started: dict[str, int] = {}
+        for line in text.splitlines():
+            if not line.startswith(_NOT_RUN):
+                started.update(self._run_line(line))
+        for name, code in started.items():
+            assert self._group.exit_code(name) == code, self._group.log(name)
+
+    def _run_line(self, line: str) -> dict[str, int]:
+        """Runs a command; returns the name and the expected exit code of a process of ps_train."""
+        line = re.sub(r"localhost:(\d+)", self._own_port, line)
+        code = int(match[1]) if (match := _EXIT_CODE.search(line)) else 0
+        words = shlex.split(_EXIT_CODE.sub("", line).removesuffix("&"))
+        env = {}
+        while re.match(r"[A-Z_]+=", words[0]):
+            name, _, env[name] = words.pop(0).partition("=")
+        self.num_run += 1
+        if words[0] == "python":
+            subprocess.run([sys.executable, *words[1:]], cwd=self._folder, check=True, timeout=2 * DEADLINE_SECS,
+                           env={**os.environ, **env, "PYTHONPATH": str(REPO)})
+            return {}
+        assert words[0] == "ps_train", line
+        name = f"command-{self.num_run}"
+        self._group.start(name, words[1:], cwd=self._folder, env=env)
+        if not line.endswith("&"):
+            assert self._group.exit_code(name) == code, self._group.log(name)
+        return {name: code}
+
+    def _own_port(self, match: re.Match[str]) -> str:
+        """Returns the address with a free port in place of the page's, the same one each time."""
+        if match[1] not in self._ports:
+            self._ports[match[1]] = str(processes.free_ports(1)[0])
+        return f"localhost:{self._ports[match[1]]}"
