@@ -10,6 +10,7 @@ Start with `found.py`. The metrics of a checkpoint come from `training/evaluatio
     saved_model  writes a SavedModel
     predictor    predicts with a checkpoint or a SavedModel
     examples     where the features come from: the dataset, a CSV or an npz file
+    csv_columns  features in the columns of a CSV file
     outputs      writes predictions as CSV, npz or TFRecord
     processes    predicts in several processes, in order
 """

@@ -78,10 +78,21 @@ def feature_specs(dataset: Dataset, params: Mapping[str, Any]) -> Any:
 def input_of_specs(specs: Any) -> ServingInput:
     """Adds placeholders of features to the current graph; a request gives each of them."""
     if isinstance(specs, Mapping):
-        features = {name: placeholder_of(spec, name) for name, spec in specs.items()}
+        features: Any = {name: placeholder_of(spec, name) for name, spec in specs.items()}
+    elif isinstance(specs, (tuple, list)):
+        features = tuple(placeholder_of(spec, f"input_{number}") for number, spec in enumerate(specs))
     else:
         features = placeholder_of(specs, INPUTS)
-    return ServingInput(features, _named(features, INPUTS), {})
+    return ServingInput(features, named(features), {})
+
+
+def named(features: Any) -> dict[str, Any]:
+    """Returns name -> feature; features without names are numbered, and one alone is called `inputs`."""
+    if isinstance(features, Mapping):
+        return dict(features)
+    if isinstance(features, (tuple, list)):
+        return {str(number): one for number, one in enumerate(features)}
+    return {INPUTS: features}
 
 
 def placeholder_of(spec: tf.TypeSpec, name: str) -> Any:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 import json
 import os
 import threading
+from collections.abc import Iterator
 from typing import Any
 
-from ps_train.config.inference import CheckpointFlags, EvaluateConfig, ExportConfig
+from ps_train.config.inference import CheckpointFlags, EvaluateConfig, ExportConfig, PredictConfig
 from ps_train.config.task import Config
-from ps_train.inference import found, saved_model, serving
+from ps_train.inference import examples, found, outputs, predictor, processes, saved_model, serving
+from ps_train.inference.predictor import Predictor
 from ps_train.plugins.contracts import EVAL, TRAIN, VALIDATION
 from ps_train.plugins.params import split_params
 from ps_train.runtime import logs
@@ -94,3 +98,56 @@ def export_checkpoint(config: ExportConfig) -> None:
     signatures = saved_model.export_model(path, output_dir, plugins.model, plugins.model_params, make_input)
     logs.show("\n".join([f"Exported {path} to {output_dir}, with the signatures:",
                          *(f"  {name}: {line}" for name, line in sorted(signatures.items()))]))
+
+
+def predict_examples(config: PredictConfig, stop: threading.Event) -> None:
+    """Writes the predictions for a file or for the test examples of the dataset, in order.
+
+    Raises:
+      PsTrainError: there is no such checkpoint, it is of another model, or the data is wrong.
+      StoppedError: told to stop; then no file is written.
+    """
+    setup.prepare_tensorflow(config.tf_log)
+    folder = os.path.dirname(os.path.abspath(config.output))
+    num_examples = 0
+    with outputs.writing(config.output) as write, contextlib.closing(
+            processes.batches_in_order(predicted_batches, config, config.num_processes, folder, stop)) as batches:
+        for batch in batches:
+            write(batch)
+            num_examples += len(next(iter(batch.values())))
+    logs.show(f"Wrote {num_examples} predictions to {config.output}")
+
+
+def predicted_batches(config: PredictConfig, share: tuple[int, int]) -> Iterator[dict[str, Any]]:
+    """Yields the predictions for a share of the batches, (index, count), in this process."""
+    setup.prepare_tensorflow(config.tf_log)
+    num_threads = max(1, setup.num_cores() // share[1]) if share[1] > 1 else 0
+    needs_plugins = not config.saved_model or not config.input
+    path, plugins = _plugins_to_predict(config) if needs_plugins else ("", None)
+    if config.saved_model:
+        made = predictor.of_saved_model(config.saved_model, num_threads)
+    else:
+        made = _of_checkpoint(config, path, plugins, num_threads)
+    with contextlib.closing(made):
+        made.select([name.strip() for name in config.outputs.split(",") if name.strip()])
+        batches = (examples.file_batches(config.input, made.inputs, config.batch_size, share) if config.input
+                   else examples.dataset_batches(plugins.dataset, plugins.dataset_params, share))
+        for batch in batches:
+            yield made.predict(batch)
+
+
+def _plugins_to_predict(config: PredictConfig) -> tuple[str, LoadedPlugins]:
+    path = "" if config.saved_model else found.find_checkpoint(config.train_dir, config.checkpoint)
+    plugins = load_as_trained(config, os.path.dirname(path) or config.train_dir)
+    if not config.input or serving.needs_dataset(plugins.model, plugins.dataset):
+        plugins.dataset.prepare(plugins.dataset_params)
+    return path, plugins
+
+
+def _of_checkpoint(config: PredictConfig, path: str, plugins: LoadedPlugins, num_threads: int) -> Predictor:
+    if config.input:
+        make_input = serving.serving_input_maker(*plugins)
+    else:
+        specs = serving.feature_specs(plugins.dataset, plugins.dataset_params)
+        make_input = functools.partial(serving.input_of_specs, specs)
+    return predictor.of_checkpoint(path, plugins.model, plugins.model_params, make_input, num_threads)

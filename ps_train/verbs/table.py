@@ -17,6 +17,7 @@ _PLACES = {
     "keras": "ps_train.verbs.keras:KERAS",
     "run": "ps_train.verbs.scripts:RUN",
     "evaluate": "ps_train.verbs.checkpoints:EVALUATE",
+    "predict": "ps_train.verbs.checkpoints:PREDICT",
     "export": "ps_train.verbs.checkpoints:EXPORT",
     "convert": "ps_train.verbs.keras:CONVERT",
 }

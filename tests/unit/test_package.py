@@ -31,7 +31,7 @@ MAY_IMPORT = {folder: set(imported.split()) for folder, imported in {
     "embeddings": "graph plugins",
     "updates": "embeddings graph coordination cluster runtime",
     "training": "updates embeddings graph coordination storage cluster plugins runtime",
-    "inference": "embeddings graph storage plugins",
+    "inference": "training embeddings graph storage plugins runtime",
     "tasks": "inference training updates embeddings coordination graph storage cluster config plugins runtime",
     "keras": "launch config cluster plugins runtime storage graph",
     "legacy": "tasks launch updates graph coordination cluster config plugins runtime",

@@ -129,7 +129,7 @@ print(len(os.listdir("/proc/self/task")))
 """
 
 
-@pytest.mark.skipif(not os.path.exists("/proc/self/task") or setup._num_cores() < 2, reason="needs /proc and 2 cores")
+@pytest.mark.skipif(not os.path.exists("/proc/self/task") or setup.num_cores() < 2, reason="needs /proc and 2 cores")
 def test_what_is_decided_first_holds_for_all_later_sessions_of_a_process():
     """With two workers on its machine a task has half of the threads for an operation, whoever makes the session."""
     environment = {name: value for name, value in os.environ.items() if name != "TF_NUM_INTRAOP_THREADS"}
@@ -137,5 +137,5 @@ def test_what_is_decided_first_holds_for_all_later_sessions_of_a_process():
         int(subprocess.run([sys.executable, "-c", _COUNT_THREADS, which], env=environment, cwd=processes.REPO,
                            capture_output=True, text=True, timeout=60, check=True).stdout)
         for which in ("shared", "alone"))
-    cores = setup._num_cores()
+    cores = setup.num_cores()
     assert alone - shared == cores - max(1, cores // 2)

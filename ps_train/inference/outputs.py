@@ -1,0 +1,106 @@
+"""Writes predictions, batch by batch and in order, as CSV, npz or TFRecord.
+
+    classes int64 [n], probabilities float32 [n, 3]
+    .csv        classes,probabilities_0,probabilities_1,probabilities_2     a line for each example
+    .npz        an array for each prediction
+    .tfrecord   a tf.train.Example for each example, with a feature for each prediction
+
+The file gets its name when it is complete.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any, Callable
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from ps_train.errors import ConfigError
+
+Predictions = Mapping[str, np.ndarray]
+WriteBatch = Callable[[Predictions], None]
+
+
+@contextlib.contextmanager
+def writing(path: str) -> Iterator[WriteBatch]:
+    """Yields what writes a batch of predictions; at the end of its body the file is complete.
+
+    Raises:
+      ConfigError: the file cannot be written.
+    """
+    form = {".csv": _writing_csv, ".npz": _writing_npz, ".tfrecord": _writing_records}[os.path.splitext(path)[1]]
+    beside = f"{path}.part"
+    try:
+        with open(beside, "wb"):
+            pass
+    except OSError as error:
+        raise ConfigError(f"--output: cannot write {path!r}: {error.strerror}; give a file that this user may "
+                          "write") from None
+    try:
+        with form(beside) as write:
+            yield write
+        os.replace(beside, path)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(beside)
+
+
+@contextlib.contextmanager
+def _writing_csv(path: str) -> Iterator[WriteBatch]:
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        has_header: list[bool] = []
+
+        def write(batch: Predictions) -> None:
+            flat = {name: values.reshape(len(values), -1) for name, values in batch.items()}
+            if not has_header:
+                writer.writerow([column for name, values in batch.items()
+                                 for column in _column_names(name, values)])
+                has_header.append(True)
+            # str() of a numpy float is the shortest text that gives the same float again.
+            writer.writerows([_cell(value) for values in rows for value in values]
+                             for rows in zip(*flat.values()))
+
+        yield write
+
+
+def _column_names(name: str, values: np.ndarray) -> list[str]:
+    return [name] if values.ndim == 1 else [f"{name}_{number}" for number in range(int(np.prod(values.shape[1:])))]
+
+
+def _cell(value: Any) -> str:
+    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
+
+
+@contextlib.contextmanager
+def _writing_npz(path: str) -> Iterator[WriteBatch]:
+    batches: list[Predictions] = []
+    yield batches.append
+    arrays = {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]} if batches else {}
+    with open(path, "wb") as file:  # not the path, to which numpy would add an ending
+        np.savez(file, **{name: array.astype("S") if array.dtype == object else array
+                          for name, array in arrays.items()})
+
+
+@contextlib.contextmanager
+def _writing_records(path: str) -> Iterator[WriteBatch]:
+    with tf.io.TFRecordWriter(path) as writer:
+        def write(batch: Predictions) -> None:
+            for rows in zip(*(values.reshape(len(values), -1) for values in batch.values())):
+                features = {name: _feature(row) for name, row in zip(batch, rows)}
+                writer.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
+
+        yield write
+
+
+def _feature(row: np.ndarray) -> tf.train.Feature:
+    if row.dtype.kind in "iub":
+        return tf.train.Feature(int64_list=tf.train.Int64List(value=row.astype(np.int64)))
+    if row.dtype.kind == "f":
+        return tf.train.Feature(float_list=tf.train.FloatList(value=row))
+    texts = [one if isinstance(one, bytes) else str(one).encode() for one in row.tolist()]
+    return tf.train.Feature(bytes_list=tf.train.BytesList(value=texts))
