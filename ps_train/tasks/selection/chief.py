@@ -101,11 +101,11 @@ class ChiefEvaluations:
             return
         self._timer.evaluated(found.global_step)
         write_summaries(found, self._train_dir)
-        _log.info("evaluation at %s", describe(found))
+        _log.info("evaluation at %s", evaluation_line(found))
         self._selector.consider(found, path)
 
 
-def describe(found: Evaluation) -> str:
+def evaluation_line(found: Evaluation) -> str:
     """Returns an evaluation in one line: `step 300: loss 0.1234, accuracy 0.9712`."""
     metrics = "".join(f", {name} {value:.4f}" for name, value in sorted(found.metrics.items()))
     return f"step {found.global_step}: loss {found.loss_mean:.6g}{metrics}"

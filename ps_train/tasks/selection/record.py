@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass
-class Standing:
+class MetricStanding:
     """How a metric stands.
 
     Attributes:
@@ -66,7 +66,7 @@ class SelectionRecord:
         self.last_step = int(found.get("last_step", -1))
         self._standings = {name: _standing(found.get(name), target) for name, target in targets.items()}
 
-    def __getitem__(self, flag: str) -> Standing:
+    def __getitem__(self, flag: str) -> MetricStanding:
         return self._standings[flag]
 
     def _read(self) -> dict[str, Any]:
@@ -94,10 +94,10 @@ class SelectionRecord:
             _log.warning("cannot write %s: %s; a restart would not remember the best value", self._path, error.strerror)
 
 
-def _standing(found: Any, target: Target) -> Standing:
-    new = Standing(target.metric, target.is_max)
+def _standing(found: Any, target: Target) -> MetricStanding:
+    new = MetricStanding(target.metric, target.is_max)
     try:
-        old = Standing(**found)
+        old = MetricStanding(**found)
     except TypeError:  # none, or of another version
         return new
     return old if (old.metric, old.is_max) == tuple(target) else new
