@@ -16,7 +16,7 @@ import threading
 from collections.abc import Sequence
 
 from ps_train import __version__
-from ps_train.errors import MissingDataError, PsTrainError
+from ps_train.errors import MissingDataError, PsTrainError, StopRequestedError
 from ps_train.runtime import logs, reports, tracebacks
 from ps_train.verbs import table
 
@@ -39,7 +39,8 @@ def main(argv: Sequence[str]) -> int:
             verb.run(arguments)
     except PsTrainError as error:
         missing_data = error.fault if isinstance(error, MissingDataError) else ""
-        _print_failure([], reports.Failure(str(error).splitlines(), missing_data))
+        _print_failure([], reports.Failure(str(error).splitlines(), missing_data,
+                                           is_requested=isinstance(error, StopRequestedError)))
         return error.exit_code
     except KeyboardInterrupt:  # before a task or a launcher handles signals itself
         return 128 + signal.SIGINT

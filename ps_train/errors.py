@@ -92,6 +92,10 @@ class StoppedError(PsTrainError):
     exit_code = 143
 
 
+class StopRequestedError(StoppedError):
+    """`ps_train stop` has asked all tasks to stop, so nobody should start this one again."""
+
+
 class BlackboardError(ClusterLostError):
     """A ps does not answer, or has not put the blackboard up yet."""
 

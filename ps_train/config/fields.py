@@ -182,6 +182,16 @@ def parse_flags(
     return values, frozenset(name for name in readable if parsed[name].present)
 
 
+def as_flags(config: Any, names: Collection[str]) -> list[str]:
+    """Returns these of a config's values as flags of a command line."""
+    flags = []
+    for name, (_, kind, _) in rules(type(config)).items():
+        if name in names:
+            value = getattr(config, name)
+            flags.append(f"--{'' if value else 'no'}{name}" if kind is bool else f"--{name}={value}")
+    return flags
+
+
 def foreign(given: Collection[str], verb: str, cls: type) -> list[str]:
     """Returns a line for each given flag that does not belong to the verb with this class of flags."""
     return [f"--{name}: has no effect in `ps_train {verb}`; leave it out" for name in sorted({*given} - {*rules(cls)})]

@@ -70,14 +70,17 @@ class Blackboard:
 
     def _build_for_every_ps(self) -> None:
         self._write_states, self._read_incarnations, self._write_first_ps = [], [], []
+        self._clear_stops = []
         for task in self._ps:
             with tf.device(task.device):
                 self._write_states.append(variables.write("state", self._value))
+                self._clear_stops.append(variables.clear("stop_requested"))
                 self._read_incarnations.append(variables.read("incarnation"))
                 self._write_first_ps.append(variables.write("first_ps", self._ps[0].address))
 
     def _build_creation(self, cluster_description: str) -> None:
-        cleared = [*variables.clear_first_ps(), variables.clear("first_ps"), variables.clear("mismatch")]
+        cleared = [*variables.clear_first_ps(), variables.clear("first_ps"), variables.clear("mismatch"),
+                   variables.clear("stop_requested")]
         written = [variables.write("state", 0), variables.write("cluster", cluster_description)]
         with tf.control_dependencies(cleared + written):
             self._create = variables.write("incarnation", self._value)
@@ -86,6 +89,7 @@ class Blackboard:
         self._read_state = variables.read("state")
         self._read_first_ps = variables.read("first_ps")
         self._read_mismatch = variables.read("mismatch")
+        self._read_stop_requested = variables.read("stop_requested")
         self._read_prepared = variables.read("prepared")
         self._incarnations = tf.placeholder(tf.int64, [variables.MAX_PS])
         self._write_prepared = variables.write("prepared", self._incarnations)
@@ -145,6 +149,10 @@ class Blackboard:
         """Returns how the cluster descriptions of two tasks differ, as one line; "" if no task has found that."""
         return self._run(self._read_mismatch).decode()
 
+    def is_stop_requested(self) -> bool:
+        """Tells whether `ps_train stop` has asked all tasks to stop."""
+        return bool(self._run(self._read_stop_requested))
+
     def snapshot(self) -> Snapshot:
         """Returns what ps 0 knows now."""
         state, now_secs, claims, heartbeats, steps, local_steps, finished = self._run(self._read_snapshot)
@@ -175,8 +183,9 @@ class Blackboard:
         self.announce(State.RUNNING)
 
     def announce(self, state: State) -> None:
-        """Writes the state of training to every ps."""
-        self._run(self._write_states, {self._value: state})
+        """Writes the state of training to every ps; servers that become idle have not been asked to stop."""
+        cleared = self._clear_stops if state == State.IDLE else []
+        self._run([self._write_states, cleared], {self._value: state})
 
     def announce_done(self) -> None:
         """Announces that all work is done, if a ps is there. One that ends before it answers has received it."""

@@ -21,7 +21,7 @@ from ps_train.coordination.blackboard import Blackboard
 from ps_train.coordination.claims import is_same_place, new_claim
 from ps_train.coordination.state import Snapshot, State
 from ps_train.errors import BlackboardError, ConfigError
-from ps_train.runtime import threads, waits
+from ps_train.runtime import signals, threads, waits
 
 HEARTBEAT_SECS = 1.0
 _LEAVE_SECS = 1.0
@@ -154,6 +154,8 @@ class Heartbeat:
             self.beat()
             self.has_chief_failed = self._board.state() == State.FAILED
             self.mismatch = self._board.mismatch()
+            if self._board.is_stop_requested():
+                signals.stop_on_request(self._stop)
         if self.mismatch:
             self._stop.set()
 

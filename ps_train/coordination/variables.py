@@ -21,6 +21,7 @@ _ON_EVERY_PS = {
     "incarnation": ([], tf.int64),
     "first_ps": ([], tf.string),  # address of ps 0, which the chief writes
     "cluster": ([], tf.string),  # the cluster description that this ps was given (cluster/description.py)
+    "stop_requested": ([], tf.int64),  # 1 after `ps_train stop` (coordination/control/)
     "mismatch": ([], tf.string),  # how two tasks' cluster descriptions differ, "" if they agree (agreement.py)
 }
 _ON_FIRST_PS = {
@@ -46,6 +47,10 @@ _ON_FIRST_PS = {
     "pushed": ([MAX_WORKERS], tf.int64),  # gradients pushed for that step
     "awaited": ([MAX_WORKERS], tf.int64),  # the global step that the worker waits for
     "updates_ended": ([], tf.int64),  # updates/sync/standalone.py: 1 after the chief's last update
+    # coordination/control/: what a client asks of the chief, and the answer
+    "about": ([], tf.string),  # the training, as JSON
+    "save_requested": ([], tf.int64),  # the number of the last request
+    "save_answer": ([], tf.string),  # to which request, and what came of it, as JSON
     # training/by_workers/exchange.py
     "evaluation_plan": ([], tf.string),  # who evaluates what, as JSON
     "evaluation_results": ([MAX_WORKERS], tf.string),  # the result of each share

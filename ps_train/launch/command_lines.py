@@ -8,7 +8,7 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from ps_train.config import fields
 from ps_train.config.launch import LaunchConfig
@@ -41,16 +41,7 @@ def task_list(launch_config: LaunchConfig) -> TaskList:
 
 def task_flags(config: Config) -> list[str]:
     """Returns the flags that the user gave for every task, as on a command line."""
-    return _flags(config, config.given - {"download_only"})
-
-
-def _flags(config: Config | LaunchConfig, names: Collection[str]) -> list[str]:
-    flags = []
-    for name, (_, kind, _) in fields.rules(type(config)).items():
-        if name in names:
-            value = getattr(config, name)
-            flags.append(f"--{'' if value else 'no'}{name}" if kind is bool else f"--{name}={value}")
-    return flags
+    return fields.as_flags(config, config.given - {"download_only"})
 
 
 def command_lines(tasks: TaskList, ports: Sequence[int], config: Config) -> list[list[str]]:
@@ -107,10 +98,14 @@ def announcement(lines: Sequence[Sequence[str]], log_dir: str) -> str:
 
 def continuation(tasks: TaskList, config: Config, launch_config: LaunchConfig) -> str:
     """Returns the text that says how to continue a training that was stopped, in the same folder."""
+    return f"To continue this training, in {os.getcwd()}:\n  {_typed(launch_line(tasks, config, launch_config))}"
+
+
+def launch_line(tasks: TaskList, config: Config, launch_config: LaunchConfig) -> list[str]:
+    """Returns the command line of this launch in its folder, without `python -m ps_train`."""
     chosen = [name for name, (_, _, default) in fields.rules(LaunchConfig).items()
               if getattr(launch_config, name) != default]
-    line = ["launch", *tasks.verb, *_flags(launch_config, chosen), *task_flags(config)]
-    return f"To continue this training, in {os.getcwd()}:\n  {_typed(line)}"
+    return ["launch", *tasks.verb, *fields.as_flags(launch_config, chosen), *task_flags(config)]
 
 
 def _typed(line: Sequence[str]) -> str:

@@ -31,7 +31,7 @@ from ps_train.launch.process import Process
 from ps_train.launch.restarts import FIRST_RETRYABLE_CODE, Restarts
 from ps_train.launch.supervision import ClusterProcesses
 from ps_train.launch.tmux import Panes
-from ps_train.storage import lock_file
+from ps_train.storage import lock_file, run_record
 
 KILL_SECS = 5.0  # for a task to end after all the time that it has to stop, before SIGKILL
 _log = logging.getLogger(__name__)
@@ -58,6 +58,7 @@ def run(config: Config, launch_config: LaunchConfig, tasks: TaskList | None = No
         if config.download_only:
             return
         config, log_dir = _make_folders(config, launch_config)
+        run_record.write_launch(config.train_dir, command_lines.launch_line(tasks, config, launch_config))
         held_ports = ports.hold_ports(len(tasks.names))
         lines = command_lines.command_lines(tasks, [port.getsockname()[1] for port in held_ports], config)
         display.write(command_lines.announcement(lines, log_dir))
@@ -71,10 +72,17 @@ def run(config: Config, launch_config: LaunchConfig, tasks: TaskList | None = No
         code = supervision.worst([*failures.values(), *(process.exit_code or 0 for process in cluster.all)])
         if code >= FIRST_RETRYABLE_CODE:
             display.write(command_lines.continuation(tasks, config, launch_config))
-    if signals and not failures:
-        raise preparation.stopped(signals[0])
+    _raise_outcome(failures, signals, code)
+
+
+def _raise_outcome(failures: Mapping[str, int], signals: Sequence[int], code: int) -> None:
+    """Raises LaunchError, if the training did not end by itself; `code` is the worst exit code."""
     if failures:
         raise LaunchError(f"{' and '.join(failures)} failed", code)
+    if signals:
+        raise preparation.stopped(signals[0])
+    if code:
+        raise LaunchError("the training was stopped by `ps_train stop`", code)
 
 
 def _refuse_tf_config(environ: Mapping[str, str]) -> None:

@@ -21,7 +21,7 @@ from typing import Callable
 from ps_train.cluster import ports
 from ps_train.launch.child_reports import ChildReports
 from ps_train.runtime import reports
-from ps_train.runtime.reports import Report
+from ps_train.runtime.reports import Failure, Report
 
 POLL_SECS = 0.05
 _LAST_LINES = 10
@@ -57,6 +57,7 @@ class Process:
         self._log = open(log_path, "ab")  # noqa: SIM115 (open as long as the process may be restarted)
         self._reader = open(log_path, "rb")  # noqa: SIM115 (the same)
         self._reader.seek(0, os.SEEK_END)
+        self.is_stopped_on_request = False
         self._reports = ChildReports(os.path.dirname(os.path.abspath(log_path)))
         self._start()
 
@@ -93,7 +94,10 @@ class Process:
     def new_output(self) -> Iterator[tuple[str, Report | None]]:
         """Yields each line written since the last call, with the report of which it is part, if any."""
         for line in self.new_lines():
-            yield line, self._reports.of_line(line)
+            report = self._reports.of_line(line)
+            if isinstance(report, Failure) and report.is_requested:
+                self.is_stopped_on_request = True
+            yield line, report
 
     def new_lines(self) -> Iterator[str]:
         """Yields the lines written since the last call, after its end also a last one without a line break."""

@@ -40,7 +40,7 @@ class Restarts:
         Returns:
           The tasks that have ended and wait for their restart.
         """
-        if _is_training_over(cluster):
+        if _is_training_over(cluster) or any(process.is_stopped_on_request for process in cluster.all):
             self._due_secs.clear()
             return ()
         for process in cluster.all:

@@ -76,7 +76,9 @@ def watch(
             process.poll()
         show_output()
         waiting = restart_due(cluster)
-        failed = [process for process in cluster.all if process.exit_code and process not in waiting]
+        # After `ps_train stop` all end by themselves, each when it has saved what it has to.
+        failed = [process for process in cluster.all
+                  if process.exit_code and process not in waiting and not process.is_stopped_on_request]
         running = [process for process in cluster.all if process.exit_code is None or process in waiting]
         if failed and not first_failed:
             first_failed, cause_secs = failed, time.monotonic() + _CAUSE_SECS

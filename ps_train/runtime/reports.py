@@ -75,11 +75,13 @@ class Failure(NamedTuple):
       message: what is wrong and what to do, a line for each problem; none where only a traceback is known.
       missing_data: what is wrong with a data file that cannot be fetched, without the advice; "" for other failures.
       is_in_user_code: whether the traceback of the user's own code is in the log before the message.
+      is_requested: whether `ps_train stop` was the reason.
     """
 
     message: Sequence[str]
     missing_data: str = ""
     is_in_user_code: bool = False
+    is_requested: bool = False
 
     def lines(self) -> list[str]:
         """Returns the lines of the message as they are printed."""
@@ -127,6 +129,11 @@ def connect() -> None:
     with contextlib.suppress(ValueError, OSError):  # somebody else's variable
         os.set_inheritable(int(descriptor), False)
         _launcher_file[:] = [int(descriptor)]
+
+
+def is_launched() -> bool:
+    """Tells whether a launcher has started this process."""
+    return bool(_launcher_file)
 
 
 def send(report: Report, lines: Sequence[str]) -> None:

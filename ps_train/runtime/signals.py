@@ -17,7 +17,7 @@ import threading
 from collections.abc import Iterator
 from typing import Callable
 
-from ps_train.errors import StoppedError
+from ps_train.errors import StoppedError, StopRequestedError
 from ps_train.runtime.threads import Call
 
 _POLL_SECS = 0.2
@@ -31,10 +31,12 @@ def on_signals() -> Iterator[threading.Event]:
     Must be entered in the main thread. At the end it restores the previous handlers.
     """
     stop = threading.Event()
+    heard: list[int] = []  # not the event: `ps_train stop` may have set that, and the save goes on
 
     def handle(number: int, frame: object) -> None:
-        if stop.is_set():
+        if heard:
             os._exit(128 + number)
+        heard.append(number)
         stop.set()
 
     previous = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
@@ -43,6 +45,12 @@ def on_signals() -> Iterator[threading.Event]:
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
+
+
+def stop_on_request(stop: threading.Event) -> None:
+    """Sets the event as a signal would, and notes that `ps_train stop` was the reason."""
+    stop.is_requested = True
+    stop.set()
 
 
 def run_until_stopped(body: Callable[[], None], stop: threading.Event, grace_secs: float) -> None:
@@ -54,6 +62,7 @@ def run_until_stopped(body: Callable[[], None], stop: threading.Event, grace_sec
 
     Raises:
       StoppedError: it did not end in that time.
+      StopRequestedError: it was stopped, and `ps_train stop` was the reason.
       Exception: whatever the work raised.
     """
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
@@ -69,4 +78,9 @@ def run_until_stopped(body: Callable[[], None], stop: threading.Event, grace_sec
     thread.join(grace_secs)
     if thread.is_alive():
         raise StoppedError(f"told to stop, and ended without saving: the work at hand did not end in {grace_secs:g} s")
-    thread.result()
+    try:
+        thread.result()
+    except StoppedError as error:
+        if getattr(stop, "is_requested", False):
+            raise StopRequestedError(f"{error} (`ps_train stop`)") from error
+        raise

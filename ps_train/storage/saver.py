@@ -14,6 +14,7 @@ import logging
 import os
 import threading
 import time
+from collections.abc import Sequence
 from typing import Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
@@ -27,6 +28,7 @@ from ps_train.storage.schedule import DeltaTimer, SaveSchedule, SaveTimer
 
 _FIRST_PAUSE_SECS = 1.0
 _MAX_LAST_PAUSE_SECS = 10.0
+_LONGEST_WAIT_SECS = 3600.0  # of a thread that saves on request only
 # From the folder, from TensorFlow; from the Saver if its folder is gone (ValueError), or its session (RuntimeError).
 _FAILURES = (OSError, tf.errors.OpError, ValueError, RuntimeError, CheckpointError)
 _log = logging.getLogger(__name__)
@@ -67,44 +69,64 @@ class CheckpointSaver:
         self._schedule = schedule
         self._is_lost = is_lost
         self._lock = lock
-        self._stop = threading.Event()
+        self._stop, self._wake = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
+        self._waiting: list[Callable[[str, str], None]] = []
+
+    def request(self, answer: Callable[[str, str], None]) -> None:
+        """Asks for a checkpoint now, or when the next session is there.
+
+        Args:
+          answer: is called once with the path of the checkpoint and "", or with "" and what went wrong.
+        """
+        self._waiting.append(answer)
+        self._wake.set()
 
     def start(self, session: tf.Session) -> None:
         """Starts a thread that saves for as long as the session lasts."""
         self.stop()
-        if not self._schedule.every_secs and not self._schedule.every_steps:
-            return
-        self._stop = threading.Event()
+        self._stop, self._wake = threading.Event(), threading.Event()
         self._thread = threading.Thread(
-            target=self._keep_saving, args=(session, self._stop), daemon=True, name="saving")
+            target=self._keep_saving, args=(session, self._stop, self._wake), daemon=True, name="saving")
         self._thread.start()
 
     def stop(self) -> None:
         """Tells the thread to end after its current save; does not wait, because that save may be blocked."""
         self._stop.set()
+        self._wake.set()
 
-    def _keep_saving(self, session: tf.Session, stop: threading.Event) -> None:
+    def _keep_saving(self, session: tf.Session, stop: threading.Event, wake: threading.Event) -> None:
         timer, delta_timer = SaveTimer(self._schedule), DeltaTimer(self._schedule.delta_secs)
-        while not stop.wait(min(timer.wait_secs(), delta_timer.wait_secs())):
+        while not self._is_over_after(stop, wake, min(timer.wait_secs(), delta_timer.wait_secs())):
+            asked, self._waiting = self._waiting, []
             try:
                 step = self._step(session)
-                if timer.is_due(step):
+                if asked or timer.is_due(step):
                     self._save(session, step, stop)
+                    _answer(asked, path=checkpoints.path_of(self._train_dir, step))
                     timer.saved(step)
                     delta_timer.restart()
                 elif delta_timer.wait_secs() == 0:
                     delta_timer.restart()
                     self._save_delta(session, step, stop)
             except FolderLostError as error:  # the lock has already stopped the training
+                _answer(asked, problem=str(error))
                 _log.debug("no more checkpoints: %s", error)
                 return
             except _FAILURES as error:
+                _answer(asked, problem=reason(error))
                 if stop.is_set() or self._is_over(error):
                     _log.debug("no more checkpoints in this session: %s", error)
                     return
                 _log.warning("cannot save to %s: %s; training goes on, the next try is in %.3g s", self._train_dir,
                              reason(error), timer.failed())
+
+    def _is_over_after(self, stop: threading.Event, wake: threading.Event, wait_secs: float) -> bool:
+        """Waits for so long, or until somebody asks for a checkpoint; tells whether the session is over."""
+        if not self._waiting:
+            wake.wait(min(wait_secs, _LONGEST_WAIT_SECS))
+        wake.clear()
+        return stop.is_set()
 
     def _save_delta(self, session: tf.Session, step: int, stop: threading.Event) -> None:
         """Writes a delta to the newest checkpoint; raises one of _FAILURES, or FolderLostError."""
@@ -212,3 +234,8 @@ class CheckpointSaver:
         if isinstance(error, tf.errors.OpError):
             return isinstance(error, tf.errors.CancelledError) or self._is_lost(error)
         return isinstance(error, RuntimeError) and "closed Session" in str(error)
+
+
+def _answer(asked: Sequence[Callable[[str, str], None]], *, path: str = "", problem: str = "") -> None:
+    for answer in asked:
+        answer(path, problem)

@@ -35,8 +35,8 @@ class SaveTimer:
     def __init__(self, schedule: SaveSchedule) -> None:
         self._every_secs = schedule.every_secs or math.inf
         self._every_steps = schedule.every_steps or math.inf
-        self._due_secs = time.monotonic()
-        self._due_step = -math.inf
+        self._due_secs = time.monotonic() if schedule.every_secs or schedule.every_steps else math.inf
+        self._due_step = -math.inf if schedule.every_secs or schedule.every_steps else math.inf
         self._pause_secs = 0.0
 
     def wait_secs(self) -> float:

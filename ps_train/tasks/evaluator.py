@@ -17,7 +17,7 @@ from ps_train.errors import (
     ConfigError,
     StoppedError,
 )
-from ps_train.runtime import threads, waits
+from ps_train.runtime import signals, threads, waits
 from ps_train.runtime.reports import Evaluation
 from ps_train.runtime.waits import Timeouts
 from ps_train.storage import checkpoints
@@ -57,20 +57,24 @@ def evaluate_until_done(
         is_last = state is None or state >= State.STOPPING
         if path is not None and path != done_path and (is_last or part is None or part.is_due(path)):
             done_path = path
-            with _listening(board, heard, part):
+            with _listening(board, heard, part, stop):
                 found = _evaluate_one(evaluator, path, train_dir, timeouts.eval_secs, stop, report or Report())
                 if part and found:
                     part.consider(found, path)
         if part and state is not None:
             part.tell()
+        _hear_request(board, stop)
         if stop.wait(_POLL_SECS):
             raise StoppedError("told to stop while evaluating")
 
 
 @contextlib.contextmanager
-def _listening(board: Blackboard, heard: list[State], part: EvaluatorPart | None) -> Iterator[None]:
+def _listening(
+    board: Blackboard, heard: list[State], part: EvaluatorPart | None, stop: threading.Event
+) -> Iterator[None]:
     """Adds the training states seen while its body runs: an evaluation may outlast the end of the cluster."""
     def listen() -> None:
+        _hear_request(board, stop)
         state = _training_state(board)
         if state is not None:
             heard.append(state)
@@ -119,6 +123,12 @@ def _check_agreement(board: Blackboard) -> None:
     with contextlib.suppress(BlackboardError):  # `_next_state` handles a blackboard that is gone
         if mismatch := board.mismatch():
             raise ConfigError(mismatch)
+
+
+def _hear_request(board: Blackboard, stop: threading.Event) -> None:
+    with contextlib.suppress(BlackboardError):  # `_next_state` handles a blackboard that is gone
+        if board.is_stop_requested():
+            signals.stop_on_request(stop)
 
 
 def _training_state(board: Blackboard) -> State | None:

@@ -13,7 +13,7 @@ from ps_train.cluster import reachability
 from ps_train.coordination.blackboard import Blackboard
 from ps_train.coordination.state import Snapshot, State
 from ps_train.errors import BlackboardError, ChiefFailedError, ClusterLostError, ConfigError, StoppedError
-from ps_train.runtime import threads
+from ps_train.runtime import signals, threads
 from ps_train.runtime.waits import Timeouts
 
 _POLL_SECS = 0.25
@@ -78,6 +78,7 @@ class PsTask:
                 self._stop.wait(_FAILURE_SECS)
                 raise ChiefFailedError
             self._check_from_time_to_time()
+            self._hear_request()
             if self._stop.wait(_POLL_SECS):
                 self._serve_the_last_save()
                 raise StoppedError("told to stop while serving")
@@ -90,6 +91,11 @@ class PsTask:
         except BlackboardError as error:
             _log.warning("%s", error)
             return None
+
+    def _hear_request(self) -> None:
+        with contextlib.suppress(BlackboardError):  # the next call will tell
+            if self._own.is_stop_requested():
+                signals.stop_on_request(self._stop)
 
     def _check_from_time_to_time(self) -> None:
         """Checks every few seconds whether this ps is still needed, and whether the tasks fit together."""
@@ -172,3 +178,5 @@ class PsTask:
         end_secs = time.monotonic() + self._last_save_secs
         while self._is_needed() and (left_secs := end_secs - time.monotonic()) > 0:
             time.sleep(min(_POLL_SECS, left_secs))
+        if getattr(self._stop, "is_requested", False):
+            time.sleep(_LINGER_SECS)  # an evaluator hears of the request within that time

@@ -13,7 +13,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from ps_train.cluster.spec import Cluster
-from ps_train.config import selection
+from ps_train.config import fields, selection
 from ps_train.config.task import Config
 from ps_train.embeddings.rules import RowRule, make_rule
 from ps_train.errors import ConfigError
@@ -59,6 +59,7 @@ class WorkerSettings:
       evaluates_with_all: whether all workers evaluate the last checkpoint, and not the chief alone.
       selection: what follows from evaluations.
       shared_flags: name -> value of the flags that all workers of a training must have in common.
+      command: the flags that this task was given, as on a command line.
     """
 
     device: str
@@ -78,6 +79,7 @@ class WorkerSettings:
     evaluates_with_all: bool
     selection: SelectionSettings
     shared_flags: Mapping[str, Any]
+    command: Sequence[str]
 
 
 def worker_settings(config: Config, cluster: Cluster) -> WorkerSettings:
@@ -104,6 +106,7 @@ def worker_settings(config: Config, cluster: Cluster) -> WorkerSettings:
         evaluates_with_all=config.evaluate_with == "workers",
         selection=selection_settings(config),
         shared_flags={name: getattr(config, name) for name in _SHARED_FLAGS},
+        command=fields.as_flags(config, config.given),
     )
 
 

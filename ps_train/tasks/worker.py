@@ -18,10 +18,11 @@ from ps_train.graph import placement
 from ps_train.graph.input import bad_records
 from ps_train.runtime import reports
 from ps_train.runtime.reports import Evaluation, Stage
-from ps_train.storage import checkpoints, folder_record
+from ps_train.storage import checkpoints, folder_record, run_record
 from ps_train.storage.folder_lock import FolderLock
 from ps_train.tasks import server, settings
 from ps_train.tasks.connected_worker import ConnectedWorker
+from ps_train.tasks.control import chief_service, description
 from ps_train.tasks.final_evaluation import FinalEvaluation
 from ps_train.tasks.settings import WorkerSettings
 from ps_train.tasks.setup import LoadedPlugins
@@ -126,6 +127,7 @@ class WorkerTask:
             folder_record.check_record(own.train_dir, record)
             graph.check_fits(path)
         folder_record.write_record(own.train_dir, record)
+        run_record.write_run(own.train_dir, description.describe_run(own, self._cluster))
         _log.info(placement.model_summary(graph.saved_variables, len(self._cluster.ps)))
         for line in placement.variable_table(graph.saved_variables) if own.logs_placement else ():
             _log.info(line)
@@ -142,7 +144,7 @@ class WorkerTask:
         connected = ConnectedWorker(own, cluster, target, graph, stop=self._stop, lock=self._lock)
         with contextlib.closing(connected):
             connected.claim_number()
-            with connected.heartbeat.running(), self._announcing_failure(connected.board):
+            with connected.heartbeat.running(), self._announcing_failure(connected.board), self._answering(connected):
                 self._report.opening(target if own.uses_existing_servers else "")
                 with final.before(connected):
                     outcome = self._train(connected)
@@ -154,6 +156,14 @@ class WorkerTask:
                 else:
                     final.take_part(connected, outcome)
         return WorkerResult(outcome, found)
+
+    def _answering(self, connected: ConnectedWorker) -> Any:
+        """Returns a context in which the chief answers `ps_train status` and `ps_train save`."""
+        if not self._cluster.is_chief:
+            return contextlib.nullcontext()
+        return chief_service.answering_clients(
+            self._cluster, connected.target, description.describe_run(self._own, self._cluster),
+            connected.supervised.request_save, lambda: connected.progress.step)
 
     def _train(self, connected: ConnectedWorker) -> Outcome:
         own = self._own

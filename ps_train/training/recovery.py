@@ -107,6 +107,10 @@ class SupervisedTraining:
         self._chief_service = graph.update.make_chief_service()
         self._opener = SessionOpener(cluster, target, graph, settings.train_dir)
 
+    def request_save(self, answer: Callable[[str, str], None]) -> None:
+        """Asks the chief's saver for a checkpoint; see `CheckpointSaver.request`."""
+        self._saving.request(answer)
+
     def run(self, body: Body) -> Outcome:
         """Returns `body(session, write_summary)` of the first session that is not lost.
 

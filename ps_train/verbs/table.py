@@ -19,6 +19,10 @@ _PLACES = {
     "evaluate": "ps_train.verbs.checkpoints:EVALUATE",
     "predict": "ps_train.verbs.checkpoints:PREDICT",
     "export": "ps_train.verbs.checkpoints:EXPORT",
+    "status": "ps_train.verbs.control:STATUS",
+    "save": "ps_train.verbs.control:SAVE",
+    "stop": "ps_train.verbs.control:STOP",
+    "resume": "ps_train.verbs.control:RESUME",
     "new": "ps_train.verbs.new:NEW",
     "convert": "ps_train.verbs.keras:CONVERT",
 }

@@ -1,0 +1,103 @@
+"""The calls with which a client asks something of a running training, and with which the chief answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import tensorflow.compat.v1 as tf
+
+from ps_train.cluster.spec import Task
+from ps_train.coordination import variables
+from ps_train.coordination.connection import Connection
+
+
+class Asked(NamedTuple):
+    """What the chief reads.
+
+    Attributes:
+      num_saves: how many checkpoints were asked for.
+      has_about: whether ps 0 has the chief's description of the training.
+    """
+
+    num_saves: int
+    has_about: bool
+
+
+class ControlBoard:
+    """One process's view of the requests on ps 0, or of a single ps.
+
+    Every method raises BlackboardError if the ps does not answer. Close it.
+    """
+
+    def __init__(self, ps: Task, own: Task | None = None, *, target: str = "", is_elastic: bool = False) -> None:
+        """Builds the operations; nothing is sent yet.
+
+        Args:
+          ps: the ps with the variables.
+          own: the task behind `target`; None for a client, which goes through the ps's own server.
+          target: address of the server that runs the session.
+          is_elastic: see `Cluster`.
+        """
+        with tf.Graph().as_default() as graph, tf.device(ps.device):
+            self._text, self._number = tf.placeholder(tf.string, []), tf.placeholder(tf.int64, [])
+            self._read_stop = variables.read("stop_requested")
+            self._stop = variables.write("stop_requested", 1)
+            self._read_asked = [variables.read("save_requested"), variables.read("about")]
+            self._ask_save = variables.add("save_requested", 1)
+            with tf.control_dependencies([self._ask_save]):
+                self._asked_save = variables.read("save_requested")
+            self._write_about = variables.write("about", self._text)
+            self._write_answer = variables.write("save_answer", self._text)
+            self._read_answer = variables.read("save_answer")
+            self._read_more = [variables.read("step_counts"), variables.read("unused")]
+            graph.finalize()
+        self._connection = Connection(graph, target or f"grpc://{ps.address}", [ps], own, is_elastic=is_elastic)
+        self._run = self._connection.run
+
+    def ask_to_stop(self) -> None:
+        """Asks the tasks that watch this ps to stop."""
+        self._run(self._stop)
+
+    def is_stop_requested(self) -> bool:
+        """Tells whether somebody has."""
+        return bool(self._run(self._read_stop))
+
+    def ask_to_save(self) -> int:
+        """Asks the chief for a checkpoint; returns the number of the request."""
+        return int(self._run(self._asked_save))
+
+    def save_answer(self, number: int) -> Mapping[str, str] | None:
+        """Returns "path" and "problem", one of them "", for this request or a later one; None while there is none."""
+        text = self._run(self._read_answer)
+        answer = json.loads(text) if text else {"number": 0}
+        return answer if answer["number"] >= number else None
+
+    def answer_save(self, number: int, path: str, problem: str) -> None:
+        """Answers the requests up to this number; for the chief."""
+        self._run(self._write_answer, {self._text: json.dumps({"number": number, "path": path, "problem": problem})})
+
+    def asked(self) -> Asked:
+        """Returns what was asked of the chief."""
+        num_saves, about = self._run(self._read_asked)
+        return Asked(int(num_saves), bool(about))
+
+    def write_about(self, about: Mapping[str, Any]) -> None:
+        """Describes the training for clients; for the chief."""
+        self._run(self._write_about, {self._text: json.dumps(about)})
+
+    def about(self) -> Mapping[str, Any]:
+        """Returns the chief's description of the training, {} before there is one."""
+        text = self._run(self._read_asked)[1]
+        return json.loads(text) if text else {}
+
+    def num_unused_gradients(self) -> int:
+        """Returns how many gradients of sync training are in no update: dropped, or waiting for theirs."""
+        return int(self._run(self._read_more)[1])
+
+    def close(self) -> None:
+        """Closes the session, without waiting for a ps that is gone."""
+        self._connection.close()
+
+

@@ -1,0 +1,67 @@
+"""Reads and writes `cluster.json` and `launch.json` in a train_dir: where its training runs, and how to continue it.
+
+    {"ps": {"0": "host:port", ...}, "workers": {"0": ["worker:0", "host:port"], ...}, "command": ["--model=..."], ...}
+    {"folder": "/home/me/work", "command": ["launch", "--num_ps=1", ...]}
+
+The chief writes the first when it starts, so that `ps_train status --train_dir=...` finds the cluster. `ps_train
+launch` writes the second.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ps_train.errors import ConfigError
+
+RUN_NAME, LAUNCH_NAME = "cluster.json", "launch.json"
+_log = logging.getLogger(__name__)
+
+
+def write_run(train_dir: str, run: Mapping[str, Any]) -> None:
+    """Writes what the chief says; only warns if that fails."""
+    _write(os.path.join(train_dir, RUN_NAME), run)
+
+
+def write_launch(train_dir: str, command: Sequence[str]) -> None:
+    """Writes the command line of a launch, without `python -m ps_train`; only warns if that fails."""
+    _write(os.path.join(train_dir, LAUNCH_NAME), {"folder": os.getcwd(), "command": list(command)})
+
+
+def read_run(train_dir: str) -> Mapping[str, Any]:
+    """Returns what the chief has written.
+
+    Raises:
+      ConfigError: there is no such file, or it cannot be read.
+    """
+    return _read(train_dir, RUN_NAME)
+
+
+def read_launch(train_dir: str) -> Mapping[str, Any]:
+    """Returns what `ps_train launch` has written; raises as `read_run` does."""
+    return _read(train_dir, LAUNCH_NAME)
+
+
+def _write(path: str, record: Mapping[str, Any]) -> None:
+    """Writes a file whole or not at all."""
+    try:
+        with open(f"{path}.new", "w", encoding="utf-8") as file:
+            json.dump(record, file)
+        os.replace(f"{path}.new", path)
+    except OSError as error:
+        _log.warning("cannot write %s: %s; `ps_train status` and `ps_train resume` will miss it", path, error.strerror)
+
+
+def _read(train_dir: str, name: str) -> Mapping[str, Any]:
+    path = os.path.join(train_dir, name)
+    try:
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+    except FileNotFoundError:
+        raise ConfigError(f"--train_dir: no training has run in {train_dir} ({name} is not there); give its folder, "
+                          "or --ps_hosts") from None
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"--train_dir: cannot read {path}: {error}; give --ps_hosts") from None

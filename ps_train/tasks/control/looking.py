@@ -1,0 +1,143 @@
+"""What a client finds out about a training: from ps 0, from each ps, and from the train_dir. Each look is bounded.
+
+    --train_dir --> cluster.json --> the ps --> ps 0: snapshot, the chief's description
+                                            --> each ps: does it answer?
+                --> the newest checkpoint
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any, Callable
+
+from ps_train.cluster import reachability
+from ps_train.cluster.spec import Task
+from ps_train.coordination.blackboard import Blackboard
+from ps_train.coordination.control.control_board import ControlBoard
+from ps_train.coordination.state import Snapshot
+from ps_train.errors import BlackboardError, ClusterLostError
+from ps_train.runtime import waits
+from ps_train.storage import checkpoints, run_record
+
+ANSWER_SECS = 2.5  # of one ps, in which a session with it is made, too
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where a training is.
+
+    Attributes:
+      ps: its parameter servers by index, ps 0 first.
+      train_dir: its folder, "" if it is not known.
+      is_elastic: see `Cluster`.
+      run: what the chief has written into cluster.json, {} if the folder is not known.
+    """
+
+    ps: Sequence[Task]
+    train_dir: str
+    is_elastic: bool
+    run: Mapping[str, Any]
+
+
+def find_place(train_dir: str, ps_hosts: str) -> Place:
+    """Returns where the training is.
+
+    Raises:
+      ConfigError: there is no cluster.json in the folder, and no --ps_hosts.
+    """
+    if ps_hosts:
+        tasks = [Task("ps", index, address) for index, address in enumerate(ps_hosts.split(","))]
+        return Place(tasks, train_dir, False, {})
+    run = run_record.read_run(train_dir)
+    tasks = [Task("ps", int(index), address) for index, address in run["ps"].items()]
+    return Place(sorted(tasks, key=lambda task: task.index), train_dir, run["is_elastic"], run)
+
+
+@dataclasses.dataclass(frozen=True)
+class Look:
+    """What was found.
+
+    Attributes:
+      place: where it was looked for.
+      snapshot: of ps 0; None if ps 0 does not answer.
+      about: what the chief says of the training.
+      num_unused_gradients: gradients of sync training that are in no update.
+      problems: ps -> why it does not answer, for those that do not.
+      checkpoint: path of the newest sound checkpoint, "" if none is known.
+    """
+
+    place: Place
+    snapshot: Snapshot | None
+    about: Mapping[str, Any]
+    num_unused_gradients: int
+    problems: Mapping[Task, str]
+    checkpoint: str
+
+
+def look(place: Place) -> Look:
+    """Asks all ps at once; returns what is known after ANSWER_SECS and a little."""
+    problems: dict[Task, str] = {}
+    found: dict[str, Any] = {"snapshot": None, "about": place.run, "num_unused_gradients": 0}
+
+    def ask(task: Task) -> None:
+        try:
+            if task == place.ps[0]:
+                found.update(_ask_first(place))
+            else:
+                ask_one(task, place, lambda board: board.is_stop_requested())
+        except ClusterLostError as error:
+            problems[task] = str(error)
+
+    in_parallel([lambda task=task: ask(task) for task in place.ps])
+    path = checkpoints.newest_sound(place.train_dir) if place.train_dir else None
+    return Look(place=place, problems=problems, checkpoint=path or "", **found)
+
+
+def ask_one(task: Task, place: Place, question: Callable[[ControlBoard], Any]) -> Any:
+    """Returns the answer of one ps.
+
+    Raises:
+      ClusterLostError: it does not answer within ANSWER_SECS.
+    """
+    return _bounded(task, lambda: ControlBoard(task, is_elastic=place.is_elastic), question)
+
+
+def in_parallel(calls: Sequence[Callable[[], None]]) -> None:
+    """Makes the calls in threads of their own, and waits until all have ended; each must be bounded."""
+    threads = [threading.Thread(target=call, daemon=True) for call in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def _ask_first(place: Place) -> dict[str, Any]:
+    first = place.ps[0]
+    about: dict[str, Any] = {}
+
+    def control(board: ControlBoard) -> None:
+        about.update(about=board.about() or place.run, num_unused_gradients=board.num_unused_gradients())
+
+    ask_one(first, place, control)
+    heartbeat_secs = about["about"].get("heartbeat_secs")
+    bound = {} if heartbeat_secs is None else {"heartbeat_timeout_secs": heartbeat_secs}
+    snapshot = _bounded(first, lambda: Blackboard(f"grpc://{first.address}", [first], None,
+                                                  is_elastic=place.is_elastic, **bound), lambda board: board.snapshot())
+    return {"snapshot": snapshot, **about}
+
+
+def _bounded(task: Task, make: Callable[[], Any], question: Callable[[Any], Any]) -> Any:
+    if not reachability.accepts(task.address):  # a call to a server that is gone takes seconds to fail
+        raise ClusterLostError(f"{task} is not there")
+
+    def ask() -> Any:
+        with contextlib.closing(make()) as board:
+            return question(board)
+
+    try:
+        return waits.bounded(ask, ANSWER_SECS, f"an answer of {task}")
+    except BlackboardError as error:
+        raise ClusterLostError(str(error)) from error
