@@ -1,4 +1,4 @@
-"""Installs the package ps_train. The plug-ins in models/ and data/ are not part of it."""
+"""Installs the package ps_train, with models/ and data/ as ps_train.models and ps_train.datasets."""
 
 import pathlib
 import re
@@ -12,12 +12,19 @@ _VERSION = re.search(r'^__version__ = "(.+)"', (_HERE / "ps_train/__init__.py").
 _LEGACY = ["tf_slim", "tf_keras>=2.15"]
 _ESTIMATOR = ["tensorflow-estimator==2.15.0", "tf_keras>=2.15"]
 
+# Package -> its folder: the plug-ins stay at the top level of a checkout.
+_FOLDERS = {"ps_train.models": "models", "ps_train.datasets": "data"}
+_PLUGINS = {package + name[len(folder):]: name.replace(".", "/") for package, folder in _FOLDERS.items()
+            for name in find_packages(include=[folder, f"{folder}.*"])}
+
 setup(
     name="ps_train",
     version=_VERSION,
     description="Parameter-server training for TensorFlow 1 graph code, on today's TensorFlow",
     license="Apache-2.0",
-    packages=find_packages(include=["ps_train", "ps_train.*"]),
+    packages=[*find_packages(include=["ps_train", "ps_train.*"]), *_PLUGINS],
+    package_dir=_PLUGINS,
+    package_data={"ps_train": ["py.typed", "verbs/new_files/*"]},
     python_requires=">=3.9",
     # Not TensorFlow, which several packages contain: beside tensorflow-cpu, pip would install tensorflow too, which
     # takes 2 GB with its GPU libraries. ps_train/runtime/installed.py checks for it. absl-py and numpy come with it.

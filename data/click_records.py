@@ -18,7 +18,8 @@ from typing import Any, Callable
 import tensorflow.compat.v1 as tf
 
 import ps_train
-from data.tabular import pipeline
+
+from .tabular import pipeline
 
 DEFAULT_PARAMS: dict[str, Any] = {**pipeline.DEFAULT_PARAMS, "num_numbers": 13, "num_categories": 26}
 

@@ -29,13 +29,14 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 import ps_train
-from data.click_model import scores, writing
-from data.click_model.model import ClickModel, Examples
-from data.criteo import NUM_CATEGORIES, NUM_NUMBERS
-from data.tabular.pipeline import EVAL_BATCH_SIZE, check_hash_buckets
 from ps_train.errors import ConfigError, DataError, PsTrainError
 from ps_train.plugins.contracts import Dataset
 from ps_train.plugins.params import resolve_params
+
+from .click_model import scores, writing
+from .click_model.model import ClickModel, Examples
+from .criteo import NUM_CATEGORIES, NUM_NUMBERS
+from .tabular.pipeline import EVAL_BATCH_SIZE, check_hash_buckets
 
 DEFAULT_PARAMS: dict[str, Any] = {
     "vocab": 1_000_000,  # ids over all fields

@@ -14,9 +14,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import ps_train
-from data.tabular import pipeline
-from data.tabular.columns import CATEGORY, LABEL, NUMBER, Column, LineForm
-from data.tabular.features import category_ids, log_numbers
+
+from .tabular import pipeline
+from .tabular.columns import CATEGORY, LABEL, NUMBER, Column, LineForm
+from .tabular.features import category_ids, log_numbers
 
 if TYPE_CHECKING:
     import tensorflow as tf

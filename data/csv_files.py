@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import ps_train
-from data.tabular import pipeline, schema
-from data.tabular.features import category_ids, log_numbers
 from ps_train.graph.input.file_ranges import find_files
+
+from .tabular import pipeline, schema
+from .tabular.features import category_ids, log_numbers
 
 if TYPE_CHECKING:
     import tensorflow as tf

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from data.drawing import draw
-from data.examples import Examples, Splits
-from data.pipeline import image_dataset
+from .drawing import draw
+from .examples import Examples, Splits
+from .pipeline import image_dataset
 
 if TYPE_CHECKING:
     import tensorflow as tf

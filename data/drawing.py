@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from data import glyphs
+from . import glyphs
 
 SIDE = 28
 

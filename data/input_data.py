@@ -17,10 +17,10 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from data import mnist_files
-from data.data_set import DataSet, dense_to_one_hot, pixel_dtype
-from data.examples import Examples
-from data.fetch import fetch
+from . import mnist_files
+from .data_set import DataSet, dense_to_one_hot, pixel_dtype
+from .examples import Examples
+from .fetch import fetch
 
 __all__ = ["DataSet", "Datasets", "dense_to_one_hot", "read_data_sets"]
 

@@ -10,9 +10,9 @@ import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from data import mnist_files
-from data.examples import Splits
-from data.pipeline import image_dataset
+from . import mnist_files
+from .examples import Splits
+from .pipeline import image_dataset
 
 if TYPE_CHECKING:
     import tensorflow as tf

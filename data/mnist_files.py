@@ -16,10 +16,11 @@ from pathlib import Path
 
 import numpy as np
 
-from data import idx
-from data.examples import Examples, Splits
-from data.fetch import TIMEOUT_SECS, fetch
 from ps_train.errors import DataError
+
+from . import idx
+from .examples import Examples, Splits
+from .fetch import TIMEOUT_SECS, fetch
 
 # The mirror that TensorFlow Datasets uses for MNIST.
 BASE_URL = "https://storage.googleapis.com/cvdf-datasets/mnist/"

@@ -13,8 +13,9 @@ from typing import Any
 import tensorflow as tf
 
 import ps_train
-from data.examples import Examples, Splits
 from ps_train.errors import ConfigError
+
+from .examples import Examples, Splits
 
 # Evaluation does not train, so the batch size affects only the speed.
 EVAL_BATCH_SIZE = 1000

@@ -12,10 +12,11 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 import ps_train
-from models import classifier, click_metrics
 from ps_train import ModelSpec
 from ps_train.embeddings.rules import Ftrl, RowRule
 from ps_train.errors import ConfigError
+
+from . import classifier, click_metrics
 
 # `num_rows`: rows of the table, for ids below it; 0 takes any id and makes a row when it first sees one.
 TABLE_PARAMS: dict[str, Any] = {"num_rows": 0}

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import tensorflow.compat.v1 as tf
 
-from models import classifier
 from ps_train import TRAIN, KerasTwin, ModelSpec
+
+from . import classifier
 
 DEFAULT_PARAMS = {"filters": 16, "dense_units": 128, "dropout": 0.2}
 KERAS_TWIN = KerasTwin("models.keras_cnn", params={}, weights={

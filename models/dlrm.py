@@ -10,8 +10,9 @@ from __future__ import annotations
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from models import click_model
 from ps_train import ModelSpec
+
+from . import click_model
 
 DEFAULT_PARAMS = {**click_model.TABLE_PARAMS, "dim": 16, "bottom_layers": "64", "top_layers": "128x64"}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tf_keras
 
-from models.keras_mlp import compile_classifier
+from .keras_mlp import compile_classifier
 
 DEFAULT_PARAMS = {"filters": 16, "dense_units": 128, "dropout": 0.2}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 import tf_keras
 
-from models.keras_mlp import DEFAULT_PARAMS, build_model  # noqa: F401 (part of this plug-in)
+from .keras_mlp import DEFAULT_PARAMS, build_model  # noqa: F401 (part of this plug-in)
 
 
 def train_step(model: tf_keras.Model, features: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:

@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
-from models import click_model
 from ps_train import ModelSpec
+
+from . import click_model
 
 DEFAULT_PARAMS = {**click_model.TABLE_PARAMS, **click_model.LINEAR_PARAMS}
 

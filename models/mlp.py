@@ -6,8 +6,9 @@ was 0.9677 to 0.9705 over six seeds; with dist_mnist's standard deviation of 1/2
 
 from __future__ import annotations
 
-from models import classifier
 from ps_train import KerasTwin, ModelSpec
+
+from . import classifier
 
 KERAS_TWIN = KerasTwin("models.keras_mlp", params={"hidden_layers": 1}, weights={
     "hidden/weights": "hidden/kernel", "hidden/biases": "hidden/bias",

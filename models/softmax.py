@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from models import classifier
 from ps_train import ModelSpec
+
+from . import classifier
 
 
 def model_fn(features, labels, mode, params) -> ModelSpec:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import tensorflow.compat.v1 as tf
 
-from models import click_model
 from ps_train import ModelSpec
+
+from . import click_model
 
 DEFAULT_PARAMS = {**click_model.TABLE_PARAMS, **click_model.LINEAR_PARAMS, "dim": 16, "layers": "128x64"}
 

@@ -88,6 +88,7 @@ _SECS = {
     "system/test_elastic.py": 45,
     "system/test_ends.py": 25,
     "system/test_faults.py": 65,
+    "system/test_installed.py": 50,
     "system/test_isolation.py": 15,
     "system/test_main.py": 20,
     "system/test_run_local.py": 20,

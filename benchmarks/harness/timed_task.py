@@ -26,6 +26,8 @@ def put_in(path: pathlib.Path) -> None:
 
         def __init__(self, *arguments: Any, run_step: None, **options: Any) -> None:
             super().__init__(*arguments, run_step=self._timed_step, **options)
+            self._write_report = self._reports.report
+            self._reports.report = self._timed_report
 
         def run(self) -> Any:
             self._plain_secs: list[float] = []
@@ -45,9 +47,9 @@ def put_in(path: pathlib.Path) -> None:
             (self._summary_secs if len(fetches) > 2 else self._plain_secs).append(time.perf_counter() - start_secs)
             return values
 
-        def _report(self, *arguments: Any) -> None:
+        def _timed_report(self, *arguments: Any, **options: Any) -> None:
             start_secs = time.perf_counter()
-            super()._report(*arguments)
+            self._write_report(*arguments, **options)
             self._report_secs.append(time.perf_counter() - start_secs)
 
     loop.Loop = Timed

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from data.click_model import hashing
-from data.tabular.features import NUM_HASHES, field_keys
+from ..tabular.features import NUM_HASHES, field_keys
+from . import hashing
 
 _RANK = 4  # a hash has four pieces of 16 bits
 _UNIFORM_SCALE = np.float32(np.sqrt(12) / 65536)  # makes the variance of a piece 1

@@ -12,8 +12,8 @@ from typing import Callable
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from data.click_model import hashing
-from data.click_model.model import Examples
+from . import hashing
+from .model import Examples
 
 TSV, TFRECORD = "tsv", "tfrecord"
 

@@ -14,9 +14,10 @@ from typing import Any, Callable
 import tensorflow.compat.v1 as tf
 
 import ps_train
-from data.tabular.columns import LineForm
 from ps_train.errors import ConfigError, DataError
 from ps_train.graph.input.file_ranges import find_files, open_bytes
+
+from .columns import LineForm
 
 # The parameters of every dataset of this kind.
 DEFAULT_PARAMS: dict[str, Any] = {

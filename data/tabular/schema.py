@@ -17,8 +17,9 @@ from typing import Any, Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from data.tabular.columns import CATEGORY, IGNORED, LABEL, NUMBER, Column, LineForm
 from ps_train.errors import DataError
+
+from .columns import CATEGORY, IGNORED, LABEL, NUMBER, Column, LineForm
 
 _DEFAULTS: dict[str, Any] = {"label": "", "numbers": [], "categories": [], "columns": [], "header": True,
                              "delimiter": ",", "quotes": True, "log_numbers": False}

@@ -7,6 +7,7 @@ nor a launcher that has died ever blocks a task.
 from __future__ import annotations
 
 import collections
+import contextlib
 import ctypes
 import os
 import signal
@@ -122,7 +123,8 @@ class Process:
             time.sleep(POLL_SECS)
 
     def _send(self, number: int) -> None:
-        os.killpg(self._popen.pid, number)
+        with contextlib.suppress(ProcessLookupError):  # it has ended since it was asked
+            os.killpg(self._popen.pid, number)
 
 
 def killed_with_parent() -> Callable[[], None] | None:

@@ -1,32 +1,20 @@
-"""Finds, imports and checks the module that --model or --dataset names.
+"""Imports and checks the module that --model or --dataset names.
 
-    --model=mlp            models/mlp.py, or else mlp.py in the working directory, or else an installed module
-    --model=models.mlp     models/mlp.py in the working directory, or else the one beside this package
-
-    load_model, load_dataset --> find_module --> checked_function, checked_params --> Model, Dataset
+    load_model, load_dataset --> modules.find_module --> checked_function, checked_params --> Model, Dataset
 """
 
 from __future__ import annotations
 
-import difflib
 import functools
-import importlib
-import importlib.util
 import inspect
-import os
-import pathlib
-import re
-import sys
 import types
 from collections.abc import Mapping, Sequence
 from typing import Any, Callable
 
 from ps_train.errors import ConfigError
 from ps_train.plugins.contracts import TRAIN, Dataset, Model
+from ps_train.plugins.modules import find_module
 from ps_train.plugins.params import can_be_set
-
-_PROJECT = pathlib.Path(__file__).resolve().parents[2]  # in a checkout, the folder of models/ and data/
-_MAX_LISTED = 12  # modules that an error lists
 
 
 def load_model(name: str) -> Model:
@@ -155,87 +143,3 @@ def checked_params(flag: str, module: types.ModuleType) -> Mapping[str, Any]:
         raise ConfigError(f"{flag}: {module.__name__}.DEFAULT_PARAMS[{wrong[0]!r}] is {params[wrong[0]]!r}; allowed: "
                           "bool, int, float and str, so that --params can set it")
     return params
-
-
-def find_module(flag: str, name: str, *, function: str) -> types.ModuleType:
-    """Imports a plug-in's module by its dotted name; for a name without a dot, models/ or data/ comes first.
-
-    Args:
-      flag: --model or --dataset.
-      name: the name as the user gave it.
-      function: the function that the module should define; an error lists the modules that do.
-
-    Raises:
-      ConfigError: there is no such module, or the name is the path of a file.
-    """
-    folder = flag.strip("-").replace("dataset", "data").replace("model", "models")
-    if "" not in sys.path:
-        sys.path.insert(0, "")  # a console script does not search the working directory by itself
-    if (_PROJECT / folder).is_dir() and str(_PROJECT) not in sys.path:
-        sys.path.append(str(_PROJECT))
-    _refuse_path(flag, name)
-    candidates = [name] if "." in name else [f"{folder}.{name}", name]
-    for candidate in candidates:
-        if _exists(candidate):
-            return importlib.import_module(candidate)
-    known = _nearest_first(name, _known_modules(folder, function))
-    raise ConfigError(f"{flag}: no module {name!r} from the working directory {pathlib.Path.cwd()}; known here: "
-                      f"{', '.join(known[:_MAX_LISTED]) or 'none'}; give the dotted name of a module with {function}")
-
-
-def _refuse_path(flag: str, name: str) -> None:
-    """Raises ConfigError, with the dotted name to give instead, if the name is the path of a file."""
-    path = pathlib.Path(name)
-    if "/" not in name and path.suffix != ".py":
-        return
-    file = next((file for file in (path, path.with_suffix(".py")) if file.is_file()), None)
-    if file is None:
-        return
-    relative = os.path.relpath(file)
-    if relative.startswith(os.pardir):
-        raise ConfigError(f"{flag}: got {name!r}, a file outside the working directory {pathlib.Path.cwd()}; start in "
-                          f"{file.resolve().parent} with {flag}={file.stem}")
-    raise ConfigError(f"{flag}: got {name!r}, which is a path; give the dotted name: "
-                      f"{flag}={'.'.join(pathlib.Path(relative).with_suffix('').parts)}")
-
-
-def _exists(name: str) -> bool:
-    if not all(part.isidentifier() for part in name.split(".")):
-        return False
-    try:
-        _search_both_folders(name)
-        return importlib.util.find_spec(name) is not None
-    except ModuleNotFoundError as error:
-        if error.name and f"{name}.".startswith(f"{error.name}."):
-            return False
-        raise  # the package exists but imports a module that does not: the user needs that traceback
-
-
-def _search_both_folders(name: str) -> None:
-    """Makes `models.x` the user's own module or, if there is none, the one beside this package; `data.x` likewise."""
-    # Otherwise the folder that Python takes as the package would hide the other one.
-    folder, dot, _ = name.partition(".")
-    if folder not in ("models", "data") or not dot:
-        return
-    package = importlib.import_module(folder)
-    own, default = pathlib.Path.cwd() / folder, _PROJECT / folder
-    package.__path__ = list(dict.fromkeys(
-        [*[str(own)] * own.is_dir(), *getattr(package, "__path__", []), *[str(default)] * default.is_dir()]))
-
-
-def _known_modules(folder: str, function: str) -> list[str]:
-    """Returns the modules that define the function: in the working directory, in its `folder`, and in ours."""
-    defines = re.compile(rf"^(def )?{function}\b", re.MULTILINE)
-    places = {"": pathlib.Path(), f"{folder}.": pathlib.Path(folder)}
-    files = [(prefix, path) for prefix, place in places.items() for path in sorted(place.glob("*.py"))]
-    files += [(f"{folder}.", path) for path in sorted((_PROJECT / folder).glob("*.py"))]
-    return list(dict.fromkeys(f"{prefix}{path.stem}" for prefix, path in files
-                              if defines.search(path.read_text(encoding="utf-8", errors="replace"))))
-
-
-def _nearest_first(name: str, known: Sequence[str]) -> list[str]:
-    last_parts = {module: module.rpartition(".")[2] for module in known}
-    wanted = re.sub(r"\.py$", "", name).replace("/", ".").strip(".")
-    near = [module for candidate in difflib.get_close_matches(wanted.rpartition(".")[2], set(last_parts.values()))
-            for module, last_part in last_parts.items() if last_part == candidate]
-    return [*near, *(module for module in known if module not in near)]

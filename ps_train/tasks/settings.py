@@ -13,6 +13,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from ps_train.cluster.spec import Cluster
+from ps_train.config import selection
 from ps_train.config.task import Config
 from ps_train.embeddings.rules import RowRule, make_rule
 from ps_train.errors import ConfigError
@@ -21,6 +22,7 @@ from ps_train.graph.input.local_ranges import RangeSettings
 from ps_train.graph.placement import PlacementPlan
 from ps_train.runtime.waits import Timeouts
 from ps_train.storage.saver import SaveSchedule
+from ps_train.tasks.selection.selector import SelectionSettings
 from ps_train.training.loop import LoopSettings
 from ps_train.training.recovery import SessionSettings
 from ps_train.updates import staleness
@@ -55,6 +57,7 @@ class WorkerSettings:
       logs_placement: whether the chief prints which variable is on which ps.
       ranges: how ps 0 hands out the ranges of the input; None if it does not.
       evaluates_with_all: whether all workers evaluate the last checkpoint, and not the chief alone.
+      selection: what follows from evaluations.
       shared_flags: name -> value of the flags that all workers of a training must have in common.
     """
 
@@ -73,6 +76,7 @@ class WorkerSettings:
     logs_placement: bool
     ranges: RangeSettings | None
     evaluates_with_all: bool
+    selection: SelectionSettings
     shared_flags: Mapping[str, Any]
 
 
@@ -98,6 +102,7 @@ def worker_settings(config: Config, cluster: Cluster) -> WorkerSettings:
         logs_placement=config.log_placement,
         ranges=RangeSettings(config.num_epochs, config.seed or 0) if config.dynamic_sharding else None,
         evaluates_with_all=config.evaluate_with == "workers",
+        selection=selection_settings(config),
         shared_flags={name: getattr(config, name) for name in _SHARED_FLAGS},
     )
 
@@ -186,12 +191,28 @@ def _summary_steps(config: Config, cluster: Cluster) -> int:
 
 def _save_schedule(config: Config) -> SaveSchedule:
     return SaveSchedule(
-        every_secs=config.save_model_secs,
-        every_steps=config.save_model_steps,
+        every_secs=_more_often(config.save_model_secs, config.eval_secs),
+        every_steps=int(_more_often(config.save_model_steps, config.eval_steps)),
         keep_max=config.keep_checkpoint_max,
         timeout_secs=config.save_timeout_secs,
         delta_secs=config.save_delta_secs,
     )
+
+
+def _more_often(period: float, other: float) -> float:
+    """Returns the shorter of two periods, where 0 is none."""
+    return min(period, other) if period and other else period or other
+
+
+def selection_settings(config: Config) -> SelectionSettings:
+    """Returns what follows from evaluations."""
+    stopping, patience = selection.parse_stopping("--early_stopping", config.early_stopping) or (None, 0)
+    given = selection.parse_exporters("--exporters", config.exporters)
+    default = ("final", "best") if config.keep_best else ("final",)
+    return SelectionSettings(
+        eval_steps=config.eval_steps, eval_secs=config.eval_secs,
+        keep_best=selection.parse_target("--keep_best", config.keep_best), stopping=stopping, patience=patience,
+        export_dir=config.export_dir, exporters=(given or default) if config.export_dir else ())
 
 
 def _device(config: Config, cluster: Cluster) -> str:

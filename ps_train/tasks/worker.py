@@ -144,7 +144,8 @@ class WorkerTask:
             connected.claim_number()
             with connected.heartbeat.running(), self._announcing_failure(connected.board):
                 self._report.opening(target if own.uses_existing_servers else "")
-                outcome = self._train(connected)
+                with final.before(connected):
+                    outcome = self._train(connected)
                 self._report.ended(outcome, own.loop.train_steps, own.loop.batch_size)
                 found = None
                 if cluster.is_chief:

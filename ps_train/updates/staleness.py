@@ -67,8 +67,9 @@ def lead(worker: int, bound: Bound) -> tuple[tf.Tensor, tf.Tensor]:
     counts = variables.read("step_counts")
     own = counts[worker]
     is_training = liveness.training_workers(bound.heartbeat_timeout_secs)
-    slowest = tf.argmin(tf.where(is_training, counts, tf.fill(tf.shape(counts), own)))
-    return own - tf.minimum(counts[slowest], own), slowest
+    # Whoever does not train counts as level with this worker: its own count may be lower, and stays so.
+    counted = tf.where(is_training, counts, tf.fill(tf.shape(counts), own))
+    return own - tf.minimum(tf.reduce_min(counted), own), tf.argmin(counted)
 
 
 def join_at_slowest(worker: int, bound: Bound) -> tf.Operation:

@@ -124,7 +124,7 @@ def test_a_worker_that_lives_and_takes_no_step_is_named(tmp_path, start_servers)
 
 
 def test_who_comes_begins_at_the_pace_of_the_slowest(start_servers):
-    """Neither is everybody held up until a newcomer has caught up, nor may it run ahead of them."""
+    """Neither is everybody held up until a newcomer has caught up, nor may it run ahead of them; nor by who ends."""
     cluster = start_servers(1, 3)
     built = [clusters.build_graph(cluster, index, bound=bound_of(100)) for index in range(3)]
     sessions = [tf.Session(cluster.target("worker", index), graph=one.graph) for index, one in enumerate(built)]
@@ -153,6 +153,10 @@ def test_who_comes_begins_at_the_pace_of_the_slowest(start_servers):
     step(1, 2)
     come(1)  # again: where worker 2 is
     assert [lead(index) for index in range(3)] == [3, 0, 0]
+    step(1, 10)
+    assert lead(1) == 10
+    board.report_finished(0), board.report_finished(2)
+    assert lead(1) == 0  # those that have finished stay behind, and nobody waits for them
     board.close()
 
 
