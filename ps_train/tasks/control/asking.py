@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import sys
 import threading
@@ -13,7 +14,7 @@ from ps_train.errors import ClusterLostError, ConfigError, SaveError
 from ps_train.runtime import waits
 from ps_train.storage import run_record
 from ps_train.tasks.control import wording
-from ps_train.tasks.control.looking import Place, ask_one, find_place, in_parallel, look
+from ps_train.tasks.control.looking import TrainingPlace, ask_one, find_place, in_parallel, look
 
 _CLEAR = "\x1b[H\x1b[2J"  # the cursor home, and an empty screen
 
@@ -42,8 +43,9 @@ def save_now(config: ControlConfig, stop: threading.Event) -> None:
     answers: list = []
 
     def has_answered() -> bool:
-        if answer := ask_one(first, place, lambda board: board.save_answer(number)):
-            answers.append(answer)
+        with contextlib.suppress(ClusterLostError):  # ps 0 may be busy; the wait is bounded
+            if answer := ask_one(first, place, lambda board: board.save_answer(number)):
+                answers.append(answer)
         return bool(answers)
 
     waits.until(has_answered, config.timeout_secs, "the chief's checkpoint", stop,
@@ -78,7 +80,7 @@ def stop_all(config: ControlConfig, stop: threading.Event) -> None:
     print("all parameter servers have ended", flush=True)
 
 
-def _ask_all_to_stop(place: Place) -> dict[Task, str]:
+def _ask_all_to_stop(place: TrainingPlace) -> dict[Task, str]:
     """Asks each ps; returns why some do not answer."""
     problems: dict[Task, str] = {}
 

@@ -26,7 +26,7 @@ ANSWER_SECS = 2.5  # of one ps, in which a session with it is made, too
 
 
 @dataclasses.dataclass(frozen=True)
-class Place:
+class TrainingPlace:
     """Where a training is.
 
     Attributes:
@@ -42,7 +42,7 @@ class Place:
     run: Mapping[str, Any]
 
 
-def find_place(train_dir: str, ps_hosts: str) -> Place:
+def find_place(train_dir: str, ps_hosts: str) -> TrainingPlace:
     """Returns where the training is.
 
     Raises:
@@ -50,10 +50,10 @@ def find_place(train_dir: str, ps_hosts: str) -> Place:
     """
     if ps_hosts:
         tasks = [Task("ps", index, address) for index, address in enumerate(ps_hosts.split(","))]
-        return Place(tasks, train_dir, False, {})
+        return TrainingPlace(tasks, train_dir, False, {})
     run = run_record.read_run(train_dir)
     tasks = [Task("ps", int(index), address) for index, address in run["ps"].items()]
-    return Place(sorted(tasks, key=lambda task: task.index), train_dir, run["is_elastic"], run)
+    return TrainingPlace(sorted(tasks, key=lambda task: task.index), train_dir, run["is_elastic"], run)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Look:
       checkpoint: path of the newest sound checkpoint, "" if none is known.
     """
 
-    place: Place
+    place: TrainingPlace
     snapshot: Snapshot | None
     about: Mapping[str, Any]
     num_unused_gradients: int
@@ -77,7 +77,7 @@ class Look:
     checkpoint: str
 
 
-def look(place: Place) -> Look:
+def look(place: TrainingPlace) -> Look:
     """Asks all ps at once; returns what is known after ANSWER_SECS and a little."""
     problems: dict[Task, str] = {}
     found: dict[str, Any] = {"snapshot": None, "about": place.run, "num_unused_gradients": 0}
@@ -96,7 +96,7 @@ def look(place: Place) -> Look:
     return Look(place=place, problems=problems, checkpoint=path or "", **found)
 
 
-def ask_one(task: Task, place: Place, question: Callable[[ControlBoard], Any]) -> Any:
+def ask_one(task: Task, place: TrainingPlace, question: Callable[[ControlBoard], Any]) -> Any:
     """Returns the answer of one ps.
 
     Raises:
@@ -114,7 +114,7 @@ def in_parallel(calls: Sequence[Callable[[], None]]) -> None:
         thread.join()
 
 
-def _ask_first(place: Place) -> dict[str, Any]:
+def _ask_first(place: TrainingPlace) -> dict[str, Any]:
     first = place.ps[0]
     about: dict[str, Any] = {}
 

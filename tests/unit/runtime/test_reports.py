@@ -45,7 +45,8 @@ def test_the_lines_read_like_this():
      {"progress": {"step": 1, "train_steps": 2, "loss": 0.5, "steps_per_sec": 3.0, "examples_per_sec": 4.0}}),
     (Stage(3, 2, "evaluating"), {"stage": {"step": 3, "train_steps": 2, "what": "evaluating"}}),
     (Failure(["no file: fetch it"], "no file"),
-     {"failure": {"message": ["no file: fetch it"], "missing_data": "no file", "is_in_user_code": False}}),
+     {"failure": {"message": ["no file: fetch it"], "missing_data": "no file", "is_in_user_code": False,
+                 "is_requested": False}}),
 ])
 def test_a_report_is_one_line_of_json_and_reads_back(sent, report, record):
     """With the lines of the log that say the same."""

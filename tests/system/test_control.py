@@ -1,0 +1,117 @@
+"""`ps_train status`, `save`, `stop` and `resume` on real clusters: also while a worker is dead or a ps is frozen."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+
+import pytest
+
+from tests.children import wait_until
+from tests.processes import TaskCluster
+
+ENDLESS = ["--dataset=data.digits", "--train_steps=1000000", "--save_model_secs=0", "--save_summaries_steps=0"]
+
+
+@pytest.fixture
+def ask(start_process):
+    """A function that runs a verb on a train_dir to its end, and returns its exit code and what it printed."""
+    count = iter(range(1000))
+
+    def run(verb, *flags):
+        name = f"{verb}-{next(count)}"
+        start_process.start(name, [verb, *flags])
+        return start_process.exit_code(name), start_process.log(name)
+
+    return run
+
+
+def status(ask, folder):
+    """Returns what `status --json` says."""
+    code, text = ask("status", f"--train_dir={folder}", "--json")
+    assert code == 0, text
+    return json.loads(text)
+
+
+def answers(ask, folder):
+    """Returns which ps answer."""
+    return [ps["answers"] for ps in status(ask, folder)["ps"]]
+
+
+def running_workers(ask, folder):
+    """Returns the names of the workers that are alive."""
+    return [worker["name"] for worker in status(ask, folder)["workers"] if worker["state"] == "alive"]
+
+
+def test_a_cluster_is_watched_saved_and_stopped(start_process, ask, tmp_path):
+    """Two ps, two workers and an evaluator: also with a frozen ps, a dead worker, and when all is over."""
+    folder = tmp_path / "train"
+    cluster = TaskCluster(2, 2)
+    cluster.start(start_process, [*ENDLESS, f"--train_dir={folder}"])
+    start_process.start("evaluator", [*cluster.flags("worker", 0)[:2], "--job_name=evaluator", *ENDLESS,
+                                      f"--train_dir={folder}"])
+    wait_until(lambda: (folder / "cluster.json").exists(), "the chief's record")
+    wait_until(lambda: (status(ask, folder)["step"] or 0) > 0, "steps")
+
+    wait_until(lambda: answers(ask, folder) == [True, True], "an answer of each ps, which may be busy")
+    wait_until(lambda: len(running_workers(ask, folder)) == 2, "both workers")
+    found = status(ask, folder)
+    assert (found["state"], found["train_steps"], found["model"]) == ("training", 1000000, "models.mlp")
+    assert [(worker["name"], worker["state"]) for worker in found["workers"]] == [
+        ("worker:0", "alive"), ("worker:1", "alive")]
+
+    code, text = ask("save", f"--train_dir={folder}")
+    assert code == 0
+    path = pathlib.Path(text.splitlines()[-1].removeprefix("saved ") + ".index")
+    assert path.exists() and path.parent == folder
+
+    start_process.pause("ps-1")
+    wait_until(lambda: answers(ask, folder) == [True, False], "ps 1 alone is frozen")
+    start_process.resume("ps-1")
+    start_process.pause("ps-0")
+    found = status(ask, folder)
+    assert (found["state"], found["checkpoint"]) == ("unreachable", str(path.with_suffix("")))
+    assert "waited 2.5 s for an answer of ps:0" in found["ps"][0]["problem"]
+    code, text = ask("stop", f"--train_dir={folder}")
+    assert code == 138 and "nothing was asked to stop" in text
+    start_process.resume("ps-0")
+
+    start_process.kill("worker-1")
+    wait_until(lambda: status(ask, folder)["workers"][1]["state"] == "silent", "a dead worker")
+    code, text = ask("stop", f"--train_dir={folder}")
+    assert code == 0 and "all parameter servers have ended" in text
+    ends = start_process.wait()
+    assert {ends[name] for name in ("ps-0", "ps-1", "worker-0", "evaluator")} == {143}
+    assert "(`ps_train stop`)" in start_process.log("worker-0")
+    found = status(ask, folder)
+    assert found["state"] == "unreachable" and "is not there" in found["ps"][0]["problem"]
+    code, text = ask("resume", f"--train_dir={folder}")
+    assert code == 0 and "--job_name=worker --task_index=0" in text.replace("'", "")
+
+
+def test_a_launch_that_is_told_to_stop_restarts_nothing(start_process, ask, tmp_path):
+    """Its exit code is 143 and nothing counts as failed; `resume` prints its command."""
+    folder = tmp_path / "train"
+    start_process.start("launch", ["launch", "--num_ps=1", "--num_workers=2", "--max_restarts=3", *ENDLESS,
+                                   f"--train_dir={folder}"])
+    wait_until(lambda: (folder / "cluster.json").exists(), "the chief's record")
+    wait_until(lambda: (status(ask, folder)["step"] or 0) > 0, "steps")
+    assert ask("stop", f"--train_dir={folder}")[0] == 0
+    assert start_process.exit_code("launch") == 143
+    log = start_process.log("launch")
+    assert "the training was stopped by `ps_train stop`" in log
+    assert "starting it again" not in log and "failed" not in log
+    code, text = ask("resume", f"--train_dir={folder}")
+    assert "ps_train launch --num_ps=1" in text and "--max_restarts=3" in text
+
+
+@pytest.mark.parametrize(("flags", "message"), [
+    ([], "--train_dir: not given; give the folder of the training, or --ps_hosts"),
+    (["--train_dir=/nowhere"], "--train_dir: no training has run in /nowhere (cluster.json is not there); give its "
+     "folder, or --ps_hosts"),
+    (["--train_dri=/x"],
+     "unknown flag --train_dri; did you mean --train_dir? `ps_train status --help` lists the flags"),
+])
+def test_a_wrong_command_is_one_line(ask, flags, message):
+    """Exit code 2."""
+    assert ask("status", *flags) == (2, f"ps_train: {message}\n")
