@@ -8,6 +8,7 @@ import shlex
 
 from ps_train.cluster.resolve import find_cluster
 from ps_train.config import fields, launch, task
+from ps_train.config.control import StatusConfig
 from ps_train.config.inference import EvaluateConfig, ExportConfig, PredictConfig
 from ps_train.config.script import ScriptLaunchConfig
 from ps_train.keras.flags import ConvertConfig, KerasConfig, parse_convert, parse_keras_launch
@@ -26,6 +27,7 @@ def flag_table() -> str:
     rows = ["| flag | meaning | values and default |", "|---|---|---|"]
     known = fields.rules(task.Config, launch.LaunchConfig)
     known.update({name: rule for name, rule in fields.rules(ScriptLaunchConfig).items() if name not in known})
+    known.update({name: rule for name, rule in fields.rules(StatusConfig).items() if name not in known})
     on_checkpoints = fields.rules(EvaluateConfig, PredictConfig, ExportConfig)  # repeat some flags of `train`
     known.update({name: rule for name, rule in on_checkpoints.items() if name not in known})
     of_keras = fields.rules(KerasConfig, ConvertConfig)  # repeats some flags of `train` with other defaults

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import queue
 import re
 import shutil
 import signal
@@ -175,13 +176,20 @@ def test_the_thread_saves_at_once_and_by_steps(training, quick):
     assert run.saved_steps == [0, 10, 25]
 
 
-def test_no_thread_without_an_interval(training):
-    """Then only the last step is saved."""
+def test_without_an_interval_it_saves_on_request_and_at_the_end(training):
+    """`ps_train save`: the checkpoint is there, or the reason why not, when the answer comes."""
     run = training()
     run.saving.start(run.session)
-    assert run.saving._thread is None
-    run.save_last(3)
-    assert run.steps() == [3]
+    answers = queue.Queue()
+    run.saving.request(lambda *answer: answers.put(answer))
+    assert answers.get(timeout=60) == (checkpoints.path_of(run.folder, 0), "")
+    fail_times(run, [tf.errors.ResourceExhaustedError(None, None, "the disk is full")])
+    run.go_to(9)
+    run.saving.request(lambda *answer: answers.put(answer))
+    path, problem = answers.get(timeout=60)
+    assert path == "" and "the disk is full" in problem and run.steps() == [0]
+    run.save_last(12)
+    assert run.steps() == [0, 12]
 
 
 def test_a_step_that_was_saved_already_is_not_saved_twice(training):
