@@ -32,7 +32,7 @@ _SECS = {
     "cluster/graph/test_bad_records.py": 15,
     "cluster/graph/test_hooks.py": 10,
     "cluster/graph/test_nan_guard.py": 8,
-    "cluster/graph/test_packing.py": 55,
+    "cluster/graph/test_packing.py": 60,
     "cluster/graph/test_transfer.py": 20,
     "cluster/legacy/names/test_names.py": 12,
     "cluster/legacy/test_estimator.py": 20,
