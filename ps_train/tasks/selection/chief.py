@@ -70,7 +70,7 @@ class ChiefEvaluations:
 
     def _look(self, board: Blackboard, signals: EvaluationSignals) -> None:
         """Evaluates the newest checkpoint if that is due, then ends the training if that is due."""
-        with contextlib.suppress(BlackboardError, StoppedError):  # a later look may succeed; or the task ends anyway
+        try:
             if board.state() != State.RUNNING:
                 return
             if not signals.has_evaluator():
@@ -80,6 +80,15 @@ class ChiefEvaluations:
                     _log.info("%s", reason)
                 self._has_told = True
                 signals.end_training()
+        except (BlackboardError, StoppedError) as error:  # a later look may succeed; or the task ends anyway
+            _log.debug("%s", error)
+        except Exception as error:  # noqa: BLE001 (of the user's code, for example: it must not end this thread unseen)
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        if not self._has_failed:  # the last evaluation will fail the same way, and say more
+            _log.warning("no more evaluations during training: %s: %s", type(error).__name__, error)
+        self._has_failed = True
 
     def _evaluate_if_due(self) -> None:
         paths = checkpoints.paths(self._train_dir)
@@ -96,8 +105,7 @@ class ChiefEvaluations:
             if not checkpoints.exists(path):
                 _log.info("%s was removed while it was evaluated: there are newer ones", path)
                 return
-            self._has_failed = True  # the last evaluation will fail the same way, and say more
-            _log.warning("no more evaluations during training: %s", error)
+            self._fail(error)
             return
         self._timer.evaluated(found.global_step)
         write_summaries(found, self._train_dir)
