@@ -33,15 +33,9 @@ class Connection:
         """Prepares the routes; nothing is sent yet. The arguments are those of `Blackboard`."""
         self._graph = graph
         self._ps = list(ps)
-
-        def options(tasks: Sequence[Task]) -> tf.ConfigProto:
-            # Each call runs a few small operations: to optimise them, for each set of fetches, takes longer than to run
-            # them ever will.
-            return sessions.options(tasks, is_elastic, is_optimized=False)
-
-        self._routes = [(target, options([*ps, *([own] if own else [])]))]
+        self._routes = [(target, sessions.options([*ps, *([own] if own else [])], is_elastic))]
         if own:
-            self._routes.append((f"grpc://{ps[0].address}", options(ps)))
+            self._routes.append((f"grpc://{ps[0].address}", sessions.options(ps, is_elastic)))
         self._session: tf.Session | None = None
         self._lock = threading.Lock()
 

@@ -18,18 +18,14 @@ _LOST = (tf.errors.AbortedError, tf.errors.UnavailableError, tf.errors.DeadlineE
 _LOST_AMONG_OTHERS = re.compile(r"^(ABORTED|UNAVAILABLE|DEADLINE_EXCEEDED): ", re.MULTILINE)
 
 
-def options(tasks: Sequence[Task], is_elastic: bool, *, is_optimized: bool = True) -> tf.ConfigProto:
+def options(tasks: Sequence[Task], is_elastic: bool) -> tf.ConfigProto:
     """Returns the options of a session that uses only these tasks, and waits for no other.
 
     Args:
       tasks: the task at whose server the session is opened must be among them.
       is_elastic: whether the servers know only themselves, so that the session must bring the addresses.
-      is_optimized: whether TensorFlow optimises what the session runs; not worth it for a few small operations.
     """
     config = tf.ConfigProto(device_filters=[task.device for task in tasks], allow_soft_placement=True)
-    if not is_optimized:
-        config.graph_options.rewrite_options.disable_meta_optimizer = True
-        config.graph_options.optimizer_options.opt_level = tf.OptimizerOptions.L0
     if is_elastic:
         addresses: dict[str, dict[int, str]] = {}
         for task in tasks:
