@@ -11,7 +11,7 @@ it on first use. ARCHITECTURE.md has the map of the folders.
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ps_train.errors import (
     CheckpointError,
@@ -23,6 +23,19 @@ from ps_train.errors import (
     UserCodeError,
 )
 from ps_train.plugins.contracts import EVAL, PREDICT, TRAIN, VALIDATION, ModelSpec
+
+if TYPE_CHECKING:  # what type checkers and editors see of _WITH_TENSORFLOW
+    from ps_train.embeddings.files.reading import read_table
+    from ps_train.embeddings.tables import embedding_table, get_embedding_variable
+    from ps_train.graph.input.arrays import from_arrays, input_feed
+    from ps_train.graph.input.file_ranges import file_ranges
+    from ps_train.graph.input.range_batches import range_batches
+    from ps_train.graph.input.readers import LineReader, RecordReader
+    from ps_train.keras.plugins import KerasTwin
+    from ps_train.legacy.classic.placement import replica_device_setter
+    from ps_train.legacy.classic.server import Server
+    from ps_train.legacy.classic.sessions import MonitoredTrainingSession, Supervisor
+    from ps_train.updates.sync.sync_replicas import SyncReplicasOptimizer
 
 __version__ = "0.1.0"
 

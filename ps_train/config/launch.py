@@ -13,6 +13,7 @@ from ps_train.config.task import Config
 from ps_train.errors import refuse
 
 _LAUNCH = "Launching a cluster on this machine"
+_REMOTE = "Launching on other machines"
 _TaskConfig = TypeVar("_TaskConfig", bound=ModelFlags)
 
 
@@ -27,9 +28,22 @@ class LaunchConfig:
         0, _LAUNCH, "How often to restart each task that was lost or killed, after a growing pause.",
         unit="restarts", minimum=0)
     log_dir: str = field("", _LAUNCH, "Folder for the tasks' log files.", unit="path", unset="logs in train_dir")
+    base_port: int = field(2222, _LAUNCH, "First port to try on each machine.", unit="port", minimum=1, maximum=65535)
+    hosts: str = field("", _REMOTE, "Machines for the tasks, over ssh: a file with lines `host slots=N`, or "
+                       "host:slots,... (docs/ssh.md).", unset="this machine")
+    task_placement: str = field("round_robin", _REMOTE, "Deal the tasks out to the hosts in turn, ps first, or fill "
+                                "the slots of a host before the next.", choices=("round_robin", "fill"))
+    ssh_command: str = field("ssh", _REMOTE, "How to call ssh, with its options, such as 'ssh -p 2222 -i KEY'.")
+    remote_dir: str = field("", _REMOTE, "Working directory on the hosts.", unit="path", unset="the path of this one")
+    remote_python: str = field("", _REMOTE, "Python on the hosts.", unit="path", unset="the path of this one")
+    env: str = field("", _REMOTE, "Environment variables for the tasks on the hosts, NAME or NAME=value, beside "
+                     "PYTHONPATH and TF_*.", unset="no others")
 
     def __post_init__(self) -> None:
-        refuse(fields.problems(vars(self), LaunchConfig))
+        needs_hosts = [name for name, (rule, _, default) in fields.rules(LaunchConfig).items()
+                       if rule.group == _REMOTE and getattr(self, name) != default and not self.hosts]
+        refuse(fields.problems(vars(self), LaunchConfig)
+               + [f"--{name}: has an effect only with --hosts; leave it out, or give --hosts" for name in needs_hosts])
 
 
 PLACED_BY_LAUNCH = frozenset({"job_name", "task_index", "ps_hosts", "worker_hosts", "existing_servers"})

@@ -6,7 +6,7 @@ import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 
-from ps_train.config import embeddings, fields, groups, optimizer, sharding
+from ps_train.config import embeddings, fields, groups, optimizer, selection, sharding
 from ps_train.errors import refuse
 from ps_train.runtime.reports import NO_STEP_LIMIT
 from ps_train.runtime.waits import Timeouts
@@ -16,7 +16,7 @@ from ps_train.runtime.waits import Timeouts
 class Config(
     groups.ClusterFlags, groups.ServerFlags, groups.ModelFlags, groups.OptimizerFlags, groups.TrainingFlags,
     groups.UpdateFlags, optimizer.RuleFlags, embeddings.EmbeddingFlags, sharding.ShardingFlags, groups.TransferFlags,
-    groups.WaitFlags, groups.GraphReportFlags,
+    groups.WaitFlags, groups.GraphReportFlags, selection.SelectionFlags,
 ):
     """The configuration of one task; flags that dist_mnist has too keep their meaning.
 
@@ -45,6 +45,7 @@ class Config(
                             "with their slots, not gradients; leave one of them out")
         problems += self._problems_of_execution() + sharding.sharding_problems(self, self.sync_engine)
         problems += self._problems_of_prefetch()
+        problems += self._problems_of_selection(self.evaluate_with) if not problems else []
         if self.communication_warmup_steps and self.communication_period == 1:
             problems.append(f"--communication_warmup_steps: got {self.communication_warmup_steps!r}, which has an "
                             "effect only with --communication_period; add that flag")

@@ -27,6 +27,7 @@ _ON_FIRST_PS = {
     "clock": ([], tf.float64),
     "prepared": ([MAX_PS], tf.int64),  # incarnation of each ps when the chief prepared the parameters
     "fingerprint": ([], tf.string),
+    "evaluator_heard": ([], tf.float64),  # the clock at its last sign of life (tasks/selection/signals.py)
     "claims": ([MAX_WORKERS], tf.int64),
     "heartbeats": ([MAX_WORKERS], tf.float64),  # the clock at the last heartbeat
     "steps": ([MAX_WORKERS], tf.int64),  # the global step that the worker has seen

@@ -56,6 +56,10 @@ def call_model_fn(
         except (AttributeError, ImportError) as error:
             if advice := legacy_keras.advice(error):
                 raise UserCodeError(f"{model.name}.model_fn: {advice}") from error
+            _raise_if_labels(model.name, mode, error)
+            raise
+        except (TypeError, ValueError) as error:
+            _raise_if_labels(model.name, mode, error)
             raise
     spec = _as_model_spec(model.name, spec)
     if mode == PREDICT:  # its predictions are what counts
@@ -63,6 +67,14 @@ def call_model_fn(
     if not tf.is_tensor(spec.loss) or spec.loss.shape.rank not in (None, 0):
         raise UserCodeError(f"{model.name}.model_fn returned the loss {spec.loss!r}; it must be a scalar tensor")
     return spec
+
+
+def _raise_if_labels(name: str, mode: str, error: Exception) -> None:
+    """Raises UserCodeError if model_fn seems to use labels where there are none."""
+    if mode == PREDICT and "None" in str(error):
+        reason = str(error).splitlines()[0]
+        raise UserCodeError(f"{name}.model_fn failed with the mode {PREDICT!r}, in which labels are None: {reason}; "
+                            "return ps_train.ModelSpec(predictions=...) before they are used") from error
 
 
 def call_for_training(

@@ -61,8 +61,10 @@ class Predictor:
         Args:
           what: the model, for errors.
         """
-        self._session, self._tensors, self._outputs, self._what = session, dict(inputs), dict(outputs), what
-        self.inputs = {name: _column(tensor) for name, tensor in inputs.items()}
+        self._session, self._what = session, what
+        # By their names: a SavedModel has no order.
+        self._tensors, self._outputs = dict(sorted(inputs.items())), dict(sorted(outputs.items()))
+        self.inputs = {name: _column(tensor) for name, tensor in self._tensors.items()}
 
     def select(self, names: Sequence[str]) -> None:
         """Leaves only these predictions, if any are named.

@@ -1,4 +1,4 @@
-"""How does a whole cluster run as processes on this machine? `ps_train launch`.
+"""How does a whole cluster run as processes, on this machine or over ssh on others? `ps_train launch`.
 
     launcher --> preparation (one process) --> command_lines --> a process per task --> its log and its reports
         |                                                                                      |
@@ -9,6 +9,8 @@ Start with `launcher.py`. Nothing here imports TensorFlow.
     launcher       runs a cluster from start to end
     preparation    checks everything and fetches the data in one process, before any task starts
     command_lines  the command line of each task
+    machines       where each task runs, here or on another machine
+    remote/        tasks on other machines, over ssh (--hosts)
     process        a child process, its log file and its reports
     child_reports  what a child reports to the launcher, as JSON
     supervision    watches the processes and ends them in the right order

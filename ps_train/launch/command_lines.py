@@ -53,13 +53,20 @@ def _flags(config: Config | LaunchConfig, names: Collection[str]) -> list[str]:
     return flags
 
 
-def command_lines(tasks: TaskList, ports: Sequence[int], config: Config) -> list[list[str]]:
-    """Returns the command line of each task, without `python -m ps_train`."""
+def command_lines(
+    tasks: TaskList, ports: Sequence[int], config: Config, machines: Sequence[str] = ()
+) -> list[list[str]]:
+    """Returns the command line of each task, without `python -m ps_train`.
+
+    Args:
+      ports: of each task.
+      machines: the host name of each task; none if all run on this machine.
+    """
     hosts: dict[str, list[str]] = {job: [] for job in tasks.host_flags}
     if not hosts:
         return [[*tasks.verb, *task_flags(config)] for _ in tasks.names]
-    for name, port in zip(tasks.names, ports):
-        hosts[name.partition(":")[0]].append(f"localhost:{port}")
+    for name, port, machine in zip(tasks.names, ports, machines or ["localhost"] * len(tasks.names)):
+        hosts[name.partition(":")[0]].append(f"{machine}:{port}")
     cluster = [f"--{tasks.host_flags[job]}={','.join(addresses)}" for job, addresses in hosts.items()]
     return [[*tasks.verb, *cluster, f"--job_name={job}", f"--task_index={index}", *task_flags(config)]
             for job, _, index in (name.partition(":") for name in tasks.names)]

@@ -1,4 +1,4 @@
-"""`ps_train launch`: runs a whole cluster as processes on this machine.
+"""`ps_train launch`: runs a whole cluster as processes on this machine, or over ssh on others.
 
     prepare    check everything in one subprocess, and fetch the data: see `preparation.py`
     announce   print the command of each task, as a user would type it in a terminal of its own
@@ -20,13 +20,13 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from ps_train.cluster import ports
 from ps_train.config.launch import LaunchConfig
 from ps_train.config.task import Config
 from ps_train.errors import ClusterLostError, ConfigError, LaunchError, StoppedError
 from ps_train.launch import command_lines, preparation, supervision
 from ps_train.launch.command_lines import TaskList
 from ps_train.launch.display import Display, on_stream
+from ps_train.launch.machines import machines_of
 from ps_train.launch.process import Process
 from ps_train.launch.restarts import FIRST_RETRYABLE_CODE, Restarts
 from ps_train.launch.supervision import ClusterProcesses
@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 
 def run(config: Config, launch_config: LaunchConfig, tasks: TaskList | None = None) -> None:
-    """Runs a cluster on this machine until it ends.
+    """Runs a cluster, on this machine or on those of --hosts, until it ends.
 
     Args:
       config: the flags of every task.
@@ -52,20 +52,21 @@ def run(config: Config, launch_config: LaunchConfig, tasks: TaskList | None = No
     _refuse_tf_config(os.environ)
     tasks = tasks or command_lines.task_list(launch_config)
     display = Panes(sys.stdout) if launch_config.tmux else on_stream(sys.stdout, tasks.names, tasks.chief)
-    with supervision.noted_signals() as signals:
+    grace_secs = config.stop_timeout_secs + KILL_SECS
+    with supervision.noted_signals() as signals, machines_of(launch_config, tasks, signals, grace_secs) as machines:
         _refuse_folder_in_use(config, signals)
-        config = preparation.prepare(config, tasks, display, signals)
+        config = preparation.prepare(config, tasks, display, signals, machines.command)
         if config.download_only:
             return
         config, log_dir = _make_folders(config, launch_config)
-        held_ports = ports.hold_ports(len(tasks.names))
-        lines = command_lines.command_lines(tasks, [port.getsockname()[1] for port in held_ports], config)
-        display.write(command_lines.announcement(lines, log_dir))
-        commands = [TaskCommand(name, command_lines.on_this_python(line), os.environ)
+        addresses, ports, holders = zip(*machines.reserve())
+        lines = command_lines.command_lines(tasks, ports, config, addresses)
+        display.write(machines.announcement(lines, log_dir))
+        commands = [TaskCommand(name, machines.command(name, line), os.environ)
                     for name, line in zip(tasks.names, lines)]
-        with started(commands, held_ports, log_dir, display) as cluster:
+        with started(commands, holders, log_dir, display) as cluster:
             failures = run_to_end(cluster, display, signals, Restarts(launch_config.max_restarts, display.write),
-                                  config.stop_timeout_secs + KILL_SECS)
+                                  grace_secs)
         display.close(signals)
         display.write(_summary(cluster, config, log_dir))
         code = supervision.worst([*failures.values(), *(process.exit_code or 0 for process in cluster.all)])
@@ -147,12 +148,12 @@ class TaskCommand(NamedTuple):
 
 @contextlib.contextmanager
 def started(
-    commands: Sequence[TaskCommand], held_ports: Sequence[socket.socket], log_dir: str, display: Display | Panes
+    commands: Sequence[TaskCommand], held_ports: Sequence[socket.socket | None], log_dir: str, display: Display | Panes
 ) -> Iterator[ClusterProcesses]:
     """Starts the tasks; at the end kills those that still run, which happens only after a bug here.
 
     Args:
-      held_ports: the sockets that reserve the port of each task.
+      held_ports: the socket that reserves the port of each task; None where it does not run here.
     """
     cluster = ClusterProcesses([], [])
     try:
@@ -163,7 +164,7 @@ def started(
         display.attach()
         yield cluster
     finally:
-        for port in held_ports:
+        for port in filter(None, held_ports):
             port.close()
         for process in cluster.all:
             process.kill()

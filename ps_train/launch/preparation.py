@@ -11,6 +11,7 @@ import os
 import signal
 import tempfile
 from collections.abc import Sequence
+from typing import Callable
 
 from ps_train.config.task import Config
 from ps_train.errors import LaunchError
@@ -25,8 +26,14 @@ from ps_train.runtime.reports import Failure
 _EMBEDDED_DATASET = "data.digits"
 
 
-def prepare(config: Config, tasks: TaskList, display: Display | Panes, signals: Sequence[int]) -> Config:
+def prepare(
+    config: Config, tasks: TaskList, display: Display | Panes, signals: Sequence[int],
+    command: Callable[[str, Sequence[str]], list[str]] = lambda name, line: command_lines.on_this_python(line),
+) -> Config:
     """Checks everything, fetches the data, and returns the flags of the tasks.
+
+    Args:
+      command: returns the command of the process that runs a command line of ps_train in the place of a task.
 
     If MNIST cannot be fetched and the user gave neither dataset nor data_dir, the dataset becomes the embedded one.
 
@@ -34,13 +41,13 @@ def prepare(config: Config, tasks: TaskList, display: Display | Panes, signals: 
       LaunchError: the preparation failed, or this process was told to stop.
     """
     display.write(f"Loading TensorFlow, and preparing the data of {config.dataset}")
-    code, failure = _run(config, tasks, display, signals)
+    code, failure = _run(config, tasks, display, signals, command)
     is_default_dataset = not config.given & {"dataset", "data_dir"} and not config.download_only
     if code and failure.missing_data and is_default_dataset and not signals:
         display.write(f"MNIST is not used (data_dir is {config.data_dir}): {failure.missing_data}; training on the "
                       f"embedded digits instead (--dataset={_EMBEDDED_DATASET})")
         config = dataclasses.replace(config, dataset=_EMBEDDED_DATASET, given=config.given | {"dataset"})
-        code, failure = _run(config, tasks, display, signals)
+        code, failure = _run(config, tasks, display, signals, command)
     if signals:
         raise stopped(signals[0])
     if code:
@@ -48,7 +55,10 @@ def prepare(config: Config, tasks: TaskList, display: Display | Panes, signals: 
     return config
 
 
-def _run(config: Config, tasks: TaskList, display: Display | Panes, signals: Sequence[int]) -> tuple[int, Failure]:
+def _run(
+    config: Config, tasks: TaskList, display: Display | Panes, signals: Sequence[int],
+    command: Callable[[str, Sequence[str]], list[str]],
+) -> tuple[int, Failure]:
     """Returns the exit code of the subprocess and its failure, whose message is not shown, as other lines are."""
     failure = Failure([])
 
@@ -61,8 +71,8 @@ def _run(config: Config, tasks: TaskList, display: Display | Panes, signals: Seq
                 display.write(line)
 
     with tempfile.TemporaryDirectory() as folder:
-        command = command_lines.on_this_python(command_lines.preparation(tasks, config))
-        process = Process("preparation", command, os.path.join(folder, "log"), os.environ)
+        words = command(tasks.chief, command_lines.preparation(tasks, config))
+        process = Process("preparation", words, os.path.join(folder, "log"), os.environ)
         alone = ClusterProcesses([], [process])
         supervision.watch(alone, show_output, signals)
         supervision.end(alone, show_output, signals)

@@ -79,7 +79,7 @@ class Process:
         # A session of its own: Ctrl-C in the terminal reaches only the launcher, which then decides.
         self._popen = subprocess.Popen(
             self._command, stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log, env=environ,
-            pass_fds=tuple(inherited.values()), start_new_session=True, preexec_fn=_killed_with_launcher())
+            pass_fds=tuple(inherited.values()), start_new_session=True, preexec_fn=killed_with_parent())
         if self._held_port is not None and not ports.CAN_BIND_BESIDE:
             self._held_port.close()
 
@@ -127,8 +127,8 @@ class Process:
             os.killpg(self._popen.pid, number)
 
 
-def _killed_with_launcher() -> Callable[[], None] | None:
-    """Returns a function that makes the child die with this process; it runs between fork and exec.
+def killed_with_parent() -> Callable[[], None] | None:
+    """Returns a function, for `preexec_fn`, that makes a child die with this process.
 
     The kernel kills the child (prctl(2), PR_SET_PDEATHSIG), also when this process was killed, without help from the
     task. The signal is SIGKILL because a task that is stuck in native code would survive SIGTERM. macOS has no such

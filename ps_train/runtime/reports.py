@@ -140,11 +140,16 @@ def send(report: Report, lines: Sequence[str]) -> None:
     """
     if not _launcher_file:
         return
-    (kind,) = [kind for kind, of_kind in _KINDS.items() if isinstance(report, of_kind)]
-    text = json.dumps({"lines": lines, kind: report._asdict()}, default=float)  # a number of numpy, too
+    text = encode(report, lines)
     with contextlib.suppress(OSError):
         # The first line break ends what a full disk or a kill has cut short.
         os.write(_launcher_file[0], f"\n{text}\n".encode())
+
+
+def encode(report: Report, lines: Sequence[str]) -> str:
+    """Returns the line of the launcher's file for a report, without its line break; see `send`."""
+    (kind,) = [kind for kind, of_kind in _KINDS.items() if isinstance(report, of_kind)]
+    return json.dumps({"lines": lines, kind: report._asdict()}, default=float)  # a number of numpy, too
 
 
 def decode(line: str) -> tuple[Report, list[str]] | None:

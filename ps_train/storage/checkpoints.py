@@ -164,6 +164,26 @@ def remove_leftovers(train_dir: str) -> None:
                 shutil.rmtree(file) if os.path.isdir(file) else os.remove(file)
 
 
+def copy_to(path: str, folder: str) -> str:
+    """Copies a checkpoint to another folder, in place of those that are there; returns its path there.
+
+    Raises:
+      CheckpointError: it was removed meanwhile, or cannot be read.
+      OSError: the folder cannot be written.
+    """
+    os.makedirs(folder, exist_ok=True)
+    copy = os.path.join(folder, os.path.basename(path))
+    files = [file for file in _files(path) if _FILE.fullmatch(os.path.basename(file))]
+    for file in sorted(files, key=lambda file: file.endswith(".index")):  # the index last: without it there is none
+        shutil.copy(file, folder)
+    verify(copy)
+    record_and_prune(folder, copy, 1)
+    for other in paths(folder):
+        if other != copy:  # of a later step
+            remove(other)
+    return copy
+
+
 def _files(path: str) -> list[str]:
     folder, basename = os.path.split(path)
     return [os.path.join(folder, name) for name in sorted(_names(folder)) if name.startswith(basename + ".")]

@@ -18,8 +18,10 @@ from ps_train.errors import (
     StoppedError,
 )
 from ps_train.runtime import threads, waits
+from ps_train.runtime.reports import Evaluation
 from ps_train.runtime.waits import Timeouts
 from ps_train.storage import checkpoints
+from ps_train.tasks.selection.evaluator_part import EvaluatorPart
 from ps_train.training.evaluation import Evaluator, evaluate_bounded, write_summaries
 from ps_train.training.reporting import Report
 
@@ -29,12 +31,16 @@ _log = logging.getLogger(__name__)
 
 def evaluate_until_done(
     evaluator: Evaluator, train_dir: str, board: Blackboard, timeouts: Timeouts, stop: threading.Event,
-    report: Report | None = None,
+    report: Report | None = None, part: EvaluatorPart | None = None,
 ) -> None:
     """Evaluates each new checkpoint in the folder, and always the last one, until training is done.
 
     Training is done when the blackboard says so, or when the blackboard is gone after it said that the last step was
-    taken. `report` prints the results; None prints ps_train's own lines.
+    taken.
+
+    Args:
+      report: prints the results; None prints ps_train's own lines.
+      part: chooses the checkpoints, keeps the best and may end the training; None evaluates each new one.
 
     Raises:
       ClusterLostError: the blackboard did not answer within `timeouts.start_secs`, or the chief failed.
@@ -48,21 +54,28 @@ def evaluate_until_done(
         state = _next_state(board, heard[-1], timeouts.start_secs, stop)
         path = checkpoints.newest_sound(train_dir)  # read after the state, so that the last one is not missed
         heard = [state or heard[-1]]
-        if path is not None and path != done_path:
+        is_last = state is None or state >= State.STOPPING
+        if path is not None and path != done_path and (is_last or part is None or part.is_due(path)):
             done_path = path
-            with _listening(board, heard):
-                _evaluate_one(evaluator, path, train_dir, timeouts.eval_secs, stop, report or Report())
+            with _listening(board, heard, part):
+                found = _evaluate_one(evaluator, path, train_dir, timeouts.eval_secs, stop, report or Report())
+                if part and found:
+                    part.consider(found, path)
+        if part and state is not None:
+            part.tell()
         if stop.wait(_POLL_SECS):
             raise StoppedError("told to stop while evaluating")
 
 
 @contextlib.contextmanager
-def _listening(board: Blackboard, heard: list[State]) -> Iterator[None]:
+def _listening(board: Blackboard, heard: list[State], part: EvaluatorPart | None) -> Iterator[None]:
     """Adds the training states seen while its body runs: an evaluation may outlast the end of the cluster."""
     def listen() -> None:
         state = _training_state(board)
         if state is not None:
             heard.append(state)
+            if part:
+                part.tell()
 
     with threads.repeating(listen, period_secs=_POLL_SECS, name="listen"):
         yield
@@ -70,16 +83,17 @@ def _listening(board: Blackboard, heard: list[State]) -> Iterator[None]:
 
 def _evaluate_one(
     evaluator: Evaluator, path: str, train_dir: str, timeout_secs: float, stop: threading.Event, report: Report
-) -> None:
+) -> Evaluation | None:
     try:
         evaluation = evaluate_bounded(timeout_secs, evaluator, path, stop)
     except (tf.errors.OpError, ValueError):  # the Saver raises ValueError if it finds no files
         if checkpoints.exists(path):
             raise
         _log.info("%s was removed before it was evaluated: there are newer ones", path)
-        return
+        return None
     write_summaries(evaluation, train_dir)
     report.evaluated(evaluation.global_step, evaluation.loss_sum, evaluation.format())
+    return evaluation
 
 
 def _next_state(board: Blackboard, last: State, timeout_secs: float, stop: threading.Event) -> State | None:

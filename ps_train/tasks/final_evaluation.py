@@ -15,6 +15,8 @@ from ps_train.errors import ClusterLostError
 from ps_train.runtime.reports import Evaluation
 from ps_train.storage import checkpoints
 from ps_train.tasks.connected_worker import ConnectedWorker
+from ps_train.tasks.selection.chief import ChiefEvaluations
+from ps_train.tasks.selection.selector import Selector
 from ps_train.tasks.settings import WorkerSettings
 from ps_train.tasks.setup import LoadedPlugins
 from ps_train.training import evaluation
@@ -52,8 +54,21 @@ class FinalEvaluation:
             if not plugins.dataset.is_eval_sharded:
                 _log.warning("--evaluate_with=workers: %s takes no shard of the held-out data, so the chief evaluates "
                              "alone, with the parameters on the ps", plugins.dataset.name)
+            self._evaluations = None
+            self._selector = Selector(own.selection, own.train_dir, plugins)
+            self._selector.check(())
         else:
             self._evaluator = Evaluator(*plugins)
+            self._selector = Selector(own.selection, own.train_dir, plugins)
+            self._selector.check(self._evaluator.metric_names)
+            self._evaluations = ChiefEvaluations(
+                self._selector, self._evaluator, cluster, own.train_dir, own.timeouts, stop)
+
+    def before(self, connected: ConnectedWorker) -> contextlib.AbstractContextManager:
+        """Returns a context in which the chief also evaluates while it trains, if the flags ask for it."""
+        if not self._cluster.is_chief or self._evaluations is None:
+            return contextlib.nullcontext()
+        return self._evaluations.running(connected.board)
 
     def evaluate(self, connected: ConnectedWorker) -> Evaluation:
         """Returns the metrics of the last checkpoint; for the chief.
@@ -64,8 +79,15 @@ class FinalEvaluation:
           StoppedError: told to stop.
         """
         path = checkpoints.newest_sound(self._own.train_dir)
-        if not self._own.evaluates_with_all:
-            return evaluation.evaluate_bounded(self._own.timeouts.eval_secs, self._evaluator, path, self._stop)
+        if self._evaluations is None:
+            found = self._evaluate_with_all(connected, path)
+            self._selector.export_final(path)
+        else:
+            found = evaluation.evaluate_bounded(self._own.timeouts.eval_secs, self._evaluator, path, self._stop)
+            self._evaluations.conclude(found, path)
+        return found
+
+    def _evaluate_with_all(self, connected: ConnectedWorker, path: str) -> Evaluation:
         with contextlib.closing(ResultExchange(connected.target, self._cluster)) as exchange, connected.giving_way():
             by_workers = EvaluationByWorkers(self._evaluated, self._whole, connected.target, connected.board, exchange,
                                              self._own.timeouts, self._stop)

@@ -17,7 +17,10 @@ from ps_train.coordination import agreement, blackboard
 from ps_train.errors import ConfigError, StoppedError
 from ps_train.storage import checkpoints, folder_record
 from ps_train.tasks import evaluator, ps, server, setup, worker
-from ps_train.tasks.settings import worker_settings
+from ps_train.tasks.selection.evaluator_part import EvaluatorPart
+from ps_train.tasks.selection.selector import Selector
+from ps_train.tasks.selection.signals import EvaluationSignals
+from ps_train.tasks.settings import selection_settings, worker_settings
 from ps_train.tasks.setup import LoadedPlugins
 from ps_train.tasks.worker import WorkerResult
 from ps_train.training import evaluation, reporting
@@ -106,9 +109,13 @@ def _evaluate_until_done(
     config: Config, cluster: Cluster, plugins: LoadedPlugins, report: reporting.Report, stop: threading.Event
 ) -> None:
     plugins.dataset.prepare(plugins.dataset_params)
-    with contextlib.closing(blackboard.for_client(cluster)) as board:
+    made = evaluation.Evaluator(*plugins)
+    selector = Selector(selection_settings(config), config.train_dir, plugins)
+    selector.check(made.metric_names)
+    with contextlib.closing(blackboard.for_client(cluster)) as board, \
+            contextlib.closing(EvaluationSignals(cluster, config.beat_timeout_secs)) as signals:
         evaluator.evaluate_until_done(
-            evaluation.Evaluator(*plugins), config.train_dir, board, config.timeouts, stop, report)
+            made, config.train_dir, board, config.timeouts, stop, report, EvaluatorPart(selector, signals))
 
 
 def _refuse_existing_servers(config: Config, cluster: Cluster) -> None:

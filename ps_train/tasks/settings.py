@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow.compat.v1 as tf
 
 from ps_train.cluster.spec import Cluster
-from ps_train.config import fields
+from ps_train.config import fields, selection
 from ps_train.config.optimizer import RuleFlags, last_decay_step
 from ps_train.config.task import Config
 from ps_train.embeddings.rules import RowRule, make_rule
@@ -25,6 +25,7 @@ from ps_train.graph.shaping.plan import Knobs
 from ps_train.graph.shaping.schedules import Schedule
 from ps_train.runtime.waits import Timeouts
 from ps_train.storage.saver import SaveSchedule
+from ps_train.tasks.selection.selector import SelectionSettings
 from ps_train.training.loop import LoopSettings
 from ps_train.training.recovery import SessionSettings
 from ps_train.updates import staleness
@@ -60,6 +61,7 @@ class WorkerSettings:
       logs_placement: whether the chief prints which variable is on which ps.
       ranges: how ps 0 hands out the ranges of the input; None if it does not.
       evaluates_with_all: whether all workers evaluate the last checkpoint, and not the chief alone.
+      selection: what follows from evaluations.
       shared_flags: name -> value of the flags that all workers of a training must have in common.
     """
 
@@ -78,6 +80,7 @@ class WorkerSettings:
     logs_placement: bool
     ranges: RangeSettings | None
     evaluates_with_all: bool
+    selection: SelectionSettings
     shared_flags: Mapping[str, Any]
 
 
@@ -103,6 +106,7 @@ def worker_settings(config: Config, cluster: Cluster) -> WorkerSettings:
         logs_placement=config.log_placement,
         ranges=RangeSettings(config.num_epochs, config.seed or 0) if config.dynamic_sharding else None,
         evaluates_with_all=config.evaluate_with == "workers",
+        selection=selection_settings(config),
         shared_flags={name: getattr(config, name) for name in _SHARED_FLAGS},
     )
 
@@ -154,20 +158,6 @@ def table_rule(config: Config) -> RowRule:
     return rule.with_defaults(config.embedding_learning_rate or config.learning_rate)
 
 
-def describe_adam(own: WorkerSettings, sparse: Sequence[str], own_optimizer: str = "") -> str | None:
-    """Returns a line about the tables that Adam updates row by row, or None if there are none.
-
-    Args:
-      sparse: the names of the variables with sparse gradients.
-      own_optimizer: the classes of the model's own optimizers, "" where it has none.
-    """
-    is_adam = "AdamOptimizer" in own_optimizer if own_optimizer else own.updates.optimizer == "adam"
-    if not sparse or not is_adam or own.updates.decays_all_rows:
-        return None
-    advice = "; --adam_decays_all_rows decays all of them" if own.updates.replicas_to_aggregate is not None else ""
-    return f"Adam updates only the rows of {', '.join(sparse)} that have a gradient (lazy Adam){advice}"
-
-
 def staleness_bound(config: Config, cluster: Cluster) -> staleness.Bound | None:
     """Returns how far workers may be apart, or None where that is not bounded."""
     if config.staleness_bound is None:
@@ -206,12 +196,28 @@ def _summary_steps(config: Config, cluster: Cluster) -> int:
 
 def _save_schedule(config: Config) -> SaveSchedule:
     return SaveSchedule(
-        every_secs=config.save_model_secs,
-        every_steps=config.save_model_steps,
+        every_secs=_more_often(config.save_model_secs, config.eval_secs),
+        every_steps=int(_more_often(config.save_model_steps, config.eval_steps)),
         keep_max=config.keep_checkpoint_max,
         timeout_secs=config.save_timeout_secs,
         delta_secs=config.save_delta_secs,
     )
+
+
+def _more_often(period: float, other: float) -> float:
+    """Returns the shorter of two periods, where 0 is none."""
+    return min(period, other) if period and other else period or other
+
+
+def selection_settings(config: Config) -> SelectionSettings:
+    """Returns what follows from evaluations."""
+    stopping, patience = selection.parse_stopping("--early_stopping", config.early_stopping) or (None, 0)
+    given = selection.parse_exporters("--exporters", config.exporters)
+    default = ("final", "best") if config.keep_best else ("final",)
+    return SelectionSettings(
+        eval_steps=config.eval_steps, eval_secs=config.eval_secs,
+        keep_best=selection.parse_target("--keep_best", config.keep_best), stopping=stopping, patience=patience,
+        export_dir=config.export_dir, exporters=(given or default) if config.export_dir else ())
 
 
 def _device(config: Config, cluster: Cluster) -> str:

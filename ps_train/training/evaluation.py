@@ -157,6 +157,11 @@ class Evaluator:
             scaffold = self._model.spec.scaffold
             self._saver = getattr(scaffold, "saver", None) or tf.train.Saver(tf.global_variables())
 
+    @property
+    def metric_names(self) -> list[str]:
+        """The names of the model's metrics."""
+        return sorted(self._model.values)
+
     def evaluate(self, path: str) -> Evaluation:
         """Returns the metrics of a checkpoint.
 

@@ -27,9 +27,9 @@ _log = logging.getLogger(__name__)
 
 def announce(session: tf.Session, graph: TrainGraph, board: Blackboard, outcome: Outcome) -> None:
     """Announces the end of training if this worker took the last step, and releases the workers that wait."""
-    if outcome.end is End.STEPS:
-        if board.state() < State.STOPPING:
-            board.announce(State.STOPPING)
+    if outcome.end is End.STEPS and board.state() < State.STOPPING:
+        board.announce(State.STOPPING)
+    if outcome.end in (End.STEPS, End.ANNOUNCED):  # early stopping announces it while others wait for an update
         session.run(graph.update.release_op, options=_CALL)
 
 

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Any, Callable
 
 import tensorflow.compat.v1 as tf
@@ -82,3 +83,17 @@ def _refuse_two_rules(trained: TrainModel, settings: UpdateSettings) -> None:
             "the loss only" for name in settings.knobs.given])
     if trained.own:
         _log.info("the model brings its own optimizer, %s; --optimizer is not used", trained.own.names)
+
+
+def describe_adam(settings: UpdateSettings, sparse: Sequence[str], own_optimizer: str = "") -> str | None:
+    """Returns a line about the tables that Adam updates row by row, or None if there are none.
+
+    Args:
+      sparse: the names of the variables with sparse gradients.
+      own_optimizer: the classes of the model's own optimizers, "" where it has none.
+    """
+    is_adam = "AdamOptimizer" in own_optimizer if own_optimizer else settings.optimizer == "adam"
+    if not sparse or not is_adam or settings.decays_all_rows:
+        return None
+    advice = "; --adam_decays_all_rows decays all of them" if settings.replicas_to_aggregate is not None else ""
+    return f"Adam updates only the rows of {', '.join(sparse)} that have a gradient (lazy Adam){advice}"

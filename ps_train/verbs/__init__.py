@@ -9,6 +9,7 @@ Start with `table.py`. A verb checks its flags first; TensorFlow, which takes se
     train    `train` and `serve`: one task of a cluster
     launch   `launch`, also of `run` and `keras`: a cluster on this machine
     scripts  `run`: one task of an unchanged TensorFlow 1 script
+    new      `new`: a model and a dataset to start from
     keras    `keras` and `convert`
     checkpoints  `evaluate`, `predict` and `export`
 """

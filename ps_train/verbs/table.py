@@ -19,6 +19,7 @@ _PLACES = {
     "evaluate": "ps_train.verbs.checkpoints:EVALUATE",
     "predict": "ps_train.verbs.checkpoints:PREDICT",
     "export": "ps_train.verbs.checkpoints:EXPORT",
+    "new": "ps_train.verbs.new:NEW",
     "convert": "ps_train.verbs.keras:CONVERT",
 }
 NAMES = tuple(_PLACES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import itertools
 import pathlib
 import subprocess
@@ -270,3 +271,15 @@ def test_a_package_that_lacks_a_module_keeps_its_traceback(write):
     (pathlib.Path.cwd() / package / "__init__.py").write_text(f"import {missing}\n")
     with pytest.raises(ModuleNotFoundError, match=f"'{missing}'"):
         loader.load_model(name)
+
+
+def test_an_entry_point_of_an_installed_package_is_found_last(working_dir, monkeypatch):
+    """By its short name; a module of that name in the working directory comes first, and the error lists both."""
+    (working_dir / "of_a_package.py").write_text(MODEL)
+    entry_point = importlib.metadata.EntryPoint("ranker", "of_a_package", "ps_train.models")
+    monkeypatch.setattr(modules, "_entry_points", lambda folder: {"ranker": entry_point} if folder == "models" else {})
+    assert loader.load_model("ranker").name == "of_a_package"
+    with pytest.raises(ConfigError, match="no module 'rankr' .*known here: ranker, "):
+        loader.load_model("rankr")
+    (working_dir / "ranker.py").write_text(MODEL)
+    assert loader.load_model("ranker").name == "ranker"

@@ -1,0 +1,110 @@
+"""The flags of evaluations during training and what follows: the best checkpoint, early stopping, exports."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import NamedTuple
+
+from ps_train.config import fields
+from ps_train.errors import ConfigError
+
+EXPORTERS = ("latest", "best", "final")
+
+_SELECTION = "Evaluating during training"
+_TARGET = re.compile(r"([^:\s]+)(?::(min|max))?")
+_STOPPING = re.compile(r"([^:\s]+)(?::(min|max))?:([0-9]{1,9})")
+_SMALLER_IS_BETTER = re.compile(r"loss|error|perplexity|mse|mae", re.IGNORECASE)
+_field = fields.field
+
+
+class Target(NamedTuple):
+    """What is to become better.
+
+    Attributes:
+      metric: `loss`, or the name of one of the model's eval_metric_ops.
+      is_max: whether larger is better.
+    """
+
+    metric: str
+    is_max: bool
+
+
+def parse_target(what: str, text: str) -> Target | None:
+    """Returns the target of METRIC[:min|max], None for "".
+
+    Raises:
+      ConfigError: the text has another form.
+    """
+    match = _TARGET.fullmatch(text)
+    if text and not match:
+        raise ConfigError(f"{what}: got {text!r}; allowed: METRIC, METRIC:min or METRIC:max, as in accuracy:max")
+    return _target(match[1], match[2]) if match else None
+
+
+def parse_stopping(what: str, text: str) -> tuple[Target, int] | None:
+    """Returns the target and the patience of METRIC[:min|max]:PATIENCE, None for "".
+
+    Raises:
+      ConfigError: the text has another form.
+    """
+    match = _STOPPING.fullmatch(text)
+    if text and not (match and int(match[3])):
+        raise ConfigError(f"{what}: got {text!r}; allowed: METRIC:PATIENCE or METRIC:min|max:PATIENCE, with a patience "
+                          "of at least 1 evaluation, as in accuracy:5")
+    return (_target(match[1], match[2]), int(match[3])) if match else None
+
+
+def parse_exporters(what: str, text: str) -> tuple[str, ...]:
+    """Returns the exporters of a list.
+
+    Raises:
+      ConfigError: there is none of that name.
+    """
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    for name in names:
+        if name not in EXPORTERS:
+            raise ConfigError(f"{what}: got {name!r}; allowed: {', '.join(EXPORTERS)}")
+    return names
+
+
+def _target(metric: str, direction: str | None) -> Target:
+    return Target(metric, direction == "max" if direction else not _SMALLER_IS_BETTER.search(metric))
+
+
+@dataclasses.dataclass(frozen=True)
+class SelectionFlags:
+    """Evaluations during training, by the evaluator, or by the chief where there is none."""
+
+    eval_steps: int = _field(
+        0, _SELECTION, "Global steps between evaluations; checkpoints are saved as often. 0: not by steps.",
+        unit="global steps", minimum=0)
+    eval_secs: float = _field(
+        0.0, _SELECTION, "Time between evaluations; checkpoints are saved as often. 0: not by time.", unit="seconds",
+        minimum=0, maximum=10**9)
+    keep_best: str = _field(
+        "", _SELECTION, "Keep the checkpoint with the best value of this metric in train_dir/best.",
+        unit="METRIC[:min|max]", form=parse_target, unset="none; a metric with loss or error in its name: min")
+    early_stopping: str = _field(
+        "", _SELECTION, "End training after so many evaluations in a row in which this metric was not better than "
+        "before.", unit="METRIC[:min|max]:PATIENCE", form=parse_stopping, unset="none")
+    export_dir: str = _field(
+        "", _SELECTION, "Folder for SavedModels: DIR/final/STEP, DIR/best/STEP, DIR/latest/STEP.", unit="path",
+        unset="none")
+    exporters: str = _field(
+        "", _SELECTION, "What to export: the last checkpoint, the best, and that of each evaluation.",
+        unit="final,best,latest", form=parse_exporters, unset="final, and best with --keep_best")
+
+    def _problems_of_selection(self, evaluate_with: str) -> list[str]:
+        wanted = parse_exporters("--exporters", self.exporters)
+        problems = []
+        if wanted and not self.export_dir:
+            problems.append(f"--exporters: got {self.exporters!r} without --export_dir; give the folder, too")
+        if "best" in wanted and not self.keep_best:
+            problems.append("--exporters: got 'best' without --keep_best; say which metric is to be best")
+        during = [name for name in ("eval_steps", "eval_secs", "keep_best", "early_stopping") if getattr(self, name)]
+        during += ["exporters"] if "latest" in wanted else []
+        if evaluate_with == "workers":
+            problems += [f"--{name}: given with --evaluate_with=workers, which evaluates only at the end; leave one of "
+                         "them out" for name in during]
+        return problems

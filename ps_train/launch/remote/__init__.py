@@ -1,0 +1,18 @@
+"""How do the tasks of a cluster run on other machines? `ps_train launch --hosts`, over ssh.
+
+    launcher --> relay (a local process per task) --> ssh --> watcher (on the host) --> `python -m ps_train`, the task
+                   beats, "stop" ------------------------------->
+                   <---------------------- lines, reports, the exit code
+
+To the launcher a relay is a task like any other: it prints what the task prints, sends its reports, and ends with
+its exit code. A watcher ends its task when the connection breaks. Start with `preflight.py`. Nothing here imports
+TensorFlow.
+
+    hosts       the list of hosts, and which task runs where
+    shell       the command line of ssh, and the words that the host's shell runs
+    preflight   asks all hosts at once, before any task starts, and keeps the connections that reserve the ports
+    probe       on a host: says what is installed, and keeps ports free
+    relay       here, for one task: starts ssh, passes output and signals on
+    watcher     on a host, for one task: starts it, passes its output back, and ends it when the connection breaks
+    frames      what a watcher writes to its relay
+"""

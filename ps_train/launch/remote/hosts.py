@@ -1,0 +1,123 @@
+"""The hosts of a launch: reads `--hosts`, and decides which task runs where.
+
+    host1 slots=4            # a hostfile, as mpirun and horovodrun read it: one host per line
+    me@host2 slots=2 address=10.0.0.2
+    host1:4,me@host2:2       # the same in the flag itself, without addresses
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from collections.abc import Iterator, Sequence
+
+from ps_train.errors import ConfigError
+
+_NAME = re.compile(r"(?:[A-Za-z0-9_][\w.-]*@)?[A-Za-z0-9_][\w.-]*", re.ASCII)
+_FORM = "host, user@host, host:slots, or in a file `host slots=N address=NAME`"
+
+
+@dataclasses.dataclass(frozen=True)
+class Host:
+    """A machine that runs tasks.
+
+    Attributes:
+      login: the host as ssh takes it, such as `me@host1`.
+      slots: the most tasks that it takes, or None for any number.
+      address: the name or address at which the other hosts reach its tasks.
+    """
+
+    login: str
+    slots: int | None
+    address: str
+
+    def __str__(self) -> str:
+        return self.login
+
+
+def read_hosts(value: str) -> list[Host]:
+    """Returns the hosts that `--hosts` names, a file or a list; a host named twice with slots has the sum of them.
+
+    Raises:
+      ConfigError: a file that cannot be read, or an entry of another form; the error names the entry.
+    """
+    found: dict[str, Host] = {}
+    for where, words in _entries(value):
+        host = _parse_host(where, words)
+        known = found.get(host.login)
+        if known is not None:
+            if known.slots is None or host.slots is None:
+                raise ConfigError(f"{where}: {host.login} is named twice; name it once, or give slots each time")
+            host = dataclasses.replace(host, slots=known.slots + host.slots)
+        found[host.login] = host
+    if not found:
+        raise ConfigError(f"--hosts: {value!r} names no host; allowed: {_FORM}")
+    return list(found.values())
+
+
+def _entries(value: str) -> Iterator[tuple[str, list[str]]]:
+    """Yields where an entry stands, and its words, `host` and `slots=N`."""
+    if os.sep not in value and not os.path.exists(value):
+        for entry in value.split(","):
+            name, colon, slots = entry.strip().partition(":")
+            yield f"--hosts entry {entry!r}", [name, *([f"slots={slots}"] if colon else [])]
+        return
+    try:
+        with open(value, encoding="utf-8") as file:
+            lines = file.read().splitlines()
+    except (OSError, UnicodeError) as error:
+        raise ConfigError(f"--hosts: cannot read {value!r}: {getattr(error, 'strerror', None) or error}; give a file "
+                          "with a host per line, or host1:slots,host2:slots") from None
+    for number, line in enumerate(lines, 1):
+        if words := line.partition("#")[0].split():
+            yield f"{value} line {number}", words
+
+
+def _parse_host(where: str, words: Sequence[str]) -> Host:
+    name, *settings = words
+    if not _NAME.fullmatch(name):
+        raise ConfigError(f"{where}: got {name!r}; allowed: {_FORM}")
+    values = dict(setting.partition("=")[::2] for setting in settings)
+    unknown = values.keys() - {"slots", "address"}
+    if unknown or len(values) < len(settings):
+        raise ConfigError(f"{where}: got {' '.join(settings)!r}; allowed: slots=N and address=NAME, each once")
+    slots = values.get("slots", "1")
+    if not re.fullmatch(r"[1-9][0-9]{0,5}", slots, re.ASCII):
+        raise ConfigError(f"{where}: got slots={slots!r}; allowed: a number of tasks, at least 1")
+    address = values.get("address", name.rpartition("@")[2])
+    if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", address, re.ASCII):
+        raise ConfigError(f"{where}: got address={address!r}; allowed: a host name or an IPv4 address")
+    return Host(name, int(slots) if "slots" in values else None, address)
+
+
+def place_tasks(names: Sequence[str], hosts: Sequence[Host], placement: str) -> list[Host]:
+    """Returns the host of each task.
+
+    Args:
+      names: the tasks, `ps:0` and so on, in the order of their start.
+      hosts: in the order of the user.
+      placement: "round_robin" deals the tasks out to the hosts in turn; "fill" gives a host as many tasks as it has
+        slots before the next one gets any.
+
+    Raises:
+      ConfigError: there are fewer slots than tasks, or "fill" meets a host without slots.
+    """
+    if placement == "fill" and (unlimited := [host.login for host in hosts if host.slots is None]):
+        raise ConfigError(f"--task_placement=fill: {', '.join(unlimited)} without slots; say how many tasks each host "
+                          "takes: host:slots, or slots=N in the file")
+    if all(host.slots is not None for host in hosts) and sum(host.slots or 0 for host in hosts) < len(names):
+        raise ConfigError(f"--hosts: {len(names)} tasks, but {sum(host.slots or 0 for host in hosts)} slots on "
+                          f"{len(hosts)} host{'s' * (len(hosts) > 1)}; start fewer tasks with --num_ps and "
+                          "--num_workers, or give more slots")
+    free = {host: len(names) if host.slots is None else host.slots for host in hosts}
+    turn = 0
+    placed = []
+    for _ in names:
+        while not free[hosts[turn % len(hosts)]]:
+            turn += 1
+        host = hosts[turn % len(hosts)]
+        free[host] -= 1
+        placed.append(host)
+        turn += placement == "round_robin"
+    return placed

@@ -1,0 +1,169 @@
+"""Decides what follows from each evaluation: keep its checkpoint as the best, export it, end training.
+
+    Evaluation --> selection.json --> better than ever?    train_dir/best/, export_dir/best/STEP
+                                  --> not for a long time? should_stop
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+import shutil
+import time
+from collections.abc import Collection
+
+import tensorflow.compat.v1 as tf
+
+from ps_train.config.selection import Target
+from ps_train.errors import CheckpointError, ConfigError
+from ps_train.inference.found import BEST
+from ps_train.runtime.reports import Evaluation
+from ps_train.storage import checkpoints, folder_record
+from ps_train.tasks.selection.exporting import Exporters
+from ps_train.tasks.selection.record import SelectionRecord
+from ps_train.tasks.setup import LoadedPlugins
+
+LOSS = "loss"
+_log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class SelectionSettings:
+    """What follows from evaluations.
+
+    Attributes:
+      eval_steps, eval_secs: between evaluations; 0 where that does not count.
+      keep_best: what the best checkpoint is best in, or None.
+      stopping: what must become better for training to go on, or None.
+      patience: evaluations in a row without a better value.
+      export_dir: folder of SavedModels, "" for none.
+      exporters: of "latest", "best" and "final".
+    """
+
+    eval_steps: int = 0
+    eval_secs: float = 0.0
+    keep_best: Target | None = None
+    stopping: Target | None = None
+    patience: int = 0
+    export_dir: str = ""
+    exporters: Collection[str] = ()
+
+    @property
+    def evaluates_during_training(self) -> bool:
+        """Whether there must be evaluations before the last one."""
+        return bool(self.eval_steps or self.eval_secs or self.keep_best or self.stopping or "latest" in self.exporters)
+
+    @property
+    def targets(self) -> dict[str, Target]:
+        """Name of a flag -> its target."""
+        found = {"keep_best": self.keep_best, "early_stopping": self.stopping}
+        return {name: target for name, target in found.items() if target}
+
+
+class EvalTimer:
+    """Tells whether a checkpoint is to be evaluated."""
+
+    def __init__(self, settings: SelectionSettings, last_step: int = 0) -> None:
+        """Prepares it; without a period, each checkpoint is evaluated."""
+        self._settings = settings
+        self._last_step, self._last_secs = max(0, last_step), time.monotonic()
+
+    def is_due(self, step: int) -> bool:
+        """Tells whether the checkpoint of this step is to be evaluated."""
+        steps, secs = self._settings.eval_steps, self._settings.eval_secs
+        if not steps and not secs:
+            return True
+        return bool(steps and step >= self._last_step + steps) or bool(
+            secs and time.monotonic() >= self._last_secs + secs)
+
+    def evaluated(self, step: int) -> None:
+        """Begins the next period."""
+        self._last_step, self._last_secs = step, time.monotonic()
+
+
+class Selector:
+    """The decisions of one training. One task at a time uses it: the evaluator, or else the chief."""
+
+    def __init__(self, settings: SelectionSettings, train_dir: str, plugins: LoadedPlugins) -> None:
+        """Prepares it; reads and writes nothing yet."""
+        self.settings = settings
+        self._train_dir = train_dir
+        self._exporters = Exporters(settings.export_dir, settings.exporters, plugins)
+
+    def check(self, metrics: Collection[str]) -> None:
+        """Checks the flags against the model.
+
+        Args:
+          metrics: the names of the model's metrics.
+
+        Raises:
+          ConfigError: there is no such metric; the error lists those that there are.
+          UserCodeError: the model cannot be exported.
+        """
+        for flag, target in self.settings.targets.items():
+            if target.metric not in {LOSS, *metrics}:
+                raise ConfigError(f"--{flag}: the model has no metric {target.metric!r}; allowed: "
+                                  f"{', '.join(sorted({LOSS, *metrics}))}")
+        self._exporters.check()
+
+    def last_step(self) -> int:
+        """Returns the global step of the last evaluation that was considered, -1 if there was none."""
+        return self._record().last_step
+
+    def should_stop(self) -> str:
+        """Returns why training is to end, "" if it is not."""
+        if self.settings.stopping is None:
+            return ""
+        standing = self._record()["early_stopping"]
+        if standing.num_worse < self.settings.patience:
+            return ""
+        best = "never had a value" if standing.value is None else f"was best with {standing.value:.6g} at step " \
+            f"{standing.step}"
+        return (f"early stopping: {standing.metric} {best}, and was not better in {standing.num_worse} evaluations "
+                "since then")
+
+    def consider(self, evaluation: Evaluation, path: str) -> None:
+        """Draws the conclusions from an evaluation; nothing from a second one of the same step."""
+        if not self.settings.targets and "latest" not in self.settings.exporters:
+            return
+        record = self._record()
+        if evaluation.global_step == record.last_step:
+            return
+        record.last_step = evaluation.global_step
+        values = {LOSS: evaluation.loss_mean, **evaluation.metrics}
+        if target := self.settings.keep_best:
+            value = values.get(target.metric, float("nan"))
+            if record["keep_best"].count(value, evaluation.global_step) and not self._keep(path, target.metric, value):
+                return  # so that a later one with that value counts as better
+        if target := self.settings.stopping:
+            record["early_stopping"].count(values.get(target.metric, float("nan")), evaluation.global_step)
+        self._exporters.export("latest", path)
+        record.write()
+
+    def export_final(self, path: str) -> None:
+        """Exports the last checkpoint, if the flags ask for it.
+
+        Raises:
+          PsTrainError: it cannot be exported.
+        """
+        self._exporters.export("final", path)
+
+    def _record(self) -> SelectionRecord:
+        return SelectionRecord(self._train_dir, self.settings.targets)
+
+    def _keep(self, path: str, metric: str, value: float) -> bool:
+        """Copies the best checkpoint to its folder, in place of the one before; returns whether that succeeded."""
+        folder = os.path.join(self._train_dir, BEST)
+        try:
+            kept = checkpoints.copy_to(path, folder)
+            record = os.path.join(self._train_dir, folder_record.RECORD_NAME)
+            if os.path.exists(record):
+                shutil.copy(record, folder)
+        except (OSError, CheckpointError, tf.errors.OpError) as error:
+            _log.warning("cannot keep %s as the best: %s; a larger --keep_checkpoint_max keeps checkpoints for longer",
+                         path, error)
+            return False
+        _log.info("best %s so far: %.6g, kept as %s", metric, value, kept)
+        self._exporters.export("best", kept)
+        return True

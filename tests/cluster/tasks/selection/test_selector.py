@@ -1,0 +1,125 @@
+"""What follows from evaluations: the best checkpoint, early stopping, exports; and what evaluator and chief say."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+import pytest
+
+import ps_train
+from ps_train.config.selection import Target
+from ps_train.coordination import blackboard
+from ps_train.coordination.state import State
+from ps_train.errors import ConfigError, UserCodeError
+from ps_train.plugins.contracts import Model
+from ps_train.runtime.reports import Evaluation
+from ps_train.storage import checkpoints
+from ps_train.tasks.selection.evaluator_part import EvaluatorPart
+from ps_train.tasks.selection.selector import EvalTimer, SelectionSettings, Selector
+from ps_train.tasks.selection.signals import EvaluationSignals
+from ps_train.tasks.setup import LoadedPlugins
+from tests import clusters
+from tests.clusters import EVAL_PARAMS, save_linear
+from tests.tensorflow_mode import tf
+
+_LOSS = Target("loss", False)
+
+
+def _model_fn(features, labels, mode, params):
+    weights = tf.get_variable("weights", [4], initializer=tf.zeros_initializer())
+    return ps_train.ModelSpec(predictions=tf.linalg.matvec(features, weights))
+
+
+def _plugins():
+    return LoadedPlugins(Model("linear", _model_fn, {}), EVAL_PARAMS, clusters.array_dataset(*clusters.linear_data()),
+                         EVAL_PARAMS)
+
+
+def _evaluation(step, loss):
+    return Evaluation(step, 10, "loss", 10 * loss, {"error": loss})
+
+
+def test_the_best_checkpoint_is_kept_and_exported(tmp_path):
+    """Beside its record; a worse one changes nothing, and each checkpoint is exported as the latest."""
+    (tmp_path / "training.json").write_text("{}")
+    settings = SelectionSettings(keep_best=_LOSS, export_dir=str(tmp_path / "out"), exporters=("best", "latest"))
+    selector = Selector(settings, str(tmp_path), _plugins())
+    for step, loss in ((5, 3.0), (10, 1.0), (15, 2.0)):
+        selector.consider(_evaluation(step, loss), save_linear(tmp_path, step))
+    best = tmp_path / "best"
+    assert checkpoints.paths(str(best)) == [str(best / "model.ckpt-10")]
+    assert checkpoints.newest_sound(str(best)) == str(best / "model.ckpt-10")
+    assert (best / "training.json").exists()
+    assert {name: sorted(os.listdir(tmp_path / "out" / name)) for name in ("best", "latest")} == {
+        "best": ["10", "5"], "latest": ["10", "15", "5"]}
+
+
+def test_a_checkpoint_that_was_removed_is_not_the_best(tmp_path):
+    """A later one with that value still counts as better."""
+    selector = Selector(SelectionSettings(keep_best=_LOSS), str(tmp_path), _plugins())
+    selector.consider(_evaluation(5, 1.0), str(tmp_path / "model.ckpt-5"))
+    selector.consider(_evaluation(10, 1.0), save_linear(tmp_path, 10))
+    assert checkpoints.paths(str(tmp_path / "best")) == [str(tmp_path / "best/model.ckpt-10")]
+
+
+def test_training_stops_after_the_patience_also_after_a_restart(tmp_path):
+    """A second evaluation of the same step does not count."""
+    settings = SelectionSettings(stopping=_LOSS, patience=2)
+    for step, loss in ((5, 1.0), (10, 1.5), (10, 1.5)):
+        Selector(settings, str(tmp_path), _plugins()).consider(_evaluation(step, loss), "")
+    assert Selector(settings, str(tmp_path), _plugins()).should_stop() == ""
+    Selector(settings, str(tmp_path), _plugins()).consider(_evaluation(15, 1.0), "")
+    assert Selector(settings, str(tmp_path), _plugins()).should_stop() == (
+        "early stopping: loss was best with 1 at step 5, and was not better in 2 evaluations since then")
+
+
+def test_a_wrong_metric_is_one_line():
+    """It lists the metrics."""
+    selector = Selector(SelectionSettings(keep_best=Target("acc", True)), "", _plugins())
+    with pytest.raises(ConfigError, match="^--keep_best: the model has no metric 'acc'; allowed: error, loss$"):
+        selector.check(["error"])
+
+
+_MUTE = Model("mute", lambda features, labels, mode, params: ps_train.ModelSpec(), {})
+
+
+@pytest.mark.parametrize("model, message", [
+    (_MUTE, "mute.model_fn returned no predictions"),
+    (clusters.linear_model(), "linear.model_fn failed with the mode 'infer', in which labels are None: .*; ret")])
+def test_a_model_that_does_not_predict_cannot_be_exported(model, message):
+    """That shows before training."""
+    plugins = _plugins()._replace(model=model)
+    with pytest.raises(UserCodeError, match=message):
+        Selector(SelectionSettings(export_dir="x", exporters=("final",)), "", plugins).check(())
+
+
+def test_evaluations_have_a_period():
+    """In steps from the last one; without a period each checkpoint is evaluated."""
+    timer = EvalTimer(SelectionSettings(eval_steps=100), last_step=250)
+    assert [timer.is_due(step) for step in (300, 349, 350)] == [False, False, True]
+    timer.evaluated(360)
+    assert [timer.is_due(step) for step in (450, 460)] == [False, True]
+    assert EvalTimer(SelectionSettings()).is_due(1)
+    assert not EvalTimer(SelectionSettings(eval_secs=1000.0)).is_due(10**9)
+
+
+def test_an_evaluator_is_heard_and_ends_a_training_that_runs(tmp_path, start_servers):
+    """It ends none that has not begun, and none that is over."""
+    cluster = start_servers(1, 1)
+    chief = blackboard.for_worker(cluster.target("worker", 0), cluster.view("worker", 0))
+    settings = SelectionSettings(stopping=_LOSS, patience=1)
+    with contextlib.closing(chief), contextlib.closing(
+            EvaluationSignals(cluster.view("worker", 0), 1000.0)) as signals:
+        assert not signals.has_evaluator()
+        part = EvaluatorPart(Selector(settings, str(tmp_path), _plugins()), signals)
+        part.tell()
+        assert signals.has_evaluator()
+        part.consider(_evaluation(1, 1.0), "")
+        part.consider(_evaluation(2, 1.0), "")
+        found = []
+        for state in (State.IDLE, State.RUNNING, State.DONE):
+            chief.announce(state)
+            part.tell()
+            found.append(chief.state())
+    assert found == [State.IDLE, State.STOPPING, State.DONE]

@@ -1,0 +1,46 @@
+"""What selection.json remembers."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from ps_train.config.selection import Target
+from ps_train.tasks.selection.record import MetricStanding, SelectionRecord
+
+_ACCURACY = {"keep_best": Target("accuracy", True)}
+
+
+@pytest.mark.parametrize("is_max, values, best, num_worse", [
+    (True, [0.1, 0.3, 0.2, 0.3], 0.3, 2), (False, [3.0, 2.0, 2.5], 2.0, 1), (True, [float("nan"), 0.1], 0.1, 0),
+    (True, [0.1, float("nan")], 0.1, 1), (False, [float("nan")], None, 1)])
+def test_only_a_better_value_counts(is_max, values, best, num_worse):
+    """An equal one does not, and NaN never does."""
+    standing = MetricStanding("m", is_max)
+    for step, value in enumerate(values):
+        standing.count(value, step)
+    assert (standing.value, standing.num_worse) == (best, num_worse)
+
+
+def test_a_record_is_remembered(tmp_path):
+    """The best value, its step, and the count; of another metric nothing."""
+    record = SelectionRecord(str(tmp_path), _ACCURACY)
+    assert record.last_step == -1
+    record["keep_best"].count(0.5, 10)
+    record["keep_best"].count(0.4, 20)
+    record.last_step = 20
+    record.write()
+    again = SelectionRecord(str(tmp_path), _ACCURACY)
+    assert (again.last_step, again["keep_best"]) == (20, MetricStanding("accuracy", True, 0.5, 10, 1))
+    other = SelectionRecord(str(tmp_path), {"keep_best": Target("accuracy", False)})
+    assert other["keep_best"] == MetricStanding("accuracy", False)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"keep_best": {"old": 1}}'])
+def test_a_damaged_record_starts_anew(tmp_path, caplog, text):
+    """With a warning where it cannot be read."""
+    (tmp_path / "selection.json").write_text(text)
+    with caplog.at_level(logging.WARNING):
+        assert SelectionRecord(str(tmp_path), _ACCURACY)["keep_best"].value is None
+    assert (len(caplog.records) == 1) == (text == "{")
