@@ -5,6 +5,10 @@
 
 w(id) and e(id) are made of a hash of the id, so there is no table, and any number of ids can be drawn. Ids of a field
 are drawn by a bounded Zipf law: the id of rank k with a probability of about (k + 1)^-zipf.
+
+The pairs are either drawn at random, or all those of a group of fields. In the group, a factorisation machine with
+vectors of 4 floats is the model itself. Random pairs need about 4 floats for each pair: e(id) has to be in other
+dimensions for each pair, since a factorisation machine has the products of all pairs of fields.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ _UNIFORM_SCALE = np.float32(np.sqrt(12) / 65536)  # makes the variance of a piec
 _SMALLEST_FIELD = 10
 # Every fourth field has a value that is missing in the files: that of rank 0.
 _FIRST_WITH_MISSING, _MISSING_EVERY = 3, 4
+_USUAL_PAIRS = 20
 _NUMBER_MEAN, _NUMBER_STD = 1.0, 1.5  # of the logarithm of a number
 
 
@@ -61,7 +66,9 @@ class ClickModel:
       num_fields: fields of categories.
       num_numbers: numbers.
       zipf: exponent of the Zipf law, above 0.
-      pairs: pairs of fields that interact.
+      pairs: pairs of fields that interact, drawn at random.
+      group: in place of these, so many fields interact, each with each; 0 for the pairs. All terms together then have
+        the standard deviation of those of 20 pairs.
       wide_std: standard deviation of w.
       pair_std: standard deviation of the term of a pair.
       number_std: standard deviation of the weights of the numbers.
@@ -79,6 +86,7 @@ class ClickModel:
     number_std: float = 0.1
     bias: float = -1.35
     seed: int = 1
+    group: int = 0
 
     def __post_init__(self) -> None:
         sizes = np.exp(np.linspace(np.log(_SMALLEST_FIELD), np.log(max(self.vocab / 4, 11)), self.num_fields))
@@ -91,6 +99,7 @@ class ClickModel:
             "_number_weights": (rng.standard_normal(self.num_numbers) * self.number_std).astype(np.float32),
             "_keys": field_keys(self.num_fields)[:, np.newaxis],
             "_salt": np.uint64(rng.integers(2**62)),
+            "_group": rng.choice(self.num_fields, self.group, replace=False),
         }
         for name, value in made.items():
             object.__setattr__(self, name, value)
@@ -138,6 +147,12 @@ class ClickModel:
 
     def _pair_terms(self, vectors: np.ndarray) -> np.ndarray:
         """Returns the sum of the terms of all pairs, float32 [n]."""
+        if self.group:
+            # 2 * sum over i < j of <e_i, e_j> = |sum of e_i|^2 - sum of |e_i|^2
+            own = vectors[:, self._group]
+            found = (np.square(own.sum(axis=1)).sum(axis=0) - np.square(own).sum(axis=(0, 1))) / 2
+            std = self.pair_std * np.sqrt(_USUAL_PAIRS / (self.group * (self.group - 1) / 2))
+            return found * np.float32(std / np.sqrt(_RANK))
         found = np.zeros(vectors.shape[2], np.float32)
         for left, right in self._pairs:
             for vector in vectors:

@@ -45,6 +45,8 @@ _ON_FIRST_PS = {
     "computed_for": ([MAX_WORKERS], tf.int64),  # the global step that the next gradient is for
     "pushed": ([MAX_WORKERS], tf.int64),  # gradients pushed for that step
     "awaited": ([MAX_WORKERS], tf.int64),  # the global step that the worker waits for
+    "marks": ([MAX_WORKERS], tf.float64),  # updates/sync/gate.py: of the gradients pushed for that step
+    "included": ([MAX_WORKERS], tf.float64),  # the marks that the last update with a gradient of the worker had
     "updates_ended": ([], tf.int64),  # updates/sync/standalone.py: 1 after the chief's last update
     # training/by_workers/exchange.py
     "evaluation_plan": ([], tf.string),  # who evaluates what, as JSON

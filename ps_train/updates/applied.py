@@ -70,6 +70,7 @@ def sync_update(
         make_chief_service=make_chief_service,
         release_op=operations.release_op,
         gradients_per_step=replicas,
+        verdict=getattr(operations, "verdict", None),  # TensorFlow's own engine has none
     )
 
 

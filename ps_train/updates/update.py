@@ -13,6 +13,7 @@ from ps_train.graph.shaping.plan import Knobs, OptimizerPlan
 from ps_train.updates.chief import ChiefService
 from ps_train.updates.local_steps.period import Period
 from ps_train.updates.local_steps.slots import SlotTransfer
+from ps_train.updates.sync.gate import Verdict
 
 
 class UpdateSettings(NamedTuple):
@@ -82,6 +83,7 @@ class Update(NamedTuple):
       sparse: the names of the variables with sparse gradients.
       own_optimizer: the classes of the model's own optimizers, "" where the optimizer is that of the settings.
       prime_op: to be run before the first step of a session.
+      verdict: in sync, whether the gradients of a step were in an update: (is_settled, is_lost), see sync/gate.py.
     """
 
     train_op: tf.Operation
@@ -101,3 +103,4 @@ class Update(NamedTuple):
     sparse: Sequence[str] = ()
     own_optimizer: str = ""
     prime_op: tf.Operation | None = None
+    verdict: Verdict | None = None

@@ -2,6 +2,7 @@
 
     feeder --number of a range--> [waiting] --> tf.data reads it --> batch and its RangeMark --> the training step
            <-- [notes] <-- (number, is it the last batch?) when a step takes the batch ----------------+
+                       <-- in sync, whether the gradients of what was taken were lost, at the end of the step
 
 Both are queues on the worker's server, so the step itself asks no ps. `file_ranges` finds out here that ps 0 hands out
 ranges; training/ranges/ feeds the queues.
@@ -20,6 +21,7 @@ from ps_train.errors import ConfigError
 
 _REQUESTED, _LOCAL = "ps_train_dynamic_sharding", "ps_train_local_ranges"
 _END = -1  # in place of a range: there are no more
+VERDICT = -1  # in place of a range in a note: what was taken since the last one is in an update (0), or lost (1)
 
 
 class RangeSettings(NamedTuple):
@@ -61,7 +63,9 @@ class LocalRanges:
       give_op: hands the range with that number to the input.
       end_op: tells the input that there are no more ranges.
       poll: int32 scalar, the ranges that the input has not begun to read; int64 [n, 2], the new notes: the number of
-        the range of a batch that a step has taken, and whether that is its last batch.
+        the range of a batch that a step has taken, and whether that is its last batch; or VERDICT and whether the
+        batches before it are lost.
+      has_verdicts: whether a batch counts as trained on only after a verdict.
       reset_op: empties both queues.
     """
 
@@ -74,6 +78,7 @@ class LocalRanges:
         if of_graph() is not None:
             raise ConfigError("--dynamic_sharding: input_fn calls file_ranges twice; give all files to one call, or "
                               "leave the flag out")
+        self.has_verdicts = False
         self.settings, = tf.get_collection(_REQUESTED)
         self.plan = list(plan)
         self.plan_text = _describe(plan)
@@ -99,6 +104,14 @@ class LocalRanges:
     def note(self, number: tf.Tensor, is_last: tf.Tensor) -> tf.Operation:
         """Returns the operation that notes that a batch of this range is taken for a step."""
         return self._notes.enqueue(tf.stack([tf.cast(number, tf.int64), tf.cast(is_last, tf.int64)]))
+
+    def judge(self, train_op: tf.Operation, is_settled: tf.Tensor, is_lost: tf.Tensor) -> tf.Operation:
+        """Returns a step that also notes whether its gradients are lost, once that is settled; both bool scalars."""
+        self.has_verdicts = True
+        with tf.control_dependencies([train_op]), tf.device(self._notes.queue_ref.device):
+            is_settled, is_lost = tf.identity(is_settled), tf.identity(is_lost)
+            return tf.group(tf.cond(
+                is_settled, lambda: tf.group(self.note(tf.constant(VERDICT), is_lost)), tf.no_op))
 
 
 def _describe(plan: Sequence[Any]) -> str:

@@ -49,7 +49,8 @@ class RangeFeeder:
         """
         self._ops, self._queue, self._cluster, self._progress = ops, queue, cluster, progress
         self._silent_secs = silent_secs
-        self._accounts = Accounts()
+        self._accounts = self._new_accounts()
+        self._lost: set[int] = set()  # ranges that this worker still has in hand on ps 0, to be given again
         self._generation = 0
         self._has_ended = False
         self._released_secs = 0.0
@@ -73,7 +74,7 @@ class RangeFeeder:
         """
         self._join(_CALL_SECS)
         session.run(self._ops.local.reset_op, options=_CALL)
-        self._accounts, self._has_ended = Accounts(), False
+        self._accounts, self._has_ended = self._new_accounts(), False
         self._stop = stop = threading.Event()
         self._thread = threading.Thread(target=self._feed, args=(session, stop), daemon=True, name="ranges")
         self._thread.start()
@@ -103,8 +104,11 @@ class RangeFeeder:
         self._read_notes(session)
         if is_data_end and self._has_ended:
             self._accounts.end()
+        self._forget_lost()
         if done := self._accounts.done(None):
             self._exchange(session, done, wants_another=False)
+        if is_data_end and self._lost:
+            self.give_back()
 
     def give_back(self) -> None:
         """Gives back what this worker has in hand and is not done, so that others get it at once.
@@ -144,6 +148,7 @@ class RangeFeeder:
     def _advance(self, session: tf.Session) -> bool:
         """Makes the next call to ps 0, if there is a reason for one; returns whether that has changed anything."""
         num_waiting = self._read_notes(session)
+        self._forget_lost()
         done = self._accounts.done(self._progress.local_steps)
         wants_another = not num_waiting and not self._has_ended
         if self._cluster.is_chief and time.monotonic() - self._released_secs > _RELEASE_SECS:
@@ -155,6 +160,16 @@ class RangeFeeder:
         num_waiting, notes = session.run(self._ops.local.poll, options=_CALL)
         self._accounts.note(((number, bool(is_last)) for number, is_last in notes.tolist()), self._progress.local_steps)
         return int(num_waiting)
+
+    def _new_accounts(self) -> Accounts:
+        return Accounts(has_verdicts=self._ops.local.has_verdicts)
+
+    def _forget_lost(self) -> None:
+        """Forgets ranges whose gradients were lost: ps 0 then gives them again."""
+        if lost := [one.number for one in self._accounts.take_lost()]:
+            self._lost.update(lost)
+            _log.warning("a task was lost, or training has ended, before an update had all gradients of this worker; "
+                         "given again: %s", self._shown(lost))
 
     def _exchange(self, session: tf.Session, done: Sequence[Assignment], *, wants_another: bool) -> bool:
         held = [one for one in self._accounts.held if one not in done]
@@ -178,12 +193,13 @@ class RangeFeeder:
         if held := self._accounts.held:
             _log.warning("the queue of ranges has begun anew; what this worker had in hand is given again: %s",
                          self._shown([one.number for one in held]))
-        self._accounts, self._generation = Accounts(), generation
+        self._accounts, self._generation = self._new_accounts(), generation
 
     def _give(self, session: tf.Session, one: Assignment, is_again: bool) -> None:
-        if is_again:
+        if is_again and one.number not in self._lost:
             _log.warning("this worker had ranges in hand when its process or session before this one ended; given "
                          "again: %s", self._shown([one.number]))
+        self._lost.discard(one.number)
         session.run(self._ops.local.give_op, {self._ops.local.number: one.number}, _CALL)
         self._accounts.give(one)  # not before: a range in the accounts is done when the input has ended
 

@@ -61,10 +61,12 @@ def build_range_ops(first_ps_device: str) -> RangeOps | None:
 
 
 def save_position(update: Update, first_ps_device: str) -> tuple[Update, RangeOps | None]:
-    """Returns the update, before each save of which the variables are updated, and `build_range_ops`."""
+    """Returns the update, with the variables updated before each save and verdicts noted, and `build_range_ops`."""
     ops = build_range_ops(first_ps_device)
     if ops is None:
         return update, None
+    if update.verdict:
+        update = update._replace(train_op=ops.local.judge(update.train_op, *update.verdict))
     before_save_op = tf.group(update.slots.before_save_op, ops.before_save_op)
     return update._replace(slots=update.slots._replace(before_save_op=before_save_op)), ops
 

@@ -7,6 +7,7 @@ Start with `aggregation.py`. The decision: docs/decisions/sync.md.
 
     aggregation.py         the operations of workers and chief
     accumulators.py        average the gradients beside each variable
+    gate.py                which gradients the next update has, and whether the last one of a worker was in one
     condition.py           a condition variable on a ps: notify, wait_while
     quorum.py              how many gradients an update waits for, and from which workers
     runner.py              runs the updates on the chief

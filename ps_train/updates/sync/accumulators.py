@@ -78,7 +78,7 @@ def gradient_accumulator(gradient: Any, variable: tf.Variable, *, sums: bool = F
     return Accumulator(accumulator, variable.device)
 
 
-def counter(name: str, device: str) -> Accumulator:
-    """Returns an accumulator that counts: push 1.0, and `take` returns how many were pushed, float32 scalar."""
+def summing(name: str, size: int, device: str) -> Accumulator:
+    """Returns an accumulator of float64 [size], of which `take` returns the sum."""
     with tf.device(device):
-        return Accumulator(tf.ConditionalAccumulator(tf.float32, [], name, reduction_type="SUM"), device)
+        return Accumulator(tf.ConditionalAccumulator(tf.float64, [size], name, reduction_type="SUM"), device)

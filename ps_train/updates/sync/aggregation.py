@@ -23,6 +23,7 @@ import tensorflow.compat.v1 as tf
 from ps_train.coordination import variables
 from ps_train.updates.sync import accumulators
 from ps_train.updates.sync.condition import Condition
+from ps_train.updates.sync.gate import Gate, Verdict
 
 
 class SyncStatus(NamedTuple):
@@ -48,6 +49,7 @@ class SyncOperations(NamedTuple):
 
     Attributes:
       train_op: one step of a worker.
+      verdict: whether its gradient was in an update.
       local_init_op: each worker runs it before its first step, which then waits for nothing.
       begin_op: the chief prepares the first update of new or restored parameters.
       flush_op: raises the global step without an update, so that every gradient on its way is stale, and releases all
@@ -61,6 +63,7 @@ class SyncOperations(NamedTuple):
     """
 
     train_op: tf.Operation
+    verdict: Verdict
     local_init_op: tf.Operation
     begin_op: tf.Operation
     flush_op: tf.Operation
@@ -110,7 +113,8 @@ class SyncEngine:
         self._worker_conditions = [
             Condition(f"ps_train/condition_of_worker_{number}", self._ps) for number in range(num_workers)]
         self._update_condition = Condition("ps_train/condition_of_update", self._ps)
-        self._gate = accumulators.counter("ps_train/gate", self._ps)
+        self._gate = Gate(self._ps, worker=worker, num_workers=num_workers,
+                          drops_late=replicas_to_aggregate < num_workers)
         to_sum = {variable.ref() for variable in summed}
         self._accumulators = [
             None if gradient is None
@@ -121,30 +125,33 @@ class SyncEngine:
         """Returns the operations."""
         flush_op = self._begin(1)
         resume_op = self._then_begin_own_step(flush_op)
+        train_op, verdict = self._step()
         with tf.device(self._ps):
             required = tf.placeholder(tf.int64, [], "required")
             with tf.control_dependencies([variables.write("required", required)]):
                 require_op = tf.group(self._update_condition.notify(), self._notify_workers())
             local_init_op = tf.group(variables.write_element("awaited", self._worker, 0),
-                                     self._begin_step(self._read_step(), 0))
+                                     self._begin_step(self._read_step(), 0, 0))
             gathered = self._gate.size()
             status = SyncStatus(
                 step=self._read_step(), gathered=gathered, awaited=variables.read("awaited")[:self._num_workers],
                 dropped=tf.maximum(variables.read("unused") - tf.cast(gathered, tf.int64), 0),
                 is_updating=variables.read("updating"))
         return SyncOperations(
-            train_op=self._step(), local_init_op=local_init_op, begin_op=self._begin(0), flush_op=flush_op,
+            train_op=train_op, verdict=verdict, local_init_op=local_init_op, begin_op=self._begin(0), flush_op=flush_op,
             resume_op=resume_op, update_op=self._update(), require_op=require_op, required=required, status=status,
             release_op=self._release())
 
-    def _step(self) -> tf.Operation:
-        """Returns a worker's step: it pushes its gradients and waits for the update that contains them."""
+    def _step(self) -> tuple[tf.Operation, Verdict]:
+        """Returns a worker's step, which pushes its gradients and waits for the update with them, and its verdict."""
         # The global step that the gradients are for is on ps 0; if it were on the worker, it would cost three transfers
         # more. A step that the worker has given up may still wait on ps 0 and write it once more. Then one gradient may
         # be dropped that was in time.
         with tf.device(self._ps):
             step = variables.read("computed_for")[self._worker]
             num_pushed = variables.read("pushed")[self._worker] + 1
+            mark = self._gate.draw_mark()
+            marks = variables.read("marks")[self._worker] + mark
         pushes = [accumulator.push(gradient, step)
                   for (gradient, _), accumulator in zip(self._gradients, self._accumulators) if accumulator is not None]
         with tf.device(self._ps):
@@ -152,14 +159,18 @@ class SyncEngine:
                 recorded = [variables.write_element("awaited", self._worker, self._awaited(step, num_pushed)),
                             variables.add("unused", 1)]
             with tf.control_dependencies(recorded):
-                entered = self._gate.push(1.0, step)
+                entered = self._gate.enter(mark, step)
             with tf.control_dependencies([entered]):
                 notified = self._update_condition.notify()
             with tf.control_dependencies([notified]):
                 waited = self._worker_conditions[self._worker].wait_while(self._must_wait)
             with tf.control_dependencies([waited]):
                 next_step = self._read_step()
-                return self._begin_step(next_step, tf.where(next_step > step, tf.zeros_like(step), num_pushed))
+            is_later = next_step > step
+            verdict = self._gate.verdict(marks, is_later=is_later, is_settled=num_pushed >= self._num_own)
+            with tf.control_dependencies([verdict.is_lost]):
+                return self._begin_step(next_step, tf.where(is_later, tf.zeros_like(step), num_pushed),
+                                        tf.where(is_later, tf.zeros_like(marks), marks)), verdict
 
     def _read_step(self) -> tf.Tensor:
         """Returns the global step as an int64 scalar, whatever integer type the variable has."""
@@ -169,10 +180,10 @@ class SyncEngine:
         """Returns whether this worker waits for an update, bool scalar."""
         return variables.read("awaited")[self._worker] > self._read_step()
 
-    def _begin_step(self, step: tf.Tensor, num_pushed: Any) -> tf.Operation:
-        """Records the global step that this worker's next gradient is for, and how many it has pushed for that step."""
+    def _begin_step(self, step: tf.Tensor, num_pushed: Any, marks: Any) -> tf.Operation:
+        """Records the global step that this worker's next gradient is for, and what it has pushed for that step."""
         return tf.group(variables.write_element("computed_for", self._worker, step),
-                        variables.write_element("pushed", self._worker, num_pushed))
+                        variables.write_element("pushed", self._worker, num_pushed), self._gate.begin_step(marks))
 
     def _awaited(self, step: tf.Tensor, num_pushed: tf.Tensor) -> tf.Tensor:
         """Returns the global step to wait for: the next one after this worker's last gradient of an update, else 0."""
@@ -186,8 +197,8 @@ class SyncEngine:
             ready = self._update_condition.wait_while(
                 lambda: tf.cast(self._gate.size(), tf.int64) < variables.read("required"))
             with tf.control_dependencies([ready]):
-                num_taken = self._gate.take()
-            with tf.control_dependencies([num_taken]):
+                num_taken, recorded = self._gate.take()
+            with tf.control_dependencies([recorded]):
                 begun = variables.write("updating", 1)
         # A worker enters the gate after it has pushed all its gradients, so no accumulator is empty here.
         with tf.control_dependencies([begun]):
@@ -209,7 +220,7 @@ class SyncEngine:
             return tf.group(*(accumulator.set_step(step) for accumulator in self._all_accumulators()))
 
     def _all_accumulators(self) -> list[accumulators.Accumulator]:
-        return [self._gate, *(accumulator for accumulator in self._accumulators if accumulator is not None)]
+        return [self._gate.accumulator, *(accumulator for accumulator in self._accumulators if accumulator is not None)]
 
     def _begin(self, num_steps: int) -> tf.Operation:
         """Raises the global step by `num_steps`, empties all accumulators and releases all workers."""
@@ -217,7 +228,7 @@ class SyncEngine:
             step = self._read_step() + num_steps
         ready = accumulators.restart(self._all_accumulators(), step)
         with tf.device(self._ps):
-            ready += [variables.write("required", self._replicas), variables.write("updating", 0)]
+            ready += [variables.write("required", self._replicas), variables.write("updating", 0), self._gate.forget()]
             if num_steps == 0:
                 ready.append(variables.clear("unused"))
             with tf.control_dependencies(ready):
@@ -228,7 +239,7 @@ class SyncEngine:
     def _then_begin_own_step(self, begun: tf.Operation) -> tf.Operation:
         """Returns the operation that begins this worker's next step after `begun`."""
         with tf.device(self._ps), tf.control_dependencies([begun]):
-            return self._begin_step(self._read_step(), 0)
+            return self._begin_step(self._read_step(), 0, 0)
 
     def _release(self) -> tf.Operation:
         with tf.device(self._ps), tf.control_dependencies([variables.clear("awaited")]):

@@ -24,7 +24,8 @@ from ps_train.updates.sync.aggregation import SyncEngine, SyncOperations
 
 _CHIEF_SECS = 300.0
 _RELEASE_SECS = 5.0
-_VARIABLES = ("updating", "computed_for", "pushed", "awaited", "unused", "updates_ended")
+_VARIABLES = ("updating", "computed_for", "pushed", "awaited", "marks", "included", "unused",
+              "updates_ended")
 _LAST_VARIABLE = "required"  # the chief writes it after the others
 _log = logging.getLogger(__name__)
 

@@ -173,7 +173,20 @@ def test_the_command_line_writes_files_and_prints_the_best_scores(tmp_path, caps
         clicks.main(["--params=fields=4", f"--write={tmp_path}"])
 
 
-@pytest.mark.parametrize("name, value", [("vocab", 5), ("zipf", 0.0), ("eval_examples", 0), ("hash_buckets", -3)])
+def test_in_a_group_all_pairs_interact():
+    """The logits are those of the pairs, one by one, with the standard deviation of 20 pairs."""
+    model = clicks.click_model({**PARAMS, "fields": 5, "group": 5})
+    vectors = np.random.default_rng(1).standard_normal((4, 5, 3000)).astype(np.float32)
+    terms = sum((vectors[:, left] * vectors[:, right]).sum(axis=0) for left in range(5) for right in range(left))
+    of_group = model._pair_terms(vectors)
+    np.testing.assert_allclose(of_group, terms * (of_group.std() / terms.std()), rtol=1e-3, atol=1e-3)
+    assert of_group.std() == pytest.approx(0.3 * np.sqrt(20), rel=0.1)
+    best = clicks.best_scores({**PARAMS, "group": 26})
+    assert best.auc > best.linear_auc + 0.03
+
+
+@pytest.mark.parametrize("name, value", [("vocab", 5), ("zipf", 0.0), ("eval_examples", 0), ("hash_buckets", -3),
+                                         ("group", 1), ("group", 27)])
 def test_wrong_parameters_are_refused(name, value):
     """With the limits."""
     with pytest.raises(ConfigError, match=f"{name}={value}"):

@@ -11,7 +11,7 @@ from ps_train.errors import ClusterLostError
 from ps_train.runtime import waits as waiting
 from ps_train.training.outcome import End
 from ps_train.updates.local_steps.period import Period
-from ps_train.updates.sync import runner
+from ps_train.updates.sync import accumulators, runner
 from ps_train.updates.sync.aggregation import SyncStatus
 from ps_train.updates.sync.quorum import QuorumStatus
 from tests import clusters
@@ -223,8 +223,7 @@ def test_an_update_that_was_lost_half_way_stops_nobody(tmp_path, start_servers):
     waits = [group.begin(0)]
     group.wait_for(lambda status: status.gathered == 1, "the chief's gradient")
     with tf.Graph().as_default(), tf.Session(cluster.target("ps", 0)) as lost:
-        gate = tf.ConditionalAccumulator(tf.float32, [], "ps_train/gate", reduction_type="SUM")
-        assert lost.run(gate.take_grad(1)) == 1
+        assert lost.run(accumulators.summing("ps_train/gate", 3, "").take())[-1] == 1
     waits.append(group.begin(1))
     for thread in waits:
         thread.join(DEADLINE_SECS)
@@ -238,8 +237,7 @@ def test_an_update_under_way_is_noted(tmp_path, start_servers):
     cluster = start_servers(1, 1)
     group = Group(cluster, tmp_path, 1, 4, gradients=1)
     with tf.Graph().as_default(), tf.Session(cluster.target("ps", 0)) as other:
-        gate = tf.ConditionalAccumulator(tf.float32, [], "ps_train/gate", reduction_type="SUM")
-        other.run(gate.apply_grad(1.0, 0))
+        other.run(accumulators.summing("ps_train/gate", 2, "").push(tf.ones([2], tf.float64), 0))
     group.wait_for(lambda status: status.is_updating == 1, "an update without a gradient")
     group.steps(0)  # its gradient is what the update waited for
     group.wait_for(lambda status: (status.step, status.is_updating) == (1, 0), "the end of the update")

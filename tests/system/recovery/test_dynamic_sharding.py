@@ -26,7 +26,7 @@ def test_each_line_counts_once_an_epoch_when_workers_die(sharded, mode):
     training.start("worker-0")
     training.assert_ends_well()
     assert "this worker had ranges in hand" in training.group.log("worker-0.2")
-    training.assert_counts_fit(training.seen())
+    training.assert_counts_fit(training.saved_counts())
 
 
 def test_after_the_death_of_a_ps_the_data_goes_back_with_the_parameters(sharded):

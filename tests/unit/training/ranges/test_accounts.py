@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from ps_train.coordination.ranges.range_queue import Assignment
+from ps_train.graph.input.local_ranges import VERDICT
 from ps_train.training.ranges.accounts import Accounts
 
 FIRST, SECOND, THIRD = (Assignment(number, 0) for number in (7, 3, 9))
 
 
-def holding(*assignments):
+def holding(*assignments, has_verdicts=False):
     """Returns accounts with these ranges in hand."""
-    accounts = Accounts()
+    accounts = Accounts(has_verdicts=has_verdicts)
     for one in assignments:
         accounts.give(one)
     return accounts
@@ -72,3 +73,37 @@ def test_the_same_range_counts_for_its_epoch():
     again = FIRST._replace(epoch=1)
     accounts.give(again)
     assert accounts.held == [again] and accounts.done(99) == []
+
+
+def test_with_verdicts_a_range_is_done_after_that_on_its_last_batch():
+    """However many steps were counted."""
+    accounts = holding(FIRST, SECOND, has_verdicts=True)
+    accounts.note([(7, False), (VERDICT, False), (7, True)], num_steps=4)
+    assert accounts.done(99) == [] == accounts.done(None)
+    accounts.note([(VERDICT, False), (3, False)], num_steps=5)
+    assert accounts.done(99) == [FIRST] and accounts.take_lost() == []
+
+
+def test_a_range_is_lost_when_it_was_read_to_its_end():
+    """One batch of it is enough; the ranges before and after it count."""
+    accounts = holding(FIRST, SECOND, THIRD, has_verdicts=True)
+    accounts.note([(7, True), (VERDICT, False), (3, False), (VERDICT, True)], num_steps=4)
+    assert accounts.take_lost() == []
+    accounts.note([(3, True), (VERDICT, False), (9, True), (VERDICT, False)], num_steps=6)
+    assert accounts.done(99) == [FIRST, THIRD]
+    assert accounts.take_lost() == [SECOND] and accounts.held == [FIRST, THIRD]
+
+
+def test_a_verdict_on_several_batches_is_on_all_their_ranges():
+    """Those of a round of local steps."""
+    accounts = holding(FIRST, SECOND, has_verdicts=True)
+    accounts.note([(7, True), (3, True), (VERDICT, True)], num_steps=4)
+    assert accounts.done(99) == [] and accounts.take_lost() == [FIRST, SECOND]
+
+
+def test_at_the_end_of_the_data_what_is_lost_stays_lost():
+    """A batch without a verdict is of a round that the end has cut short."""
+    accounts = holding(FIRST, SECOND, THIRD, has_verdicts=True)
+    accounts.note([(7, True), (VERDICT, True), (3, True)], num_steps=4)
+    accounts.end()
+    assert accounts.done(None) == [SECOND, THIRD] and accounts.take_lost() == [FIRST]
