@@ -71,6 +71,7 @@ _SECS = {
     "system/keras/test_conversion.py": 30,
     "system/keras/test_custom_loops.py": 40,
     "system/keras/test_training.py": 40,
+    "system/control/test_doctor.py": 15,
     "system/launch/test_launcher.py": 45,
     "system/launch/test_remote.py": 60,
     "system/legacy/test_classic.py": 60,

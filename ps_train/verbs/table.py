@@ -20,6 +20,8 @@ _PLACES = {
     "predict": "ps_train.verbs.checkpoints:PREDICT",
     "export": "ps_train.verbs.checkpoints:EXPORT",
     "new": "ps_train.verbs.new:NEW",
+    "plan": "ps_train.verbs.plan:PLAN",
+    "doctor": "ps_train.verbs.doctor:DOCTOR",
     "convert": "ps_train.verbs.keras:CONVERT",
 }
 NAMES = tuple(_PLACES)
