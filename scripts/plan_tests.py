@@ -98,6 +98,7 @@ _SECS = {
     "system/test_signals.py": 25,
     "system/test_soak.py": 35,
     "system/test_user_faults.py": 40,
+    "system/test_examples.py": 45,
     "system/test_tutorial.py": 70,
     "system/updates/test_tensorflow_engine.py": 70,
 }
