@@ -94,6 +94,7 @@ class ForkServer:
 
     def __init__(self) -> None:
         """Starts it: as a fork of this process if it is prepared; else it imports TensorFlow while the test goes on."""
+        self._pid = 0
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         for end in (self._control, theirs):
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MESSAGE_BYTES)
@@ -105,12 +106,20 @@ class ForkServer:
                                  pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
 
     def _fork(self, theirs: socket.socket) -> None:
-        if os.fork() == 0:
+        self._pid = os.fork()
+        if self._pid == 0:
             try:
                 self._control.close()
                 _serve(theirs)
             finally:
                 os._exit(0)
+
+    def end(self) -> None:
+        """Ends the server and what it has started; waits for it if it is a fork."""
+        self._control.shutdown(socket.SHUT_RDWR)  # a process that has a copy of it would keep it open
+        self._control.close()
+        if self._pid:
+            os.waitpid(self._pid, 0)
 
     def start(self, arguments: list[str], cwd: str, environ: dict[str, str], log: int,
               module: str = "ps_train") -> ForkedProcess:
@@ -127,6 +136,12 @@ class ForkServer:
 def of_this_process() -> ForkServer:
     """Returns the fork server of this test process, which starts with the first call."""
     return ForkServer()
+
+
+def end() -> None:
+    """Ends the fork server of this test process, if there is one: its CPU time counts as that of this process."""
+    if of_this_process.cache_info().currsize:
+        of_this_process().end()
 
 
 def _serve(control: socket.socket) -> None:
@@ -148,6 +163,7 @@ def _serve(control: socket.socket) -> None:
                 break
     for pid in children:
         os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
 
 
 def _report_ended(children: dict[int, socket.socket]) -> None:
