@@ -25,6 +25,10 @@ _PAGES = {
     "CONTRIBUTING.md": "contributing.md",
     "README.md": "index.md",
     "benchmarks/README.md": "benchmarks.md",
+    "examples/README.md": "examples/index.md",
+    "examples/churn/README.md": "examples/churn.md",
+    "examples/movies/README.md": "examples/movies.md",
+    "examples/word2vec/README.md": "examples/word2vec.md",
 }
 _LINK = re.compile(r"(?<=\]\()(?!https?:|#)([^)#\s]+)")
 

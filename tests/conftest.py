@@ -13,7 +13,7 @@ import threading
 import hypothesis
 import pytest
 
-from tests import processes, training
+from tests import fork_server, processes, training
 
 # No verdict depends on how busy the machine is.
 hypothesis.settings.register_profile(
@@ -74,6 +74,7 @@ def pytest_unconfigure(config):
     A thread that a server, or a peer that is gone, holds inside TensorFlow would else abort the process while the
     interpreter shuts down, with exit code 134.
     """
+    fork_server.end()
     if "tensorflow" in sys.modules and hasattr(config, "exit_code"):
         sys.stdout.flush()
         sys.stderr.flush()

@@ -36,6 +36,7 @@ from tests import launched_forks
 
 _REPO = pathlib.Path(__file__).resolve().parent.parent
 _START_SECS = 120.0
+_END_SECS = 60.0
 _MESSAGE_BYTES = 1 << 20
 FORKS_VARIABLE = "PS_TRAIN_TEST_FORKS"
 _ONEDNN_VARIABLE = "TF_ENABLE_ONEDNN_OPTS"
@@ -94,6 +95,7 @@ class ForkServer:
 
     def __init__(self) -> None:
         """Starts it: as a fork of this process if it is prepared; else it imports TensorFlow while the test goes on."""
+        self._pid = 0
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         for end in (self._control, theirs):
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MESSAGE_BYTES)
@@ -105,12 +107,22 @@ class ForkServer:
                                  pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
 
     def _fork(self, theirs: socket.socket) -> None:
-        if os.fork() == 0:
+        self._pid = os.fork()
+        if self._pid == 0:
             try:
                 self._control.close()
                 _serve(theirs)
             finally:
                 os._exit(0)
+
+    def end(self) -> None:
+        """Ends the server and what it has started; waits for it if it is a fork."""
+        self._control.shutdown(socket.SHUT_RDWR)  # a process that has a copy of it would keep it open
+        self._control.close()
+        end_secs = time.monotonic() + _END_SECS
+        while self._pid and os.waitpid(self._pid, os.WNOHANG) == (0, 0):
+            assert time.monotonic() < end_secs, "the fork server does not end"
+            time.sleep(0.01)
 
     def start(self, arguments: list[str], cwd: str, environ: dict[str, str], log: int,
               module: str = "ps_train") -> ForkedProcess:
@@ -127,6 +139,12 @@ class ForkServer:
 def of_this_process() -> ForkServer:
     """Returns the fork server of this test process, which starts with the first call."""
     return ForkServer()
+
+
+def end() -> None:
+    """Ends the fork server of this test process, if there is one: its CPU time counts as that of this process."""
+    if of_this_process.cache_info().currsize:
+        of_this_process().end()
 
 
 def _serve(control: socket.socket) -> None:
@@ -148,6 +166,7 @@ def _serve(control: socket.socket) -> None:
                 break
     for pid in children:
         os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
 
 
 def _report_ended(children: dict[int, socket.socket]) -> None:

@@ -25,6 +25,7 @@ class Reader:
         self._group = group
         self._ports: dict[str, str] = {}
         self.num_run = 0
+        self.ps_train_commands: list[int] = []  # the numbers of the commands that ran ps_train
 
     def follow(self, page: str) -> None:
         """Carries out the blocks of a page; each command must end with 0, or as its comment says."""
@@ -60,6 +61,7 @@ class Reader:
             return {}
         assert words[0] == "ps_train", line
         name = f"command-{self.num_run}"
+        self.ps_train_commands.append(self.num_run)
         self._group.start(name, words[1:], cwd=self._folder, env=env)
         if not line.endswith("&"):
             assert self._group.exit_code(name) == code, self._group.log(name)

@@ -5,8 +5,9 @@
     this process --- fork ---> the pytest of a group --- fork ---> its fork server (fork_server.py)
          |  <--- exit code ------------|
 
-Each line of the input is a group. JOBS of them run at a time. When one has passed, its files and pytest's last line are
-printed; when it has failed, all of its output. The exit code is 1 if any has failed.
+Each line of the input is a group. JOBS of them run at a time. When one has passed, its files, pytest's last line and
+its CPU time, with that of its processes, are printed; when it has failed, all of its output. The exit code is 1 if any
+has failed.
 """
 
 from __future__ import annotations
@@ -25,17 +26,20 @@ def run(groups: list[list[str]], jobs: int) -> bool:
     # Pure tests should not have TensorFlow in their process, so they are forked before it is imported.
     waiting = sorted(groups, key=lambda files: not _is_pure(files))
     running: dict[int, tuple[list[str], IO[bytes]]] = {}
-    has_passed = True
+    has_passed, total_cpu_secs = True, 0.0
     while waiting or running:
         while waiting and len(running) < jobs:
             files = waiting.pop(0)
             output = tempfile.TemporaryFile()  # noqa: SIM115 (it is closed when the group has ended)
             running[_start(files, output)] = files, output
-        pid, status = os.wait()
+        pid, status, usage = os.wait4(-1, 0)
         files, output = running.pop(pid)
         code = os.waitstatus_to_exitcode(status)
-        _print_result(files, output, code)
+        cpu_secs = usage.ru_utime + usage.ru_stime
+        total_cpu_secs += cpu_secs
+        _print_result(files, output, code, cpu_secs)
         has_passed = has_passed and code == 0
+    print(f"{total_cpu_secs:.0f} s of CPU time in all", flush=True)
     return has_passed
 
 
@@ -75,11 +79,12 @@ def _become_pytest(files: list[str], output: int) -> None:
         os._exit(code)
 
 
-def _print_result(files: list[str], output: IO[bytes], code: int) -> None:
+def _print_result(files: list[str], output: IO[bytes], code: int, cpu_secs: float) -> None:
     with output:
         output.seek(0)
         text = output.read().decode(errors="replace").rstrip("\n")
-    print(f"{' '.join(files)}\n{text.splitlines()[-1]}" if code == 0 else text, flush=True)
+    shown = f"{' '.join(files)}\n{text.splitlines()[-1]}" if code == 0 else text
+    print(f"{shown}; {cpu_secs:.0f} s of CPU time", flush=True)
 
 
 def _main() -> int:

@@ -14,5 +14,6 @@ takes. Start with `groups.py`.
     task        Config, the flags of one task, and the checks of flags that depend on each other
     launch      LaunchConfig, the further flags of `ps_train launch`
     script      the flags of `ps_train run`, and the command line of the script
+    control/    the flags of `ps_train plan` and `doctor`
     inference   the flags of `ps_train evaluate`, `predict` and `export`
 """

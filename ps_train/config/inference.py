@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import os
 from collections.abc import Sequence
-from typing import Optional
+from typing import Any, Optional
 
 from ps_train.config import fields
 from ps_train.config.groups import ModelFlags
@@ -120,19 +120,19 @@ class PredictConfig(CheckpointFlags):
 
 def parse_evaluate(argv: Sequence[str]) -> EvaluateConfig:
     """Returns the EvaluateConfig of a command line; raises ConfigError if it is wrong."""
-    return _parse(argv, EvaluateConfig)
+    return EvaluateConfig(**_parse(argv, EvaluateConfig))
 
 
 def parse_export(argv: Sequence[str]) -> ExportConfig:
     """Returns the ExportConfig of a command line; raises ConfigError if it is wrong."""
-    return _parse(argv, ExportConfig)
+    return ExportConfig(**_parse(argv, ExportConfig))
 
 
 def parse_predict(argv: Sequence[str]) -> PredictConfig:
     """Returns the PredictConfig of a command line; raises ConfigError if it is wrong."""
-    return _parse(argv, PredictConfig)
+    return PredictConfig(**_parse(argv, PredictConfig))
 
 
-def _parse(argv: Sequence[str], cls: type) -> CheckpointFlags:
+def _parse(argv: Sequence[str], cls: type) -> dict[str, Any]:
     values, given = fields.parse_flags(argv, cls, others=[Config])
-    return cls(**values, given=given)
+    return {**values, "given": given}

@@ -6,7 +6,7 @@ import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 
-from ps_train.config import embeddings, fields, groups, selection, sharding
+from ps_train.config import embeddings, fields, groups, optimizer, selection, sharding
 from ps_train.errors import refuse
 from ps_train.runtime.reports import NO_STEP_LIMIT
 from ps_train.runtime.waits import Timeouts
@@ -15,8 +15,8 @@ from ps_train.runtime.waits import Timeouts
 @dataclasses.dataclass(frozen=True)
 class Config(
     groups.ClusterFlags, groups.ServerFlags, groups.ModelFlags, groups.OptimizerFlags, groups.TrainingFlags,
-    groups.UpdateFlags, embeddings.EmbeddingFlags, sharding.ShardingFlags, groups.TransferFlags, groups.WaitFlags,
-    groups.GraphReportFlags, selection.SelectionFlags,
+    groups.UpdateFlags, optimizer.RuleFlags, embeddings.EmbeddingFlags, sharding.ShardingFlags, groups.TransferFlags,
+    groups.WaitFlags, groups.GraphReportFlags, selection.SelectionFlags,
 ):
     """The configuration of one task; flags that dist_mnist has too keep their meaning.
 
@@ -26,7 +26,7 @@ class Config(
 
     def __post_init__(self) -> None:
         problems = fields.problems(vars(self), Config)
-        problems += [] if problems else self._problem_of_profile()
+        problems += [] if problems else self._problem_of_profile() + optimizer.rule_problems(self)
         problems += self._aggregation_problems() + self._problems_of_engine()
         if self.staleness_bound is not None and self.sync_replicas:
             problems.append("--staleness_bound: given with --sync_replicas, where no worker is ahead of another; "
@@ -50,6 +50,12 @@ class Config(
             problems.append(f"--communication_warmup_steps: got {self.communication_warmup_steps!r}, which has an "
                             "effect only with --communication_period; add that flag")
         refuse(problems)
+        self._fill_in()
+
+    def _fill_in(self) -> None:
+        """Sets the defaults that follow from other flags."""
+        if self.learning_rate_schedule == "piecewise":
+            object.__setattr__(self, "learning_rate", self.rates[0])
         if not self.train_dir:
             object.__setattr__(self, "train_dir", groups.default_train_dir(self.model))
         if self.num_epochs is not None and "train_steps" not in self.given:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any, Callable
 
@@ -15,17 +16,21 @@ Pair = tuple[Any, tf.Variable]
 class TableOptimizer(tf.train.GradientDescentOptimizer):
     """An optimizer of dense variables and of tables: the pairs of a table are (gradient by id, rows of a store)."""
 
-    def __init__(self, dense: tf.train.Optimizer, stores: Sequence[Store], apply: Callable[..., Any]) -> None:
+    def __init__(
+        self, dense: tf.train.Optimizer, stores: Sequence[Store], apply: Callable[..., Any],
+        factor: tf.Tensor | None = None,
+    ) -> None:
         """Prepares it; nothing is added to the graph yet.
 
         Args:
           dense: updates everything that is not a table.
           apply: `Store.update`, or `Store.merge` for the changes of local steps.
+          factor: float32 scalar by which `Store.update` multiplies the learning rates, or None for 1.
         """
         super().__init__(learning_rate=1.0)  # not used
         self._dense = dense
         self._stores = {store.rows.ref(): store for store in stores}
-        self._apply = apply
+        self._apply = apply if factor is None else functools.partial(apply, factor=factor)
 
     def apply_gradients(
         self, grads_and_vars: Sequence[Pair], global_step: tf.Variable | None = None, name: str | None = None

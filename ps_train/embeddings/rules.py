@@ -62,6 +62,12 @@ class RowRule:
         """Returns the rule with this learning rate if it has none of its own."""
         return self if self.learning_rate is not None else dataclasses.replace(self, learning_rate=learning_rate)
 
+    def scaled(self, factor: tf.Tensor | None) -> RowRule:
+        """Returns the rule with its learning rate multiplied by a float32 scalar; None for 1."""
+        if factor is None or self.learning_rate is None:
+            return self
+        return dataclasses.replace(self, learning_rate=self.learning_rate * factor)
+
     def settle(self, rows: tf.Tensor) -> tf.Tensor:
         """Returns rows that several workers have changed, after recomputing what follows from their slots."""
         return rows
@@ -170,6 +176,10 @@ class Ftrl(RowRule):
         new_total = total + tf.square(gradients)
         linear = linear + gradients - (tf.sqrt(new_total) - tf.sqrt(total)) / self.learning_rate * value
         return self._joined(new_total, linear)
+
+    def scaled(self, factor: tf.Tensor | None) -> RowRule:
+        """Returns the rule as it is: `settle` computes values from the sums, which fits a constant rate only."""
+        return self
 
     def settle(self, rows: tf.Tensor) -> tf.Tensor:
         """See `RowRule.settle`: the value follows from the two sums."""

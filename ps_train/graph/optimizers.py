@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import tensorflow.compat.v1 as tf
 
@@ -11,7 +12,7 @@ from ps_train.graph.row_sparse.adam import RowSparseAdam
 _MOMENTUM = 0.9
 _OPTIMIZERS = {
     "sgd": tf.train.GradientDescentOptimizer,
-    "momentum": lambda learning_rate: tf.train.MomentumOptimizer(learning_rate, _MOMENTUM),
+    "momentum": tf.train.MomentumOptimizer,
     "adagrad": tf.train.AdagradOptimizer,
     "adam": RowSparseAdam,
     "rmsprop": tf.train.RMSPropOptimizer,
@@ -19,15 +20,20 @@ _OPTIMIZERS = {
 }
 
 
-def make_optimizer(name: str, learning_rate: float, *, decays_all_rows: bool = False) -> tf.train.Optimizer:
+def make_optimizer(
+    name: str, learning_rate: float | tf.Tensor, *, decays_all_rows: bool = False, **options: Any
+) -> tf.train.Optimizer:
     """Returns the optimizer of that name, with TensorFlow's defaults and a momentum of 0.9.
 
     Args:
+      learning_rate: a number, or a float32 scalar.
       decays_all_rows: whether Adam decays the moments of every row of a table in each update, as TensorFlow's does.
+      options: keyword arguments of the optimizer's class in place of the defaults.
     """
-    if name == "adam" and decays_all_rows:
-        return tf.train.AdamOptimizer(learning_rate)
-    return _OPTIMIZERS[name](learning_rate)
+    if name == "momentum":
+        options = {"momentum": _MOMENTUM, **options}
+    make = tf.train.AdamOptimizer if name == "adam" and decays_all_rows else _OPTIMIZERS[name]
+    return make(learning_rate, **options)
 
 
 def pair_slots(

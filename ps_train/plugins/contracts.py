@@ -85,6 +85,7 @@ class Model:
     Attributes:
       takes_config: whether it takes the argument `config` too, a `RunConfig`, as an Estimator's model_fn may.
       serving_input_fn: makes what a request to the exported model has; None if the module defines none.
+      make_optimizer: `make_optimizer(params, global_step)`, a tf.compat.v1.train.Optimizer; None to go by the flags.
     """
 
     name: str
@@ -92,6 +93,7 @@ class Model:
     default_params: Mapping[str, Any]
     takes_config: bool = False
     serving_input_fn: Callable[..., Any] | None = None
+    make_optimizer: Callable[..., Any] | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -32,7 +32,8 @@ def load_model(name: str) -> Model:
         taken = ()
     function = checked_function("--model", module, "model_fn", tuple(taken) or arguments, wanted=arguments)
     return Model(module.__name__, _ignoring_others(function, taken), checked_params("--model", module),
-                 takes_config="config" in taken, serving_input_fn=_serving_input_fn(module))
+                 takes_config="config" in taken, serving_input_fn=_serving_input_fn(module),
+                 make_optimizer=_make_optimizer(module))
 
 
 def load_dataset(name: str) -> Dataset:
@@ -56,6 +57,17 @@ def load_dataset(name: str) -> Dataset:
         prepare = checked_function("--dataset", module, "prepare", ("params",))
     return Dataset(module.__name__, function, prepare, checked_params("--dataset", module), is_sharded,
                    is_eval_sharded, _serving_input_fn(module))
+
+
+def _make_optimizer(module: types.ModuleType) -> Callable[..., Any] | None:
+    """Returns the make_optimizer of a module, or None.
+
+    Raises:
+      ConfigError: it has the wrong signature.
+    """
+    if not hasattr(module, "make_optimizer"):
+        return None
+    return checked_function("--model", module, "make_optimizer", ("params", "global_step"))
 
 
 def _serving_input_fn(module: types.ModuleType) -> Callable[..., Any] | None:

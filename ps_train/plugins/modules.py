@@ -125,6 +125,8 @@ def _package(name: str, default: pathlib.Path) -> types.ModuleType:
     if name not in sys.modules and importlib.util.find_spec(name) is None:
         spec = importlib.util.spec_from_file_location(
             name, default / "__init__.py", submodule_search_locations=[str(default)])
+        if spec is None or spec.loader is None:
+            raise ImportError(f"cannot load {default}", name=name)
         sys.modules[name] = package = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(package)
     return importlib.import_module(name)

@@ -24,13 +24,23 @@ _POLL_SECS = 0.2
 _log = logging.getLogger(__name__)
 
 
+class StopEvent(threading.Event):
+    """Asks a task to stop.
+
+    Attributes:
+      is_requested: whether `ps_train stop` was the reason, and not a signal.
+    """
+
+    is_requested = False
+
+
 @contextlib.contextmanager
-def on_signals() -> Iterator[threading.Event]:
+def on_signals() -> Iterator[StopEvent]:
     """Yields an event that SIGTERM or SIGINT sets; a second signal ends the process with 128 + its number.
 
     Must be entered in the main thread. At the end it restores the previous handlers.
     """
-    stop = threading.Event()
+    stop = StopEvent()
     heard: list[int] = []  # not the event: `ps_train stop` may have set that, and the save goes on
 
     def handle(number: int, frame: object) -> None:
@@ -49,8 +59,14 @@ def on_signals() -> Iterator[threading.Event]:
 
 def stop_on_request(stop: threading.Event) -> None:
     """Sets the event as a signal would, and notes that `ps_train stop` was the reason."""
-    stop.is_requested = True
+    if isinstance(stop, StopEvent):
+        stop.is_requested = True
     stop.set()
+
+
+def is_stop_requested(stop: threading.Event) -> bool:
+    """Tells whether `stop_on_request` has set the event."""
+    return isinstance(stop, StopEvent) and stop.is_requested
 
 
 def run_until_stopped(body: Callable[[], None], stop: threading.Event, grace_secs: float) -> None:
@@ -81,6 +97,6 @@ def run_until_stopped(body: Callable[[], None], stop: threading.Event, grace_sec
     try:
         thread.result()
     except StoppedError as error:
-        if getattr(stop, "is_requested", False):
+        if is_stop_requested(stop):
             raise StopRequestedError(f"{error} (`ps_train stop`)") from error
         raise

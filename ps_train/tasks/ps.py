@@ -178,5 +178,5 @@ class PsTask:
         end_secs = time.monotonic() + self._last_save_secs
         while self._is_needed() and (left_secs := end_secs - time.monotonic()) > 0:
             time.sleep(min(_POLL_SECS, left_secs))
-        if getattr(self._stop, "is_requested", False):
+        if signals.is_stop_requested(self._stop):
             time.sleep(_LINGER_SECS)  # an evaluator hears of the request within that time

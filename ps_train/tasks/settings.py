@@ -14,12 +14,15 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.cluster.spec import Cluster
 from ps_train.config import fields, selection
+from ps_train.config.optimizer import RuleFlags, last_decay_step
 from ps_train.config.task import Config
 from ps_train.embeddings.rules import RowRule, make_rule
 from ps_train.errors import ConfigError
 from ps_train.graph import devices, transfer
 from ps_train.graph.input.local_ranges import RangeSettings
 from ps_train.graph.placement import PlacementPlan
+from ps_train.graph.shaping.plan import Knobs
+from ps_train.graph.shaping.schedules import Schedule
 from ps_train.runtime.waits import Timeouts
 from ps_train.storage.saver import SaveSchedule
 from ps_train.tasks.selection.selector import SelectionSettings
@@ -32,7 +35,8 @@ from ps_train.updates.update import UpdateSettings
 _SHARED_FLAGS = ("model", "dataset", "params", "optimizer", "learning_rate", "adam_decays_all_rows",
                  "embedding_optimizer", "embedding_learning_rate", "sum_embedding_gradients", "sync_replicas",
                  "sync_engine", "replicas_to_aggregate", "communication_period", "communication_warmup_steps",
-                 "staleness_bound", "placement", "partition_bytes", "num_epochs", "evaluate_with")
+                 "staleness_bound", "placement", "partition_bytes", "num_epochs", "evaluate_with",
+                 *fields.rules(RuleFlags))
 _WIRE_DTYPES = {"as_is": None, "bfloat16": tf.bfloat16}
 _log = logging.getLogger(__name__)
 
@@ -133,27 +137,28 @@ def update_settings(config: Config, cluster: Cluster) -> UpdateSettings:
         locks_tables=config.exact_embedding_updates,
         sums_table_gradients=config.sum_embedding_gradients,
         decays_all_rows=config.adam_decays_all_rows,
+        knobs=_knobs(config),
     )
 
 
+def _knobs(config: Config) -> Knobs:
+    schedule = Schedule(
+        kind=config.learning_rate_schedule, warmup_steps=config.warmup_steps, decay_steps=last_decay_step(config),
+        decay_rate=config.decay_rate or 1.0, decay_power=config.decay_power or 1.0, end=config.end_learning_rate or 0.0,
+        boundaries=config.boundaries, values=config.rates)
+    return Knobs(options=tuple(config.optimizer_options.items()), schedule=schedule, clip_norm=config.clip_norm,
+                 weight_decay=config.weight_decay, given=tuple(sorted(config.given & {*fields.rules(RuleFlags)})))
+
+
 def table_rule(config: Config) -> RowRule:
-    """Returns the rule of embedding tables that have none of their own."""
+    """Returns the rule of embedding tables that have none of their own; it has the constants of --optimizer."""
     name = config.embedding_optimizer or ("adagrad" if config.optimizer == "rmsprop" else config.optimizer)
-    return make_rule(name).with_defaults(config.embedding_learning_rate or config.learning_rate)
-
-
-def describe_adam(own: WorkerSettings, sparse: Sequence[str], own_optimizer: str = "") -> str | None:
-    """Returns a line about the tables that Adam updates row by row, or None if there are none.
-
-    Args:
-      sparse: the names of the variables with sparse gradients.
-      own_optimizer: the classes of the model's own optimizers, "" where it has none.
-    """
-    is_adam = "AdamOptimizer" in own_optimizer if own_optimizer else own.updates.optimizer == "adam"
-    if not sparse or not is_adam or own.updates.decays_all_rows:
-        return None
-    advice = "; --adam_decays_all_rows decays all of them" if own.updates.replicas_to_aggregate is not None else ""
-    return f"Adam updates only the rows of {', '.join(sparse)} that have a gradient (lazy Adam){advice}"
+    rule = make_rule(name)
+    if name == config.optimizer:
+        known = {field.name for field in dataclasses.fields(rule)}
+        rule = dataclasses.replace(
+            rule, **{option: value for option, value in config.optimizer_options.items() if option in known})
+    return rule.with_defaults(config.embedding_learning_rate or config.learning_rate)
 
 
 def staleness_bound(config: Config, cluster: Cluster) -> staleness.Bound | None:

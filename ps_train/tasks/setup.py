@@ -9,7 +9,9 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.cluster import addresses
 from ps_train.cluster.spec import Cluster
+from ps_train.config.optimizer import problems_of_make_optimizer
 from ps_train.config.task import Config
+from ps_train.errors import refuse
 from ps_train.plugins import contracts, estimator_offer, loader
 from ps_train.plugins.params import resolve_params
 
@@ -31,6 +33,8 @@ def load_plugins(config: Config) -> LoadedPlugins:
     """
     estimator_offer.offer_estimator()
     model, dataset = loader.load_model(config.model), loader.load_dataset(config.dataset)
+    if model.make_optimizer:
+        refuse(problems_of_make_optimizer(config, config.model))
     shared = {name: getattr(config, name)
               for name in ("batch_size", "data_dir", "hidden_units", "learning_rate", "on_bad_record", "seed")}
     model_params, dataset_params = resolve_params(config.params, [model, dataset], shared)

@@ -20,7 +20,7 @@ from ps_train.runtime import reports
 from ps_train.runtime.reports import Evaluation, Stage
 from ps_train.storage import checkpoints, folder_record, run_record
 from ps_train.storage.folder_lock import FolderLock
-from ps_train.tasks import server, settings
+from ps_train.tasks import server
 from ps_train.tasks.connected_worker import ConnectedWorker
 from ps_train.tasks.control import chief_service, description
 from ps_train.tasks.final_evaluation import FinalEvaluation
@@ -32,6 +32,7 @@ from ps_train.training.outcome import End, Outcome
 from ps_train.training.profile import recorder
 from ps_train.training.replica_graph import TrainGraph
 from ps_train.training.reporting import Report
+from ps_train.updates import model_update
 
 _log = logging.getLogger(__name__)
 
@@ -134,7 +135,7 @@ class WorkerTask:
         if not self._plugins.dataset.is_sharded and self._cluster.num_workers > 1:
             _log.info("%s takes no shard: every worker reads all of the data, as under Estimator",
                       self._plugins.dataset.name)
-        if line := settings.describe_adam(own, graph.update.sparse, graph.update.own_optimizer):
+        if line := model_update.describe_adam(own.updates, graph.update.sparse, graph.update.own_optimizer):
             _log.info("%s", line)
 
     def _train_and_finish(self, graph: TrainGraph, final: FinalEvaluation) -> WorkerResult:

@@ -119,8 +119,7 @@ def build_train_graph(
 
     Args:
       worker_device: where the model computes, such as "/job:worker/task:0/cpu:0".
-      bound: the staleness bound, or None.
-      seed: graph-level seed, or None.
+      bound, seed: the staleness bound and the graph-level seed, or None.
       steps_per_execution: single steps in one session run; async only.
       ranges: how ps 0 hands out the ranges of the input, or None.
 
@@ -137,9 +136,16 @@ def build_train_graph(
             tables.begin_build()
             return plugin_calls.call_for_training(model, *batch, model_params, _run_config(cluster, seed))
 
+        settings = _with_own_optimizer(settings, model, model_params)
         built = _build(cluster, worker_device, batches, compute, settings, bound, steps_per_execution)
         simplify.simplify_graph(graph)
         return built if steps_per_execution == 1 else _with_several(built, cluster, steps_per_execution)
+
+
+def _with_own_optimizer(settings: UpdateSettings, model: Model, params: Mapping[str, Any]) -> UpdateSettings:
+    """Returns the settings with the make_optimizer of the model, if it has one."""
+    make = model.make_optimizer
+    return settings._replace(make_own=lambda step: make(params=params, global_step=step)) if make else settings
 
 
 def _install_tables(cluster: Cluster, settings: UpdateSettings) -> registry.Registry:

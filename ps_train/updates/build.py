@@ -19,20 +19,15 @@ from ps_train.embeddings.connection import Connected
 from ps_train.embeddings.optimizer import TableOptimizer
 from ps_train.embeddings.rows.store import Store
 from ps_train.errors import UserCodeError
-from ps_train.graph import nan_guard, optimizers, packing, transfer
+from ps_train.graph import nan_guard, packing, transfer
 from ps_train.graph.own_train_op.update import OwnUpdate
 from ps_train.graph.row_sparse import joined_lookups
-from ps_train.updates.chief import ChiefService
+from ps_train.updates.applied import apply_on_ps, sync_update, update_from_train_op
 from ps_train.updates.gradients import gradients_on_ps
 from ps_train.updates.local_steps.change import ChangeOptimizer
 from ps_train.updates.local_steps.divisor import make_divisor
 from ps_train.updates.local_steps.rounds import build_round
-from ps_train.updates.local_steps.slots import no_slot_transfer
 from ps_train.updates.local_steps.source import StepSource
-from ps_train.updates.sync import tensorflow_engine
-from ps_train.updates.sync.quorum import Quorum
-from ps_train.updates.sync.runner import UpdateRunner
-from ps_train.updates.sync.sync_replicas import SyncReplicasOptimizer
 from ps_train.updates.update import Update, UpdateSettings
 
 
@@ -56,7 +51,7 @@ def build_update(
         _check_own(own, settings)
         if not settings.decays_all_rows:
             own.make_row_sparse()
-    optimizer = own.make_optimizer() if own else _make_optimizer(settings)
+    optimizer = own.make_optimizer() if own else settings.plan.make(global_step)
     gradients, of_tables = gradients_on_ps(loss, optimizer, own, tables)
     if not of_tables and not any(gradient is not None for gradient, _ in gradients):
         raise UserCodeError("model_fn: the loss depends on no trainable variable; return the loss of a model with "
@@ -67,7 +62,7 @@ def build_update(
     if source.ahead:
         update = update._replace(loss=source.ahead.after_staging(update.loss), prime_op=source.ahead.prime_op)
     return update._replace(
-        own_optimizer=own.names if own else "",
+        own_optimizer=own.names if own else type(optimizer).__name__ if settings.make_own else "",
         sparse=[variable.op.name for gradient, variable in gradients if isinstance(gradient, tf.IndexedSlices)])
 
 
@@ -84,7 +79,7 @@ def _single_step_update(
     if settings.wire.is_fused:
         of_step = [part for gradient, _ in gradients for part in transfer.tensors_of(gradient)]
         joined_lookups.join_lookups([loss, *of_step, *of_tables.values(), *waits_for], tf.global_variables())
-    packed = _pack(loss, gradients, optimizer, settings, own)
+    packed = _pack(loss, gradients, optimizer, global_step, settings, own)
     with tf.control_dependencies(waits_for):
         checked, checked_tables = nan_guard.guard(loss, packed.pairs, packed.packs, of_tables)
     if settings.wire.is_fused:
@@ -92,34 +87,34 @@ def _single_step_update(
     fused = transfer.fuse(loss, checked, settings.wire)
     optimizer, pairs = packed.optimizer, fused.pairs
     if tables:
-        optimizer = _with_tables(optimizer, Store.update)
+        optimizer = _with_tables(optimizer, Store.update, None if own else settings.plan.factor(global_step))
         pairs = [*pairs, *tables.push(checked_tables)]
+    if not own:
+        optimizer = settings.plan.shaped(optimizer, global_step)  # outside, as the norm includes that of the tables
     if settings.replicas_to_aggregate is None:
-        update = update_from_train_op(_apply_on_ps(optimizer, pairs, global_step), loss)
+        update = update_from_train_op(apply_on_ps(optimizer, pairs, global_step), loss)
     else:
-        update = _sync_update(optimizer, pairs, loss, global_step, settings)
+        update = sync_update(optimizer, pairs, loss, global_step, settings)
     return update._replace(
         chief_init_op=tf.group(update.chief_init_op, packed.fill_op), packed=packed, pulled=fused.pulled)
 
 
-def _with_tables(optimizer: tf.train.Optimizer, apply: Callable[..., tf.Operation]) -> tf.train.Optimizer:
+def _with_tables(
+    optimizer: tf.train.Optimizer, apply: Callable[..., tf.Operation], factor: tf.Tensor | None = None
+) -> tf.train.Optimizer:
     """Returns an optimizer that also applies what concerns tables, by `Store.update` or `Store.merge`."""
     stores = connection.stores_of(registry.current_registry())
-    return TableOptimizer(optimizer, stores, apply) if stores else optimizer
-
-
-def _summed(settings: UpdateSettings) -> list[tf.Variable]:
-    stores = connection.stores_of(registry.current_registry()) if settings.sums_table_gradients else []
-    return [store.rows for store in stores]
+    return TableOptimizer(optimizer, stores, apply, factor) if stores else optimizer
 
 
 def _pack(
-    loss: tf.Tensor, gradients: list, optimizer: tf.train.Optimizer, settings: UpdateSettings, own: OwnUpdate | None
+    loss: tf.Tensor, gradients: list, optimizer: tf.train.Optimizer, global_step: tf.Variable, settings: UpdateSettings,
+    own: OwnUpdate | None,
 ) -> packing.Packed:
     """Packs the small variables, unless the model's own optimizer may treat the elements of a variable as a whole."""
-    if own and not own.is_elementwise:
+    if not (own.is_elementwise if own else settings.plan.is_elementwise(optimizer)):
         return packing.NOTHING._replace(pairs=gradients, optimizer=optimizer, fill_op=tf.no_op())
-    make_another = own.make_another if own else lambda: _make_optimizer(settings)
+    make_another = own.make_another if own else lambda: settings.plan.make(global_step)
     return packing.pack(loss, gradients, optimizer, make_another, settings.wire,
                         others=own.waits_for if own else tf.get_collection(tf.GraphKeys.UPDATE_OPS))
 
@@ -143,11 +138,6 @@ def _check_own(own: OwnUpdate, settings: UpdateSettings) -> None:
                             "update, and an update has the mini-batches of all workers; do it before the update")
 
 
-def _make_optimizer(settings: UpdateSettings) -> tf.train.Optimizer:
-    return optimizers.make_optimizer(
-        settings.optimizer, settings.learning_rate, decays_all_rows=settings.decays_all_rows)
-
-
 def _local_steps_update(
     loss: tf.Tensor, optimizer: tf.train.Optimizer, gradients: list, global_step: tf.Variable, settings: UpdateSettings,
     source: StepSource, tables: Sequence[str],
@@ -158,11 +148,11 @@ def _local_steps_update(
         with tf.device(global_step.device):
             divisor = make_divisor(settings.worker, settings.heartbeat_timeout_secs)
     built = build_round(
-        loss, gradients, source, ps_optimizer=optimizer, make_optimizer=lambda: _make_optimizer(settings),
+        loss, gradients, source, ps_optimizer=optimizer, plan=settings.plan,
         global_step=global_step, period=settings.period, wire=settings.wire, divisor=divisor, tables=tables)
     if divisor:
         train_op, rest_op = (
-            _apply_on_ps(_with_tables(ChangeOptimizer(lambda change=change: change.num_taken), Store.merge),
+            apply_on_ps(_with_tables(ChangeOptimizer(lambda change=change: change.num_taken), Store.merge),
                          change.pairs, global_step)
             for change in (built.change, built.rest))
         with tf.device(global_step.device):
@@ -173,7 +163,7 @@ def _local_steps_update(
         # The chief applies the mean for all workers, whose rounds had the same number of steps.
         optimizer = ChangeOptimizer(lambda: settings.period.sync_round_steps(global_step.read_value()))
         optimizer = _with_tables(optimizer, Store.merge)
-        update = _sync_update(optimizer, built.change.pairs, built.loss, global_step, settings)
+        update = sync_update(optimizer, built.change.pairs, built.loss, global_step, settings)
         num_rest = tf.constant(0, tf.int64)
     return update._replace(num_taken=built.change.num_taken, rest=num_rest, slots=built.slots)
 
@@ -192,63 +182,3 @@ def _create_slots(optimizer: tf.train.Optimizer, gradients: list) -> None:
     if others:
         raise UserCodeError(f"--communication_period: the model's optimizer keeps {others[0]}, which it has not "
                             "created as a slot, so that it cannot move to a worker; leave the flag out")
-
-
-def _apply_on_ps(optimizer: tf.train.Optimizer, gradients: list, global_step: tf.Variable) -> tf.Operation:
-    """Returns the operation that applies gradients which are on the ps."""
-    # The operation that waits for all of them is on ps 0, too. If it were on the worker, the answers of the other ps
-    # would reach ps 0 through the worker.
-    with tf.device(global_step.device):
-        return optimizer.apply_gradients(gradients, global_step)
-
-
-def update_from_train_op(train_op: tf.Operation, loss: tf.Tensor) -> Update:
-    """Returns the Update of a train op that increments the global step by itself: asynchronous."""
-    return Update(
-        train_op=tf.group(train_op),
-        loss=loss,
-        num_taken=tf.constant(1, tf.int64),
-        rest=tf.constant(0, tf.int64),
-        slots=no_slot_transfer(),
-        # The identity counts as a use of TensorFlow's tensor, which warns at exit if nothing has used it.
-        ready_for_local_init_op=tf.identity(tf.report_uninitialized_variables(tf.global_variables())),
-        local_init_op=tf.no_op(),
-        chief_init_op=tf.no_op(),
-        chief_resume_op=tf.no_op(),
-        make_chief_service=ChiefService,
-        release_op=tf.no_op(),
-        gradients_per_step=1,
-    )
-
-
-def _sync_update(
-    optimizer: tf.train.Optimizer, gradients: list, loss: tf.Tensor, global_step: tf.Variable, settings: UpdateSettings
-) -> Update:
-    """Returns the Update that averages gradients, which are on the ps, before `optimizer` applies them."""
-    replicas, num_workers = settings.replicas_to_aggregate, settings.num_workers
-    if settings.sync_engine == "tensorflow":
-        operations = tensorflow_engine.build_engine(
-            optimizer, gradients, global_step, replicas_to_aggregate=replicas, num_workers=num_workers)
-
-        def make_chief_service() -> ChiefService:
-            return tensorflow_engine.QueueService(operations, replicas_to_aggregate=replicas, num_workers=num_workers)
-    else:
-        sync_optimizer = SyncReplicasOptimizer(
-            optimizer, replicas, num_workers, worker=settings.worker, is_in_rounds=settings.period.steps > 1,
-            has_blackboard=True, summed=_summed(settings))
-        sync_optimizer.apply_gradients(gradients, global_step)
-        operations = sync_optimizer.operations
-        tf.summary.scalar("dropped_gradients", operations.status.dropped)
-
-        def make_chief_service() -> ChiefService:
-            return UpdateRunner(operations, Quorum(replicas_to_aggregate=replicas, num_workers=num_workers,
-                                                   floor=settings.min_replicas_to_aggregate))
-    return update_from_train_op(operations.train_op, loss)._replace(
-        local_init_op=operations.local_init_op,
-        chief_init_op=operations.begin_op,
-        chief_resume_op=operations.resume_op,
-        make_chief_service=make_chief_service,
-        release_op=operations.release_op,
-        gradients_per_step=replicas,
-        verdict=getattr(operations, "verdict", None),  # TensorFlow's own engine has none
-    )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Callable, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
 from ps_train.embeddings.rules import Adam, RowRule
 from ps_train.graph import packing, transfer
+from ps_train.graph.shaping.plan import Knobs, OptimizerPlan
 from ps_train.updates.chief import ChiefService
 from ps_train.updates.local_steps.period import Period
 from ps_train.updates.local_steps.slots import SlotTransfer
@@ -33,6 +34,8 @@ class UpdateSettings(NamedTuple):
       prefetches_rows: whether the rows of the next mini-batch travel while the model computes on this one; async only.
       sums_table_gradients: in sync, whether a row's gradients are summed over the workers that have it, not averaged.
       decays_all_rows: whether Adam decays the moments of every row of a table in each update; only in sync.
+      knobs: the schedule of the learning rate, clipping, weight decay, and the options of the optimizer.
+      make_own: the model's own `make_optimizer`, called with the global step, or None.
     """
 
     optimizer: str
@@ -50,6 +53,13 @@ class UpdateSettings(NamedTuple):
     prefetches_rows: bool = False
     sums_table_gradients: bool = False
     decays_all_rows: bool = False
+    knobs: Knobs = Knobs()
+    make_own: Callable[[tf.Variable], Any] | None = None
+
+    @property
+    def plan(self) -> OptimizerPlan:
+        """Returns how the optimizer is made."""
+        return OptimizerPlan(self.optimizer, self.learning_rate, self.decays_all_rows, self.knobs, self.make_own)
 
 
 class Update(NamedTuple):

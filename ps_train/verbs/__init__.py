@@ -10,6 +10,7 @@ Start with `table.py`. A verb checks its flags first; TensorFlow, which takes se
     launch   `launch`, also of `run` and `keras`: a cluster on this machine
     scripts  `run`: one task of an unchanged TensorFlow 1 script
     control  `status`, `save`, `stop` and `resume`: a training that runs
+    before   `plan` and `doctor`: before a training
     new      `new`: a model and a dataset to start from
     keras    `keras` and `convert`
     checkpoints  `evaluate`, `predict` and `export`

@@ -6,39 +6,40 @@ import threading
 from collections.abc import Sequence
 from typing import Any, Callable
 
-from ps_train.config import control, fields
+from ps_train.config import fields
+from ps_train.config.control import running
 from ps_train.runtime import installed, signals
 from ps_train.verbs.verb import Verb
 
 _GRACE_SECS = 1.0  # nothing is to be saved
 
 
-def _run(config: control.ControlConfig, body: Callable[[Any, threading.Event], None]) -> None:
+def _run(config: running.ControlConfig, body: Callable[[Any, threading.Event], None]) -> None:
     """Imports what needs TensorFlow, and runs `body(module, stop)` so that signals are handled."""
     with signals.on_signals() as stop:
         installed.prepare_import(needs_gpu=False, tf_log=config.tf_log)
-        from ps_train.tasks.control import asking  # noqa: PLC0415 (TensorFlow takes seconds; a wrong flag should not)
+        from ps_train.control import asking  # noqa: PLC0415 (TensorFlow takes seconds; a wrong flag should not)
 
         signals.run_until_stopped(lambda: body(asking, stop), stop, _GRACE_SECS)
 
 
 def _status(argv: Sequence[str]) -> None:
-    config = control.parse_control(argv, "status", control.StatusConfig)
+    config = running.parse_control(argv, "status", running.StatusConfig)
     _run(config, lambda asking, stop: asking.print_status(config, stop))
 
 
 def _save(argv: Sequence[str]) -> None:
-    config = control.parse_control(argv, "save")
+    config = running.parse_control(argv, "save")
     _run(config, lambda asking, stop: asking.save_now(config, stop))
 
 
 def _stop(argv: Sequence[str]) -> None:
-    config = control.parse_control(argv, "stop")
+    config = running.parse_control(argv, "stop")
     _run(config, lambda asking, stop: asking.stop_all(config, stop))
 
 
 def _resume(argv: Sequence[str]) -> None:
-    config = control.parse_control(argv, "resume")
+    config = running.parse_control(argv, "resume")
     _run(config, lambda asking, stop: asking.print_resume(config))
 
 
@@ -46,19 +47,19 @@ STATUS = Verb(
     usage="""\
   ps_train status --train_dir=DIR [--watch] [--json]
            Show how far a training is, and which of its tasks are alive.""",
-    run=_status, flags_help=lambda _: fields.help_text(control.StatusConfig))
+    run=_status, flags_help=lambda _: fields.help_text(running.StatusConfig))
 SAVE = Verb(
     usage="""\
   ps_train save --train_dir=DIR
            Let a running training save a checkpoint now.""",
-    run=_save, flags_help=lambda _: fields.help_text(control.ControlConfig))
+    run=_save, flags_help=lambda _: fields.help_text(running.ControlConfig))
 STOP = Verb(
     usage="""\
   ps_train stop --train_dir=DIR
            Let all tasks of a running training save and end.""",
-    run=_stop, flags_help=lambda _: fields.help_text(control.ControlConfig))
+    run=_stop, flags_help=lambda _: fields.help_text(running.ControlConfig))
 RESUME = Verb(
     usage="""\
   ps_train resume --train_dir=DIR
            Print the command that continues a training.""",
-    run=_resume, flags_help=lambda _: fields.help_text(control.ControlConfig))
+    run=_resume, flags_help=lambda _: fields.help_text(running.ControlConfig))

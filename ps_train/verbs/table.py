@@ -24,6 +24,8 @@ _PLACES = {
     "stop": "ps_train.verbs.control:STOP",
     "resume": "ps_train.verbs.control:RESUME",
     "new": "ps_train.verbs.new:NEW",
+    "plan": "ps_train.verbs.before:PLAN",
+    "doctor": "ps_train.verbs.before:DOCTOR",
     "convert": "ps_train.verbs.keras:CONVERT",
 }
 NAMES = tuple(_PLACES)

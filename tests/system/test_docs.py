@@ -8,7 +8,9 @@ import shlex
 
 from ps_train.cluster.resolve import find_cluster
 from ps_train.config import fields, launch, task
-from ps_train.config.control import StatusConfig
+from ps_train.config.control.doctor import DoctorConfig
+from ps_train.config.control.plan import PlanFlags
+from ps_train.config.control.running import StatusConfig
 from ps_train.config.inference import EvaluateConfig, ExportConfig, PredictConfig
 from ps_train.config.script import ScriptLaunchConfig
 from ps_train.keras.flags import ConvertConfig, KerasConfig, parse_convert, parse_keras_launch
@@ -32,6 +34,8 @@ def flag_table() -> str:
     known.update({name: rule for name, rule in on_checkpoints.items() if name not in known})
     of_keras = fields.rules(KerasConfig, ConvertConfig)  # repeats some flags of `train` with other defaults
     known.update({name: rule for name, rule in of_keras.items() if name not in known})
+    outside = fields.rules(PlanFlags, DoctorConfig)  # repeat some flags of `train` and `launch`
+    known.update({name: rule for name, rule in outside.items() if name not in known})
     for name, (rule, _, default) in known.items():
         rows.append(f"| `--{name}` | {rule.help} | {fields.describe_default(rule, default)} |")
     return "\n".join(rows)

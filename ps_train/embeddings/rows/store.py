@@ -11,7 +11,7 @@
     seen          [2^22] int32        with min_count: how often ids without a row were seen, by hash
 
 The operating system provides the memory of `rows` as rows are written, so a large capacity costs nothing. Every change
-is in a critical section of the table on its ps. Reads take no lock. docs/decisions/embeddings.md has the measurements.
+is in a critical section of the table on its ps. Reads take no lock. See docs/decisions/embeddings.md.
 """
 
 from __future__ import annotations
@@ -96,10 +96,18 @@ class Store:
                 rows = tf.slice(rows, [0, 0], [-1, self.spec.dim])  # a split would copy the slots, too
             return self._with_first(rows, ids, tf.where(found < 0)[:, 0], with_slots=with_slots)
 
-    def update(self, ids: tf.Tensor, gradients: tf.Tensor) -> tf.Operation:
-        """Returns the operation that updates rows by gradients float32 [n, dim] of ids int64 [n], each once."""
+    def update(self, ids: tf.Tensor, gradients: tf.Tensor, factor: tf.Tensor | None = None) -> tf.Operation:
+        """Returns the operation that updates rows by gradients float32 [n, dim] of ids int64 [n], each once.
+
+        The learning rate of the rule is multiplied by `factor`, a float32 scalar.
+        """
+        with self._on_ps():
+            rule = self.spec.rule.scaled(factor)
+            with tf.control_dependencies([rule.learning_rate] if tf.is_tensor(rule.learning_rate) else []):
+                gradients = tf.identity(gradients)  # the critical section begins when the rate is here, too
+
         def by_rule(rows: tf.Tensor, number: tf.Tensor, own: tf.Tensor) -> tf.Tensor:
-            return self.spec.rule.update(rows, own, tf.cast(number, tf.float32))
+            return rule.update(rows, own, tf.cast(number, tf.float32))
 
         return self._change(ids, gradients, by_rule, num_floats=self.spec.dim)
 

@@ -20,7 +20,7 @@ from ps_train.graph.own_train_op.capture import Captured
 from ps_train.graph.row_sparse import adam
 
 # Each element's new value depends on that element only, so variables may be concatenated.
-_ELEMENTWISE = (
+ELEMENTWISE = (
     tf.train.AdadeltaOptimizer, tf.train.AdagradOptimizer, tf.train.AdamOptimizer, tf.train.FtrlOptimizer,
     tf.train.GradientDescentOptimizer, tf.train.MomentumOptimizer, tf.train.ProximalAdagradOptimizer,
     tf.train.ProximalGradientDescentOptimizer, tf.train.RMSPropOptimizer)
@@ -137,7 +137,7 @@ class OwnUpdate(NamedTuple):
     @property
     def is_elementwise(self) -> bool:
         """Tells whether its variables may be packed: each element is updated by itself, and nothing comes after."""
-        return not self.does_more and len(self.captured) == 1 and type(self.captured[0].optimizer) in _ELEMENTWISE
+        return not self.does_more and len(self.captured) == 1 and type(self.captured[0].optimizer) in ELEMENTWISE
 
     def make_row_sparse(self) -> None:
         """Makes TensorFlow's AdamOptimizer update only the rows of a table that have a gradient."""

@@ -1,10 +1,7 @@
-"""How is a running training watched and controlled? `ps_train status`, `save`, `stop` and `resume`.
+"""The chief's side of watching and control: what does it tell clients, and what does it do for them?
 
-    description    what the chief says of its training
-    chief_service  in the chief: describes the training, and saves on request
-    looking        in a client: what the blackboard and the train_dir tell
-    asking         in a client: stop and save, with bounded waits
-    wording        what `status` prints
+    description    what the chief says of its training, on ps 0 and in cluster.json
+    chief_service  writes that, and saves on request
 
-Start with `looking.py`. The variables are in coordination/control/.
+The clients are in control/, the variables in coordination/control/.
 """

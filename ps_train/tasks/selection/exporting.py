@@ -9,7 +9,7 @@ from collections.abc import Collection
 
 import tensorflow.compat.v1 as tf
 
-from ps_train.errors import PsTrainError
+from ps_train.errors import PsTrainError, SaveError
 from ps_train.inference import saved_model, serving
 from ps_train.storage import checkpoints
 from ps_train.tasks.setup import LoadedPlugins
@@ -39,7 +39,7 @@ class Exporters:
         """Exports a checkpoint, if there is an exporter of that name; during training a failure is only a warning.
 
         Raises:
-          PsTrainError: the exporter is `final`, and failed.
+          SaveError: the exporter is `final`, and failed.
         """
         if name not in self._names:
             return
@@ -53,7 +53,8 @@ class Exporters:
             saved_model.export_model(path, output_dir, model, params, serving.serving_input_maker(*self._plugins))
         except (PsTrainError, OSError, tf.errors.OpError) as error:
             if name == "final":
-                raise
+                raise SaveError(f"cannot export {path} to {output_dir}: {error}; the checkpoint is sound; then "
+                                "run `ps_train export`") from error
             _log.warning("cannot export %s to %s: %s; training goes on", path, output_dir, error)
             return
         _log.info("exported %s to %s", path, output_dir)

@@ -12,12 +12,13 @@ slots stay on the worker (slots.py). See docs/decisions/local-steps.md.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Callable, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
 from ps_train.graph import nan_guard, transfer
+from ps_train.graph.shaping.plan import OptimizerPlan
 from ps_train.updates.gradients import gradients_on_copies
 from ps_train.updates.local_steps import slots, variable_copies
 from ps_train.updates.local_steps.change import Change, Gradients
@@ -25,7 +26,7 @@ from ps_train.updates.local_steps.divisor import Divisor
 from ps_train.updates.local_steps.period import Period
 from ps_train.updates.local_steps.slots import SlotTransfer
 from ps_train.updates.local_steps.source import StepSource
-from ps_train.updates.local_steps.table_copies import TableCopies
+from ps_train.updates.local_steps.table_copies import StepRows, TableCopies
 
 
 class Round(NamedTuple):
@@ -46,7 +47,7 @@ class Round(NamedTuple):
 
 def build_round(
     loss: tf.Tensor, gradients: Gradients, source: StepSource, *, ps_optimizer: tf.train.Optimizer,
-    make_optimizer: Callable[[], tf.train.Optimizer], global_step: tf.Variable, period: Period, wire: transfer.Wire,
+    plan: OptimizerPlan, global_step: tf.Variable, period: Period, wire: transfer.Wire,
     divisor: Divisor | None, tables: Sequence[str] = (),
 ) -> Round:
     """Adds a round to the current graph.
@@ -56,7 +57,7 @@ def build_round(
       gradients: of the single-step graph; they show which variables are sparse.
       source: builds the model again, on further mini-batches.
       ps_optimizer: an optimizer that has created its slots on the ps, where a checkpoint saves them.
-      make_optimizer: returns another one with the same rule, without slots yet; if the model has none of its own.
+      plan: makes another one with the same rule, if the model's train_op has none of its own.
       period: how many steps a round has.
       wire: how the parameters and the change are transferred.
       divisor: divides the change on ps 0; None in sync, where the update averages.
@@ -74,7 +75,7 @@ def build_round(
     builder = _RoundBuilder(variables, global_step, wire, divisor, rows)
     with tf.name_scope("round"):
         num_steps = builder.pull(period)
-        last_loss = builder.take_steps(num_steps, source, make_optimizer)
+        last_loss = builder.take_steps(num_steps, source, plan)
         built = Round(
             builder.push(after=[last_loss]), builder.push(after=[]), last_loss, builder.transfer_slots(ps_optimizer))
     # What else a session run computes of the model, such as summaries, reads what the round has pulled, so that it
@@ -143,11 +144,11 @@ class _RoundBuilder:
         return taken
 
     def take_steps(
-        self, num_steps: tf.Tensor, source: StepSource, make_optimizer: Callable[[], tf.train.Optimizer]
+        self, num_steps: tf.Tensor, source: StepSource, plan: OptimizerPlan
     ) -> tf.Tensor:
         """Returns the loss of the last step, a float32 scalar, after all steps."""
         def step(number: tf.Tensor, _: tf.Tensor, *offsets: tf.Tensor) -> list[tf.Tensor]:
-            loss, counted, offsets = self._take_step(source, make_optimizer, offsets)
+            loss, counted, offsets = self._take_step(source, plan, offsets)
             # The next step may read the copy only when this one is done. A read in a loop begins when the condition is
             # computed (_MaybeAddControlDependency in control_flow_ops.py), and the condition needs the next number.
             with tf.control_dependencies([counted]):
@@ -161,7 +162,7 @@ class _RoundBuilder:
         return loss
 
     def _take_step(
-        self, source: StepSource, make_optimizer: Callable[[], tf.train.Optimizer], offsets: Sequence[tf.Tensor]
+        self, source: StepSource, plan: OptimizerPlan, offsets: Sequence[tf.Tensor]
     ) -> tuple[tf.Tensor, tf.Operation, Sequence[tf.Tensor]]:
         """Returns the loss of a mini-batch, a float32 scalar, and the operation that counts the step at its end.
 
@@ -172,30 +173,40 @@ class _RoundBuilder:
         with variable_copies.reading_copies(self.copies, values, self.step_copy):
             unread = self.step_copy.handle.consumers()
             loss, own = source.build((self._rows or source.batches).next())
-            reads_step = self.step_copy.handle.consumers() != unread
             waits_for = own.waits_for if own else tf.get_collection(tf.GraphKeys.UPDATE_OPS)
+            bare = None if own else plan.make(self.step_copy)
         trained = {id(values[copy.original.name]): copy for copy in self.copies if copy.original.parts[0].trainable}
         rows = self._rows.connect(offsets) if self._rows else None
         gradients, of_tables = gradients_on_copies(loss, own, trained, values, rows)
-        self.optimizer = (own.on_copies({number: copy.current for number, copy in trained.items()}) if own
-                          else make_optimizer())
+        self.optimizer = bare or own.on_copies({number: copy.current for number, copy in trained.items()})
         # Guarded under the names of the variables on the ps, which the user knows from the model.
         with tf.control_dependencies(waits_for if own else []):
             guarded, of_tables = nan_guard.guard(
                 loss, [(value, copy.original.parts[0]) for value, copy in zip(gradients, trained.values())],
                 of_tables=of_tables)
         pairs = [(value, copy.current) for (value, _), copy in zip(guarded, trained.values())]
-        with variable_copies.on_this_worker():
-            applied = [self.optimizer.apply_gradients(pairs)] if pairs else []
-        if rows:
-            number = tf.cast(self._begun_step, tf.int64) + self.num_taken.read_value() + 1
-            applied += rows.update(of_tables, number)
-            offsets = rows.offsets
+        applied = self._apply(pairs, of_tables, rows, None if own else plan)
+        reads_step = self.step_copy.handle.consumers() != unread
         with tf.control_dependencies([*applied, *waits_for]):
             counted = self.num_taken.assign_add(1, read_value=False)
             if reads_step:
                 counted = tf.group(counted, self._count_on_copy())
-        return tf.cast(tf.ensure_shape(loss, []), tf.float32), counted, offsets
+        return tf.cast(tf.ensure_shape(loss, []), tf.float32), counted, rows.offsets if rows else offsets
+
+    def _apply(
+        self, pairs: list, of_tables: Mapping[str, tf.Tensor], rows: StepRows | None, plan: OptimizerPlan | None
+    ) -> list[tf.Operation]:
+        """Returns the operations that apply the gradients of a step to the copies; `plan` is None for the model's."""
+        optimizer, factor = self.optimizer, None
+        if plan:
+            pairs, of_tables = plan.clipped(pairs, of_tables)
+            optimizer, factor = plan.without_clipping().shaped(optimizer, self.step_copy), plan.factor(self.step_copy)
+        with variable_copies.on_this_worker():
+            applied = [optimizer.apply_gradients(pairs)] if pairs else []
+        if rows:
+            number = tf.cast(self._begun_step, tf.int64) + self.num_taken.read_value() + 1
+            applied += rows.update(of_tables, number, factor)
+        return applied
 
     def _count_on_copy(self) -> tf.Operation:
         """Lets the model's reads of the global step follow the steps of a round; without any, nothing is pulled."""

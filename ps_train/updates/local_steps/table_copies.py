@@ -209,8 +209,14 @@ class StepRows(NamedTuple):
     rows: Mapping[str, tf.Tensor]
     offsets: Sequence[tf.Tensor]
 
-    def update(self, gradients: Mapping[str, tf.Tensor], number: tf.Tensor) -> list[tf.Operation]:
-        """Returns the operations that update the copy by gradients of `values`; `number` is that of the step."""
+    def update(
+        self, gradients: Mapping[str, tf.Tensor], number: tf.Tensor, factor: tf.Tensor | None = None
+    ) -> list[tf.Operation]:
+        """Returns the operations that update the copy by gradients of `values`; `number` is that of the step.
+
+        Args:
+          factor: float32 scalar by which the learning rates are multiplied; None for 1.
+        """
         specs = registry.current_registry().specs
-        return [self.copies.write(name, self.places[name], specs[name].rule.update(
+        return [self.copies.write(name, self.places[name], specs[name].rule.scaled(factor).update(
             self.rows[name], gradient, tf.cast(number, tf.float32))) for name, gradient in gradients.items()]

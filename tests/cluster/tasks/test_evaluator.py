@@ -73,6 +73,9 @@ def test_an_evaluation_may_outlast_the_whole_end(tmp_path, stop, monkeypatch):
         def mismatch(self):
             return ""
 
+        def is_stop_requested(self):
+            return False
+
     evaluated = []
 
     class Slow(evaluation.Evaluator):

@@ -9,12 +9,12 @@ import threading
 
 from ps_train.cluster import reachability
 from ps_train.cluster.spec import Task
-from ps_train.config.control import ControlConfig, StatusConfig
+from ps_train.config.control.running import ControlConfig, StatusConfig
+from ps_train.control import wording
+from ps_train.control.looking import TrainingPlace, ask_one, find_place, in_parallel, look
 from ps_train.errors import ClusterLostError, ConfigError, SaveError
 from ps_train.runtime import waits
 from ps_train.storage import run_record
-from ps_train.tasks.control import wording
-from ps_train.tasks.control.looking import TrainingPlace, ask_one, find_place, in_parallel, look
 
 _CLEAR = "\x1b[H\x1b[2J"  # the cursor home, and an empty screen
 

@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from ps_train.control.looking import Look
 from ps_train.coordination.state import Snapshot, State
-from ps_train.tasks.control.looking import Look
 
 _STATES = {State.IDLE: "starting", State.RUNNING: "training", State.STOPPING: "ending", State.DONE: "done",
            State.FAILED: "failed"}

@@ -1,0 +1,49 @@
+"""The flags of `ps_train plan`: those of a training, and the size of its cluster."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+
+from ps_train.cluster.resolve import find_cluster
+from ps_train.cluster.spec import Cluster
+from ps_train.config import fields
+from ps_train.config.fields import field
+from ps_train.config.launch import LaunchConfig
+from ps_train.config.task import Config
+
+_PLAN = "The plan"
+
+
+@dataclasses.dataclass(frozen=True)
+class PlanFlags:
+    """The flags of `ps_train plan` beside those of a task."""
+
+    num_ps: int = fields.redeclare(LaunchConfig, "num_ps", group=_PLAN, help="Parameter servers, without --ps_hosts.")
+    num_workers: int = fields.redeclare(
+        LaunchConfig, "num_workers", group=_PLAN, help="Workers, including the chief, without --worker_hosts.")
+    json: bool = field(False, _PLAN, "Print one JSON object.")
+
+
+def parse_plan(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> tuple[Config, Cluster, PlanFlags]:
+    """Returns the flags of a training, its cluster as the chief or the task of the flags sees it, and the plan's flags.
+
+    Raises:
+      ConfigError: the command line is wrong.
+    """
+    values, given = fields.parse_flags(argv, PlanFlags, Config, help_command="ps_train plan --help")
+    own = PlanFlags(**{name: values.pop(name) for name in fields.rules(PlanFlags)})
+    config = Config(**values, given=given - fields.rules(PlanFlags).keys(), tf_config=environ.get("TF_CONFIG", ""))
+    is_told = {"ps_hosts", "worker_hosts"} & given
+    # Any address will do where only their number counts.
+    ps, workers = ([f"localhost:{first + index}" for index in range(count)]
+                   for first, count in ((20000, own.num_ps), (40000, own.num_workers)))
+    cluster = find_cluster(
+        ps_hosts=config.ps_hosts if is_told else ",".join(ps),
+        worker_hosts=config.worker_hosts if is_told else ",".join(workers),
+        job_name=config.job_name or "worker", task_index=config.task_index or 0, tf_config=config.tf_config,
+        given=config.given, elastic=config.elastic)
+    if cluster.job in ("ps", "evaluator"):  # the plan is that of the chief's graph
+        cluster = dataclasses.replace(cluster, job=cluster.chief.job, index=cluster.chief.index)
+    return config, cluster, own

@@ -1,0 +1,167 @@
+"""The flags of how the optimizer of graph training works: its rate, its clipping, its decay, its constants."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, Optional
+
+from ps_train.config import fields
+from ps_train.errors import ConfigError
+from ps_train.runtime.reports import NO_STEP_LIMIT
+
+SCHEDULES = ("constant", "exponential", "cosine", "piecewise", "polynomial")
+_OPTIMIZER = "Optimizer"
+_field = fields.field
+# Flag -> the schedules that use it.
+_NEEDED_BY = {"decay_steps": ("exponential", "cosine", "polynomial"), "decay_rate": ("exponential",),
+              "decay_power": ("polynomial",), "end_learning_rate": ("cosine", "polynomial"),
+              "learning_rate_boundaries": ("piecewise",), "learning_rate_values": ("piecewise",)}
+# Flag -> the argument of the optimizers in TensorFlow, and the values of --optimizer that have it.
+_OPTIONS = {"momentum": ("momentum", ("momentum", "rmsprop")), "nesterov": ("use_nesterov", ("momentum",)),
+            "adam_beta1": ("beta1", ("adam",)), "adam_beta2": ("beta2", ("adam",)),
+            "epsilon": ("epsilon", ("adam", "rmsprop"))}
+# What a model's make_optimizer decides by itself; clipping it leaves to --clip_norm.
+_OF_MAKE_OPTIMIZER = ("optimizer", "learning_rate_schedule", "warmup_steps", "weight_decay", *_NEEDED_BY, *_OPTIONS)
+
+
+def parse_numbers(what: str, text: str) -> tuple[float, ...]:
+    """Returns the numbers of a text such as "0.1,0.01"; none of an empty one.
+
+    Raises:
+      ConfigError: the text has another form; the error names `what`.
+    """
+    try:
+        found = tuple(float(part) for part in text.split(",")) if text else ()
+    except ValueError:
+        found = (math.nan,)
+    if not all(math.isfinite(number) and number > 0 for number in found):
+        raise ConfigError(f"{what}: got {text!r}; allowed: numbers above 0 with commas between them, as in 0.1,0.01")
+    return found
+
+
+def parse_boundaries(what: str, text: str) -> tuple[int, ...]:
+    """Returns the global steps of a text such as "1000,2000"; none of an empty one.
+
+    Raises:
+      ConfigError: the text has another form, or the steps do not rise; the error names `what`.
+    """
+    parts = text.split(",") if text else []
+    found = tuple(int(part) for part in parts if part.isascii() and part.isdigit() and len(part) < 19)
+    if len(found) < len(parts) or any(one >= other for one, other in zip(found, found[1:])):
+        raise ConfigError(f"{what}: got {text!r}; allowed: global steps that rise, with commas, as in 1000,2000")
+    return found
+
+
+@dataclasses.dataclass(frozen=True)
+class RuleFlags:
+    """The rule by which the optimizer updates; docs/optimizers.md explains them together."""
+
+    learning_rate_schedule: str = _field(
+        "constant", _OPTIMIZER, "The learning rate as a function of the global step, from --learning_rate on.",
+        choices=SCHEDULES)
+    warmup_steps: int = _field(0, _OPTIMIZER, "Global steps in which the learning rate rises to its value, linearly.",
+                               unit="global steps", minimum=0, maximum=10**12)
+    decay_steps: Optional[int] = _field(
+        None, _OPTIMIZER, "exponential: global steps per factor --decay_rate; cosine and polynomial: the global step "
+        "at which the learning rate is at its end.", unit="global steps", minimum=1, maximum=10**12,
+        unset="--train_steps; exponential needs it")
+    decay_rate: Optional[float] = _field(
+        None, _OPTIMIZER, "Factor of the learning rate per --decay_steps (exponential).", above=0, maximum=1,
+        unset="none; exponential needs it")
+    decay_power: Optional[float] = _field(None, _OPTIMIZER, "Power of polynomial.", above=0, unset="1, linear")
+    end_learning_rate: Optional[float] = _field(
+        None, _OPTIMIZER, "Learning rate at the end of cosine and polynomial.", minimum=0, unset="0")
+    learning_rate_boundaries: str = _field(
+        "", _OPTIMIZER, "Global steps up to which the values of piecewise hold.", unit="step,...",
+        form=parse_boundaries, unset="none; piecewise needs them")
+    learning_rate_values: str = _field(
+        "", _OPTIMIZER, "Learning rates of piecewise, one more than boundaries; the first is --learning_rate.",
+        unit="rate,...", form=parse_numbers, unset="none; piecewise needs them")
+    clip_norm: Optional[float] = _field(
+        None, _OPTIMIZER, "Scale the gradients of a step down to this global norm, over all variables and tables.",
+        above=0, unset="none")
+    weight_decay: float = _field(
+        0.0, _OPTIMIZER, "Decoupled weight decay, as AdamW's: an update takes the learning rate times this from each "
+        "dense variable. Not with ftrl.", minimum=0)
+    momentum: Optional[float] = _field(
+        None, _OPTIMIZER, "Momentum of momentum and rmsprop.", minimum=0, maximum=1, unset="0.9; rmsprop 0")
+    nesterov: bool = _field(False, _OPTIMIZER, "Nesterov's momentum (with --optimizer=momentum).")
+    adam_beta1: Optional[float] = _field(
+        None, _OPTIMIZER, "Decay of Adam's mean.", minimum=0, maximum=1, unset="0.9")
+    adam_beta2: Optional[float] = _field(
+        None, _OPTIMIZER, "Decay of Adam's mean square.", minimum=0, maximum=1, unset="0.999")
+    epsilon: Optional[float] = _field(
+        None, _OPTIMIZER, "What adam and rmsprop add to keep the divisor from 0.", above=0, unset="1e-8; rmsprop 1e-10")
+
+    @property
+    def optimizer_options(self) -> dict[str, Any]:
+        """The arguments of the optimizer's class that were chosen."""
+        chosen = {argument: getattr(self, name) for name, (argument, _) in _OPTIONS.items()}
+        return {argument: value for argument, value in chosen.items() if value not in (None, False)}
+
+    @property
+    def boundaries(self) -> tuple[int, ...]:
+        """The boundaries of piecewise."""
+        return parse_boundaries("--learning_rate_boundaries", self.learning_rate_boundaries)
+
+    @property
+    def rates(self) -> tuple[float, ...]:
+        """The values of piecewise."""
+        return parse_numbers("--learning_rate_values", self.learning_rate_values)
+
+
+def rule_problems(flags: Any) -> list[str]:
+    """Returns a line for each flag of a `Config` that does not fit the others; their values are of the right form."""
+    kind, found = flags.learning_rate_schedule, []
+    for name, kinds in _NEEDED_BY.items():
+        if getattr(flags, name) not in (None, "") and kind not in kinds:
+            found.append(f"--{name}: has an effect only with --learning_rate_schedule={' or '.join(kinds)}, and it is "
+                         f"{kind}; add that flag, or leave this one out")
+    for name, (_, names) in _OPTIONS.items():
+        if getattr(flags, name) not in (None, False) and flags.optimizer not in names:
+            found.append(f"--{name}: has an effect only with --optimizer={' or '.join(names)}, and it is "
+                         f"{flags.optimizer}; leave one of them out")
+    if flags.weight_decay and flags.optimizer == "ftrl":
+        found.append("--weight_decay: given with --optimizer=ftrl, which computes each variable from its sums, so that "
+                     "a decay would be lost; leave one of them out")
+    return found + _schedule_problems(flags)
+
+
+def _schedule_problems(flags: Any) -> list[str]:
+    kind, found = flags.learning_rate_schedule, []
+    if kind == "exponential":
+        found += [f"--{name}: not given; --learning_rate_schedule=exponential needs it"
+                  for name in ("decay_steps", "decay_rate") if getattr(flags, name) is None]
+    if kind in ("cosine", "polynomial"):
+        if flags.decay_steps is None and flags.num_epochs is not None and "train_steps" not in flags.given:
+            found.append(f"--decay_steps: not given; --learning_rate_schedule={kind} needs it with --num_epochs, as "
+                         "the last global step is not known")
+        if (flags.end_learning_rate or 0) > flags.learning_rate:
+            found.append(f"--end_learning_rate: got {flags.end_learning_rate!r}; allowed: at most --learning_rate, "
+                         f"{flags.learning_rate!r}")
+    if kind == "piecewise":
+        found += _piecewise_problems(flags)
+    return found
+
+
+def _piecewise_problems(flags: Any) -> list[str]:
+    boundaries, rates = flags.boundaries, flags.rates
+    if not boundaries or len(rates) != len(boundaries) + 1:
+        return [f"--learning_rate_values: got {len(rates)} for {len(boundaries)} --learning_rate_boundaries; "
+                "piecewise needs at least one boundary, and one value more than boundaries"]
+    if "learning_rate" in flags.given and flags.learning_rate != rates[0]:
+        return [f"--learning_rate: got {flags.learning_rate!r}, and --learning_rate_values begins with {rates[0]!r}; "
+                "leave --learning_rate out"]
+    return []
+
+
+def last_decay_step(flags: Any) -> int:
+    """Returns the decay steps of a `Config`'s schedule; 1 where there is none."""
+    return flags.decay_steps or (flags.train_steps if flags.train_steps != NO_STEP_LIMIT else 1)
+
+
+def problems_of_make_optimizer(flags: Any, model: str) -> list[str]:
+    """Returns a line for each given flag of a `Config` that the make_optimizer of a model contradicts."""
+    return [f"--{name}: the model {model} has a make_optimizer, which chooses the rule; leave the flag out, or read it "
+            "from a parameter of the model (--params)" for name in _OF_MAKE_OPTIMIZER if name in flags.given]

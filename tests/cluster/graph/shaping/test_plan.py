@@ -1,0 +1,159 @@
+"""Schedules, clipping, weight decay and make_optimizer, in every update mode, against a plain session."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import ps_train
+from ps_train.errors import UserCodeError
+from ps_train.graph.shaping.plan import Knobs
+from ps_train.graph.shaping.schedules import Schedule, rate_at
+from ps_train.plugins import contracts
+from ps_train.updates.local_steps.period import Period
+from tests import clusters
+from tests.tensorflow_mode import tf
+
+STEPS = 12
+RATE, DECAY, NORM = 0.1, 0.2, 0.5
+PARAMS = {"batch_size": 8, "seed": 7}
+MODES = {
+    "async": {}, "sync": {"gradients": 1}, "classic": {"gradients": 1, "sync_engine": "tensorflow"},
+    "rounds": {"period": Period(5, train_steps=STEPS)}, "several": {"steps_per_execution": 4}}
+ALL = Knobs(options=(("momentum", 0.8), ("use_nesterov", True)), clip_norm=NORM, weight_decay=DECAY,
+            schedule=Schedule("cosine", warmup_steps=4, decay_steps=10, end=0.01))
+
+
+def ordered():
+    """Returns the linear data in an order that is always the same."""
+    return clusters.array_dataset(*clusters.linear_data(), shuffle=False)
+
+
+def linear_loss(features, labels):
+    """Returns the loss of a linear regression, with a moving average in UPDATE_OPS; small enough to be packed."""
+    weights = tf.get_variable("weights", [4], initializer=tf.ones_initializer())
+    bias = tf.get_variable("bias", [], initializer=tf.ones_initializer())
+    mean = tf.get_variable("mean", [4], initializer=tf.zeros_initializer(), trainable=False)
+    tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, mean.assign(0.9 * mean + 0.1 * tf.reduce_mean(features, 0)))
+    return tf.reduce_mean(tf.square(tf.linalg.matvec(features, weights) + bias - labels))
+
+
+MODEL = contracts.Model("linear", lambda features, labels, mode, params: ps_train.ModelSpec(
+    loss=linear_loss(features, labels)), {})
+
+
+def cosine_with_warmup(step):
+    """The schedule of ALL, by TensorFlow's own function."""
+    rate = tf.train.cosine_decay(RATE, step, 10, alpha=0.01 / RATE)
+    return rate * tf.minimum(1.0, (tf.cast(step, tf.float32) + 1) / 4)
+
+
+def plain(make, *, clip=None, decay=0.0, num_shards=1, steps=STEPS):
+    """Returns name -> value after these steps in a plain session, with the mean gradient of the shards.
+
+    Args:
+      make: make(global step) returns (optimizer, learning rate).
+    """
+    with tf.Graph().as_default() as graph, tf.Session() as session:
+        step = tf.train.create_global_step()
+        losses, initializers = [], []
+        for shard in range(num_shards):
+            batches = tf.data.make_initializable_iterator(
+                ordered().input_fn(mode="train", params=PARAMS, shard=(shard, num_shards)))
+            initializers.append(batches.initializer)
+            with tf.variable_scope("", reuse=bool(shard)):
+                losses.append(linear_loss(*batches.get_next()))
+        variables = tf.trainable_variables()
+        optimizer, rate = make(step)
+        with tf.control_dependencies(tf.get_collection(tf.GraphKeys.UPDATE_OPS)):
+            gradients = [tf.identity(one) for one in tf.gradients(tf.add_n(losses) / num_shards, variables)]
+        if clip:
+            gradients, _ = tf.clip_by_global_norm(gradients, clip)
+        with tf.control_dependencies(gradients):
+            decayed = [one.assign_sub(rate * decay * one) for one in variables] if decay else []
+        with tf.control_dependencies(decayed):
+            train_op = optimizer.apply_gradients(zip(gradients, variables), step)
+        session.run(tf.global_variables_initializer())
+        session.run(initializers, ps_train.input_feed(graph))
+        for _ in range(steps):
+            session.run(train_op)
+        return {one.op.name: session.run(one) for one in tf.global_variables()}
+
+
+def train(start_servers, folder, num_workers=1, **options):
+    """Returns name -> value of the last checkpoint of ps_train, with two ps."""
+    clusters.train_together(start_servers(2, num_workers), folder, STEPS, num_workers, model=MODEL, dataset=ordered(),
+                            **{"learning_rate": RATE, **options})
+    return clusters.read_checkpoint(folder)
+
+
+def assert_same(found, expected, but=()):
+    """Compares two sets of variables, by name."""
+    assert found.keys() == expected.keys()
+    for name in expected.keys() - set(but):
+        np.testing.assert_allclose(found[name], expected[name], rtol=1e-6, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_everything_at_once_is_a_plain_session(mode, start_servers, tmp_path):
+    """Warm-up and cosine, Nesterov's momentum, clipping and decay; and the update operations run once per step."""
+    def make(step):
+        rate = cosine_with_warmup(step)
+        return tf.train.MomentumOptimizer(rate, 0.8, use_nesterov=True), rate
+
+    expected = plain(make, clip=NORM, decay=DECAY)
+    assert_same(train(start_servers, tmp_path, optimizer_name="momentum", knobs=ALL, **MODES[mode]), expected)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_models_own_optimizer_is_a_plain_session(mode, start_servers, tmp_path):
+    """Its rate follows the step that it is given, also on a worker's copy."""
+    def make(step):
+        return tf.train.RMSPropOptimizer(tf.train.exponential_decay(0.05, step, 3, 0.5), momentum=0.5), None
+
+    found = train(start_servers, tmp_path, make_own=lambda step: make(step)[0], **MODES[mode])
+    assert_same(found, plain(make))
+
+
+@pytest.mark.parametrize("engine", ["ps_train", "tensorflow"])
+def test_two_workers_in_sync_clip_and_decay_the_mean(engine, start_servers, tmp_path):
+    """As a plain session of both mini-batches; the moving average has both, one after the other."""
+    def make(step):
+        rate = cosine_with_warmup(step)
+        return tf.train.MomentumOptimizer(rate, 0.8, use_nesterov=True), rate
+
+    expected = plain(make, clip=NORM, decay=DECAY, num_shards=2)
+    found = train(start_servers, tmp_path, 2, optimizer_name="momentum", knobs=ALL, gradients=2, sync_engine=engine)
+    assert_same(found, expected, but=["mean"])
+
+
+def test_schedules_are_those_of_tensorflow():
+    """Each at every step up to its end and behind it."""
+    cases = {
+        "exponential": (Schedule("exponential", decay_steps=3, decay_rate=0.5),
+                        lambda step: tf.train.exponential_decay(RATE, step, 3, 0.5)),
+        "cosine": (Schedule("cosine", decay_steps=8, end=0.02),
+                   lambda step: tf.train.cosine_decay(RATE, step, 8, alpha=0.2)),
+        "polynomial": (Schedule("polynomial", decay_steps=8, end=0.02, decay_power=2.0),
+                       lambda step: tf.train.polynomial_decay(RATE, step, 8, 0.02, power=2.0)),
+        "piecewise": (Schedule("piecewise", boundaries=(2, 5), values=(0.3, 0.2, 0.1)),
+                      lambda step: tf.train.piecewise_constant(step, [2, 5], [0.3, 0.2, 0.1])),
+        "constant": (Schedule("constant", warmup_steps=4),
+                     lambda step: RATE * tf.minimum(1.0, (tf.cast(step, tf.float32) + 1) / 4)),
+    }
+    with tf.Graph().as_default(), tf.Session() as session:
+        step = tf.placeholder(tf.int64, [])
+        pairs = {name: (rate_at(own, RATE, step), theirs(step)) for name, (own, theirs) in cases.items()}
+        for number in range(11):
+            for name, (found, expected) in session.run(pairs, {step: number}).items():
+                np.testing.assert_allclose(found, expected, rtol=1e-6, err_msg=f"{name} at {number}")
+
+
+@pytest.mark.parametrize(("make_own", "message"), [
+    (lambda step: 0.1, "returned float; it must return a tf.compat.v1.train.Optimizer"),
+    (lambda step: tf.train.SyncReplicasOptimizer(tf.train.GradientDescentOptimizer(0.1), 1), "give --sync_replicas"),
+])
+def test_another_return_is_refused(make_own, message, start_servers):
+    """Before a session opens, with what it must return."""
+    with pytest.raises(UserCodeError, match=message):
+        clusters.build_graph(start_servers(1, 1), 0, model=MODEL, make_own=make_own)
