@@ -81,7 +81,7 @@ def test_data_that_ends_is_told(start_process, tmp_path):
     """One line, exit code 1."""
     flags = ["--model=ends", *loop_plugins(tmp_path)[1:], "--params=repeat=false", "--train_steps=100"]
     (tmp_path / "ends.py").write_text((REPO / "models/keras_step.py").read_text()
-                                      .replace("models.keras_mlp", "keras_tiny")
+                                      .replace("from .keras_mlp", "from keras_tiny")
                                       .replace("sparse_categorical_crossentropy(labels, logits, from_logits=True)",
                                                "mean_squared_error(labels[:, None], logits)"))
     output = run(start_process, "ends", "keras", *flags, exit_code=1, cwd=tmp_path)
