@@ -29,6 +29,8 @@ _SECS = {
     "cluster/embeddings/test_store.py": 13,
     "cluster/embeddings/test_table_files.py": 12,
     "cluster/graph/own_train_op/test_update.py": 35,
+    "cluster/graph/shaping/test_plan.py": 12,
+    "cluster/graph/shaping/test_tables.py": 10,
     "cluster/graph/test_bad_records.py": 15,
     "cluster/graph/test_hooks.py": 10,
     "cluster/graph/test_nan_guard.py": 8,
