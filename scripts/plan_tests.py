@@ -40,6 +40,7 @@ _SECS = {
     "cluster/legacy/test_estimator.py": 20,
     "cluster/training/profile/test_recorder.py": 12,
     "cluster/storage/test_saver.py": 12,
+    "cluster/storage/test_warm_start.py": 12,
     "cluster/inference/test_on_checkpoint.py": 10,
     "cluster/tasks/test_ps.py": 10,
     "cluster/tasks/test_server.py": 8,

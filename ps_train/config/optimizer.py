@@ -1,4 +1,7 @@
-"""The flags of how the optimizer of graph training works: its rate, its clipping, its decay, its constants."""
+"""The flags of how the optimizer of graph training works: its rate, its clipping, its decay, its constants.
+
+Here are also those of the values with which a new training begins.
+"""
 
 from __future__ import annotations
 
@@ -109,6 +112,42 @@ class RuleFlags:
     def rates(self) -> tuple[float, ...]:
         """The values of piecewise."""
         return parse_numbers("--learning_rate_values", self.learning_rate_values)
+
+
+@dataclasses.dataclass(frozen=True)
+class WarmStartFlags:
+    """The values with which a new training begins."""
+
+    init_checkpoint: str = _field(
+        "", _OPTIMIZER, "Checkpoint, or its folder, from which a new training takes the values of variables.",
+        unit="path", unset="none")
+    init_map: str = _field(
+        "", _OPTIMIZER, "Names in that checkpoint and in the model; a scope ends in /.", unit="there:here,...",
+        unset="each variable that has the same name there")
+
+
+def parse_init_map(text: str) -> tuple[tuple[str, str], ...]:
+    """Returns the pairs (name in the checkpoint, name in the model) of a text such as "old/:new/,bias:b".
+
+    Raises:
+      ConfigError: the text has another form.
+    """
+    pairs = tuple(tuple(part.split(":")) for part in text.split(",")) if text else ()
+    if not all(len(pair) == 2 and all(pair) and pair[0].endswith("/") == pair[1].endswith("/") for pair in pairs):
+        raise ConfigError(f"--init_map: got {text!r}; allowed: pairs of a name in the checkpoint and a name in the "
+                          "model, both of variables or both of scopes, as in old_scope/:new_scope/,old_bias:bias")
+    return pairs
+
+
+def warm_start_problems(flags: Any) -> list[str]:
+    """Returns a line for each of these flags that does not fit the others."""
+    if flags.init_map and not flags.init_checkpoint:
+        return ["--init_map: has an effect only with --init_checkpoint; add that flag, or leave this one out"]
+    try:
+        parse_init_map(flags.init_map)
+    except ConfigError as error:
+        return [str(error)]
+    return []
 
 
 def rule_problems(flags: Any) -> list[str]:

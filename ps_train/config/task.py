@@ -15,8 +15,8 @@ from ps_train.runtime.waits import Timeouts
 @dataclasses.dataclass(frozen=True)
 class Config(
     groups.ClusterFlags, groups.ServerFlags, groups.ModelFlags, groups.OptimizerFlags, groups.TrainingFlags,
-    groups.UpdateFlags, optimizer.RuleFlags, embeddings.EmbeddingFlags, sharding.ShardingFlags, groups.TransferFlags,
-    groups.WaitFlags, groups.GraphReportFlags, selection.SelectionFlags,
+    groups.UpdateFlags, optimizer.RuleFlags, optimizer.WarmStartFlags, embeddings.EmbeddingFlags,
+    sharding.ShardingFlags, groups.TransferFlags, groups.WaitFlags, groups.GraphReportFlags, selection.SelectionFlags,
 ):
     """The configuration of one task; flags that dist_mnist has too keep their meaning.
 
@@ -27,6 +27,7 @@ class Config(
     def __post_init__(self) -> None:
         problems = fields.problems(vars(self), Config)
         problems += [] if problems else self._problem_of_profile() + optimizer.rule_problems(self)
+        problems += optimizer.warm_start_problems(self)
         problems += self._aggregation_problems() + self._problems_of_engine()
         if self.staleness_bound is not None and self.sync_replicas:
             problems.append("--staleness_bound: given with --sync_replicas, where no worker is ahead of another; "

@@ -14,7 +14,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.cluster.spec import Cluster
 from ps_train.config import fields, selection
-from ps_train.config.optimizer import RuleFlags, last_decay_step
+from ps_train.config.optimizer import RuleFlags, last_decay_step, parse_init_map
 from ps_train.config.task import Config
 from ps_train.embeddings.rules import RowRule, make_rule
 from ps_train.errors import ConfigError
@@ -63,6 +63,8 @@ class WorkerSettings:
       evaluates_with_all: whether all workers evaluate the last checkpoint, and not the chief alone.
       selection: what follows from evaluations.
       shared_flags: name -> value of the flags that all workers of a training must have in common.
+      init_checkpoint: the checkpoint whose values a new training begins with, or "".
+      init_map: pairs of a name in that checkpoint and a name in the model.
       command: the flags that this task was given, as on a command line.
     """
 
@@ -83,6 +85,8 @@ class WorkerSettings:
     evaluates_with_all: bool
     selection: SelectionSettings
     shared_flags: Mapping[str, Any]
+    init_checkpoint: str
+    init_map: Sequence[tuple[str, str]]
     command: Sequence[str]
 
 
@@ -110,6 +114,8 @@ def worker_settings(config: Config, cluster: Cluster) -> WorkerSettings:
         evaluates_with_all=config.evaluate_with == "workers",
         selection=selection_settings(config),
         shared_flags={name: getattr(config, name) for name in _SHARED_FLAGS},
+        init_checkpoint=config.init_checkpoint,
+        init_map=parse_init_map(config.init_map),
         command=fields.as_flags(config, config.given),
     )
 

@@ -20,6 +20,7 @@ from ps_train.runtime import reports
 from ps_train.runtime.reports import Evaluation, Stage
 from ps_train.storage import checkpoints, folder_record, run_record
 from ps_train.storage.folder_lock import FolderLock
+from ps_train.storage.warm_start import WarmStart
 from ps_train.tasks import server
 from ps_train.tasks.connected_worker import ConnectedWorker
 from ps_train.tasks.control import chief_service, description
@@ -102,6 +103,8 @@ class WorkerTask:
         self._plugins.dataset.prepare(self._plugins.dataset_params)
         self._report.device(self._own.device)
         graph = build_graph(self._own, self._cluster, self._plugins)
+        if self._cluster.is_chief:
+            graph = _with_warm_start(self._own, graph)
         with contextlib.ExitStack() as stack:
             if self._cluster.is_chief:
                 checkpoints.check_writable(self._own.train_dir)
@@ -127,6 +130,8 @@ class WorkerTask:
         if path is not None:
             folder_record.check_record(own.train_dir, record)
             graph.check_fits(path)
+            if own.init_checkpoint:
+                _log.info("--init_checkpoint has no effect: %s is there", path)
         folder_record.write_record(own.train_dir, record)
         run_record.write_run(own.train_dir, description.describe_run(own, self._cluster))
         _log.info(placement.model_summary(graph.saved_variables, len(self._cluster.ps)))
@@ -240,6 +245,22 @@ class WorkerTask:
             self._report.result(f"Training took {outcome.elapsed_secs:.2f} s, {rate:.0f} examples per second over all "
                                 "workers")
         return found
+
+
+def _with_warm_start(own: WorkerSettings, graph: TrainGraph) -> TrainGraph:
+    """Returns the graph, whose new variables take the values of --init_checkpoint; raises as `WarmStart` does."""
+    if not own.init_checkpoint or checkpoints.newest_sound(own.train_dir) is not None:
+        return graph
+    warm_start = WarmStart(own.init_checkpoint, own.init_map, graph.saved_variables)
+    own_init = graph.init_fn
+
+    def init(session: Any) -> None:
+        if own_init is not None:
+            own_init(session)
+        warm_start.log()
+        warm_start.load(session)
+
+    return graph._replace(init_fn=init)
 
 
 def _announce(call: Callable[[], None]) -> None:

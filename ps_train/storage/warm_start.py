@@ -1,0 +1,96 @@
+"""--init_checkpoint: a new training takes the values of variables from a checkpoint of another one.
+
+    checkpoint, --init_map --> match --> variable -> name in the checkpoint --> load, when the variables are new
+
+Optimizer slots and the global step are taken only if --init_map names them; rows of embedding tables never are.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+
+from ps_train.errors import ConfigError
+from ps_train.runtime.tensorflow_errors import reason
+
+_MAX_LISTED = 8
+_log = logging.getLogger(__name__)
+
+
+class WarmStart:
+    """The values that a new training begins with."""
+
+    def __init__(self, path: str, pairs: Sequence[tuple[str, str]], variables: Sequence[tf.Variable]) -> None:
+        """Finds the variables in the checkpoint; nothing is changed yet.
+
+        Args:
+          path: the path prefix of a checkpoint, or a folder, whose newest is taken.
+          pairs: (name in the checkpoint, name in the model); both end in "/" for all variables of a scope. None at all
+            takes each variable of the model that has the same name there.
+          variables: those of the graph.
+
+        Raises:
+          ConfigError: the checkpoint cannot be read, a name is not there, or a shape differs.
+        """
+        try:
+            self._reader = tf.train.load_checkpoint(path)
+        except (tf.errors.OpError, ValueError) as error:
+            raise ConfigError(f"--init_checkpoint: cannot read {path}: {reason(error)}; give the path of a checkpoint, "
+                              "such as DIR/model.ckpt-1000, or its folder") from None
+        self._path = path
+        self._shapes = self._reader.get_variable_to_shape_map()
+        self._variables = {variable.op.name: variable for variable in variables}
+        found = dict(self._mapped(pairs) if pairs else self._same_names())
+        if wrong := [f"{name} {self._variables[name].shape.as_list()} here, {self._shapes[saved]} there"
+                     for name, saved in found.items() if self._variables[name].shape.as_list() != self._shapes[saved]]:
+            raise ConfigError(f"--init_checkpoint: {path} has other shapes: {_listed(wrong)}; leave them out of "
+                              "--init_map, or change the model")
+        if not found:
+            raise ConfigError(f"--init_checkpoint: no variable of the model is in {path}, which has "
+                              f"{_listed(sorted(self._shapes))}; name them with --init_map")
+        self._found = found
+
+    def log(self) -> None:
+        """Logs what is taken, and which of the model's variables are not there."""
+        missing = [name for name in self._own_names() if name not in self._found]
+        _log.info("%d variables begin with the values in %s%s", len(self._found), self._path,
+                  f"; new: {_listed(missing)}" if missing else "")
+
+    def load(self, session: Any) -> None:
+        """Sets the variables, which must have been initialised."""
+        for name, saved in self._found.items():
+            self._variables[name].load(self._reader.get_tensor(saved), session)
+
+    def _own_names(self) -> list[str]:
+        """Returns the names of the model's variables, without optimizer slots and the global step."""
+        trained = [variable.op.name for variable in self._variables.values() if variable.trainable]
+        others = {name for name in self._variables if any(name.startswith(f"{one}/") for one in trained)}
+        return [name for name in self._variables
+                if name not in others and name not in ("global_step", "beta1_power", "beta2_power")]
+
+    def _same_names(self) -> list[tuple[str, str]]:
+        return [(name, name) for name in self._own_names() if name in self._shapes]
+
+    def _mapped(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+        found: list[tuple[str, str]] = []
+        for old, new in pairs:
+            scope = new if new.endswith("/") else ""
+            names = [name for name in self._own_names() if name.startswith(scope)] if scope else [new]
+            if not names or names[0] not in self._variables:
+                raise ConfigError(f"--init_map: the model has no variable {new!r}; it has "
+                                  f"{_listed(self._own_names())}")
+            for name in names:
+                saved = old + name[len(scope):] if scope else old
+                if saved not in self._shapes:
+                    raise ConfigError(f"--init_map: {self._path} has no variable {saved!r} for {name}; it has "
+                                      f"{_listed(sorted(self._shapes))}")
+                found.append((name, saved))
+        return found
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _MAX_LISTED
+    return ", ".join(names[:_MAX_LISTED]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,86 @@
+"""--init_checkpoint: what a new training begins with, in the modes, and what is refused."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pytest
+
+from ps_train import testing
+from ps_train.errors import ConfigError
+from ps_train.storage import checkpoints
+from ps_train.storage.warm_start import WarmStart
+from tests.tensorflow_mode import tf
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """A checkpoint with the variables of two layers, and slots."""
+    values = {"old/kernel": np.full([4, 3], 2.0, np.float32), "old/kernel/Adam": np.zeros([4, 3], np.float32),
+              "bias": np.full([3], 5.0, np.float32), "global_step": np.int64(70)}
+    with tf.Graph().as_default(), tf.Session() as session:
+        made = [tf.get_variable(name, initializer=value) for name, value in values.items()]
+        session.run(tf.global_variables_initializer())
+        return tf.train.Saver(made).save(session, str(tmp_path / "first" / "model.ckpt"), 70)
+
+
+def loaded(path, pairs=()):
+    """Returns name -> value of a model's variables after the warm start."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.train.create_global_step()
+        tf.get_variable("new/kernel", [4, 3], initializer=tf.zeros_initializer())
+        tf.get_variable("new/kernel/Adam", [4, 3], initializer=tf.zeros_initializer(), trainable=False)
+        tf.get_variable("bias", [3], initializer=tf.zeros_initializer())
+        start = WarmStart(path, pairs, tf.global_variables())
+        session.run(tf.global_variables_initializer())
+        start.log()
+        start.load(session)
+        return {variable.op.name: session.run(variable).ravel()[0] for variable in tf.global_variables()}
+
+
+@pytest.mark.parametrize(("pairs", "expected"), [
+    ((), {"new/kernel": 0, "bias": 5}),
+    ((("old/kernel", "new/kernel"),), {"new/kernel": 2, "bias": 0}),
+    ((("old/", "new/"), ("bias", "bias")), {"new/kernel": 2, "bias": 5}),
+], ids=["same names", "one name", "a scope and a name"])
+def test_variables_take_the_values_of_the_names(saved, caplog, pairs, expected):
+    """Slots and the global step begin anew."""
+    caplog.set_level(logging.INFO)
+    assert loaded(saved, pairs) == {"global_step": 0, "new/kernel/Adam": 0, **expected}
+    missing = [name for name, value in expected.items() if not value]
+    assert (f"; new: {', '.join(missing)}" in caplog.text) == bool(missing)
+
+
+@pytest.mark.parametrize(("pairs", "message"), [
+    ((("old/kernel", "kernel"),), "--init_map: the model has no variable 'kernel'; it has new/kernel, bias"),
+    ((("kernel", "new/kernel"),), r"--init_map: \S+ has no variable 'kernel' for new/kernel; it has bias, global_step"),
+    ((("bias", "new/kernel"),), r"other shapes: new/kernel \[4, 3\] here, \[3\] there"),
+])
+def test_wrong_names_and_shapes_are_one_line(saved, pairs, message):
+    """With what there is."""
+    with pytest.raises(ConfigError, match=message):
+        loaded(saved, pairs)
+
+
+def test_a_path_without_a_checkpoint_is_one_line(tmp_path):
+    """It says what to give."""
+    with pytest.raises(ConfigError, match=r"--init_checkpoint: cannot read .*; give the path of a checkpoint"):
+        loaded(str(tmp_path / "none"))
+
+
+@pytest.mark.parametrize("flags", [{}, {"sync_replicas": True}, {"communication_period": 5}],
+                         ids=["async", "sync", "rounds"])
+def test_a_training_begins_with_them_in_every_mode(tmp_path, flags):
+    """With a rate of almost 0, the values stay those of the first training; the step begins at 0."""
+    common = {"num_ps": 2, "num_workers": 1, "log_steps": 0, "hidden_units": 8}
+    first, second = tmp_path / "first", tmp_path / "second"
+    testing.run_in_threads("models.mlp", "data.digits", train_dir=first, train_steps=30, **common)
+    testing.run_in_threads("models.mlp", "data.digits", train_dir=second, train_steps=10, init_checkpoint=str(first),
+                           optimizer="sgd", learning_rate=1e-12, **common, **flags)
+    assert checkpoints.newest_sound(str(second)).endswith("-10")
+    before, after = testing.read_checkpoint(first), testing.read_checkpoint(second)
+    names = [name for name in after if name != "global_step"]
+    assert len(names) == 4
+    for name in names:
+        np.testing.assert_allclose(after[name], before[name], atol=1e-6)
