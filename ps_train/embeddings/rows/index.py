@@ -165,10 +165,10 @@ class HashIndex:
         return gather(self._ids, numbers)
 
     def sample_marks(self, count: tf.Tensor) -> tf.Tensor:
-        """Returns the marks of at most `count` rows, drawn at random, int32 [n]."""
+        """Returns the marks of all rows, or of `count` of them if there are more, drawn at random; int32 [n]."""
         used = count_of(read_whole(self._store.counts), "used")
-        shape = tf.reshape(tf.minimum(count, used), [1])
-        numbers = tf.random.uniform(shape, maxval=tf.maximum(used, 1), dtype=tf.int64)
+        numbers = tf.cond(used <= count, lambda: tf.range(used),
+                          lambda: tf.random.uniform(tf.reshape(count, [1]), maxval=used, dtype=tf.int64))
         exists = tf.not_equal(gather(self._ids, numbers), EMPTY_KEY)
         return gather(self._store.marks, tf.boolean_mask(numbers, exists))
 

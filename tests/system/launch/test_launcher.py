@@ -338,7 +338,7 @@ def prepared(monkeypatch, argv, *results):
     tried, said = [], []
     answers = iter(results)
 
-    def run(told, tasks, shown, signals):
+    def run(told, tasks, shown, signals, command):
         tried.append(told.dataset)
         return next(answers)
 

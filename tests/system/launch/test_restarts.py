@@ -20,6 +20,7 @@ class Ended:
         self.name = name
         self.exit_code = code
         self.restarts = 0
+        self.is_stopped_on_request = False
         self._then = code if then is None else then
 
     def restart(self):
