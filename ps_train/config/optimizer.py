@@ -132,11 +132,11 @@ def parse_init_map(text: str) -> tuple[tuple[str, str], ...]:
     Raises:
       ConfigError: the text has another form.
     """
-    pairs = tuple(tuple(part.split(":")) for part in text.split(",")) if text else ()
-    if not all(len(pair) == 2 and all(pair) and pair[0].endswith("/") == pair[1].endswith("/") for pair in pairs):
+    parts = [part.split(":") for part in text.split(",")] if text else []
+    if not all(len(part) == 2 and all(part) and part[0].endswith("/") == part[1].endswith("/") for part in parts):
         raise ConfigError(f"--init_map: got {text!r}; allowed: pairs of a name in the checkpoint and a name in the "
                           "model, both of variables or both of scopes, as in old_scope/:new_scope/,old_bias:bias")
-    return pairs
+    return tuple((part[0], part[1]) for part in parts)
 
 
 def warm_start_problems(flags: Any) -> list[str]:
