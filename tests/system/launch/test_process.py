@@ -111,9 +111,20 @@ def test_watch_names_the_first_of_those_that_were_lost(tmp_path, monkeypatch):
     """Where none of them fails for good within a moment."""
     monkeypatch.setattr(supervision, "_CAUSE_SECS", 0.5)
     lost = python(tmp_path, "worker:0", "raise SystemExit(137)")
-    later = python(tmp_path, "worker:1", "import time; time.sleep(0.2); raise SystemExit(138)")
+    gate = tmp_path / "gate"
+    later = python(tmp_path, "worker:1", f"""
+        import os, time
+        while not os.path.exists({str(gate)!r}):
+            time.sleep(0.02)
+        raise SystemExit(138)
+    """)
     tasks = ClusterProcesses([python(tmp_path, "ps:0", "import time; time.sleep(60)")], [lost, later])
-    assert supervision.watch(tasks, lambda: None, []) == [lost]
+
+    def open_gate():
+        if lost.exit_code is not None:
+            gate.touch()
+
+    assert supervision.watch(tasks, open_gate, []) == [lost]
     supervision.end(tasks, lambda: None, [])
 
 
