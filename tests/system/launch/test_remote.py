@@ -108,6 +108,20 @@ def test_a_fault_ends_all_and_a_killed_launcher_leaves_nothing(launch, servers):
     run.check_nothing_is_left_on_hosts()
 
 
+def test_keras_trains_over_ssh(tmp_path, servers):
+    """With a ps, a coordinator and two workers on two hosts."""
+    command = [sys.executable, "-m", "ps_train", "launch", "keras", f"--hosts={','.join(HOSTS)}", "--num_ps=1",
+               f"--ssh_command={servers.command}", "--strategy=parameter_server", "--num_workers=2",
+               "--dataset=data.digits", "--train_steps=20", f"--train_dir={tmp_path / 'train'}",
+               f"--base_port={processes.free_ports(1)[0]}"]
+    environ = {name: value for name, value in os.environ.items() if name != "TF_CONFIG"}
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=sshd.DEADLINE_SECS * 6, cwd=tmp_path,
+                           env={**environ, "PYTHONPATH": str(REPO)})
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "After 20 training steps" in ended.stdout
+    assert re.search(r"Exit codes: ps:0 0 .* chief:0 0 .* worker:0 0 .* worker:1 0 ", ended.stdout), ended.stdout
+
+
 @pytest.mark.parametrize(("flags", "told"), [
     (["--hosts=127.0.0.2,127.0.0.9"], ["127.0.0.9: no ssh server answers there"]),
     (["--ssh_command={wrong}"], ["127.0.0.2: ssh is refused", "127.0.0.3: ssh is refused"]),
