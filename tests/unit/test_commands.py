@@ -17,8 +17,8 @@ from tests.processes import REPO
 
 PAGES = sorted([REPO / "README.md", *(REPO / "docs").rglob("*.md"), *(REPO / "examples").rglob("*.md")])
 _BLOCK = re.compile(r"^```bash\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-_COMMAND = re.compile(
-    r"""^(?:[A-Z_]+=(?:'[^']*'|"[^"]*"|\S+)\s+|kubectl exec \S+ -- |\.venv/bin/|nohup )*(?:python -m )?ps_train(?=\s|$)""")
+_BEFORE = r"""(?:[A-Z_]+=(?:'[^']*'|"[^"]*"|\S+)\s+|kubectl exec \S+ -- |\.venv/bin/|nohup )*"""
+_COMMAND = re.compile(rf"^{_BEFORE}(?:python -m )?ps_train(?=\s|$)")
 
 
 def _commands():
