@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 
 import pytest
 
+from tests import fork_server
 from tests.processes import DEADLINE_SECS, REPO, TaskCluster
 from tests.system.legacy.scripts import SCRIPTS, ScriptCluster
+
+ENDLESS = ["--train_steps=1000000", "--step_secs=0.02"]
 
 
 def _checkpoint(folder):
@@ -100,7 +101,7 @@ def test_a_supervisor_script_that_loses_its_ps_ends_with_138(start_process, tmp_
 
 def test_sigterm_saves_and_ends_every_task_with_143(start_process, tmp_path):
     """The loop of MonitoredTrainingSession ends, with a checkpoint."""
-    cluster = ScriptCluster(start_process, "monitored.py", [f"--model_dir={tmp_path}/train", "--train_steps=1000000"])
+    cluster = ScriptCluster(start_process, "monitored.py", [f"--model_dir={tmp_path}/train", *ENDLESS])
     for worker in ("worker-0", "worker-1"):
         start_process.wait_for_line(worker, "at step")
     for job, index in cluster.tasks:
@@ -139,11 +140,11 @@ def test_ctrl_c_reaches_a_script_without_a_loop_that_can_be_asked_to_end(start_p
 
 def test_a_failing_chief_ends_the_others(start_process, tmp_path):
     """Its traceback has the script's own lines only; the others end with 138 and say why."""
-    cluster = ScriptCluster(start_process, "monitored.py", [f"--model_dir={tmp_path}/train", "--train_steps=1000000"])
+    cluster = ScriptCluster(start_process, "monitored.py", [f"--model_dir={tmp_path}/train", *ENDLESS])
     start_process.wait_for_line("worker-1", "at step")
     start_process.kill("worker-0")
     cluster.start("worker", 0, name="worker-0-again",
-                  arguments=[f"--model_dir={tmp_path}/train", "--train_steps=1000000", "--fail_at=5"])
+                  arguments=[f"--model_dir={tmp_path}/train", *ENDLESS, "--fail_at=5"])
     assert start_process.exit_code("worker-0-again") == 1
     assert "ValueError: this batch is broken" in start_process.log("worker-0-again")
     assert start_process.exit_code("ps-0") == start_process.exit_code("worker-1") == 138
@@ -215,10 +216,10 @@ def test_a_script_of_ones_own_imports_the_classes(tmp_path):
     processes = {}
     for job, index in ports.tasks():
         log = open(tmp_path / f"{job}-{index}.log", "wb")  # noqa: SIM115 (the process has it)
-        processes[job, index] = subprocess.Popen(
-            [sys.executable, str(SCRIPTS / "imported.py"), ",".join(ports.ps), ",".join(ports.workers), job, str(index),
-             str(tmp_path / "train")], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(REPO)}, stdout=log,
-            stderr=subprocess.STDOUT)
+        arguments = [",".join(ports.ps), ",".join(ports.workers), job, str(index), str(tmp_path / "train")]
+        processes[job, index] = fork_server.of_this_process().start(
+            arguments, tmp_path, {**os.environ, "PYTHONPATH": str(REPO)}, log.fileno(),
+            script=str(SCRIPTS / "imported.py"))
     try:
         codes = {task: process.wait(DEADLINE_SECS) for task, process in processes.items()}
     finally:
