@@ -11,6 +11,7 @@ _VERSION = re.search(r'^__version__ = "(.+)"', (_HERE / "ps_train/__init__.py").
 # What TF1 code needs: tf.contrib.layers and slim; Keras 2; the last Estimator that there is.
 _LEGACY = ["tf_slim", "tf_keras>=2.15"]
 _ESTIMATOR = ["tensorflow-estimator==2.15.0", "tf_keras>=2.15"]
+_REPORT = ["matplotlib>=3.5"]  # layout="constrained"
 
 # Package -> its folder: the plug-ins stay at the top level of a checkout.
 _FOLDERS = {"ps_train.models": "models", "ps_train.datasets": "data"}
@@ -34,12 +35,13 @@ setup(
         "tensorflow": ["tensorflow>=2.14"],
         "tensorflow-cpu": ["tensorflow-cpu>=2.14"],
         "test": ["pytest", "hypothesis", "jsonschema", "mypy", "pyyaml", "ruff", "tensorboard", *_LEGACY,
-                 *_ESTIMATOR],
+                 *_ESTIMATOR, *_REPORT],
         "keras": ["tf_keras>=2.15", "tensorboard"],
         "legacy": _LEGACY,
         "estimator": _ESTIMATOR,
         "tensorboard": ["tensorboard"],
-        "bench": ["torch", "matplotlib"],
+        "report": _REPORT,
+        "bench": ["torch", *_REPORT],
         "docs": ["mkdocs-material", "mkdocstrings[python]", "ruff"],  # ruff breaks the lines of signatures
     },
     entry_points={"console_scripts": ["ps_train = ps_train.__main__:console"]},

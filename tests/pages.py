@@ -14,7 +14,8 @@ from tests import fork_server, processes
 from tests.processes import DEADLINE_SECS, REPO, ProcessGroup
 
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-_NOT_RUN = ("pip install ", "tensorboard ")  # the test has its environment, and a server that a reader ends by hand
+# The test has its environment; a reader ends a server by hand; there is no Kubernetes (tests/system/deploy/).
+_NOT_RUN = ("pip install ", "tensorboard ", "docker ", "kubectl ")
 _EXIT_CODE = re.compile(r"  # exit code (\d+)$")
 
 
@@ -36,7 +37,7 @@ class Reader:
             elif language == "bash":
                 self._run_block(text.replace("\\\n", " "))
             else:
-                assert language in ("text", "json"), f"no test carries out a block of {language}"
+                assert language in ("text", "json", "yaml", "dockerfile"), f"no test carries out a block of {language}"
 
     def _run_block(self, text: str) -> None:
         """Runs the lines of a block; those with & at the end run beside the others, and end with them."""

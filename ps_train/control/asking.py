@@ -14,7 +14,7 @@ from ps_train.control import wording
 from ps_train.control.looking import TrainingPlace, ask_one, find_place, in_parallel, look
 from ps_train.errors import ClusterLostError, ConfigError, SaveError
 from ps_train.runtime import waits
-from ps_train.storage import run_record
+from ps_train.storage.history import run_record
 
 _CLEAR = "\x1b[H\x1b[2J"  # the cursor home, and an empty screen
 

@@ -20,7 +20,8 @@ from ps_train.coordination.control.control_board import ControlBoard
 from ps_train.coordination.state import Snapshot
 from ps_train.errors import BlackboardError, ClusterLostError
 from ps_train.runtime import waits
-from ps_train.storage import checkpoints, run_record
+from ps_train.storage import checkpoints
+from ps_train.storage.history import run_record
 
 ANSWER_SECS = 2.5  # of one ps, in which a session with it is made, too
 

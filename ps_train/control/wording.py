@@ -49,6 +49,7 @@ def _workers(snapshot: Snapshot, about: Mapping[str, Any]) -> list[dict[str, Any
         "step": int(snapshot.steps[number]),
         "local_steps": int(snapshot.local_steps[number]),
         "steps_behind": front - int(snapshot.local_steps[number]),
+        "staleness": None if snapshot.staleness is None else round(float(snapshot.staleness[number]), 3),
     } for number in numbers]
 
 
@@ -74,8 +75,9 @@ def as_lines(found: Mapping[str, Any]) -> str:
     for worker in found["workers"]:
         beat = "" if worker["last_beat_secs"] is None else f", heard of {worker['last_beat_secs']:g} s ago"
         behind = f", {worker['steps_behind']} behind the first" if worker["steps_behind"] else ""
+        stale = f", staleness {worker['staleness']:.2f}" if worker["staleness"] else ""
         lines.append(f"{worker['name']:<10} {worker['address']:<22} {worker['state']}{beat}, at step {worker['step']}, "
-                     f"{worker['local_steps']} steps of its own{behind}")
+                     f"{worker['local_steps']} steps of its own{behind}{stale}")
     if found["dropped_gradients"]:
         lines.append(f"gradients in no update (too late, or waiting): {found['dropped_gradients']}")
     if found["checkpoint"]:

@@ -99,7 +99,8 @@ class Blackboard:
         self._secs = tf.placeholder(tf.float64, [])
         self._tick = variables.add("clock", self._secs)
         self._read_snapshot = [self._read_state, *(
-            variables.read(name) for name in ("clock", "claims", "heartbeats", "steps", "local_steps", "finished"))]
+            variables.read(name)
+            for name in ("clock", "claims", "heartbeats", "steps", "local_steps", "finished", "staleness"))]
 
     def _build_for_workers(self) -> None:
         self._clear_local_steps, self._clear_finished = variables.clear("local_steps"), variables.clear("finished")
@@ -109,6 +110,7 @@ class Blackboard:
         self._mark_finished = variables.write_element("finished", self._worker, 1)
         self._mark_unfinished = variables.write_element("finished", self._worker, 0)
         self._claim, self._local_steps = tf.placeholder(tf.int64, []), tf.placeholder(tf.int64, [])
+        self._staleness = tf.placeholder(tf.float64, [])
         # Only the process that holds the claim is heard: a heartbeat never takes another process's number.
         holds_claim = tf.equal(variables.read("claims")[self._worker], self._claim)
         self._heartbeat = tf.cond(holds_claim, self._record_steps, lambda: tf.constant(False))
@@ -116,8 +118,9 @@ class Blackboard:
             self._write_claim = self._record_heartbeat(0)
 
     def _record_steps(self) -> tf.Tensor:
-        """Returns true, after recording how many steps the worker has taken and that it is alive."""
-        with tf.control_dependencies([variables.write_element("local_steps", self._worker, self._local_steps)]):
+        """Returns true, after recording how many steps the worker has taken, how stale, and that it is alive."""
+        with tf.control_dependencies([variables.write_element("local_steps", self._worker, self._local_steps),
+                                      variables.write_element("staleness", self._worker, self._staleness)]):
             return self._record_heartbeat(self._value)
 
     def _record_heartbeat(self, step: Any) -> tf.Tensor:
@@ -155,10 +158,10 @@ class Blackboard:
 
     def snapshot(self) -> Snapshot:
         """Returns what ps 0 knows now."""
-        state, now_secs, claims, heartbeats, steps, local_steps, finished = self._run(self._read_snapshot)
+        state, now_secs, claims, heartbeats, steps, local_steps, finished, staleness = self._run(self._read_snapshot)
         return Snapshot(
             state=State(int(state)), now_secs=float(now_secs), claims=claims, heartbeats=heartbeats, steps=steps,
-            local_steps=local_steps, finished=finished.astype(bool),
+            local_steps=local_steps, finished=finished.astype(bool), staleness=staleness,
             heartbeat_timeout_secs=self._heartbeat_timeout_secs)
 
     def is_prepared(self) -> bool:
@@ -205,9 +208,10 @@ class Blackboard:
         """Gives up a worker's number: no task waits for this worker any more."""
         self._run(self._write_claim, {self._worker: worker, self._claim: 0})
 
-    def beat(self, worker: int, *, claim: int, step: int, local_steps: int = 0) -> bool:
+    def beat(self, worker: int, *, claim: int, step: int, local_steps: int = 0, staleness: float = 0.0) -> bool:
         """Records a heartbeat; returns false if the worker's number does not belong to this claim."""
-        values = {self._worker: worker, self._claim: claim, self._value: step, self._local_steps: local_steps}
+        values = {self._worker: worker, self._claim: claim, self._value: step, self._local_steps: local_steps,
+                  self._staleness: staleness}
         return bool(self._run(self._heartbeat, values))
 
     def report_finished(self, worker: int, *, is_finished: bool = True) -> None:

@@ -35,10 +35,19 @@ class WorkerProgress:
     Attributes:
       step: the global step that the worker has seen last.
       local_steps: the steps that it has taken, including those of an earlier process of this worker.
+      num_updates: the updates of this process whose staleness was measured (updates/staleness.py).
+      sum_staleness: of these updates.
     """
 
     step: int = 0
     local_steps: int = 0
+    num_updates: int = 0
+    sum_staleness: int = 0
+
+    @property
+    def staleness(self) -> float:
+        """The mean staleness of the updates, 0 before the first."""
+        return self.sum_staleness / max(1, self.num_updates)
 
 
 class Heartbeat:
@@ -140,7 +149,7 @@ class Heartbeat:
           BlackboardError: ps 0 does not answer.
         """
         if not self._board.beat(self._number, claim=self._claim, step=self._progress.step,
-                                local_steps=self._progress.local_steps):
+                                local_steps=self._progress.local_steps, staleness=self._progress.staleness):
             self._answer_refusal()
 
     def _leave(self) -> None:

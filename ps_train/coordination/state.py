@@ -32,6 +32,7 @@ class Snapshot(NamedTuple):
       local_steps: int64 [MAX_WORKERS], the steps that each worker has taken in this training, restarts included.
       finished: bool [MAX_WORKERS], whether the worker will take no more steps.
       heartbeat_timeout_secs: a worker without a heartbeat for this long is dead.
+      staleness: float64 [MAX_WORKERS], of the updates of each worker's process, in the mean; None if it was not read.
     """
 
     state: State
@@ -42,6 +43,7 @@ class Snapshot(NamedTuple):
     local_steps: np.ndarray
     finished: np.ndarray
     heartbeat_timeout_secs: float = Timeouts.heartbeat_secs
+    staleness: np.ndarray | None = None
 
     def is_alive(self, worker: int, within_secs: float | None = None) -> bool:
         """Tells whether a worker sent a heartbeat within the heartbeat time-out, or within `within_secs`."""

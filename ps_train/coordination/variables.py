@@ -34,6 +34,7 @@ _ON_FIRST_PS = {
     "steps": ([MAX_WORKERS], tf.int64),  # the global step that the worker has seen
     "local_steps": ([MAX_WORKERS], tf.int64),  # the steps that the worker has taken
     "finished": ([MAX_WORKERS], tf.int64),
+    "staleness": ([MAX_WORKERS], tf.float64),  # of the worker's updates, in the mean
     "joined": ([MAX_WORKERS], tf.int64),  # claim of the process that trained last (liveness.py)
     # updates/local_steps/divisor.py: the number of training workers when the last round began.
     "round_divisors": ([MAX_WORKERS], tf.int64),

@@ -51,9 +51,13 @@ def find_module(flag: str, name: str, *, function: str) -> types.ModuleType:
             return importlib.import_module(candidate)
     if entry_point := _entry_points(folder).get(name):
         return entry_point.load()
-    known = _nearest_first(name, [*_known_modules(folder, function), *_entry_points(folder)])
-    raise ConfigError(f"{flag}: no module {name!r} from the working directory {pathlib.Path.cwd()}; known here: "
-                      f"{', '.join(known[:_MAX_LISTED]) or 'none'}; give the dotted name of a module with {function}")
+    known = [*_known_names(folder, function), *_entry_points(folder)]
+    near = _nearest(name, known)
+    guess = f"did you mean {near[0]!r}? " if near else ""
+    listed = dict.fromkeys([*near, *known])
+    raise ConfigError(f"{flag}: no module {name!r} in {pathlib.Path.cwd()}, in ps_train or among the installed ones; "
+                      f"{guess}known: {', '.join([*listed][:_MAX_LISTED]) or 'none'}; give one of these, or the dotted "
+                      f"name of a module with {function}")
 
 
 def _candidates(folder: str, name: str) -> list[str]:
@@ -132,19 +136,14 @@ def _package(name: str, default: pathlib.Path) -> types.ModuleType:
     return importlib.import_module(name)
 
 
-def _known_modules(folder: str, function: str) -> list[str]:
-    """Returns the modules that define the function: in the working directory, in its `folder`, and in ours."""
+def _known_names(folder: str, function: str) -> list[str]:
+    """Returns short names of modules with the function: in the working directory, in its `folder`, and in ours."""
     defines = re.compile(rf"^(def )?{function}\b", re.MULTILINE)
-    places = {"": pathlib.Path(), f"{folder}.": pathlib.Path(folder)}
-    files = [(prefix, path) for prefix, place in places.items() for path in sorted(place.glob("*.py"))]
-    files += [(f"{folder}.", path) for path in sorted(_own_folder(folder).glob("*.py"))]
-    return list(dict.fromkeys(f"{prefix}{path.stem}" for prefix, path in files
-                              if defines.search(path.read_text(encoding="utf-8", errors="replace"))))
+    files = [path for place in (pathlib.Path(), pathlib.Path(folder), _own_folder(folder))
+             for path in sorted(place.glob("*.py"))]
+    return [path.stem for path in files if defines.search(path.read_text(encoding="utf-8", errors="replace"))]
 
 
-def _nearest_first(name: str, known: Sequence[str]) -> list[str]:
-    last_parts = {module: module.rpartition(".")[2] for module in known}
+def _nearest(name: str, known: Sequence[str]) -> list[str]:
     wanted = re.sub(r"\.py$", "", name).replace("/", ".").strip(".")
-    near = [module for candidate in difflib.get_close_matches(wanted.rpartition(".")[2], set(last_parts.values()))
-            for module, last_part in last_parts.items() if last_part == candidate]
-    return [*near, *(module for module in known if module not in near)]
+    return difflib.get_close_matches(wanted.rpartition(".")[2], set(known))

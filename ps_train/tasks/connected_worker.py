@@ -14,6 +14,7 @@ from ps_train.coordination import agreement, blackboard, fingerprint
 from ps_train.coordination.heartbeat import Heartbeat, WorkerProgress
 from ps_train.errors import ClusterLostError, ConfigError, StoppedError
 from ps_train.storage.folder_lock import FolderLock
+from ps_train.storage.history.journal import Journal
 from ps_train.tasks.settings import WorkerSettings
 from ps_train.training import loop, recovery
 from ps_train.training.outcome import Outcome
@@ -37,7 +38,7 @@ class ConnectedWorker:
 
     def __init__(
         self, own: WorkerSettings, cluster: Cluster, target: str, graph: TrainGraph, *, stop: threading.Event,
-        lock: FolderLock | None = None,
+        lock: FolderLock | None = None, journal: Journal | None = None,
     ) -> None:
         """Prepares everything; nothing is sent yet.
 
@@ -45,6 +46,7 @@ class ConnectedWorker:
           target: address of the server whose sessions these are, such as `grpc://localhost:2223`.
           stop: ends every wait and the training.
           lock: of the train_dir, which the chief holds.
+          journal: of the chief, or None.
         """
         self._own, self._cluster, self._stop = own, cluster, stop
         self.target = target
@@ -56,8 +58,9 @@ class ConnectedWorker:
                                    has_bound=not own.uses_existing_servers)
         self.supervised = recovery.SupervisedTraining(
             cluster, target, graph, self.board, self.heartbeat, self.progress, own.sessions, stop=stop, lock=lock,
-            own_fingerprint=fingerprint.describe(cluster, _shared_options(own, graph), graph.saved_variables,
-                                                 graph.update.packed.places(), graph.tables.specs))
+            journal=journal, own_fingerprint=fingerprint.describe(
+                cluster, _shared_options(own, graph), graph.saved_variables, graph.update.packed.places(),
+                graph.tables.specs))
 
     def claim_number(self) -> None:
         """Makes this process the worker of its number; see `Heartbeat.claim`."""

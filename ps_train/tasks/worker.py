@@ -18,12 +18,14 @@ from ps_train.graph import placement
 from ps_train.graph.input import bad_records
 from ps_train.runtime import reports
 from ps_train.runtime.reports import Evaluation, Stage
-from ps_train.storage import checkpoints, folder_record, run_record
+from ps_train.storage import checkpoints, folder_record
 from ps_train.storage.folder_lock import FolderLock
+from ps_train.storage.history import run_record
+from ps_train.storage.history.journal import Journal
 from ps_train.storage.warm_start import WarmStart
 from ps_train.tasks import server
 from ps_train.tasks.connected_worker import ConnectedWorker
-from ps_train.tasks.control import chief_service, description
+from ps_train.tasks.control import chief_service, description, diary
 from ps_train.tasks.final_evaluation import FinalEvaluation
 from ps_train.tasks.settings import WorkerSettings
 from ps_train.tasks.setup import LoadedPlugins
@@ -93,6 +95,7 @@ class WorkerTask:
         self._report = report
         self._stop = stop
         self._lock = FolderLock(own.train_dir, own.timeouts.heartbeat_secs, stop)
+        self._journal = Journal(own.train_dir if cluster.is_chief else "")
 
     def run(self) -> WorkerResult:
         """Trains to the end and returns what this worker did.
@@ -110,11 +113,13 @@ class WorkerTask:
                 checkpoints.check_writable(self._own.train_dir)
                 stack.enter_context(self._lock.holding())
                 self._prepare_as_chief(graph)
+            stack.enter_context(diary.noting_failure(self._journal))
             final = FinalEvaluation(self._own, self._cluster, self._plugins, graph, self._stop)
             result = self._train_and_finish(graph, final)
             if result.outcome.end is End.SIGNAL:  # raised inside: the lock may know another reason
                 raise StoppedError(f"told to stop at step {result.outcome.global_step}; with "
                                    f"--train_dir={shlex.quote(self._own.train_dir)} it continues from there")
+            self._journal.note("end", why=result.outcome.end.value, step=result.outcome.global_step)
         return result
 
     def _prepare_as_chief(self, graph: TrainGraph) -> None:
@@ -133,7 +138,9 @@ class WorkerTask:
             if own.init_checkpoint:
                 _log.info("--init_checkpoint has no effect: %s is there", path)
         folder_record.write_record(own.train_dir, record)
-        run_record.write_run(own.train_dir, description.describe_run(own, self._cluster))
+        run = description.describe_run(own, self._cluster)
+        run_record.write_run(own.train_dir, run)
+        self._journal.note("start", run=run, placed=description.describe_placement(graph, len(self._cluster.ps)))
         _log.info(placement.model_summary(graph.saved_variables, len(self._cluster.ps)))
         for line in placement.variable_table(graph.saved_variables) if own.logs_placement else ():
             _log.info(line)
@@ -147,12 +154,13 @@ class WorkerTask:
         own, cluster = self._own, self._cluster
         target = (f"grpc://{cluster.task.address}" if own.uses_existing_servers
                   else server.start(cluster, own.num_gpus))
-        connected = ConnectedWorker(own, cluster, target, graph, stop=self._stop, lock=self._lock)
+        connected = ConnectedWorker(own, cluster, target, graph, stop=self._stop, lock=self._lock,
+                                    journal=self._journal)
         with contextlib.closing(connected):
             connected.claim_number()
             with connected.heartbeat.running(), self._announcing_failure(connected.board), self._answering(connected):
                 self._report.opening(target if own.uses_existing_servers else "")
-                with final.before(connected):
+                with final.before(connected), self._keeping_diary(connected):
                     outcome = self._train(connected)
                 self._report.ended(outcome, own.loop.train_steps, own.loop.batch_size)
                 found = None
@@ -170,6 +178,9 @@ class WorkerTask:
         return chief_service.answering_clients(
             self._cluster, connected.target, description.describe_run(self._own, self._cluster),
             connected.supervised.request_save, lambda: connected.progress.step)
+
+    def _keeping_diary(self, connected: ConnectedWorker) -> Any:
+        return diary.keeping_diary(self._journal, connected.board, self._cluster, lambda: connected.progress.step)
 
     def _train(self, connected: ConnectedWorker) -> Outcome:
         own = self._own

@@ -212,6 +212,8 @@ class Loop:
         for one in statuses:
             if one.num_taken:  # 0 in a round that began after the end
                 self._reports.count_staleness(one.staleness)
+                self._progress.num_updates += 1
+                self._progress.sum_staleness += one.staleness
         self._last_taken = sum(one.num_taken for one in statuses)
         self._took(self._last_taken)
         return statuses[-1]

@@ -18,16 +18,18 @@ from typing import Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
+from ps_train.cluster import reachability
 from ps_train.cluster.spec import Cluster
 from ps_train.coordination import sessions
 from ps_train.coordination.blackboard import Blackboard
 from ps_train.coordination.heartbeat import Heartbeat, WorkerProgress
 from ps_train.embeddings.files import upkeep
 from ps_train.errors import BlackboardError, ChiefFailedError, ClusterLostError, StoppedError
-from ps_train.runtime import tensorflow_errors, waits
+from ps_train.runtime import tensorflow_errors, threads, waits
 from ps_train.runtime.waits import Timeouts
 from ps_train.storage import event_files, saver
 from ps_train.storage.folder_lock import FolderLock
+from ps_train.storage.history.journal import Journal
 from ps_train.training import shutdown
 from ps_train.training.admission import Admission, Parameters
 from ps_train.training.outcome import End, Outcome
@@ -67,18 +69,9 @@ class SupervisedTraining:
     """
 
     def __init__(
-        self,
-        cluster: Cluster,
-        target: str,
-        graph: TrainGraph,
-        board: Blackboard,
-        heartbeat: Heartbeat,
-        progress: WorkerProgress,
-        settings: SessionSettings,
-        *,
-        stop: threading.Event,
-        own_fingerprint: str = "",
-        lock: FolderLock | None = None,
+        self, cluster: Cluster, target: str, graph: TrainGraph, board: Blackboard, heartbeat: Heartbeat,
+        progress: WorkerProgress, settings: SessionSettings, *, stop: threading.Event, own_fingerprint: str = "",
+        lock: FolderLock | None = None, journal: Journal | None = None,
     ) -> None:
         """Adds the Supervisor's operations to the graph and finalises it; nothing is sent yet.
 
@@ -89,6 +82,7 @@ class SupervisedTraining:
           stop: ends every wait and the training.
           own_fingerprint: what this worker must have in common with the others; "" compares nothing.
           lock: the lock of the train_dir, which the chief holds.
+          journal: the chief's, or None.
         """
         self._cluster, self._graph, self._board = cluster, graph, board
         self._heartbeat, self._progress, self._settings = heartbeat, progress, settings
@@ -105,7 +99,8 @@ class SupervisedTraining:
         self._admission = Admission(
             cluster, board, start_timeout_secs=settings.timeouts.start_secs, stop=stop, own_fingerprint=own_fingerprint)
         self._chief_service = graph.update.make_chief_service()
-        self._opener = SessionOpener(cluster, target, graph, settings.train_dir)
+        self._journal = journal or Journal("")
+        self._opener = SessionOpener(cluster, target, graph, settings.train_dir, journal=self._journal)
 
     def request_save(self, answer: Callable[[str, str], None]) -> None:
         """Asks the chief's saver for a checkpoint; see `CheckpointSaver.request`."""
@@ -141,7 +136,18 @@ class SupervisedTraining:
                                            f"the last reason: {reason}") from error
                 _log.warning("lost the session at step %d: %s; waiting for the cluster, at most %g s",
                              self._progress.step, reason, self._settings.timeouts.start_secs)
+                self._note_loss(reason)
                 self._stop.wait(_PAUSES_SECS[failures - 1])
+
+    def _note_loss(self, reason: str) -> None:
+        step = self._progress.step
+
+        def note() -> None:
+            gone = [task.name for task in self._cluster.ps if not reachability.accepts(task.address)]
+            self._journal.note("lost", reason=reason, gone=gone, step=step)
+
+        if self._cluster.is_chief:
+            threads.Call(note, "loss")  # an address that does not answer takes seconds
 
     def _run_once(self, body: Body) -> Outcome:
         found = self._admission.wait()

@@ -12,6 +12,7 @@ import tensorflow.compat.v1 as tf
 from ps_train.cluster.spec import Cluster
 from ps_train.coordination import sessions
 from ps_train.storage import checkpoints, deltas
+from ps_train.storage.history.journal import Journal
 from ps_train.training.replica_graph import TrainGraph
 
 _RECOVERY_WAIT_SECS = 1  # TensorFlow's default of 30 makes every worker wait that long (tensorflow/tensorflow#10679)
@@ -26,16 +27,20 @@ class SessionOpener:
       supervisor: TensorFlow's own, with its saving and its summaries turned off.
     """
 
-    def __init__(self, cluster: Cluster, target: str, graph: TrainGraph, train_dir: str) -> None:
+    def __init__(
+        self, cluster: Cluster, target: str, graph: TrainGraph, train_dir: str, *, journal: Journal
+    ) -> None:
         """Adds the Supervisor's operations to the graph and finalises it; nothing is sent yet.
 
         Args:
           target: address of the server whose sessions these are.
+          journal: learns from what each session begins.
         """
         self._cluster = cluster
         self._target = target
         self._graph = graph
         self._train_dir = train_dir
+        self._journal = journal
         self._logged_origin: tuple[str | None, int] | None = None
         with graph.graph.as_default():
             self.supervisor = self._make_supervisor()
@@ -71,7 +76,9 @@ class SessionOpener:
         """
         config = sessions.options(self._cluster.peers, self._cluster.is_elastic)
         if is_live:
-            return self.supervisor.session_manager.wait_for_session(self._target, config, timeout_secs)
+            session = self.supervisor.session_manager.wait_for_session(self._target, config, timeout_secs)
+            self._journal.note("session", source="live parameters", step=lost_step)
+            return session
         path = checkpoints.newest_sound(self._train_dir)
         if path is not None:
             self._graph.check_fits(path)
@@ -87,6 +94,7 @@ class SessionOpener:
         for one in (path, delta):
             if one:
                 self._graph.tables.add_from(session, one)
+        self._journal.note("session", source=delta or path or "new parameters", step=lost_step)
         return session
 
 

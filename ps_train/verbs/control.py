@@ -1,4 +1,4 @@
-"""The verbs that watch and control a running training: `status`, `save`, `stop` and `resume`."""
+"""The verbs that watch and control a training: `status`, `save`, `stop`, `resume` and `report`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Callable
 
 from ps_train.config import fields
-from ps_train.config.control import running
+from ps_train.config.control import report, running
 from ps_train.runtime import installed, signals
 from ps_train.verbs.verb import Verb
 
@@ -43,6 +43,15 @@ def _resume(argv: Sequence[str]) -> None:
     _run(config, lambda asking, stop: asking.print_resume(config))
 
 
+def _report(argv: Sequence[str]) -> None:
+    config = report.parse_report(argv)
+    with signals.on_signals() as stop:
+        installed.prepare_import(needs_gpu=False, tf_log=config.tf_log)
+        from ps_train.control.report import writing  # noqa: PLC0415 (as above)
+
+        signals.run_until_stopped(lambda: writing.write_report(config), stop, _GRACE_SECS)
+
+
 STATUS = Verb(
     usage="""\
   ps_train status --train_dir=DIR [--watch] [--json]
@@ -63,3 +72,8 @@ RESUME = Verb(
   ps_train resume --train_dir=DIR
            Print the command that continues a training.""",
     run=_resume, flags_help=lambda _: fields.help_text(running.ControlConfig))
+REPORT = Verb(
+    usage="""\
+  ps_train report DIR [--output=FILE]
+           Write what happened in a training as an HTML page.""",
+    run=_report, flags_help=lambda _: fields.help_text(report.ReportConfig))

@@ -23,6 +23,7 @@ _PLACES = {
     "save": "ps_train.verbs.control:SAVE",
     "stop": "ps_train.verbs.control:STOP",
     "resume": "ps_train.verbs.control:RESUME",
+    "report": "ps_train.verbs.control:REPORT",
     "new": "ps_train.verbs.new:NEW",
     "plan": "ps_train.verbs.before:PLAN",
     "doctor": "ps_train.verbs.before:DOCTOR",

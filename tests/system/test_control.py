@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import pathlib
+import shutil
+import subprocess
 
 import pytest
 
+from ps_train.storage.history.journal import read_journal
 from tests.children import wait_until
 from tests.processes import TaskCluster
 
@@ -60,6 +63,7 @@ def test_a_cluster_is_watched_saved_and_stopped(start_process, ask, tmp_path):
     assert (found["state"], found["train_steps"], found["model"]) == ("training", 1000000, "models.mlp")
     assert [(worker["name"], worker["state"]) for worker in found["workers"]] == [
         ("worker:0", "alive"), ("worker:1", "alive")]
+    assert all(worker["staleness"] >= 0 for worker in found["workers"])
 
     code, text = ask("save", f"--train_dir={folder}")
     assert code == 0
@@ -88,6 +92,22 @@ def test_a_cluster_is_watched_saved_and_stopped(start_process, ask, tmp_path):
     assert found["state"] == "unreachable" and "is not there" in found["ps"][0]["problem"]
     code, text = ask("resume", f"--train_dir={folder}")
     assert code == 0 and "--job_name=worker --task_index=0" in text.replace("'", "")
+    check_report(ask, folder)
+
+
+def check_report(ask, folder):
+    """The journal tells who joined, who died and how it ended; a browser shows the page of it."""
+    told = [(event.get("name"), event.get("what")) for event in read_journal(str(folder)) if event["event"] == "worker"]
+    assert {("worker:0", "joined"), ("worker:1", "joined"), ("worker:1", "silent")} <= set(told)
+    assert read_journal(str(folder))[-1]["why"].startswith("StoppedError: told to stop at step ")
+    code, text = ask("report", str(folder))
+    assert code == 0 and text == f"wrote {folder}/report.html\n"
+    if browser := next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None):
+        shown = subprocess.run(
+            [browser, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", f"file://{folder}/report.html"],
+            capture_output=True, text=True, timeout=120, check=True)
+        assert "sends no heartbeat any more" in shown.stdout and "StoppedError" in shown.stdout
+        assert shown.stdout.count("<img ") >= 4
 
 
 def test_a_launch_that_is_told_to_stop_restarts_nothing(start_process, ask, tmp_path):

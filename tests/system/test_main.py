@@ -191,7 +191,7 @@ def test_an_evaluator_has_nothing_to_serve(refusal, monkeypatch):
 
 
 @pytest.mark.parametrize(("flags", "message"), [
-    (["--model=mpl"], "--model: no module 'mpl' from"),
+    (["--model=mpl"], "--model: no module 'mpl' in"),
     (["--dataset=data.pipeline"], "--dataset: module 'data.pipeline'"),
     (["--dataset=digits", "--params=rate=1"],
      "--params: unknown parameter 'rate'; known to models.mlp and data.digits"),
@@ -330,7 +330,7 @@ def test_an_unknown_model_in_an_empty_folder(tmp_path):
     """From a folder of the user's own: one line, exit code 2."""
     ended = _run("--model=nope", "--download_only", cwd=tmp_path)
     assert (ended.returncode, ended.stdout) == (2, "")
-    assert ended.stderr.startswith("ps_train: --model: no module 'nope' from the working directory")
+    assert ended.stderr.startswith("ps_train: --model: no module 'nope' in ")
     assert ended.stderr.count("\n") == 1
 
 

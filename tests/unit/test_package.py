@@ -116,12 +116,14 @@ def test_no_timer_reads_the_time_of_day():
     """Matrix row 47: it may jump. Every wait and every time-out counts on a monotonic clock.
 
     A profile does: it waits for nothing, and shows what TensorFlow has recorded by the time of day. So do the lines of
-    dist_mnist, which have it in them, and a doctor compares the clocks of two machines.
+    dist_mnist and of the journal, which have it in them; a doctor compares the clocks of two machines, and a report
+    shows when something happened.
     """
     of_the_day = re.compile(r"\b(time\.time(_ns)?|from time import|datetime|tf\.timestamp|monotonic_ns)\b")
     readers = {str(file) for file in FILES if of_the_day.search((PACKAGE / file).read_text())}
     assert {name for name in readers if not name.startswith("training/profile/")} == {
-        "training/reporting.py", "control/doctor/network.py"}
+        "training/reporting.py", "control/doctor/network.py", "storage/history/journal.py",
+        "control/report/writing.py"}
 
 
 def test_the_version_is_that_of_the_changelog():

@@ -3,4 +3,5 @@
     plan     the flags of `ps_train plan`
     doctor   the flags of `ps_train doctor`
     running  the flags of `ps_train status`, `save`, `stop` and `resume`
+    report   the flags of `ps_train report`
 """

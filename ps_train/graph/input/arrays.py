@@ -21,16 +21,13 @@ _FEEDS = "ps_train_input_feeds"
 
 
 def from_arrays(
-    arrays: Sequence[np.ndarray],
-    batch_size: int,
-    shuffle: bool = False,
-    repeat: bool = False,
-    seed: int | None = None,
+    arrays: Sequence[Any], batch_size: int, shuffle: bool = False, repeat: bool = False, seed: int | None = None,
 ) -> tf.data.Dataset:
     """Returns a dataset of mini-batches of the arrays.
 
     Args:
-      arrays: arrays with the same first dimension, the number of examples.
+      arrays: arrays with the same first dimension, the number of examples, such as `(features, labels)`; each may also
+        be a dict of arrays.
       batch_size: examples in a mini-batch.
       shuffle: whether each epoch has the examples in a new order.
       repeat: whether to start again after the last example, so that every batch is full; otherwise the last batch may
@@ -38,24 +35,27 @@ def from_arrays(
       seed: seed of the shuffling, or None for another order in each run.
 
     Returns:
-      A dataset of tuples, one [batch, ...] tensor for each array, in the array's dtype. In graph mode its iterator must
-      be initialised with `feed_dict=input_feed(graph)`, as a worker of ps_train does.
+      A dataset of tuples with one [batch, ...] tensor for each array, in the array's dtype, and a dict where there is
+      one. In graph mode its iterator must be initialised with `feed_dict=input_feed(graph)`, as a worker of ps_train
+      does.
 
     Raises:
       ValueError: the arrays differ in length, or are empty.
     """
-    lengths = {len(array) for array in arrays}
+    structure = tuple(arrays)
+    flat = tf.nest.flatten(structure)
+    lengths = {len(array) for array in flat}
     if len(lengths) != 1 or not lengths.isdisjoint({0}):
         raise ValueError(f"arrays: got {sorted(lengths)} examples; allowed: the same number in each, at least 1")
     if single_pass.is_single_pass():
         shuffle = repeat = False
     # Nothing is fed under eager execution, which `ps_train keras` uses.
-    sources = [tf.constant(array) if _is_eager() else _placeholder(array) for array in arrays]
-    batches = _row_numbers(len(arrays[0]), batch_size, shuffle=shuffle, repeat=repeat, seed=seed)
-    batches = batches.map(_gathering(sources))
+    sources = [tf.constant(array) if _is_eager() else _placeholder(array) for array in flat]
+    batches = _row_numbers(len(flat[0]), batch_size, shuffle=shuffle, repeat=repeat, seed=seed)
+    batches = batches.map(_gathering(tf.nest.pack_sequence_as(structure, sources)))
     if not _is_eager():
         return batches
-    num_batches = tf.data.experimental.INFINITE_CARDINALITY if repeat else math.ceil(len(arrays[0]) / batch_size)
+    num_batches = tf.data.experimental.INFINITE_CARDINALITY if repeat else math.ceil(len(flat[0]) / batch_size)
     return batches.apply(tf.data.experimental.assert_cardinality(num_batches))  # `ps_train keras` asks for it
 
 
@@ -71,11 +71,11 @@ def _row_numbers(count: int, batch_size: int, *, shuffle: bool, repeat: bool, se
     return tf.data.Dataset.from_tensors(0).repeat(None if repeat else 1).map(order).rebatch(batch_size)
 
 
-def _gathering(sources: Sequence[tf.Tensor]) -> Callable[[tf.Tensor], tuple[tf.Tensor, ...]]:
+def _gathering(sources: tuple[Any, ...]) -> Callable[[tf.Tensor], tuple[Any, ...]]:
     """Returns the function that gathers rows from each of the sources."""
     @tf.autograph.experimental.do_not_convert
-    def gather(rows: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        return tuple(tf.gather(source, rows) for source in sources)
+    def gather(rows: tf.Tensor) -> tuple[Any, ...]:
+        return tf.nest.map_structure(lambda source: tf.gather(source, rows), sources)
 
     return gather
 

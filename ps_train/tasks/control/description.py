@@ -1,4 +1,4 @@
-"""What the chief says about its training, on ps 0 and in cluster.json."""
+"""What the chief says about its training, on ps 0, in cluster.json and in the journal."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ import os
 from typing import Any
 
 from ps_train.cluster.spec import Cluster
+from ps_train.graph import devices, placement
 from ps_train.runtime import reports
 from ps_train.tasks.settings import WorkerSettings
+from ps_train.training.replica_graph import TrainGraph
+
+_MOST_NAMED = 200  # variables in the journal
 
 
 def describe_run(own: WorkerSettings, cluster: Cluster) -> dict[str, Any]:
@@ -26,3 +30,14 @@ def describe_run(own: WorkerSettings, cluster: Cluster) -> dict[str, Any]:
         "command": list(own.command),
         "is_launched": reports.is_launched(),
     }
+
+
+def describe_placement(graph: TrainGraph, num_ps: int) -> dict[str, Any]:
+    """Returns what is on each ps, for JSON: bytes of all variables, the largest ones, and the tables, which grow."""
+    rows = sorted(((placement.variable_bytes(variable.op), devices.task_of(variable.device)[1] or 0, variable.op.name)
+                   for variable in graph.saved_variables), reverse=True)
+    totals = {str(ps): sum(size for size, place, _ in rows if place == ps) for ps in range(num_ps)}
+    return {"ps_bytes": totals, "num_variables": len(rows),
+            "largest": [{"name": name, "ps": ps, "bytes": size} for size, ps, name in rows[:_MOST_NAMED]],
+            "tables": [{"name": name, "rows": spec.num_rows, "dim": spec.dim}
+                       for name, spec in sorted(graph.tables.specs.items())]}

@@ -176,6 +176,43 @@ def test_every_pods_command_and_tf_config_are_understood(path, monkeypatch):
     assert len({tuple(container["args"]) for _, container in replicas(path).values()}) == 1
 
 
+@pytest.fixture
+def tutorial(tmp_path):
+    """The page of the tutorial, and its manifest in a file."""
+    page = (REPO / "docs/tutorial/kubernetes.md").read_text(encoding="utf-8")
+    path = tmp_path / "job.yaml"
+    path.write_text(re.search(r"^```yaml\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)[1])
+    return page, path
+
+
+def test_the_manifest_of_the_tutorial_is_a_job_that_its_page_describes(tutorial, tfjob_schema, tmp_path):
+    """It fits the schema; its pods have the names and the image of the page's commands, and its rehearsal's flags."""
+    page, path = tutorial
+    job, claim = (documents(path)[kind] for kind in ("TFJob", "PersistentVolumeClaim"))
+    jsonschema.validate(job, tfjob_schema)
+    pods = {f"{job['metadata']['name']}-{kind}-{index}" for kind, (count, _) in replicas(path).items()
+            for index in range(count)}
+    assert set(re.findall(r"^kubectl (?:exec|logs -f|cp) (\S+?)(?:[: ]|$)", page, re.MULTILINE)) <= pods
+    [image] = {container["image"] for _, container in replicas(path).values()}
+    assert f"docker build -t {image} ." in page and f"docker push {image}" in page
+    volumes = job["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]["volumes"]
+    assert volumes[0]["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
+    [arguments] = {tuple(container["args"]) for _, container in replicas(path).values()}
+    assert {"--model=mymodel", "--dataset=digits"} <= set(arguments)
+    rehearsed = re.findall(r"^TF_CONFIG='(.*?)' ps_train (.*?)(?: &)?$", page, re.MULTILINE)
+    for text, flags in rehearsed:
+        told = json.loads(text)
+        addresses = dict(zip(((kind, index) for kind, (count, _) in replicas(path).items() for index in range(count)),
+                             (f"localhost:{port}" for port in (2222, 2223, 2224))))
+        task = told["task"]
+        assert {**told, "environment": "cloud"} == json.loads(operator_tf_config(
+            path, task["type"], task["index"], lambda *pod: addresses[pod]))  # noqa: B023 (called at once)
+        config.parse_task(flags.split(), {"TF_CONFIG": text})
+        assert set(arguments[:2]) <= set(flags.split())
+    assert len(rehearsed) == len(pods)
+    config.parse_task(list(arguments), {"TF_CONFIG": rehearsed[0][0]})
+
+
 @pytest.mark.parametrize("name", ["tfjob-chief-evaluator", "tfjob-elastic"])
 def test_what_the_pods_run_trains_to_the_end(name, tmp_path, start_process):
     """Each pod's command line as a process, with the operator's TF_CONFIG on this machine; all exit 0.

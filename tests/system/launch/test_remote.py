@@ -108,6 +108,20 @@ def test_a_fault_ends_all_and_a_killed_launcher_leaves_nothing(launch, servers):
     run.check_nothing_is_left_on_hosts()
 
 
+def test_keras_trains_over_ssh(tmp_path, servers):
+    """With a ps, a coordinator and two workers on two hosts."""
+    command = [sys.executable, "-m", "ps_train", "launch", "keras", f"--hosts={','.join(HOSTS)}", "--num_ps=1",
+               f"--ssh_command={servers.command}", "--strategy=parameter_server", "--num_workers=2",
+               "--dataset=data.digits", "--train_steps=20", f"--train_dir={tmp_path / 'train'}",
+               f"--base_port={processes.free_ports(1)[0]}"]
+    environ = {name: value for name, value in os.environ.items() if name != "TF_CONFIG"}
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=sshd.DEADLINE_SECS * 6, cwd=tmp_path,
+                           env={**environ, "PYTHONPATH": str(REPO)})
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "After 20 training steps" in ended.stdout
+    assert re.search(r"Exit codes: ps:0 0 .* chief:0 0 .* worker:0 0 .* worker:1 0 ", ended.stdout), ended.stdout
+
+
 @pytest.mark.parametrize(("flags", "told"), [
     (["--hosts=127.0.0.2,127.0.0.9"], ["127.0.0.9: no ssh server answers there"]),
     (["--ssh_command={wrong}"], ["127.0.0.2: ssh is refused", "127.0.0.3: ssh is refused"]),
@@ -137,14 +151,23 @@ def test_a_host_that_cannot_run_tasks_is_named(tmp_path, servers, flags, told):
     assert not (tmp_path / "train").exists()
 
 
-def test_a_host_that_is_cut_off_ends_its_task(launch, tmp_path):
-    """Three machines: training crosses the network; when one loses its link, nothing is left on any of them."""
+def test_on_three_machines_ctrl_c_and_a_cut_link_leave_nothing(launch, tmp_path):
+    """Training crosses the network; after each end nothing is left on any of the machines."""
     sshd.require()
     namespaces.require()
     with namespaces.network(1, 2, 3) as network, sshd.SshServers(tmp_path / "ssh", 22) as servers:
         for number in (2, 3):
             servers.start(f"10.77.0.{number}", network.on(number))
-        run = launch(servers, *ENDLESS, hosts=("10.77.0.2", "10.77.0.3"), before=network.on(1))
+        options = {"hosts": ("10.77.0.2", "10.77.0.3"), "before": network.on(1)}
+        stopped = launch(servers, *ENDLESS, **options)
+        stopped.wait_for_training()
+        stopped.wait_for(lambda: " step " in log_of(stopped, "worker-1"), "worker 1 trains")
+        stopped.process.send_signal(signal.SIGINT)
+        if stopped.wait() != 130:
+            stopped.fail("exit code")
+        stopped.check_nothing_is_left_on_hosts()
+        assert list(stopped.train_dir.glob("model.ckpt-[1-9]*.index")), "the chief has not saved"
+        run = launch(servers, *ENDLESS, train_dir="train2", **options)
         run.wait_for_training()
         run.wait_for(lambda: " step " in log_of(run, "worker-1"), "worker 1 trains")
         network.run(3, "ip", "link", "set", "eth0", "down")

@@ -10,6 +10,8 @@ from ps_train.errors import UserCodeError
 from ps_train.graph.shaping.plan import Knobs
 from ps_train.graph.shaping.schedules import Schedule, rate_at
 from ps_train.plugins import contracts
+from ps_train.storage import checkpoints
+from ps_train.training.evaluation import Evaluator
 from ps_train.updates.local_steps.period import Period
 from tests import clusters
 from tests.tensorflow_mode import tf
@@ -29,17 +31,16 @@ def ordered():
     return clusters.array_dataset(*clusters.linear_data(), shuffle=False)
 
 
-def linear_loss(features, labels):
-    """Returns the loss of a linear regression, with a moving average in UPDATE_OPS; small enough to be packed."""
+def linear_loss(features, labels, mode="train"):
+    """Returns the loss of a linear regression behind a batch normalization; small enough to be packed."""
+    features = tf.layers.batch_normalization(features, training=mode == "train", momentum=0.9, name="norm")
     weights = tf.get_variable("weights", [4], initializer=tf.ones_initializer())
     bias = tf.get_variable("bias", [], initializer=tf.ones_initializer())
-    mean = tf.get_variable("mean", [4], initializer=tf.zeros_initializer(), trainable=False)
-    tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, mean.assign(0.9 * mean + 0.1 * tf.reduce_mean(features, 0)))
     return tf.reduce_mean(tf.square(tf.linalg.matvec(features, weights) + bias - labels))
 
 
 MODEL = contracts.Model("linear", lambda features, labels, mode, params: ps_train.ModelSpec(
-    loss=linear_loss(features, labels)), {})
+    loss=linear_loss(features, labels, mode)), {})
 
 
 def cosine_with_warmup(step):
@@ -96,13 +97,25 @@ def assert_same(found, expected, but=()):
 
 @pytest.mark.parametrize("mode", MODES)
 def test_everything_at_once_is_a_plain_session(mode, start_servers, tmp_path):
-    """Warm-up and cosine, Nesterov's momentum, clipping and decay; and the update operations run once per step."""
+    """Warm-up and cosine, Nesterov's momentum, clipping and decay; the averages of batch normalization, too."""
     def make(step):
         rate = cosine_with_warmup(step)
         return tf.train.MomentumOptimizer(rate, 0.8, use_nesterov=True), rate
 
     expected = plain(make, clip=NORM, decay=DECAY)
-    assert_same(train(start_servers, tmp_path, optimizer_name="momentum", knobs=ALL, **MODES[mode]), expected)
+    found = train(start_servers, tmp_path, optimizer_name="momentum", knobs=ALL, **MODES[mode])
+    assert_same(found, expected)
+    check_evaluation(tmp_path, found)
+
+
+def check_evaluation(folder, found):
+    """An evaluation normalises with the averages, and does not move them."""
+    features, labels = clusters.linear_data()
+    evaluator = Evaluator(MODEL, {}, ordered(), PARAMS)
+    normal = (features - found["norm/moving_mean"]) / np.sqrt(found["norm/moving_variance"] + 0.001)
+    outputs = (normal * found["norm/gamma"] + found["norm/beta"]) @ found["weights"] + found["bias"]
+    loss = evaluator.evaluate(checkpoints.newest_sound(str(folder))).loss_mean
+    np.testing.assert_allclose(loss, np.mean((outputs - labels) ** 2), rtol=1e-5)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -117,14 +130,14 @@ def test_the_models_own_optimizer_is_a_plain_session(mode, start_servers, tmp_pa
 
 @pytest.mark.parametrize("engine", ["ps_train", "tensorflow"])
 def test_two_workers_in_sync_clip_and_decay_the_mean(engine, start_servers, tmp_path):
-    """As a plain session of both mini-batches; the moving average has both, one after the other."""
+    """As a plain session of both mini-batches; the moving averages have both, one after the other."""
     def make(step):
         rate = cosine_with_warmup(step)
         return tf.train.MomentumOptimizer(rate, 0.8, use_nesterov=True), rate
 
     expected = plain(make, clip=NORM, decay=DECAY, num_shards=2)
     found = train(start_servers, tmp_path, 2, optimizer_name="momentum", knobs=ALL, gradients=2, sync_engine=engine)
-    assert_same(found, expected, but=["mean"])
+    assert_same(found, expected, but=["norm/moving_mean", "norm/moving_variance"])
 
 
 def test_schedules_are_those_of_tensorflow():

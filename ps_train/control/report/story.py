@@ -1,0 +1,111 @@
+"""What the journal of a train_dir tells: the cluster, its events in words, and how far each worker was, when."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+_SOURCES = {
+    "new parameters": "training begins with new parameters",
+    "live parameters": "the chief continues with the parameters on the ps",
+}
+_WORKERS = {
+    "joined": "joined",
+    "joined again": "joined again, as a new process",
+    "silent": "sends no heartbeat any more: dead, frozen or cut off",
+    "back": "is heard of again",
+    "finished": "has finished",
+    "left": "left before the end",
+}
+
+
+class Happening(NamedTuple):
+    """An event in words.
+
+    Attributes:
+      time: seconds since the epoch.
+      step: the global step that the chief had seen, None where the event has none.
+      who: the task, or "chief".
+      text: what happened.
+      is_fault: whether something went wrong.
+    """
+
+    time: float
+    step: int | None
+    who: str
+    text: str
+    is_fault: bool
+
+
+class Sample(NamedTuple):
+    """How far each worker was: name -> steps, and name -> mean staleness of its updates."""
+
+    time: float
+    step: int
+    steps: Mapping[str, int]
+    staleness: Mapping[str, float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Story:
+    """What a journal tells.
+
+    Attributes:
+      run: what the chief said of the last process of this training, see `describe_run`; {} without a journal.
+      placed: what is on each ps, see `describe_placement`; {} without a journal.
+      happenings: in order.
+      samples: in order.
+      losses: (time, step) of each lost session.
+      ending: how the last process of the chief ended, "" if it did not say.
+    """
+
+    run: Mapping[str, Any]
+    placed: Mapping[str, Any]
+    happenings: Sequence[Happening]
+    samples: Sequence[Sample]
+    losses: Sequence[tuple[float, int]]
+    ending: str
+
+
+def tell_story(events: Sequence[Mapping[str, Any]]) -> Story:
+    """Returns what the events of a journal tell."""
+    starts = [index for index, event in enumerate(events) if event["event"] == "start"]
+    last = events[starts[-1]] if starts else {}
+    ends = [event for event in events[starts[-1]:] if event["event"] == "end"] if starts else []
+    return Story(
+        run=last.get("run", {}), placed=last.get("placed", {}),
+        happenings=[told for event in events if (told := _happening(event)) is not None],
+        samples=[_sample(event) for event in events if event["event"] == "sample"],
+        losses=[(event["time"], event["step"]) for event in events if event["event"] == "lost"],
+        ending=ends[-1]["why"] if ends else "")
+
+
+def _happening(event: Mapping[str, Any]) -> Happening | None:
+    kind, name, is_fault = event["event"], "chief", False
+    if kind == "start":
+        text = f"starts: {event['run']['model']} on {event['run']['dataset']}"
+    elif kind == "session":
+        text, is_fault = _session(event)
+    elif kind == "lost":
+        gone = f"{', '.join(event['gone'])} did not answer; " if event["gone"] else ""
+        text, is_fault = f"lost its session: {gone}{event['reason']}", True
+    elif kind == "worker":
+        name, text, is_fault = event["name"], _WORKERS.get(event["what"], event["what"]), event["what"] == "silent"
+    elif kind == "end":
+        text, is_fault = f"ends: {event['why']}", "Error:" in event["why"]
+    else:  # a sample, or of a later version of ps_train
+        return None
+    return Happening(event["time"], event.get("step"), name, text, is_fault)
+
+
+def _session(event: Mapping[str, Any]) -> tuple[str, bool]:
+    text = _SOURCES.get(event["source"], f"restores all ps from {event['source']}")
+    is_loss = bool(event["step"]) and event["source"] not in _SOURCES
+    return (f"{text}; steps after it are taken again" if is_loss else text), is_loss
+
+
+def _sample(event: Mapping[str, Any]) -> Sample:
+    workers = event["workers"]
+    return Sample(event["time"], event["step"], {name: one["steps"] for name, one in workers.items()},
+                  {name: one["staleness"] for name, one in workers.items()})

@@ -1,0 +1,102 @@
+"""The journal of a train_dir, `journal.jsonl`: what happened to the training, a line of JSON for each event.
+
+    {"time": 1790000000.5, "event": "worker", "name": "worker:1", "what": "silent", "step": 1200}
+
+The chief writes it, in a thread, so that a folder that fails or is slow never delays or ends training. `ps_train
+report` reads it. docs/report.md lists the events.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import queue
+import threading
+import time
+from typing import Any, Optional
+
+JOURNAL_NAME = "journal.jsonl"
+_CLOSE_SECS = 5.0
+_MOST_WAITING = 1000  # lines in the queue; with more, the folder is too slow
+_log = logging.getLogger(__name__)
+
+
+class Journal:
+    """The journal of one training, as its chief writes it."""
+
+    def __init__(self, train_dir: str) -> None:
+        """Prepares it; nothing is written yet. The journal of the folder "" is kept nowhere."""
+        self._train_dir = train_dir
+        self._lines: queue.Queue[Optional[str]] = queue.Queue()
+        self._thread: threading.Thread | None = None
+        self._has_failed = False
+
+    def note(self, event: str, **values: Any) -> None:
+        """Queues an event of this kind; the values, such as the global step, must fit into JSON."""
+        if not self._train_dir or self._lines.qsize() >= _MOST_WAITING:
+            return
+        # The time of day, since a reader compares it with logs; nobody waits by it.
+        self._lines.put(json.dumps({"time": round(time.time(), 3), "event": event, **values}))
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, daemon=True, name="journal")
+            self._thread.start()
+
+    def close(self) -> None:
+        """Writes what is queued, in bounded time."""
+        if self._thread is None:
+            return
+        self._lines.put(None)
+        self._thread.join(_CLOSE_SECS)
+        if self._thread.is_alive():
+            _log.warning("%s is slow: the last events may be missing in %s", self._train_dir, JOURNAL_NAME)
+        self._thread = None
+
+    def _work(self) -> None:
+        path = os.path.join(self._train_dir, JOURNAL_NAME)
+        # A process that was killed may have left a part of a line, and a disk that was full, too.
+        break_before = "\n" if _has_open_line(path) else ""
+        while (line := self._lines.get()) is not None:
+            try:
+                with open(path, "a", encoding="utf-8") as file:
+                    file.write(f"{break_before}{line}\n")
+                break_before = ""
+            except OSError as error:
+                break_before = "\n"
+                if not self._has_failed:
+                    _log.warning("cannot write %s: %s; training goes on, and `ps_train report` will miss something",
+                                 path, error.strerror)
+                self._has_failed = True
+
+
+def _has_open_line(path: str) -> bool:
+    try:
+        with open(path, "rb") as file:
+            file.seek(-1, os.SEEK_END)
+            return file.read() != b"\n"
+    except OSError:  # there is none yet, or it is empty, or it cannot be read: writing will say so
+        return False
+
+
+def read_journal(train_dir: str) -> list[dict[str, Any]]:
+    """Returns the events of a train_dir in the order of their lines; [] if it has no journal.
+
+    A line that is no event, such as one that a killed process wrote a part of, is left out.
+
+    Raises:
+      OSError: the journal cannot be read.
+    """
+    try:
+        with open(os.path.join(train_dir, JOURNAL_NAME), encoding="utf-8", errors="replace") as file:
+            found = [_event(line) for line in file]
+    except FileNotFoundError:
+        return []
+    return [event for event in found if event is not None]
+
+
+def _event(line: str) -> dict[str, Any] | None:
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return None
+    return event if isinstance(event, dict) and {"time", "event"} <= event.keys() else None

@@ -1,0 +1,112 @@
+"""The Python of the how-to pages, taken from them and run. tests/system/test_tutorial.py runs the tutorial."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+import ps_train
+from ps_train import testing
+from ps_train.errors import DataError
+from tests.processes import REPO
+from tests.tensorflow_mode import tf
+
+
+def block(page, beginning):
+    """Returns the block of Python on a page that has a line with this beginning."""
+    text = (REPO / page).read_text(encoding="utf-8")
+    [found] = [block for block in re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+               if re.search(rf"^{re.escape(beginning)}", block, re.MULTILINE)]
+    return found
+
+
+def run(page, beginning):
+    """Returns the names that a block of a page defines."""
+    names = {"ps_train": ps_train, "tf": tf}
+    exec(compile(block(page, beginning), page, "exec"), names)
+    return names
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """A function that writes a module into the working directory."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def write(name, *texts):
+        (tmp_path / f"{name}.py").write_text("\n".join(texts))
+
+    return write
+
+
+PAIRS = """
+import numpy as np
+import ps_train
+
+def input_fn(mode, params, shard):
+    numbers = np.arange(64)
+    features = {"item": numbers + 2**40, "user": numbers % 7}
+    return ps_train.from_arrays((features, (numbers % 2).astype(np.float32)), params["batch_size"],
+                                repeat=mode == ps_train.TRAIN)
+"""
+
+
+def test_the_model_of_the_page_on_tables_trains(module, tmp_path):
+    """One dynamic table and one of a million rows."""
+    module("page_tables", block("docs/embeddings.md", "# mymodel.py"))
+    module("page_pairs", PAIRS)
+    found = testing.run_in_threads("page_tables", "page_pairs", train_dir=tmp_path / "train", num_ps=2, num_workers=1,
+                                   train_steps=3, batch_size=8)
+    assert found.evaluation.global_step == 3
+
+
+def test_the_model_the_test_and_the_optimizer_of_the_page_on_models(module, tmp_path):
+    """The test trains the README's model; the same model has the page's optimizer in a second, short training."""
+    model = block("README.md", "# mymodel.py")
+    module("mymodel", model)
+    run("docs/plugins.md", "# test_mymodel.py")["test_it_learns"](tmp_path / "first")
+    module("page_optimizer", model, block("docs/plugins.md", "def make_optimizer"))
+    testing.run_in_threads("page_optimizer", "data.digits", train_dir=tmp_path / "second", num_ps=1, num_workers=1,
+                           train_steps=3)
+    assert "weights/Momentum" in testing.read_checkpoint(tmp_path / "second")
+
+
+def test_the_dataset_of_the_page_on_data_reads_lines(tmp_path):
+    """Each number once; a line that is none is named."""
+    input_fn = run("docs/data.md", "DEFAULT_PARAMS")["input_fn"]
+    params = {"files": f"{tmp_path}/*.txt", "on_bad_record": "stop", "batch_size": 3}
+    (tmp_path / "a.txt").write_text("1\n-2\n3\n4\n")
+
+    def read():
+        with tf.Graph().as_default() as graph, tf.Session() as session:
+            batches = tf.data.make_initializable_iterator(input_fn(ps_train.EVAL, params, (0, 1)))
+            values, labels = batches.get_next()
+            session.run([batches.initializer, tf.tables_initializer()], ps_train.input_feed(graph))
+            found = []
+            while len(found) < 4:
+                found += zip(*session.run([values, labels]))
+            return sorted(found)
+
+    assert read() == [(-2.0, False), (1.0, True), (3.0, True), (4.0, True)]
+    (tmp_path / "a.txt").write_text("1\nx\n3\n4\n")
+    with pytest.raises((DataError, tf.errors.InvalidArgumentError), match="expected an integer"):
+        read()
+
+
+def test_the_serving_input_of_the_page_on_export_parses_examples():
+    """As TensorFlow Serving sends them."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        features, receivers = run("docs/inference.md", "def serving_input_fn")["serving_input_fn"]()
+        example = tf.train.Example()
+        example.features.feature["x"].float_list.value.extend([1, 2, 3, 4])
+        found = session.run(features, {receivers["examples"]: [example.SerializeToString()]})
+    np.testing.assert_array_equal(found["x"], [[1, 2, 3, 4]])
+
+
+def test_the_keras_twin_of_the_page_names_the_layer_of_the_keras_model():
+    """The model itself needs eager execution; tests/system/keras trains such models."""
+    layer = re.search(r'Dense\(10, name="(\w+)"\)', block("docs/plugins.md", "# mykeras.py"))[1]
+    twin = run("docs/migrate.md", "KERAS_TWIN")["KERAS_TWIN"]
+    assert set(twin.weights.values()) == {f"{layer}/kernel", f"{layer}/bias"}

@@ -1,0 +1,88 @@
+"""Every command of ps_train in the documents: the verb and each flag exist, and the values are allowed."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import shlex
+
+import pytest
+
+from ps_train.config import fields, inference, launch, task
+from ps_train.config.control import doctor, plan, report, running
+from ps_train.config.script import ScriptConfig, ScriptLaunchConfig, before_script
+from ps_train.keras import flags as keras_flags
+from ps_train.verbs.table import split_argv
+from tests.processes import REPO
+
+PAGES = sorted([REPO / "README.md", *(REPO / "docs").rglob("*.md"), *(REPO / "examples").rglob("*.md")])
+_BLOCK = re.compile(r"^```bash\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_BEFORE = r"""(?:[A-Z_]+=(?:'[^']*'|"[^"]*"|\S+)\s+|kubectl exec \S+ -- |\.venv/bin/|nohup )*"""
+_COMMAND = re.compile(rf"^{_BEFORE}(?:python -m )?ps_train(?=\s|$)")
+
+
+def _commands():
+    """Yields (page, words behind `ps_train`) of each command in a block of bash that is to succeed."""
+    for path in PAGES:
+        for block in _BLOCK.findall(path.read_text(encoding="utf-8")):
+            for line in block.replace("\\\n", " ").splitlines():
+                text, _, comment = line.partition("  #")
+                if (found := _COMMAND.search(text)) and not comment.startswith(" exit code 2"):
+                    words = shlex.split(text[found.end():])
+                    stop = next((index for index, word in enumerate(words) if word in ("&", "|", ">", "&&", ";")), None)
+                    yield path.relative_to(REPO), words[:stop]
+
+
+COMMANDS = list(dict.fromkeys((str(page), tuple(words)) for page, words in _commands()))
+
+
+def _script(argv, cls):
+    own = before_script(argv, cls)
+    assert len(own) < len(argv), "no script is named"
+    fields.parse_flags(own, cls)
+
+
+def _launch(argv):
+    if argv[:1] == ["run"]:
+        return _script(argv[1:], ScriptLaunchConfig)
+    return keras_flags.parse_keras_launch(argv[1:]) if argv[:1] == ["keras"] else launch.parse_launch(argv)
+
+
+PARSERS = {
+    "train": lambda argv: task.parse_task(argv, {"TF_CONFIG": "{}"}), "serve": task.parse_serve, "launch": _launch,
+    "keras": lambda argv: keras_flags.parse_keras_task(argv, {}), "convert": keras_flags.parse_convert,
+    "run": lambda argv: _script(argv, ScriptConfig),
+    "evaluate": inference.parse_evaluate, "predict": inference.parse_predict, "export": inference.parse_export,
+    "status": lambda argv: running.parse_control(argv, "status", running.StatusConfig),
+    **{verb: lambda argv, verb=verb: running.parse_control(argv, verb) for verb in ("save", "stop", "resume")},
+    "report": report.parse_report, "plan": plan.parse_plan, "doctor": doctor.parse_doctor,
+    "new": lambda argv: argv,
+}
+
+
+@pytest.mark.parametrize(("page", "words"), COMMANDS, ids=str)
+def test_a_command_of_the_documents_is_accepted(page, words):
+    """As its verb checks it, before anything starts."""
+    verb, argv = split_argv(words)
+    PARSERS[verb](argv)
+
+
+def test_there_are_commands_of_every_verb():
+    """So no verb is without an example."""
+    assert len(COMMANDS) > 60
+    assert {split_argv(words)[0] for _, words in COMMANDS} == set(PARSERS)
+
+
+def test_names_that_pages_import_exist():
+    """In blocks of Python: `from ps_train import X`, `import ps_train.y`, `ps_train.X`."""
+    text = "\n".join(block for path in PAGES for block in re.findall(
+        r"^```python\n(.*?)^```$", path.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE))
+    imported = {(module, name.strip()) for module, names in re.findall(
+        r"^\s*from (ps_train[\w.]*) import ([\w, ]+)$", text, re.MULTILINE) for name in names.split(",")}
+    imported |= {("ps_train", name) for name in re.findall(r"\bps_train\.(\w+)", text)}
+    assert len(imported) > 10
+    for module, name in sorted(imported):
+        if name in ("models", "datasets"):  # those of a wheel; in a checkout, the folders beside the package
+            continue
+        found = importlib.import_module(module)
+        assert hasattr(found, name) or importlib.util.find_spec(f"{module}.{name}"), f"{module} has no {name}"
