@@ -43,13 +43,17 @@ class RowsAhead:
         self._found = registry.current_registry()
         self._spec = batches.element_spec
         batch = batches.next()
-        with tf.name_scope("ahead"), build_collections({}):
+        kept = {name: tf.get_collection(name) for name in (tf.GraphKeys.GLOBAL_STEP, tf.GraphKeys.TRAINABLE_VARIABLES)}
+        with tf.name_scope("ahead"), build_collections(kept):
             build(batch)
+            created = tf.trainable_variables()[len(kept[tf.GraphKeys.TRAINABLE_VARIABLES]):]
             lookups = connection.by_table(self._found.take_pending())
             exchange = RowExchange(self._found, {
                 name: connection.flat_ids(own, self._found.specs[name]) for name, own in lookups.items()},
                 sorts_ids=False)
             rows = exchange.pull()
+        for variable in created:  # the second build finds them and registers none
+            tf.add_to_collection(tf.GraphKeys.TRAINABLE_VARIABLES, variable)
         self._names = list(lookups)
         parts = [*tf.nest.flatten(batch, expand_composites=True), *(
             part for name in self._names for part in (rows[name], exchange.places[name], exchange.ids[name]))]

@@ -122,10 +122,11 @@ def test_rows_that_are_staged_ahead_train_each_batch_once(tmp_path, start_server
         return ps_train.from_arrays((ids, labels), params["batch_size"], repeat=True)
 
     unique = clusters.contracts.Dataset("ids", input_fn, lambda params: None, {})
-    # The dense bias would see no difference either, but keeps still, so that each step has the same loss.
-    ends = [train(start_servers(2, 1), tmp_path / str(ahead), 11, dataset=unique, learning_rate=1e-9,
-                  prefetches_rows=ahead) for ahead in (False, True)]
+    ends = [train(start_servers(2, 1), tmp_path / str(ahead), 11, dataset=unique, prefetches_rows=ahead)
+            for ahead in (False, True)]
     assert_same(ends[1][1], ends[0][1])
+    np.testing.assert_allclose(ends[1][2], ends[0][2], rtol=1e-4)
+    assert abs(ends[0][2]) > 1e-3, "the dense bias has not been trained"
 
 
 @pytest.mark.parametrize("other", [{"sync_replicas": True}, {"communication_period": 4}, {"steps_per_execution": 4}])
