@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import array
 import contextlib
+import ctypes
 import functools
 import gc
 import json
@@ -29,7 +30,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 from ps_train.runtime import legacy_keras
 from tests import launched_forks
@@ -93,18 +94,24 @@ class ForkedProcess:
 class ForkServer:
     """The server, as the test process sees it; it ends with the test process."""
 
-    def __init__(self) -> None:
-        """Starts it: as a fork of this process if it is prepared; else it imports TensorFlow while the test goes on."""
+    def __init__(self, environ: Mapping[str, str] | None = None) -> None:
+        """Starts it: as a fork of this process if it is prepared; else it imports TensorFlow while the test goes on.
+
+        Args:
+          environ: variables that TensorFlow reads when it is imported; such a server is never a fork.
+        """
         self._pid = 0
+        self._process: subprocess.Popen | None = None
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         for end in (self._control, theirs):
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MESSAGE_BYTES)
         with theirs:
-            if prepare.cache_info().currsize:
+            if environ is None and prepare.cache_info().currsize:
                 self._fork(theirs)
             else:
-                subprocess.Popen([sys.executable, "-m", "tests.fork_server", str(theirs.fileno())], cwd=_REPO,
-                                 pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
+                self._process = subprocess.Popen(
+                    [sys.executable, "-m", "tests.fork_server", str(theirs.fileno())], cwd=_REPO,
+                    pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, env={**os.environ, **(environ or {})})
 
     def _fork(self, theirs: socket.socket) -> None:
         self._pid = os.fork()
@@ -116,20 +123,28 @@ class ForkServer:
                 os._exit(0)
 
     def end(self) -> None:
-        """Ends the server and what it has started; waits for it if it is a fork."""
+        """Ends the server and what it has started, and waits for it."""
         self._control.shutdown(socket.SHUT_RDWR)  # a process that has a copy of it would keep it open
         self._control.close()
         end_secs = time.monotonic() + _END_SECS
         while self._pid and os.waitpid(self._pid, os.WNOHANG) == (0, 0):
             assert time.monotonic() < end_secs, "the fork server does not end"
             time.sleep(0.01)
+        if self._process is not None:
+            self._process.wait(_END_SECS)
 
-    def start(self, arguments: list[str], cwd: str, environ: dict[str, str], log: int,
-              module: str = "ps_train") -> ForkedProcess:
-        """Starts `python -m MODULE` with the arguments; its output goes to the file descriptor `log`."""
+    def start(self, arguments: list[str], cwd: str, environ: dict[str, str], log: int, module: str = "ps_train",
+              script: str = "", namespace: str = "") -> ForkedProcess:
+        """Starts `python -m MODULE`, or `python SCRIPT`, with the arguments.
+
+        Args:
+          log: the file descriptor to which its output goes.
+          namespace: the file of a network namespace in which it runs.
+        """
         status, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            request = {"module": module, "arguments": arguments, "cwd": str(cwd), "environ": environ}
+            request = {"module": module, "script": script, "arguments": arguments, "cwd": str(cwd), "environ": environ,
+                       "namespace": namespace}
             descriptors = array.array("i", [log, theirs.fileno()])
             self._control.sendmsg([json.dumps(request).encode()], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
         return ForkedProcess(status, arguments)
@@ -194,10 +209,12 @@ def _fork_one(control: socket.socket, children: dict[int, socket.socket]) -> boo
 
 
 def _become_task(request: dict, log: int, kept: Collection[int] = ()) -> None:
-    """Does what `python -m MODULE ARGUMENTS` does, with the descriptors in `kept` open; never returns."""
+    """Does what `python -m MODULE ARGUMENTS`, or `python SCRIPT`, does, with `kept` open; never returns."""
     code = 1
     try:
         _forget_parent(log, kept)
+        if request.get("namespace"):
+            _enter_network(request["namespace"])
         os.chdir(request["cwd"])
         os.environ.clear()
         os.environ.update(request["environ"])
@@ -205,11 +222,16 @@ def _become_task(request: dict, log: int, kept: Collection[int] = ()) -> None:
         if FORKS_VARIABLE in os.environ:
             told = {"arguments": request["arguments"], "start": start_of(os.getpid())}
             pathlib.Path(os.environ[FORKS_VARIABLE], str(os.getpid())).write_text(json.dumps(told))
-        sys.argv = [request["module"], *request["arguments"]]
-        sys.path[:1] = [request["cwd"], *request["environ"].get("PYTHONPATH", "").split(os.pathsep)]
+        script = request.get("script")
+        first = os.path.dirname(os.path.abspath(script)) if script else request["cwd"]
+        sys.argv = [script or request["module"], *request["arguments"]]
+        sys.path[:1] = [first, *request["environ"].get("PYTHONPATH", "").split(os.pathsep)]
         if request["arguments"][:1] == ["launch"]:
             launched_forks.install(_become_task)
-        runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
+        if script:
+            runpy.run_path(script, run_name="__main__")
+        else:
+            runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
         code = 0
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else 1
@@ -219,6 +241,14 @@ def _become_task(request: dict, log: int, kept: Collection[int] = ()) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
+
+
+def _enter_network(namespace: str) -> None:
+    """Moves this process, which has one thread, into a network namespace, as nsenter(1) does."""
+    library = ctypes.CDLL(None, use_errno=True)
+    with open(namespace, "rb") as file:
+        if library.setns(file.fileno(), 0):
+            raise OSError(ctypes.get_errno(), f"cannot enter {namespace}")
 
 
 def _forget_parent(log: int, kept: Collection[int]) -> None:

@@ -8,8 +8,9 @@ import re
 import shlex
 import subprocess
 import sys
+import tempfile
 
-from tests import processes
+from tests import fork_server, processes
 from tests.processes import DEADLINE_SECS, REPO, ProcessGroup
 
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -57,8 +58,7 @@ class Reader:
             name, _, env[name] = words.pop(0).partition("=")
         self.num_run += 1
         if words[0] == "python":
-            subprocess.run([sys.executable, *words[1:]], cwd=self._folder, check=True, timeout=2 * DEADLINE_SECS,
-                           env={**os.environ, **env, "PYTHONPATH": str(REPO)})
+            self._run_python(words[1:], env)
             return {}
         assert words[0] == "ps_train", line
         name = f"command-{self.num_run}"
@@ -67,6 +67,18 @@ class Reader:
         if not line.endswith("&"):
             assert self._group.exit_code(name) == code, self._group.log(name)
         return {name: code}
+
+    def _run_python(self, words: list[str], env: dict[str, str]) -> None:
+        environ = {**os.environ, **env, "PYTHONPATH": str(REPO)}
+        if words[0] == "-m":
+            subprocess.run([sys.executable, *words], cwd=self._folder, check=True, timeout=2 * DEADLINE_SECS,
+                           env=environ)
+            return
+        with tempfile.TemporaryFile() as output:
+            code = fork_server.of_this_process().start(
+                words[1:], self._folder, environ, output.fileno(), script=words[0]).wait(2 * DEADLINE_SECS)
+            output.seek(0)
+            assert code == 0, output.read().decode(errors="replace")
 
     def _own_port(self, match: re.Match[str]) -> str:
         """Returns the address with a free port in place of the page's, the same one each time."""

@@ -60,6 +60,15 @@ def is_open(port: int) -> bool:
         return False
 
 
+def _namespace(before: Sequence[str]) -> str | None:
+    """Returns the file of the network namespace that these words enter, "" for no words, None if they do else."""
+    if list(before[:3]) == ["ip", "netns", "exec"]:
+        return f"/run/netns/{before[3]}"
+    if len(before) == 2 and before[0] == "nsenter" and before[1].startswith("--net="):
+        return before[1].removeprefix("--net=")
+    return None if before else ""
+
+
 class ProcessGroup:
     """The processes of one test."""
 
@@ -76,18 +85,20 @@ class ProcessGroup:
         Args:
           name: of the process and its log.
           log_path: where its log is instead.
-          before: what the command begins with; such a process is never a fork.
+          before: what the command begins with; such a process is a fork only if that enters a network namespace.
           is_exec: start a new Python, as a user does, in place of a fork of one that has imported TensorFlow.
         """
         environ = {**os.environ, "PYTHONPATH": str(REPO), "PYTHONUNBUFFERED": "1", **(env or {})}
         environ.pop("TF_CONFIG", None) if "TF_CONFIG" not in (env or {}) else None
         (self._log_dir / name).touch()
         with open(log_path or self._log_dir / name, "wb") as log:
-            if before or is_exec:
+            namespace = _namespace(before)
+            if is_exec or namespace is None:
                 process = subprocess.Popen([*before, sys.executable, "-m", "ps_train", *arguments], cwd=cwd,
                                            env=environ, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
             else:
-                process = fork_server.of_this_process().start(arguments, cwd, environ, log.fileno())
+                process = fork_server.of_this_process().start(arguments, cwd, environ, log.fileno(),
+                                                              namespace=namespace)
         self._processes[name] = process
         return process
 

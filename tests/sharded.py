@@ -26,7 +26,8 @@ class Sharded:
         self.flags = [f"--model={plugin}", f"--dataset={plugin}", "--batch_size=16", "--optimizer=sgd",
                       "--learning_rate=1", f"--train_dir={folder}/train", "--dynamic_sharding",
                       f"--num_epochs={NUM_EPOCHS}", f"--beat_timeout_secs={beat_timeout_secs}", "--log_steps=10",
-                      f"--params=files={folder}/*.txt,ledger={folder}/ledger,batch_secs={batch_secs}", *flags]
+                      f"--params=files={folder}/*.txt,ledger={folder}/ledger,batch_secs={batch_secs},"
+                      f"hold={folder}/hold", *flags]
         self.lives = collections.Counter()
         for job, index in self.cluster.tasks():
             self.start(f"{job}-{index}")

@@ -83,10 +83,11 @@ def test_a_wrong_flag_is_refused_before_anything_starts(linear):
         linear(batch_size=0)
 
 
-def test_a_cluster_that_does_not_end_is_stopped_and_its_tasks_are_named(linear):
+def test_a_cluster_that_does_not_end_is_stopped_and_its_tasks_are_named(tmp_path):
     """After the time that was given for all of it; no thread of a task is left."""
     with pytest.raises(ClusterLostError, match="waited 5 s for ps:0, worker:0, worker:1, which still ran"):
-        linear(timeout_secs=5, train_steps=10**8)
+        testing.run_in_threads("tests.plugins.tiny", "tests.plugins.tiny", train_dir=tmp_path, timeout_secs=5,
+                               train_steps=10**8, params="batch_secs=0.02")
     assert not {thread.name for thread in threading.enumerate()} & {"ps:0", "worker:0", "worker:1"}
 
 

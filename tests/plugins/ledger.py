@@ -12,18 +12,24 @@ import tensorflow.compat.v1 as tf
 
 import ps_train
 
-DEFAULT_PARAMS = {"files": "", "ledger": "", "batch_secs": 0.0, "slow_secs": 0.0, "range_bytes": 200, "dense": False}
+DEFAULT_PARAMS = {"files": "", "ledger": "", "batch_secs": 0.0, "slow_secs": 0.0, "range_bytes": 200, "dense": False,
+                  "hold": ""}
 NUM_LINES = 1000
 
 
 def input_fn(mode, params, shard):
-    """Yields the numbers of the lines, int64 [batch], twice; each batch takes a while, and worker 1 may be slower."""
+    """Yields the numbers of the lines, int64 [batch], twice; each batch takes a while, and worker 1 may be slower.
+
+    With `hold`, worker N waits as long as there is a file HOLD.N.
+    """
     batch_secs = (params["batch_secs"] + params["slow_secs"] * shard[0]) * (mode == ps_train.TRAIN)
     ranges = ps_train.file_ranges(params["files"], shard, mode, range_bytes=params["range_bytes"])
     batches = ps_train.range_batches(ranges, _read, params["batch_size"])
 
     def wait(numbers):
         time.sleep(batch_secs)
+        while params["hold"] and os.path.exists(f"{params['hold']}.{shard[0]}"):
+            time.sleep(0.02)
         return numbers
 
     def slowly(numbers, *mark):

@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 import ps_train
 
-DEFAULT_PARAMS = {"width": 2}
+DEFAULT_PARAMS = {"width": 2, "batch_secs": 0.0}
 
 
 def features():
@@ -43,4 +45,15 @@ def input_fn(mode, params, shard):
     arrays = [array[index::count] for array in (*features().values(), labels())]
     training = mode == ps_train.TRAIN
     dataset = ps_train.from_arrays(arrays, 24, shuffle=training, repeat=training, seed=params["seed"])
-    return dataset.map(lambda x, kind, label: ({"x": x, "kind": kind}, label))
+
+    def wait(label):
+        time.sleep(params["batch_secs"])
+        return label
+
+    @tf.autograph.experimental.do_not_convert
+    def named(x, kind, label):
+        if training and params["batch_secs"]:  # at most one batch in this time, so that the cores are free for others
+            label = tf.ensure_shape(tf.numpy_function(wait, [label], tf.float32), label.shape)
+        return {"x": x, "kind": kind}, label
+
+    return dataset.map(named)

@@ -1,4 +1,7 @@
-"""A script around MonitoredTrainingSession, hooks and TF_CONFIG, async or sync, with the gate of supervised.py."""
+"""A script around MonitoredTrainingSession, hooks and TF_CONFIG, async or sync, with the gate of supervised.py.
+
+With --step_secs its steps take longer, so that an endless training leaves the cores free for others.
+"""
 
 import argparse
 import json
@@ -13,6 +16,7 @@ parser.add_argument("--model_dir", default="")
 parser.add_argument("--train_steps", type=int, default=60)
 parser.add_argument("--sync", action="store_true")
 parser.add_argument("--gate", default="")
+parser.add_argument("--step_secs", type=float, default=0.0)
 parser.add_argument("--fail_at", type=int, default=0)
 parser.add_argument("--fail_update_at", type=int, default=1000000)
 args = parser.parse_args()
@@ -26,6 +30,7 @@ class GateHook(tf.train.SessionRunHook):
         self._local_step = 0
 
     def after_run(self, run_context, run_values):
+        time.sleep(args.step_secs)
         self._local_step += 1
         if args.gate and self._local_step in (20, 40):
             print(self._name, "is at gate", self._local_step, flush=True)

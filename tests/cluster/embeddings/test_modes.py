@@ -128,13 +128,13 @@ def _sync_oracle(sums=False):
     return oracle
 
 
-_SYNC = {"mean": {}, "sum": {"sums_table_gradients": True}, "tensorflow": {"sync_engine": "tensorflow"}}
+_SYNC = {"mean": (2, {}), "sum": (1, {"sums_table_gradients": True}), "tensorflow": (1, {"sync_engine": "tensorflow"})}
 
 
-@pytest.mark.parametrize("options", _SYNC.values(), ids=_SYNC)
-def test_two_workers_in_sync_do_what_numpy_does(tmp_path, start_servers, options):
+@pytest.mark.parametrize(("num_ps", "options"), _SYNC.values(), ids=_SYNC)
+def test_two_workers_in_sync_do_what_numpy_does(tmp_path, start_servers, num_ps, options):
     """As TensorFlow's accumulators: a row is averaged over the workers that have it; as a choice, summed."""
-    train_in_lock_step(start_servers(2, 2), tmp_path, _STEPS, **_options(**options))
+    train_in_lock_step(start_servers(num_ps, 2), tmp_path, _STEPS, **_options(**options))
     _assert_like(tmp_path, _sync_oracle(sums="sums_table_gradients" in options))
 
 

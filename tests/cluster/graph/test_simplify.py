@@ -11,6 +11,8 @@ from ps_train.graph import simplify
 from tests import clusters
 from tests.tensorflow_mode import tf
 
+pytestmark = pytest.mark.optimised
+
 PS, WORKER = "/job:ps/task:0/cpu:0", "/job:worker/task:0/cpu:0"
 
 

@@ -13,6 +13,8 @@ from ps_train.updates.local_steps.period import Period
 from tests import clusters
 from tests.tensorflow_mode import tf
 
+pytestmark = pytest.mark.optimised
+
 PLAIN = transfer.Wire(is_fused=False)
 PS = "/job:ps/"
 

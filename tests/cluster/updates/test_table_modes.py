@@ -26,10 +26,10 @@ def data(num_examples=96):
     return ids.astype(np.int64), random.normal(size=num_examples).astype(np.float32)
 
 
-def model(num_rows=None):
-    """Two tables and a dense variable; the prediction is a sum."""
+def model(num_rows=None, rule=None):
+    """Two tables, the first one by a rule of its own if given, and a dense variable; the prediction is a sum."""
     def model_fn(features, labels, mode, params):
-        items = ps_train.embedding_table("items", 2, num_rows=num_rows)
+        items = ps_train.embedding_table("items", 2, num_rows=num_rows, optimizer=rule)
         others = ps_train.embedding_table("others", 1)
         bias = tf.get_variable("bias", [], initializer=tf.zeros_initializer())
         predictions = (bias + tf.reduce_sum(items.lookup(features), [1, 2])
@@ -79,11 +79,10 @@ def assert_same(found, expected):
             np.testing.assert_allclose(found[name][row], value, rtol=1e-4, atol=1e-6, err_msg=f"{name} {row}")
 
 
-@pytest.mark.parametrize("rule", [rules.Sgd(_RATE), rules.Adagrad(_RATE), rules.Ftrl(_RATE, l1=0.01)],
-                         ids=lambda rule: rule.name)
-def test_one_worker_comes_to_the_same_rows_with_local_steps(tmp_path, start_servers, rule):
+def test_one_worker_comes_to_the_same_rows_with_local_steps(tmp_path, start_servers):
     """Values and slots after 22 steps in rounds of 5, on 2 ps: with one worker there is nothing to merge."""
-    ends = [train(start_servers(2, 1), tmp_path / str(steps), 22, table_rule=rule,
+    # One slot of the other table's Adagrad, two of Ftrl; for a table without slots see that of two workers.
+    ends = [train(start_servers(2, 1), tmp_path / str(steps), 22, model=model(rule=rules.Ftrl(_RATE, l1=0.01)),
                   period=Period(steps, train_steps=22)) for steps in (1, 5)]
     assert_same(ends[1][1], ends[0][1])
     np.testing.assert_allclose(ends[1][2], ends[0][2], rtol=1e-4)
@@ -108,9 +107,8 @@ def test_the_end_of_the_data_cuts_a_round_short(tmp_path, start_servers):
 
 def test_two_workers_add_their_whole_changes(tmp_path, start_servers):
     """With sgd, a table ends as if each worker's change were added to its first values; the mean in sync."""
-    cluster = start_servers(1, 2)
     sgd = {"table_rule": rules.Sgd(_RATE), "optimizer_name": "sgd", "learning_rate": 1e-9}
-    _, first, _ = train(cluster, tmp_path / "one", 4, period=Period(4), **sgd)
+    _, first, _ = train(start_servers(1, 1), tmp_path / "one", 4, period=Period(4), **sgd)
     _, synced, _ = train(start_servers(1, 2), tmp_path / "sync", 4, num_workers=2, gradients=2, period=Period(4), **sgd)
     assert_same(synced, first)  # both have the same data, so the mean of their changes is that of one
 

@@ -30,11 +30,8 @@ from benchmarks.harness.report import Ratio, Result
 from benchmarks.harness.tool import Trial
 from benchmarks.harness.trial import Setting
 from tests.children import wait_until
-from tests.processes import REPO, is_open
+from tests.processes import is_open
 from tests.tensorflow_mode import tf
-
-MNIST = REPO.parent / "shared" / "data" / "mnist"
-DATA_DIR = str(MNIST) if MNIST.is_dir() else ""
 
 
 def test_a_rate_is_that_of_the_second_half():
@@ -195,7 +192,7 @@ def test_what_reporting_costs_is_told_by_parts():
 
 def test_the_chief_of_a_training_leaves_what_reporting_cost(tmp_path, forked_tasks):
     """A whole training with the clock in it; each part is a share of the time."""
-    setting = Setting(data_dir=DATA_DIR, train_batches=400)
+    setting = Setting(train_batches=400)
     running.run(reporting.timed("ps_train K=20"), setting, str(tmp_path / "run"))
     found = json.loads((tmp_path / "run" / "shares.json").read_text())
     assert found.keys() == {"summaries", "reports", "loop"}
@@ -286,11 +283,9 @@ def test_the_models_of_transfers_have_the_variables_that_they_are_about(module, 
 @pytest.mark.parametrize("name", [
     catalogue.CLASSIC, catalogue.ASYNC, "ParameterServerStrategy, 25 a closure",
     "MultiWorkerMirroredStrategy, 25 a call", catalogue.DDP, catalogue.LIMIT])
-def test_a_peer_runs_for_a_moment(name, tmp_path, request):
+def test_a_peer_runs_for_a_moment(name, tmp_path, forked_tasks):
     """Its tasks start, train, are recorded, evaluated and ended; every figure of the report is there."""
-    if name != catalogue.ASYNC:  # which shows with real processes that tasks are found, counted and ended
-        request.getfixturevalue("forked_tasks")
-    trial = Trial(name, catalogue.PEERS[name], Setting(data_dir=DATA_DIR, batches=60, min_secs=0.6, seed=0))
+    trial = Trial(name, catalogue.PEERS[name], Setting(batches=60, min_secs=0.6, seed=0))
     folder = tmp_path / "run"
     try:
         running.run(trial.peer, trial.setting, str(folder))

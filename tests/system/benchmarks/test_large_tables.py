@@ -10,7 +10,9 @@ from benchmarks import large_tables
 
 
 @pytest.mark.parametrize("kind", [["--rule=adagrad"], ["--dynamic"]], ids=["fixed", "dynamic"])
-def test_a_small_table_is_trained_saved_and_restored_on_another_number_of_ps(kind, tmp_path, capsys):
+def test_a_small_table_is_trained_saved_and_restored_on_another_number_of_ps(
+    kind, tmp_path, capsys, forked_group
+):
     """Each sampled value is what its id and one update make it, before and after the restore."""
     large_tables.main(["--num_rows=5000", "--batch_size=1000", "--num_sampled=300", f"--work_dir={tmp_path}", *kind])
     printed = capsys.readouterr().out

@@ -18,6 +18,8 @@ def test_the_table_has_medians_and_the_largest():
 def test_it_measures_the_loss_of_a_ps(monkeypatch, capsys):
     """A real cluster: the start is a part of the pause, and steps are taken again."""
     monkeypatch.setattr(recovery, "VICTIMS", {"one ps of two": ["ps-1"]})
+    monkeypatch.setattr(recovery, "_STEADY_SECS", 1.0)
+    monkeypatch.setattr(recovery, "import_secs", lambda: 2.5)
     recovery.main(["--passes=1"])
     row = re.search(r"\| async \| one ps of two \| (\S+) \(.*\) \| (\S+) \(.*\) \| (\S+) \(.*\) \| (\d+) \(",
                     capsys.readouterr().out)

@@ -124,19 +124,12 @@ def asked(log: pathlib.Path, tool):
     return [call[1:] for call in calls if call[0] == tool]
 
 
-def test_the_batch_script_trains_and_is_not_queued_again(run_batch, tmp_path):
-    """A ps and a worker as the tasks of one step; both end with 0."""
-    process, log, output = run_batch("--model=models.softmax", "--dataset=data.digits", "--train_steps=60",
-                                     f"--train_dir={tmp_path}/train")
-    assert process.wait(processes.DEADLINE_SECS) == 0, output.read_text()
-    assert "Steps of each worker, 6" in output.read_text()
-    assert asked(log, "scontrol") == []
-    assert "--kill-on-bad-exit=0" in asked(log, "srun")[0]
+def test_the_batch_script_trains_and_at_the_time_limit_saves_and_is_queued_again(run_batch, tmp_path):
+    """A ps and a worker as the tasks of one step, to which Slurm sends SIGTERM: all end with 143.
 
-
-def test_a_job_at_its_time_limit_saves_and_is_queued_again(run_batch, tmp_path):
-    """Slurm sends SIGTERM to the step: all end with 143, and the script asks for the job to be queued again."""
-    process, log, output = run_batch("--model=models.softmax", "--dataset=data.digits", "--train_steps=1000000",
+    For the other codes see below.
+    """
+    process, log, output = run_batch("--model=models.softmax", "--dataset=tests.plugins.slow", "--train_steps=1000000",
                                      f"--train_dir={tmp_path}/train")
     end = time.monotonic() + processes.DEADLINE_SECS
     while "examples/s" not in output.read_text() and time.monotonic() < end:
@@ -147,6 +140,7 @@ def test_a_job_at_its_time_limit_saves_and_is_queued_again(run_batch, tmp_path):
     assert process.wait(processes.DEADLINE_SECS) == 143, output.read_text()
     assert len(asked(log, "scontrol")) == 1 and asked(log, "scontrol")[0][0] == "requeue"
     assert "saved" in output.read_text()
+    assert "--kill-on-bad-exit=0" in asked(log, "srun")[0]
 
 
 @pytest.mark.parametrize(("code", "restart_count", "is_queued_again"), [

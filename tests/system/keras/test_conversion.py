@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import pathlib
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -16,7 +14,8 @@ from data import digits
 from ps_train.graph import optimizers
 from ps_train.plugins import loader
 from ps_train.plugins.params import resolve_params
-from tests.processes import REPO, TaskCluster
+from tests import fork_server
+from tests.processes import DEADLINE_SECS, REPO, TaskCluster
 from tests.tensorflow_mode import tf
 
 pytest.importorskip("tf_keras", reason="the Keras road needs the extra `keras`")
@@ -95,10 +94,14 @@ def test_predictions_are_equal_on_both_roads_and_the_way_back_loses_nothing(tmp_
     expected = train(f"models.{name}", flags, tmp_path / "graph")
     np.save(tmp_path / "features.npy", images(40)[0])
     paths = [str(tmp_path / part) for part in ("graph", "keras", "again", "features.npy", "out.npz")]
-    ended = subprocess.run([sys.executable, "-c", CROSSING, *paths, *flags], cwd=REPO, capture_output=True, text=True,
-                           timeout=90, check=False, env={**os.environ, "PYTHONPATH": str(REPO)})
-    assert ended.returncode == 0, ended.stderr
-    assert re.findall(r"ckpt-\S+", ended.stdout) == ["ckpt-00000007.keras", "ckpt-7"]
+    (tmp_path / "crossing.py").write_text(CROSSING)
+    with open(tmp_path / "output", "wb") as output:
+        code = fork_server.of_this_process().start(
+            [*paths, *flags], REPO, {**os.environ, "PYTHONPATH": str(REPO)}, output.fileno(),
+            script=str(tmp_path / "crossing.py")).wait(DEADLINE_SECS)
+    printed = (tmp_path / "output").read_text()
+    assert code == 0, printed
+    assert re.findall(r"ckpt-\S+", printed) == ["ckpt-00000007.keras", "ckpt-7"]
     there = np.load(tmp_path / "out.npz")
     assert (there["iterations"], there["step"]) == (7, 7)
     np.testing.assert_allclose(there["probabilities"], expected, atol=1e-5)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 import re
 import shutil
 import signal
-import subprocess
-import sys
 
 import pytest
 
+from tests import fork_server
 from tests.processes import DEADLINE_SECS, REPO
 
 pytest.importorskip("tf_keras", reason="the Keras road needs the extra `keras`")
@@ -95,11 +95,15 @@ def test_checkpoints_by_steps_can_be_loaded_by_a_user(start_process, tmp_path):
     assert "After 100 training steps, on 2000 held-out examples:" in output
     names = sorted(path.name for path in (tmp_path / "train").iterdir())
     assert names == [*(f"ckpt-{step:08d}.keras" for step in (50, 60, 80, 100)), "training.json"]
-    code = ("import sys, tf_keras; model = tf_keras.models.load_model(sys.argv[1]); "
-            "print('loaded', int(model.optimizer.iterations), model.input_shape)")
-    ended = subprocess.run([sys.executable, "-c", code, str(tmp_path / "train" / names[1])], capture_output=True,
-                           text=True, timeout=DEADLINE_SECS, check=False)
-    assert ended.stdout.splitlines()[-1] == "loaded 60 (None, 784)", ended.stderr
+    (tmp_path / "loading.py").write_text(
+        "import sys, tf_keras; model = tf_keras.models.load_model(sys.argv[1])\n"
+        "print('loaded', int(model.optimizer.iterations), model.input_shape)\n")
+    with open(tmp_path / "output", "wb") as output:
+        fork_server.of_this_process().start(
+            [str(tmp_path / "train" / names[1])], tmp_path, dict(os.environ), output.fileno(),
+            script=str(tmp_path / "loading.py")).wait(DEADLINE_SECS)
+    printed = (tmp_path / "output").read_text()
+    assert "loaded 60 (None, 784)" in printed.splitlines(), printed
 
 
 def test_after_a_kill_within_an_epoch_the_plan_is_that_of_the_backup(start_process, tmp_path):

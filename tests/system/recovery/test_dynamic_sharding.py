@@ -20,7 +20,11 @@ def test_each_line_counts_once_an_epoch_when_workers_die(sharded, mode):
     training.wait_until_seen(400)
     training.kill("worker-1")
     training.group.wait_for_line("worker-0.1", "worker:1 was not heard of for 3 s; what it had in hand is given again")
+    hold = training.folder / "hold.0"
+    hold.touch()  # so that there is data left when the worker is back
     training.start("worker-1")
+    training.group.wait_for_line("worker-1.2", "computes on" if mode else "step ")
+    hold.unlink()
     training.group.wait_for_line("worker-1.2", "step ")
     training.kill("worker-0")
     training.start("worker-0")

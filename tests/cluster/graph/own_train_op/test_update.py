@@ -204,6 +204,7 @@ def one_after_the_other(loss):
             again, tf.train.get_global_step(), var_list=variables[1:])
 
 
+@pytest.mark.optimised
 @pytest.mark.parametrize("train_op, reason", [
     (in_a_branch, "updates variables by other means"),
     (one_after_the_other, "applies gradients that it computes after another")])
@@ -246,6 +247,7 @@ def test_a_whole_run_of_steps_repeats_the_models_own_update(tmp_path, start_serv
     assert_same(train(start_servers, tmp_path, model, steps_per_execution=4), plain(model))
 
 
+@pytest.mark.optimised
 def test_many_small_variables_are_packed_under_an_optimizer_that_works_element_by_element(tmp_path, start_servers):
     """Not under another one; both end where a plain session does."""
     def model_fn(features, labels, mode, params):

@@ -82,6 +82,7 @@ def test_training_comes_to_the_values_of_numpy(tmp_path, start_servers, options)
         np.testing.assert_allclose(found[name], value, rtol=1e-3, atol=1e-5, err_msg=name)
 
 
+@pytest.mark.optimised
 @pytest.mark.parametrize("optimizer", ["adagrad", "adam", "ftrl"])
 def test_the_checkpoint_is_the_same_as_without(tmp_path, start_servers, optimizer):
     """The rules see each row once, with the sum of its gradients, and make the same slots of it."""

@@ -41,7 +41,7 @@ def assert_equal(one, other, **tolerance):
 
 
 @pytest.mark.parametrize("rule, gradients", [
-    *((rule, None) for rule in ("sgd", "momentum", "adagrad", "rmsprop", "ftrl")), ("adam", 1)])
+    *((rule, None) for rule in ("sgd", "momentum", "ftrl")), ("adam", 1)])  # without slots, with one, two, and powers
 def test_one_worker_comes_to_the_same_with_and_without_local_steps(tmp_path, start_servers, rule, gradients):
     """Parameters, slots and global step, after 42 steps in rounds of 5: with one worker there is nothing to average."""
     ends = [train(start_servers(2, 1), tmp_path / str(steps), 42, optimizer_name=rule, gradients=gradients,
