@@ -16,6 +16,7 @@ from ps_train.config.script import ScriptLaunchConfig
 from ps_train.keras.flags import ConvertConfig, KerasConfig, parse_convert, parse_keras_launch
 from tests import processes
 from tests.processes import REPO
+from tests.unit.test_commands import COMMANDS
 
 README = (REPO / "README.md").read_text(encoding="utf-8")
 FAULTS = (REPO / "docs/faults.md").read_text(encoding="utf-8")
@@ -114,3 +115,15 @@ def test_the_model_and_the_dataset_of_the_readme_train(tmp_path, start_process):
                                   f"--train_dir={tmp_path}/train"], cwd=tmp_path)
     assert set(start_process.wait().values()) == {0}
     assert re.search(r"accuracy = 0\.[5-9]|accuracy = 1", start_process.log("worker-0"))
+
+
+def test_commands_that_need_nothing_before_them_run(start_process, tmp_path):
+    """`plan`, `new` and the `doctor` of one machine, in an empty folder; test_commands.py parses all commands."""
+    found = [words for _, words in COMMANDS
+             if words and words[0] in ("plan", "new", "doctor") and not any("hosts=" in word for word in words)]
+    assert {words[0] for words in found} == {"plan", "new", "doctor"}
+    for number, words in enumerate(found):
+        start_process.start(f"{words[0]}-{number}", [word.replace("=/shared/", f"={tmp_path}/") for word in words],
+                            cwd=tmp_path)
+    codes = start_process.wait(2 * processes.DEADLINE_SECS)
+    assert set(codes.values()) == {0}, start_process.logs()

@@ -8,6 +8,7 @@ import shlex
 
 import pytest
 
+from ps_train import __main__ as command_line
 from ps_train.config import fields, inference, launch, task
 from ps_train.config.control import doctor, plan, report, running
 from ps_train.config.script import ScriptConfig, ScriptLaunchConfig, before_script
@@ -71,6 +72,16 @@ def test_there_are_commands_of_every_verb():
     """So no verb is without an example."""
     assert len(COMMANDS) > 60
     assert {split_argv(words)[0] for _, words in COMMANDS} == set(PARSERS)
+
+
+@pytest.mark.parametrize("argv", [*([verb] for verb in PARSERS), ["launch", "run"], ["launch", "keras"]], ids=str)
+def test_the_help_of_every_verb_has_its_flags(capsys, argv):
+    """`ps_train VERB --help`, to which pages and messages send the reader."""
+    assert command_line.main([*argv, "--help"]) == 0
+    out, err = capsys.readouterr()
+    assert f"ps_train {' '.join(argv)} " in out and err == ""
+    assert max(map(len, out.splitlines())) <= 80
+    assert argv == ["new"] or re.search(r"^  --\w+  ", out, re.MULTILINE)
 
 
 def test_names_that_pages_import_exist():
