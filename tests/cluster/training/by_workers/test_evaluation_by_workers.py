@@ -58,12 +58,12 @@ def test_several_workers_find_what_one_process_finds(tmp_path, caplog, is_dynami
 
 
 @pytest.mark.parametrize(("num_parts", "flags"), [
-    (1, {"sync_replicas": True}), (1, {"communication_period": 4}), (1, {"partition_bytes": 8}), (40, {"num_ps": 1})],
+    (1, {"sync_replicas": True}), (1, {"communication_period": 4}), (1, {"partition_bytes": 8}), (20, {"num_ps": 1})],
     ids=["sync", "local steps", "parts", "packed"])
 def test_parameters_are_those_of_the_checkpoint_in_every_mode(tmp_path, num_parts, flags):
     """What the workers look up on the ps is what was saved.
 
-    Of 40 small variables the ps has the trained values in one packed variable, and the old ones in the variables.
+    Of 20 small variables the ps has the trained values in one packed variable, and the old ones in the variables.
     """
     found = train(tmp_path, TINY, params=f"num_parts={num_parts}", **{"num_ps": 2, "learning_rate": 0.01, **flags})
     assert_same(found, evaluate_alone(tmp_path, TINY, num_parts=num_parts))
