@@ -18,6 +18,7 @@ from benchmarks.harness import machine, tool
 from benchmarks.harness.measures import Spread, spread
 from benchmarks.harness.report import Column
 from benchmarks.harness.tool import Trial
+from benchmarks.harness.wires import Link
 from benchmarks.recommender import examples, figures, trials
 from benchmarks.recommender.figures import Figures
 from benchmarks.recommender.work import Work
@@ -53,7 +54,8 @@ def main() -> int:
     work_dir = pathlib.Path(arguments.work_dir)
     data_dir = (work_dir / f"examples-{arguments.num_ids}").resolve()
     examples.write(data_dir, _NUM_EXAMPLES, arguments.num_ids)
-    base = tool.setting(argparse.Namespace(**{**vars(arguments), "data_dir": str(data_dir)}), has_accuracy=False)
+    base = tool.setting(argparse.Namespace(**{**vars(arguments), "data_dir": str(data_dir)}), has_accuracy=False,
+                        link=Link(delay_secs=arguments.delay_ms / 1000) if arguments.delay_ms else None)
     compared = trials.compared(base, arguments.num_ids, arguments.layers)
     swept, left_out = trials.swept(base, [int(float(text)) for text in arguments.rows.split(",") if text])
     wanted = tool.wanted([*compared, *(trial for group in swept.values() for trial in group)], arguments.only)
@@ -72,6 +74,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.set_defaults(batches=200, min_secs=8.0)
     parser.add_argument("--num_ids", type=int, default=10_000_000, help="ids of all fields together, in DeepFM")
     parser.add_argument("--layers", default="256x128", help="units of DeepFM's hidden layers")
+    parser.add_argument("--delay_ms", type=float, default=0.0, help="delay between each worker and the ps, in each "
+                        "direction, by a proxy")
     parser.add_argument("--rows", default="1e5,1e6,1e7,5e7", help="sizes of the table in the second part; '' for none")
     return parser
 
