@@ -11,6 +11,8 @@ from ps_train.storage import checkpoints
 from ps_train.training.evaluation import Evaluator
 from tests.tensorflow_mode import tf
 
+pytestmark = pytest.mark.optimised  # as in the one process, since the last digits depend on it
+
 CLICKS, TINY = "tests.plugins.tiny_clicks", "tests.plugins.tiny"
 FLAGS = {"batch_size": 20, "seed": 3, "optimizer": "adagrad", "learning_rate": 0.1, "num_gpus": 0, "log_steps": 0}
 
@@ -38,7 +40,6 @@ def assert_same(found, wanted, counted=()):
         assert found.metrics[name] == pytest.approx(value, rel=1e-9 if name in counted else 1e-6), name
 
 
-@pytest.mark.optimised  # as the one process does, since the last digits depend on it
 @pytest.mark.parametrize(("is_dynamic", "num_ps", "num_workers"), [(False, 1, 2), (True, 2, 3)],
                          ids=["fixed", "dynamic"])
 def test_several_workers_find_what_one_process_finds(tmp_path, caplog, is_dynamic, num_ps, num_workers):
