@@ -77,7 +77,7 @@ _SECS = {
     "system/keras/test_training.py": 40,
     "system/control/test_doctor.py": 15,
     "system/launch/test_launcher.py": 45,
-    "system/launch/test_remote.py": 60,
+    "system/launch/test_remote.py": 90,
     "system/legacy/test_classic.py": 60,
     "system/legacy/test_kinds.py": 30,
     "system/recovery/test_chief.py": 40,
