@@ -40,6 +40,7 @@ _START_SECS = 120.0
 _END_SECS = 60.0
 _MESSAGE_BYTES = 1 << 20
 FORKS_VARIABLE = "PS_TRAIN_TEST_FORKS"
+PLAIN_GRAPHS_VARIABLE = "PS_TRAIN_TEST_PLAIN_GRAPHS"  # if it is there, the graphs of a fork run as they were built
 _ONEDNN_VARIABLE = "TF_ENABLE_ONEDNN_OPTS"
 _ALLOCATIONS_PER_COLLECTION = 20_000  # of 700 by default, which is a twentieth of the CPU time of making graphs
 
@@ -139,6 +140,7 @@ class ForkServer:
 
         Args:
           log: the file descriptor to which its output goes.
+          script: what it has registered with `atexit` does not run.
           namespace: the file of a network namespace in which it runs.
         """
         status, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -226,6 +228,7 @@ def _become_task(request: dict, log: int, kept: Collection[int] = ()) -> None:
         first = os.path.dirname(os.path.abspath(script)) if script else request["cwd"]
         sys.argv = [script or request["module"], *request["arguments"]]
         sys.path[:1] = [first, *request["environ"].get("PYTHONPATH", "").split(os.pathsep)]
+        sys.modules["tests.plain_graphs"].are_wanted = PLAIN_GRAPHS_VARIABLE in os.environ
         if request["arguments"][:1] == ["launch"]:
             launched_forks.install(_become_task)
         if script:
@@ -290,7 +293,9 @@ def prepare() -> None:
     from ps_train.launch import launcher  # noqa: F401, PLC0415
     from ps_train.runtime import installed, signals, tracebacks  # noqa: F401, PLC0415
     from ps_train.tasks import run  # noqa: F401, PLC0415
+    from tests import plain_graphs  # noqa: PLC0415
 
+    plain_graphs.install()
     gc.collect()
     gc.freeze()  # a child's collections would visit, and by that copy, each page of what is imported: 0.3 s per child
     gc.set_threshold(_ALLOCATIONS_PER_COLLECTION)

@@ -40,10 +40,14 @@ class LaunchConfig:
                      "PYTHONPATH and TF_*.", unset="no others")
 
     def __post_init__(self) -> None:
-        needs_hosts = [name for name, (rule, _, default) in fields.rules(LaunchConfig).items()
-                       if rule.group == _REMOTE and getattr(self, name) != default and not self.hosts]
-        refuse(fields.problems(vars(self), LaunchConfig)
-               + [f"--{name}: has an effect only with --hosts; leave it out, or give --hosts" for name in needs_hosts])
+        refuse(fields.problems(vars(self), LaunchConfig) + without_hosts(vars(self), LaunchConfig))
+
+
+def without_hosts(values: Mapping[str, Any], flags_class: type) -> list[str]:
+    """Returns a line for each flag about other machines that is given although --hosts is not."""
+    return [f"--{name}: has an effect only with --hosts; leave it out, or give --hosts"
+            for name, (rule, _, default) in fields.rules(flags_class).items()
+            if rule.group == _REMOTE and values[name] != default and not values["hosts"]]
 
 
 PLACED_BY_LAUNCH = frozenset({"job_name", "task_index", "ps_hosts", "worker_hosts", "existing_servers"})

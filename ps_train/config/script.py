@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from ps_train.config import fields
 from ps_train.config.fields import field
 from ps_train.config.groups import GraphReportFlags, WaitFlags
+from ps_train.config.launch import LaunchConfig, without_hosts
 from ps_train.errors import ConfigError, refuse
 from ps_train.runtime.waits import Timeouts
 
@@ -57,9 +58,16 @@ class ScriptLaunchConfig(ScriptConfig):
     max_restarts: int = field(
         0, _SCRIPT, "How often to restart each task that was lost or killed.", unit="restarts", minimum=0)
     log_dir: str = field("", _SCRIPT, "Folder for the tasks' log files.", unit="path", unset="a new one in /tmp")
+    base_port: int = fields.redeclare(LaunchConfig, "base_port", group=_SCRIPT)
+    hosts: str = fields.redeclare(LaunchConfig, "hosts")
+    task_placement: str = fields.redeclare(LaunchConfig, "task_placement")
+    ssh_command: str = fields.redeclare(LaunchConfig, "ssh_command")
+    remote_dir: str = fields.redeclare(LaunchConfig, "remote_dir")
+    remote_python: str = fields.redeclare(LaunchConfig, "remote_python")
+    env: str = fields.redeclare(LaunchConfig, "env")
 
     def __post_init__(self) -> None:
-        refuse(fields.problems(vars(self), ScriptLaunchConfig))
+        refuse(fields.problems(vars(self), ScriptLaunchConfig) + without_hosts(vars(self), ScriptLaunchConfig))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,16 +10,20 @@ import contextlib
 import os
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+import types
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ps_train.cluster import ports
 from ps_train.config.launch import LaunchConfig
+from ps_train.config.script import ScriptLaunchConfig
 from ps_train.launch import command_lines
 from ps_train.launch.command_lines import TaskList
 from ps_train.launch.remote import hosts, preflight, shell
 from ps_train.launch.remote.hosts import Host
 from ps_train.launch.remote.shell import RemoteShell
+
+_NO_MORE: Mapping[str, str] = types.MappingProxyType({})
 
 
 class Place(NamedTuple):
@@ -46,8 +50,12 @@ class ThisMachine:
         held = ports.hold_ports(len(self._tasks.names), self._first_port)
         return [Place("localhost", holder.getsockname()[1], holder) for holder in held]
 
-    def command(self, name: str, line: Sequence[str]) -> list[str]:
-        """Returns the command of the process that runs a command line of ps_train in the place of a task."""
+    def command(self, name: str, line: Sequence[str], variables: Mapping[str, str] = _NO_MORE) -> list[str]:
+        """Returns the command of the process that runs a command line of ps_train in the place of a task.
+
+        Args:
+          variables: of the task's environment, which it inherits here.
+        """
         return command_lines.on_this_python(line)
 
     def announcement(self, lines: Sequence[Sequence[str]], log_dir: str) -> str:
@@ -72,10 +80,14 @@ class OtherMachines:
         self._is_reserved = True
         return [Place(host.address, self._port[name], None) for name, host in self._host.items()]
 
-    def command(self, name: str, line: Sequence[str]) -> list[str]:
-        """Returns the command of the local process that runs a command line of ps_train on the host of a task."""
+    def command(self, name: str, line: Sequence[str], variables: Mapping[str, str] = _NO_MORE) -> list[str]:
+        """Returns the command of the local process that runs a command line of ps_train on the host of a task.
+
+        Args:
+          variables: of the task's environment there.
+        """
         return self._remote.relay_command(self._host[name], name, ["-m", "ps_train", *line], self._grace_secs,
-                                          self._port[name] if self._is_reserved else 0)
+                                          self._port[name] if self._is_reserved else 0, variables)
 
     def announcement(self, lines: Sequence[Sequence[str]], log_dir: str) -> str:
         """Returns the text that says how to start the same tasks by hand."""
@@ -88,7 +100,7 @@ class OtherMachines:
 
 @contextlib.contextmanager
 def machines_of(
-    launch_config: LaunchConfig, tasks: TaskList, signals: Sequence[int], grace_secs: float
+    launch_config: LaunchConfig | ScriptLaunchConfig, tasks: TaskList, signals: Sequence[int], grace_secs: float
 ) -> Iterator[ThisMachine | OtherMachines]:
     """Yields where the tasks run; with --hosts after all hosts have answered.
 

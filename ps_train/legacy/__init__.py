@@ -6,7 +6,7 @@
 Start with `run.py`. Nothing in the core imports this folder.
 
     run.py        runs a script as one task, from the mode of TensorFlow to the exit code
-    launching.py  runs all tasks of a script on this machine
+    launching.py  runs all tasks of a script, here or on other machines
     source.py     looks into a script before it runs
     global_step.py  finds a global step that the script made by hand
     names/        TensorFlow 1's names, on today's TensorFlow

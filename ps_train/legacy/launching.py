@@ -1,4 +1,4 @@
-"""`ps_train launch run script.py`: all tasks of a script, as processes on this machine.
+"""`ps_train launch run script.py`: all tasks of a script, as processes on this machine or on those of --hosts.
 
     ports --> the cluster --> each task: ps_train run script.py, with TF_CONFIG or the script's own flags
 
@@ -13,13 +13,14 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 
-from ps_train.cluster import ports
 from ps_train.config import fields
 from ps_train.config.script import Script, ScriptConfig, ScriptLaunchConfig, split_script
 from ps_train.errors import ConfigError, LaunchError
-from ps_train.launch import command_lines, launcher, preparation, supervision
+from ps_train.launch import launcher, preparation, supervision
+from ps_train.launch.command_lines import TaskList
 from ps_train.launch.display import on_stream
 from ps_train.launch.launcher import TaskCommand
+from ps_train.launch.machines import OtherMachines, Place, ThisMachine, machines_of
 from ps_train.launch.restarts import Restarts
 from ps_train.legacy import source
 from ps_train.plugins.params import split_params
@@ -43,20 +44,21 @@ def launch_script(argv: Sequence[str]) -> None:
     installed.check_tensorflow()
     if os.environ.get("TF_CONFIG", "").strip():
         raise ConfigError("TF_CONFIG is set, which places a single task; launch places all of them itself: unset it")
-    names = task_names(config)
     log_dir = _make_log_dir(config)
-    display = on_stream(sys.stdout, names, next(name for name in names if not name.startswith("ps:")))
-    with supervision.noted_signals() as signals:
-        held_ports = ports.hold_ports(len(names))
-        cluster = cluster_of(names, [port.getsockname()[1] for port in held_ports])
-        own = [f"--{name}={_text(values[name])}" for name in fields.rules(ScriptConfig) if name in given]
-        commands = [_command(name, cluster, script, own, flags=flags, by_tf_config=not flags or "TF_CONFIG" in text)
-                    for name in names]
-        display.write(f"Starting {', '.join(names)} of {script.name}; each learns its place by "
-                      f"{'its flags' if flags else 'TF_CONFIG'}. Logs: {log_dir}")
-        with launcher.started(commands, held_ports, log_dir, display) as processes:
-            failures = launcher.run_to_end(processes, display, signals, Restarts(config.max_restarts, display.write),
-                                           config.stop_timeout_secs + launcher.KILL_SECS)
+    names = task_names(config)
+    tasks = TaskList(names, next(name for name in names if not name.startswith("ps:")), ("run",), {})
+    own = [f"--{name}={_text(values[name])}" for name in fields.rules(ScriptConfig) if name in given]
+    display = on_stream(sys.stdout, names, tasks.chief)
+    grace_secs = config.stop_timeout_secs + launcher.KILL_SECS
+    with supervision.noted_signals() as signals, machines_of(config, tasks, signals, grace_secs) as machines:
+        places = machines.reserve()
+        cluster = cluster_of(names, places)
+        commands = [_command(name, cluster, script, own, flags=flags, by_tf_config=not flags or "TF_CONFIG" in text,
+                             machines=machines) for name in names]
+        display.write(_announcement(config, cluster, script, "its flags" if flags else "TF_CONFIG", log_dir))
+        with launcher.started(commands, [place.holder for place in places], log_dir, display) as processes:
+            failures = launcher.run_to_end(
+                processes, display, signals, Restarts(config.max_restarts, display.write), grace_secs)
         display.close(signals)
         display.write(f"{launcher.exit_codes(processes)}\nLogs: {log_dir}")
         code = supervision.worst([*failures.values(), *(process.exit_code or 0 for process in processes.all)])
@@ -92,12 +94,22 @@ def task_names(config: ScriptLaunchConfig) -> list[str]:
     return [*names, *["evaluator:0"] * config.evaluator]
 
 
-def cluster_of(names: Sequence[str], port_numbers: Sequence[int]) -> dict[str, list[str]]:
-    """Returns job -> addresses on this machine."""
+def cluster_of(names: Sequence[str], places: Sequence[Place]) -> dict[str, list[str]]:
+    """Returns job -> addresses."""
     cluster: dict[str, list[str]] = {}
-    for name, port in zip(names, port_numbers):
-        cluster.setdefault(name.partition(":")[0], []).append(f"localhost:{port}")
+    for name, place in zip(names, places):
+        cluster.setdefault(name.partition(":")[0], []).append(f"{place.address}:{place.port}")
     return cluster
+
+
+def _announcement(
+    config: ScriptLaunchConfig, cluster: Mapping[str, Sequence[str]], script: Script, means: str, log_dir: str
+) -> str:
+    """Returns the line that says what is started, where, and how the tasks learn of each other."""
+    named = [f"{job}:{index}{f' on {address}' if config.hosts else ''}" for job, addresses in cluster.items()
+             for index, address in enumerate(addresses)]
+    return (f"Starting {', '.join(named)} of {script.name}; each learns its place by {means}. "
+            f"Logs{', here' if config.hosts else ''}: {log_dir}")
 
 
 def flags_of(config: ScriptLaunchConfig, text: str) -> dict[str, str]:
@@ -118,7 +130,7 @@ def flags_of(config: ScriptLaunchConfig, text: str) -> dict[str, str]:
 
 def _command(
     name: str, cluster: Mapping[str, Sequence[str]], script: Script, own: Sequence[str], *, flags: Mapping[str, str],
-    by_tf_config: bool,
+    by_tf_config: bool, machines: ThisMachine | OtherMachines,
 ) -> TaskCommand:
     job, _, index = name.partition(":")
     values = {"ps_hosts": ",".join(cluster.get("ps", ())), "worker_hosts": ",".join(cluster.get("worker", ())),
@@ -127,10 +139,10 @@ def _command(
     for value_name, value in values.items():  # "{job_name}" in an argument, for a script that takes no flags
         words = [word.replace(f"{{{value_name}}}", value) for word in words]
     words += [f"--{flag}={values[value_name]}" for value_name, flag in flags.items()]
-    environ = {**os.environ, source.CLUSTER_VARIABLE: json.dumps(cluster)}
+    variables = {source.CLUSTER_VARIABLE: json.dumps(cluster)}
     if by_tf_config:
-        environ["TF_CONFIG"] = json.dumps({"cluster": cluster, "task": {"type": job, "index": int(index)}})
-    return TaskCommand(name, command_lines.on_this_python(["run", *own, *words]), environ)
+        variables["TF_CONFIG"] = json.dumps({"cluster": cluster, "task": {"type": job, "index": int(index)}})
+    return TaskCommand(name, machines.command(name, ["run", *own, *words], variables), {**os.environ, **variables})
 
 
 def _text(value: object) -> str:

@@ -1,4 +1,4 @@
-"""The verb `launch`: a whole cluster on this machine, of `train`, `run` or `keras`."""
+"""The verb `launch`: a whole cluster, on this machine or on those of --hosts, of `train`, `run` or `keras`."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def _own_arguments(arguments: Sequence[str]) -> Sequence[str]:
 LAUNCH = Verb(
     usage="""\
   ps_train launch [--num_ps=2] [--num_workers=2]
-           Run a whole cluster on this machine.
+           Run a whole cluster on this machine, or on those of --hosts=HOSTS.
   ps_train launch keras --strategy=NAME
-           Run all tasks of a Keras training on this machine.
+           Run all tasks of a Keras training in the same way.
   ps_train launch run [--num_ps=1] [--num_workers=2] script.py [its flags]
-           Run all tasks of an unchanged TensorFlow 1 script on this machine.""",
+           Run all tasks of an unchanged TensorFlow 1 script in the same way.""",
     run=_launch, flags_help=_flags_help, own_arguments=_own_arguments)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests import fork_server
+
 
 @pytest.fixture
 def start_servers(request):
@@ -12,3 +14,10 @@ def start_servers(request):
 
     with server_fixtures.starting_servers() as start:
         yield start
+
+
+@pytest.fixture(autouse=True)
+def graphs_as_marked(request, monkeypatch):
+    """Lets the forks of a test that is marked `plain_graphs` run their graphs as they were built."""
+    if request.node.get_closest_marker("plain_graphs"):
+        monkeypatch.setenv(fork_server.PLAIN_GRAPHS_VARIABLE, "1")

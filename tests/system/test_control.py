@@ -13,6 +13,8 @@ from ps_train.storage.history.journal import read_journal
 from tests.children import wait_until
 from tests.processes import TaskCluster
 
+pytestmark = pytest.mark.plain_graphs
+
 # Slow, so that what asks finds a core.
 ENDLESS = ["--dataset=tests.plugins.slow", "--train_steps=1000000", "--save_model_secs=0", "--save_summaries_steps=0"]
 

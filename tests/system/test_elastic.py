@@ -26,6 +26,8 @@ from tests import clusters, processes
 from tests.processes import REPO
 from tests.tensorflow_mode import tf
 
+pytestmark = pytest.mark.plain_graphs
+
 GATE_BATCH = 30
 LOG_STEPS = 10
 TRAIN_STEPS = 300

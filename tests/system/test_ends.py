@@ -13,6 +13,8 @@ from tests import clusters, processes
 from tests.processes import REPO, TaskCluster
 from tests.training import MODES
 
+pytestmark = pytest.mark.plain_graphs
+
 REPEATS = int(os.environ.get("PS_TRAIN_REPEATS", "2"))
 
 

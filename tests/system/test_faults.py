@@ -13,6 +13,8 @@ import pytest
 from tests.processes import REPO, TaskCluster
 from tests.proxy import DOWN, UP, Proxy
 
+pytestmark = pytest.mark.plain_graphs
+
 TINY = ["--model=tiny", "--dataset=tiny", "--batch_size=16", "--log_steps=20"]
 MODES = {"async": [], "sync": ["--sync_replicas"]}
 ENDLESS = ["--train_steps=1000000", "--params=batch_secs=0.01"]

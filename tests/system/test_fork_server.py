@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
 
 import pytest
 
-from tests.processes import free_ports
+from tests import fork_server
+from tests.processes import DEADLINE_SECS, free_ports
 
 SERVE = ["serve", "--job_name=ps", "--task_index=0", "--worker_hosts=localhost:4399"]
 
@@ -27,6 +29,32 @@ def test_a_fork_has_its_own_folder_and_environment(start_process, tmp_path):
     start_process.start("task", ["--download_only", "--model=probe"], cwd=tmp_path, env={"PROBE": "from the test"})
     assert start_process.exit_code("task") == 1
     assert "ValueError: from the test" in start_process.log("task")
+
+
+def test_a_fork_runs_a_script_as_python_does(tmp_path):
+    """With its arguments, modules beside it, and its exit code."""
+    (tmp_path / "beside.py").write_text("NUMBER = 3\n")
+    (tmp_path / "script.py").write_text(
+        "import sys\nimport beside\nprint(__name__, sys.argv[1:])\nsys.exit(beside.NUMBER)\n")
+    with open(tmp_path / "output", "wb") as output:
+        process = fork_server.of_this_process().start(
+            ["one", "two"], "/", dict(os.environ), output.fileno(), script=str(tmp_path / "script.py"))
+        assert process.wait(DEADLINE_SECS) == 3
+    assert (tmp_path / "output").read_text() == "__main__ ['one', 'two']\n"
+
+
+@pytest.mark.parametrize("is_plain", [False, True])
+def test_graphs_are_optimised_where_a_test_does_not_decline(start_process, tmp_path, monkeypatch, is_plain):
+    """By TensorFlow, in a session of the task."""
+    if is_plain:
+        monkeypatch.setenv(fork_server.PLAIN_GRAPHS_VARIABLE, "1")
+    (tmp_path / "probe.py").write_text(
+        "from ps_train.coordination import sessions\n"
+        "found = sessions.options([], is_elastic=False).graph_options.rewrite_options.disable_meta_optimizer\n"
+        "raise ValueError(f'is plain: {found}')\n")
+    start_process.start("task", ["--download_only", "--model=probe"], cwd=tmp_path)
+    assert start_process.exit_code("task") == 1
+    assert f"ValueError: is plain: {is_plain}" in start_process.log("task")
 
 
 def test_forks_draw_different_random_numbers(start_process, tmp_path):

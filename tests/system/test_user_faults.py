@@ -9,6 +9,8 @@ import pytest
 from tests import clusters
 from tests.training import MODES
 
+pytestmark = pytest.mark.plain_graphs
+
 
 def test_a_fault_in_one_workers_code_leaves_the_others_alone(train):
     """Matrix row 40: async; that worker shows the user's traceback and exits 1, before it opens a socket."""

@@ -6,6 +6,7 @@ import dataclasses
 import re
 import shlex
 import sys
+import types
 from collections.abc import Mapping, Sequence
 
 from ps_train.errors import ConfigError
@@ -50,7 +51,10 @@ class RemoteShell:
         # In `sh`, because the user's login shell there may read the words in another way.
         return [*self.ssh, *_OPTIONS, host.login, f"exec sh -c {shlex.quote(self.typed(words))}"]
 
-    def relay_command(self, host: Host, name: str, words: Sequence[str], grace_secs: float, port: int = 0) -> list[str]:
+    def relay_command(
+        self, host: Host, name: str, words: Sequence[str], grace_secs: float, port: int = 0,
+        variables: Mapping[str, str] = types.MappingProxyType({}),
+    ) -> list[str]:
         """Returns the local command that runs a watched process on a host.
 
         Args:
@@ -58,9 +62,11 @@ class RemoteShell:
           words: the arguments of its python.
           grace_secs: how long it may take to end after SIGTERM when the connection is broken.
           port: the one that must be free before it starts, or 0.
+          variables: of its environment, beside those of all processes.
         """
         watcher = ["-m", "ps_train.launch.remote.watcher", name, f"{grace_secs:g}", str(port), *words]
-        return [sys.executable, "-m", "ps_train.launch.remote.relay", host.login, *self.ssh_command(host, watcher)]
+        shell = dataclasses.replace(self, environ={**self.environ, **variables})
+        return [sys.executable, "-m", "ps_train.launch.remote.relay", host.login, *shell.ssh_command(host, watcher)]
 
 
 def chosen_environment(flag: str, environ: Mapping[str, str]) -> dict[str, str]:

@@ -29,9 +29,9 @@ def linear_auc(tmp_path_factory):
     return found
 
 
-@pytest.mark.parametrize("flags", [
-    {"num_workers": 2}, {"num_workers": 2, "communication_period": 8}, {"num_workers": 1, "steps_per_execution": 2}],
-    ids=["async", "local_steps", "several_steps"])
+# For several steps in an execution see cluster/updates/test_table_modes.py.
+@pytest.mark.parametrize("flags", [{"num_workers": 2}, {"num_workers": 2, "communication_period": 8}],
+                         ids=["async", "local_steps"])
 def test_deepfm_beats_logistic_regression(tmp_path, linear_auc, flags):
     """After the same examples, with lazy Adam."""
     assert train(tmp_path, "deepfm", 0.01, ",dim=8,layers=32", **flags) > linear_auc + LEAST_MARGIN

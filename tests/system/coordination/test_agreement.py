@@ -16,6 +16,8 @@ from ps_train.errors import BlackboardError, ClusterLostError, ConfigError
 from tests import processes
 from tests.processes import REPO, TaskCluster
 
+pytestmark = pytest.mark.plain_graphs
+
 
 def told_less(cluster, job, index=1):
     """Returns what a worker of a cluster of two and two was told where one task of a job was left out."""

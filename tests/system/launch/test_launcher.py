@@ -26,6 +26,8 @@ from ps_train.runtime.reports import Failure
 from tests import fork_server
 from tests.children import is_free
 
+pytestmark = pytest.mark.plain_graphs
+
 ENDLESS = ["--train_steps=1000000", "--params=batch_secs=0.02"]  # slow, so that the cores are free for others
 REPO = pathlib.Path(__file__).resolve().parents[3]
 DEADLINE_SECS = 120

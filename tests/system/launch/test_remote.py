@@ -108,18 +108,37 @@ def test_a_fault_ends_all_and_a_killed_launcher_leaves_nothing(launch, servers):
     run.check_nothing_is_left_on_hosts()
 
 
-def test_keras_trains_over_ssh(tmp_path, servers):
-    """With a ps, a coordinator and two workers on two hosts."""
-    command = [sys.executable, "-m", "ps_train", "launch", "keras", f"--hosts={','.join(HOSTS)}", "--num_ps=1",
-               f"--ssh_command={servers.command}", "--strategy=parameter_server", "--num_workers=2",
-               "--dataset=data.digits", "--train_steps=20", f"--train_dir={tmp_path / 'train'}",
-               f"--base_port={processes.free_ports(1)[0]}"]
+def run_over_ssh(folder, servers, *words):
+    """Returns the ended process of `launch WHAT --hosts ...` on two hosts."""
+    what, *rest = words
+    command = [sys.executable, "-m", "ps_train", "launch", what, f"--hosts={','.join(HOSTS)}", "--num_ps=1",
+               f"--ssh_command={servers.command}", "--num_workers=2",
+               f"--base_port={processes.free_ports(1)[0]}", *rest]
     environ = {name: value for name, value in os.environ.items() if name != "TF_CONFIG"}
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=sshd.DEADLINE_SECS * 6, cwd=tmp_path,
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=sshd.DEADLINE_SECS * 6, cwd=folder,
                            env={**environ, "PYTHONPATH": str(REPO)})
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert "After 20 training steps" in ended.stdout
-    assert re.search(r"Exit codes: ps:0 0 .* chief:0 0 .* worker:0 0 .* worker:1 0 ", ended.stdout), ended.stdout
+    return ended.stdout
+
+
+def test_keras_trains_over_ssh(tmp_path, servers):
+    """With a ps, a coordinator and two workers on two hosts."""
+    output = run_over_ssh(tmp_path, servers, "keras", "--strategy=parameter_server", "--dataset=data.digits",
+                          "--train_steps=20", f"--train_dir={tmp_path / 'train'}")
+    assert "After 20 training steps" in output
+    assert re.search(r"Exit codes: ps:0 0 .* chief:0 0 .* worker:0 0 .* worker:1 0 ", output), output
+
+
+def test_an_unchanged_script_trains_over_ssh(tmp_path, servers):
+    """Its own addresses are replaced by those of the hosts, as on one machine."""
+    output = run_over_ssh(tmp_path, servers, "run", str(REPO / "tests/scripts/written_hosts.py"), "{job_name}",
+                          "{task_index}", str(tmp_path / "train"))
+    assert re.search(r"Starting ps:0 on 127\.0\.0\.2:\d+, worker:0 on 127\.0\.0\.3:\d+, worker:1 on 127\.0\.0\.2:",
+                     output), output
+    assert re.search(r"Exit codes: ps:0 0 .* worker:0 0 .* worker:1 0 ", output), output
+    taken = [int(number) for number in re.findall(r" took (\d+) ", output)]
+    assert len(taken) == 2 and sum(taken) >= 19
+    assert (tmp_path / "train/checkpoint").exists()
 
 
 @pytest.mark.parametrize(("flags", "told"), [

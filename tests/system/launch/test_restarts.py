@@ -12,6 +12,8 @@ from ps_train.launch.restarts import Restarts
 from ps_train.launch.supervision import ClusterProcesses
 from tests.children import python
 
+pytestmark = pytest.mark.plain_graphs
+
 
 class Ended:
     """Stands for a task that has just ended, and ends again at once each time it is started."""

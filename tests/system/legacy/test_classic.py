@@ -191,6 +191,8 @@ def test_a_ps_that_never_finds_ps_0_ends_after_the_idle_timeout(start_process, t
      "cannot make the folder '/dev/null/logs'"),
     (["run", "-m", "nowhere.to.be.found"], "no module 'nowhere.to.be.found'"),
     (["run", "--start_timeout_sec=3", "x.py"], "did you mean --start_timeout_secs?"),
+    (["launch", "run", "--env=A=1", str(SCRIPTS / "monitored.py")], "--env: has an effect only with --hosts"),
+    (["launch", "run", "--hosts=a:1,b:1", str(SCRIPTS / "monitored.py")], "--hosts: 3 tasks, but 2 slots"),
     (["launch", "run", "--num_ps=-1", str(SCRIPTS / "monitored.py")], "--num_ps: got -1"),
     (["launch", "run", "--hosts_flags=ps_hosts=servers", str(SCRIPTS / "supervised.py")], "no flag 'servers'"),
 ])

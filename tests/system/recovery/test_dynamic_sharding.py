@@ -6,6 +6,8 @@ import pytest
 
 from tests.sharded import NUM_EPOCHS, NUM_LINES, Sharded
 
+pytestmark = pytest.mark.plain_graphs
+
 
 @pytest.fixture
 def sharded(tmp_path, start_process):

@@ -75,6 +75,13 @@ def test_the_words_survive_two_shells():
     assert text == ["cd", "/my dir", "&&", "env", "A=it's", "/opt/py thon", "-c", "print('a  b')"]
 
 
+def test_a_task_has_variables_of_its_own():
+    """Such as its TF_CONFIG, beside those of all."""
+    command = REMOTE.relay_command(Host("h", None, "h"), "ps:0", ["x"], 1.0, variables={"TF_CONFIG": '{"a": 1}'})
+    text = shlex.split(shlex.split(command[-1])[-1])
+    assert text[3:7] == ["env", "A=it's", 'TF_CONFIG={"a": 1}', "/opt/py thon"]
+
+
 def test_the_environment_is_chosen():
     """TensorFlow's variables and PYTHONPATH, and what the flag names; never TF_CONFIG, nor Terraform's secrets."""
     here = {"TF_X": "1", "TF_CONFIG": "{}", "TF_VAR_password": "p", "PYTHONPATH": "a", "HOME": "h", "MINE": "m"}

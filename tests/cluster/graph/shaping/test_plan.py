@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ import ps_train
 from ps_train.errors import UserCodeError
 from ps_train.graph.shaping.plan import Knobs
 from ps_train.graph.shaping.schedules import Schedule, rate_at
+from ps_train.inference import predictor, serving
 from ps_train.plugins import contracts
 from ps_train.storage import checkpoints
 from ps_train.training.evaluation import Evaluator
@@ -31,16 +34,27 @@ def ordered():
     return clusters.array_dataset(*clusters.linear_data(), shuffle=False)
 
 
-def linear_loss(features, labels, mode="train"):
-    """Returns the loss of a linear regression behind a batch normalization; small enough to be packed."""
+def linear_outputs(features, mode):
+    """Returns the outputs of a linear regression behind a batch normalization; small enough to be packed."""
     features = tf.layers.batch_normalization(features, training=mode == "train", momentum=0.9, name="norm")
     weights = tf.get_variable("weights", [4], initializer=tf.ones_initializer())
     bias = tf.get_variable("bias", [], initializer=tf.ones_initializer())
-    return tf.reduce_mean(tf.square(tf.linalg.matvec(features, weights) + bias - labels))
+    return tf.linalg.matvec(features, weights) + bias
 
 
-MODEL = contracts.Model("linear", lambda features, labels, mode, params: ps_train.ModelSpec(
-    loss=linear_loss(features, labels, mode)), {})
+def linear_loss(features, labels):
+    """Returns its loss in training."""
+    return tf.reduce_mean(tf.square(linear_outputs(features, "train") - labels))
+
+
+def linear_fn(features, labels, mode, params):
+    """The same as a model_fn."""
+    outputs = linear_outputs(features, mode)
+    return ps_train.ModelSpec(
+        predictions=outputs, loss=None if labels is None else tf.reduce_mean(tf.square(outputs - labels)))
+
+
+MODEL = contracts.Model("linear", linear_fn, {})
 
 
 def cosine_with_warmup(step):
@@ -105,17 +119,21 @@ def test_everything_at_once_is_a_plain_session(mode, start_servers, tmp_path):
     expected = plain(make, clip=NORM, decay=DECAY)
     found = train(start_servers, tmp_path, optimizer_name="momentum", knobs=ALL, **MODES[mode])
     assert_same(found, expected)
-    check_evaluation(tmp_path, found)
+    check_averages_are_used(tmp_path, found)
 
 
-def check_evaluation(folder, found):
-    """An evaluation normalises with the averages, and does not move them."""
+def check_averages_are_used(folder, found):
+    """An evaluation and predictions normalise with the averages, against numpy."""
     features, labels = clusters.linear_data()
-    evaluator = Evaluator(MODEL, {}, ordered(), PARAMS)
     normal = (features - found["norm/moving_mean"]) / np.sqrt(found["norm/moving_variance"] + 0.001)
     outputs = (normal * found["norm/gamma"] + found["norm/beta"]) @ found["weights"] + found["bias"]
-    loss = evaluator.evaluate(checkpoints.newest_sound(str(folder))).loss_mean
+    path = checkpoints.newest_sound(str(folder))
+    loss = Evaluator(MODEL, {}, ordered(), PARAMS).evaluate(path).loss_mean
     np.testing.assert_allclose(loss, np.mean((outputs - labels) ** 2), rtol=1e-5)
+    made = serving.serving_input_maker(MODEL, {}, ordered(), PARAMS)
+    with contextlib.closing(predictor.of_checkpoint(path, MODEL, {}, made, 1)) as model:
+        [name] = model.inputs
+        np.testing.assert_allclose(model.predict({name: features})["predictions"], outputs, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -11,6 +11,8 @@ from ps_train.storage import checkpoints
 from ps_train.training.evaluation import Evaluator
 from tests.tensorflow_mode import tf
 
+pytestmark = pytest.mark.optimised  # as in the one process, since the last digits depend on it
+
 CLICKS, TINY = "tests.plugins.tiny_clicks", "tests.plugins.tiny"
 FLAGS = {"batch_size": 20, "seed": 3, "optimizer": "adagrad", "learning_rate": 0.1, "num_gpus": 0, "log_steps": 0}
 
@@ -38,7 +40,6 @@ def assert_same(found, wanted, counted=()):
         assert found.metrics[name] == pytest.approx(value, rel=1e-9 if name in counted else 1e-6), name
 
 
-@pytest.mark.optimised  # as the one process does, since the last digits depend on it
 @pytest.mark.parametrize(("is_dynamic", "num_ps", "num_workers"), [(False, 1, 2), (True, 2, 3)],
                          ids=["fixed", "dynamic"])
 def test_several_workers_find_what_one_process_finds(tmp_path, caplog, is_dynamic, num_ps, num_workers):
@@ -58,12 +59,12 @@ def test_several_workers_find_what_one_process_finds(tmp_path, caplog, is_dynami
 
 
 @pytest.mark.parametrize(("num_parts", "flags"), [
-    (1, {"sync_replicas": True}), (1, {"communication_period": 4}), (1, {"partition_bytes": 8}), (40, {"num_ps": 1})],
+    (1, {"sync_replicas": True}), (1, {"communication_period": 4}), (1, {"partition_bytes": 8}), (20, {"num_ps": 1})],
     ids=["sync", "local steps", "parts", "packed"])
 def test_parameters_are_those_of_the_checkpoint_in_every_mode(tmp_path, num_parts, flags):
     """What the workers look up on the ps is what was saved.
 
-    Of 40 small variables the ps has the trained values in one packed variable, and the old ones in the variables.
+    Of 20 small variables the ps has the trained values in one packed variable, and the old ones in the variables.
     """
     found = train(tmp_path, TINY, params=f"num_parts={num_parts}", **{"num_ps": 2, "learning_rate": 0.01, **flags})
     assert_same(found, evaluate_alone(tmp_path, TINY, num_parts=num_parts))
