@@ -21,7 +21,7 @@ from ps_train.cluster.resolve import find_cluster
 from ps_train.cluster.spec import Cluster
 from ps_train.config.task import Config
 from ps_train.errors import ClusterLostError, PsTrainError, StoppedError
-from ps_train.runtime import legacy_keras
+from ps_train.runtime import installed, legacy_keras, threads
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 # Far from the defaults of a cluster that may run on this machine. Processes begin at different ports, since a port is
 # free for a moment before its server binds it.
 _FIRST_PORT = 23000 + os.getpid() % 400 * 20
+
+
+_CLOSE_SECS = 35.0  # TensorFlow needs 30 s to close a session with a server that is gone
 
 
 class ClusterResult(NamedTuple):
@@ -91,21 +94,31 @@ def run_in_threads(
       Exception: what the first task at fault raised, as a PsTrainError with its exit code where it is one.
     """
     legacy_keras.prefer()
+    installed.lift_memory_limit()
     free_ports = ports.hold_ports(num_ps + num_workers, _FIRST_PORT)
     hosts = [f"localhost:{held.getsockname()[1]}" for held in free_ports]
     common = {"model": model, "dataset": dataset, "train_dir": os.path.abspath(train_dir),
               "ps_hosts": ",".join(hosts[:num_ps]), "worker_hosts": ",".join(hosts[num_ps:]), **flags}
     configs = [Config(**common, job_name=job, task_index=index, given=frozenset(common))
                for job, count in (("ps", num_ps), ("worker", num_workers)) for index in range(count)]
-    stop, ended = threading.Event(), queue.Queue()
-    tasks = [_TaskThread(config, _cluster(config), stop, ended) for config in configs]
     for held in free_ports:
         ports.let_server_bind(held)  # another process may look for ports now
+    results = _run(configs, timeout_secs)[num_ps:]
+    return ClusterResult([result.outcome for result in results], results[0].evaluation)
+
+
+def _run(configs: Sequence[Config], timeout_secs: float) -> list[Any]:
+    """Runs the tasks, and returns what each has returned."""
+    stop, ended = threading.Event(), queue.Queue()
+    tasks = [_TaskThread(config, _cluster(config), stop, ended) for config in configs]
     for task in tasks:
         task.start()
-    _wait(tasks, stop, ended, timeout_secs, stop_timeout_secs=configs[0].stop_timeout_secs)
-    results = [task.result for task in tasks[num_ps:]]
-    return ClusterResult([result.outcome for result in results], results[0].evaluation)
+    try:
+        _wait(tasks, stop, ended, timeout_secs, stop_timeout_secs=configs[0].stop_timeout_secs)
+    finally:
+        # A process that ends while a thread is inside TensorFlow is aborted.
+        threads.join_named(threads.CLOSING, timeout_secs=_CLOSE_SECS)
+    return [task.result for task in tasks]
 
 
 def read_checkpoint(train_dir: str | os.PathLike) -> dict[str, np.ndarray]:

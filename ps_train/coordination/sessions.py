@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import tensorflow.compat.v1 as tf
 
 from ps_train.cluster.spec import Task
+from ps_train.runtime import threads
 
 # CancelledError: the error of an operation that a step was waiting for when its session was lost.
 _LOST = (tf.errors.AbortedError, tf.errors.UnavailableError, tf.errors.DeadlineExceededError, tf.errors.CancelledError)
@@ -39,7 +40,7 @@ def options(tasks: Sequence[Task], is_elastic: bool) -> tf.ConfigProto:
 def close_in_background(session: tf.Session) -> threading.Thread:
     """Closes a session in a daemon thread, and returns the thread."""
     # Not in this thread: if another task has died, `close` blocks for 30 s (tensorflow/python/client/session.py).
-    thread = threading.Thread(target=_close, args=(session,), daemon=True, name="close session")
+    thread = threading.Thread(target=_close, args=(session,), daemon=True, name=threads.CLOSING)
     thread.start()
     return thread
 

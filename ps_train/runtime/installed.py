@@ -32,8 +32,18 @@ def prepare_import(needs_gpu: bool, tf_log: bool) -> None:
     if not needs_gpu:
         os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
     legacy_keras.prefer()
+    lift_memory_limit()
     if not tf_log:
         logs.import_tensorflow_quietly()
+
+
+def lift_memory_limit() -> None:
+    """Lets TensorFlow reserve more memory than there is, unless the user has set a limit; before its first session.
+
+    A dynamic embedding table reserves addresses for all rows that it may ever have; the system provides the memory as
+    rows are written. TensorFlow's allocator with oneDNN counts reserved memory, and refuses more than the machine has.
+    """
+    os.environ.setdefault("TF_MKL_ALLOC_MAX_BYTES", str(2**46))
 
 
 def check_tensorflow() -> None:

@@ -2,6 +2,7 @@
 
     Call(function, name)                 one call; `join` waits for its end, `result` hands over its outcome
     repeating(call, period_secs=...)     a call that is repeated while the body of a `with` runs
+    join_named(name, timeout_secs=...)   waits for the threads of one name
 
 All threads are daemons, so a call that never returns does not keep the process alive.
 """
@@ -10,8 +11,11 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any, Callable
+
+CLOSING = "close session"  # the name of threads that close a session (coordination/sessions.py)
 
 
 class Call(threading.Thread):
@@ -61,3 +65,11 @@ def repeating(call: Callable[[], None], *, period_secs: float, name: str, join_s
     finally:
         is_over.set()
         thread.join(join_secs)
+
+
+def join_named(name: str, *, timeout_secs: float) -> None:
+    """Waits until all threads with this name have ended, or the time is over."""
+    end_secs = time.monotonic() + timeout_secs
+    for thread in threading.enumerate():
+        if thread.name == name:
+            thread.join(max(0.0, end_secs - time.monotonic()))

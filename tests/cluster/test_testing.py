@@ -11,6 +11,7 @@ from ps_train import testing
 from ps_train.cluster import ports
 from ps_train.cluster.spec import Task
 from ps_train.errors import ClusterLostError, ConfigError
+from ps_train.runtime import threads
 from ps_train.training.outcome import End
 
 PLUGIN = """
@@ -61,6 +62,7 @@ def test_a_cluster_trains_evaluates_and_ends(linear, tmp_path, options):
     result = linear(**options)
     assert [outcome.end for outcome in result.outcomes] == [End.STEPS] * 2 or End.ANNOUNCED in {
         outcome.end for outcome in result.outcomes}
+    assert not [thread for thread in threading.enumerate() if thread.name == threads.CLOSING]
     assert sum(outcome.local_steps for outcome in result.outcomes) >= 400
     assert result.evaluation.global_step >= 400
     assert result.evaluation.num_examples == 64

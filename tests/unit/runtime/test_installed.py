@@ -116,3 +116,13 @@ def run_with(folder, command):
     environ = {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{REPO}"}
     environ.pop("TF_CONFIG", None)
     return subprocess.run(command, cwd=REPO, env=environ, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize(("given", "expected"), [(None, 2**46), ("1000", 1000)])
+def test_reserved_memory_is_not_limited_unless_the_user_limits_it(monkeypatch, given, expected):
+    """A few dynamic tables reserve more than a machine has, and use little of it."""
+    monkeypatch.delenv("TF_MKL_ALLOC_MAX_BYTES", raising=False)
+    if given:
+        monkeypatch.setenv("TF_MKL_ALLOC_MAX_BYTES", given)
+    installed.lift_memory_limit()
+    assert int(os.environ["TF_MKL_ALLOC_MAX_BYTES"]) == expected

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 
+from ps_train.runtime import threads
 from ps_train.runtime.threads import Call
 
 
@@ -27,3 +29,16 @@ def test_it_is_a_daemon_with_a_name():
     wait.set()
     call.join(20)
     assert not call.is_alive()
+
+
+def test_threads_of_one_name_are_waited_for():
+    """Others are not; and nobody waits longer than allowed."""
+    gates = {name: threading.Event() for name in ("awaited", "other")}
+    started = [threads.Call(gate.wait, name) for name, gate in gates.items()]
+    begin_secs = time.monotonic()
+    threads.join_named("awaited", timeout_secs=0.1)
+    assert started[0].is_alive() and time.monotonic() - begin_secs >= 0.1
+    gates["awaited"].set()
+    threads.join_named("awaited", timeout_secs=60)
+    assert not started[0].is_alive() and started[1].is_alive()
+    gates["other"].set()
