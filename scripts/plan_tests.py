@@ -96,6 +96,7 @@ _SECS = {
     "system/test_elastic.py": 45,
     "system/test_ends.py": 25,
     "system/test_faults.py": 65,
+    "system/test_how_to.py": 60,
     "system/test_installed.py": 50,
     "system/test_isolation.py": 10,
     "system/test_main.py": 20,

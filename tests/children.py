@@ -25,6 +25,18 @@ def python(tmp_path, name, code, port=None):
                    {**os.environ, "PYTHONPATH": REPO}, port)
 
 
+def stopped_on_request(tmp_path, name):
+    """Starts a child that ends as a task does after `ps_train stop`."""
+    return python(tmp_path, name, """
+        from ps_train.runtime import reports
+        reports.connect()
+        failure = reports.Failure(["told to stop"], is_requested=True)
+        reports.send(failure, failure.lines())
+        print(*failure.lines(), flush=True)
+        raise SystemExit(143)
+    """)
+
+
 def wait_until(condition, what):
     deadline_secs = time.monotonic() + DEADLINE_SECS
     while not condition():

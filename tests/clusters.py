@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import pathlib
 import threading
 
 import numpy as np
@@ -148,6 +149,7 @@ class Worker(threading.Thread):
         own = dataclasses.replace(
             settings.worker_settings(Config(num_gpus=0), view),
             uses_existing_servers=True,  # those of the test
+            train_dir=str(train_dir),
             loop=schedule(train_steps)._replace(worker_name=view.task.name, bound=graph_options.get("bound")),
             sessions=recovery.SessionSettings(train_dir=str(train_dir), saves=saves, timeouts=timeouts),
             timeouts=timeouts, shared_flags=shared_flags or {})
@@ -189,6 +191,12 @@ class Worker(threading.Thread):
         if self.error:
             raise self.error
         return self.outcome
+
+
+def remove_checkpoints(train_dir: pathlib.Path) -> None:
+    """Leaves the folder of a training that has not saved."""
+    for path in train_dir.glob("*ckpt*"):
+        path.unlink()
 
 
 def train_together(cluster: LocalCluster, train_dir, train_steps: int, num_workers: int, **graph_options) -> list:

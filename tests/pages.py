@@ -1,4 +1,4 @@
-"""Carries out a page of the documents as a reader would: saves its files, and runs its commands in their order."""
+"""Carries out pages of the documents as a reader would: saves their files, and runs their commands in their order."""
 
 from __future__ import annotations
 
@@ -17,17 +17,33 @@ _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 # The test has its environment; a reader ends a server by hand; there is no Kubernetes (tests/system/deploy/).
 _NOT_RUN = ("pip install ", "tensorboard ", "docker ", "kubectl ")
 _EXIT_CODE = re.compile(r"  # exit code (\d+)$")
+_COMMENT = re.compile(r"  +#.*$")
+
+
+def block(page: str, language: str, beginning: str) -> str:
+    """Returns the block in a language on a page of the repository that has a line with this beginning."""
+    found = [text for name, text in _BLOCK.findall((REPO / page).read_text(encoding="utf-8"))
+             if name == language and re.search(rf"^{re.escape(beginning)}", text, re.MULTILINE)]
+    assert len(found) == 1, f"{page} has {len(found)} blocks of {language} with a line {beginning}..."
+    return found[0]
 
 
 class Reader:
-    """Somebody who follows one page in an empty folder."""
+    """Somebody who follows one page in an empty folder, which stands for /tmp, too.
 
-    def __init__(self, folder: pathlib.Path, group: ProcessGroup) -> None:
+    Attributes:
+      flags: of the commands that train, in place of the page's: less work, or what `...` stands for.
+      num_run: commands so far.
+      ps_train_commands: the numbers of those that ran ps_train; the process of number N is "command-N".
+    """
+
+    def __init__(self, folder: pathlib.Path, group: ProcessGroup, **flags: str) -> None:
         self._folder = folder
         self._group = group
+        self.flags = flags
         self._ports: dict[str, str] = {}
         self.num_run = 0
-        self.ps_train_commands: list[int] = []  # the numbers of the commands that ran ps_train
+        self.ps_train_commands: list[int] = []
 
     def follow(self, page: str) -> None:
         """Carries out the blocks of a page; each command must end with 0, or as its comment says."""
@@ -35,14 +51,14 @@ class Reader:
             if language == "python":
                 (self._folder / re.match(r"# (\w+\.py)\n", text)[1]).write_text(text)
             elif language == "bash":
-                self._run_block(text.replace("\\\n", " "))
+                self.run(text)
             else:
                 assert language in ("text", "json", "yaml", "dockerfile"), f"no test carries out a block of {language}"
 
-    def _run_block(self, text: str) -> None:
+    def run(self, text: str) -> None:
         """Runs the lines of a block; those with & at the end run beside the others, and end with them."""
         started: dict[str, int] = {}
-        for line in text.splitlines():
+        for line in text.replace("\\\n", " ").splitlines():
             if not line.startswith(_NOT_RUN):
                 started.update(self._run_line(line))
         for name, code in started.items():
@@ -50,23 +66,41 @@ class Reader:
 
     def _run_line(self, line: str) -> dict[str, int]:
         """Runs a command; returns the name and the expected exit code of a process of ps_train."""
-        line = re.sub(r"localhost:(\d+)", self._own_port, line)
         code = int(match[1]) if (match := _EXIT_CODE.search(line)) else 0
-        words = shlex.split(_EXIT_CODE.sub("", line).removesuffix("&"))
-        env = {}
-        while re.match(r"[A-Z_]+=", words[0]):
-            name, _, env[name] = words.pop(0).partition("=")
-        self.num_run += 1
+        env, words = self._split(line)
         if words[0] == "python":
+            self.num_run += 1
             self._run_python(words[1:], env)
             return {}
-        assert words[0] == "ps_train", line
-        name = f"command-{self.num_run}"
-        self.ps_train_commands.append(self.num_run)
-        self._group.start(name, words[1:], cwd=self._folder, env=env)
+        name = self.start(line)
         if not line.endswith("&"):
             assert self._group.exit_code(name) == code, self._group.log(name)
         return {name: code}
+
+    def start(self, line: str) -> str:
+        """Starts a command of ps_train, and returns the name of its process."""
+        env, words = self._split(line)
+        assert words[0] == "ps_train", line
+        self.num_run += 1
+        self.ps_train_commands.append(self.num_run)
+        name = f"command-{self.num_run}"
+        self._group.start(name, self._with_own_flags(words[1:]), cwd=self._folder, env=env)
+        return name
+
+    def _split(self, line: str) -> tuple[dict[str, str], list[str]]:
+        """Returns the variables of the environment that a line sets, and the words of its command."""
+        line = re.sub(r"localhost:(\d+)", self._own_port, line.replace("/tmp/", f"{self._folder}/"))
+        words = shlex.split(_COMMENT.sub("", line).removesuffix("&"))
+        env = {}
+        while re.match(r"[A-Z_]+=", words[0]):
+            name, _, env[name] = words.pop(0).partition("=")
+        return env, words[2:] if words[:3] == ["python", "-m", "ps_train"] else words
+
+    def _with_own_flags(self, words: list[str]) -> list[str]:
+        if words and words[0] != "launch" and not words[0].startswith("--"):  # a verb that does not train
+            return words
+        kept = [word for word in words if word.partition("=")[0].removeprefix("--") not in self.flags]
+        return [*kept, *(f"--{name}={value}" for name, value in self.flags.items())]
 
     def _run_python(self, words: list[str], env: dict[str, str]) -> None:
         environ = {**os.environ, **env, "PYTHONPATH": str(REPO)}

@@ -10,11 +10,11 @@ import tensorflow.compat.v1 as tf
 
 LABEL, NUMBER, CATEGORY, IGNORED = "label", "number", "category", "ignored"
 
-# What tf.io.decode_csv accepts as a float32, but for NaN and infinity.
-_NUMBER = r"\s*[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?\s*"
-_PATTERNS = {LABEL: _NUMBER, NUMBER: f"({_NUMBER})?", CATEGORY: r'[^\r\n"]*', IGNORED: r'[^\r\n"]*'}
-_EXPECTED = {LABEL: "0 or 1", NUMBER: "a number or nothing", CATEGORY: "UTF-8 text without quotes or line breaks"}
-_EXPECTED[IGNORED] = _EXPECTED[CATEGORY]
+# What tf.io.decode_csv accepts as a float32, but for NaN and infinity. It skips line breaks before a field.
+_NUMBER = r"[ \t\v\f]*[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?[ \t\v\f]*"
+_PATTERNS = {LABEL: rf"[\r\n]*{_NUMBER}", NUMBER: rf"[\r\n]*({_NUMBER})?"}
+_TEXT, _QUOTELESS_TEXT = r"[\r\n]*[^\r\n]*", r'[\r\n]*[^\r\n"]*'
+_EXPECTED = {LABEL: "0 or 1", NUMBER: "a number or nothing"}
 _SHOWN_CHARS = 40
 
 
@@ -60,11 +60,11 @@ class LineForm:
 
     def parse(self, lines: tf.Tensor) -> Cells:
         """Returns the values of lines, string [n]; the op fails if one of them is malformed."""
-        used = [index for index, column in enumerate(self.columns) if column.kind != IGNORED]
-        kinds = [self.columns[index].kind for index in used]
+        kinds = [column.kind for column in self.columns]
+        # All columns, without `select_cols`, with which decode_csv takes lines that have too many.
         fields = tf.io.decode_csv(
-            lines, [[""] if kind == CATEGORY else [] if kind == LABEL else [0.0] for kind in kinds],
-            field_delim=self.delimiter, use_quote_delim=self.has_quotes, select_cols=used)
+            lines, [[] if kind == LABEL else [0.0] if kind == NUMBER else [""] for kind in kinds],
+            field_delim=self.delimiter, use_quote_delim=self.has_quotes)
         by_kind = {kind: [field for field, its_kind in zip(fields, kinds) if its_kind == kind]
                    for kind in (LABEL, NUMBER, CATEGORY)}
         labels = by_kind[LABEL][0]
@@ -77,28 +77,49 @@ class LineForm:
 
     def find_faults(self, lines: tf.Tensor) -> tf.Tensor:
         """Returns what is wrong with each line: string [n], "" for a line that `parse` takes."""
+        lines = _readable(lines)  # regular expressions match UTF-8 only, and `parse` takes any bytes
         fields = tf.strings.split(self._unquoted(lines), self.delimiter, result_type="RaggedTensor")
         num_columns = len(self.columns)
         table = fields.to_tensor(default_value="", shape=[None, num_columns])
         kinds = [column.kind for column in self.columns]
-        is_bad = tf.logical_not(_are_sound(table, kinds))
+        is_open = tf.strings.regex_full_match(lines, r"(?s).*[\r\n]")  # its last field has a line break behind it
+        in_last = tf.equal(tf.range(num_columns), num_columns - 1)
+        is_bad = tf.logical_not(_are_sound(table, kinds, self._text)) | (is_open[:, tf.newaxis] & in_last)
         first = tf.argmax(tf.cast(is_bad, tf.uint8), axis=1)
-        cell = tf.strings.substr(_readable(tf.gather(table, first, batch_dims=1)), 0, _SHOWN_CHARS, unit="UTF8_CHAR")
+        cell = tf.strings.substr(tf.gather(table, first, batch_dims=1), 0, _SHOWN_CHARS, unit="UTF8_CHAR")
+        text = f"text without {'quotes or ' if self.has_quotes else ''}line breaks"
         fault = tf.strings.join(["column ", tf.gather([column.name for column in self.columns], first), ": expected ",
-                                 tf.gather([_EXPECTED[kind] for kind in kinds], first), ", got '", cell, "'"])
+                                 tf.gather([_EXPECTED.get(kind, text) for kind in kinds], first), ", got '", cell, "'"])
         faults = tf.where(tf.reduce_any(is_bad, axis=1), fault, tf.zeros_like(lines))
         num_fields = tf.cast(fields.row_lengths(), tf.int32)
         wrong_number = tf.strings.join([tf.strings.as_string(num_fields), f" fields; expected {num_columns}: {self}"])
         return tf.where(tf.equal(num_fields, num_columns), faults, wrong_number)
 
+    @property
+    def _text(self) -> str:
+        """What a category may be, once the quotes around it are gone."""
+        return _QUOTELESS_TEXT if self.has_quotes else _TEXT
+
     def _unquoted(self, lines: tf.Tensor) -> tf.Tensor:
-        """Returns lines without sound quotes; a quoted field that contains the delimiter or quotes becomes `quoted`."""
+        """Returns lines without quotes; a quoted field with the delimiter, quotes or line breaks becomes `quoted`.
+
+        A line whose quotes are malformed stays as it is.
+        """
         if not self.has_quotes:
             return lines
-        before = rf"(^|[{_in_brackets(self.delimiter)}])"
-        with_others = rf'"[^"]*([{_in_brackets(self.delimiter)}]|"")([^"]|"")*"'
-        lines = tf.strings.regex_replace(lines, before + with_others, r"\1quoted")
-        return tf.strings.regex_replace(lines, before + r'"([^"]*)"', r"\1\2")
+        delimiter = _in_brackets(self.delimiter)
+        field = rf'[\r\n]*("([^"]|"")*"|[^"{delimiter}]*)'
+        found = lines
+        for pattern, replacement in (
+                (rf'(^|[{delimiter}])[\r\n]+"', r'\1"'),
+                # In quotes a line break is a blank like others, also beside a number.
+                (r'[\r\n]+"', '\v"'),
+                (rf'(^|[{delimiter}])"[\r\n]+', '\\1"\v'),
+                (rf'(^|[{delimiter}])"[^"]*([{delimiter}\r\n]|"")([^"]|"")*"', r"\1quoted"),
+                (rf'(^|[{delimiter}])"([^"]*)"', r"\1\2")):
+            found = tf.strings.regex_replace(found, pattern, replacement)
+        is_sound = tf.strings.regex_full_match(lines, rf"{field}([{delimiter}]{field})*")
+        return tf.where(is_sound, found, lines)
 
     def __str__(self) -> str:
         """The columns, for errors: "label, 13 numbers, 26 categories, separated by tabs"."""
@@ -120,21 +141,27 @@ def _is_zero_or_one(labels: tf.Tensor) -> tf.Tensor:
     return tf.equal(labels, 0.0) | tf.equal(labels, 1.0)
 
 
-def _are_sound(table: tf.Tensor, kinds: Sequence[str]) -> tf.Tensor:
-    """Tells which cells of a table, string [n, columns], have the form of the kind of their column."""
+def _are_sound(table: tf.Tensor, kinds: Sequence[str], text: str) -> tf.Tensor:
+    """Tells which cells of a table, string [n, columns], have the form of the kind of their column.
+
+    Args:
+      text: the pattern of what is neither label nor number.
+    """
     found: list[Any] = [None] * len(kinds)
     for kind in set(kinds):
         columns = [index for index, its_kind in enumerate(kinds) if its_kind == kind]
-        for index, is_sound in zip(columns, tf.unstack(_is_sound(tf.gather(table, columns, axis=1), kind), axis=1)):
+        are_sound = _is_sound(tf.gather(table, columns, axis=1), kind, text)
+        for index, is_sound in zip(columns, tf.unstack(are_sound, axis=1)):
             found[index] = is_sound
     return tf.stack(found, axis=1)
 
 
-def _is_sound(cells: tf.Tensor, kind: str) -> tf.Tensor:
+def _is_sound(cells: tf.Tensor, kind: str, text: str) -> tf.Tensor:
     """Tells which cells have the form of a kind."""
-    matches = tf.strings.regex_full_match(cells, _PATTERNS[kind])
-    if kind not in (LABEL, NUMBER):
+    matches = tf.strings.regex_full_match(cells, _PATTERNS.get(kind, text))
+    if kind not in _PATTERNS:
         return matches
+    cells = tf.strings.strip(cells)
     has_value = matches & tf.not_equal(cells, "")
     values = tf.strings.to_number(tf.where(has_value, cells, tf.fill(tf.shape(cells), "0")))
     return matches & (_is_zero_or_one(values) if kind == LABEL else tf.math.is_finite(values))

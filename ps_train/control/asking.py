@@ -6,14 +6,16 @@ import contextlib
 import shlex
 import sys
 import threading
+from collections.abc import Sequence
 
 from ps_train.cluster import reachability
 from ps_train.cluster.spec import Task
 from ps_train.config.control.running import ControlConfig, StatusConfig
 from ps_train.control import wording
-from ps_train.control.looking import TrainingPlace, ask_one, find_place, in_parallel, look
+from ps_train.control.looking import TrainingPlace, ask_one, ask_training, find_place, in_parallel, look
+from ps_train.coordination.control.control_board import ControlBoard
 from ps_train.errors import ClusterLostError, ConfigError, SaveError
-from ps_train.runtime import waits
+from ps_train.runtime import logs, waits
 from ps_train.storage.history import run_record
 
 _CLEAR = "\x1b[H\x1b[2J"  # the cursor home, and an empty screen
@@ -24,7 +26,10 @@ def print_status(config: StatusConfig, stop: threading.Event) -> None:
     place = find_place(config.train_dir, config.ps_hosts)
     while True:
         text = wording.as_text(wording.as_json(look(place)), config.json)
-        print(_CLEAR * (config.watch and sys.stdout.isatty()) + text, flush=True)
+        try:
+            print(_CLEAR * (config.watch and sys.stdout.isatty()) + text, flush=True)
+        except BrokenPipeError:  # of `| head`, say: nobody reads on
+            return
         if not config.watch or stop.wait(config.watch_secs):
             return
 
@@ -33,42 +38,50 @@ def save_now(config: ControlConfig, stop: threading.Event) -> None:
     """Lets the chief save, and prints the path of the checkpoint.
 
     Raises:
+      ConfigError: another training runs at the addresses of this one.
       ClusterLostError: ps 0 or the chief does not answer.
       SaveError: the chief could not save.
     """
     place = find_place(config.train_dir, config.ps_hosts)
-    first = place.ps[0]
-    number = ask_one(first, place, lambda board: board.ask_to_save())
-    print(f"asked the chief for a checkpoint; waiting for it, at most {config.timeout_secs:g} s", flush=True)
+    number = ask_training(place, lambda board: board.ask_to_save())
+    logs.show(f"asked the chief for a checkpoint; waiting for it, at most {config.timeout_secs:g} s")
     answers: list = []
+
+    def ask(board: ControlBoard) -> None:
+        nonlocal number
+        if board.asked().num_saves < number:  # a new ps 0, which does not know of the request
+            number = board.ask_to_save()
+        elif answer := board.save_answer(number):
+            answers.append(answer)
 
     def has_answered() -> bool:
         with contextlib.suppress(ClusterLostError):  # ps 0 may be busy; the wait is bounded
-            if answer := ask_one(first, place, lambda board: board.save_answer(number)):
-                answers.append(answer)
+            ask_training(place, ask)
         return bool(answers)
 
     waits.until(has_answered, config.timeout_secs, "the chief's checkpoint", stop,
                 "does the chief train? `ps_train status` tells, and the chief's log")
     if answers[0]["problem"]:
         raise SaveError(f"the chief cannot save: {answers[0]['problem']}")
-    print(f"saved {answers[0]['path']}", flush=True)
+    logs.show(f"saved {answers[0]['path']}")
 
 
 def stop_all(config: ControlConfig, stop: threading.Event) -> None:
     """Asks all tasks to stop, and waits until the ps are gone.
 
     Raises:
+      ConfigError: another training runs at the addresses of this one.
       ClusterLostError: ps 0 does not answer, or a ps is still there after the time-out.
     """
     place = find_place(config.train_dir, config.ps_hosts)
-    problems = _ask_all_to_stop(place)
-    if place.ps[0] in problems:
-        raise ClusterLostError(f"{problems[place.ps[0]]}; nothing was asked to stop. End its process, or the launcher, "
-                               "by a signal")
-    for problem in problems.values():
-        print(problem, flush=True)
-    print(f"asked all tasks to save and stop; waiting for their end, at most {config.timeout_secs:g} s", flush=True)
+    try:
+        ask_training(place, lambda board: board.ask_to_stop())
+    except ClusterLostError as error:  # the workers would never hear of it, so no other ps may
+        raise ClusterLostError(f"{error}; nothing was asked to stop. End its process, or the launcher, by a signal"
+                               ) from error
+    for problem in _ask_to_stop(place.ps[1:], place):
+        logs.show(problem)
+    logs.show(f"asked all tasks to save and stop; waiting for their end, at most {config.timeout_secs:g} s")
     left = list(place.ps)
 
     def have_ended() -> bool:
@@ -77,20 +90,20 @@ def stop_all(config: ControlConfig, stop: threading.Event) -> None:
 
     waits.until(have_ended, config.timeout_secs, lambda: ", ".join(map(str, left)), stop,
                 "still there; see its log. Servers of --existing_servers go on")
-    print("all parameter servers have ended", flush=True)
+    logs.show("all parameter servers have ended")
 
 
-def _ask_all_to_stop(place: TrainingPlace) -> dict[Task, str]:
+def _ask_to_stop(tasks: Sequence[Task], place: TrainingPlace) -> list[str]:
     """Asks each ps; returns why some do not answer."""
-    problems: dict[Task, str] = {}
+    problems: list[str] = []
 
     def ask(task: Task) -> None:
         try:
             ask_one(task, place, lambda board: board.ask_to_stop())
         except ClusterLostError as error:
-            problems[task] = str(error)
+            problems.append(str(error))
 
-    in_parallel([lambda task=task: ask(task) for task in place.ps])
+    in_parallel([lambda task=task: ask(task) for task in tasks])
     return problems
 
 
@@ -108,6 +121,6 @@ def print_resume(config: ControlConfig) -> None:
         folder, command = launch["folder"], launch["command"]
     else:
         folder, command = run["folder"], run["command"]
-    print(f"cd {shlex.quote(folder)}\n{shlex.join(['ps_train', *command])}", flush=True)
+    logs.show(f"cd {shlex.quote(folder)}\n{shlex.join(['ps_train', *command])}")
     if not run["is_launched"]:
-        print("# This is the chief's command; start the other tasks, too.", flush=True)
+        logs.show("# This is the chief's command; start the other tasks, too.")

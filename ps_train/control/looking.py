@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, Callable
+
+import tensorflow.compat.v1 as tf
 
 from ps_train.cluster import reachability
 from ps_train.cluster.spec import Task
 from ps_train.coordination.blackboard import Blackboard
 from ps_train.coordination.control.control_board import ControlBoard
 from ps_train.coordination.state import Snapshot
-from ps_train.errors import BlackboardError, ClusterLostError
-from ps_train.runtime import waits
-from ps_train.storage import checkpoints
+from ps_train.errors import BlackboardError, ClusterLostError, ConfigError
+from ps_train.runtime import threads, waits
 from ps_train.storage.history import run_record
 
 ANSWER_SECS = 2.5  # of one ps, in which a session with it is made, too
@@ -57,6 +57,27 @@ def find_place(train_dir: str, ps_hosts: str) -> TrainingPlace:
     return TrainingPlace(sorted(tasks, key=lambda task: task.index), train_dir, run["is_elastic"], run)
 
 
+def ask_training(place: TrainingPlace, question: Callable[[ControlBoard], Any]) -> Any:
+    """Returns the answer of ps 0, if it is of the training in the folder.
+
+    Raises:
+      ConfigError: another training runs at its address; then nothing was asked.
+      ClusterLostError: it does not answer within ANSWER_SECS.
+    """
+    def ask(board: ControlBoard) -> Any:
+        _refuse_other(place, board.about())
+        return question(board)
+
+    return ask_one(place.ps[0], place, ask)
+
+
+def _refuse_other(place: TrainingPlace, about: Mapping[str, Any]) -> None:
+    # cluster.json stays when a training has ended, and the next one on this machine gets the same ports.
+    if place.run and about.get("train_dir", place.run["train_dir"]) != place.run["train_dir"]:
+        raise ConfigError(f"--train_dir={place.train_dir}: that training has ended; at {place.ps[0].address} runs "
+                          f"the one in {about['train_dir']}: give that folder")
+
+
 @dataclasses.dataclass(frozen=True)
 class Look:
     """What was found.
@@ -79,7 +100,11 @@ class Look:
 
 
 def look(place: TrainingPlace) -> Look:
-    """Asks all ps at once; returns what is known after ANSWER_SECS and a little."""
+    """Asks all ps at once; returns what is known after ANSWER_SECS and a little.
+
+    Raises:
+      ConfigError: another training runs at the addresses of this one.
+    """
     problems: dict[Task, str] = {}
     found: dict[str, Any] = {"snapshot": None, "about": place.run, "num_unused_gradients": 0}
 
@@ -93,7 +118,8 @@ def look(place: TrainingPlace) -> Look:
             problems[task] = str(error)
 
     in_parallel([lambda task=task: ask(task) for task in place.ps])
-    path = checkpoints.newest_sound(place.train_dir) if place.train_dir else None
+    # The one that the chief has read back and recorded: to read it here again takes minutes if it has large tables.
+    path = tf.train.latest_checkpoint(place.train_dir) if place.train_dir else None
     return Look(place=place, problems=problems, checkpoint=path or "", **found)
 
 
@@ -107,12 +133,16 @@ def ask_one(task: Task, place: TrainingPlace, question: Callable[[ControlBoard],
 
 
 def in_parallel(calls: Sequence[Callable[[], None]]) -> None:
-    """Makes the calls in threads of their own, and waits until all have ended; each must be bounded."""
-    threads = [threading.Thread(target=call, daemon=True) for call in calls]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    """Makes the calls in threads of their own, and waits until all have ended; each must be bounded.
+
+    Raises:
+      Exception: what a call has raised.
+    """
+    started = [threads.Call(call, name="ask") for call in calls]
+    for call in started:
+        call.join()
+    for call in started:
+        call.result()
 
 
 def _ask_first(place: TrainingPlace) -> dict[str, Any]:
@@ -120,7 +150,9 @@ def _ask_first(place: TrainingPlace) -> dict[str, Any]:
     about: dict[str, Any] = {}
 
     def control(board: ControlBoard) -> None:
-        about.update(about=board.about() or place.run, num_unused_gradients=board.num_unused_gradients())
+        found = board.about()
+        _refuse_other(place, found)
+        about.update(about=found or place.run, num_unused_gradients=board.num_unused_gradients())
 
     ask_one(first, place, control)
     heartbeat_secs = about["about"].get("heartbeat_secs")

@@ -23,6 +23,8 @@ from ps_train.coordination.state import State
 from ps_train.errors import BlackboardError, ClusterLostError, ConfigError
 from ps_train.runtime import tensorflow_errors, waits
 
+# Bound here: a script's `tf.Session` is replaced by one that asks the blackboard first (legacy/classic/sessions.py).
+_Session = tf.Session
 _CALL_SECS = 5.0
 # No task has this job, so the ps's server creates a session with itself only, whatever its cluster is.
 _NO_OTHER_TASK = "/job:nobody"
@@ -133,8 +135,8 @@ def _ask(ps: Task, build: Callable[[], Any]) -> Any:
     opened: list[tf.Session] = []
 
     def run() -> Any:
-        opened.append(tf.Session(f"grpc://{ps.address}", graph=graph,
-                                 config=tf.ConfigProto(device_filters=[_NO_OTHER_TASK])))
+        opened.append(_Session(f"grpc://{ps.address}", graph=graph,
+                              config=tf.ConfigProto(device_filters=[_NO_OTHER_TASK])))
         return opened[0].run(fetches, options=tf.RunOptions(timeout_in_ms=int(_CALL_SECS * 1000)))
 
     try:

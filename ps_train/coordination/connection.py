@@ -19,6 +19,8 @@ from ps_train.coordination import sessions
 from ps_train.errors import BlackboardError, ClusterLostError, ConfigError
 from ps_train.runtime import tensorflow_errors, waits
 
+# Bound here: a script's `tf.Session` is replaced by one that asks the blackboard first (legacy/classic/sessions.py).
+_Session = tf.Session
 _RUN_TIMEOUT_SECS = 5.0
 _UNREACHABLE = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.DeadlineExceededError,
                 tf.errors.FailedPreconditionError, tf.errors.NotFoundError, tf.errors.CancelledError)
@@ -49,7 +51,7 @@ class Connection:
         with self._lock:
             if self._session is None:
                 target, config = self._routes[0]
-                self._session = tf.Session(target, graph=self._graph, config=config)
+                self._session = _Session(target, graph=self._graph, config=config)
             session, options = self._session, tf.RunOptions(timeout_in_ms=int(_RUN_TIMEOUT_SECS * 1000))
             try:
                 # The time-out of RunOptions begins only when the server has created the session. If the server is gone,

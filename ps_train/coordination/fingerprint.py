@@ -9,6 +9,7 @@ See docs/decisions/blackboard.md.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,7 +23,7 @@ _UNKNOWN = "unknown"  # a value that one of the two tasks does not know is not c
 
 def describe(
     cluster: Cluster, options: Mapping[str, Any], variables: Sequence[tf.Variable],
-    packed: Mapping[str, str] | None = None, tables: Mapping[str, Any] | None = None,
+    packed: Mapping[str, str] | None = None, tables: Mapping[str, Any] | None = None, train_dir: str = "",
 ) -> str:
     """Returns the fingerprint of a worker.
 
@@ -31,12 +32,14 @@ def describe(
       variables: the graph's global variables; all workers must share their names, shapes, dtypes and placement.
       packed: name of a packed variable -> name of the variable that contains it (graph/packing.py).
       tables: name of an embedding table -> what the model says about it.
+      train_dir: the chief's; the other workers do not know it.
     """
     places = packed or {}
     return json.dumps({
         **{f"--{name}": value for name, value in options.items()},
         "number of ps": len(cluster.ps),
         "number of workers": _UNKNOWN if "worker" in cluster.partial else cluster.num_workers,
+        "--train_dir": os.path.realpath(train_dir) if train_dir else _UNKNOWN,
         **{f"variable {variable.op.name}": _variable(variable, places.get(variable.op.name))
            for variable in variables},
         **{f"table {name}": str(spec) for name, spec in (tables or {}).items()},

@@ -1,8 +1,14 @@
-"""Stops a step before it sends an id that its table cannot have, and names the id and its feature."""
+"""Stops a step before it sends an id that its table cannot have, and names the id and its feature.
+
+Refuses, while the graph is built, ids that a model draws at random where it is built twice: for its lookups, and for
+its step.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from typing import Any
 
 import tensorflow.compat.v1 as tf
 
@@ -36,3 +42,36 @@ def raise_if_bad_id(error: tf.errors.InvalidArgumentError, where: str) -> None:
     if match := _MESSAGE.search(error.message):
         raise UserCodeError(f"{where}: table {match[1]}: {match[2]} has the id {match[3]}; allowed: {match[4]}; "
                             "nothing of that batch was applied. Correct the data, or change the table") from error
+
+
+def refuse_drawn(lookups: Iterable[Lookup], batch: Any, flag: str) -> None:
+    """Refuses ids that the model draws at random: its step would draw others than those whose rows were pulled.
+
+    Args:
+      batch: what the model was built on, a structure of tensors.
+      flag: because of which the model is built twice.
+
+    Raises:
+      UserCodeError: there are such ids.
+    """
+    given = {part.ref() for part in tf.nest.flatten(batch, expand_composites=True)}
+    for lookup in lookups:
+        if drawn := _random_source(lookup.ids, given):
+            raise UserCodeError(f"{flag}: model_fn draws ids of table {lookup.table} at random ({drawn.name}), and is "
+                                "called again for the step, which would draw others; draw them in input_fn, or leave "
+                                "the flag out")
+
+
+def _random_source(tensor: tf.Tensor, given: set[Any]) -> tf.Operation | None:
+    """Returns an operation with random results on which a tensor depends, but not through those given."""
+    waiting, seen = [tensor], set(given)
+    while waiting:
+        one = waiting.pop()
+        if one.ref() in seen:
+            continue
+        seen.add(one.ref())
+        # The seed of a queue says in which order it gives its elements, each of them once.
+        if one.op.op_def.is_stateful and "seed" in one.op.node_def.attr and "Queue" not in one.op.type:
+            return one.op
+        waiting.extend(one.op.inputs)
+    return None

@@ -9,6 +9,7 @@ from ps_train.embeddings.rules import RowRule
 
 # Keys that a hash table on the ps reserves: no id may have them.
 EMPTY_KEY, DELETED_KEY = -2**63, -2**63 + 1
+MAX_ROWS_PER_PS = 2**31 - 1  # TensorFlow's `Empty` takes a shape of int32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,3 +42,9 @@ class TableSpec:
     def is_dynamic(self) -> bool:
         """Whether rows are made as ids come."""
         return self.num_rows is None
+
+    def rows_on(self, ps: int, num_ps: int) -> Optional[int]:
+        """Returns the rows that a ps must have room for; None for a dynamic table without max_rows."""
+        if self.num_rows is not None:
+            return max(1, -(-(self.num_rows - ps) // num_ps))
+        return None if self.max_rows is None else -(-self.max_rows // num_ps)

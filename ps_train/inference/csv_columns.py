@@ -2,6 +2,8 @@
 
     inputs {"age": int64 [n], "pixels": float32 [n, 3]}      age,pixels_0,pixels_1,pixels_2
     one input float32 [n, 784]                               any 784 columns in their order; the header may be left out
+
+One input of numbers may have any header: a line without a number in it, or pandas' 0,1,2,...
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import itertools
 import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Callable
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -32,12 +34,12 @@ def read_batches(
       DataError: a column is missing, or a cell is wrong; the error names file, line and column.
     """
     index, count = share
-    with open(path, newline="", encoding="utf-8", errors="replace") as file:
+    with open(path, newline="", encoding="utf-8-sig", errors="replace") as file:  # Excel begins a file with a BOM
         rows = csv.reader(file)
         first = next(rows, None)
         if first is None:
             raise DataError(f"--input: {path} is empty")
-        has_header = not all(map(_is_number, first))
+        has_header = _has_header(path, first, inputs)
         columns = find_columns(path, first if has_header else None, len(first), inputs)
         lines = itertools.chain([] if has_header else [first], rows)
         number, line = 0, 1 + has_header
@@ -46,6 +48,40 @@ def read_batches(
                 yield {name: _values(path, line, chunk, columns[name], column, first)
                        for name, column in inputs.items()}
             number, line = number + 1, line + len(chunk)
+
+
+def _has_header(path: str, first: Sequence[str], inputs: Mapping[str, InputColumn]) -> bool:
+    """Tells whether the first line names columns.
+
+    Raises:
+      DataError: it may be a header or an example.
+    """
+    names = [cell.strip() for cell in first]
+    by_name = {name: index for index, name in enumerate(names)}
+    wanted = {one for name, column in inputs.items() for one in _column_names(name, column, by_name)}
+    if wanted <= by_name.keys():
+        return True
+    if len(inputs) > 1:  # `find_columns` says what it lacks
+        return bool(wanted & by_name.keys()) or not any(map(_is_number, names))
+    [column] = inputs.values()
+    if column.dtype == tf.string or names == ["0"]:
+        raise DataError(f"--input: {path}, line 1: {_listed(first)!r} may be a header or an example; begin with a line "
+                        f"that names the columns: {_listed(sorted(wanted))}")
+    return _is_header_of_numbers(path, names)
+
+
+def _is_header_of_numbers(path: str, cells: Sequence[str]) -> bool:
+    """Tells whether the first line of columns of numbers is a header, whatever it calls them; raises DataError."""
+    numbers = [cell for cell in cells if _is_number(cell)]
+    is_counted = list(cells) == [str(number) for number in range(len(cells))]  # as pandas does without names
+    if len(numbers) == len(cells) and not is_counted:
+        return False
+    if not is_counted and (numbers or not any(cells)):
+        number, wrong = next((number, cell) for number, cell in enumerate(cells, 1) if not _is_number(cell))
+        raise DataError(f"--input: {path}, line 1, column {number}: got {wrong!r}; expected a number, or a header "
+                        "without numbers; correct that cell, or begin with a header")
+    _log.info("%s: the first line is taken as a header: %s", path, _listed(cells))
+    return True
 
 
 def find_columns(
@@ -107,19 +143,33 @@ def _values(
 
 def _numbers(path: str, line: int, cells: Any, names: Sequence[str], dtype: tf.DType) -> np.ndarray:
     kind = np.dtype(dtype.as_numpy_dtype)
-    parse = int if kind.kind in "iu" else float
+    parse, expected = (_whole_numbers(np.iinfo(kind)) if kind.kind in "iu" else (float, "a number"))
     try:
-        return np.array([list(map(parse, row)) for row in cells]).astype(kind)
+        # At once, not by way of float64, which lacks large whole numbers.
+        return np.array([list(map(parse, row)) for row in cells], kind)
     except (ValueError, OverflowError):
         for number, row in enumerate(cells):
             for name, cell in zip(names, row):
                 if not _parses(parse, cell):
                     raise DataError(f"--input: {path}, line {line + number}, column {name}: got {cell!r}; expected "
-                                    f"{'a whole number' if parse is int else 'a number'}") from None
+                                    f"{expected}") from None
         raise
 
 
-def _parses(parse: Any, cell: str) -> bool:
+def _whole_numbers(limits: np.iinfo) -> tuple[Callable[[str], int], str]:
+    """Returns what parses a whole number of a type, and what it expects, in words."""
+    lowest, highest = int(limits.min), int(limits.max)
+
+    def parse(cell: str) -> int:
+        number = int(cell)
+        if not lowest <= number <= highest:  # numpy would take its lowest bits
+            raise OverflowError
+        return number
+
+    return parse, f"a whole number from {lowest} to {highest}"
+
+
+def _parses(parse: Callable[[str], Any], cell: str) -> bool:
     try:
         parse(cell)
     except (ValueError, OverflowError):

@@ -28,17 +28,25 @@ from ps_train.plugins.contracts import PREDICT, Dataset
 from ps_train.training import queues
 
 
-def dataset_batches(dataset: Dataset, params: Mapping[str, Any], share: tuple[int, int]) -> Iterator[Batch]:
+def dataset_batches(
+    dataset: Dataset, params: Mapping[str, Any], inputs: Mapping[str, InputColumn], share: tuple[int, int]
+) -> Iterator[Batch]:
     """Yields the features of the dataset in mode "infer", in order.
 
+    Args:
+      inputs: what the model takes.
+
     Raises:
-      ConfigError: the examples do not end.
+      ConfigError: the dataset does not have what a SavedModel takes, or the examples do not end.
       DataError: a record is malformed.
     """
     index, count = share
     with tf.Graph().as_default() as graph:
         batches = Batches(dataset, PREDICT, params, (0, 1), needs_labels=False)
         features = serving.named(batches.next()[0])
+        if missing := [name for name in inputs if name not in features]:
+            raise ConfigError(f"--saved_model: it takes {describe_inputs(inputs)}, and {dataset.name} has "
+                              f"{', '.join(features)}; give --input=FILE with {', '.join(missing)}")
         cardinality, running = batches.cardinality(), queues.Queues()
         skipped = [one.op for one in tf.nest.flatten(features, expand_composites=True)]
         with tf.Session(graph=graph, config=tf.ConfigProto(device_count={"GPU": 0})) as session:
@@ -134,4 +142,12 @@ def _checked(path: str, name: str, array: np.ndarray, column: InputColumn) -> np
         has_type = is_number and (array.dtype.kind in "iub" or wanted.kind not in "iub")  # no fraction is cut off
     if not fits or not has_type:
         raise DataError(f"--input: {path}: {name} is {array.dtype} {list(array.shape)}; the model takes {column}")
-    return array if column.dtype == tf.string else array.astype(column.dtype.as_numpy_dtype)
+    if column.dtype == tf.string:
+        return array
+    if wanted.kind in "iu" and array.size:
+        limits = np.iinfo(wanted)
+        for value in (int(array.min()), int(array.max())):
+            if not limits.min <= value <= limits.max:  # numpy would take its lowest bits
+                raise DataError(f"--input: {path}: {name} has {value}; the model takes {column}, from {limits.min} to "
+                                f"{limits.max}")
+    return array.astype(wanted)

@@ -13,13 +13,13 @@ from __future__ import annotations
 import contextlib
 import csv
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Callable
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from ps_train.errors import ConfigError
+from ps_train.errors import ConfigError, UserCodeError
 
 Predictions = Mapping[str, np.ndarray]
 WriteBatch = Callable[[Predictions], None]
@@ -31,6 +31,7 @@ def writing(path: str) -> Iterator[WriteBatch]:
 
     Raises:
       ConfigError: the file cannot be written.
+      UserCodeError: a prediction has not the same shape in all batches, as CSV and npz need it.
     """
     form = {".csv": _writing_csv, ".npz": _writing_npz, ".tfrecord": _writing_records}[os.path.splitext(path)[1]]
     beside = f"{path}.part"
@@ -54,8 +55,10 @@ def _writing_csv(path: str) -> Iterator[WriteBatch]:
     with open(path, "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         has_header: list[bool] = []
+        check = _shape_check()
 
         def write(batch: Predictions) -> None:
+            check(batch)
             flat = {name: values.reshape(len(values), -1) for name, values in batch.items()}
             if not has_header:
                 writer.writerow([column for name, values in batch.items()
@@ -66,6 +69,25 @@ def _writing_csv(path: str) -> Iterator[WriteBatch]:
                              for rows in zip(*flat.values()))
 
         yield write
+
+
+def _shape_check() -> WriteBatch:
+    """Returns what raises UserCodeError for a batch in which a prediction has another width than in the first."""
+    first: dict[str, tuple[int, ...]] = {}
+
+    def check(batch: Predictions) -> None:
+        for name, values in batch.items():
+            before, now = first.setdefault(name, values.shape[1:]), values.shape[1:]
+            if now != before:
+                raise UserCodeError(f"--output: prediction {name!r} has the shape {_shape(now)} after {_shape(before)} "
+                                    "in an earlier batch; in CSV and npz all examples need the same: pad it in "
+                                    "model_fn, leave it out with --outputs, or write FILE.tfrecord")
+
+    return check
+
+
+def _shape(sizes: Sequence[int]) -> str:
+    return f"[{', '.join(['n', *map(str, sizes)])}]"
 
 
 def _column_names(name: str, values: np.ndarray) -> list[str]:
@@ -79,7 +101,13 @@ def _cell(value: Any) -> str:
 @contextlib.contextmanager
 def _writing_npz(path: str) -> Iterator[WriteBatch]:
     batches: list[Predictions] = []
-    yield batches.append
+    check = _shape_check()
+
+    def write(batch: Predictions) -> None:
+        check(batch)
+        batches.append(batch)
+
+    yield write
     arrays = {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]} if batches else {}
     with open(path, "wb") as file:  # not the path, to which numpy would add an ending
         np.savez(file, **{name: array.astype("S") if array.dtype == object else array

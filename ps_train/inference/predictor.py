@@ -15,7 +15,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.embeddings import connection, id_check, registry
 from ps_train.embeddings.files import contents
-from ps_train.embeddings.files.table_files import TableFiles
+from ps_train.embeddings.files.read_only import ReadOnlyTables
 from ps_train.embeddings.rules import Frozen
 from ps_train.errors import ConfigError, UserCodeError
 from ps_train.graph import devices
@@ -130,7 +130,7 @@ def of_checkpoint(
         if spec.predictions is None:
             raise UserCodeError(f"{model.name}.model_fn returned no predictions with the mode {PREDICT!r}")
         connection.connect_lookups()
-        files = TableFiles(tables)
+        files = ReadOnlyTables(tables)
         own_saver = getattr(spec.scaffold, "saver", None)
         if own_saver is None:
             checkpoints.check_fits(path, tf.global_variables())
@@ -146,8 +146,8 @@ def of_checkpoint(
         return Predictor(session, inputs.receivers, outputs, model.name)
 
 
-def of_saved_model(folder: str, num_threads: int) -> Predictor:
-    """Returns the predictor of a SavedModel, by its default signature; of several versions, the newest.
+def newest_version(folder: str) -> str:
+    """Returns the folder of a SavedModel: this one, or the newest version in it.
 
     Raises:
       ConfigError: there is none in the folder.
@@ -158,6 +158,16 @@ def of_saved_model(folder: str, num_threads: int) -> Predictor:
     if not tf.io.gfile.exists(os.path.join(folder, "saved_model.pb")):
         raise ConfigError(f"--saved_model: there is no saved_model.pb in {folder!r}; give the folder that `ps_train "
                           "export` wrote")
+    return folder
+
+
+def of_saved_model(folder: str, num_threads: int) -> Predictor:
+    """Returns the predictor of a SavedModel, by its default signature; of several versions, the newest.
+
+    Raises:
+      ConfigError: there is none in the folder.
+    """
+    folder = newest_version(folder)
     with tf.Graph().as_default() as graph:
         session = tf.Session(graph=graph, config=session_options(num_threads))
         signatures = tf.saved_model.load(session, [tf.saved_model.tag_constants.SERVING], folder).signature_def

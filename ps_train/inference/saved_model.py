@@ -8,6 +8,8 @@ The model is written beside its place and renamed, so that a server never loads 
 
 from __future__ import annotations
 
+import functools
+import logging
 import os
 import shutil
 from collections.abc import Mapping, Sequence
@@ -29,6 +31,7 @@ from ps_train.plugins.contracts import PREDICT, Model, ModelSpec
 DEFAULT_SIGNATURE = tf.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY
 _PREDICT = tf.saved_model.signature_constants.PREDICT_METHOD_NAME
 MakeInput = Callable[[], ServingInput]
+_log = logging.getLogger(__name__)
 
 
 class ServedGraph:
@@ -85,16 +88,18 @@ class ServedGraph:
 
 
 def export_model(
-    path: str, output_dir: str, model: Model, model_params: Mapping[str, Any], features: Any | MakeInput
+    path: str, output_dir: str, model: Model, model_params: Mapping[str, Any], features: Any | MakeInput,
+    replaces: bool = False,
 ) -> dict[str, str]:
     """Writes a SavedModel with the tag `serve`.
 
     Args:
       path: path prefix of the checkpoint.
-      output_dir: a folder that does not exist yet.
+      output_dir: a folder that does not exist yet, unless it is replaced.
       model: its model_fn is called with the mode "infer" and without labels.
       features: what a request has: a `tf.TensorSpec` or `tf.SparseTensorSpec`, a dict of them, or what
         `serving_input_maker` returns.
+      replaces: takes the place of an earlier export.
 
     Returns:
       name -> a line about each signature.
@@ -104,7 +109,7 @@ def export_model(
       ConfigError: the folder exists.
       UserCodeError: model_fn does not predict.
     """
-    if os.path.exists(output_dir):
+    if os.path.exists(output_dir) and not replaces:
         raise ConfigError(f"cannot export to {output_dir}: it exists; remove it, or give another folder")
     make_input = features if callable(features) else lambda: serving.input_of_specs(features)
     parent, name = os.path.split(os.path.abspath(output_dir))
@@ -114,7 +119,7 @@ def export_model(
         _make_folder(parent)
         shutil.rmtree(beside, ignore_errors=True)  # of an export that was killed
         graph.write(beside)
-        os.rename(beside, output_dir)
+        _put_in_place(beside, output_dir)
         return {name: _describe(signature) for name, signature in _signatures(graph.spec, graph.inputs).items()}
 
 
@@ -128,6 +133,17 @@ def check_exportable(model: Model, model_params: Mapping[str, Any], make_input: 
     with tf.Graph().as_default(), devices.ignoring_tasks():
         graph = ServedGraph(model, model_params, make_input, None)
         _signatures(graph.spec, graph.inputs)
+
+
+def _put_in_place(beside: str, output_dir: str) -> None:
+    """Renames a complete model; one that is there gives way, so a server sees the old one, none, or the new one."""
+    parent, name = os.path.split(os.path.abspath(output_dir))
+    old = os.path.join(parent, f"temp-old-{name}")
+    shutil.rmtree(old, ignore_errors=True)
+    if os.path.exists(output_dir):
+        os.rename(output_dir, old)
+    os.rename(beside, output_dir)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def _make_folder(folder: str) -> None:
@@ -155,17 +171,40 @@ def _check_variables(path: str, variables: Sequence[tf.Variable]) -> None:
 
 
 def _signatures(spec: ModelSpec, inputs: ServingInput) -> dict[str, Any]:
-    """Returns name -> SignatureDef; what has no name is called `inputs` and `predictions`."""
+    """Returns name -> SignatureDef; what has no name is called `inputs` and `predictions`.
+
+    Raises:
+      UserCodeError: no output has a signature, or none is the default.
+    """
     outputs = dict(spec.export_outputs or {DEFAULT_SIGNATURE: spec.predictions})
     if DEFAULT_SIGNATURE not in outputs and len(outputs) == 1:  # as Estimator does
         outputs[DEFAULT_SIGNATURE] = next(iter(outputs.values()))
     if DEFAULT_SIGNATURE not in outputs:
         raise UserCodeError(f"model_fn returned export_outputs {', '.join(sorted(outputs))}; one of several must be "
                             f"called {DEFAULT_SIGNATURE!r}")
-    found = {name: _signature(output, inputs.receivers) for name, output in outputs.items()}
-    for kind, receivers in inputs.alternatives.items():
-        found.update({f"{kind}:{name}": _signature(output, receivers) for name, output in outputs.items()})
+    requests = {"": inputs.receivers, **{f"{kind}:": one for kind, one in inputs.alternatives.items()}}
+    found, reasons = {}, {}
+    for kind, receivers in requests.items():
+        for name, output in outputs.items():
+            try:
+                found[kind + name] = _signature(output, receivers)
+            except ValueError as error:  # of Estimator: classification and regression take serialized examples only
+                reasons[kind + name] = str(error).partition("\n")[0]
+    if not found:
+        raise UserCodeError(f"model_fn returned export_outputs {', '.join(sorted(spec.export_outputs or outputs))}, of "
+                            f"which none can be exported: {next(iter(reasons.values()))}")
+    for name, reason in reasons.items():
+        _warn(f"the signature {name!r} is left out: {reason}")
+    if DEFAULT_SIGNATURE not in found:
+        instead = "predict" if "predict" in found else next(iter(found))
+        _warn(f"the signature {DEFAULT_SIGNATURE!r} is that of {instead!r}")
+        found[DEFAULT_SIGNATURE] = found[instead]
     return found
+
+
+@functools.cache  # each once in the life of this process, which may export many checkpoints
+def _warn(text: str) -> None:
+    _log.warning("%s", text)
 
 
 def _signature(output: Any, receivers: Mapping[str, Any]) -> Any:

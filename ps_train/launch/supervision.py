@@ -58,7 +58,7 @@ def watch(
     cluster: ClusterProcesses, show_output: Callable[[], None], signals: Sequence[int],
     restart_due: Callable[[ClusterProcesses], Collection[Process]] = _restart_none,
 ) -> Sequence[Process]:
-    """Returns when all processes have ended, a signal came, one failed, or a ps does not end after the workers.
+    """Returns when all have ended, a signal came, one failed, or the ps or the workers do not end after the others.
 
     Args:
       show_output: called repeatedly; shows the new output of the processes.
@@ -67,7 +67,8 @@ def watch(
         which count as running. It must not block.
 
     Returns:
-      The processes that failed (only those with a permanent exit code, if there are any), or that are overdue.
+      The processes that failed (only those with a permanent exit code, if there are any), or that are overdue; none
+      after `ps_train stop`.
     """
     overdue_secs = cause_secs = float("inf")
     first_failed: list[Process] = []
@@ -85,12 +86,18 @@ def watch(
         causes = [process for process in failed if (process.exit_code or 0) < 128]
         if causes or not running or time.monotonic() > cause_secs:
             return causes or first_failed
-        if not any(process in running for process in cluster.workers):
+        have_ps_stopped = _have_ps_stopped(cluster, running)
+        if have_ps_stopped or not any(process in running for process in cluster.workers):
             overdue_secs = min(overdue_secs, time.monotonic() + GRACE_SECS)
             if time.monotonic() > overdue_secs:
-                return running
+                return [] if have_ps_stopped else running
         time.sleep(POLL_SECS)
     return []
+
+
+def _have_ps_stopped(cluster: ClusterProcesses, running: Collection[Process]) -> bool:
+    """Tells whether all ps have ended after `ps_train stop`: a worker that had not begun does not hear of it."""
+    return any(ps.is_stopped_on_request for ps in cluster.ps) and not any(ps in running for ps in cluster.ps)
 
 
 def end(

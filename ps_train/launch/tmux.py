@@ -82,9 +82,9 @@ class Panes:
             self._held_back.clear()
 
     def write_output(self, processes: Iterable[Process]) -> None:
-        """Writes nothing: reads on in the logs, for the last lines of a task that fails."""
+        """Writes nothing: reads on in the logs, for the last lines of a task that fails, and why it ended."""
         for process in processes:
-            collections.deque(process.new_lines(), maxlen=0)
+            collections.deque(process.new_output(), maxlen=0)
 
     def close(self, signals: Sequence[int]) -> None:
         """Waits until the user has detached from tmux; after a signal, detaches."""

@@ -41,9 +41,12 @@ def run_script(config: ScriptConfig, script: Script) -> None:
         ports.release_held_port()  # its strategy starts the server
     ending.SignalWatch(config.stop_timeout_secs)
     code = _run(script)
-    ending.script_ended.set()
     server = install.script_server()
-    if server is not None and server.cluster.job == "ps" and code == 0:
+    is_ps = server is not None and server.cluster.job == "ps"
+    if code == 0 and not is_ps:  # a failed script ends at once, as the other tasks wait for it
+        ending.wait_for_threads()
+    ending.script_ended.set()
+    if code == 0 and is_ps:
         server.leave()
     ending.leave(ending.finish(code))
 

@@ -91,7 +91,8 @@ def _frames_of_operation(error: BaseException) -> Iterable[Frame]:
     """Returns the frames that created the failed operation; for a gradient, the operation that it differentiates."""
     operation = getattr(error, "op", None)
     while operation is not None:
-        frames = [Frame(code.filename, code.lineno, code.name) for code in operation.traceback]
+        # None for an operation that was imported, from a SavedModel for example.
+        frames = [Frame(code.filename, code.lineno, code.name) for code in operation.traceback or ()]
         if _own(frames):
             return frames
         operation = getattr(operation, "_original_op", None)

@@ -33,6 +33,7 @@ _MAX_SHOWN = 8
 _NAMES_PER_READER = 128
 _INDEX = re.compile(rf"{re.escape(BASENAME)}-(\d+)\.index")
 _FILE = re.compile(rf"({re.escape(BASENAME)}-\d+)\.(index|meta|data-\d{{5}}-of-\d{{5}})")
+_READ = re.compile(r"\.(index|data-\d{5}-of-\d{5})")
 # tensor_bundle.cc adds `.tempstate` and a number, the sharded Saver makes `_temp` (training/saver.py), and
 # `atomic_write_string_to_file`, which writes the record and the graph, adds `.tmp` and a number (lib/io/file_io.py).
 _LEFTOVER = re.compile(
@@ -101,9 +102,11 @@ def _is_sound(path: str, identity: tuple[tuple[str, int, int], ...]) -> bool:
 
 
 def _identity(path: str) -> tuple[tuple[str, int, int], ...]:
-    """Returns (path, bytes, modification time in ns) of each file of a checkpoint."""
+    """Returns (path, bytes, modification time in ns) of each file that a checkpoint is read from."""
+    # Not of its deltas: one of them may be written just now, and the files of a save come and go.
+    own = [file for file in _files(path) if _READ.fullmatch(file[len(path):])]
     found = []
-    for file in _files(path):
+    for file in own:
         with contextlib.suppress(FileNotFoundError):
             status = os.stat(file)
             found.append((file, status.st_size, status.st_mtime_ns))
@@ -127,11 +130,10 @@ def verify(path: str) -> None:
 
 
 def remove(path: str) -> None:
-    """Removes the files of a checkpoint."""
+    """Removes the files of a checkpoint and of its deltas, also of a delta that was not written to its end."""
     # The index first: without it there is no checkpoint, even if this process is killed now.
     for file in sorted(_files(path), key=lambda file: not file.endswith(".index")):
-        with contextlib.suppress(FileNotFoundError):
-            os.remove(file)
+        _remove(file)
 
 
 def record_and_prune(train_dir: str, path: str, keep_max: int) -> None:
@@ -160,8 +162,13 @@ def remove_leftovers(train_dir: str) -> None:
         file = os.path.join(train_dir, name)
         match = _FILE.fullmatch(name)
         if _LEFTOVER.fullmatch(name) or (match and match[1] not in complete):
-            with contextlib.suppress(FileNotFoundError):
-                shutil.rmtree(file) if os.path.isdir(file) else os.remove(file)
+            _remove(file)
+
+
+def _remove(file: str) -> None:
+    """Removes a file or a folder, if it is there."""
+    with contextlib.suppress(FileNotFoundError):
+        shutil.rmtree(file) if os.path.isdir(file) else os.remove(file)
 
 
 def copy_to(path: str, folder: str) -> str:

@@ -41,14 +41,15 @@ class Savable(NamedTuple):
       save: `save(session, path)` writes a checkpoint with this path prefix.
       global_step: variable, int64 scalar.
       before_save_op: updates the variables before each save.
-      save_delta: `save_delta(session, path)` writes what has changed since the last `save` in this process; returns
-        false if there was none. None if there are no deltas.
+      save_delta: `save_delta(session, path)` writes what has changed since `delta_base()`.
+      delta_base: returns the path of the checkpoint that a delta follows, "" if there is none.
     """
 
     save: Callable[[tf.Session, str], None]
     global_step: tf.Variable
     before_save_op: tf.Operation
-    save_delta: Callable[[tf.Session, str], bool] | None = None
+    save_delta: Callable[[tf.Session, str], None] | None = None
+    delta_base: Callable[[], str] = str
 
 
 class CheckpointSaver:
@@ -72,6 +73,7 @@ class CheckpointSaver:
         self._stop, self._wake = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
         self._waiting: list[Callable[[str, str], None]] = []
+        self._last_path = ""  # of the last step, once it is saved
 
     def request(self, answer: Callable[[str, str], None]) -> None:
         """Asks for a checkpoint now, or when the next session is there.
@@ -80,11 +82,19 @@ class CheckpointSaver:
           answer: is called once with the path of the checkpoint and "", or with "" and what went wrong.
         """
         self._waiting.append(answer)
+        if self._last_path:
+            self._answer_all()
         self._wake.set()
+
+    def _answer_all(self) -> None:
+        """Answers who waits with the last step, behind which there is nothing to save."""
+        asked, self._waiting = self._waiting, []
+        _answer(asked, path=self._last_path)
 
     def start(self, session: tf.Session) -> None:
         """Starts a thread that saves for as long as the session lasts."""
         self.stop()
+        self._last_path = ""
         self._stop, self._wake = threading.Event(), threading.Event()
         self._thread = threading.Thread(
             target=self._keep_saving, args=(session, self._stop, self._wake), daemon=True, name="saving")
@@ -129,22 +139,21 @@ class CheckpointSaver:
         return stop.is_set()
 
     def _save_delta(self, session: tf.Session, step: int, stop: threading.Event) -> None:
-        """Writes a delta to the newest checkpoint; raises one of _FAILURES, or FolderLostError."""
-        found = checkpoints.paths(self._train_dir)
-        path = deltas.delta_path(found[-1], step) if found else None
-        if self._savable.save_delta is None or path is None:
+        """Writes a delta, unless its checkpoint is gone; raises one of _FAILURES, or FolderLostError."""
+        base = self._savable.delta_base()
+        if not base or not checkpoints.exists(base):  # one that was not sound was removed
             return
+        path = deltas.delta_path(base, step)
         self._check_folder()
         try:
             session.run(self._savable.before_save_op)
-            if not self._savable.save_delta(session, path):
-                return
+            self._savable.save_delta(session, path)
             checkpoints.verify(path)
         except _FAILURES:
             if not stop.is_set():
                 self._remove(path)
             raise
-        deltas.remove_older_deltas(found[-1], keep=2)
+        deltas.remove_older_deltas(base, keep=2)
         _log.info("saved %s", path)
 
     def save_last(self, session: tf.Session) -> None:
@@ -175,6 +184,8 @@ class CheckpointSaver:
             try:
                 step = self._step(session)
                 self._save(session, step, never)
+                self._last_path = checkpoints.path_of(self._train_dir, step)
+                self._answer_all()
                 return
             except _FAILURES as error:
                 if self._is_over(error):

@@ -60,7 +60,7 @@ class ConnectedWorker:
             cluster, target, graph, self.board, self.heartbeat, self.progress, own.sessions, stop=stop, lock=lock,
             journal=journal, own_fingerprint=fingerprint.describe(
                 cluster, _shared_options(own, graph), graph.saved_variables, graph.update.packed.places(),
-                graph.tables.specs))
+                graph.tables.specs, own.train_dir if cluster.is_chief else ""))
 
     def claim_number(self) -> None:
         """Makes this process the worker of its number; see `Heartbeat.claim`."""

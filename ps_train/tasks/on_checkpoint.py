@@ -108,6 +108,12 @@ def predict_examples(config: PredictConfig, stop: threading.Event) -> None:
       StoppedError: told to stop; then no file is written.
     """
     setup.prepare_tensorflow(config.tf_log)
+    # All processes take the same one, also while a training writes newer ones.
+    if config.saved_model:
+        config = dataclasses.replace(config, saved_model=predictor.newest_version(config.saved_model))
+    else:
+        path = os.path.abspath(found.find_checkpoint(config.train_dir, config.checkpoint))
+        config = dataclasses.replace(config, checkpoint=path)
     folder = os.path.dirname(os.path.abspath(config.output))
     num_examples = 0
     with outputs.writing(config.output) as write, contextlib.closing(
@@ -131,9 +137,10 @@ def predicted_batches(config: PredictConfig, share: tuple[int, int]) -> Iterator
     with contextlib.closing(made):
         made.select([name.strip() for name in config.outputs.split(",") if name.strip()])
         batches = (examples.file_batches(config.input, made.inputs, config.batch_size, share) if config.input
-                   else examples.dataset_batches(plugins.dataset, plugins.dataset_params, share))
-        for batch in batches:
-            yield made.predict(batch)
+                   else examples.dataset_batches(plugins.dataset, plugins.dataset_params, made.inputs, share))
+        with contextlib.closing(batches):  # here, also after an error: TensorFlow's stacks belong to this thread
+            for batch in batches:
+                yield made.predict(batch)
 
 
 def _plugins_to_predict(config: PredictConfig) -> tuple[str, LoadedPlugins]:

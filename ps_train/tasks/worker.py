@@ -27,12 +27,14 @@ from ps_train.tasks import server
 from ps_train.tasks.connected_worker import ConnectedWorker
 from ps_train.tasks.control import chief_service, description, diary
 from ps_train.tasks.final_evaluation import FinalEvaluation
+from ps_train.tasks.selection.record import forget_selection
 from ps_train.tasks.settings import WorkerSettings
 from ps_train.tasks.setup import LoadedPlugins
 from ps_train.training import evaluation, replica_graph, shutdown
 from ps_train.training.evaluation import Evaluator
 from ps_train.training.outcome import End, Outcome
 from ps_train.training.profile import recorder
+from ps_train.training.ranges import saved
 from ps_train.training.replica_graph import TrainGraph
 from ps_train.training.reporting import Report
 from ps_train.updates import model_update
@@ -137,6 +139,8 @@ class WorkerTask:
             graph.check_fits(path)
             if own.init_checkpoint:
                 _log.info("--init_checkpoint has no effect: %s is there", path)
+        else:
+            forget_selection(own.train_dir)
         folder_record.write_record(own.train_dir, record)
         run = description.describe_run(own, self._cluster)
         run_record.write_run(own.train_dir, run)
@@ -227,7 +231,12 @@ class WorkerTask:
         """Evaluates and ends the cluster; servers that --existing_servers used are free from then on."""
         found = None
         if outcome.end is not End.SIGNAL:
-            found = evaluate()
+            try:
+                found = evaluate()
+            except StoppedError:
+                if self._own.uses_existing_servers:  # the next training would take this one for its own, and end
+                    _announce(lambda: board.announce(State.IDLE))
+                raise
             self._report_steps(board)
         if self._own.uses_existing_servers:
             board.announce(State.IDLE)
@@ -262,7 +271,9 @@ def _with_warm_start(own: WorkerSettings, graph: TrainGraph) -> TrainGraph:
     """Returns the graph, whose new variables take the values of --init_checkpoint; raises as `WarmStart` does."""
     if not own.init_checkpoint or checkpoints.newest_sound(own.train_dir) is not None:
         return graph
-    warm_start = WarmStart(own.init_checkpoint, own.init_map, graph.saved_variables)
+    # A new training begins with the data from the start.
+    variables = [variable for variable in graph.saved_variables if not saved.is_position(variable.op.name)]
+    warm_start = WarmStart(own.init_checkpoint, own.init_map, variables)
     own_init = graph.init_fn
 
     def init(session: Any) -> None:

@@ -14,7 +14,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.embeddings import connection, id_check, registry
 from ps_train.embeddings.files import contents
-from ps_train.embeddings.files.table_files import TableFiles
+from ps_train.embeddings.files.read_only import ReadOnlyTables
 from ps_train.embeddings.rules import Frozen, RowRule
 from ps_train.errors import ClusterLostError, ConfigError, DataError, UserCodeError
 from ps_train.graph import devices
@@ -153,7 +153,7 @@ class Evaluator:
         with tf.Graph().as_default() as self._graph, devices.ignoring_tasks():
             self._global_step = tf.train.create_global_step()
             self._model = EvalModel(model, model_params, dataset, dataset_params, data=data)
-            self._tables = TableFiles(self._model.tables)
+            self._tables = ReadOnlyTables(self._model.tables)
             scaffold = self._model.spec.scaffold
             self._saver = getattr(scaffold, "saver", None) or tf.train.Saver(tf.global_variables())
 

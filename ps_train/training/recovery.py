@@ -93,7 +93,8 @@ class SupervisedTraining:
         self._summaries = event_files.Summaries(settings.train_dir)
         self.ranges = RangeService(cluster, target, graph, board, progress, settings.timeouts, stop)
         savable = saver.Savable(
-            graph.save, graph.global_step, graph.update.slots.before_save_op, graph.tables.save_delta)
+            graph.save, graph.global_step, graph.update.slots.before_save_op, graph.save_delta,
+            lambda: graph.tables.base)
         self._saving = saver.CheckpointSaver(savable, settings.train_dir, settings.saves, sessions.is_lost, lock)
         self._upkeep = upkeep.TableUpkeep(graph.tables)
         self._admission = Admission(

@@ -99,6 +99,10 @@ class TrainGraph(NamedTuple):
             # With write_state the Saver would remove the oldest checkpoint before the new one was read back.
             self.saver.save(session, path, write_state=False)
 
+    def save_delta(self, session: tf.Session, path: str) -> None:
+        """Writes the variables, and the rows of the tables that have changed since `tables.base`."""
+        self.tables.save_delta(session, path, self.saver)
+
 
 def build_train_graph(
     cluster: Cluster,

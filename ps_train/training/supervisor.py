@@ -90,10 +90,10 @@ class SessionOpener:
         session = self.supervisor.session_manager.prepare_session(
             self._target, self.supervisor.init_op, self._graph.saver, checkpoint_filename_with_path=delta or path,
             config=config, init_fn=self._graph.init_fn)
-        self._graph.tables.reset(session)
-        for one in (path, delta):
-            if one:
-                self._graph.tables.add_from(session, one)
+        if path:
+            self._graph.tables.restore(session, path, delta)
+        else:
+            self._graph.tables.reset(session)
         self._journal.note("session", source=delta or path or "new parameters", step=lost_step)
         return session
 

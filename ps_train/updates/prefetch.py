@@ -10,13 +10,15 @@ built twice: once to see what it looks up in the next mini-batch, and once for t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import itertools
+from collections.abc import Iterator, Mapping
 from typing import Any, Callable
 
 import tensorflow.compat.v1 as tf
 from tensorflow.python.ops import data_flow_ops  # StagingArea has no public name
 
-from ps_train.embeddings import connection, registry
+from ps_train.embeddings import connection, id_check, registry
 from ps_train.embeddings.connection import RowExchange
 from ps_train.errors import UserCodeError
 from ps_train.graph.input.batches import Batches
@@ -48,6 +50,7 @@ class RowsAhead:
             build(batch)
             created = tf.trainable_variables()[len(kept[tf.GraphKeys.TRAINABLE_VARIABLES]):]
             lookups = connection.by_table(self._found.take_pending())
+            id_check.refuse_drawn(itertools.chain(*lookups.values()), batch, "--embedding_prefetch")
             exchange = RowExchange(self._found, {
                 name: connection.flat_ids(own, self._found.specs[name]) for name, own in lookups.items()},
                 sorts_ids=False)
@@ -78,8 +81,10 @@ class RowsAhead:
           UserCodeError: the model creates variables anew.
         """
         with (
-            tf.variable_scope(tf.get_variable_scope(), reuse=True, auxiliary_name_scope=False),
+            tf.variable_scope(
+                tf.get_variable_scope(), custom_getter=_get_regularised, reuse=True, auxiliary_name_scope=False),
             tf.variable_creator_scope(_refuse_new),
+            _unknown_to_layers(),
         ):
             return self._build(self._batch)
 
@@ -104,6 +109,25 @@ class RowsAhead:
         # Not the train op, which ends on ps 0: a wait for the worker would cost a transfer.
         with tf.control_dependencies([self._put]):
             return tf.identity(loss)
+
+
+def _get_regularised(getter: Callable[..., Any], name: str, *args: Any, **kwargs: Any) -> Any:
+    """Finds a variable, with its regularizer, which TensorFlow adds only when it makes the variable."""
+    variable = getter(name, *args, **kwargs)
+    if kwargs.get("regularizer") is not None:
+        tf.add_to_collection(tf.GraphKeys.REGULARIZATION_LOSSES, kwargs["regularizer"](variable))
+    return variable
+
+
+@contextlib.contextmanager
+def _unknown_to_layers() -> Iterator[None]:
+    """Hides the variables in its body: a layer adds its regularizers only for variables that it does not know."""
+    known = tf.get_collection_ref(tf.GraphKeys.GLOBAL_VARIABLES)
+    hidden, known[:] = list(known), []
+    try:
+        yield
+    finally:
+        known[:0] = hidden
 
 
 def _refuse_new(next_creator: Callable[..., Any], **kwargs: Any) -> Any:

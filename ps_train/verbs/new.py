@@ -6,6 +6,7 @@ import pathlib
 from collections.abc import Sequence
 
 from ps_train.errors import ConfigError
+from ps_train.runtime import logs
 from ps_train.verbs.verb import Verb
 
 _FILES = pathlib.Path(__file__).parent / "new_files"  # NAME.txt, so that no tool takes them for modules of ps_train
@@ -25,9 +26,9 @@ def _new(argv: Sequence[str]) -> None:
             path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"cannot write to {folder}: {error.strerror}; choose another folder") from None
-    print(f"wrote {', '.join(map(str, texts))}; go on with\n"
-          f"  cd {folder}\n"
-          "  ps_train launch --model=model --dataset=dataset --train_steps=500", flush=True)
+    logs.show(f"wrote {', '.join(map(str, texts))}; go on with\n"
+              f"  cd {folder}\n"
+              "  ps_train launch --model=model --dataset=dataset --train_steps=500")
 
 
 NEW = Verb(

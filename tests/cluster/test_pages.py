@@ -10,22 +10,14 @@ import pytest
 import ps_train
 from ps_train import testing
 from ps_train.errors import DataError
-from tests.processes import REPO
+from tests.pages import block
 from tests.tensorflow_mode import tf
-
-
-def block(page, beginning):
-    """Returns the block of Python on a page that has a line with this beginning."""
-    text = (REPO / page).read_text(encoding="utf-8")
-    [found] = [block for block in re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
-               if re.search(rf"^{re.escape(beginning)}", block, re.MULTILINE)]
-    return found
 
 
 def run(page, beginning):
     """Returns the names that a block of a page defines."""
     names = {"ps_train": ps_train, "tf": tf}
-    exec(compile(block(page, beginning), page, "exec"), names)
+    exec(compile(block(page, "python", beginning), page, "exec"), names)
     return names
 
 
@@ -55,7 +47,7 @@ def input_fn(mode, params, shard):
 
 def test_the_model_of_the_page_on_tables_trains(module, tmp_path):
     """One dynamic table and one of a million rows."""
-    module("page_tables", block("docs/embeddings.md", "# mymodel.py"))
+    module("page_tables", block("docs/embeddings.md", "python", "# mymodel.py"))
     module("page_pairs", PAIRS)
     found = testing.run_in_threads("page_tables", "page_pairs", train_dir=tmp_path / "train", num_ps=2, num_workers=1,
                                    train_steps=3, batch_size=8)
@@ -64,10 +56,10 @@ def test_the_model_of_the_page_on_tables_trains(module, tmp_path):
 
 def test_the_model_the_test_and_the_optimizer_of_the_page_on_models(module, tmp_path):
     """The test trains the README's model; the same model has the page's optimizer in a second, short training."""
-    model = block("README.md", "# mymodel.py")
+    model = block("README.md", "python", "# mymodel.py")
     module("mymodel", model)
     run("docs/plugins.md", "# test_mymodel.py")["test_it_learns"](tmp_path / "first")
-    module("page_optimizer", model, block("docs/plugins.md", "def make_optimizer"))
+    module("page_optimizer", model, block("docs/plugins.md", "python", "def make_optimizer"))
     testing.run_in_threads("page_optimizer", "data.digits", train_dir=tmp_path / "second", num_ps=1, num_workers=1,
                            train_steps=3)
     assert "weights/Momentum" in testing.read_checkpoint(tmp_path / "second")
@@ -107,6 +99,6 @@ def test_the_serving_input_of_the_page_on_export_parses_examples():
 
 def test_the_keras_twin_of_the_page_names_the_layer_of_the_keras_model():
     """The model itself needs eager execution; tests/system/keras trains such models."""
-    layer = re.search(r'Dense\(10, name="(\w+)"\)', block("docs/plugins.md", "# mykeras.py"))[1]
+    layer = re.search(r'Dense\(10, name="(\w+)"\)', block("docs/plugins.md", "python", "# mykeras.py"))[1]
     twin = run("docs/migrate.md", "KERAS_TWIN")["KERAS_TWIN"]
     assert set(twin.weights.values()) == {f"{layer}/kernel", f"{layer}/bias"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pathlib
 import shutil
@@ -9,6 +10,8 @@ import subprocess
 
 import pytest
 
+from ps_train.cluster.spec import Task
+from ps_train.coordination.control.control_board import ControlBoard
 from ps_train.storage.history.journal import read_journal
 from tests.children import wait_until
 from tests.processes import TaskCluster
@@ -76,11 +79,7 @@ def test_a_cluster_is_watched_saved_and_stopped(start_process, ask, tmp_path):
     wait_until(lambda: answers(ask, folder) == [True, False], "ps 1 alone is frozen")
     start_process.resume("ps-1")
     start_process.pause("ps-0")
-    found = status(ask, folder)
-    assert (found["state"], found["checkpoint"]) == ("unreachable", str(path.with_suffix("")))
-    assert "waited 2.5 s for an answer of ps:0" in found["ps"][0]["problem"]
-    code, text = ask("stop", f"--train_dir={folder}")
-    assert code == 138 and "nothing was asked to stop" in text
+    check_frozen(ask, folder, cluster, checkpoint=str(path.with_suffix("")))
     start_process.resume("ps-0")
 
     start_process.kill("worker-1")
@@ -95,6 +94,17 @@ def test_a_cluster_is_watched_saved_and_stopped(start_process, ask, tmp_path):
     code, text = ask("resume", f"--train_dir={folder}")
     assert code == 0 and "--job_name=worker --task_index=0" in text.replace("'", "")
     check_report(ask, folder)
+
+
+def check_frozen(ask, folder, cluster, checkpoint):
+    """While ps 0 is frozen, status says so, and nobody is asked to stop."""
+    found = status(ask, folder)
+    assert (found["state"], found["checkpoint"]) == ("unreachable", checkpoint)
+    assert "waited 2.5 s for an answer of ps:0" in found["ps"][0]["problem"]
+    code, text = ask("stop", f"--train_dir={folder}")
+    assert code == 138 and "nothing was asked to stop" in text
+    with contextlib.closing(ControlBoard(Task("ps", 1, cluster.ps[1]))) as board:
+        assert not board.is_stop_requested()
 
 
 def check_report(ask, folder):

@@ -118,7 +118,7 @@ def test_the_model_and_the_dataset_of_the_readme_train(tmp_path, start_process):
 
 
 def test_commands_that_need_nothing_before_them_run(start_process, tmp_path):
-    """`plan`, `new` and the `doctor` of one machine, in an empty folder; test_commands.py parses all commands."""
+    """`plan`, `new` and the `doctor` of one machine, in an empty folder; see also test_how_to.py."""
     found = [words for _, words in COMMANDS
              if words and words[0] in ("plan", "new", "doctor") and not any("hosts=" in word for word in words)]
     assert {words[0] for words in found} == {"plan", "new", "doctor"}

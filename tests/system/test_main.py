@@ -287,13 +287,15 @@ def test_a_wrong_flag_ends_the_process_at_once(tmp_path):
     assert ended.stderr == "ps_train: --task_index: got -1; allowed: a 64-bit integer of at least 0\n"
 
 
-def test_help_may_be_cut_off():
+@pytest.mark.parametrize("words", [["--help"], ["new", "mine"]])
+def test_what_is_printed_may_be_cut_off(tmp_path, words):
     """`ps_train --help | head` prints no traceback."""
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer, "w") as cut_off:
-        ended = subprocess.run([sys.executable, "-m", "ps_train", "--help"], cwd=REPO, stdout=cut_off,
-                               stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+        ended = subprocess.run([sys.executable, "-m", "ps_train", *words], cwd=tmp_path, stdout=cut_off,
+                               stderr=subprocess.PIPE, text=True, timeout=60, check=False,
+                               env={**os.environ, "PYTHONPATH": str(REPO)})
     assert (ended.returncode, ended.stderr) == (0, "")
 
 

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 from collections.abc import Sequence
 
+from ps_train.cluster.addresses import parse_hosts
 from ps_train.config import fields
 from ps_train.errors import refuse
 
@@ -22,7 +23,8 @@ class ControlConfig:
 
     train_dir: str = _field("", help="Folder of the training.", unit="path", unset="none")
     ps_hosts: str = _field("", help="Addresses of its parameter servers, where the folder cannot be reached.",
-                           unit="host:port,...", unset="those in the folder")
+                           unit="host:port,...", unset="those in the folder",
+                           form=lambda what, text: text and parse_hosts(what, text))
     timeout_secs: float = _field(60.0, help="Wait this long for what was asked.", unit="seconds", minimum=0.1)
     tf_log: bool = _field(False, help="Show the start-up messages of TensorFlow.")
 

@@ -14,6 +14,7 @@ from ps_train.control.doctor import machine, network
 from ps_train.control.doctor.findings import FAIL, OK, WARN, Finding
 from ps_train.errors import ConfigError, LaunchError
 from ps_train.launch import supervision
+from ps_train.launch.process import killed_with_parent
 from ps_train.launch.remote import hosts, preflight, shell
 from ps_train.launch.remote.shell import RemoteShell
 from ps_train.runtime import logs
@@ -75,7 +76,8 @@ def _data(config: DoctorConfig) -> Finding:
     command = [sys.executable, "-m", "ps_train", "--download_only", f"--dataset={config.dataset}",
                *([f"--data_dir={config.data_dir}"] if config.data_dir else [])]
     try:
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=_DATA_SECS, check=False)
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=_DATA_SECS, check=False,
+                               preexec_fn=killed_with_parent())
     except subprocess.TimeoutExpired:
         return Finding(FAIL, "data", f"{config.dataset} was not ready within {_DATA_SECS:g} s: fetch it first, with "
                                      "`ps_train --download_only`")

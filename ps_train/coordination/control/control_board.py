@@ -18,10 +18,12 @@ class Asked(NamedTuple):
 
     Attributes:
       num_saves: how many checkpoints were asked for.
+      num_answered: how many of these requests have an answer.
       has_about: whether ps 0 has the chief's description of the training.
     """
 
     num_saves: int
+    num_answered: int
     has_about: bool
 
 
@@ -44,7 +46,7 @@ class ControlBoard:
             self._text, self._number = tf.placeholder(tf.string, []), tf.placeholder(tf.int64, [])
             self._read_stop = variables.read("stop_requested")
             self._stop = variables.write("stop_requested", 1)
-            self._read_asked = [variables.read("save_requested"), variables.read("about")]
+            self._read_asked = [variables.read(name) for name in ("save_requested", "save_answer", "about")]
             self._ask_save = variables.add("save_requested", 1)
             with tf.control_dependencies([self._ask_save]):
                 self._asked_save = variables.read("save_requested")
@@ -70,8 +72,7 @@ class ControlBoard:
 
     def save_answer(self, number: int) -> Mapping[str, str] | None:
         """Returns "path" and "problem", one of them "", for this request or a later one; None while there is none."""
-        text = self._run(self._read_answer)
-        answer = json.loads(text) if text else {"number": 0}
+        answer = _answer(self._run(self._read_answer))
         return answer if answer["number"] >= number else None
 
     def answer_save(self, number: int, path: str, problem: str) -> None:
@@ -80,8 +81,8 @@ class ControlBoard:
 
     def asked(self) -> Asked:
         """Returns what was asked of the chief."""
-        num_saves, about = self._run(self._read_asked)
-        return Asked(int(num_saves), bool(about))
+        num_saves, answer, about = self._run(self._read_asked)
+        return Asked(int(num_saves), _answer(answer)["number"], bool(about))
 
     def write_about(self, about: Mapping[str, Any]) -> None:
         """Describes the training for clients; for the chief."""
@@ -89,7 +90,7 @@ class ControlBoard:
 
     def about(self) -> Mapping[str, Any]:
         """Returns the chief's description of the training, {} before there is one."""
-        text = self._run(self._read_asked)[1]
+        text = self._run(self._read_asked)[-1]
         return json.loads(text) if text else {}
 
     def num_unused_gradients(self) -> int:
@@ -101,3 +102,5 @@ class ControlBoard:
         self._connection.close()
 
 
+def _answer(text: bytes) -> dict[str, Any]:
+    return json.loads(text) if text else {"number": 0}

@@ -40,7 +40,8 @@ class Standing(NamedTuple):
 
     def num_left(self, num_epochs: int) -> int:
         """Returns how many ranges, counted once for each epoch, are not done."""
-        return int(np.sum(num_epochs - self.done))
+        # A training that did more epochs may be continued with fewer.
+        return int(np.sum(np.maximum(num_epochs - self.done, 0)))
 
     def has_free(self, num_epochs: int | None) -> bool:
         """Tells whether a worker that asks gets a range."""

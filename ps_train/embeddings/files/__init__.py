@@ -3,6 +3,7 @@
 Each ps writes and reads its own rows, in pieces of some MB. So train_dir must be a folder that all ps can reach.
 
     table_files  makes, saves and restores the tables of a graph
+    read_only    the same for a process that only reads them, as an evaluation does
     store_ops    the operations of one store with their placeholders
     contents     what a checkpoint says about its tables
     reading      the rows of a checkpoint as numpy arrays: `ps_train.read_table`

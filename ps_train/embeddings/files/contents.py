@@ -87,6 +87,21 @@ def read_tables(path: str) -> dict[str, SavedTable]:
     return {name: SavedTable(**saved) for name, saved in read_text(path)["tables"].items()}
 
 
+def count_rows(path: str) -> dict[str, int]:
+    """Returns name -> number of rows of each table in a checkpoint.
+
+    Raises:
+      CheckpointError: it cannot be read.
+    """
+    saved = read_tables(path)
+    try:
+        shapes = tf.train.load_checkpoint(path).get_variable_to_shape_map()
+    except (tf.errors.OpError, ValueError, RuntimeError, OSError) as error:
+        raise CheckpointError(f"checkpoint {path}: cannot read the shapes of its tables: {error}") from None
+    return {name: sum(shapes[f"{piece}/ids"][0] for of_ps in table.pieces for piece in of_ps)
+            for name, table in saved.items()}
+
+
 def check_tables_fit(path: str, specs: Mapping[str, TableSpec]) -> None:
     """Compares the tables of a model with those in a checkpoint.
 

@@ -25,11 +25,13 @@ class StoreOps:
 
     Attributes:
       store: the store.
+      num_saved: of a dynamic table that is only read, the rows of its checkpoint, for which there has to be room.
     """
 
     def __init__(self, store: Store) -> None:
         """Adds the operations to the current graph."""
         self.store = store
+        self.num_saved: int | None = None
         with tf.device(None), tf.device(store.device or None):
             self._begin, self._end, self._number = (tf.placeholder(tf.int64, []) for _ in range(3))
             self._since = tf.placeholder(tf.int32, [])
@@ -38,7 +40,8 @@ class StoreOps:
             self._save_op = tf.raw_ops.SaveV2(
                 prefix=self._prefix, tensor_names=self._names, shape_and_slices=[""] * len(PARTS), tensors=list(piece))
             self._count = store.count_since(self._begin, self._end, self._since)
-            self._load_op = store.load_piece(self._read_piece())
+            self._keeps_present = tf.placeholder(tf.bool, [])
+            self._load_op = store.load_piece(self._read_piece(), keeps_present=self._keeps_present)
             self._reset_op = store.reset(self._number)
             self._set_op = store.set_updates(self._number)
             self._drop_op = store.drop_rows(self._begin, self._end, self._since) if store.spec.is_dynamic else None
@@ -64,12 +67,10 @@ class StoreOps:
     @property
     def capacity(self) -> int:
         """The rows that this ps has room for."""
-        spec, num_ps = self.store.spec, self.store.num_ps
-        if spec.num_rows is not None:
-            return -(-(spec.num_rows - self.store.ps) // num_ps) if spec.num_rows > self.store.ps else 1
-        if spec.max_rows is not None:
-            return -(-spec.max_rows // num_ps)
-        return _VIRTUAL_BYTES // (4 * self.store.width + _BYTES_PER_ROW)
+        if self.num_saved is not None and self.store.spec.is_dynamic:
+            return max(1, self.num_saved)  # on as many ps as it was trained on, each had the room of a ps
+        rows = self.store.spec.rows_on(self.store.ps, self.store.num_ps)
+        return _VIRTUAL_BYTES // (4 * self.store.width + _BYTES_PER_ROW) if rows is None else rows
 
     def reset(self, session: tf.Session) -> None:
         """Empties the store.
@@ -99,9 +100,9 @@ class StoreOps:
         return self._save_op, {self._prefix: prefix, self._names: part_names(name), self._begin: rows[0],
                                self._end: rows[1], self._since: since}
 
-    def load_call(self, path: str, name: str) -> tuple[Any, dict[Any, Any]]:
-        """Returns (operation, feed) that read the rows of this ps from a piece."""
-        return self._load_op, {self._prefix: path, self._names: part_names(name)}
+    def load_call(self, path: str, name: str, *, keeps_present: bool) -> tuple[Any, dict[Any, Any]]:
+        """Returns (operation, feed) that read the rows of this ps from a piece; see `Store.load_piece`."""
+        return self._load_op, {self._prefix: path, self._names: part_names(name), self._keeps_present: keeps_present}
 
     def sample_marks(self, session: tf.Session, count: int) -> np.ndarray:
         """Returns the marks of at most `count` rows, drawn at random."""

@@ -3,6 +3,7 @@
     new training    reset: room for the rows, no values
     a save          each ps writes its rows, piece by piece, beside the dense variables --> one checkpoint
     a restore       each ps reads the pieces that have rows of it; on another number of ps, all pieces
+    with a delta    first the delta, then the rows of its checkpoint that are not in it, as far as there is room
 
 Training goes on during a save. Each piece is as it was at one moment.
 """
@@ -34,14 +35,14 @@ class TableFiles:
     Attributes:
       specs: name -> table.
       stores: name -> the operations of its store on each ps.
+      base: the checkpoint that a delta follows: the last one that was saved, or restored; "" if there is none.
     """
 
     def __init__(self, found: Registry) -> None:
         """Adds the operations to the current graph; none if it has no tables."""
         self.specs = dict(found.specs)
-        self._dense: tf.train.Saver | None = None
-        self._since: dict[str, list[int]] | None = None  # the updates of each store when the last save began
-        self._saved_to = ""
+        self.base = ""
+        self._since: dict[str, list[int]] = {}  # the updates of each store when the save of `base` began
         self.stores = {name: [StoreOps(store) for store in found.stores(name)] for name in self.specs}
         if self.specs:
             self._text = tf.placeholder(tf.string, [])
@@ -63,7 +64,7 @@ class TableFiles:
 
     def reset(self, session: tf.Session) -> None:
         """Empties all tables."""
-        self._since = None
+        self.base = ""
         for name, stores in self.stores.items():
             for store in stores:
                 try:
@@ -73,36 +74,45 @@ class TableFiles:
                         f"table {name}: ps {store.store.ps} has no room for {store.capacity} rows of "
                         f"{4 * store.store.width} bytes; use more ps, or a smaller num_rows or max_rows") from error
 
-    def restore(self, session: tf.Session, path: str) -> None:
-        """Empties all tables, then reads their rows from a checkpoint.
+    def restore(self, session: tf.Session, path: str, delta: str | None = None) -> None:
+        """Empties all tables, then reads their rows from a checkpoint, and from a delta to it.
 
         Raises:
           CheckpointError: a ps cannot read the checkpoint.
         """
         self.reset(session)
-        self.add_from(session, path)
+        if not self.specs:
+            return
+        newest = contents.read_tables(delta or path)
+        self._add_from(session, delta or path, newest)
+        self._warn_of_refused(session, delta or path)
+        if delta:  # the checkpoint may have rows that were dropped since: they get the room that is left
+            self._add_from(session, path, contents.read_tables(path), keeps_present=True)
+        self._set_updates(session, newest)
+        if not delta:  # else the next save comes at once, as there is no checkpoint of the delta's step
+            self.base = path
+            self._since = {name: [newest[name].updates] * len(stores) for name, stores in self.stores.items()}
 
-    def add_from(self, session: tf.Session, path: str) -> None:
-        """Reads the rows that are in a checkpoint, in place of those with the same ids.
-
-        Raises:
-          CheckpointError: a ps cannot read the checkpoint.
-        """
-        saved = contents.read_tables(path) if self.specs else {}
+    def _add_from(
+        self, session: tf.Session, path: str, saved: Mapping[str, SavedTable], *, keeps_present: bool = False
+    ) -> None:
+        """Reads the rows in a checkpoint; with `keeps_present` only of the ids that have no row."""
         for name, stores in self.stores.items():
-            calls = [_load_calls(saved[name], store, path) for store in stores]
+            calls = [_load_calls(saved[name], store, path, keeps_present=keeps_present) for store in stores]
             try:
                 _run_side_by_side(session, calls)
             except tf.errors.NotFoundError as error:
                 raise CheckpointError(
                     f"table {name}: a ps cannot read {path}: {error.message.splitlines()[0]}; each ps reads its own "
                     "rows, so --train_dir must be a folder that all ps share") from error
+
+    def _set_updates(self, session: tf.Session, saved: Mapping[str, SavedTable]) -> None:
+        for name, stores in self.stores.items():
             for store in stores:
                 store.set_updates(session, saved[name].updates)
-        self._warn_of_refused(session, path)
 
     def _warn_of_refused(self, session: tf.Session, path: str) -> None:
-        for name, stores in self.counts(session).items() if self.specs else ():
+        for name, stores in self.counts(session).items():
             num_refused = sum(one["refused"] for one in stores)
             if num_refused:
                 _log.warning("table %s: %d rows of %s have found no room; give a larger max_rows or more ps", name,
@@ -120,36 +130,28 @@ class TableFiles:
           path: of the checkpoint.
           dense: saves what is no table.
         """
-        self._dense = dense
         counts = self.counts(session)
-        self._write(session, path, counts, None)
+        self._write(session, path, dense, counts, {})
         self._since = {name: [one["updates"] for one in stores] for name, stores in counts.items()}
-        self._saved_to = path
+        self.base = path
 
-    def save_delta(self, session: tf.Session, path: str) -> bool:
-        """Writes the dense variables and the rows that have changed since the last `save` of this process.
-
-        Returns:
-          false if there was none, or if `path` is not a delta to that checkpoint, which may have been unsound.
-        """
-        if self._since is None or not path.startswith(f"{self._saved_to}.delta-"):
-            return False
-        self._write(session, path, self.counts(session), self._since)
-        return True
+    def save_delta(self, session: tf.Session, path: str, dense: tf.train.Saver) -> None:
+        """Writes the dense variables and the rows that have changed since `base`, which there must be; see `save`."""
+        self._write(session, path, dense, self.counts(session), self._since)
 
     def _write(
-        self, session: tf.Session, path: str, counts: Mapping[str, list[dict[str, int]]],
-        since: Mapping[str, list[int]] | None,
+        self, session: tf.Session, path: str, dense: tf.train.Saver, counts: Mapping[str, list[dict[str, int]]],
+        since: Mapping[str, list[int]],
     ) -> None:
         """Writes a checkpoint or a delta.
 
         Args:
           counts: of each store, before the first row is written.
-          since: name of a table -> for each ps, the update after which a row must have been touched; None saves all.
+          since: name of a table -> for each ps, the update after which a row must have been touched; {} saves all.
         """
         parts = f"{path}_temp"
         os.makedirs(parts, exist_ok=True)
-        prefixes = [self._dense.save(session, f"{parts}/dense", write_meta_graph=False, write_state=False)]
+        prefixes = [dense.save(session, f"{parts}/dense", write_meta_graph=False, write_state=False)]
         saved = {}
         for table, (name, stores) in enumerate(self.stores.items()):
             after = since[name] if since else [-1] * len(stores)
@@ -169,11 +171,11 @@ class TableFiles:
         session.run(self._merge_op, {self._prefixes: prefixes, self._prefix: path})
 
 
-def _load_calls(saved: SavedTable, store: StoreOps, path: str) -> list[Call]:
+def _load_calls(saved: SavedTable, store: StoreOps, path: str, *, keeps_present: bool) -> list[Call]:
     """Returns the calls that read the rows of one ps."""
     is_same_number = len(saved.pieces) == store.store.num_ps
     pieces = saved.pieces[store.store.ps] if is_same_number else itertools.chain.from_iterable(saved.pieces)
-    return [store.load_call(path, name) for name in pieces]
+    return [store.load_call(path, name, keeps_present=keeps_present) for name in pieces]
 
 
 def _run_side_by_side(session: tf.Session, by_ps: Iterable[list[Call]]) -> None:

@@ -35,7 +35,9 @@ from ps_train.embeddings.rows.row_ops import (
     replace_value,
     write_rows,
 )
-from ps_train.embeddings.spec import TableSpec
+from ps_train.embeddings.rules import Frozen
+from ps_train.embeddings.spec import MAX_ROWS_PER_PS, TableSpec
+from ps_train.errors import ConfigError
 from ps_train.graph.row_sparse.critical_section import run_exclusively
 
 
@@ -50,7 +52,11 @@ class Store:
           ps: the number of this ps, which has the ids with `id % num_ps == ps`.
           device: of the ps; "" in a graph of one process.
           is_exact: whether one update at a time changes the rows. A dynamic table ignores it.
+
+        Raises:
+          ConfigError: a ps cannot hold as many rows.
         """
+        _check_room(spec, ps, num_ps)
         self.spec, self.ps, self.num_ps, self.device = spec, ps, num_ps, device
         self._is_exact = is_exact or spec.is_dynamic
         self.width = spec.dim + spec.rule.num_slots(spec.dim)
@@ -229,8 +235,13 @@ class Store:
             with tf.control_dependencies([run_exclusively(self._name, [begin, end, since], body)]):
                 return Piece(*map(tf.identity, parts))
 
-    def load_piece(self, piece: Piece) -> tf.Operation:
-        """Returns the operation that sets the rows of this ps among those of a piece."""
+    def load_piece(self, piece: Piece, *, keeps_present: tf.Tensor) -> tf.Operation:
+        """Returns the operation that sets the rows of this ps among those of a piece.
+
+        Args:
+          piece: any rows, also of other ps.
+          keeps_present: bool scalar, whether rows that exist stay as they are.
+        """
         def body() -> list[tf.Operation]:
             placed = self._index.place(own.ids, read_whole(self.counts), admits_all=True)
             rows = tf.concat([own.values, own.slots], 1) if self.width > self.spec.dim else own.values
@@ -239,7 +250,9 @@ class Store:
 
         with self._on_ps():
             mine = tf.where(tf.equal(owner_of(piece.ids, self.num_ps), self.ps))[:, 0]
-            own = Piece(*(tf.gather(part, mine) for part in piece))
+            is_kept = keeps_present & (self._index.find(tf.gather(piece.ids, mine)) >= 0)
+            wanted = tf.boolean_mask(mine, ~is_kept)
+            own = Piece(*(tf.gather(part, wanted) for part in piece))
             return run_exclusively(self._name, list(own), body)
 
     def set_updates(self, number: tf.Tensor) -> tf.Operation:
@@ -247,6 +260,21 @@ class Store:
         with self._on_ps():
             return tf.raw_ops.ResourceScatterUpdate(
                 resource=self.counts.handle, indices=COUNTS.index("updates"), updates=tf.identity(number))
+
+
+def _check_room(spec: TableSpec, ps: int, num_ps: int) -> None:
+    """Raises ConfigError if a ps cannot hold its share of the rows that the model asks for."""
+    is_read_only = isinstance(spec.rule, Frozen)
+    rows = spec.rows_on(ps, num_ps)
+    # A dynamic table that is only read has as many rows as its checkpoint, and `max_rows` is for all ps together.
+    if rows is None or rows <= MAX_ROWS_PER_PS or (is_read_only and spec.is_dynamic):
+        return
+    what = "max_rows" if spec.is_dynamic else "num_rows"
+    total = spec.max_rows if spec.is_dynamic else spec.num_rows
+    num_needed = -(-total // MAX_ROWS_PER_PS)
+    advice = "evaluate with --evaluate_with=workers" if is_read_only else f"use {num_needed} or more ps"
+    raise ConfigError(f"embedding_table {spec.name!r}: {what}={total} is {rows} rows on ps {ps}; allowed: at most "
+                      f"{MAX_ROWS_PER_PS} on each ps; {advice}, or a smaller {what}")
 
 
 def _changes(counted: Mapping[str, tf.Tensor | int]) -> tf.Tensor:

@@ -92,10 +92,11 @@ def _cut(chunk: Any, mark: RangeMark, batch_size: int) -> tf.data.Dataset:
 def _with_marks(file_range: FileRange, read: Callable[[FileRange], tf.data.Dataset]) -> tf.data.Dataset:
     """Returns the chunks of a range, each as (chunk, RangeMark)."""
     # Whether a chunk is the last is known only when there is no other: each one waits for the next, or for the end.
+    # It waits as an Optional: a scan has no other state that is empty at first and fits chunks of any shape.
     chunks = read(file_range)
-    nothing = tf.nest.map_structure(lambda spec: tf.zeros([0, *spec.shape[1:]], spec.dtype), chunks.element_spec)
+    nothing = tf.raw_ops.OptionalNone()
     end = tf.data.Dataset.from_tensors((nothing, True))
-    ended = chunks.map(_traced(lambda *chunk: (_structure(chunk), False))).concatenate(end)
+    ended = chunks.map(_traced(lambda *chunk: (_packed(_structure(chunk)), False))).concatenate(end)
 
     def shift(waiting: tuple[Any, tf.Tensor], arrived: tuple[Any, tf.Tensor]) -> tuple[Any, Any]:
         (chunk, is_there), (next_chunk, is_end) = waiting, arrived
@@ -103,4 +104,17 @@ def _with_marks(file_range: FileRange, read: Callable[[FileRange], tf.data.Datas
 
     shifted = ended.apply(tf.data.experimental.scan((nothing, False), _traced(shift)))
     there = shifted.filter(_traced(lambda chunk, mark, is_there: is_there))
-    return there.map(_traced(lambda chunk, mark, is_there: (chunk, mark)))
+    return there.map(_traced(lambda chunk, mark, is_there: (_unpacked(chunk, chunks.element_spec), mark)))
+
+
+def _packed(chunk: Any) -> tf.Tensor:
+    """Returns a chunk as an Optional, a variant scalar."""
+    return tf.raw_ops.OptionalFromValue(components=tf.nest.flatten(chunk, expand_composites=True))
+
+
+def _unpacked(optional: tf.Tensor, spec: Any) -> Any:
+    """Returns the chunk in an Optional."""
+    parts = tf.nest.flatten(spec, expand_composites=True)
+    values = tf.raw_ops.OptionalGetValue(
+        optional=optional, output_types=[part.dtype for part in parts], output_shapes=[part.shape for part in parts])
+    return tf.nest.pack_sequence_as(spec, values, expand_composites=True)

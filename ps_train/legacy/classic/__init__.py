@@ -1,8 +1,7 @@
 """TensorFlow 1's own classes, which here end, name whom they wait for, and recover.
 
     Server                      the server; a ps serves until every worker has ended
-    Session, Supervisor,
-    MonitoredTrainingSession    join the cluster before their first remote session
+    sessions of every kind      join the cluster before their first remote session
     SyncReplicasOptimizer       follows the workers that are alive
 
 Start with `membership.py`. The decision: docs/decisions/scripts.md.

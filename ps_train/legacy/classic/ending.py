@@ -1,6 +1,6 @@
 """What happens when a script ends, fails, or is told to stop.
 
-    it ends, or calls sys.exit       the membership finishes: no task waits for this one
+    it ends, or calls sys.exit       its threads are waited for, and the membership finishes: no task waits for this one
     it raises                        one line for an error of ps_train, else its traceback; then the same
     SIGTERM, SIGINT                  the script's own loop is asked to end; after half of the grace period the chief
                                      saves a checkpoint; the process ends with 143
@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 import atexit
+import builtins
 import contextlib
 import logging
 import os
@@ -26,10 +27,13 @@ from typing import Callable, NoReturn
 from ps_train.errors import PsTrainError
 from ps_train.legacy.classic import membership
 from ps_train.runtime import logs, reports, tensorflow_errors, tracebacks
+from ps_train.runtime.threads import Call
 
 STOPPED_CODE = 143
 LOST_CODE = 138
-_CLEAN_UP_SECS = 2.0
+_CLEAN_UP_SECS = 10.0
+_STOPPED_CLEAN_UP_SECS = 2.0
+_POLL_SECS = 0.5
 _STOPPED_TEXT = "told to stop"
 _OWN_SHARE = 0.5  # of the grace period, for the script to end by itself
 _log = logging.getLogger(__name__)
@@ -74,6 +78,13 @@ def is_lost_session(error: BaseException) -> bool:
 
 def report_failure(error: BaseException) -> None:
     """Prints why the script failed, and reports it to the launcher."""
+    try:
+        _report(error)
+    except Exception:  # noqa: BLE001 (whatever it is, this process must still leave the cluster)
+        logs.complain("".join(f"{line}\n" for line in tracebacks.whole(error)))
+
+
+def _report(error: BaseException) -> None:
     if isinstance(error, PsTrainError):
         trace, message = [], str(error).splitlines()
     elif isinstance(error, KeyboardInterrupt):
@@ -116,14 +127,35 @@ def _say_stopped() -> None:
         logs.complain(f"ps_train: {_STOPPED_TEXT}\n")
 
 
+def wait_for_threads() -> None:
+    """Waits for the script's threads that are no daemons, as Python does; a signal ends the process meanwhile."""
+    if executors := sys.modules.get("concurrent.futures.thread"):
+        # The idle threads of an executor end only with this, which Python calls when the main thread has ended.
+        Call(executors._python_exit, "end of executors")  # noqa: SLF001 (there is no public name)
+    named: set[str] = set()
+    with contextlib.suppress(KeyboardInterrupt):
+        while found := [thread for thread in threading.enumerate()
+                        if not thread.daemon and thread is not threading.current_thread()]:
+            found[0].join(_POLL_SECS)
+            if found[0].is_alive() and found[0].name not in named:
+                named.add(found[0].name)
+                _log.info("the script's main thread has ended; waiting for its thread %r", found[0].name)
+
+
 def leave(code: int) -> None:
     """Ends this process: what is registered with `atexit` runs in bounded time."""
+    bound_secs = _STOPPED_CLEAN_UP_SECS if is_stopping() else _CLEAN_UP_SECS
+
     def end() -> None:
         _flush()
         # Not `sys.exit`: a thread that a lost peer holds inside TensorFlow would keep the process alive.
         os._exit(code)
 
-    bound = threading.Timer(_CLEAN_UP_SECS, end)
+    def cut_off() -> None:
+        logs.complain(f"ps_train: what is registered with `atexit` was cut off after {bound_secs:g} s\n")
+        end()
+
+    bound = threading.Timer(bound_secs, cut_off)
     bound.daemon = True
     bound.start()
     # In this thread, which usually is the main one: some libraries complain in any other.
@@ -208,7 +240,7 @@ def _save(save: Callable[[], None]) -> None:
         _log.warning("no checkpoint was saved: %s", tensorflow_errors.reason(error))
 
 
-_given_code = [0]  # the last one is that of `sys.exit`, which Python tells nobody
+_given_code = [0]  # the last one is that of `sys.exit`, `exit` or `quit`, which Python tells nobody
 
 
 def _noting_code(leave_python: Callable[..., NoReturn]) -> Callable[..., NoReturn]:
@@ -242,7 +274,9 @@ def watch_imported_script(stop_timeout_secs: float) -> None:
             os._exit(code)
 
     sys.excepthook = hook
-    sys.exit = _noting_code(sys.exit)
+    for module, name in ((sys, "exit"), (builtins, "exit"), (builtins, "quit")):
+        if hasattr(module, name):  # `python -S` has no `exit` and no `quit`
+            setattr(module, name, _noting_code(getattr(module, name)))
     atexit.register(at_exit)
     if threading.current_thread() is threading.main_thread():
         SignalWatch(stop_timeout_secs)

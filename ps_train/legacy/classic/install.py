@@ -41,6 +41,8 @@ def replace_classes(timeouts: Timeouts) -> type[Server]:
     sessions.install_session_manager()
     for module in (tf, tf2.compat.v1):
         module.Session = sessions.Session
+        module.InteractiveSession = sessions.InteractiveSession
+        module.train.SessionManager = sessions.SessionManager
         module.train.Server = ScriptServer
         module.train.Supervisor = sessions.Supervisor
         module.train.MonitoredTrainingSession = sessions.MonitoredTrainingSession

@@ -9,9 +9,10 @@ A script has at most one server per process, so there is at most one membership:
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import threading
-from typing import Callable, Protocol
+from typing import Any, Callable, Protocol
 
 from ps_train.cluster import reachability
 from ps_train.cluster.spec import Cluster
@@ -39,6 +40,26 @@ class UpdateService(Protocol):
 
     def conclude(self, *, waits_for_others: bool) -> None:
         """Ends the updates so that no worker waits for one."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Training:
+    """What a session trains. A script may train twice: folds, or first one model and then another.
+
+    Attributes:
+      graph: its graph.
+      checkpoint_dir: from where its parameters are restored; None or "" for nowhere.
+      variables: the names of its variables.
+    """
+
+    graph: Any
+    checkpoint_dir: str | None
+    variables: frozenset[str]
+
+    def continues(self, other: Training) -> bool:
+        """Tells whether this is the other training, in a new session or, as Estimator.train makes one, a new graph."""
+        has_same_checkpoints = bool(self.checkpoint_dir) and self.checkpoint_dir == other.checkpoint_dir
+        return self.graph is other.graph or (has_same_checkpoints and self.variables == other.variables)
 
 
 class Membership:
@@ -72,6 +93,7 @@ class Membership:
         self._end_process = end_process
         self._watch: Watch | None = None
         self._progress = WorkerProgress()
+        self._training: Training | None = None  # the parameters on the ps are those of this one
         self._has_joined = False
         self._lock = threading.RLock()
         self._stack = contextlib.ExitStack()
@@ -108,19 +130,33 @@ class Membership:
         self.join()
         self._progress.local_steps = SERVES_ONLY
 
-    def find_parameters(self) -> bool:
+    def find_parameters(self, training: Training) -> bool:
         """Tells the chief whether the parameters are in use already; then they must not be overwritten.
+
+        Those that this process has used for another training are not: it makes new ones now.
 
         Raises:
           ClusterLostError: a ps did not answer within the start time-out.
         """
-        self.was_live = self._ask(lambda board: "live" if board.is_prepared() else "new",
-                                  "an answer of " + ", ".join(map(str, self.cluster.ps))) == "live"
+        is_live = self._ask(lambda board: "live" if board.is_prepared() else "new",
+                            "an answer of " + ", ".join(map(str, self.cluster.ps))) == "live"
+        is_another = self._training is not None and not training.continues(self._training)
+        self.was_live = is_live and not is_another
+        if self.was_live:
+            self._training = training
+        elif is_another:
+            self._end_updates()
         return self.was_live
 
-    def announce_prepared(self) -> None:
+    def _end_updates(self) -> None:
+        for service in self.update_services:
+            service.conclude(waits_for_others=False)
+        self.update_services.clear()
+
+    def announce_prepared(self, training: Training) -> None:
         """Tells the workers that the chief has prepared the parameters."""
         self.join().start_run()
+        self._training = training
 
     def wait_until_prepared(self) -> None:
         """Waits until the chief has prepared the parameters.

@@ -12,16 +12,18 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import logging
 from typing import Any, Callable
 
 import tensorflow.compat.v1 as tf
+from tensorflow.python.client.session import BaseSession  # as below
 from tensorflow.python.training import monitored_session, session_manager  # there is no public place to set these
 
 from ps_train.cluster import reachability
 from ps_train.graph import transfer
 from ps_train.legacy.classic import ending, filters, membership
-from ps_train.legacy.classic.membership import Membership
+from ps_train.legacy.classic.membership import Membership, Training
 from ps_train.legacy.classic.server import real_target
 from ps_train.legacy.global_step import note_global_step
 from ps_train.runtime import waits
@@ -31,7 +33,9 @@ _CLOSE_SECS = 1.0
 _log = logging.getLogger(__name__)
 _RECOVERY_WAIT_SECS = 1
 _TensorFlowManager = session_manager.SessionManager
+_PREPARE_SIGNATURE = inspect.signature(_TensorFlowManager.prepare_session)
 _TensorFlowSession = tf.Session
+_TensorFlowInteractiveSession = tf.InteractiveSession
 _monitored_training_session = tf.train.MonitoredTrainingSession
 
 
@@ -41,12 +45,12 @@ def _remote(target: Any) -> Membership | None:
     return membership.current() if is_remote else None
 
 
-class Session(_TensorFlowSession):
-    """`tf.compat.v1.Session` that joins the cluster if it is remote, and does not block when it is closed."""
+class _ClusterSession(BaseSession):
+    """Stands between TensorFlow's classes of sessions and their base: joins the cluster, and closes in bounded time."""
 
     def __init__(self, target: str = "", graph: tf.Graph | None = None, config: tf.ConfigProto | None = None) -> None:
         own = _remote(target)
-        if own is not None and not (config and config.device_filters):
+        if own is not None:
             own.join()
             config = _with_filters(own, graph or tf.get_default_graph(), config)
         if isinstance(target, str):
@@ -55,14 +59,24 @@ class Session(_TensorFlowSession):
 
     def close(self) -> None:
         """Closes the session; if another task has died, TensorFlow's own `close` would block for 30 s."""
-        closing = Call(functools.partial(_TensorFlowSession.close, self), "close session")
+        closing = Call(functools.partial(BaseSession.close, self), "close session")
         closing.join(_CLOSE_SECS)
         if not closing.is_alive():
             with contextlib.suppress(tf.errors.OpError):  # another task is gone, and with it what there was to close
                 closing.result()
 
 
+class Session(_TensorFlowSession, _ClusterSession):
+    """`tf.compat.v1.Session` that joins the cluster if it is remote, and does not block when it is closed."""
+
+
+class InteractiveSession(_TensorFlowInteractiveSession, _ClusterSession):
+    """`tf.compat.v1.InteractiveSession`, with the same differences."""
+
+
 def _with_filters(own: Membership, graph: tf.Graph, config: tf.ConfigProto | None) -> tf.ConfigProto:
+    if config is not None and config.device_filters:
+        return config
     found = filters.filters_of(graph, own.cluster)
     if not found:  # what the graph will name is unknown, so every task has to be there
         cluster = own.cluster
@@ -83,14 +97,20 @@ class SessionManager(_TensorFlowManager):
         own = _remote(master)
         if own is None:
             return super().prepare_session(master, *args, **kwargs)
-        master, kwargs["config"] = real_target(master), self._join(own, kwargs.get("config"))
-        if kwargs.get("checkpoint_filename_with_path"):  # Estimator.predict: variables of its own, beside a training
-            return self._bounded(own, functools.partial(super().prepare_session, master, *args, **kwargs))
-        if own.find_parameters():
+        given = _PREPARE_SIGNATURE.bind(self, master, *args, **kwargs).arguments
+        del given["self"]
+        given.update(master=real_target(master), config=self._join(own, given.get("config")))
+        prepare = functools.partial(super().prepare_session, **given)
+        if given.get("checkpoint_filename_with_path"):  # Estimator.predict: variables of its own, beside a training
+            return self._bounded(own, prepare)
+        names = frozenset(variable.name for variable in self._graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES))
+        training = Training(self._graph, given.get("checkpoint_dir"), names)
+        if own.find_parameters(training):
             return self._bounded(own, functools.partial(
-                super().wait_for_session, master, config=kwargs["config"], max_wait_secs=own.timeouts.start_secs))
-        session = self._bounded(own, functools.partial(super().prepare_session, master, *args, **kwargs))
-        own.announce_prepared()
+                super().wait_for_session, given["master"], config=given["config"],
+                max_wait_secs=own.timeouts.start_secs))
+        session = self._bounded(own, prepare)
+        own.announce_prepared(training)
         return session
 
     def wait_for_session(self, master: str, config: Any = None, max_wait_secs: float | None = None) -> tf.Session:

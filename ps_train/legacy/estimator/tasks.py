@@ -18,6 +18,7 @@ from typing import Any, Callable
 
 import tensorflow.compat.v1 as tf
 
+from ps_train.errors import ClusterLostError
 from ps_train.legacy.estimator import bridge
 
 _POLL_SECS = 1.0
@@ -35,7 +36,8 @@ def replace(
       monitored_training_session: called in place of `tf.train.MonitoredTrainingSession`, with its arguments.
       find_end: called when an evaluator starts; returns a function that tells whether training is over, so that no
         later checkpoint is to come, or None if nobody knows: then the original decides. The function is asked before
-        each look at the folder, and about once a second while the evaluator waits.
+        each look at the folder, and about once a second while the evaluator waits. It raises ClusterLostError if the
+        cluster was never there.
 
     Raises:
       ConfigError: there is no Estimator here, see `install`.
@@ -85,14 +87,19 @@ class _Evaluation:
         self._evaluator = executor._Evaluator(  # noqa: SLF001
             self._estimator, self._spec, executor._train_spec.max_steps)  # noqa: SLF001
         self._should_end = should_end
+        self._is_over = False
         self._last_result: Any = None
 
     def run(self) -> None:
-        """Evaluates until training is over, or until the executor's listener ends the evaluation."""
+        """Evaluates until training is over, or until the executor's listener ends the evaluation.
+
+        Raises:
+          ClusterLostError: the cluster was never there, and the folder has no checkpoint.
+        """
         self._wait(self._spec.start_delay_secs)
         is_over = False
         while not is_over:
-            is_over = self._should_end()  # before the look at the folder, so that the last checkpoint is not missed
+            is_over = self._is_training_over()  # before the look at the folder, not to miss the last checkpoint
             start_secs = time.monotonic()
             if not self._listener.before_eval():
                 return
@@ -102,6 +109,18 @@ class _Evaluation:
             if not is_over:
                 self._wait(self._spec.throttle_secs - (time.monotonic() - start_secs))
         self._finish()
+
+    def _is_training_over(self) -> bool:
+        """Tells whether training is over. A cluster that was never there had ended before, if it left a checkpoint."""
+        if not self._is_over:
+            try:
+                self._is_over = self._should_end()
+            except ClusterLostError as error:
+                if self._estimator.latest_checkpoint() is None:
+                    raise
+                _log.warning("%s; there is a checkpoint, so training is taken to be over", error)
+                self._is_over = True
+        return self._is_over
 
     def _evaluate(self) -> Any:
         """Returns the result for the newest checkpoint; one without metrics if it was evaluated before or is gone."""
@@ -135,5 +154,5 @@ class _Evaluation:
 
     def _wait(self, secs: float) -> None:
         end_secs = time.monotonic() + secs
-        while (left_secs := end_secs - time.monotonic()) > 0 and not self._should_end():
+        while (left_secs := end_secs - time.monotonic()) > 0 and not self._is_training_over():
             time.sleep(min(left_secs, _POLL_SECS))

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from ps_train.errors import ConfigError
@@ -37,12 +37,12 @@ def read_run(train_dir: str) -> Mapping[str, Any]:
     Raises:
       ConfigError: there is no such file, or it cannot be read.
     """
-    return _read(train_dir, RUN_NAME)
+    return _read(train_dir, RUN_NAME, needed={"ps", "is_elastic", "train_dir", "is_launched", "folder", "command"})
 
 
 def read_launch(train_dir: str) -> Mapping[str, Any]:
     """Returns what `ps_train launch` has written; raises as `read_run` does."""
-    return _read(train_dir, LAUNCH_NAME)
+    return _read(train_dir, LAUNCH_NAME, needed={"folder", "command"})
 
 
 def _write(path: str, record: Mapping[str, Any]) -> None:
@@ -55,11 +55,14 @@ def _write(path: str, record: Mapping[str, Any]) -> None:
         _log.warning("cannot write %s: %s; `ps_train status` and `ps_train resume` will miss it", path, error.strerror)
 
 
-def _read(train_dir: str, name: str) -> Mapping[str, Any]:
+def _read(train_dir: str, name: str, needed: Collection[str]) -> Mapping[str, Any]:
     path = os.path.join(train_dir, name)
     try:
         with open(path, encoding="utf-8") as file:
-            return json.load(file)
+            found = json.load(file)
+        if not isinstance(found, dict) or not found.keys() >= set(needed):
+            raise ValueError("it is not a file that ps_train has written")
+        return found
     except FileNotFoundError:
         raise ConfigError(f"--train_dir: no training has run in {train_dir} ({name} is not there); give its folder, "
                           "or --ps_hosts") from None

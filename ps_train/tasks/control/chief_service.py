@@ -36,7 +36,7 @@ class ClientService:
           save_now: asks for a checkpoint; calls its argument with the path and "", or with "" and what went wrong.
         """
         self._board, self._about, self._save_now = board, about, save_now
-        self._num_seen: int | None = None
+        self._num_taken = 0
         self._global_step = global_step
         self._seen: collections.deque[tuple[float, int]] = collections.deque(maxlen=_RATE_LOOKS)
 
@@ -44,11 +44,12 @@ class ClientService:
         """Reads what was asked, and does it."""
         with contextlib.suppress(BlackboardError):  # ps 0 is lost; the training finds that out, too
             asked = self._board.asked()
-            if self._num_seen is None or not asked.has_about:  # this chief is new, or ps 0: nobody waits for it yet
-                self._num_seen = asked.num_saves
+            if not asked.has_about:  # ps 0 is new, and counts from 0
+                self._num_taken = 0
             self._board.write_about({**self._about, "steps_per_sec": self._steps_per_sec()})
-            if asked.num_saves > self._num_seen:
-                self._num_seen = asked.num_saves
+            # A client may have asked while nobody trained, or a chief that has died: it still waits.
+            if asked.num_saves > max(asked.num_answered, self._num_taken):
+                self._num_taken = asked.num_saves
                 self._save_now(lambda path, problem, number=asked.num_saves: self._answer(number, path, problem))
 
     def _steps_per_sec(self) -> float | None:

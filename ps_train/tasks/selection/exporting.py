@@ -43,23 +43,34 @@ class Exporters:
         """
         if name not in self._names:
             return
-        folder = os.path.join(self._export_dir, name)
-        output_dir = os.path.join(folder, str(checkpoints.step_of(path)))
-        if os.path.exists(output_dir):  # of an earlier run
-            _log.info("%s is there already", output_dir)
-            return
+        folder = output_dir = os.path.join(self._export_dir, name)
         try:
+            output_dir = os.path.join(folder, str(checkpoints.step_of(path)))  # it may have been removed meanwhile
+            if _is_newer(output_dir, path):  # of an earlier run
+                _log.info("%s is there already", output_dir)
+                return
+            is_old = os.path.exists(output_dir)
             model, params, *_ = self._plugins
-            saved_model.export_model(path, output_dir, model, params, serving.serving_input_maker(*self._plugins))
+            saved_model.export_model(path, output_dir, model, params, serving.serving_input_maker(*self._plugins),
+                                     replaces=True)
         except (PsTrainError, OSError, tf.errors.OpError) as error:
             if name == "final":
                 raise SaveError(f"cannot export {path} to {output_dir}: {error}; the checkpoint is sound; then "
                                 "run `ps_train export`") from error
             _log.warning("cannot export %s to %s: %s; training goes on", path, output_dir, error)
             return
-        _log.info("exported %s to %s", path, output_dir)
+        _log.info("exported %s to %s%s", path, output_dir,
+                  ", in place of an older model; restart a server that has loaded that one" if is_old else "")
         if name != "final":
             _prune(folder)
+
+
+def _is_newer(export: str, path: str) -> bool:
+    """Tells whether there is an export that was written after a checkpoint."""
+    try:
+        return os.stat(os.path.join(export, "saved_model.pb")).st_mtime_ns >= os.stat(f"{path}.index").st_mtime_ns
+    except FileNotFoundError:
+        return False
 
 
 def _prune(folder: str) -> None:

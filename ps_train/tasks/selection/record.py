@@ -94,6 +94,22 @@ class SelectionRecord:
             _log.warning("cannot write %s: %s; a restart would not remember the best value", self._path, error.strerror)
 
 
+def forget_selection(train_dir: str) -> None:
+    """Removes the record of a folder without a checkpoint, in which a training starts anew; only warns if that fails.
+
+    It is of checkpoints that were removed. It would suppress the evaluations up to its last step, or end the training.
+    """
+    path = os.path.join(train_dir, SELECTION_RECORD)
+    try:
+        os.remove(path)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        _log.warning("cannot remove %s, whose checkpoints are gone: %s", path, error.strerror)
+        return
+    _log.info("removed %s, whose checkpoints are gone: evaluations and the choice of the best start anew", path)
+
+
 def _standing(found: Any, target: Target) -> MetricStanding:
     new = MetricStanding(target.metric, target.is_max)
     try:

@@ -109,6 +109,8 @@ class Selector:
 
     def last_step(self) -> int:
         """Returns the global step of the last evaluation that was considered, -1 if there was none."""
+        if checkpoints.newest_sound(self._train_dir) is None:  # then a chief that starts anew will forget the record
+            return -1
         return self._record().last_step
 
     def should_stop(self) -> str:

@@ -60,6 +60,11 @@ def build_range_ops(first_ps_device: str) -> RangeOps | None:
             done=done.read_value(), in_hand=in_hand.read_value())
 
 
+def is_position(name: str) -> bool:
+    """Tells whether a variable is part of a position in the data."""
+    return name in (_DONE, _IN_HAND, _PLAN)
+
+
 def save_position(update: Update, first_ps_device: str) -> tuple[Update, RangeOps | None]:
     """Returns the update, with the variables updated before each save and verdicts noted, and `build_range_ops`."""
     ops = build_range_ops(first_ps_device)

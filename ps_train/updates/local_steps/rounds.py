@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
+from ps_train.errors import UserCodeError
 from ps_train.graph import nan_guard, transfer
 from ps_train.graph.shaping.plan import OptimizerPlan
 from ps_train.updates.gradients import gradients_on_copies
@@ -172,7 +173,7 @@ class _RoundBuilder:
         values = {copy.original.name: variable_copies.read_copy(copy) for copy in self.copies}
         with variable_copies.reading_copies(self.copies, values, self.step_copy):
             unread = self.step_copy.handle.consumers()
-            loss, own = source.build((self._rows or source.batches).next())
+            loss, own = _build(source, self._rows or source.batches)
             waits_for = own.waits_for if own else tf.get_collection(tf.GraphKeys.UPDATE_OPS)
             bare = None if own else plan.make(self.step_copy)
         trained = {id(values[copy.original.name]): copy for copy in self.copies if copy.original.parts[0].trainable}
@@ -248,3 +249,15 @@ class _RoundBuilder:
             return None
         done = [num_taken, self._divisor.begin_op] if has_begun_now else [num_taken]
         return 1 / tf.cast(self._divisor.after(done), tf.float32)
+
+
+def _build(source: StepSource, batches: Any) -> tuple[tf.Tensor, Any]:
+    """Builds the model in the loop of a round; returns what `source.build` does."""
+    try:
+        return source.build(batches.next())
+    except ValueError as error:
+        if "is in a while loop" not in str(error):
+            raise
+        raise UserCodeError("--communication_period: model_fn is called again in a loop, where TensorFlow cannot set "
+                            "up a table of tf.lookup from tensors; make it in input_fn, give lists to "
+                            f"KeyValueTensorInitializer, or leave the flag out: {error}") from error

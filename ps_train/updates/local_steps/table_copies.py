@@ -12,13 +12,14 @@ dense variable is: two workers seldom change the same row in one round. See docs
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
 from tensorflow.python.ops import data_flow_ops  # StagingArea has no public name
 
-from ps_train.embeddings import connection, registry
+from ps_train.embeddings import connection, id_check, registry
 from ps_train.embeddings.connection import RowExchange
 from ps_train.embeddings.rows.row_ops import make_variable, replace_value, write_rows
 from ps_train.embeddings.rules import ADD
@@ -124,6 +125,7 @@ class TableCopies:
         with reading_copies():
             self._build(batch)
         lookups = connection.by_table(self._found.take_pending())
+        id_check.refuse_drawn(itertools.chain(*lookups.values()), batch, "--communication_period")
         found = [connection.flat_ids(lookups[name], self._found.specs[name]) for name in self._copies]
         with tf.device(self._batches.device):
             staged = self._waiting.put(tf.nest.flatten(batch, expand_composites=True))

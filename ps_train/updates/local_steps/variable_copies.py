@@ -28,7 +28,7 @@ def refuse_uncopyable(gradients: Sequence[tuple[Any, tf.Variable]], variables: S
     """Refuses variables that a worker cannot have a copy of.
 
     Raises:
-      ConfigError: the gradients of one are sparse, or it is of integers.
+      ConfigError: the gradients of one are sparse, it is of integers, or it has a constraint.
     """
     sparse = [variable.op.name for gradient, variable in gradients if isinstance(gradient, tf.IndexedSlices)]
     if sparse:
@@ -39,6 +39,10 @@ def refuse_uncopyable(gradients: Sequence[tuple[Any, tf.Variable]], variables: S
     if others:
         raise ConfigError(f"--communication_period: {', '.join(others)} cannot be averaged over workers, not being "
                           "floats; leave the flag out, or make them local variables")
+    bound = [variable.op.name for variable in variables if variable.constraint is not None]
+    if bound:  # the mean of several workers' changes, added to what others have changed, need not meet it
+        raise ConfigError(f"--communication_period: {', '.join(bound)} has a constraint, which holds after each single "
+                          "step only; leave the flag out, or the constraint")
 
 
 class LogicalVariable(NamedTuple):

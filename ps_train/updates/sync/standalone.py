@@ -27,6 +27,8 @@ _RELEASE_SECS = 5.0
 _VARIABLES = ("updating", "computed_for", "pushed", "awaited", "marks", "included", "unused",
               "updates_ended")
 _LAST_VARIABLE = "required"  # the chief writes it after the others
+# Bound here: a script's `tf.Session` is replaced by one that joins the cluster (legacy/classic/sessions.py).
+_Session = tf.Session
 _log = logging.getLogger(__name__)
 
 
@@ -110,7 +112,7 @@ class _UpdateLoop:
         self._operations = operations
         # For the device filters, among others; TensorFlow has no public name for it.
         config = session._config  # noqa: SLF001
-        self._session = tf.Session(session.sess_str, session.graph, config)
+        self._session = _Session(session.sess_str, session.graph, config)
         self._coord = coord
         self._lock = threading.Lock()
         self._is_over = False

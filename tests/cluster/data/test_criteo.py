@@ -105,7 +105,7 @@ BAD_LINES = {
     "column I2: expected a number or nothing, got 'abc'": make_line(numbers=["1", "abc", *"3456789012345"[:11]]),
     "column I13: expected a number or nothing, got 'nan'": make_line(numbers=[*"123456789012", "nan"]),
     "column I1: expected a number or nothing, got '1e99'": make_line(numbers=["1e99", *"123456789012"]),
-    "column C26: expected UTF-8 text without": make_line(categories=[*"abcdefghijklmnopqrstuvwxy", "a\rb"]),
+    "column C26: expected text without line breaks": make_line(categories=[*"abcdefghijklmnopqrstuvwxy", "a\rb"]),
 }
 
 

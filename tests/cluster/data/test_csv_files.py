@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from data import csv_files
+from data.tabular.columns import CATEGORY, IGNORED, LABEL, NUMBER, Column, LineForm
 from data.tabular.features import category_ids
 from ps_train.errors import DataError
 from tests.cluster.data.reading import read_batches, read_examples
@@ -64,8 +65,8 @@ def test_columns_may_be_in_the_schema(write):
     ("1,2,3", "3 fields; expected 6: number, ignored, category, label, number, category, separated by commas"),
     ("30,x,tv,yes,1,a", "column click: expected 0 or 1, got 'yes'"),
     ("30,x,tv,1,cheap,a", "column price: expected a number or nothing, got 'cheap'"),
-    ('30,x,"tv,1,2,3', "column device: expected UTF-8 text without quotes or line breaks, got '\"tv'"),
-    ('30,x,t"v,1,2,a', "column device: expected UTF-8 text without quotes or line breaks, got 't\"v'"),
+    ('30,x,"tv,1,2,3', "column device: expected text without quotes or line breaks, got '\"tv'"),
+    ('30,x,t"v,1,2,a', "column device: expected text without quotes or line breaks, got 't\"v'"),
 ])
 def test_a_malformed_line_is_named_with_its_column(write, row, fault):
     """By `prepare`, and while reading; or it is left out."""
@@ -80,6 +81,52 @@ def test_a_malformed_line_is_named_with_its_column(write, row, fault):
     batches, num_skipped = read_batches(csv_files, "eval", {**params, "on_bad_record": "skip"})
     assert num_skipped == 1
     np.testing.assert_array_equal(batches[0][0]["ids"], np.tile(hashed(SITES, DEVICES), (2, 1)))
+
+
+LINES = [
+    b"1,2,a,b", b'1,2,5" pipe,"b', b"0,3,caf\xe9,\xf0b\xff", "1,2,\ufeff\u00fc,\x00".encode(),
+    b'1,,"a,b",""', b'1,"2","a""\xe9",b', b'0,2,""a,b', b'0,2,"a"b,c', b'0,2,"a,b',
+    b"0,2,a,b,c", b"0,2,a", b"", b"\xe9,2,a,b", b"2,1,a,b", b"1,nan,a,b", b"1,1e99,a,b", b"0,\x0b2 ,,", b"0, ,,",
+    b"1,\r2,\ra,\r", b"1,\r,\r,b", b"1,2\r,a,b", b"1,2,a\r,b", b"1,2,a,b\r", b'1,"2\r","a\rb","\r\r"', b'0,"\r",a,b']
+
+
+@pytest.mark.parametrize("has_quotes", [False, True])
+@pytest.mark.parametrize("kinds", [(CATEGORY, CATEGORY), (IGNORED, CATEGORY), (CATEGORY, IGNORED)])
+def test_a_line_has_a_fault_exactly_if_it_cannot_be_parsed(has_quotes, kinds):
+    """Otherwise sound lines are left out, or blamed, because of a malformed one elsewhere in their chunk."""
+    form = LineForm(tuple(Column(kind, kind) for kind in (LABEL, NUMBER, *kinds)), ",", has_quotes)
+    with tf.Graph().as_default(), tf.Session() as session:
+        line = tf.placeholder(tf.string, [None])
+        labels, faults = form.parse(line).labels, form.find_faults(line)
+
+        def can_be_parsed(one):
+            try:
+                session.run(labels, {line: [one]})
+            except (tf.errors.InvalidArgumentError, UnicodeDecodeError):  # of a message with the line
+                return False
+            return True
+
+        expected = {one: can_be_parsed(one) for one in LINES}
+        assert dict(zip(LINES, session.run(tf.equal(faults, ""), {line: LINES}))) == expected
+    assert 5 < sum(expected.values()) < len(LINES) - 5
+
+
+def test_sound_lines_beside_a_malformed_one_are_kept(write, tmp_path):
+    """Without quotes, a double quote and bytes that are not UTF-8 are text; `prepare` takes them, too."""
+    params = write([], {"label": "click", "numbers": ["price"], "categories": ["site"], "quotes": False},
+                   header="click,price,site")
+    sound = b'click,price,site\n1,2,5" pipe\n0,3,caf\xe9\n1,1,a\n'
+    for name in ("train1", "train2", "eval1"):
+        (tmp_path / f"{name}.csv").write_bytes(sound)
+    csv_files.prepare(params)
+    ids = hashed([b'5" pipe', b"caf\xe9", b"a"])
+    np.testing.assert_array_equal(read_examples(csv_files, "eval", params)[0]["ids"], ids)
+    (tmp_path / "eval1.csv").write_bytes(sound + b"1,x,b\n")
+    batches, num_skipped = read_batches(csv_files, "eval", {**params, "on_bad_record": "skip"})
+    assert num_skipped == 1
+    np.testing.assert_array_equal(batches[0][0]["ids"], ids)
+    with pytest.raises(DataError, match=r"eval1.csv, line 5 \(byte .*column price: expected a number or nothing"):
+        read_batches(csv_files, "eval", params)
 
 
 @pytest.mark.parametrize("schema, fault", [

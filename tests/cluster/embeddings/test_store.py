@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from ps_train.embeddings import rules
+from ps_train.errors import ConfigError
 from tests.cluster.embeddings.sharded import ShardedTable
 
 _SGD = rules.Sgd(1.0)
@@ -95,6 +96,27 @@ def test_a_full_table_refuses_new_ids_and_goes_on_with_the_others():
         taken = (before - table.values(ids))[:, 0]
         np.testing.assert_allclose(sorted(taken), [0, 0, 2, 2, 2, 2], atol=1e-6)
         assert (table.counts()["used"], table.counts()["refused"]) == (4, 4)
+
+
+@pytest.mark.parametrize("spec", [{"max_rows": 3_000_000_000}, {"num_rows": 3_000_000_000}])
+def test_more_rows_than_a_ps_can_hold_are_refused_when_the_graph_is_built(spec):
+    """TensorFlow would refuse them when the servers run; on two ps there is room."""
+    (what, _), = spec.items()
+    with pytest.raises(ConfigError) as caught:
+        ShardedTable(_SGD, **spec)
+    assert str(caught.value) == (
+        f"embedding_table 'items': {what}=3000000000 is 3000000000 rows on ps 0; allowed: at most 2147483647 on each "
+        f"ps; use 2 or more ps, or a smaller {what}")
+    with ShardedTable(_SGD, num_ps=2, **spec) as table:
+        assert {ops.capacity for ops in table.ops} == {1_500_000_000}
+
+
+def test_a_process_that_only_reads_refuses_the_rows_of_a_fixed_table_alone():
+    """max_rows is a limit of all ps together, and a checkpoint may have fewer rows."""
+    with ShardedTable(rules.Frozen(0.0), max_rows=3_000_000_000):
+        pass
+    with pytest.raises(ConfigError, match="on each ps; evaluate with --evaluate_with=workers, or a smaller num_rows$"):
+        ShardedTable(rules.Frozen(0.0), num_rows=3_000_000_000)
 
 
 def test_a_dropped_row_is_used_again_and_its_id_starts_anew():

@@ -10,11 +10,15 @@ import pytest
 
 import ps_train
 from ps_train.embeddings import rules
-from ps_train.embeddings.files import contents, store_ops, upkeep
+from ps_train.embeddings.files import contents, read_only, store_ops, upkeep
 from ps_train.embeddings.rules import Adagrad, Frozen
 from ps_train.embeddings.spec import TableSpec
 from ps_train.errors import CheckpointError
-from ps_train.storage import checkpoints
+from ps_train.inference import predictor, serving
+from ps_train.plugins import contracts
+from ps_train.storage import checkpoints, deltas
+from ps_train.training import evaluation
+from tests import clusters
 from tests.cluster.embeddings.lookups import Model
 from tests.tensorflow_mode import tf
 
@@ -69,6 +73,19 @@ class Tables(Model):
         path = checkpoints.path_of(str(folder), step)
         self.tables.save(self.session, path, self.saver)
         return path
+
+    def save_delta(self, step=2):
+        """Returns the path of a delta to the last checkpoint."""
+        path = deltas.delta_path(self.tables.base, step)
+        self.tables.save_delta(self.session, path, self.saver)
+        return path
+
+
+def _ids_in(path):
+    """Returns the ids of all rows in a checkpoint or delta."""
+    reader = tf.train.load_checkpoint(path)
+    return sorted(int(one) for part in reader.get_variable_to_shape_map() if part.endswith("/ids")
+                  for one in reader.get_tensor(part))
 
 
 def _assert_same(found, expected):
@@ -128,6 +145,53 @@ def test_an_evaluation_reads_values_only(tmp_path):
         assert {store.store.width for stores in frozen.tables.stores.values() for store in stores} == {2, 3}
 
 
+def _sum_model(kinds):
+    """Returns a model whose loss is the mean of the sums of its rows, which it predicts."""
+    def model_fn(features, labels, mode, params):
+        sums = tf.reduce_sum(ps_train.embedding_table("items", 2, **kinds).lookup(features), axis=1)
+        return ps_train.ModelSpec(loss=None if labels is None else tf.reduce_mean(sums), predictions=sums)
+
+    return contracts.Model("sums", model_fn, {})
+
+
+@pytest.mark.parametrize("kinds", [{}, {"max_rows": 10}], ids=["no limit", "max_rows"])
+def test_evaluation_and_prediction_have_room_for_the_rows_of_all_ps(tmp_path, monkeypatch, caplog, kinds):
+    """Without max_rows, each of the three ps has room of its own; with it, four rows, which are 12 together."""
+    monkeypatch.setattr(store_ops, "_VIRTUAL_BYTES", 4 * (4 * 4 + 12))  # four rows of two floats and two slots
+    ids = np.arange(12)
+    saving = Tables(num_ps=3, kinds={"items": kinds})
+    with saving:
+        saving.train(ids)
+        assert saving.tables.counts(saving.session)["items"][0]["used"] == 4
+        expected, path = np.sum(saving.values(ids)["items"], axis=1), saving.save(tmp_path)
+    model, params = _sum_model(kinds), {"batch_size": 5, "seed": 1}
+    found = evaluation.Evaluator(model, params, clusters.array_dataset(ids, ids), params).evaluate(path)
+    assert found.num_examples == 12
+    np.testing.assert_allclose(found.loss_sum, np.sum(expected), rtol=1e-5)
+
+    def made():
+        given = tf.placeholder(tf.int64, [None])
+        return serving.ServingInput(given, {"ids": given}, {})
+
+    reading = predictor.of_checkpoint(path, model, params, made, num_threads=1)
+    np.testing.assert_allclose(reading.predict({"ids": ids})["predictions"], expected, rtol=1e-5)
+    reading.close()
+    assert "no room" not in caplog.text
+
+
+def test_more_rows_than_a_process_can_hold_are_one_line(tmp_path, monkeypatch):
+    """As many as the ps of a training may have together."""
+    monkeypatch.setattr(read_only, "MAX_ROWS_PER_PS", 8)
+    saving = Tables(num_ps=2, kinds=_ITEMS)
+    with saving:
+        saving.train()
+        path = saving.save(tmp_path)
+    frozen = Tables(rule=Frozen(0.0), kinds=_ITEMS)
+    with frozen, frozen.graph.as_default(), pytest.raises(
+            CheckpointError, match=f"table items: {path} has 9 rows; allowed: at most 8 in one process; evaluate with"):
+        read_only.ReadOnlyTables(frozen.registry).restore(frozen.session, path)
+
+
 def test_rows_changed_since_a_save_are_a_delta(tmp_path, small_pieces):
     """A checkpoint and its delta give the state of the delta; the delta has only the rows that were touched.
 
@@ -135,26 +199,58 @@ def test_rows_changed_since_a_save_are_a_delta(tmp_path, small_pieces):
     """
     saving = Tables(num_ps=2, kinds=_ITEMS)
     with saving:
+        assert saving.tables.base == ""
         empty, first = saving.save(tmp_path, 0), saving.values_and_slots()
-        assert not saving.tables.save_delta(saving.session, f"{tmp_path}/model.ckpt-1.delta-2")
         saving.train()
         path = saving.save(tmp_path)
+        assert saving.tables.base == path
         saving.train(np.array([5, 8, 50]))
-        expected, delta = saving.values_and_slots(np.arange(60)), f"{path}.delta-2"
-        # Had the checkpoint not been sound, the next delta would be one to an earlier checkpoint.
-        assert not saving.tables.save_delta(saving.session, f"{tmp_path}/model.ckpt-0.delta-2")
-        assert saving.tables.save_delta(saving.session, delta)
-    reader = tf.train.load_checkpoint(delta)
-    in_delta = [int(one) for part in reader.get_variable_to_shape_map() if part.endswith("/ids")
-                for one in reader.get_tensor(part)]
-    assert sorted(in_delta) == [5, 8, 50]
+        expected = saving.values_and_slots(np.arange(60))
+        delta = saving.save_delta()
+    assert _ids_in(delta) == [5, 8, 50]
     restored = Tables(num_ps=1, kinds=_ITEMS)
     with restored:
-        restored.tables.restore(restored.session, path)
-        restored.tables.add_from(restored.session, delta)
+        restored.tables.restore(restored.session, path, delta)
         _assert_same(restored.values_and_slots(np.arange(60)), expected)
         restored.tables.restore(restored.session, empty)
         _assert_same(restored.values_and_slots(), first)
+
+
+def test_after_a_restart_a_delta_follows_the_checkpoint_that_was_restored(tmp_path):
+    """On another number of ps, too; the next run need not save everything first."""
+    saving, restored, again = Tables(num_ps=2, kinds=_ITEMS), Tables(num_ps=1, kinds=_ITEMS), Tables(kinds=_ITEMS)
+    with saving:
+        saving.train()
+        path = saving.save(tmp_path)
+    with restored:
+        restored.tables.restore(restored.session, path)
+        assert restored.tables.base == path
+        restored.train(np.array([5, 8, 50]))
+        expected, delta = restored.values_and_slots(np.arange(60)), restored.save_delta()
+    assert _ids_in(delta) == [5, 8, 50]
+    with again:
+        again.tables.restore(again.session, path, delta)
+        _assert_same(again.values_and_slots(np.arange(60)), expected)
+        assert again.tables.base == ""  # what is new since the checkpoint is not known
+
+
+def test_rows_that_were_dropped_leave_the_room_to_those_of_the_delta(tmp_path, caplog):
+    """A full table whose rows have changed since the checkpoint: none of the delta's is refused."""
+    tables = Tables(kinds={"items": {"max_rows": 4}})
+    with tables:
+        for one in (1, 2, 3, 4):
+            tables.train(np.array([one]))
+        path = tables.save(tmp_path)
+        for new in (5, 6, 7):
+            upkeep.drop_old_rows(tables.session, tables.tables)
+            tables.train(np.array([new]))
+        kept = np.array([5, 6, 7])
+        expected, delta = tables.values_and_slots(kept), tables.save_delta()
+        assert _ids_in(delta) == [5, 6, 7]
+        tables.tables.restore(tables.session, path, delta)
+        _assert_same(tables.values_and_slots(kept), expected)
+        assert tables.tables.counts(tables.session)["items"][0]["used"] == 4
+    assert "found no room" not in caplog.text
 
 
 def _spec(**fields):

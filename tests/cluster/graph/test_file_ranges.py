@@ -179,3 +179,24 @@ def test_the_last_of_several_chunks_of_a_range_has_the_mark(files):
     assert sizes == [*[(0, 100, False), (0, 50, False)] * 6, (0, 100, True), *[(1, 100, False), (1, 50, False)],
                      (1, 100, False), (1, 50, True)]
     np.testing.assert_array_equal(np.concatenate([batch["number"] for batch, _ in found]), np.arange(1300))
+
+
+@pytest.mark.parametrize("shape", [[None, None], None])
+@pytest.mark.parametrize("marks", [False, True])
+def test_features_may_have_dimensions_that_only_reading_tells(files, shape, marks):
+    """As of `numpy_function` or `to_tensor`, also in number; chunks of other widths come one after another."""
+    def read(file_range):
+        def table(lines):
+            return np.repeat(lines.astype(np.float32)[:, np.newaxis], 2 if len(lines) == 150 else 3, axis=1)
+
+        records = tf.data.TextLineDataset(file_range.file).batch(150)
+        return records.map(lambda lines: {
+            "table": tf.ensure_shape(tf.numpy_function(table, [lines], tf.float32), shape), "text": lines})
+
+    found = elements(lambda: range_batches(
+        ps_train.file_ranges(files, (0, 1), "eval", is_text=False), read, 50, marks=marks))
+    batches = [batch for batch, _ in found] if marks else found
+    np.testing.assert_array_equal(np.concatenate([batch["table"][:, 1] for batch in batches]), np.arange(1300))
+    assert [batch["table"].shape for batch in batches] == [*[(50, 2)] * 18, *[(50, 3)] * 2, *[(50, 2)] * 6]
+    if marks:
+        assert [index for index, (_, mark) in enumerate(found) if mark.is_last] == [19, 25]

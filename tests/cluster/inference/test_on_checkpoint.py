@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import logging
 import re
 import shutil
 import subprocess
@@ -16,7 +18,8 @@ import pytest
 import ps_train
 from ps_train.config import inference
 from ps_train.errors import ConfigError, DataError, PsTrainError, UserCodeError
-from ps_train.inference import saved_model, serving
+from ps_train.inference import csv_columns, examples, outputs, saved_model, serving
+from ps_train.inference.predictor import InputColumn
 from ps_train.plugins.contracts import ModelSpec
 from ps_train.tasks import on_checkpoint
 from tests.plugins import served
@@ -159,6 +162,26 @@ def test_predictions_are_those_of_numpy_in_order(exported, tmp_path, source, mod
     assert found["name"].tolist() == [str(kind).encode() for kind in served.features()["kind"]]
 
 
+@pytest.mark.parametrize("flags, taken", [
+    (["--train_dir=train"], {"checkpoint": "train/model.ckpt-7"}),
+    (["--saved_model=versions"], {"saved_model": "versions/7"}),
+], ids=["checkpoint", "SavedModel"])
+def test_all_processes_of_a_prediction_take_the_same_model(folder, exported, tmp_path, monkeypatch, flags, taken):
+    """The newest is looked for once, for a training may write another meanwhile."""
+    if not (folder / "versions").exists():
+        shutil.copytree(exported, folder / "versions")
+    given = []
+
+    def capture(function, config, *_):
+        given.append(config)
+        yield {"pair": np.zeros([1, 2], np.float32)}
+
+    monkeypatch.setattr(on_checkpoint.processes, "batches_in_order", capture)
+    _predict(tmp_path / "found.npz", *flags, "--num_processes=2", "--input=features.npz")
+    [config] = given
+    assert {name: getattr(config, name).removeprefix(f"{folder}/") for name in taken} == taken
+
+
 def test_each_format_has_the_same_predictions(tmp_path):
     """CSV and TFRecord, read back."""
     _predict(tmp_path / "found.csv", "--train_dir=train", "--outputs=name,pair")
@@ -213,12 +236,126 @@ def test_columns_that_are_not_needed_may_be_there(exported, tmp_path):
     np.testing.assert_allclose(found["pair"], [_WEIGHTS[3] + 2], rtol=1e-6)
 
 
+_NUMBERS = {"x": InputColumn(tf.float32, [3])}
+_TEXT = {"t": InputColumn(tf.string, [])}
+_TWO = {"age": InputColumn(tf.float32, []), "b": InputColumn(tf.float32, [])}
+_FIRST_LINES = {
+    "numbers": (_NUMBERS, "1,2,3\n4,5,6\n", {"x": [[1, 2, 3], [4, 5, 6]]}, ""),
+    "names": (_NUMBERS, "x_2,x_1,x_0\n4,5,6\n", {"x": [[6, 5, 4]]}, ""),
+    "other names": (_NUMBERS, "a,b,c\n4,5,6\n", {"x": [[4, 5, 6]]}, "first line is taken as a header: a, b, c"),
+    "pandas": (_NUMBERS, "0,1,2\n4,5,6\n", {"x": [[4, 5, 6]]}, "first line is taken as a header: 0, 1, 2"),
+    "Excel, numbers": (_NUMBERS, "\ufeff1,2,3\n4,5,6\n", {"x": [[1, 2, 3], [4, 5, 6]]}, ""),
+    "Excel, names": (_TWO, "\ufeffage,b\n4,5\n", {"age": [4], "b": [5]}, ""),
+    "a number as a name": (_TWO, "b,2019,age\n5,0,4\n", {"age": [4], "b": [5]}, ""),
+    "text": (_TEXT, "t\ngood\n", {"t": ["good"]}, ""),
+}
+
+
+@pytest.mark.parametrize("inputs, text, expected, logged", _FIRST_LINES.values(), ids=_FIRST_LINES)
+def test_no_example_of_a_csv_is_lost_or_added(tmp_path, caplog, inputs, text, expected, logged):
+    """The first line is a header or an example; where it need not be one, that is logged."""
+    (tmp_path / "f.csv").write_text(text, encoding="utf-8")
+    with caplog.at_level(logging.INFO, "ps_train.inference.csv_columns"):
+        [batch] = csv_columns.read_batches(str(tmp_path / "f.csv"), inputs, 10, (0, 1))
+    assert {name: values.tolist() for name, values in batch.items()} == expected
+    assert ("taken as a header" in caplog.text) == bool(logged)
+    assert logged in caplog.text
+
+
+@pytest.mark.parametrize("inputs, text, message", [
+    (_NUMBERS, "1,,3\n4,5,6\n", "f.csv, line 1, column 2: got ''; expected a number, or a header without numbers"),
+    (_NUMBERS, "1,x,3\n4,5,6\n", "f.csv, line 1, column 2: got 'x'; expected a number"),
+    (_NUMBERS, ",,\n4,5,6\n", "f.csv, line 1, column 1: got ''; expected a number"),
+    (_TEXT, "good film\nbad film\n", "line 1: 'good film' may be a header or .*; begin with .* the columns: t$"),
+    ({"x": InputColumn(tf.float32, [])}, "0\n1\n", "line 1: '0' may be a header or .*; begin with .* columns: x$"),
+    (_TWO, "1,\n4,5\n", "f.csv has no header; its first line must name the columns age, b"),
+])
+def test_a_first_line_that_may_be_an_example_is_refused(tmp_path, inputs, text, message):
+    """So no example is lost."""
+    (tmp_path / "f.csv").write_text(text)
+    with pytest.raises(DataError, match=message):
+        next(csv_columns.read_batches(str(tmp_path / "f.csv"), inputs, 10, (0, 1)))
+
+
+@pytest.mark.parametrize("kind, good, bad, message", [
+    ("int32", [2**31 - 1, -2**31], 3000000000, "from -2147483648 to 2147483647$"),
+    ("uint8", [255, 0], 300, "from 0 to 255$"), ("uint8", [255, 0], -1, "from 0 to 255$"),
+    ("uint64", [2**64 - 1, 5], 2**64, "from 0 to 18446744073709551615$"),
+    ("int64", [2**63 - 1, -2**63], 2**63, "from -9223372036854775808 to 9223372036854775807$"),
+])
+def test_a_whole_number_that_does_not_fit_is_refused(tmp_path, kind, good, bad, message):
+    """It is not changed to another one; the largest and the smallest stay what they are."""
+    inputs, path = {"id": InputColumn(tf.as_dtype(kind), [])}, tmp_path / "f.csv"
+    path.write_text("".join(f"{cell}\n" for cell in ["id", *good]))
+    assert [batch["id"].tolist() for batch in csv_columns.read_batches(str(path), inputs, 10, (0, 1))] == [good]
+    path.write_text(f"id\n{bad}\n")
+    with pytest.raises(DataError, match=f"line 2, column id: got '{bad}'; expected a whole number {message}"):
+        next(csv_columns.read_batches(str(path), inputs, 10, (0, 1)))
+    if bad < 2**64:
+        np.savez(tmp_path / "f.npz", id=np.array([bad]))
+        with pytest.raises(DataError, match=rf"f.npz: id has {bad}; the model takes {kind} \[n\], {message}"):
+            examples.read_arrays(str(tmp_path / "f.npz"), inputs)
+
+
 def test_a_wrong_output_is_one_line(tmp_path):
     """A prediction that is not there, a folder that is not there."""
     with pytest.raises(ConfigError, match="--outputs: got 'score'; served predicts kind, name, pair"):
         _predict(tmp_path / "found.csv", "--train_dir=train", "--outputs=score")
     with pytest.raises(ConfigError, match="--output: cannot write '/nowhere/found.csv': No such file"):
         _predict("/nowhere/found.csv", "--train_dir=train")
+
+
+def test_a_dataset_without_what_a_saved_model_takes_is_one_line(folder, tmp_path):
+    """As one that was exported with a serving_input_fn, which takes other features than the dataset has."""
+    plugins = on_checkpoint.load_as_trained(inference.parse_export(["--train_dir=train", "--export_dir=x"]), "train")
+
+    def make_input():
+        text = tf.placeholder(tf.string, [None])
+        features = tf.io.parse_example(text, {"x": tf.io.FixedLenFeature([4], tf.float32),
+                                              "kind": tf.io.FixedLenFeature([], tf.int64)})
+        return serving.ServingInput(features, {"examples": text}, {})
+
+    saved_model.export_model("train/model.ckpt-7", str(tmp_path / "7"), plugins.model, plugins.model_params, make_input)
+    with pytest.raises(ConfigError, match=r"^--saved_model: it takes examples string \[n\], and served has x, kind; "
+                                          "give --input=FILE with examples$"):
+        _predict(tmp_path / "found.npz", f"--saved_model={tmp_path}/7", "--train_dir=train")
+
+
+def test_the_input_is_closed_after_an_error(tmp_path, monkeypatch):
+    """In the thread that opened it: TensorFlow keeps a stack of graphs for each thread, and fails in another one."""
+    closed = []
+
+    def batches(*_):
+        with contextlib.closing(types.SimpleNamespace(close=lambda: closed.append(True))):
+            yield {"x": np.zeros([1, 4])}
+
+    def fail(_):
+        raise UserCodeError("no prediction")
+
+    made = types.SimpleNamespace(inputs={}, select=lambda names: None, predict=fail, close=lambda: None)
+    monkeypatch.setattr(on_checkpoint.examples, "dataset_batches", batches)
+    monkeypatch.setattr(on_checkpoint.predictor, "of_saved_model", lambda *_: made)
+    config = inference.parse_predict(["--saved_model=x", "--train_dir=train", f"--output={tmp_path}/found.npz"])
+    with pytest.raises(UserCodeError, match="no prediction") as caught:
+        next(on_checkpoint.predicted_batches(config, (0, 1)))
+    assert caught.value.__traceback__ is not None and closed == [True]  # the traceback still holds the generator
+
+
+@pytest.mark.parametrize("name", ["found.csv", "found.npz"])
+def test_a_prediction_whose_width_varies_is_one_line(tmp_path, name):
+    """A line of a CSV would have fewer cells than the header; TFRecord can have it."""
+    batches = [{"p": np.zeros([2, 3])}, {"p": np.ones([2, 2])}]
+    message = r"prediction 'p' has the shape \[n, 2\] after \[n, 3\] in an earlier batch; .* or write FILE.tfrecord$"
+    with pytest.raises(UserCodeError, match=message), outputs.writing(str(tmp_path / name)) as write:
+        for batch in batches:
+            write(batch)
+    assert list(tmp_path.iterdir()) == []
+    with outputs.writing(str(tmp_path / "found.tfrecord")) as write:
+        for batch in batches:
+            write(batch)
+    found = [tf.train.Example.FromString(record).features.feature["p"].float_list.value[:]
+             for record in tf.python_io.tf_record_iterator(str(tmp_path / "found.tfrecord"))]
+    assert found == [[0, 0, 0], [0, 0, 0], [1, 1], [1, 1]]
 
 
 _RECEIVER = types.SimpleNamespace
@@ -255,6 +392,52 @@ def test_export_outputs_are_signatures():
                          "other:serving_default": ["y"]}
         with pytest.raises(PsTrainError, match="export_outputs a, b; one of several must be called 'serving_default'"):
             saved_model._signatures(ModelSpec(export_outputs={"a": output, "b": tensor}), inputs)
+
+
+class _Classification:
+    """As Estimator's: it takes serialized examples."""
+
+    def as_signature_def(self, receivers):
+        if [tensor.dtype for tensor in receivers.values()] != [tf.string]:
+            raise ValueError("only a single tensor of type tf.string\n Received: more")
+        return "classified"
+
+
+class _Prediction:
+    def as_signature_def(self, receivers):
+        return f"predicted from {', '.join(receivers)}"
+
+
+@pytest.mark.parametrize("outputs, left_out, default", [
+    ({"serving_default": _Classification(), "other": _Prediction(), "predict": _Prediction()},
+     "serving_default", "predict"),
+    ({"serving_default": _Classification(), "other": _Prediction()}, "serving_default", "other"),
+    ({"serving_default": _Prediction(), "classes": _Classification()}, "classes", None),
+])
+def test_a_signature_that_cannot_be_made_is_left_out(caplog, outputs, left_out, default):
+    """With its reason; the others are exported, one of them as the default."""
+    saved_model._warn.cache_clear()
+    with tf.Graph().as_default():
+        tensor = tf.placeholder(tf.float32, [None])
+        found = saved_model._signatures(ModelSpec(export_outputs=outputs), serving.ServingInput(
+            tensor, {"x": tensor}, {}))
+    assert set(found) == {name for name in outputs if name != left_out} | {"serving_default"}
+    assert set(found.values()) == {"predicted from x"}
+    assert caplog.messages == [
+        f"the signature {left_out!r} is left out: only a single tensor of type tf.string",
+        *([f"the signature 'serving_default' is that of {default!r}"] if default else [])]
+
+
+def test_a_model_without_a_signature_is_one_line():
+    """With a serving input that it can take, there is one."""
+    with tf.Graph().as_default():
+        tensor, text = tf.placeholder(tf.float32, [None]), tf.placeholder(tf.string, [None])
+        spec = ModelSpec(export_outputs={"classes": _Classification()})
+        with pytest.raises(UserCodeError, match="returned export_outputs classes, of which none can be exported: only "
+                                                "a single tensor of type tf.string$"):
+            saved_model._signatures(spec, serving.ServingInput(tensor, {"x": tensor}, {}))
+        found = saved_model._signatures(spec, serving.ServingInput(tensor, {"x": tensor}, {"text": {"examples": text}}))
+    assert found == dict.fromkeys(["text:classes", "text:serving_default", "serving_default"], "classified")
 
 
 def test_the_modes_are_those_of_estimator():

@@ -9,7 +9,7 @@ import os
 import numpy as np
 import pytest
 
-from ps_train.errors import ConfigError
+from ps_train.errors import ClusterLostError, ConfigError
 from ps_train.legacy import estimator as bridge
 from ps_train.plugins import contracts
 from tests import clusters
@@ -202,6 +202,30 @@ def test_an_evaluator_without_a_checkpoint_ends_too(api, run_config, restored):
     bridge.replace(find_end=lambda: lambda: True)
     own = api.Estimator(model_fn, params={"rate": 0.05}, config=run_config(job="evaluator"))
     api.train_and_evaluate(own, api.TrainSpec(batches, 10), api.EvalSpec(batches, throttle_secs=600))
+
+
+def never_there():
+    """Tells whether training is over, when ps 0 was not there within the start time-out."""
+    raise ClusterLostError("waited 1 s for ps:0")
+
+
+def test_an_evaluator_that_starts_after_training_evaluates_and_exports(api, run_config, tmp_path, restored):
+    """Issue: it ended with 138. Nobody is there who would tell it that training is over."""
+    api.Estimator(model_fn, params={"rate": 0.05}, config=run_config()).train(batches, steps=4)
+    bridge.replace(find_end=lambda: never_there)
+    own = api.Estimator(model_fn, params={"rate": 0.05}, config=run_config(job="evaluator"))
+    api.train_and_evaluate(own, api.TrainSpec(batches, 1000), api.EvalSpec(
+        lambda: batches(1), exporters=api.FinalExporter("last", serving_input(api)), start_delay_secs=600,
+        throttle_secs=600))
+    assert len(os.listdir(tmp_path / "model/export/last")) == 1
+
+
+def test_an_evaluator_without_a_cluster_or_a_checkpoint_is_lost(api, run_config, restored):
+    """Training may not have begun."""
+    bridge.replace(find_end=lambda: never_there)
+    own = api.Estimator(model_fn, params={"rate": 0.05}, config=run_config(job="evaluator"))
+    with pytest.raises(ClusterLostError, match="waited 1 s for ps:0"):
+        api.train_and_evaluate(own, api.TrainSpec(batches, 10), api.EvalSpec(batches, throttle_secs=600))
 
 
 def test_a_folder_of_ps_train_goes_on_under_an_estimator_and_back(api, run_config, tmp_path, start_servers):

@@ -49,7 +49,7 @@ def make_tables(session):
         piece = Piece(tf.range(NUM_ROWS, dtype=tf.int64), tf.ones([NUM_ROWS], tf.int32), tf.constant(values[name]),
                       tf.zeros([NUM_ROWS, 0]))
         [store] = found.stores(name)
-        session.run(store.load_piece(piece))
+        session.run(store.load_piece(piece, keeps_present=tf.constant(False)))
     return values
 
 

@@ -164,6 +164,24 @@ def test_a_sound_checkpoint_is_read_once(tmp_path, monkeypatch):
     assert len(read) == 1
 
 
+def test_a_delta_that_is_being_written_is_no_reason_to_read_the_checkpoint_again(tmp_path, monkeypatch):
+    """Neither are its files, once they are there: the deltas are looked at by themselves."""
+    (path,) = save_steps(tmp_path, 1)
+    read = []
+    monkeypatch.setattr(checkpoints, "verify", read.append)
+    parts = pathlib.Path(f"{path}.delta-2_temp")
+    for name in ("0-0-0.index", "0-0-0.data-00000-of-00001"):
+        assert checkpoints.newest_sound(str(tmp_path)) == path
+        parts.mkdir(exist_ok=True)
+        (parts / name).touch()
+    parts.rename(f"{path}.delta-2.index")
+    assert checkpoints.newest_sound(str(tmp_path)) == path
+    assert read == [path]
+    data_of(path).write_bytes(b"x")
+    checkpoints.newest_sound(str(tmp_path))
+    assert read == [path] * 2
+
+
 def test_the_note_may_name_a_missing_file(tmp_path):
     """The file `checkpoint` is not needed: the newest is found by its own files."""
     (path,) = save_steps(tmp_path, 5)
@@ -203,6 +221,18 @@ def test_leftovers_of_a_killed_save_are_ignored_and_then_removed(tmp_path):
     assert [name for name in NOT_OURS if not (tmp_path / name).exists()] == []
     assert not (tmp_path / "model.ckpt-9_temp").exists()
     assert checkpoints.newest_sound(str(tmp_path)) == path
+
+
+def test_a_checkpoint_is_removed_with_its_deltas_and_what_a_killed_save_left_of_one(tmp_path):
+    """A delta in the middle of which the chief was killed is a folder."""
+    older, newest = save_steps(tmp_path, 1, 2)
+    for name in ("delta-5.index", "delta-5.data-00000-of-00001", "delta-7_temp/0-0-0.index"):
+        file = pathlib.Path(f"{older}.{name}")
+        file.parent.mkdir(exist_ok=True)
+        file.touch()
+    checkpoints.record_and_prune(str(tmp_path), newest, keep_max=1)
+    assert [file.name for file in tmp_path.iterdir() if file.name.startswith("model.ckpt-1.")] == []
+    assert checkpoints.paths(str(tmp_path)) == [newest]
 
 
 def test_settle_keeps_the_last_ones_up_to_the_new_one(tmp_path):

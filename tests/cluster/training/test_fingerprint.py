@@ -79,14 +79,16 @@ def test_a_worker_that_does_not_fit_is_refused_with_the_difference(start_servers
     assert chief.result().global_step == 20
 
 
-def test_a_chief_with_another_training_begins_anew_where_nobody_trains(start_servers, tmp_path):
-    """Parameters that an interrupted client left on existing servers are not taken for its own."""
+@pytest.mark.parametrize(("folder", "optimizer"), [("first", "sgd"), ("second", "adam")])
+def test_a_chief_with_another_training_begins_anew_where_nobody_trains(start_servers, tmp_path, folder, optimizer):
+    """Parameters that an interrupted client left on the ps are not taken for its own, nor for those of a new folder."""
     cluster = start_servers(1, 1)
     with contextlib.closing(blackboard.for_worker(cluster.target("worker", 0), cluster.view("worker", 0))) as board:
         first = _worker(cluster, 0, tmp_path / "first", "adam", 20)
         first.start()
         first.result()
-        board.start_run(describe())  # as a client leaves it that was killed
-        second = _worker(cluster, 0, tmp_path / "second", "sgd", 30)
+        board.start_run(board.fingerprint())  # as a client leaves it that was killed
+        clusters.remove_checkpoints(tmp_path / "first")
+        second = _worker(cluster, 0, tmp_path / folder, optimizer, 30)
         second.start()
         assert second.result().first_step == 0

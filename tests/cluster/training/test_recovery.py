@@ -246,7 +246,7 @@ def test_a_restarted_chief_continues_on_the_live_parameters(tmp_path, start_serv
     """
     cluster = start_servers(1, 1)
     stop = threading.Event()
-    first = clusters.Worker(cluster, 0, tmp_path / "first", 20, stop=stop, gradients=gradients)
+    first = clusters.Worker(cluster, 0, tmp_path, 20, stop=stop, gradients=gradients)
     loop = first.body
 
     def body(live, write_summary):
@@ -257,7 +257,8 @@ def test_a_restarted_chief_continues_on_the_live_parameters(tmp_path, start_serv
     first.body = body
     first.start()
     assert first.result().end is End.SIGNAL
-    second = clusters.Worker(cluster, 0, tmp_path / "empty", 40, gradients=gradients)
+    clusters.remove_checkpoints(tmp_path)
+    second = clusters.Worker(cluster, 0, tmp_path, 40, gradients=gradients)
     second.start()
     outcome = second.result()
     assert (outcome.first_step, outcome.global_step) == (20 if gradients is None else 21, 40)

@@ -258,14 +258,15 @@ def test_when_all_workers_are_stuck(is_updating, expected):
 def test_a_new_chief_lets_those_go_who_wait_since_the_old_one(tmp_path, start_servers):
     """The other worker has pushed, and waits, when the old one stops; the new one trains on with it."""
     cluster = start_servers(1, 2)
-    group = Group(cluster, tmp_path / "first", 2, 40, gradients=2)
+    group = Group(cluster, tmp_path, 2, 40, gradients=2)
     group.steps(0, 1)
     waits = group.begin(1)
     group.wait_for(lambda status: status.gathered == 1, "the other worker's gradient")
     group.workers[0].stop.set()
     (outcome,) = group.finish(0)
     assert outcome.end is End.SIGNAL
-    second = clusters.Worker(cluster, 0, tmp_path / "empty", 40, gradients=2)
+    clusters.remove_checkpoints(tmp_path)
+    second = clusters.Worker(cluster, 0, tmp_path, 40, gradients=2)
     second.start()
     waits.join(DEADLINE_SECS)
     assert not waits.is_alive()

@@ -146,8 +146,7 @@ def test_the_tool_runs_for_a_moment(tmp_path, monkeypatch, forked_tasks):
     assert recommender.main() == 0
     results = {row["name"]: row for row in json.loads((tmp_path / "recommender.json").read_text())["results"]}
     assert list(results) == only.split(";")
-    assert all(row["ps_cpu_ms"]["median"] > 0 for row in results.values())
-    assert results["1e3 rows: adagrad, dynamic"]["cpu_of_base"]["median"] == 1
+    assert all(row["ps_memory_mb"]["median"] > 0 for row in results.values())
     assert 5 < results["ps_train"]["received_tensors"]["median"] < 30  # with the heartbeats of a slow machine
 
 
@@ -165,6 +164,8 @@ def test_a_peer_runs_for_a_moment(name, tmp_path, request):
         running.run(trial.peer, trial.setting, str(tmp_path / f"{trial.peer.name}.0"))
     except running.SkippedError as error:
         pytest.skip(str(error))
-    (run,) = tmp_path.glob("*.0/run.json")
-    (found,) = figures.of_runs([run.parent]).values()
-    assert found["examples_per_sec"] > 0 and found["cpu_ms"] > 0
+    (run,) = tmp_path.glob("*.0")
+    (found,) = figures.of_runs([run]).values()
+    assert found["examples_per_sec"] > 0
+    # How much of it falls into the time that counts is a matter of luck in so short a run.
+    assert sum(json.loads((run / "run.json").read_text())["samples"][-1]["cpu_secs"].values()) > 0

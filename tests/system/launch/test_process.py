@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import os
 import signal
 import subprocess
@@ -13,7 +14,7 @@ import pytest
 from ps_train.launch import supervision
 from ps_train.launch.supervision import ClusterProcesses
 from ps_train.runtime.reports import Stage
-from tests.children import DEADLINE_SECS, REPO, python, run_to_end, wait_until
+from tests.children import DEADLINE_SECS, REPO, python, run_to_end, stopped_on_request, wait_until
 
 
 def test_output_goes_raw_to_the_log_and_comes_back_as_lines(tmp_path):
@@ -97,8 +98,9 @@ def test_watch_names_the_first_that_fails_and_end_ends_the_others(tmp_path):
     assert (ps.exit_code, worker.exit_code) == (143, 7)
 
 
-def test_watch_names_the_task_that_failed_for_good_and_not_its_victim(tmp_path):
+def test_watch_names_the_task_that_failed_for_good_and_not_its_victim(tmp_path, monkeypatch):
     """A worker that ends because the chief's code fails may end before the chief."""
+    monkeypatch.setattr(supervision, "_CAUSE_SECS", 60)  # on a busy machine, the chief may take seconds to begin
     victim = python(tmp_path, "worker:1", "raise SystemExit(138)")
     chief = python(tmp_path, "worker:0", "import time; time.sleep(0.5); raise SystemExit(1)")
     tasks = ClusterProcesses([python(tmp_path, "ps:0", "import time; time.sleep(60)")], [chief, victim])
@@ -125,6 +127,17 @@ def test_watch_names_the_first_of_those_that_were_lost(tmp_path, monkeypatch):
             gate.touch()
 
     assert supervision.watch(tasks, open_gate, []) == [lost]
+    supervision.end(tasks, lambda: None, [])
+
+
+def test_a_worker_that_did_not_hear_of_a_stop_is_not_waited_for(tmp_path, monkeypatch):
+    """It had not begun when the ps ended; that is no failure."""
+    monkeypatch.setattr(supervision, "GRACE_SECS", 0.2)
+    ps = stopped_on_request(tmp_path, "ps:0")
+    worker = python(tmp_path, "worker:0", "import time; time.sleep(60)")
+    tasks = ClusterProcesses([ps], [worker])
+    assert supervision.watch(tasks, lambda: collections.deque(ps.new_output(), maxlen=0), []) == []
+    assert ps.exit_code == 143 and worker.exit_code is None
     supervision.end(tasks, lambda: None, [])
 
 

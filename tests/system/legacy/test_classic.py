@@ -140,6 +140,38 @@ def test_ctrl_c_reaches_a_script_without_a_loop_that_can_be_asked_to_end(start_p
         assert ("cleans up" in log) is (name == "interrupted")
 
 
+THREADS = """
+import concurrent.futures, os, threading, time
+
+def work(name):
+    while not os.path.exists("gate"):
+        time.sleep(0.05)
+    print(name, "ends", flush=True)
+
+pool = concurrent.futures.ThreadPoolExecutor(2)
+pool.submit(print, "is idle from now on")
+pool.submit(work, "a call")
+threading.Thread(target=work, args=("a thread",), name="agent").start()
+threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+print("main ends", flush=True)
+"""
+
+
+def test_a_script_ends_with_its_threads(start_process, tmp_path):
+    """As in plain Python, but that a daemon and an idle executor do not matter; SIGTERM ends it meanwhile."""
+    script = tmp_path / "threads.py"
+    script.write_text(THREADS)
+    start_process.start("stopped", ["run", str(script)], cwd=tmp_path)
+    start_process.start("kept", ["run", str(script)], cwd=tmp_path)
+    for name in ("stopped", "kept"):
+        start_process.wait_for_line(name, "waiting for its thread")
+    start_process.signal("stopped", signal.SIGTERM)
+    assert start_process.exit_code("stopped") == 143
+    (tmp_path / "gate").touch()
+    assert start_process.exit_code("kept") == 0
+    assert {"a call ends", "a thread ends"} <= set(start_process.log("kept").splitlines())
+
+
 def test_a_failing_chief_ends_the_others(start_process, tmp_path):
     """Its traceback has the script's own lines only; the others end with 138 and say why."""
     cluster = ScriptCluster(start_process, "monitored.py", [f"--model_dir={tmp_path}/train", *ENDLESS])

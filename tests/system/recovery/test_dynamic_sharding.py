@@ -48,7 +48,7 @@ def test_after_the_death_of_a_ps_the_data_goes_back_with_the_parameters(sharded)
     assert "ranges are done; in hand at the checkpoint, and given again: " in training.group.log("worker-0.1")
     counts = training.saved_counts()
     training.assert_counts_fit(counts, num_restores=1)
-    assert training.seen().total() > counts.total()
+    assert training.seen().total() >= counts.total()  # equal, if the ps died just after a checkpoint
 
 
 def test_a_worker_that_is_told_to_stop_gives_its_ranges_back(sharded):

@@ -9,6 +9,8 @@ import signal
 
 import pytest
 
+from ps_train.control import looking
+from ps_train.coordination.state import State
 from tests import processes
 from tests.processes import REPO, TaskCluster
 
@@ -98,18 +100,32 @@ def test_the_lines_of_dist_mnist_and_an_evaluator_by_flags(tmp_path, elsewhere, 
 
 
 def test_existing_servers_are_used_twice_and_left_running(tmp_path, elsewhere, start_process):
-    """Three trainings after each other on servers that `serve` started; SIGTERM ends these with 143."""
+    """Three trainings after each other on servers that `serve` started; SIGTERM ends these with 143.
+
+    The chief of the second is told to stop in its evaluation.
+    """
     cluster = TaskCluster(1, 2)
     servers = [start_process.start(f"serve-{job}-{index}", ["serve", *cluster.flags(job, index), *TINY],
                                    cwd=elsewhere) for job, index in cluster.tasks()]
+    gate = tmp_path / "gate"
+    gate.touch()
+    flags = [*TINY, "--existing_servers", f"--train_dir={tmp_path}/train", f"--params=eval_gate={gate}"]
     for run, mode in enumerate([*MODES.values(), MODES["sync"]]):
+        is_stopped = run == 1
+        if is_stopped:
+            gate.unlink()
         clients = [start_process.start(
             f"client-{run}-{index}",
-            [*cluster.flags("worker", index), *TINY, "--existing_servers", f"--train_dir={tmp_path}/train",
-             f"--train_steps={60 * (run + 1)}", *mode], cwd=elsewhere) for index in range(2)]
-        assert [client.wait(processes.DEADLINE_SECS) for client in clients] == [0, 0]
-        assert "error = " in start_process.log(f"client-{run}-0")
+            [*cluster.flags("worker", index), *flags, f"--train_steps={60 * (run + 1)}", *mode], cwd=elsewhere)
+            for index in range(2)]
+        if is_stopped:
+            start_process.wait_for_line(f"client-{run}-0", ", evaluating")
+            clients[0].send_signal(signal.SIGTERM)
+        assert [client.wait(processes.DEADLINE_SECS) for client in clients] == [143 if is_stopped else 0, 0]
+        assert ("error = " in start_process.log(f"client-{run}-0")) == (not is_stopped)
         assert [server.poll() for server in servers] == [None] * 3
+        assert looking.look(looking.find_place("", cluster.ps[0])).snapshot.state == State.IDLE
+        gate.touch()
     assert "continuing from" in start_process.log("client-1-0")
     for server in servers:
         server.send_signal(signal.SIGTERM)

@@ -176,3 +176,22 @@ def test_the_standard_library_is_not_the_users():
     """Nor is what is run from no file."""
     assert not tracebacks._may_be_own(sys.modules["threading"].__file__)
     assert not tracebacks._may_be_own("<frozen importlib._bootstrap>")
+
+
+def test_an_imported_operation_that_fails_is_reported_by_the_line_that_ran_it(report):
+    """It has no traceback of its own."""
+    assert report("""\
+        import tensorflow.compat.v1 as tf
+        def exported():
+            with tf.Graph().as_default() as graph:
+                tf.check_numerics(tf.placeholder(tf.float32, [], name="x"), "bad", name="y")
+            return graph.as_graph_def()
+        def model_fn():
+            tf.import_graph_def(exported(), name="m")
+            with tf.Session() as session:
+                session.run("m/y:0", {"m/x:0": float("nan")})
+        """)[:3] == [
+        tracebacks.HEADING,
+        '  File "FILE", line 9, in model_fn',
+        '    session.run("m/y:0", {"m/x:0": float("nan")})',
+    ]

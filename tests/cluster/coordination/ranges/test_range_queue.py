@@ -65,6 +65,7 @@ def test_each_range_is_handed_out_once_an_epoch(queues):
     assert seen[:5] != [one._replace(epoch=0) for one in seen[5:10]]  # each epoch has its own order
     standing = queue.standing()
     assert standing.done.tolist() == [3] * 5 and standing.num_left(3) == 0 and not standing.has_free(3)
+    assert standing.num_left(2) == 0 and standing.num_left(4) == 5
 
 
 def test_what_one_worker_holds_no_other_gets(queues):

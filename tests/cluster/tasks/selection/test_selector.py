@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import json
+import logging
 import os
 
 import pytest
 
 import ps_train
+from ps_train import testing
 from ps_train.config.selection import Target
 from ps_train.coordination import blackboard
 from ps_train.coordination.state import State
 from ps_train.errors import ConfigError, UserCodeError
+from ps_train.inference import saved_model
 from ps_train.plugins.contracts import Model
 from ps_train.runtime.reports import Evaluation
 from ps_train.storage import checkpoints
 from ps_train.tasks.selection.evaluator_part import EvaluatorPart
+from ps_train.tasks.selection.record import MetricStanding
 from ps_train.tasks.selection.selector import EvalTimer, SelectionSettings, Selector
 from ps_train.tasks.selection.signals import EvaluationSignals
 from ps_train.tasks.setup import LoadedPlugins
@@ -63,6 +69,52 @@ def test_a_checkpoint_that_was_removed_is_not_the_best(tmp_path):
     assert checkpoints.paths(str(tmp_path / "best")) == [str(tmp_path / "best/model.ckpt-10")]
 
 
+def test_a_checkpoint_that_was_removed_is_not_exported(tmp_path, caplog):
+    """Training removes old ones meanwhile: a warning, and the evaluations go on."""
+    settings = SelectionSettings(export_dir=str(tmp_path / "out"), exporters=("latest",))
+    Selector(settings, str(tmp_path), _plugins()).consider(_evaluation(5, 1.0), str(tmp_path / "model.ckpt-5"))
+    assert "model.ckpt-5" in caplog.text and not (tmp_path / "out").exists()
+
+
+def test_an_export_of_an_older_training_is_replaced(tmp_path, caplog):
+    """The export of this checkpoint stays as it is. A swap leaves nothing beside it."""
+    settings = SelectionSettings(export_dir=str(tmp_path / "out"), exporters=("final",))
+    selector, file = Selector(settings, str(tmp_path), _plugins()), tmp_path / "out/final/5/saved_model.pb"
+    path = save_linear(tmp_path, 5)
+    selector.export_final(path)
+    exported = file.read_bytes()
+    file.write_text("served")
+    selector.export_final(path)
+    assert file.read_text() == "served"
+    caplog.clear()
+    with caplog.at_level(logging.INFO, "ps_train.tasks.selection.exporting"):
+        os.utime(file, (0, 0))
+        selector.export_final(path)
+    assert file.read_bytes() == exported
+    assert os.listdir(tmp_path / "out/final") == ["5"]
+    assert [record.getMessage() for record in caplog.records if record.name.endswith("exporting")] == [
+        f"exported {path} to {tmp_path}/out/final/5, in place of an older model; restart a server that has loaded that "
+        "one"]
+
+
+def test_an_older_export_stays_until_the_new_one_is_complete(tmp_path, monkeypatch):
+    """A server never sees a half of a model."""
+    settings = SelectionSettings(export_dir=str(tmp_path / "out"), exporters=("latest",))
+    file = tmp_path / "out/latest/5/saved_model.pb"
+    file.parent.mkdir(parents=True)
+    file.write_text("older")
+    os.utime(file, (0, 0))
+    seen = []
+
+    def fail(*_):
+        seen.append(file.read_text())
+        raise OSError("full")
+
+    monkeypatch.setattr(saved_model.ServedGraph, "write", fail)
+    Selector(settings, str(tmp_path), _plugins()).consider(_evaluation(5, 1.0), save_linear(tmp_path, 5))
+    assert seen == ["older"] and file.read_text() == "older"
+
+
 def test_training_stops_after_the_patience_also_after_a_restart(tmp_path):
     """A second evaluation of the same step does not count."""
     settings = SelectionSettings(stopping=_LOSS, patience=2)
@@ -72,6 +124,27 @@ def test_training_stops_after_the_patience_also_after_a_restart(tmp_path):
     Selector(settings, str(tmp_path), _plugins()).consider(_evaluation(15, 1.0), "")
     assert Selector(settings, str(tmp_path), _plugins()).should_stop() == (
         "early stopping: loss was best with 1 at step 5, and was not better in 2 evaluations since then")
+
+
+def test_the_last_evaluation_counts_only_beside_a_checkpoint(tmp_path):
+    """An evaluator that starts before the chief waits for no step of a training that was removed."""
+    selector = Selector(SelectionSettings(stopping=_LOSS, patience=2), str(tmp_path), _plugins())
+    selector.consider(_evaluation(900, 1.0), "")
+    assert selector.last_step() == -1
+    save_linear(tmp_path, 900)
+    assert selector.last_step() == 900
+
+
+def test_a_training_whose_checkpoints_were_removed_is_not_ended_by_their_record(tmp_path):
+    """It takes all its steps, and its own evaluations count."""
+    (tmp_path / "selection.json").write_text(json.dumps(
+        {"last_step": 10**6, "early_stopping": dataclasses.asdict(MetricStanding("loss", False, -1.0, 5, 10**6))}))
+    result = testing.run_in_threads(
+        "tests.plugins.served", "tests.plugins.served", train_dir=tmp_path, num_workers=1, train_steps=10,
+        learning_rate=0.001, early_stopping="loss:3", log_steps=0, save_summaries_steps=0)
+    found = json.loads((tmp_path / "selection.json").read_text())
+    assert (result.outcomes[0].global_step, found["last_step"]) == (10, 10)
+    assert found["early_stopping"]["value"] >= 0
 
 
 def test_a_wrong_metric_is_one_line():

@@ -24,17 +24,17 @@ def train(tmp_path):
 
     def run(params="", num_epochs=2, **flags):
         return testing.run_in_threads(
-            PLUGIN, PLUGIN, train_dir=tmp_path / "train", params=f"files={tmp_path}/*.txt{params}", batch_size=16,
-            optimizer="sgd", learning_rate=1.0, dynamic_sharding=True, num_epochs=num_epochs, log_steps=0,
-            timeout_secs=120.0, **{"num_ps": 1, **flags})
+            PLUGIN, PLUGIN, params=f"files={tmp_path}/*.txt{params}", batch_size=16, optimizer="sgd", learning_rate=1.0,
+            dynamic_sharding=True, num_epochs=num_epochs, log_steps=0, timeout_secs=120.0,
+            **{"num_ps": 1, "train_dir": tmp_path / "train", **flags})
 
     run.folder = tmp_path
     return run
 
 
-def counts(train):
+def counts(train, folder="train"):
     """Returns how often the parameters in the last checkpoint were trained on each line."""
-    return testing.read_checkpoint(train.folder / "train")["counts"]
+    return testing.read_checkpoint(train.folder / folder)["counts"]
 
 
 # For async see the slow worker below.
@@ -70,6 +70,15 @@ def test_workers_outnumber_the_ranges(train):
     """Whoever finds none waits, and goes on if the next epoch has one; the steps of all are in the end the same."""
     train(",range_bytes=100000,batch_secs=0.005", num_workers=3, num_epochs=3)  # two ranges, one for each file
     np.testing.assert_array_equal(counts(train), np.full(ledger.NUM_LINES, 3.0))
+
+
+def test_a_training_that_begins_with_the_values_of_another_takes_all_data(train):
+    """It is the parameters that --init_checkpoint names, not the position; to continue with fewer epochs is no work."""
+    train(num_workers=1)
+    [outcome] = train(num_workers=1, num_epochs=1).outcomes
+    assert (outcome.end, outcome.local_steps) == (End.DATA, 0)
+    train(num_workers=1, num_epochs=1, train_dir=train.folder / "second", init_checkpoint=str(train.folder / "train"))
+    np.testing.assert_array_equal(counts(train, "second"), np.full(ledger.NUM_LINES, 3.0))
 
 
 def test_a_training_continues_where_the_checkpoint_is_in_the_data(train, caplog):

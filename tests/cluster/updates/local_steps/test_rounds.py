@@ -323,6 +323,12 @@ def _regularised(features, labels):
     return tf.losses.get_total_loss()
 
 
+def _regularised_layers(features, labels):
+    hidden = tf.layers.dense(features, 2, kernel_initializer=tf.ones_initializer(), kernel_regularizer=tf.nn.l2_loss)
+    outputs = tf.layers.dense(hidden, 1, kernel_initializer=tf.ones_initializer(), kernel_regularizer=tf.nn.l2_loss)
+    return tf.reduce_mean(tf.square(outputs[:, 0] - labels)) + tf.losses.get_regularization_loss()
+
+
 def _moving(features, labels):
     weights = tf.get_variable("weights", [4], initializer=tf.zeros_initializer())
     mean = tf.get_variable("mean", [4], initializer=tf.zeros_initializer(), trainable=False)
@@ -331,9 +337,16 @@ def _moving(features, labels):
     return tf.reduce_mean(tf.square(tf.linalg.matvec(features, weights) - labels))
 
 
-@pytest.mark.parametrize("make_loss", [_regularised, _moving], ids=["regularised, losses collected", "moving average"])
+def _translating(features, labels):
+    words = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(["a"], [2.0]), 0.0)
+    outputs = tf.linalg.matvec(features, tf.get_variable("weights", [4], initializer=tf.zeros_initializer()))
+    return tf.reduce_mean(tf.square(outputs * words.lookup(tf.constant("a")) - labels))
+
+
+@pytest.mark.parametrize("make_loss", [_regularised, _regularised_layers, _moving, _translating],
+                         ids=["regularised, losses collected", "layers", "moving average", "lookup table"])
 def test_what_models_do_besides_works_in_rounds_too(tmp_path, start_servers, make_loss):
-    """Regularizers, collected losses, scopes with default names, update ops, metrics: as without local steps."""
+    """Regularizers, collected losses, default names, update ops, metrics, lookups: as without local steps."""
     ends = [train(start_servers(1, 1), tmp_path / str(steps), 20, model=model_of(make_loss), period=Period(steps))[1]
             for steps in (1, 5)]
     assert_equal(*ends, rtol=1e-5, atol=1e-6)
@@ -354,7 +367,18 @@ def _counting(features, labels):
     return tf.reduce_mean(features * tf.get_variable("w", [4]))
 
 
+def _bound(features, labels):
+    return tf.reduce_mean(features * tf.get_variable("w", [4], constraint=tf.nn.relu))
+
+
+def _translated(features, labels):
+    words = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(tf.constant(["a"]), tf.constant([2.0])), 0.0)
+    return tf.reduce_mean(features * tf.get_variable("w", [4])) + words.lookup(tf.constant("a"))
+
+
 @pytest.mark.parametrize("make_loss, error, text", [
+    (_bound, ConfigError, "--communication_period: w has a constraint, .*; leave the flag out"),
+    (_translated, UserCodeError, "--communication_period: .* a table of tf.lookup from tensors; make it in"),
     (_looked_up, ConfigError, "--communication_period: the model looks up rows of table"),
     (_anew, UserCodeError, "model_fn creates mine anew .* tf.compat.v1.get_variable"),
     (_counting, ConfigError, "--communication_period: count cannot be averaged"),

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from ps_train.config.selection import Target
-from ps_train.tasks.selection.record import MetricStanding, SelectionRecord
+from ps_train.tasks.selection.record import MetricStanding, SelectionRecord, forget_selection
 
 _ACCURACY = {"keep_best": Target("accuracy", True)}
 
@@ -44,3 +44,14 @@ def test_a_damaged_record_starts_anew(tmp_path, caplog, text):
     with caplog.at_level(logging.WARNING):
         assert SelectionRecord(str(tmp_path), _ACCURACY)["keep_best"].value is None
     assert (len(caplog.records) == 1) == (text == "{")
+
+
+def test_a_record_is_forgotten_in_one_line(tmp_path, caplog):
+    """Where there is none, nothing is said."""
+    SelectionRecord(str(tmp_path), _ACCURACY).write()
+    with caplog.at_level(logging.INFO):
+        for _ in range(2):
+            forget_selection(str(tmp_path))
+    assert caplog.messages == [f"removed {tmp_path}/selection.json, whose checkpoints are gone: evaluations and the "
+                               "choice of the best start anew"]
+    assert list(tmp_path.iterdir()) == []

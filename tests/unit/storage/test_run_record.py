@@ -1,0 +1,25 @@
+"""The records of a training's tasks and of its launch."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ps_train.errors import ConfigError
+from ps_train.storage.history import run_record
+
+
+def test_a_launch_comes_back(tmp_path, monkeypatch):
+    """With the folder in which it was started."""
+    monkeypatch.chdir(tmp_path)
+    run_record.write_launch(str(tmp_path), ["launch", "--num_ps=1"])
+    assert run_record.read_launch(str(tmp_path)) == {"folder": str(tmp_path), "command": ["launch", "--num_ps=1"]}
+
+
+@pytest.mark.parametrize("text", ["{", "[]", json.dumps({"ps": {}})], ids=["cut off", "no mapping", "another's"])
+def test_a_file_that_ps_train_did_not_write_is_one_line(tmp_path, text):
+    """Other programs call a file cluster.json, too."""
+    (tmp_path / "cluster.json").write_text(text)
+    with pytest.raises(ConfigError, match="^--train_dir: cannot read .*cluster.json: .*; give --ps_hosts$"):
+        run_record.read_run(str(tmp_path))
