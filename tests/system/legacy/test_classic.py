@@ -141,12 +141,12 @@ def test_ctrl_c_reaches_a_script_without_a_loop_that_can_be_asked_to_end(start_p
 
 
 THREADS = """
-import concurrent.futures, os, threading, time
+import concurrent.futures, os, sys, threading, time
 
 def work(name):
     while not os.path.exists("gate"):
         time.sleep(0.05)
-    print(name, "ends", flush=True)
+    sys.stdout.write(f"{name} ends\\n")  # in one piece: print's pieces mix with those of the other thread
 
 pool = concurrent.futures.ThreadPoolExecutor(2)
 pool.submit(print, "is idle from now on")
