@@ -12,7 +12,7 @@ import csv
 import itertools
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Callable
 
 import numpy as np
@@ -145,15 +145,26 @@ def _numbers(path: str, line: int, cells: Any, names: Sequence[str], dtype: tf.D
     kind = np.dtype(dtype.as_numpy_dtype)
     parse, expected = (_whole_numbers(np.iinfo(kind)) if kind.kind in "iu" else (float, "a number"))
     try:
-        # At once, not by way of float64, which lacks large whole numbers.
-        return np.array([list(map(parse, row)) for row in cells], kind)
+        with np.errstate(over="ignore"):  # what becomes infinite is looked for below
+            # At once, not by way of float64, which lacks large whole numbers.
+            values = np.array([list(map(parse, row)) for row in cells], kind)
     except (ValueError, OverflowError):
-        for number, row in enumerate(cells):
-            for name, cell in zip(names, row):
-                if not _parses(parse, cell):
-                    raise DataError(f"--input: {path}, line {line + number}, column {name}: got {cell!r}; expected "
-                                    f"{expected}") from None
+        _refuse_first(path, line, expected, (
+            (number, name, cell) for number, row in enumerate(cells)
+            for name, cell in zip(names, row) if not _parses(parse, cell)))
         raise
+    if kind.kind not in "iu":
+        infinite = ((row, column, cells[row][column]) for row, column in np.argwhere(np.isinf(values)).tolist())
+        _refuse_first(path, line, f"a number of at most {float(dtype.max):.6g}, the largest {dtype.name}", (
+            (row, names[column], cell) for row, column, cell in infinite if "inf" not in cell.lower()))
+    return values
+
+
+def _refuse_first(path: str, line: int, expected: str, bad_cells: Iterable[tuple[int, str, str]]) -> None:
+    """Raises DataError for the first bad cell, (row, name of the column, text); `line` is that of the first row."""
+    for row, name, cell in bad_cells:
+        place = f"{path}, line {line + row}, column {name}"
+        raise DataError(f"--input: {place}: got {cell!r}; expected {expected}") from None
 
 
 def _whole_numbers(limits: np.iinfo) -> tuple[Callable[[str], int], str]:

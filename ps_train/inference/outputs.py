@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import os
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Callable
 
@@ -34,7 +35,7 @@ def writing(path: str) -> Iterator[WriteBatch]:
       UserCodeError: a prediction has not the same shape in all batches, as CSV and npz need it.
     """
     form = {".csv": _writing_csv, ".npz": _writing_npz, ".tfrecord": _writing_records}[os.path.splitext(path)[1]]
-    beside = f"{path}.part"
+    beside = f"{path}.{uuid.uuid4().hex[:8]}.part"  # another prediction may write a file of that name, too
     try:
         with open(beside, "wb"):
             pass

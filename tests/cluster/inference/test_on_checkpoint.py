@@ -297,6 +297,35 @@ def test_a_whole_number_that_does_not_fit_is_refused(tmp_path, kind, good, bad, 
             examples.read_arrays(str(tmp_path / "f.npz"), inputs)
 
 
+@pytest.mark.parametrize("kind, good, bad, largest", [
+    ("float32", ["3.4028235e38", "-inf", "Infinity", "nan"], "-1e39", "3.40282e\\+38, the largest float32"),
+    ("float64", ["1e308", "inf"], "1e309", "1.79769e\\+308, the largest float64"),
+    ("bfloat16", ["3e38"], "1e39", "3.38953e\\+38, the largest bfloat16"),
+])
+def test_a_number_that_would_become_infinite_is_refused(tmp_path, kind, good, bad, largest):
+    """Unless the file says so itself."""
+    inputs, path = {"x": InputColumn(tf.as_dtype(kind), [])}, tmp_path / "f.csv"
+    path.write_text("".join(f"{cell}\n" for cell in ["x", *good]))
+    [batch] = csv_columns.read_batches(str(path), inputs, 10, (0, 1))
+    np.testing.assert_array_equal(batch["x"], np.array([float(cell) for cell in good]).astype(batch["x"].dtype))
+    path.write_text(f"x\ninf\n{bad}\n")
+    with pytest.raises(DataError, match=f"line 3, column x: got '{bad}'; expected a number of at most {largest}$"):
+        next(csv_columns.read_batches(str(path), inputs, 10, (0, 1)))
+
+
+def test_two_predictions_may_write_the_same_file(tmp_path):
+    """Each writes a whole file, and the last to end has its name."""
+    path = tmp_path / "found.csv"
+    with outputs.writing(str(path)) as write_late:
+        write_late({"number": np.array([1])})
+        with outputs.writing(str(path)) as write_early:
+            write_early({"number": np.array([2])})
+        assert path.read_text() == "number\n2\n"
+        write_late({"number": np.array([3])})
+    assert path.read_text() == "number\n1\n3\n"
+    assert [file.name for file in tmp_path.iterdir()] == ["found.csv"]
+
+
 def test_a_wrong_output_is_one_line(tmp_path):
     """A prediction that is not there, a folder that is not there."""
     with pytest.raises(ConfigError, match="--outputs: got 'score'; served predicts kind, name, pair"):
