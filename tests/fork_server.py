@@ -32,7 +32,7 @@ import time
 import traceback
 from collections.abc import Collection, Iterator, Mapping
 
-from ps_train.runtime import legacy_keras
+from ps_train.runtime import keras_import
 from tests import launched_forks
 
 _REPO = pathlib.Path(__file__).resolve().parent.parent
@@ -304,11 +304,11 @@ def prepare() -> None:
 @contextlib.contextmanager
 def _environment_of_import() -> Iterator[None]:
     """Sets what TensorFlow reads when it is imported; a process that is started by exec decides for itself."""
-    before = {name: os.environ.get(name) for name in (_ONEDNN_VARIABLE, legacy_keras.VARIABLE)}
+    before = {name: os.environ.get(name) for name in (_ONEDNN_VARIABLE, keras_import.VARIABLE)}
     # With oneDNN, TensorFlow looks through all of its kernels for each op of each graph that a session runs: a tenth of
     # the CPU time of a small training. Which kernels compute is nothing that tests of processes are about.
     os.environ.setdefault(_ONEDNN_VARIABLE, "0")
-    legacy_keras.prefer()  # as a task does: TensorFlow imports one of both
+    keras_import.prefer()  # as a task does: TensorFlow imports one of both
     try:
         yield
     finally:

@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-from ps_train.runtime import legacy_keras, logs
+from ps_train.runtime import keras_import, logs
 from ps_train.tasks import setup
 
-legacy_keras.prefer()
+keras_import.prefer()
 logs.import_tensorflow_quietly()
 
 import tensorflow.compat.v1 as tf  # noqa: E402 (after it was made quiet)

@@ -16,7 +16,7 @@ from ps_train.graph.own_train_op import capture, update
 from ps_train.graph.own_train_op.capture import Captured
 from ps_train.graph.own_train_op.update import OwnUpdate
 from ps_train.plugins.contracts import PREDICT, TRAIN, Model, ModelSpec, RunConfig
-from ps_train.runtime import legacy_keras
+from ps_train.runtime import keras_import
 
 _ESTIMATOR_FIELDS = ("mode", "predictions", "loss", "train_op", "eval_metric_ops")
 
@@ -54,7 +54,7 @@ def call_model_fn(
         try:
             spec = model.model_fn(**arguments)
         except (AttributeError, ImportError) as error:
-            if advice := legacy_keras.advice(error):
+            if advice := keras_import.advice(error):
                 raise UserCodeError(f"{model.name}.model_fn: {advice}") from error
             _raise_if_labels(model.name, mode, error)
             raise

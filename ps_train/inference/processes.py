@@ -100,7 +100,7 @@ def _run_one(place: tuple[str, str], config: Any, share: tuple[int, int], file: 
     result: tuple[int, list[str], str] = (0, [], "")
     try:
         logs.setup()
-        installed.prepare_import(needs_gpu=True, tf_log=config.tf_log)
+        installed.import_tensorflow(needs_gpu=True, tf_log=config.tf_log)
         function = getattr(importlib.import_module(place[0]), place[1])
         with open(file, "wb") as parts:
             for batch in function(config, share):

@@ -1,14 +1,14 @@
 """What every process needs, whatever its role: how does it wait, stop, log, and report errors?
 
-Start with `waits.py`. Nothing here knows about clusters, and nothing imports TensorFlow.
+Start with `waits.py`. Nothing here knows about clusters, and TensorFlow is imported for a verb only.
 
     waits              waits until a condition holds or the time is over; a call with a time limit; the time limits
     threads            a call in a thread of its own; a call that is repeated in the background
     periodic           an action that is due every so many steps
     signals            SIGTERM and Ctrl-C: the first asks to stop, the second ends the process
     logs               the log of a process, and the import of TensorFlow without its start-up messages
-    installed          checks which TensorFlow is installed, without importing it
-    legacy_keras       chooses between Keras 3 and tf_keras
+    installed          checks which TensorFlow is installed, without importing it; imports it for a verb
+    keras_import       chooses between Keras 3 and tf_keras, and when they are imported
     tensorflow_errors  finds the line in a TensorFlow error that says what happened
     tracebacks         reports a fault in the user's code by the user's own lines
     reports            progress, stages and failures: their lines in a log, and the JSON in which the launcher gets them

@@ -1,4 +1,4 @@
-"""Checks which TensorFlow is installed, without importing it, which would take seconds.
+"""Checks which TensorFlow is installed, without importing it, which would take seconds; imports it for a verb.
 
     python -m ps_train.runtime.installed [MODULE...]    prints what is missing and exits with 1 (for setup_env.sh)
 
@@ -8,6 +8,7 @@ cannot express such a choice, so setup.py requires none of them, and this module
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import importlib.util
 import os
@@ -16,14 +17,17 @@ import sys
 from collections.abc import Sequence
 
 from ps_train.errors import ConfigError
-from ps_train.runtime import legacy_keras, logs
+from ps_train.runtime import keras_import, logs
 
 OLDEST = "2.14"
 _RANGE = f"{OLDEST} or newer (tested: 2.14 to 2.21)"
 
 
-def prepare_import(needs_gpu: bool, tf_log: bool) -> None:
-    """Checks TensorFlow, and sets what it reads while it is imported: its GPUs, its Keras, and whether it logs.
+def import_tensorflow(*, needs_gpu: bool, tf_log: bool, needs_keras: bool = False) -> None:
+    """Checks TensorFlow and imports it, after setting what it reads then: its GPUs, its Keras, and whether it logs.
+
+    Args:
+      needs_keras: import Keras, too, and not when it is first used.
 
     Raises:
       ConfigError: TensorFlow is not installed, or too old.
@@ -31,10 +35,13 @@ def prepare_import(needs_gpu: bool, tf_log: bool) -> None:
     check_tensorflow()
     if not needs_gpu:
         os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
-    legacy_keras.prefer()
+    keras_import.prefer()
     lift_memory_limit()
-    if not tf_log:
-        logs.import_tensorflow_quietly()
+    with contextlib.nullcontext() if needs_keras else keras_import.postponing():
+        if tf_log:
+            import tensorflow  # noqa: F401, PLC0415 (that it is imported here is the point)
+        else:
+            logs.import_tensorflow_quietly()
 
 
 def lift_memory_limit() -> None:

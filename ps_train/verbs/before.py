@@ -14,7 +14,7 @@ from ps_train.verbs.verb import Verb
 
 def _plan(argv: Sequence[str]) -> None:
     config, cluster, flags = parse_plan(argv)
-    installed.prepare_import(needs_gpu=False, tf_log=config.tf_log)
+    installed.import_tensorflow(needs_gpu=False, tf_log=config.tf_log)
     from ps_train.control import planning  # noqa: PLC0415 (TensorFlow takes seconds; a wrong flag should not)
 
     planning.print_plan(config, cluster, flags.json)

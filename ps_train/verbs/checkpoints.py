@@ -16,7 +16,7 @@ _GRACE_SECS = 5.0  # nothing is to be saved
 def _run_stoppably(config: inference.CheckpointFlags, body: Callable[[Any, threading.Event], None]) -> None:
     """Imports what needs TensorFlow, and runs `body(module, stop)` so that signals are handled."""
     with signals.on_signals() as stop:
-        installed.prepare_import(needs_gpu=True, tf_log=config.tf_log)
+        installed.import_tensorflow(needs_gpu=True, tf_log=config.tf_log)
         from ps_train.tasks import on_checkpoint  # noqa: PLC0415 (TensorFlow takes seconds; a wrong flag should not)
 
         signals.run_until_stopped(lambda: body(on_checkpoint, stop), stop, _GRACE_SECS)

@@ -17,7 +17,7 @@ _GRACE_SECS = 1.0  # nothing is to be saved
 def _run(config: running.ControlConfig, body: Callable[[Any, threading.Event], None]) -> None:
     """Imports what needs TensorFlow, and runs `body(module, stop)` so that signals are handled."""
     with signals.on_signals() as stop:
-        installed.prepare_import(needs_gpu=False, tf_log=config.tf_log)
+        installed.import_tensorflow(needs_gpu=False, tf_log=config.tf_log)
         from ps_train.control import asking  # noqa: PLC0415 (TensorFlow takes seconds; a wrong flag should not)
 
         signals.run_until_stopped(lambda: body(asking, stop), stop, _GRACE_SECS)
@@ -46,7 +46,7 @@ def _resume(argv: Sequence[str]) -> None:
 def _report(argv: Sequence[str]) -> None:
     config = report.parse_report(argv)
     with signals.on_signals() as stop:
-        installed.prepare_import(needs_gpu=False, tf_log=config.tf_log)
+        installed.import_tensorflow(needs_gpu=False, tf_log=config.tf_log)
         from ps_train.control.report import writing  # noqa: PLC0415 (as above)
 
         signals.run_until_stopped(lambda: writing.write_report(config), stop, _GRACE_SECS)

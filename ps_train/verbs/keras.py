@@ -51,7 +51,7 @@ def launch_help() -> str:
 def _import_task(config: ModelFlags, needs_gpu: bool):
     """Imports what needs TensorFlow."""
     check_installed()
-    installed.prepare_import(needs_gpu, config.tf_log)
+    installed.import_tensorflow(needs_gpu=needs_gpu, tf_log=config.tf_log, needs_keras=True)
     from ps_train.keras import task  # noqa: PLC0415 (TensorFlow takes seconds; a wrong flag should not)
 
     return task

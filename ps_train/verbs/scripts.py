@@ -14,7 +14,7 @@ def _run(argv: Sequence[str]) -> None:
     words, script = split_script(argv, "run", ScriptConfig)
     values, _ = fields.parse_flags(words, ScriptConfig, help_command="ps_train run --help")
     script_config = ScriptConfig(**values)
-    installed.prepare_import(needs_gpu=True, tf_log=script_config.tf_log)
+    installed.import_tensorflow(needs_gpu=True, tf_log=script_config.tf_log, needs_keras=True)
     from ps_train.legacy import run  # noqa: PLC0415 (TensorFlow takes seconds; a wrong flag should not)
 
     run.run_script(script_config, script)

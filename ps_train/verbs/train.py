@@ -48,7 +48,7 @@ def _resolve(task_config: config.Config) -> spec.Cluster:
 
 def _import_task(task_config: config.Config, needs_gpu: bool):
     """Imports and returns tasks/run.py, and with it TensorFlow."""
-    installed.prepare_import(needs_gpu, task_config.tf_log)
+    installed.import_tensorflow(needs_gpu=needs_gpu, tf_log=task_config.tf_log)
     from ps_train.tasks import run  # noqa: PLC0415 (TensorFlow takes seconds; a wrong flag should not)
 
     return run

@@ -1,13 +1,15 @@
-"""Which Keras `tf.layers` uses."""
+"""Which Keras `tf.layers` uses, and when Keras is imported."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 
 import pytest
 
-from ps_train.runtime import legacy_keras
+from ps_train.runtime import keras_import
 from tests import clusters
 from tests.processes import REPO, TaskCluster
 
@@ -16,11 +18,11 @@ from tests.processes import REPO, TaskCluster
 def choice(monkeypatch):
     """A function that makes the choice, with or without tf_keras, and returns TF_USE_LEGACY_KERAS."""
     def choose(is_installed, before=None):
-        monkeypatch.setattr(legacy_keras.importlib.util, "find_spec", lambda name: object() if is_installed else None)
+        monkeypatch.setattr(keras_import.importlib.util, "find_spec", lambda name: object() if is_installed else None)
         monkeypatch.delenv("TF_USE_LEGACY_KERAS", raising=False)
         if before is not None:
             monkeypatch.setenv("TF_USE_LEGACY_KERAS", before)
-        legacy_keras.prefer()
+        keras_import.prefer()
         return os.environ.get("TF_USE_LEGACY_KERAS")
 
     return choose
@@ -66,7 +68,49 @@ def test_without_tf_keras_a_line_says_what_to_install(tmp_path, start_process):
         "(pip install 'ps_train[keras]'), and TF_USE_LEGACY_KERAS not set to 0\n")
 
 
+@pytest.mark.parametrize(("kind", "use"), [
+    ("keras", "tf.keras.layers.Dense(3)"),
+    ("keras", "from tensorflow import keras; keras.Model"),
+    ("tf_keras", "import tensorflow.keras.layers"),
+])
+def test_keras_is_imported_when_it_is_first_used(kind, use):
+    """Not with TensorFlow: its first use finds it, in whichever way a model names it."""
+    pytest.importorskip(kind)
+    code = f"""
+import sys
+from ps_train.runtime import installed
+installed.import_tensorflow(needs_gpu=False, tf_log=False)
+import tensorflow as tf
+assert not {{"keras.src", "tf_keras.src"}} & sys.modules.keys()
+{use}
+assert {{"keras.src", "tf_keras.src"}} & sys.modules.keys() == {{"{kind}.src"}}
+"""
+    _run_python(code, kind)
+
+
+def test_who_needs_keras_gets_it_with_tensorflow():
+    """As without ps_train; and one that is imported already is left as it is."""
+    pytest.importorskip("tf_keras")
+    _run_python("""
+import sys
+from ps_train.runtime import installed, keras_import
+installed.import_tensorflow(needs_gpu=False, tf_log=False, needs_keras=True)
+known = sys.modules["tf_keras.src"]
+assert known is not None
+with keras_import.postponing():
+    assert sys.modules["tf_keras.src"] is known
+assert sys.modules["tf_keras.src"] is known
+""", "tf_keras")
+
+
+def _run_python(code, kind):
+    environ = {**os.environ, "TF_USE_LEGACY_KERAS": str(int(kind == "tf_keras"))}
+    ended = subprocess.run([sys.executable, "-c", code], cwd=REPO, env=environ, text=True, stdout=subprocess.PIPE,
+                           stderr=subprocess.STDOUT, timeout=120)
+    assert ended.returncode == 0, ended.stdout
+
+
 def test_another_error_needs_no_advice():
     """A misspelt name of the user's own, say."""
-    assert legacy_keras.advice(AttributeError("module 'x' has no attribute 'dense'")) is None
-    assert "pip install 'ps_train[keras]'" in legacy_keras.advice(ImportError("Keras cannot be imported. Check it."))
+    assert keras_import.advice(AttributeError("module 'x' has no attribute 'dense'")) is None
+    assert "pip install 'ps_train[keras]'" in keras_import.advice(ImportError("Keras cannot be imported. Check it."))
