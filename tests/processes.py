@@ -142,11 +142,13 @@ class ProcessGroup:
         return {name: process.returncode for name, process in self._processes.items()}
 
     def wait_for_line(self, name: str, text: str, deadline_secs: float = DEADLINE_SECS, number: int = 1) -> str:
-        """Returns the first line, or that of the number, with the text in a process's log; it must come in time."""
+        """Returns the first line, or that of the number, with the text in a log; it must come in time, and whole."""
         end_secs = time.monotonic() + deadline_secs
         while time.monotonic() < end_secs:
             is_over = self._processes[name].poll() is not None
-            lines = [line for line in self.log(name).splitlines() if text in line]
+            log = self.log(name)
+            whole = log if is_over else log[:log.rfind("\n") + 1]  # the last line may be written just now
+            lines = [line for line in whole.splitlines() if text in line]
             if len(lines) >= number:
                 return lines[number - 1]
             if is_over:
