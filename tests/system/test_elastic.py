@@ -36,7 +36,8 @@ TRAIN_STEPS = 300
 class ElasticTraining:
     """Two ps that were told of no worker, as Kubeflow's operator does, and workers that were told of themselves."""
 
-    def __init__(self, tmp_path, group, flags=(), params="", train_steps=TRAIN_STEPS):
+    def __init__(self, tmp_path, group, flags=(), params="", train_steps=TRAIN_STEPS, is_ps_last=False):
+        """Starts the ps, unless they come last: an idle one would else end before a worker that is late is there."""
         self.folder, self.group = tmp_path, group
         self.train_dir = tmp_path / "train"
         shutil.copy(REPO / "tests/plugins/tiny.py", tmp_path)
@@ -44,6 +45,11 @@ class ElasticTraining:
         self.flags = ["--model=tiny", "--dataset=tiny", "--batch_size=16", f"--log_steps={LOG_STEPS}",
                       f"--train_steps={train_steps}", f"--train_dir={self.train_dir}", "--start_timeout_secs=60",
                       "--beat_timeout_secs=4", f"--params=gate={tmp_path}/gate,gate_batch={GATE_BATCH}{params}", *flags]
+        if not is_ps_last:
+            self.start_all_ps()
+
+    def start_all_ps(self):
+        """Starts both."""
         for index in range(2):
             self.start_ps(index, f"ps-{index}")
 
@@ -142,8 +148,10 @@ def test_a_worker_and_a_ps_die_and_come_back(train):
 
 def test_a_ps_that_knew_itself_only_ends_when_all_workers_died(train):
     """The chief told it where ps 0 is, which knows the workers: both end with 138."""
-    training = train(["--idle_timeout_secs=12"])
+    training = train(["--idle_timeout_secs=12"], is_ps_last=True)
     training.start_worker(0)
+    training.group.wait_for_line("worker-0", "serves at")
+    training.start_all_ps()
     training.wait_for_gates("worker-0")
     training.group.kill("worker-0")
     assert [training.group.exit_code(f"ps-{index}") for index in range(2)] == [138, 138]
