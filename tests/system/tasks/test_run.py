@@ -12,6 +12,7 @@ import pytest
 from ps_train.control import looking
 from ps_train.coordination.state import State
 from tests import processes
+from tests.children import wait_until
 from tests.processes import REPO, TaskCluster
 
 TINY = ["--model=tiny", "--dataset=tiny", "--batch_size=16", "--log_steps=20"]
@@ -25,6 +26,18 @@ def elsewhere(tmp_path):
     folder.mkdir()
     shutil.copy(REPO / "tests/plugins/tiny.py", folder)
     return folder
+
+
+def state_on(ps: str) -> State:
+    """Returns the state of the training on a ps, which may be too busy to answer at once."""
+    seen = []
+
+    def answers() -> bool:
+        seen.append(looking.look(looking.find_place("", ps)).snapshot)
+        return seen[-1] is not None
+
+    wait_until(answers, f"an answer of {ps}")
+    return seen[-1].state
 
 
 def _assert_nothing_left(cluster: TaskCluster) -> None:
@@ -50,7 +63,10 @@ def test_every_process_ends_by_itself_after_the_evaluation(tmp_path, elsewhere, 
 def test_a_task_prints_its_own_lines_only(tmp_path, elsewhere, start_process):
     """TensorFlow's start-up noise is not there: every line of a worker is one of ours."""
     cluster = TaskCluster(1, 1)
-    cluster.start(start_process, [*TINY, f"--train_dir={tmp_path}/train", "--train_steps=40"], cwd=elsewhere)
+    for job, index in cluster.tasks():
+        start_process.start(f"{job}-{index}", [*cluster.flags(job, index), *TINY, f"--train_dir={tmp_path}/train",
+                                               "--train_steps=40"], cwd=elsewhere)
+        start_process.wait_for_line(f"{job}-{index}", "serves at")  # no line of the worker's that it waits for the ps
     start_process.wait()
     ours = re.compile(r"\d\d:\d\d:\d\d (worker:0 (serves|computes)|starting from|step \d+ of 40|saved|training ended"
                       r"|staleness"
@@ -124,7 +140,7 @@ def test_existing_servers_are_used_twice_and_left_running(tmp_path, elsewhere, s
         assert [client.wait(processes.DEADLINE_SECS) for client in clients] == [143 if is_stopped else 0, 0]
         assert ("error = " in start_process.log(f"client-{run}-0")) == (not is_stopped)
         assert [server.poll() for server in servers] == [None] * 3
-        assert looking.look(looking.find_place("", cluster.ps[0])).snapshot.state == State.IDLE
+        assert state_on(cluster.ps[0]) == State.IDLE
         gate.touch()
     assert "continuing from" in start_process.log("client-1-0")
     for server in servers:
