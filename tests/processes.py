@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pathlib
 import random
@@ -10,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 
@@ -19,16 +21,30 @@ from tests.fork_server import ForkedProcess
 
 REPO = pathlib.Path(__file__).resolve().parent.parent
 DEADLINE_SECS = 90.0
+_FIRST_PORT, _NUM_PORTS = 10000, 20000
+_PORT_STRIDE = 7919  # a prime, so that every port has its turn; large, as some tests use the ports behind the drawn one
 
 
 def free_ports(count: int) -> list[int]:
     """Returns ports that were free just now, below the range from which outgoing connections take theirs."""
     found: list[int] = []
     while len(found) < count:
-        port = random.randrange(10000, 30000)
-        if port not in found and not is_open(port) and _can_bind(port):
+        port = _next_port()
+        if not is_open(port) and _can_bind(port):
             found.append(port)
     return found
+
+
+def _next_port() -> int:
+    """Returns each port in turn, to all processes of this user: what one has drawn no other one draws meanwhile."""
+    with open(pathlib.Path(tempfile.gettempdir(), f"ps_train_test_port.{os.getuid()}"), "a+", encoding="ascii") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        last = int(file.read() or random.randrange(_NUM_PORTS))
+        turn = (last + _PORT_STRIDE) % _NUM_PORTS
+        file.truncate(0)
+        file.write(str(turn))
+    return _FIRST_PORT + turn
 
 
 def hold_port(port: int) -> socket.socket:
