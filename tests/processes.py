@@ -127,12 +127,13 @@ class ProcessGroup:
             time.sleep(0.01)
 
     def _is_stopped(self, name: str) -> bool:
-        """Tells whether Linux' /proc shows the process as stopped."""
+        """Tells whether Linux' /proc shows every thread of the process as stopped."""
+        threads = pathlib.Path(f"/proc/{self._processes[name].pid}/task")
         try:
-            status = pathlib.Path(f"/proc/{self._processes[name].pid}/status").read_text()
-        except FileNotFoundError:  # it has just ended
+            found = [path.read_text() for path in threads.glob("*/status")]
+        except (FileNotFoundError, ProcessLookupError):  # one has just ended
             return False
-        return bool(re.search(r"^State:\s+T", status, re.MULTILINE))
+        return bool(found) and all(re.search(r"^State:\s+T", status, re.MULTILINE) for status in found)
 
     def resume(self, name: str) -> None:
         """Lets a process that was paused go on."""
