@@ -40,6 +40,13 @@ def state_on(ps: str) -> State:
     return seen[-1].state
 
 
+def open_gates_when_evaluated(group, folder, num_workers: int) -> None:
+    """Lets the workers train on when the evaluator has evaluated: one that comes after the end finds no ps."""
+    group.wait_for_line("evaluator", "After ")
+    for index in range(num_workers):
+        (folder / f"gate.{index}").touch()
+
+
 def _assert_nothing_left(cluster: TaskCluster) -> None:
     assert [port for port in cluster.ports if processes.is_open(port)] == []
 
@@ -83,8 +90,10 @@ def test_tf_config_describes_the_same_cluster_with_chief_and_evaluator(tmp_path,
     spec = {job: [f"localhost:{port}"] for (job, _), port in zip(tasks, ports)}
     for job, index in tasks:
         tf_config = json.dumps({"cluster": spec, "task": {"type": job, "index": index}, "environment": "cloud"})
-        start_process.start(job, [*TINY, f"--train_dir={tmp_path}/train", "--train_steps=100"], cwd=elsewhere,
+        start_process.start(job, [*TINY, f"--train_dir={tmp_path}/train", "--train_steps=100",
+                                  f"--params=gate={tmp_path}/gate,gate_batch=10"], cwd=elsewhere,
                             env={"TF_CONFIG": tf_config})
+    open_gates_when_evaluated(start_process, tmp_path, 2)
     assert set(start_process.wait().values()) == {0}
     final = re.search(r"After 10[01] training steps.*\n.*\n.*\n", start_process.log("chief"))[0]
     assert final in start_process.log("evaluator")
@@ -96,9 +105,11 @@ def test_the_lines_of_dist_mnist_and_an_evaluator_by_flags(tmp_path, elsewhere, 
     """Without TF_CONFIG, and without --task_index where a job has one task; stdout is what the script would print."""
     cluster = TaskCluster(1, 1)
     flags = [*cluster.flags("worker", 0)[:2], "--model=tiny", "--dataset=tiny", "--batch_size=16", "--log_steps=1",
-             "--train_steps=20", f"--train_dir={tmp_path}/train", "--log_format=dist_mnist"]
+             "--train_steps=20", f"--train_dir={tmp_path}/train", "--log_format=dist_mnist",
+             f"--params=gate={tmp_path}/gate,gate_batch=10"]
     for job in ("ps", "worker", "evaluator"):
         start_process.start(job, [*flags, f"--job_name={job}"], cwd=elsewhere)
+    open_gates_when_evaluated(start_process, tmp_path, 1)
     assert set(start_process.wait().values()) == {0}
     result = r"After 20 training step\(s\), validation cross entropy = (\S+)\n"
     steps = "".join(rf"\d+\.\d+: Worker 0: training step {step} done \(global step: {step}\)\n"
