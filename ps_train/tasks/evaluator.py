@@ -115,12 +115,14 @@ def _next_state(
     state = _training_state(board)
     _check_agreement(board)
     if state is None and last < State.STOPPING:
-        def is_back_or_over() -> bool:
+        def answer() -> list[State | None]:
             # Of a training that has begun, as the journal of one before it ends in the same way.
-            return _training_state(board) is not None or (last == State.RUNNING and _has_noted_end(train_dir))
+            if last == State.RUNNING and _has_noted_end(train_dir):  # first, as a ps that is gone takes seconds
+                return [None]
+            now = _training_state(board)
+            return [] if now is None else [now]
 
-        waits.until(is_back_or_over, timeout_secs, f"the blackboard on {board.first_ps}", stop)
-        state = _training_state(board)
+        [state] = waits.until(answer, timeout_secs, f"the blackboard on {board.first_ps}", stop)
     if State.FAILED in (state, last):
         raise ChiefFailedError
     return state

@@ -126,6 +126,22 @@ def test_the_lines_of_dist_mnist_and_an_evaluator_by_flags(tmp_path, elsewhere, 
     assert evaluated and evaluated[1] == found[1], start_process.log("evaluator")
 
 
+def test_an_evaluator_that_sleeps_through_the_end_evaluates_the_last_checkpoint(tmp_path, elsewhere, start_process):
+    """The ps are gone when it wakes up; the chief's journal tells it that training is over."""
+    cluster = TaskCluster(1, 1)
+    flags = [*cluster.flags("worker", 0)[:2], *TINY, "--train_steps=20", f"--train_dir={tmp_path}/train",
+             f"--params=gate={tmp_path}/gate,gate_batch=10"]
+    for job in ("ps", "worker", "evaluator"):
+        start_process.start(job, [*flags, f"--job_name={job}"], cwd=elsewhere)
+    start_process.wait_for_line("evaluator", "After ")
+    start_process.pause("evaluator")
+    (tmp_path / "gate.0").touch()
+    assert [start_process.exit_code(job) for job in ("worker", "ps")] == [0, 0]
+    start_process.resume("evaluator")
+    assert start_process.exit_code("evaluator") == 0
+    assert "After 20 training steps" in start_process.log("evaluator")
+
+
 def test_existing_servers_are_used_twice_and_left_running(tmp_path, elsewhere, start_process):
     """Three trainings after each other on servers that `serve` started; SIGTERM ends these with 143.
 
