@@ -15,7 +15,7 @@ from ps_train.launch.process import Process
 
 REPO = str(pathlib.Path(__file__).parent.parent)
 FIRST_PORT = 4300
-DEADLINE_SECS = 20
+DEADLINE_SECS = 90  # a whole cluster may have to start, or a heartbeat time out, on a busy machine
 
 
 def python(tmp_path, name, code, port=None):

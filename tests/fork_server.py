@@ -85,7 +85,8 @@ class ForkedProcess:
     def send_signal(self, number: int) -> None:
         """Sends a signal, if the process still runs."""
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):  # it has ended, and its exit code is on its way here
+                os.kill(self.pid, number)
 
     def kill(self) -> None:
         """Ends the process."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pathlib
 import random
@@ -10,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 
@@ -19,16 +21,30 @@ from tests.fork_server import ForkedProcess
 
 REPO = pathlib.Path(__file__).resolve().parent.parent
 DEADLINE_SECS = 90.0
+_FIRST_PORT, _NUM_PORTS = 10000, 20000
+_PORT_STRIDE = 7919  # a prime, so that every port has its turn; large, as some tests use the ports behind the drawn one
 
 
 def free_ports(count: int) -> list[int]:
     """Returns ports that were free just now, below the range from which outgoing connections take theirs."""
     found: list[int] = []
     while len(found) < count:
-        port = random.randrange(10000, 30000)
-        if port not in found and not is_open(port) and _can_bind(port):
+        port = _next_port()
+        if not is_open(port) and _can_bind(port):
             found.append(port)
     return found
+
+
+def _next_port() -> int:
+    """Returns each port in turn, to all processes of this user: what one has drawn no other one draws meanwhile."""
+    with open(pathlib.Path(tempfile.gettempdir(), f"ps_train_test_port.{os.getuid()}"), "a+", encoding="ascii") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        last = int(file.read() or random.randrange(_NUM_PORTS))
+        turn = (last + _PORT_STRIDE) % _NUM_PORTS
+        file.truncate(0)
+        file.write(str(turn))
+    return _FIRST_PORT + turn
 
 
 def hold_port(port: int) -> socket.socket:
@@ -111,12 +127,13 @@ class ProcessGroup:
             time.sleep(0.01)
 
     def _is_stopped(self, name: str) -> bool:
-        """Tells whether Linux' /proc shows the process as stopped."""
+        """Tells whether Linux' /proc shows every thread of the process as stopped."""
+        threads = pathlib.Path(f"/proc/{self._processes[name].pid}/task")
         try:
-            status = pathlib.Path(f"/proc/{self._processes[name].pid}/status").read_text()
-        except FileNotFoundError:  # it has just ended
+            found = [path.read_text() for path in threads.glob("*/status")]
+        except (FileNotFoundError, ProcessLookupError):  # one has just ended
             return False
-        return bool(re.search(r"^State:\s+T", status, re.MULTILINE))
+        return bool(found) and all(re.search(r"^State:\s+T", status, re.MULTILINE) for status in found)
 
     def resume(self, name: str) -> None:
         """Lets a process that was paused go on."""
@@ -142,11 +159,13 @@ class ProcessGroup:
         return {name: process.returncode for name, process in self._processes.items()}
 
     def wait_for_line(self, name: str, text: str, deadline_secs: float = DEADLINE_SECS, number: int = 1) -> str:
-        """Returns the first line, or that of the number, with the text in a process's log; it must come in time."""
+        """Returns the first line, or that of the number, with the text in a log; it must come in time, and whole."""
         end_secs = time.monotonic() + deadline_secs
         while time.monotonic() < end_secs:
             is_over = self._processes[name].poll() is not None
-            lines = [line for line in self.log(name).splitlines() if text in line]
+            log = self.log(name)
+            whole = log if is_over else log[:log.rfind("\n") + 1]  # the last line may be written just now
+            lines = [line for line in whole.splitlines() if text in line]
             if len(lines) >= number:
                 return lines[number - 1]
             if is_over:

@@ -65,7 +65,7 @@ def _become_pytest(files: list[str], output: int) -> None:
         nothing = os.open(os.devnull, os.O_RDONLY)
         for descriptor, copy in ((nothing, 0), (output, 1), (output, 2)):
             os.dup2(descriptor, copy)
-        random.seed()  # else all groups would draw the same ports
+        random.seed()  # else all groups would draw the same numbers
         if not _is_pure(files):
             sys.modules["numpy"].random.seed()
             fork_server.of_this_process()  # forked from a process that has not imported pytest

@@ -10,14 +10,18 @@ import time
 from tests.processes import DEADLINE_SECS, TaskCluster
 
 NUM_LINES, NUM_EPOCHS = 1000, 3
+HOLD_BATCH = 25  # of each worker; those of both are a quarter of all
 _NUMBERS = re.compile(r"given again: .*?number ([\d, ]+)")
 
 
 class Sharded:
     """A cluster of 1 ps and 2 workers that trains on files of numbered lines until all epochs are done."""
 
-    def __init__(self, folder: pathlib.Path, group, flags=(), beat_timeout_secs=3, batch_secs=0.05):
+    def __init__(self, folder: pathlib.Path, group, flags=(), beat_timeout_secs=3, batch_secs=0.05, held=()):
+        """Starts it; the workers with an index in `held` take HOLD_BATCH batches, then wait until `release`."""
         self.folder, self.group = folder, group
+        for index in held:
+            (folder / f"hold.{index}").touch()
         for name, first, last in (("a", 0, 700), ("b", 700, NUM_LINES)):
             (folder / f"{name}.txt").write_text("".join(f"{number}\n" for number in range(first, last)))
         (folder / "ledger").mkdir()
@@ -27,7 +31,7 @@ class Sharded:
                       "--learning_rate=1", f"--train_dir={folder}/train", "--dynamic_sharding",
                       f"--num_epochs={NUM_EPOCHS}", f"--beat_timeout_secs={beat_timeout_secs}", "--log_steps=10",
                       f"--params=files={folder}/*.txt,ledger={folder}/ledger,batch_secs={batch_secs},"
-                      f"hold={folder}/hold", *flags]
+                      f"hold={folder}/hold,hold_batch={HOLD_BATCH}", *flags]
         self.lives = collections.Counter()
         for job, index in self.cluster.tasks():
             self.start(f"{job}-{index}")
@@ -36,6 +40,7 @@ class Sharded:
         """Starts a task, for the first time or again."""
         job, _, index = task.partition("-")
         self.lives[task] += 1
+        (self.folder / f"hold.{index}.begun").unlink(missing_ok=True)  # of its life before this one
         self.group.start(self.life(task), [*self.cluster.flags(job, int(index)), *self.flags])
 
     def life(self, task):
@@ -51,11 +56,30 @@ class Sharded:
         return collections.Counter(int(line) for file in (self.folder / "ledger").iterdir()
                                    for line in file.read_text().split())
 
-    def wait_until_seen(self, count):
-        """Returns when so many examples were trained on."""
+    def wait_until_held(self, *indices):
+        """Returns when these workers have taken HOLD_BATCH batches, and wait with the next one in hand."""
+        for index in indices:
+            self._wait_for((self.folder / f"hold.{index}.reached").exists, f"worker {index} waits")
+
+    def wait_until_begun(self, index):
+        """Returns when a worker that was started by `start` has a batch in hand."""
+        self._wait_for((self.folder / f"hold.{index}.begun").exists, f"worker {index} has a batch")
+
+    def wait_until_saved(self, step):
+        """Returns when the first chief has saved a checkpoint of this step or of a later one."""
+        saved = re.compile(r"saved \S+model\.ckpt-(\d+)\n")
+        self._wait_for(lambda: any(int(found) >= step for found in saved.findall(self.group.log("worker-0.1"))),
+                       f"a checkpoint of step {step}")
+
+    def release(self, *indices):
+        """Lets workers go on that wait."""
+        for index in indices:
+            (self.folder / f"hold.{index}").unlink()
+
+    def _wait_for(self, condition, what):
         end_secs = time.monotonic() + DEADLINE_SECS
-        while self.seen().total() < count:
-            assert time.monotonic() < end_secs, f"{self.seen().total()} of {count} examples\n{self.group.logs()}"
+        while not condition():
+            assert time.monotonic() < end_secs, f"{what}: not within {DEADLINE_SECS} s\n{self.group.logs()}"
             time.sleep(0.05)
 
     def given_again(self):

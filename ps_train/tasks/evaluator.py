@@ -21,6 +21,7 @@ from ps_train.runtime import signals, threads, waits
 from ps_train.runtime.reports import Evaluation
 from ps_train.runtime.waits import Timeouts
 from ps_train.storage import checkpoints
+from ps_train.storage.history import journal
 from ps_train.tasks.selection.evaluator_part import EvaluatorPart
 from ps_train.training.evaluation import Evaluator, evaluate_bounded, write_summaries
 from ps_train.training.reporting import Report
@@ -36,7 +37,7 @@ def evaluate_until_done(
     """Evaluates each new checkpoint in the folder, and always the last one, until training is done.
 
     Training is done when the blackboard says so, or when the blackboard is gone after it said that the last step was
-    taken.
+    taken, or when it is gone and the chief's journal says so.
 
     Args:
       report: prints the results; None prints ps_train's own lines.
@@ -51,7 +52,7 @@ def evaluate_until_done(
     state: State | None = State.IDLE
     heard = [State.IDLE]
     while state not in (State.DONE, None):
-        state = _next_state(board, heard[-1], timeouts.start_secs, stop)
+        state = _next_state(board, heard[-1], timeouts.start_secs, stop, train_dir)
         path = checkpoints.newest_sound(train_dir)  # read after the state, so that the last one is not missed
         heard = [state or heard[-1]]
         is_last = state is None or state >= State.STOPPING
@@ -100,8 +101,12 @@ def _evaluate_one(
     return evaluation
 
 
-def _next_state(board: Blackboard, last: State, timeout_secs: float, stop: threading.Event) -> State | None:
+def _next_state(
+    board: Blackboard, last: State, timeout_secs: float, stop: threading.Event, train_dir: str = ""
+) -> State | None:
     """Returns the training state, or None if the blackboard is gone after the last steps were taken.
+
+    The end may take a second only, and a busy machine be silent for that long: then the journal in `train_dir` tells.
 
     Raises:
       ClusterLostError: the blackboard was lost during training and did not come back, or the chief failed.
@@ -110,12 +115,26 @@ def _next_state(board: Blackboard, last: State, timeout_secs: float, stop: threa
     state = _training_state(board)
     _check_agreement(board)
     if state is None and last < State.STOPPING:
-        waits.until(lambda: _training_state(board) is not None, timeout_secs, f"the blackboard on {board.first_ps}",
-                      stop)
-        state = _training_state(board)
+        def answer() -> list[State | None]:
+            # Of a training that has begun, as the journal of one before it ends in the same way.
+            if last == State.RUNNING and _has_noted_end(train_dir):  # first, as a ps that is gone takes seconds
+                return [None]
+            now = _training_state(board)
+            return [] if now is None else [now]
+
+        [state] = waits.until(answer, timeout_secs, f"the blackboard on {board.first_ps}", stop)
     if State.FAILED in (state, last):
         raise ChiefFailedError
     return state
+
+
+def _has_noted_end(train_dir: str) -> bool:
+    """Tells whether the last that the chief has noted is an end with a last step, and no failure."""
+    try:
+        events = journal.read_journal(train_dir)
+    except OSError:
+        return False
+    return bool(events) and events[-1]["event"] == "end" and "step" in events[-1]
 
 
 def _check_agreement(board: Blackboard) -> None:

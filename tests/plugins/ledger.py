@@ -4,7 +4,9 @@ The parameters are the counts, which go back with a checkpoint as the training d
 writes the numbers of each step to a file in that folder when the step has succeeded.
 """
 
+import itertools
 import os
+import pathlib
 import time
 
 import numpy as np
@@ -13,23 +15,30 @@ import tensorflow.compat.v1 as tf
 import ps_train
 
 DEFAULT_PARAMS = {"files": "", "ledger": "", "batch_secs": 0.0, "slow_secs": 0.0, "range_bytes": 200, "dense": False,
-                  "hold": ""}
+                  "hold": "", "hold_batch": 0}
 NUM_LINES = 1000
 
 
 def input_fn(mode, params, shard):
     """Yields the numbers of the lines, int64 [batch], twice; each batch takes a while, and worker 1 may be slower.
 
-    With `hold`, worker N waits as long as there is a file HOLD.N.
+    With `hold`, worker N makes the file HOLD.N.begun with its first batch. From that of the number `hold_batch` on, it
+    waits as long as there is a file HOLD.N, and makes HOLD.N.reached.
     """
     batch_secs = (params["batch_secs"] + params["slow_secs"] * shard[0]) * (mode == ps_train.TRAIN)
     ranges = ps_train.file_ranges(params["files"], shard, mode, range_bytes=params["range_bytes"])
     batches = ps_train.range_batches(ranges, _read, params["batch_size"])
 
+    gate, num_begun = pathlib.Path(f"{params['hold']}.{shard[0]}"), itertools.count()
+
     def wait(numbers):
         time.sleep(batch_secs)
-        while params["hold"] and os.path.exists(f"{params['hold']}.{shard[0]}"):
-            time.sleep(0.02)
+        if params["hold"]:
+            gate.with_name(f"{gate.name}.begun").touch()
+            is_held = next(num_begun) >= params["hold_batch"]
+            while is_held and gate.exists():
+                gate.with_name(f"{gate.name}.reached").touch()
+                time.sleep(0.02)
         return numbers
 
     def slowly(numbers, *mark):

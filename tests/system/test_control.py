@@ -42,14 +42,21 @@ def status(ask, folder):
     return json.loads(text)
 
 
-def answers(ask, folder):
-    """Returns which ps answer."""
-    return [ps["answers"] for ps in status(ask, folder)["ps"]]
+def wait_for_status(ask, folder, answers, workers):
+    """Returns the first status in which these ps answer, and the workers 0 and 1 are in these states.
 
+    A ps that is busy may not answer one of the questions, and a worker's heartbeat may be late.
+    """
+    seen = []
 
-def running_workers(ask, folder):
-    """Returns the names of the workers that are alive."""
-    return [worker["name"] for worker in status(ask, folder)["workers"] if worker["state"] == "alive"]
+    def is_so():
+        seen.append(status(ask, folder))
+        return [ps["answers"] for ps in seen[-1]["ps"]] == answers and [
+            (worker["name"], worker["state"]) for worker in seen[-1]["workers"]] == [
+                (f"worker:{index}", state) for index, state in enumerate(workers)]
+
+    wait_until(is_so, f"a status with the ps {answers} and the workers {workers}")
+    return seen[-1]
 
 
 def test_a_cluster_is_watched_saved_and_stopped(start_process, ask, tmp_path):
@@ -62,12 +69,8 @@ def test_a_cluster_is_watched_saved_and_stopped(start_process, ask, tmp_path):
     wait_until(lambda: (folder / "cluster.json").exists(), "the chief's record")
     wait_until(lambda: (status(ask, folder)["step"] or 0) > 0, "steps")
 
-    wait_until(lambda: answers(ask, folder) == [True, True], "an answer of each ps, which may be busy")
-    wait_until(lambda: len(running_workers(ask, folder)) == 2, "both workers")
-    found = status(ask, folder)
+    found = wait_for_status(ask, folder, [True, True], ["alive", "alive"])
     assert (found["state"], found["train_steps"], found["model"]) == ("training", 1000000, "models.mlp")
-    assert [(worker["name"], worker["state"]) for worker in found["workers"]] == [
-        ("worker:0", "alive"), ("worker:1", "alive")]
     assert all(worker["staleness"] >= 0 for worker in found["workers"])
 
     code, text = ask("save", f"--train_dir={folder}")
@@ -76,14 +79,14 @@ def test_a_cluster_is_watched_saved_and_stopped(start_process, ask, tmp_path):
     assert path.exists() and path.parent == folder
 
     start_process.pause("ps-1")
-    wait_until(lambda: answers(ask, folder) == [True, False], "ps 1 alone is frozen")
+    wait_until(lambda: [ps["answers"] for ps in status(ask, folder)["ps"]] == [True, False], "ps 1 alone is frozen")
     start_process.resume("ps-1")
     start_process.pause("ps-0")
     check_frozen(ask, folder, cluster, checkpoint=str(path.with_suffix("")))
     start_process.resume("ps-0")
 
     start_process.kill("worker-1")
-    wait_until(lambda: status(ask, folder)["workers"][1]["state"] == "silent", "a dead worker")
+    wait_for_status(ask, folder, [True, True], ["alive", "silent"])
     code, text = ask("stop", f"--train_dir={folder}")
     assert code == 0 and "all parameter servers have ended" in text
     ends = start_process.wait()

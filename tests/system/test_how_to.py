@@ -9,7 +9,6 @@ import signal
 
 import pytest
 
-from tests.children import wait_until
 from tests.pages import Reader, block
 
 
@@ -38,7 +37,7 @@ def test_a_training_is_watched_saved_stopped_and_reported(reader, start_process,
     """All of its tasks end; `resume` prints its command; the report is one page."""
     follower = reader()
     training = follower.start("ps_train launch --dataset=tests.plugins.slow --train_steps=1000000 --train_dir=run")
-    wait_until(lambda: (tmp_path / "run/cluster.json").exists(), "the chief's record")
+    start_process.wait_for_line(training, "examples/s")  # before that there may be no ps yet, which is told at once
     first = follower.num_run + 1
     follower.run(block("docs/operate.md", "bash", "ps_train status"))
     assert start_process.exit_code(training) == 143, start_process.log(training)
@@ -62,16 +61,22 @@ def test_servers_that_run_already_are_used(reader, start_process):
     assert [start_process.exit_code(name) for name in servers] == [143] * 2
 
 
-def test_workers_join_an_elastic_training(reader, start_process):
+def test_workers_join_an_elastic_training(reader, start_process, tmp_path):
     """A ps and two workers, none of which is told of all others."""
-    follower = reader(dataset="digits", train_steps="40")
+    plugin = "tests.plugins.tiny"  # with a gate: nobody waits at the end for a worker that comes when training is over
+    follower = reader(model=plugin, dataset=plugin, train_steps="40", log_steps="10",
+                      params=f"gate={tmp_path}/gate,gate_batch=10")
     names = [follower.start(line) for line in block("docs/kubernetes.md", "bash", "python -m ps_train").splitlines()]
+    for name in names[1:]:
+        start_process.wait_for_line(name, "examples/s")
+    (tmp_path / "gate.0").touch()  # every worker of an elastic cluster has the shard 0
     assert {start_process.exit_code(name) for name in names} == {0}
 
 
 def test_a_profile_is_printed_and_its_timeline_written(reader, start_process, tmp_path):
     """Of each worker."""
-    follower = reader(dataset="digits", train_dir="run")
+    # In async a worker may be held up while the other one takes the steps that are profiled.
+    follower = reader(dataset="digits", train_dir="run", sync_replicas="true")
     follower.run(block("docs/profile.md", "bash", "python -m ps_train launch"))
     assert "a step took" in start_process.log("command-1")
     assert (tmp_path / "run/profile/worker-0-steps-200-220.json").exists()

@@ -26,7 +26,7 @@ class EchoServer(socketserver.ThreadingTCPServer):
 
     def __init__(self, port=0):
         super().__init__(("localhost", port), _Echo)
-        self.received, self.num_ended = b"", 0
+        self.received, self.num_ended, self.lock = b"", 0, threading.Lock()
         threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
 
     @property
@@ -45,7 +45,8 @@ class _Echo(socketserver.BaseRequestHandler):
                 self.server.received += data
                 self.request.sendall(data)
             self.request.sendall(b"END")
-        self.server.num_ended += 1
+        with self.server.lock:  # each connection has a thread
+            self.server.num_ended += 1
 
 
 @pytest.fixture

@@ -42,7 +42,9 @@ def test_a_fault_in_the_chiefs_data_ends_all(train, mode):
     """Matrix row 40: the chief shows it and exits 1; without it nobody saves, so the others end with 138, at once."""
     training = train(1, 2, flags=[*mode, "--idle_timeout_secs=3600"], faults={"worker-0": "step"})
     training.wait_for_gates()
-    training.open_gates()
+    training.open_gates(0)
+    assert training.group.exit_code("worker-0") == 1
+    training.open_gates(1)  # not before: it might take all steps that are left before it hears of the fault
     codes = training.group.wait()
     assert codes == {"ps-0": 138, "worker-0": 1, "worker-1": 138}
     assert "RuntimeError: a fault in the user's data" in training.group.log("worker-0")

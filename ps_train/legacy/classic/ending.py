@@ -43,7 +43,7 @@ _stop_requests: list[Callable[[], None]] = []
 # What saves a checkpoint if the script has not ended by itself.
 _savers: list[Callable[[], None]] = []
 _stopping = threading.Event()  # the thread that ends the process has been started
-_said_stopped = threading.Event()
+_said_stopped = threading.Lock()  # the thread that takes it says it; nobody gives it back
 _noted_signal = threading.Event()  # the same, in the main thread: the script may end before the other one is set
 
 
@@ -122,8 +122,7 @@ def finish(code: int) -> int:
 
 def _say_stopped() -> None:
     """Says it once: the script may end at the moment at which it is ended."""
-    if not _said_stopped.is_set():
-        _said_stopped.set()
+    if _said_stopped.acquire(blocking=False):
         logs.complain(f"ps_train: {_STOPPED_TEXT}\n")
 
 

@@ -39,6 +39,23 @@ def test_work_of_atexit_that_takes_too_long_is_cut_off_with_a_line(monkeypatch, 
     assert capsys.readouterr().err == "ps_train: what is registered with `atexit` was cut off after 0.01 s\n"
 
 
+def test_that_it_was_told_to_stop_is_said_once(monkeypatch, capsys):
+    """Also where the script ends at the moment at which another thread ends it."""
+    monkeypatch.setattr(ending, "_said_stopped", threading.Lock())
+    both = threading.Barrier(8)
+
+    def end():
+        both.wait(60)
+        ending._say_stopped()
+
+    ends = [threading.Thread(target=end) for _ in range(8)]
+    for thread in ends:
+        thread.start()
+    for thread in ends:
+        thread.join(60)
+    assert capsys.readouterr().err == "ps_train: told to stop\n"
+
+
 @pytest.fixture
 def imported(monkeypatch):
     """A script that imports the classes has made its server; yields what ends the interpreter, and the exit codes."""

@@ -18,6 +18,7 @@ from ps_train.errors import (
 )
 from ps_train.runtime.waits import Timeouts
 from ps_train.storage import checkpoints
+from ps_train.storage.history.journal import Journal
 from ps_train.tasks import evaluator
 from ps_train.training import evaluation
 from ps_train.training.reporting import Report
@@ -102,6 +103,31 @@ def test_an_evaluation_may_outlast_the_whole_end(tmp_path, stop, monkeypatch):
     own = Slow(clusters.linear_model(), EVAL_PARAMS, clusters.array_dataset(*clusters.linear_data()), EVAL_PARAMS)
     evaluator.evaluate_until_done(own, str(tmp_path), Board(), Timeouts(start_secs=0.5, eval_secs=60), stop)
     assert evaluated == paths
+
+
+@pytest.mark.parametrize("is_over", [True, False])
+def test_an_end_that_was_missed_is_in_the_journal(tmp_path, stop, is_over):
+    """The ps serve for a second after it. Without an end in the journal, they are waited for."""
+    chiefs = Journal(str(tmp_path))
+    chiefs.note("end", why="the last step was taken", step=10)  # of the training before this one
+    chiefs.note("start")
+    if is_over:
+        chiefs.note("end", why="the last step was taken", step=20)
+    chiefs.close()
+    states = [State.RUNNING]
+
+    def state():
+        if not states:
+            raise BlackboardError("gone")
+        return states.pop()
+
+    board = types.SimpleNamespace(first_ps="ps:0", state=state, mismatch=str, is_stop_requested=bool)
+    assert evaluator._next_state(board, State.IDLE, 30, stop, str(tmp_path)) == State.RUNNING
+    if is_over:
+        assert evaluator._next_state(board, State.RUNNING, 30, stop, str(tmp_path)) is None
+    else:
+        with pytest.raises(ClusterLostError, match="waited 0.3 s for the blackboard"):
+            evaluator._next_state(board, State.RUNNING, 0.3, stop, str(tmp_path))
 
 
 def test_a_checkpoint_that_is_removed_before_it_is_evaluated_is_passed_over(tmp_path, caplog):

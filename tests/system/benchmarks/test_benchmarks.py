@@ -264,9 +264,9 @@ def test_memory_and_the_time_of_others_are_read_from_proc():
     """This process has TensorFlow in memory; one that does not exist has nothing."""
     assert proc.peak_memory_mb(os.getpid()) > 50
     assert proc.peak_memory_mb(2**22 + 1) == 0
-    others = proc.others_cpu_secs([])
-    assert others is not None
-    assert proc.others_cpu_secs([2**22 + 1]) == pytest.approx(others, abs=5)
+    before, found, after = (proc.others_cpu_secs(pids) for pids in ([], [2**22 + 1], []))
+    assert before is not None
+    assert before - 1 <= found <= after + 1  # the ticks of this process and of all are not read at the same moment
 
 
 @pytest.mark.parametrize("module, count, size", [("small_variables", 200, 64), ("large_dense", 1, 8 << 20)])

@@ -112,7 +112,10 @@ class Misled:
         """Starts it; `fewer` has the name of a task -> how many (ps, workers) it is told of."""
         shutil.copy(REPO / "tests/plugins/tiny.py", folder)
         cluster = TaskCluster(num_ps, num_workers)
-        for job, index in cluster.tasks():
+        for job, index in sorted(cluster.tasks(), key=lambda task: task[0] == "ps"):
+            if (job, index) == ("ps", 0):  # it waits 12 s for workers that do not know of the difference, and ends
+                for worker in range(num_workers):
+                    group.wait_for_line(f"worker-{worker}", "serves at")
             count_ps, count_workers = fewer.get(f"{job}-{index}", (num_ps, num_workers))
             group.start(f"{job}-{index}", [
                 f"--ps_hosts={','.join(cluster.ps[:count_ps])}",

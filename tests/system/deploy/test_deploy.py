@@ -12,9 +12,12 @@ import re
 import pytest
 
 from ps_train.cluster import resolve
+from ps_train.cluster.spec import Task
 from ps_train.config import task as config
+from ps_train.control import looking
 from ps_train.plugins import loader
 from tests import processes
+from tests.children import wait_until
 from tests.processes import REPO
 
 jsonschema = pytest.importorskip("jsonschema", reason="needs jsonschema, of the extra [test]")
@@ -215,6 +218,12 @@ def test_the_manifest_of_the_tutorial_is_a_job_that_its_page_describes(tutorial,
     config.parse_task(list(arguments), {"TF_CONFIG": rehearsed[0][0]})
 
 
+def has_come(worker, ps):
+    """Tells whether ps 0 of an elastic cluster has heard of a worker."""
+    snapshot = looking.look(looking.TrainingPlace([Task("ps", 0, ps)], "", True, {})).snapshot
+    return snapshot is not None and bool(snapshot.claims[worker])
+
+
 @pytest.mark.parametrize("name", ["tfjob-chief-evaluator", "tfjob-elastic"])
 def test_what_the_pods_run_trains_to_the_end(name, tmp_path, start_process):
     """Each pod's command line as a process, with the operator's TF_CONFIG on this machine; all exit 0.
@@ -224,15 +233,18 @@ def test_what_the_pods_run_trains_to_the_end(name, tmp_path, start_process):
     path = REPO / f"deploy/kubernetes/{name}.yaml"
     pods = [(job, index) for job, (count, _) in replicas(path).items() for index in range(count)]
     ports = dict(zip(pods, processes.free_ports(len(pods))))
-    for job, index in pods:
+    chief = ("chief", 0) if "chief" in name else ("worker", 0)
+    for job, index in sorted(pods, key=lambda pod: pod == chief):  # the chief last
+        if (job, index) == chief and "elastic" in name:  # which waits at the end for nobody who has not come yet
+            wait_until(lambda: has_come(1, f"localhost:{ports['ps', 0]}"), "worker 1")
         container = replicas(path)[job][1]
         arguments = [re.sub(r"^--train_steps=.*", "--train_steps=200", argument).replace("/train/", f"{tmp_path}/")
                      for argument in container["args"]]
         text = operator_tf_config(path, job, index, lambda *pod: f"localhost:{ports[pod]}")
         start_process.start(f"{job}-{index}", arguments, env={"TF_CONFIG": text, "CUDA_VISIBLE_DEVICES": "-1"})
     assert set(start_process.wait(120).values()) == {0}
-    chief = "chief-0" if "chief" in name else "worker-0"
-    assert re.search(r"^Steps of each worker, 20\d in all:$", start_process.log(chief), re.MULTILINE)
+    log = start_process.log(f"{chief[0]}-0")
+    assert re.search(r"^Steps of each worker, 20\d in all:$", log, re.MULTILINE)
     assert "evaluator" not in replicas(path) or re.search(r"accuracy = 0\.", start_process.log("evaluator-0"))
 
 

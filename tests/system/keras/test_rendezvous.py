@@ -31,8 +31,9 @@ def test_all_meet_whoever_comes_first(workers, stop):
             errors.append(error)
         finally:
             # As TensorFlow's server would: whoever is late still finds this worker.
-            held.append(rendezvous._accepting(int(own.address.rpartition(":")[2])))
-            held[-1].__enter__()
+            door = rendezvous._accepting(int(own.address.rpartition(":")[2]))
+            door.__enter__()
+            held.append(door)
 
     held = []
     threads = [threading.Thread(target=come, args=(task,)) for task in workers]

@@ -240,9 +240,9 @@ def test_children_die_with_a_launcher_that_is_killed(tmp_path):
     launcher = subprocess.Popen([sys.executable, "-c", textwrap.dedent(f"""
         import os, sys, time
         from ps_train.launch.process import Process
-        command = [sys.executable, "-c", "import os, time; print(os.getpid()); time.sleep(60)"]
+        command = [sys.executable, "-c", "import os, time; print(os.getpid()); time.sleep(600)"]
         process = Process("child", command, {str(tmp_path / "child.log")!r}, os.environ)
-        time.sleep(60)
+        time.sleep(600)
     """)], cwd=REPO)
     log = tmp_path / "child.log"
     wait_until(lambda: log.exists() and log.read_text().endswith("\n"), "the child has printed its process id")

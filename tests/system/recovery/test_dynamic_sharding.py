@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 
 from tests.sharded import NUM_EPOCHS, NUM_LINES, Sharded
@@ -18,15 +20,17 @@ def sharded(tmp_path, start_process):
 @pytest.mark.parametrize("mode", [[], ["--sync_replicas"]], ids=["async", "sync"])
 def test_each_line_counts_once_an_epoch_when_workers_die(sharded, mode):
     """A worker stays away until its ranges are given to the chief; the chief is started again at once."""
-    training = sharded(*mode)
-    training.wait_until_seen(400)
+    training = sharded(*mode, held=[0, 1])
+    training.wait_until_held(0, 1)
     training.kill("worker-1")
     training.group.wait_for_line("worker-0.1", "worker:1 was not heard of for 3 s; what it had in hand is given again")
-    hold = training.folder / "hold.0"
-    hold.touch()  # so that there is data left when the worker is back
+    training.release(1)
     training.start("worker-1")
-    training.group.wait_for_line("worker-1.2", "computes on" if mode else "step ")
-    hold.unlink()
+    if mode:  # it needs the chief for a step
+        training.wait_until_begun(1)
+    else:  # the chief is held, so that there is data left for the other one
+        training.group.wait_for_line("worker-1.2", "step ")
+    training.release(0)
     training.group.wait_for_line("worker-1.2", "step ")
     training.kill("worker-0")
     training.start("worker-0")
@@ -40,10 +44,12 @@ def test_after_the_death_of_a_ps_the_data_goes_back_with_the_parameters(sharded)
 
     Each range that was in hand at that one may count once more.
     """
-    training = sharded("--save_model_steps=20")
-    training.wait_until_seen(800)
+    training = sharded("--save_model_steps=20", held=[0, 1])
+    training.wait_until_held(0, 1)
+    training.wait_until_saved(20)  # the first checkpoint may be of step 0, with no range in hand
     training.kill("ps-0")
     training.start("ps-0")
+    training.release(0, 1)
     training.assert_ends_well()
     assert "ranges are done; in hand at the checkpoint, and given again: " in training.group.log("worker-0.1")
     counts = training.saved_counts()
@@ -53,9 +59,11 @@ def test_after_the_death_of_a_ps_the_data_goes_back_with_the_parameters(sharded)
 
 def test_a_worker_that_is_told_to_stop_gives_its_ranges_back(sharded):
     """The other one gets them at once, and not after the heartbeat time-out."""
-    training = sharded(beat_timeout_secs=60)
-    training.wait_until_seen(400)
-    training.group.signal("worker-1.1", 15)
+    training = sharded(beat_timeout_secs=60, held=[0, 1])
+    training.wait_until_held(0, 1)
+    training.group.signal("worker-1.1", signal.SIGTERM)
+    training.group.wait_for_line("worker-1.1", "stopping: the work at hand")
+    training.release(0, 1)
     assert training.group.exit_code("worker-1.1") == 143
     assert "this worker gives back" in training.group.log("worker-1.1")
     del training.lives["worker-1"]

@@ -30,9 +30,10 @@ def test_a_worker_that_dies_does_not_stop_the_others(train, mode):
 def test_a_worker_that_never_comes_is_told_once_and_not_needed(train):
     """Matrix row 2: the others train to the end; the chief waits for it a while, and says so.
 
-    Worker 1 ends first, so that only worker 2 is missing, however slow the machine is.
+    Worker 1 ends first, while the chief waits at its gate: so only worker 2 is missing, however slow the machine is.
     """
     training = train(1, 3, flags=["--end_timeout_secs=1"], absent=["worker-2"])
+    training.wait_for_gates("worker-0")
     training.open_gates(1)
     assert training.group.exit_code("worker-1") == 0
     training.open_gates(0)

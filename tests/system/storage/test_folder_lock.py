@@ -17,6 +17,7 @@ from ps_train.storage import folder_lock, lock_file
 from ps_train.storage.folder_lock import FolderLock
 from tests import clusters
 from tests.processes import DEADLINE_SECS, TaskCluster
+from tests.training import GATE_BATCH
 
 ELSEWHERE = {"host": "elsewhere", "process": 1, "since": "2030-01-02 03:04:05 +0000", "machine": "another",
              "start": "5", "token": "0c"}
@@ -193,8 +194,11 @@ def test_a_holder_on_another_machine_is_waited_for_and_then_forgotten(train):
 
 def test_a_frozen_chief_that_lost_the_folder_saves_nothing_and_ends_with_138(train):
     """Matrix row 56: when it wakes up, another training is there."""
-    training = train(1, 1, flags=["--save_model_steps=1", "--idle_timeout_secs=12"])
+    training = train(1, 1, flags=["--save_model_steps=1", "--keep_checkpoint_max=100", "--idle_timeout_secs=12"],
+                     is_ps_last=True)
     training.wait_for_gates()
+    # A save that is under way when it is frozen would end when it wakes up.
+    training.group.wait_for_line("worker-0", f"saved {training.train_dir}/model.ckpt-{GATE_BATCH}")
     training.group.pause("worker-0")
     take(training.train_dir)
     before = sorted(path.name for path in training.train_dir.glob("*ckpt*"))

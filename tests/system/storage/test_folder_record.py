@@ -96,10 +96,9 @@ def test_another_dataset_in_the_default_folder_is_refused(start_process, tmp_pat
     expected = (f"ps_train: --train_dir: {folder} has another training: --dataset is other, but mine in the folder; "
                 "give another --train_dir, or the flags of that training. To continue from its checkpoints all "
                 f"the same, remove {folder}/training.json")
-    start_process.start("other", [*cluster.flags("worker", 0), *flags, "--dataset=other"], **where)
-    start_process.start("launch", ["launch", *flags, "--dataset=other", f"--train_dir={folder}"], **where)
-    for name in ("other", "launch"):
-        assert start_process.exit_code(name) == 2
+    for name, words in (("other", cluster.flags("worker", 0)), ("launch", ["launch", f"--train_dir={folder}"])):
+        start_process.start(name, [*words, *flags, "--dataset=other"], **where)
+        assert start_process.exit_code(name) == 2  # before the next one: it holds the folder while it compares
         assert start_process.log(name).splitlines()[-1] == expected
         assert "serves at" not in start_process.log(name)
         assert "Starting" not in start_process.log(name)

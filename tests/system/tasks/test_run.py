@@ -12,6 +12,7 @@ import pytest
 from ps_train.control import looking
 from ps_train.coordination.state import State
 from tests import processes
+from tests.children import wait_until
 from tests.processes import REPO, TaskCluster
 
 TINY = ["--model=tiny", "--dataset=tiny", "--batch_size=16", "--log_steps=20"]
@@ -25,6 +26,25 @@ def elsewhere(tmp_path):
     folder.mkdir()
     shutil.copy(REPO / "tests/plugins/tiny.py", folder)
     return folder
+
+
+def state_on(ps: str) -> State:
+    """Returns the state of the training on a ps, which may be too busy to answer at once."""
+    seen = []
+
+    def answers() -> bool:
+        seen.append(looking.look(looking.find_place("", ps)).snapshot)
+        return seen[-1] is not None
+
+    wait_until(answers, f"an answer of {ps}")
+    return seen[-1].state
+
+
+def open_gates_when_evaluated(group, folder, num_workers: int) -> None:
+    """Lets the workers train on when the evaluator has evaluated: one that comes after the end finds no ps."""
+    group.wait_for_line("evaluator", "After ")
+    for index in range(num_workers):
+        (folder / f"gate.{index}").touch()
 
 
 def _assert_nothing_left(cluster: TaskCluster) -> None:
@@ -50,7 +70,10 @@ def test_every_process_ends_by_itself_after_the_evaluation(tmp_path, elsewhere, 
 def test_a_task_prints_its_own_lines_only(tmp_path, elsewhere, start_process):
     """TensorFlow's start-up noise is not there: every line of a worker is one of ours."""
     cluster = TaskCluster(1, 1)
-    cluster.start(start_process, [*TINY, f"--train_dir={tmp_path}/train", "--train_steps=40"], cwd=elsewhere)
+    for job, index in cluster.tasks():
+        start_process.start(f"{job}-{index}", [*cluster.flags(job, index), *TINY, f"--train_dir={tmp_path}/train",
+                                               "--train_steps=40"], cwd=elsewhere)
+        start_process.wait_for_line(f"{job}-{index}", "serves at")  # no line of the worker's that it waits for the ps
     start_process.wait()
     ours = re.compile(r"\d\d:\d\d:\d\d (worker:0 (serves|computes)|starting from|step \d+ of 40|saved|training ended"
                       r"|staleness"
@@ -67,8 +90,10 @@ def test_tf_config_describes_the_same_cluster_with_chief_and_evaluator(tmp_path,
     spec = {job: [f"localhost:{port}"] for (job, _), port in zip(tasks, ports)}
     for job, index in tasks:
         tf_config = json.dumps({"cluster": spec, "task": {"type": job, "index": index}, "environment": "cloud"})
-        start_process.start(job, [*TINY, f"--train_dir={tmp_path}/train", "--train_steps=100"], cwd=elsewhere,
+        start_process.start(job, [*TINY, f"--train_dir={tmp_path}/train", "--train_steps=100",
+                                  f"--params=gate={tmp_path}/gate,gate_batch=10"], cwd=elsewhere,
                             env={"TF_CONFIG": tf_config})
+    open_gates_when_evaluated(start_process, tmp_path, 2)
     assert set(start_process.wait().values()) == {0}
     final = re.search(r"After 10[01] training steps.*\n.*\n.*\n", start_process.log("chief"))[0]
     assert final in start_process.log("evaluator")
@@ -80,9 +105,11 @@ def test_the_lines_of_dist_mnist_and_an_evaluator_by_flags(tmp_path, elsewhere, 
     """Without TF_CONFIG, and without --task_index where a job has one task; stdout is what the script would print."""
     cluster = TaskCluster(1, 1)
     flags = [*cluster.flags("worker", 0)[:2], "--model=tiny", "--dataset=tiny", "--batch_size=16", "--log_steps=1",
-             "--train_steps=20", f"--train_dir={tmp_path}/train", "--log_format=dist_mnist"]
+             "--train_steps=20", f"--train_dir={tmp_path}/train", "--log_format=dist_mnist",
+             f"--params=gate={tmp_path}/gate,gate_batch=10"]
     for job in ("ps", "worker", "evaluator"):
         start_process.start(job, [*flags, f"--job_name={job}"], cwd=elsewhere)
+    open_gates_when_evaluated(start_process, tmp_path, 1)
     assert set(start_process.wait().values()) == {0}
     result = r"After 20 training step\(s\), validation cross entropy = (\S+)\n"
     steps = "".join(rf"\d+\.\d+: Worker 0: training step {step} done \(global step: {step}\)\n"
@@ -97,6 +124,22 @@ def test_the_lines_of_dist_mnist_and_an_evaluator_by_flags(tmp_path, elsewhere, 
     assert start_process.log("ps").count("job name = ps\ntask index = 0\n") == 1
     evaluated = re.search(result, start_process.log("evaluator"))
     assert evaluated and evaluated[1] == found[1], start_process.log("evaluator")
+
+
+def test_an_evaluator_that_sleeps_through_the_end_evaluates_the_last_checkpoint(tmp_path, elsewhere, start_process):
+    """The ps are gone when it wakes up; the chief's journal tells it that training is over."""
+    cluster = TaskCluster(1, 1)
+    flags = [*cluster.flags("worker", 0)[:2], *TINY, "--train_steps=20", f"--train_dir={tmp_path}/train",
+             f"--params=gate={tmp_path}/gate,gate_batch=10"]
+    for job in ("ps", "worker", "evaluator"):
+        start_process.start(job, [*flags, f"--job_name={job}"], cwd=elsewhere)
+    start_process.wait_for_line("evaluator", "After ")
+    start_process.pause("evaluator")
+    (tmp_path / "gate.0").touch()
+    assert [start_process.exit_code(job) for job in ("worker", "ps")] == [0, 0]
+    start_process.resume("evaluator")
+    assert start_process.exit_code("evaluator") == 0
+    assert "After 20 training steps" in start_process.log("evaluator")
 
 
 def test_existing_servers_are_used_twice_and_left_running(tmp_path, elsewhere, start_process):
@@ -124,7 +167,7 @@ def test_existing_servers_are_used_twice_and_left_running(tmp_path, elsewhere, s
         assert [client.wait(processes.DEADLINE_SECS) for client in clients] == [143 if is_stopped else 0, 0]
         assert ("error = " in start_process.log(f"client-{run}-0")) == (not is_stopped)
         assert [server.poll() for server in servers] == [None] * 3
-        assert looking.look(looking.find_place("", cluster.ps[0])).snapshot.state == State.IDLE
+        assert state_on(cluster.ps[0]) == State.IDLE
         gate.touch()
     assert "continuing from" in start_process.log("client-1-0")
     for server in servers:
