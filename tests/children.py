@@ -15,7 +15,7 @@ from ps_train.launch.process import Process
 
 REPO = str(pathlib.Path(__file__).parent.parent)
 FIRST_PORT = 4300
-DEADLINE_SECS = 20
+DEADLINE_SECS = 60
 
 
 def python(tmp_path, name, code, port=None):
