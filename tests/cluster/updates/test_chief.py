@@ -253,6 +253,7 @@ def test_when_all_workers_are_stuck(is_updating, expected):
     status = SyncStatus(step=3, gathered=0, awaited=[4, 4], dropped=0, is_updating=is_updating)
     assert [updates._is_stuck(quorum, status) for _ in range(3)] == [False, expected, expected]
     assert not updates._is_stuck(quorum, status._replace(awaited=[4, 3]))
+    assert not updates._is_stuck(quorum, status), "the last one has come, and an update may have just begun"
 
 
 def test_a_new_chief_lets_those_go_who_wait_since_the_old_one(tmp_path, start_servers):
