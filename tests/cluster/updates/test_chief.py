@@ -74,6 +74,10 @@ class Group:
         """Returns when `condition(status)` is true."""
         waiting.until(lambda: condition(self.status()), DEADLINE_SECS, what, threading.Event())
 
+    def wait_for_counts(self, step, dropped):
+        """Returns when so many gradients are dropped at this step: an update counts after it has let the workers go."""
+        self.wait_for(lambda status: (status.step, status.dropped) == (step, dropped), f"{dropped} dropped at {step}")
+
     def finish(self, *numbers):
         """Lets all train on; returns the outcomes of these workers."""
         self._go_on.set()
@@ -94,7 +98,7 @@ def test_after_a_death_the_mean_is_over_the_living(tmp_path, start_servers):
     group.die(2)
     group.steps(0, 1)
     group.steps(0, 1)
-    assert group.status().dropped == 0
+    group.wait_for(lambda status: status.dropped == 0, "the update's own count of what it has used")
     group.finish(0, 1)
     weights, bias = np.zeros(4), 0.0
     for step, num_alive in enumerate([3, 2, 2]):
@@ -171,13 +175,13 @@ def test_gradients_that_come_too_late_are_dropped_counted_and_told(tmp_path, sta
     group.steps(0)
     group.steps(0)
     group.steps(1)  # its own step is still 0
-    assert (group.status().step, group.status().dropped) == (2 * period, 1)
+    group.wait_for_counts(2 * period, 1)
     group.steps(0)
-    assert (group.status().step, group.status().dropped) == (3 * period, 1)
+    group.wait_for_counts(3 * period, 1)
     group.steps(1)  # and now 2: one update less is late enough, too
-    assert (group.status().step, group.status().dropped) == (3 * period, 2)
+    group.wait_for_counts(3 * period, 2)
     group.steps(1)
-    assert (group.status().step, group.status().dropped) == (4 * period, 2)
+    group.wait_for_counts(4 * period, 2)
     with caplog.at_level("INFO"):
         group.finish(0, 1)
     assert "gradients came too late for their update and were dropped" in caplog.text
