@@ -141,10 +141,18 @@ class Worker(threading.Thread):
     """One worker's supervised training in a thread, as a process would run it."""
 
     def __init__(self, cluster: LocalCluster, index: int, train_dir, train_steps: int, stop=None, saves=None,
-                 start_timeout_secs=30.0, end_timeout_secs=20.0, shared_flags=None, **graph_options):
+                 start_timeout_secs=30.0, end_timeout_secs=20.0, shared_flags=None, heartbeat_timeout_secs=20.0,
+                 **graph_options):
+        """Prepares it.
+
+        Args:
+          heartbeat_timeout_secs: shorter only where a worker dies: on a busy machine a heartbeat may be seconds late.
+          graph_options: of `build_graph`.
+        """
         super().__init__(daemon=True)
         view = cluster.view("worker", index)
-        timeouts = Timeouts(start_secs=start_timeout_secs, heartbeat_secs=5.0, end_secs=end_timeout_secs)
+        timeouts = Timeouts(start_secs=start_timeout_secs, heartbeat_secs=heartbeat_timeout_secs,
+                            end_secs=end_timeout_secs)
         saves = saves or saver.SaveSchedule(every_secs=0, every_steps=0, keep_max=5, timeout_secs=30.0)
         own = dataclasses.replace(
             settings.worker_settings(Config(num_gpus=0), view),
