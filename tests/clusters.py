@@ -208,11 +208,26 @@ def remove_checkpoints(train_dir: pathlib.Path) -> None:
 
 
 def train_together(cluster: LocalCluster, train_dir, train_steps: int, num_workers: int, **graph_options) -> list:
-    """Returns the outcomes of all workers."""
+    """Returns the outcomes of all workers, none of which takes a step before all can."""
     workers = [Worker(cluster, index, train_dir, train_steps, **graph_options) for index in range(num_workers)]
+    all_can = threading.Barrier(num_workers)
     for worker in workers:
+        # Else one may have taken all steps before another has its session, which then ends without any.
+        worker.body = _after_first(all_can, worker.body)
         worker.start()
     return [worker.result() for worker in workers]
+
+
+def _after_first(barrier: threading.Barrier, body):
+    """Returns a worker's body that waits at the barrier in its first session."""
+    waiting = [barrier]
+
+    def begin(live, write_summary):
+        if waiting:
+            waiting.pop().wait(60)
+        return body(live, write_summary)
+
+    return begin
 
 
 def save_linear(folder, step, bias=0.25):
