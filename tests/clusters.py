@@ -141,10 +141,18 @@ class Worker(threading.Thread):
     """One worker's supervised training in a thread, as a process would run it."""
 
     def __init__(self, cluster: LocalCluster, index: int, train_dir, train_steps: int, stop=None, saves=None,
-                 start_timeout_secs=30.0, end_timeout_secs=20.0, shared_flags=None, **graph_options):
+                 start_timeout_secs=30.0, end_timeout_secs=20.0, shared_flags=None, heartbeat_timeout_secs=20.0,
+                 **graph_options):
+        """Prepares it.
+
+        Args:
+          heartbeat_timeout_secs: shorter only where a worker dies: on a busy machine a heartbeat may be seconds late.
+          graph_options: of `build_graph`.
+        """
         super().__init__(daemon=True)
         view = cluster.view("worker", index)
-        timeouts = Timeouts(start_secs=start_timeout_secs, heartbeat_secs=5.0, end_secs=end_timeout_secs)
+        timeouts = Timeouts(start_secs=start_timeout_secs, heartbeat_secs=heartbeat_timeout_secs,
+                            end_secs=end_timeout_secs)
         saves = saves or saver.SaveSchedule(every_secs=0, every_steps=0, keep_max=5, timeout_secs=30.0)
         own = dataclasses.replace(
             settings.worker_settings(Config(num_gpus=0), view),
@@ -200,11 +208,26 @@ def remove_checkpoints(train_dir: pathlib.Path) -> None:
 
 
 def train_together(cluster: LocalCluster, train_dir, train_steps: int, num_workers: int, **graph_options) -> list:
-    """Returns the outcomes of all workers."""
+    """Returns the outcomes of all workers, none of which takes a step before all can."""
     workers = [Worker(cluster, index, train_dir, train_steps, **graph_options) for index in range(num_workers)]
+    all_can = threading.Barrier(num_workers)
     for worker in workers:
+        # Else one may have taken all steps before another has its session, which then ends without any.
+        worker.body = _after_first(all_can, worker.body)
         worker.start()
     return [worker.result() for worker in workers]
+
+
+def _after_first(barrier: threading.Barrier, body):
+    """Returns a worker's body that waits at the barrier in its first session."""
+    waiting = [barrier]
+
+    def begin(live, write_summary):
+        if waiting:
+            waiting.pop().wait(60)
+        return body(live, write_summary)
+
+    return begin
 
 
 def save_linear(folder, step, bias=0.25):

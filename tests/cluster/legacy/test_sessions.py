@@ -38,7 +38,7 @@ def worker(start_servers, replaced):
     """The membership of a worker whose script has just made its server."""
     cluster = start_servers(1, 1)
     own = membership.Membership(cluster.view("worker", 0), cluster.target("worker", 0),
-                                Timeouts(start_secs=60.0, heartbeat_secs=5.0), refuse_to_end)
+                                Timeouts(start_secs=60.0, heartbeat_secs=60.0), refuse_to_end)
     membership.set_current(own)
     yield own
     own.finish(0)

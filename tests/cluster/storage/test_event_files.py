@@ -16,9 +16,13 @@ def loss(value):
     return tf.Summary(value=[tf.Summary.Value(tag="loss", simple_value=value)])
 
 
+def event_files_of(folder):
+    """Returns the files in the order in which they were begun, by the number at the end of their names."""
+    return sorted(folder.glob("events.*"), key=lambda path: int(path.suffix[1:]))  # two may have the same time
+
+
 def events(folder):
-    paths = sorted(folder.glob("events.*"), key=lambda path: path.stat().st_mtime_ns)  # names have numbers: 10 before 9
-    return [event for path in paths for event in tf.train.summary_iterator(str(path))]
+    return [event for path in event_files_of(folder) for event in tf.train.summary_iterator(str(path))]
 
 
 def test_graph_start_and_summaries_are_written(tmp_path):
@@ -99,7 +103,7 @@ def test_a_full_disk_drops_summaries_and_nothing_else(small_disk, caplog):
     written._retry_secs = 0.0
     written.write(loss(1.0), 5000)
     written.close()
-    newest = max(small_disk.glob("events.*"), key=lambda path: path.stat().st_mtime_ns)  # the other one is cut short
+    newest = event_files_of(small_disk)[-1]  # the other one is cut short
     assert [event.step for event in tf.train.summary_iterator(str(newest)) if event.summary.value] == [5000]
 
 

@@ -67,9 +67,10 @@ def test_an_evaluation_may_outlast_the_whole_end(tmp_path, stop, monkeypatch):
         first_ps = "ps:0"
 
         def state(self):
-            if not states:
-                raise BlackboardError("gone")
-            return states[-1]
+            try:
+                return states[-1]
+            except IndexError:
+                raise BlackboardError("gone") from None
 
         def mismatch(self):
             return ""

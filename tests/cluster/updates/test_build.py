@@ -171,7 +171,8 @@ def test_the_chief_tells_once_which_tables_adam_updates_row_by_row(tmp_path, sta
     """With several steps in a session run, too: the critical section is copied with each step."""
     for name in ("looking_up", "tiny"):
         shutil.copy(REPO / f"tests/plugins/{name}.py", tmp_path)
-    TaskCluster(1, 2).start(
+    cluster = TaskCluster(1, 2)  # its ports are held as long as it is there
+    cluster.start(
         start_process, ["--model=looking_up", "--dataset=tiny", "--batch_size=16", "--train_steps=40",
                         "--steps_per_execution=4", f"--train_dir={tmp_path}/train"], cwd=tmp_path)
     assert set(start_process.wait().values()) == {0}

@@ -17,9 +17,9 @@ from tests import clusters
 from tests.tensorflow_mode import tf
 
 
-def bound_of(steps, round_steps=1):
-    """Returns a bound for the workers of a local cluster."""
-    return staleness.Bound(steps=steps, round_steps=round_steps, heartbeat_timeout_secs=5.0,
+def bound_of(steps, round_steps=1, heartbeat_timeout_secs=1000.0):
+    """Returns a bound for the workers of a local cluster, where nobody counts as dead unless the test is about that."""
+    return staleness.Bound(steps=steps, round_steps=round_steps, heartbeat_timeout_secs=heartbeat_timeout_secs,
                            names={0: "worker:0", 1: "worker:1 at b:1"})
 
 
@@ -40,10 +40,11 @@ class Recording:
 class Pair:
     """A chief that trains, and a worker 1 whose steps the test takes, until it lets it train on."""
 
-    def __init__(self, cluster, tmp_path, bound, train_steps, **options):
+    def __init__(self, cluster, tmp_path, bound, train_steps, step_timeout_secs=60.0, **options):
         self.seen = []
         self.chief, self.other = (
             clusters.Worker(cluster, index, tmp_path, train_steps, bound=bound, **options) for index in range(2))
+        self.chief.schedule = self.chief.schedule._replace(step_timeout_secs=step_timeout_secs)
         self._session, self._is_there, self._go_on = None, threading.Event(), threading.Event()
         chief_loop, other_body = self.chief.loop, self.other.body
 
@@ -106,7 +107,7 @@ def test_rounds_are_held_back_as_a_whole(tmp_path, start_servers):
 
 def test_a_dead_worker_holds_nobody_up(tmp_path, start_servers):
     """When its heartbeats have stopped for the time-out, the chief trains to the end without it."""
-    pair = Pair(start_servers(1, 2), tmp_path, bound_of(2), 30)
+    pair = Pair(start_servers(1, 2), tmp_path, bound_of(2, heartbeat_timeout_secs=5.0), 30, heartbeat_timeout_secs=5.0)
     pair.wait_until_held(2)
     pair.other.heartbeat._left.set()
     assert pair.chief.result().end is End.STEPS
@@ -116,8 +117,7 @@ def test_a_dead_worker_holds_nobody_up(tmp_path, start_servers):
 
 def test_a_worker_that_lives_and_takes_no_step_is_named(tmp_path, start_servers):
     """The wait is bounded by the time-out of a step."""
-    pair = Pair(start_servers(1, 2), tmp_path, bound_of(2), 30)
-    pair.chief.schedule = pair.chief.schedule._replace(step_timeout_secs=1.0)
+    pair = Pair(start_servers(1, 2), tmp_path, bound_of(2), 30, step_timeout_secs=1.0)
     with pytest.raises(ClusterLostError, match="worker:1 at b:1 is alive but took no step for 1 s, .*_bound=2"):
         pair.chief.result()
     pair._go_on.set()

@@ -75,9 +75,9 @@ def test_a_task_that_comes_later_is_waited_for(stop):
         listener.bind(("localhost", port))
         listener.listen()
 
-    threading.Timer(0.4, open_port).start()
-    with listener, _takes(0.3, 5):
-        reachability.wait_for_tasks([Task("ps", 0, f"localhost:{port}")], 10, stop)
+    with listener, _takes(0.4, 30):
+        threading.Timer(0.4, open_port).start()
+        reachability.wait_for_tasks([Task("ps", 0, f"localhost:{port}")], 60, stop)
 
 
 def test_an_unknown_host_is_named_as_such_at_once_and_waited_for(stop, monkeypatch, caplog):

@@ -17,6 +17,7 @@ from ps_train.storage import checkpoints
 from ps_train.training.evaluation import Evaluator
 from ps_train.updates.local_steps.period import Period
 from tests import clusters
+from tests.cluster.updates.sync.test_tensorflow_engine import train_in_lock_step
 from tests.tensorflow_mode import tf
 
 STEPS = 12
@@ -95,9 +96,9 @@ def plain(make, *, clip=None, decay=0.0, num_shards=1, steps=STEPS):
         return {one.op.name: session.run(one) for one in tf.global_variables()}
 
 
-def train(start_servers, folder, num_workers=1, **options):
+def train(start_servers, folder, **options):
     """Returns name -> value of the last checkpoint of ps_train, with two ps."""
-    clusters.train_together(start_servers(2, num_workers), folder, STEPS, num_workers, model=MODEL, dataset=ordered(),
+    clusters.train_together(start_servers(2, 1), folder, STEPS, 1, model=MODEL, dataset=ordered(),
                             **{"learning_rate": RATE, **options})
     return clusters.read_checkpoint(folder)
 
@@ -154,7 +155,8 @@ def test_two_workers_in_sync_clip_and_decay_the_mean(engine, start_servers, tmp_
         return tf.train.MomentumOptimizer(rate, 0.8, use_nesterov=True), rate
 
     expected = plain(make, clip=NORM, decay=DECAY, num_shards=2)
-    found = train(start_servers, tmp_path, 2, optimizer_name="momentum", knobs=ALL, gradients=2, sync_engine=engine)
+    found = train_in_lock_step(start_servers(2, 2), tmp_path, STEPS, model=MODEL, dataset=ordered(), learning_rate=RATE,
+                               optimizer_name="momentum", knobs=ALL, sync_engine=engine)
     assert_same(found, expected, but=["norm/moving_mean", "norm/moving_variance"])
 
 

@@ -204,9 +204,10 @@ def test_the_chief_names_the_workers_whose_shares_do_not_come():
 
 def test_a_signal_ends_the_wait_for_the_shares(stop):
     """The chief exits with 143."""
-    threading.Timer(0.1, stop.set).start()
+    results = Results()
+    results.open = lambda plan: stop.set()  # it comes when the shares are given out
     with pytest.raises(StoppedError):
-        evaluate(Board(), Results(), stop)
+        evaluate(Board(), results, stop)
 
 
 def test_parameters_that_change_meanwhile_are_told(caplog):

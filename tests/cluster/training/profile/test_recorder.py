@@ -99,9 +99,9 @@ def test_several_steps_in_one_session_run_are_one_step_here(tmp_path, start_serv
 def test_a_push_begins_before_the_answers(tmp_path, start_servers):
     """A worker with local steps sends more after its change is applied: to ps 1 it has sent the change before that."""
     worker = profiled(start_servers(2, 1), 0, tmp_path, 80, range(20, 60), period=Period(steps=5, train_steps=80))
-    worker.start()
-    worker.profile._write = lambda runs, shifts: found.extend(runs)
     found = []
+    worker.profile._write = lambda runs, shifts: found.extend(runs)
+    worker.start()
     worker.result()
     changes = [(run, span) for run in found for span in run.spans
                if span.task == "ps:1" and span.sender == "worker:0" and span.num_bytes == 16]  # of the four weights
@@ -115,7 +115,7 @@ def test_a_push_begins_before_the_answers(tmp_path, start_servers):
 def test_a_worker_that_is_held_up_waits(tmp_path, start_servers, caplog):
     """By the slowest one, whose step count is on ps 0: the time is in its step."""
     cluster = start_servers(1, 2)
-    bound = Bound(steps=2, round_steps=1, heartbeat_timeout_secs=5.0, names={0: "worker:0", 1: "worker:1"})
+    bound = Bound(steps=2, round_steps=1, heartbeat_timeout_secs=60.0, names={0: "worker:0", 1: "worker:1"})
     workers = [profiled(cluster, 0, tmp_path, 60, range(20, 40), bound=bound),
                clusters.Worker(cluster, 1, tmp_path, 60, bound=bound)]
     loop, train, other_has_joined = workers[1].loop, workers[0].body, threading.Event()

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+import threading
 
 import numpy as np
 import pytest
 
+import ps_train
 from ps_train import testing
 from ps_train.errors import ConfigError
 from ps_train.graph.input.file_ranges import plan_ranges
 from ps_train.training.outcome import End
 from tests.plugins import ledger
+from tests.tensorflow_mode import tf
 
 PLUGIN = "tests.plugins.ledger"
 
@@ -37,11 +40,34 @@ def counts(train, folder="train"):
     return testing.read_checkpoint(train.folder / folder)["counts"]
 
 
+def hold_batches(monkeypatch, wait):
+    """Calls `wait(index of the worker)` before each mini-batch of training is given."""
+    read = ledger.input_fn
+
+    def input_fn(mode, params, shard):
+        def held(*element):
+            with tf.control_dependencies([tf.numpy_function(lambda: np.int64(bool(wait(shard[0]))), [], tf.int64)]):
+                return tf.nest.map_structure(tf.identity, element)
+
+        batches = read(mode, params, shard)
+        return batches.map(held) if mode == ps_train.TRAIN else batches
+
+    monkeypatch.setattr(ledger, "input_fn", input_fn)
+
+
 # For async see the slow worker below.
 @pytest.mark.parametrize("flags", [{"steps_per_execution": 4}, {"sync_replicas": True}, {"staleness_bound": 2}],
                          ids=["several steps at once", "sync", "bounded"])
-def test_each_line_is_trained_on_once_in_each_epoch(train, flags):
+def test_each_line_is_trained_on_once_in_each_epoch(train, monkeypatch, flags):
     """Both workers take part, and end with all ranges done."""
+    both, to_begin = threading.Barrier(2), {0, 1}
+
+    def wait(worker):  # else one may have done all ranges before the other joins
+        if worker in to_begin:
+            to_begin.discard(worker)
+            both.wait(60)
+
+    hold_batches(monkeypatch, wait)
     outcomes = train(**flags).outcomes
     np.testing.assert_array_equal(counts(train), np.full(ledger.NUM_LINES, 2.0))
     assert all(outcome.end is End.DATA and outcome.local_steps for outcome in outcomes)
@@ -58,9 +84,23 @@ def test_a_round_of_local_steps_counts_each_line_once(train, flags):
         np.testing.assert_array_equal(counts(train), np.full(ledger.NUM_LINES, 2.0))
 
 
-def test_a_slow_worker_gets_fewer(train):
-    """Each batch of worker 1 takes 6 times as long; each line is trained on once in each epoch."""
-    fast, slow = train(",batch_secs=0.01,slow_secs=0.05,range_bytes=100").outcomes
+def test_a_slow_worker_gets_fewer(train, monkeypatch):
+    """Its second batch takes as long as 120 of the other worker's; each line is trained on once in each epoch."""
+    batches, slow_has_begun, fast_is_far = [], threading.Event(), threading.Event()
+
+    def wait(worker):
+        if worker == 1 and slow_has_begun.is_set():
+            assert fast_is_far.wait(60)
+        elif worker == 1:
+            slow_has_begun.set()
+        else:
+            assert slow_has_begun.wait(60)
+            batches.append(worker)
+            if len(batches) == 120:  # of some 160 in all
+                fast_is_far.set()
+
+    hold_batches(monkeypatch, wait)
+    fast, slow = train(",range_bytes=100").outcomes
     np.testing.assert_array_equal(counts(train), np.full(ledger.NUM_LINES, 2.0))
     assert fast.end is slow.end is End.DATA and slow.local_steps
     assert fast.local_steps > 2 * slow.local_steps

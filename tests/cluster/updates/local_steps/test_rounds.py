@@ -23,7 +23,7 @@ from tests.cluster.graph.test_transfer import crossings, many_variables_model
 from tests.cluster.updates.test_build import gradients_of
 from tests.tensorflow_mode import tf
 
-DEADLINE_SECS = 30
+DEADLINE_SECS = 60
 
 
 def train(cluster, folder, steps, num_workers=1, **options):
