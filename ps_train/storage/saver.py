@@ -72,7 +72,7 @@ class CheckpointSaver:
         self._lock = lock
         self._stop, self._wake = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
-        self._waiting: list[Callable[[str, str], None]] = []
+        self._waiting: collections.deque[Callable[[str, str], None]] = collections.deque()
         self._last_path = ""  # of the last step, once it is saved
 
     def request(self, answer: Callable[[str, str], None]) -> None:
@@ -88,8 +88,14 @@ class CheckpointSaver:
 
     def _answer_all(self) -> None:
         """Answers who waits with the last step, behind which there is nothing to save."""
-        asked, self._waiting = self._waiting, []
-        _answer(asked, path=self._last_path)
+        _answer(self._take_waiting(), path=self._last_path)
+
+    def _take_waiting(self) -> list[Callable[[str, str], None]]:
+        taken = []
+        with contextlib.suppress(IndexError):  # one by one, as another thread may add one at any time
+            while True:
+                taken.append(self._waiting.popleft())
+        return taken
 
     def start(self, session: tf.Session) -> None:
         """Starts a thread that saves for as long as the session lasts."""
@@ -108,7 +114,7 @@ class CheckpointSaver:
     def _keep_saving(self, session: tf.Session, stop: threading.Event, wake: threading.Event) -> None:
         timer, delta_timer = SaveTimer(self._schedule), DeltaTimer(self._schedule.delta_secs)
         while not self._is_over_after(stop, wake, min(timer.wait_secs(), delta_timer.wait_secs())):
-            asked, self._waiting = self._waiting, []
+            asked = self._take_waiting()
             try:
                 step = self._step(session)
                 if asked or timer.is_due(step):
