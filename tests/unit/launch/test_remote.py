@@ -118,3 +118,15 @@ def test_other_output_is_a_line():
 def test_a_fault_of_a_host_is_explained(line, told):
     """What to do, and in brackets what was said."""
     assert told in preflight.explain_host_fault(["Welcome!", line], Host("me@h", None, "h"), REMOTE)
+
+
+@pytest.mark.parametrize(("lines", "told"), [
+    (["Warning: Identity file k not accessible: No such file or directory.", "me@h: Permission denied (publickey)."],
+     "ssh is refused: "),
+    (["bash: fortune: command not found", "python: No module named ps_train"], "no ps_train for "),
+    (["ps_train: cannot start 'sshh': No such file or directory; correct --ssh_command"], "cannot start 'sshh': "),
+    (["bash: fortune: command not found", "ps_train: no answer within 60 s"], "no answer within 60 s"),
+])
+def test_a_warning_before_is_not_the_fault(lines, told):
+    """What ended the connection is said last, and a line of ps_train's own needs no explanation."""
+    assert preflight.explain_host_fault(lines, Host("me@h", None, "h"), REMOTE).startswith(told)
