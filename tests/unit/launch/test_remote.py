@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 
 import pytest
@@ -28,7 +29,8 @@ def test_a_file_is_read_as_mpirun_reads_it(tmp_path):
 
 @pytest.mark.parametrize(("value", "told"), [
     ("a,", "--hosts entry '': got ''"), ("a:x", "got slots='x'"), ("a:0", "got slots='0'"), ("-oProxyCommand=x", "got"),
-    ("a b", "got 'a b'"), ("a,a", "named twice"), ("no/such/file", "cannot read 'no/such/file': No such file"),
+    ("a b", "got 'a b'"), ("a,a", "named twice"), ("::1", "'::1': an IPv6 address"),
+    ("a,[::1]:2", "an IPv6 address"), ("no/such/file", "cannot read 'no/such/file': No such file"),
 ])
 def test_a_wrong_entry_is_named(value, told):
     """An option of ssh, too, is no host."""
@@ -40,7 +42,7 @@ def test_a_wrong_entry_is_named(value, told):
 
 @pytest.mark.parametrize(("line", "told"), [
     ("a slots=1 slots=2", "each once"), ("a cpus=2", "got 'cpus=2'"), ("a address=;", "got address=';'"),
-    ("#", "no host")])
+    ("#", "no host"), ("a slots=1 address=b\na slots=2", "line 2: a is named twice, with the addresses b and a")])
 def test_a_wrong_line_is_named(tmp_path, line, told):
     """With its number, where there is one."""
     (tmp_path / "hosts").write_text(f"{line}\n")
@@ -64,6 +66,25 @@ def test_too_few_slots_are_refused(value, placement, told):
     """Before any connection."""
     with pytest.raises(ConfigError, match=told):
         hosts.place_tasks(NAMES, hosts.read_hosts(value), placement)
+
+
+def test_a_folder_may_have_the_name_of_a_host(tmp_path, monkeypatch):
+    """It is no list of hosts."""
+    (tmp_path / "gpu1").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert hosts.read_hosts("gpu1") == [Host("gpu1", None, "gpu1")]
+
+
+@pytest.mark.parametrize("value", ["localhost,b", "b,me@127.0.0.1:9"])
+def test_localhost_is_no_address_for_others(value):
+    """They would look for its tasks on themselves, and wait until their time is over; alone it is right."""
+    found = hosts.read_hosts(value)
+    with pytest.raises(ConfigError, match="the other hosts would look for the tasks of (localhost|me@127.0.0.1) at "):
+        hosts.place_tasks(NAMES, found, "round_robin")
+    local = [host for host in found if host.login != "b"]
+    assert hosts.place_tasks(NAMES, local, "round_robin") == local * 5
+    known = [dataclasses.replace(host, address=host.address if host.login == "b" else "a") for host in found]
+    assert len(hosts.place_tasks(NAMES, known, "round_robin")) == 5
 
 
 def test_the_words_survive_two_shells():
