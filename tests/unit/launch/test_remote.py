@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import shlex
+import subprocess
 
 import pytest
 
@@ -94,6 +96,17 @@ def test_the_words_survive_two_shells():
     assert "BatchMode=yes" in command and command[-2] == "me@h"
     text = shlex.split(shlex.split(command[-1])[-1])
     assert text == ["cd", "/my dir", "&&", "env", "A=it's", "/opt/py thon", "-c", "print('a  b')"]
+
+
+@pytest.mark.parametrize("environ", [{}, {"A": "1"}])
+def test_a_path_may_begin_in_the_home_folder(tmp_path, environ):
+    """That of the host: the local shell leaves `--remote_dir=~/x` as it is."""
+    (tmp_path / "my dir").mkdir()
+    (tmp_path / "my dir/python").symlink_to("/bin/echo")
+    remote = shell.RemoteShell(["ssh"], "~/my dir", "~/my dir/python", environ)
+    ended = subprocess.run(["sh", "-c", f"{remote.typed(['~/a b'])} && pwd"], capture_output=True, text=True,
+                           env={**os.environ, "HOME": str(tmp_path)})
+    assert ended.stdout.splitlines() == ["~/a b", str(tmp_path / "my dir")], ended.stderr
 
 
 def test_a_task_has_variables_of_its_own():
