@@ -128,6 +128,20 @@ def test_the_plan_is_of_the_chief():
     assert (len(cluster.ps), cluster.job, cluster.index) == (2, "chief", 0)
     _, cluster, _ = parse_plan(["--ps_hosts=a:1", "--worker_hosts=b:1,c:1", "--job_name=ps"], {})
     assert (len(cluster.ps), cluster.task.address) == (1, "b:1")
+    _, cluster, _ = parse_plan(["--num_ps=3", "--worker_hosts=b:1,c:1"], {})
+    assert (len(cluster.ps), cluster.num_workers) == (3, 2)
+    _, cluster, _ = parse_plan(["--ps_hosts=a:1", "--num_workers=5"], {})
+    assert (len(cluster.ps), cluster.num_workers) == (1, 5)
+
+
+@pytest.mark.parametrize(("argv", "environ", "told"), [
+    (["--num_ps=3", "--ps_hosts=a:1"], {}, "--num_ps: --ps_hosts names"),
+    (["--num_workers=3", "--worker_hosts=a:1"], {}, "--num_workers: --worker_hosts names"),
+    (["--num_ps=3"], {"TF_CONFIG": '{"cluster": {}}'}, "--num_ps: TF_CONFIG names")])
+def test_a_number_beside_addresses_is_refused(argv, environ, told):
+    """One of them would have no effect."""
+    with pytest.raises(ConfigError, match=told):
+        parse_plan(argv, environ)
 
 
 def test_a_plan_is_printed(tmp_path):
