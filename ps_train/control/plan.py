@@ -43,7 +43,8 @@ class TrainingPlan(NamedTuple):
       working_bytes: ps -> bytes of what is on it beside that: packed copies, and what the update mode needs.
       sent: what one worker receives and sends in `num_steps` steps.
       num_steps: mini-batches in one session run.
-      process_bytes: memory of a process with TensorFlow and this graph, without any variable.
+      process_bytes: memory of a process with TensorFlow, the data and this graph, without any variable.
+      ps_process_bytes: memory of a process with TensorFlow alone.
     """
 
     placed: Sequence[PlacedVariable]
@@ -51,6 +52,7 @@ class TrainingPlan(NamedTuple):
     sent: Sequence[Sent]
     num_steps: int
     process_bytes: int
+    ps_process_bytes: int
 
     def ps_bytes(self, ps: int) -> int:
         """Returns the bytes of all variables on a ps; a table that grows counts nothing."""
@@ -61,7 +63,9 @@ class TrainingPlan(NamedTuple):
         return [one for one in self.sent if one.sender.startswith("ps:") == pulled]
 
 
-def make_plan(graph: TrainGraph, worker: str, num_ps: int, num_steps: int, process_bytes: int) -> TrainingPlan:
+def make_plan(
+    graph: TrainGraph, worker: str, *, num_ps: int, num_steps: int, process_bytes: int, ps_process_bytes: int
+) -> TrainingPlan:
     """Returns the plan of the graph of a worker, such as `worker:0`; see `TrainingPlan` for the other arguments."""
     own = {id(variable) for variable in graph.graph.get_collection(tf.GraphKeys.TRAINABLE_VARIABLES)}
     trained = [variable.op.name for variable in graph.saved_variables if id(variable) in own]
@@ -74,7 +78,7 @@ def make_plan(graph: TrainGraph, worker: str, num_ps: int, num_steps: int, proce
         if op.type in ("VarHandleOp", "VariableV2") and op.name not in known and devices.is_on_ps(op.device):
             working[_ps(op.device)] += _static_bytes(op)
     sent = sent_in_step([graph.several.progress, graph.several.loss], worker)
-    return TrainingPlan(placed, working, sent, num_steps, process_bytes)
+    return TrainingPlan(placed, working, sent, num_steps, process_bytes, ps_process_bytes)
 
 
 def _ps(device: str) -> int:
@@ -106,7 +110,7 @@ def plan_record(plan: TrainingPlan) -> dict[str, Any]:
     return {
         "placed": [one._asdict() for one in plan.placed],
         "ps": [{"ps": ps, "bytes": plan.ps_bytes(ps), "working_bytes": plan.working_bytes[ps],
-                "memory_bytes": plan.process_bytes + plan.ps_bytes(ps)} for ps in sorted(plan.working_bytes)],
+                "memory_bytes": plan.ps_process_bytes + plan.ps_bytes(ps)} for ps in sorted(plan.working_bytes)],
         "worker": {"steps_per_run": plan.num_steps, "memory_bytes": plan.process_bytes + sum(_totals(plan)),
                    **{name: {"transfers": len(moved), "bytes": sum(one.num_bytes or 0 for one in moved),
                              "transfers_of_unknown_size": sum(one.num_bytes is None for one in moved),
@@ -129,7 +133,7 @@ def plan_lines(plan: TrainingPlan) -> list[str]:
     lines += ["", "Each ps:"]
     for ps in sorted(plan.working_bytes):
         lines.append(f"  ps:{ps}  {plan.ps_bytes(ps):,} bytes, {plan.working_bytes[ps]:,} of them for the updates; "
-                     f"memory from {_megabytes(plan.process_bytes + plan.ps_bytes(ps))}")
+                     f"memory from {_megabytes(plan.ps_process_bytes + plan.ps_bytes(ps))}")
     a_run = "step" if plan.num_steps == 1 else f"run of {plan.num_steps} mini-batches"
     lines += ["", f"Each worker, in each {a_run}:"]
     for name, is_pull in (("pulls", True), ("pushes", False)):

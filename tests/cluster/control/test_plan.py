@@ -27,7 +27,7 @@ def recorded_transfers(worker):
 def test_the_plan_has_what_a_step_transfers(tmp_path, start_servers, num_ps):
     """The same number of tensors each way, with the same bytes."""
     worker = profiled(start_servers(num_ps, 1), 0, tmp_path, 30, range(4, 24))
-    made = plan.make_plan(worker.graph, "worker:0", num_ps, 1, 0)
+    made = plan.make_plan(worker.graph, "worker:0", num_ps=num_ps, num_steps=1, process_bytes=0, ps_process_bytes=0)
     recorded = recorded_transfers(worker)
     for pulled in (True, False):
         planned = sorted(one.num_bytes for one in made.moved(pulled=pulled))
@@ -41,7 +41,7 @@ def test_the_plan_has_what_a_step_transfers(tmp_path, start_servers, num_ps):
 def test_the_plan_has_the_bytes_of_each_variable(tmp_path, start_servers):
     """As numpy counts them in the chief's session, each on the ps that the plan says; the text names each one."""
     worker = clusters.Worker(start_servers(2, 1), 0, tmp_path, 5)
-    made = plan.make_plan(worker.graph, "worker:0", 2, 1, 10**6)
+    made = plan.make_plan(worker.graph, "worker:0", num_ps=2, num_steps=1, process_bytes=10**7, ps_process_bytes=10**6)
     worker.start()
     worker.result()
     reader = tf.train.load_checkpoint(str(tmp_path))
@@ -53,3 +53,4 @@ def test_the_plan_has_the_bytes_of_each_variable(tmp_path, start_servers):
     record = plan.plan_record(made)
     assert [one["ps"] for one in record["ps"]] == [0, 1]
     assert record["ps"][0]["memory_bytes"] == 10**6 + made.ps_bytes(0)
+    assert record["worker"]["memory_bytes"] > 10**7

@@ -144,6 +144,30 @@ def test_a_number_beside_addresses_is_refused(argv, environ, told):
         parse_plan(argv, environ)
 
 
+LARGE_DATA = """
+import numpy as np
+import ps_train
+
+KEPT = np.ones(400 << 20, np.uint8)
+
+def input_fn(mode, params, shard):
+    return ps_train.from_arrays((np.ones([100, 784], np.float32), np.zeros([100], np.int32)), 10, shuffle=False,
+                                repeat=True, seed=0)
+"""
+
+
+def test_the_data_is_in_the_memory_of_workers_only(tmp_path):
+    """A ps does not load it."""
+    (tmp_path / "large_data.py").write_text(LARGE_DATA)
+    with ProcessGroup(tmp_path / "logs") as group:
+        group.start("plan", ["plan", "--dataset=large_data", "--model=softmax", "--num_ps=1", "--json"], cwd=tmp_path,
+                    is_exec=True)
+        assert group.exit_code("plan") == 0, group.logs()
+        [line] = [line for line in group.log("plan").splitlines() if line.startswith("{")]
+    record = json.loads(line)
+    assert record["worker"]["memory_bytes"] > record["ps"][0]["memory_bytes"] + (300 << 20)
+
+
 def test_a_plan_is_printed(tmp_path):
     """As JSON, by a process that writes no file."""
     with ProcessGroup(tmp_path / "logs") as group:
