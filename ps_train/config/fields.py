@@ -41,6 +41,7 @@ class Rule:
       minimum: the smallest value allowed, or None.
       above: the value must be larger than this, or None.
       maximum: the largest value allowed, or None.
+      below: the value must be smaller than this, or None.
       choices: the values allowed, or () for any.
       form: `form(what, value)` raises a ConfigError that names `what` if a text has the wrong form; or None.
       unset: the default that `--help` shows if the default is None or empty.
@@ -52,6 +53,7 @@ class Rule:
     minimum: float | None = None
     above: float | None = None
     maximum: float | None = None
+    below: float | None = None
     choices: Sequence[str] = ()
     form: Callable[[str, str], Any] | None = None
     unset: str = ""
@@ -62,7 +64,8 @@ class Rule:
             return "one of " + ", ".join(self.choices)
         if self.minimum is not None and self.maximum is not None:
             return f"{_KINDS[kind]} from {self.minimum:g} to {self.maximum:g}"
-        bounds = [("of at least", self.minimum), ("above", self.above), ("up to", self.maximum)]
+        bounds = [("of at least", self.minimum), ("above", self.above), ("up to", self.maximum),
+                  ("below", self.below)]
         return " ".join([_KINDS[kind], *(f"{words} {bound:g}" for words, bound in bounds if bound is not None)])
 
     def permits(self, value: Any) -> bool:
@@ -76,6 +79,7 @@ class Rule:
             and (self.minimum is None or value >= self.minimum)
             and (self.above is None or value > self.above)
             and (self.maximum is None or value <= self.maximum)
+            and (self.below is None or value < self.below)
         )
 
 

@@ -91,17 +91,16 @@ class RuleFlags:
         None, _OPTIMIZER, "Momentum of momentum and rmsprop.", minimum=0, maximum=1, unset="0.9; rmsprop 0")
     nesterov: bool = _field(False, _OPTIMIZER, "Nesterov's momentum (with --optimizer=momentum).")
     adam_beta1: Optional[float] = _field(
-        None, _OPTIMIZER, "Decay of Adam's mean.", minimum=0, maximum=1, unset="0.9")
+        None, _OPTIMIZER, "Decay of Adam's mean.", minimum=0, below=1, unset="0.9")
     adam_beta2: Optional[float] = _field(
-        None, _OPTIMIZER, "Decay of Adam's mean square.", minimum=0, maximum=1, unset="0.999")
+        None, _OPTIMIZER, "Decay of Adam's mean square.", minimum=0, below=1, unset="0.999")
     epsilon: Optional[float] = _field(
         None, _OPTIMIZER, "What adam and rmsprop add to keep the divisor from 0.", above=0, unset="1e-8; rmsprop 1e-10")
 
     @property
     def optimizer_options(self) -> dict[str, Any]:
         """The arguments of the optimizer's class that were chosen."""
-        chosen = {argument: getattr(self, name) for name, (argument, _) in _OPTIONS.items()}
-        return {argument: value for argument, value in chosen.items() if value not in (None, False)}
+        return {argument: getattr(self, name) for name, (argument, _) in _OPTIONS.items() if _is_chosen(self, name)}
 
     @property
     def boundaries(self) -> tuple[int, ...]:
@@ -150,6 +149,11 @@ def warm_start_problems(flags: Any) -> list[str]:
     return []
 
 
+def _is_chosen(flags: Any, name: str) -> bool:
+    value = getattr(flags, name)
+    return value is not None and value is not False  # `--momentum=0` is a choice, and 0.0 == False
+
+
 def rule_problems(flags: Any) -> list[str]:
     """Returns a line for each flag of a `Config` that does not fit the others; their values are of the right form."""
     kind, found = flags.learning_rate_schedule, []
@@ -158,7 +162,7 @@ def rule_problems(flags: Any) -> list[str]:
             found.append(f"--{name}: has an effect only with --learning_rate_schedule={' or '.join(kinds)}, and it is "
                          f"{kind}; add that flag, or leave this one out")
     for name, (_, names) in _OPTIONS.items():
-        if getattr(flags, name) not in (None, False) and flags.optimizer not in names:
+        if _is_chosen(flags, name) and flags.optimizer not in names:
             found.append(f"--{name}: has an effect only with --optimizer={' or '.join(names)}, and it is "
                          f"{flags.optimizer}; leave one of them out")
     if flags.weight_decay and flags.optimizer == "ftrl":

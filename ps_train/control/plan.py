@@ -41,9 +41,10 @@ class TrainingPlan(NamedTuple):
     Attributes:
       placed: on all ps.
       working_bytes: ps -> bytes of what is on it beside that: packed copies, and what the update mode needs.
-      sent: what one worker receives and sends in `num_steps` steps.
+      sent: what one worker receives and sends in `num_steps` steps, and what the ps send each other for it.
       num_steps: mini-batches in one session run.
-      process_bytes: memory of a process with TensorFlow and this graph, without any variable.
+      process_bytes: memory of a process with TensorFlow, the data and this graph, without any variable.
+      ps_process_bytes: memory of a process with TensorFlow alone.
     """
 
     placed: Sequence[PlacedVariable]
@@ -51,17 +52,25 @@ class TrainingPlan(NamedTuple):
     sent: Sequence[Sent]
     num_steps: int
     process_bytes: int
+    ps_process_bytes: int
 
     def ps_bytes(self, ps: int) -> int:
         """Returns the bytes of all variables on a ps; a table that grows counts nothing."""
         return sum(one.num_bytes or 0 for one in self.placed if one.ps == ps) + self.working_bytes[ps]
 
     def moved(self, *, pulled: bool) -> list[Sent]:
-        """Returns what a worker receives, or what it sends."""
-        return [one for one in self.sent if one.sender.startswith("ps:") == pulled]
+        """Returns what a worker receives from the ps, or what it sends."""
+        return [one for one in self.sent if one.sender.startswith("ps:") == pulled and one not in self.between_ps]
+
+    @property
+    def between_ps(self) -> list[Sent]:
+        """What the ps send each other, such as the constants of an optimizer."""
+        return [one for one in self.sent if one.sender.startswith("ps:") and one.receiver.startswith("ps:")]
 
 
-def make_plan(graph: TrainGraph, worker: str, num_ps: int, num_steps: int, process_bytes: int) -> TrainingPlan:
+def make_plan(
+    graph: TrainGraph, worker: str, *, num_ps: int, num_steps: int, process_bytes: int, ps_process_bytes: int
+) -> TrainingPlan:
     """Returns the plan of the graph of a worker, such as `worker:0`; see `TrainingPlan` for the other arguments."""
     own = {id(variable) for variable in graph.graph.get_collection(tf.GraphKeys.TRAINABLE_VARIABLES)}
     trained = [variable.op.name for variable in graph.saved_variables if id(variable) in own]
@@ -74,7 +83,7 @@ def make_plan(graph: TrainGraph, worker: str, num_ps: int, num_steps: int, proce
         if op.type in ("VarHandleOp", "VariableV2") and op.name not in known and devices.is_on_ps(op.device):
             working[_ps(op.device)] += _static_bytes(op)
     sent = sent_in_step([graph.several.progress, graph.several.loss], worker)
-    return TrainingPlan(placed, working, sent, num_steps, process_bytes)
+    return TrainingPlan(placed, working, sent, num_steps, process_bytes, ps_process_bytes)
 
 
 def _ps(device: str) -> int:
@@ -106,13 +115,17 @@ def plan_record(plan: TrainingPlan) -> dict[str, Any]:
     return {
         "placed": [one._asdict() for one in plan.placed],
         "ps": [{"ps": ps, "bytes": plan.ps_bytes(ps), "working_bytes": plan.working_bytes[ps],
-                "memory_bytes": plan.process_bytes + plan.ps_bytes(ps)} for ps in sorted(plan.working_bytes)],
+                "memory_bytes": plan.ps_process_bytes + plan.ps_bytes(ps)} for ps in sorted(plan.working_bytes)],
+        "between_ps": _moved_record(plan.between_ps),
         "worker": {"steps_per_run": plan.num_steps, "memory_bytes": plan.process_bytes + sum(_totals(plan)),
-                   **{name: {"transfers": len(moved), "bytes": sum(one.num_bytes or 0 for one in moved),
-                             "transfers_of_unknown_size": sum(one.num_bytes is None for one in moved),
-                             "tensors": [one._asdict() for one in moved]}
-                      for name, moved in (("pulls", plan.moved(pulled=True)), ("pushes", plan.moved(pulled=False)))}},
+                   "pulls": _moved_record(plan.moved(pulled=True)), "pushes": _moved_record(plan.moved(pulled=False))},
     }
+
+
+def _moved_record(moved: Sequence[Sent]) -> dict[str, Any]:
+    return {"transfers": len(moved), "bytes": sum(one.num_bytes or 0 for one in moved),
+            "transfers_of_unknown_size": sum(one.num_bytes is None for one in moved),
+            "tensors": [one._asdict() for one in moved]}
 
 
 def _totals(plan: TrainingPlan) -> tuple[int, int]:
@@ -129,16 +142,19 @@ def plan_lines(plan: TrainingPlan) -> list[str]:
     lines += ["", "Each ps:"]
     for ps in sorted(plan.working_bytes):
         lines.append(f"  ps:{ps}  {plan.ps_bytes(ps):,} bytes, {plan.working_bytes[ps]:,} of them for the updates; "
-                     f"memory from {_megabytes(plan.process_bytes + plan.ps_bytes(ps))}")
+                     f"memory from {_megabytes(plan.ps_process_bytes + plan.ps_bytes(ps))}")
     a_run = "step" if plan.num_steps == 1 else f"run of {plan.num_steps} mini-batches"
     lines += ["", f"Each worker, in each {a_run}:"]
-    for name, is_pull in (("pulls", True), ("pushes", False)):
-        moved = plan.moved(pulled=is_pull)
-        unknown = sum(one.num_bytes is None for one in moved)
-        lines.append(f"  {name} {sum(one.num_bytes or 0 for one in moved):,} bytes in {len(moved)} transfers"
-                     + (f"; the size of {unknown} of them depends on the mini-batch" if unknown else ""))
+    lines += [_moved_line("pulls", plan.moved(pulled=True)), _moved_line("pushes", plan.moved(pulled=False))]
+    lines += [_moved_line("and the ps send each other", plan.between_ps)] if plan.between_ps else []
     lines.append(f"  memory from {_megabytes(plan.process_bytes + sum(_totals(plan)))}, and what the model computes")
     return lines
+
+
+def _moved_line(what: str, moved: Sequence[Sent]) -> str:
+    unknown = sum(one.num_bytes is None for one in moved)
+    return (f"  {what} {sum(one.num_bytes or 0 for one in moved):,} bytes in {len(moved)} transfers"
+            + (f"; the size of {unknown} of them depends on the mini-batch" if unknown else ""))
 
 
 def _shown(num_bytes: int | None) -> str:

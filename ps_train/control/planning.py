@@ -22,11 +22,13 @@ def print_plan(config: Config, cluster: Cluster, is_json: bool) -> None:
       Exception: whatever a plug-in raises.
     """
     setup.prepare_tensorflow(config.tf_log)
+    ps_process_bytes = _own_bytes()  # a ps loads neither the data nor the model
     plugins = setup.load_plugins(config)
     plugins.dataset.prepare(plugins.dataset_params)
     graph = worker.build_graph(worker_settings(config, cluster), cluster, plugins)
     per_run = config.steps_per_execution * config.communication_period
-    made = plan.make_plan(graph, cluster.task.name, len(cluster.ps), per_run, _own_bytes())
+    made = plan.make_plan(graph, cluster.task.name, num_ps=len(cluster.ps), num_steps=per_run,
+                          process_bytes=_own_bytes(), ps_process_bytes=ps_process_bytes)
     logs.show(json.dumps(plan.plan_record(made)) if is_json else "\n".join(plan.plan_lines(made)))
 
 

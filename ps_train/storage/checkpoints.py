@@ -113,14 +113,14 @@ def _identity(path: str) -> tuple[tuple[str, int, int], ...]:
     return tuple(found)
 
 
-def verify(path: str) -> None:
-    """Reads every tensor of a checkpoint; TensorFlow's reader compares its CRC.
+def verify(path: str, names: Sequence[str] = ()) -> None:
+    """Reads every tensor of a checkpoint, or those of these names; TensorFlow's reader compares its CRC.
 
     Raises:
       CheckpointError: the checkpoint is incomplete or damaged; the error says what is.
     """
     try:
-        names = sorted(tf.train.load_checkpoint(path).get_variable_to_shape_map())
+        names = sorted(names or tf.train.load_checkpoint(path).get_variable_to_shape_map())
         for begin in range(0, len(names), _NAMES_PER_READER):
             reader = tf.train.load_checkpoint(path)
             for name in names[begin:begin + _NAMES_PER_READER]:

@@ -10,6 +10,8 @@ docs/decisions/checkpoints.md says more.
 
 from __future__ import annotations
 
+import collections
+import contextlib
 import logging
 import os
 import threading

@@ -8,13 +8,15 @@ Optimizer slots and the global step are taken only if --init_map names them; row
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Sequence
 from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from ps_train.errors import ConfigError
+from ps_train.errors import CheckpointError, ConfigError
 from ps_train.runtime.tensorflow_errors import reason
+from ps_train.storage import checkpoints
 
 _MAX_LISTED = 8
 _log = logging.getLogger(__name__)
@@ -35,6 +37,8 @@ class WarmStart:
         Raises:
           ConfigError: the checkpoint cannot be read, a name is not there, or a shape differs.
         """
+        if os.path.isdir(path):
+            path = checkpoints.newest_sound(path) or path
         try:
             self._reader = tf.train.load_checkpoint(path)
         except (tf.errors.OpError, ValueError) as error:
@@ -43,15 +47,23 @@ class WarmStart:
         self._path = path
         self._shapes = self._reader.get_variable_to_shape_map()
         self._variables = {variable.op.name: variable for variable in variables}
-        found = dict(self._mapped(pairs) if pairs else self._same_names())
-        if wrong := [f"{name} {self._variables[name].shape.as_list()} here, {self._shapes[saved]} there"
-                     for name, saved in found.items() if self._variables[name].shape.as_list() != self._shapes[saved]]:
-            raise ConfigError(f"--init_checkpoint: {path} has other shapes: {_listed(wrong)}; leave them out of "
-                              "--init_map, or change the model")
-        if not found:
-            raise ConfigError(f"--init_checkpoint: no variable of the model is in {path}, which has "
+        self._found = dict(self._mapped(pairs) if pairs else self._same_names())
+        self._check(has_map=bool(pairs))
+
+    def _check(self, *, has_map: bool) -> None:
+        """Raises ConfigError unless the values are there, fit, and can be read."""
+        if wrong := [f"{name} {self._variables[name].shape.as_list()} here, {self._shapes[saved]} there" for name, saved
+                     in self._found.items() if self._variables[name].shape.as_list() != self._shapes[saved]]:
+            others = "leave them out of --init_map" if has_map else "name the other variables with --init_map"
+            raise ConfigError(f"--init_checkpoint: {self._path} has other shapes: {_listed(wrong)}; {others}, or "
+                              "change the model")
+        if not self._found:
+            raise ConfigError(f"--init_checkpoint: no variable of the model is in {self._path}, which has "
                               f"{_listed(sorted(self._shapes))}; name them with --init_map")
-        self._found = found
+        try:
+            checkpoints.verify(self._path, list(self._found.values()))
+        except CheckpointError as error:
+            raise ConfigError(f"--init_checkpoint: {error}; give another one") from None
 
     def log(self) -> None:
         """Logs what is taken, and which of the model's variables are not there."""

@@ -49,8 +49,11 @@ def check_graphs(own: WorkerSettings, cluster: Cluster, plugins: LoadedPlugins) 
       PsTrainError: a plug-in breaks its contract, or a flag does not fit.
       Exception: whatever a plug-in raises.
     """
-    FinalEvaluation(own, cluster, plugins, build_graph(own, cluster, plugins), threading.Event())
-    if not cluster.is_chief:  # the chief's is built already
+    graph = build_graph(own, cluster, plugins)
+    FinalEvaluation(own, cluster, plugins, graph, threading.Event())
+    if cluster.is_chief:
+        _with_warm_start(own, graph)
+    else:  # the chief's is built already
         Evaluator(*plugins)
 
 

@@ -336,6 +336,15 @@ def test_an_unknown_model_in_an_empty_folder(tmp_path):
     assert ended.stderr.count("\n") == 1
 
 
+def test_a_wrong_init_checkpoint_is_refused_in_the_preparation(tmp_path):
+    """So a launch, which begins with it, starts no task."""
+    ended = _run(*PLACED, "--download_only", "--dataset=digits", f"--train_dir={tmp_path / 'train'}",
+                 f"--init_checkpoint={tmp_path / 'none'}", cwd=tmp_path)
+    assert ended.returncode == 2
+    assert ended.stderr.startswith(f"ps_train: --init_checkpoint: cannot read {tmp_path / 'none'}: ")
+    assert ended.stderr.count("\n") == 1
+
+
 def test_ctrl_c_while_the_data_is_fetched(tmp_path):
     """The process ends by itself, without a traceback."""
     (tmp_path / "slow_plugin.py").write_text(

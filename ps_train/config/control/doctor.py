@@ -8,7 +8,7 @@ from typing import Optional
 
 from ps_train.config import fields
 from ps_train.config.fields import field
-from ps_train.config.launch import LaunchConfig
+from ps_train.config.launch import LaunchConfig, without_hosts
 from ps_train.config.task import Config
 from ps_train.errors import ConfigError, refuse
 
@@ -25,8 +25,9 @@ class DoctorConfig:
 
     ps_hosts: str = fields.redeclare(Config, "ps_hosts", default="", form=None, unset="none: only this machine")
     worker_hosts: str = fields.redeclare(Config, "worker_hosts", default="", form=None, unset="none: only this machine")
-    job_name: Optional[str] = fields.redeclare(Config, "job_name", help="Job of this task: it takes its place, waits "
-                                               "for the others, and measures the network.")
+    job_name: Optional[str] = fields.redeclare(  # an evaluator has no address, so there is nothing to measure
+        Config, "job_name", choices=("ps", "worker"), help="Job of this task: it takes its place, waits for the "
+        "others, and measures the network.")
     task_index: Optional[int] = fields.redeclare(Config, "task_index")
     num_ps: int = fields.redeclare(LaunchConfig, "num_ps")
     num_workers: int = fields.redeclare(LaunchConfig, "num_workers")
@@ -43,12 +44,14 @@ class DoctorConfig:
                                      maximum=3600)
 
     def __post_init__(self) -> None:
-        refuse(fields.problems(vars(self), DoctorConfig))
+        refuse(fields.problems(vars(self), DoctorConfig) + without_hosts(vars(self), DoctorConfig))
         if bool(self.ps_hosts) != bool(self.worker_hosts):
             raise ConfigError("--ps_hosts and --worker_hosts: only one of them is given; give both, or none to examine "
                               "this machine")
         if self.job_name is not None and not self.ps_hosts:
             raise ConfigError("--job_name: given without --ps_hosts and --worker_hosts; give them too, or leave it out")
+        if self.task_index is not None and self.job_name is None:
+            raise ConfigError("--task_index: given without --job_name; give that too, or leave it out")
 
 
 def parse_doctor(argv: Sequence[str]) -> DoctorConfig:

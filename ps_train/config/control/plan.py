@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from ps_train.cluster.resolve import find_cluster
 from ps_train.cluster.spec import Cluster
@@ -12,6 +12,7 @@ from ps_train.config import fields
 from ps_train.config.fields import field
 from ps_train.config.launch import LaunchConfig
 from ps_train.config.task import Config
+from ps_train.errors import refuse
 
 _PLAN = "The plan"
 
@@ -35,15 +36,23 @@ def parse_plan(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> 
     values, given = fields.parse_flags(argv, PlanFlags, Config, help_command="ps_train plan --help")
     own = PlanFlags(**{name: values.pop(name) for name in fields.rules(PlanFlags)})
     config = Config(**values, given=given - fields.rules(PlanFlags).keys(), tf_config=environ.get("TF_CONFIG", ""))
-    is_told = {"ps_hosts", "worker_hosts"} & given
+    refuse(_numbers_beside_names(given, config.tf_config))
     # Any address will do where only their number counts.
     ps, workers = ([f"localhost:{first + index}" for index in range(count)]
                    for first, count in ((20000, own.num_ps), (40000, own.num_workers)))
     cluster = find_cluster(
-        ps_hosts=config.ps_hosts if is_told else ",".join(ps),
-        worker_hosts=config.worker_hosts if is_told else ",".join(workers),
+        ps_hosts=config.ps_hosts if "ps_hosts" in given else ",".join(ps),
+        worker_hosts=config.worker_hosts if "worker_hosts" in given else ",".join(workers),
         job_name=config.job_name or "worker", task_index=config.task_index or 0, tf_config=config.tf_config,
         given=config.given, elastic=config.elastic)
     if cluster.job in ("ps", "evaluator"):  # the plan is that of the chief's graph
         cluster = dataclasses.replace(cluster, job=cluster.chief.job, index=cluster.chief.index)
     return config, cluster, own
+
+
+def _numbers_beside_names(given: Collection[str], tf_config: str) -> list[str]:
+    """Returns a line for each number of tasks that is given although their addresses are known."""
+    named = {"num_ps": "ps_hosts", "num_workers": "worker_hosts"}
+    told = {name: "TF_CONFIG" if tf_config.strip() else f"--{hosts}" for name, hosts in named.items()
+            if name in given and (tf_config.strip() or hosts in given)}
+    return [f"--{name}: {source} names the tasks already; leave one of them out" for name, source in told.items()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from ps_train.cluster import resolve
 from ps_train.cluster.spec import Cluster, Task
@@ -16,6 +16,7 @@ from ps_train.errors import ConfigError, LaunchError
 from ps_train.launch import supervision
 from ps_train.launch.process import killed_with_parent
 from ps_train.launch.remote import hosts, preflight, shell
+from ps_train.launch.remote.hosts import Host
 from ps_train.launch.remote.shell import RemoteShell
 from ps_train.runtime import logs
 
@@ -28,8 +29,7 @@ def examine(config: DoctorConfig) -> None:
     Raises:
       ConfigError: the flags contradict each other, or a check failed.
     """
-    cluster = _cluster(config)
-    failed = _show(_findings(config, cluster))
+    failed = _show(_findings(config, _cluster(config), _hosts(config)))
     if failed:
         raise ConfigError(f"{failed} check{'s' * (failed > 1)} failed; each line with `fail` says what to do")
 
@@ -47,11 +47,23 @@ def _cluster(config: DoctorConfig) -> Cluster | None:
     if not config.ps_hosts:
         return None
     return resolve.find_cluster(ps_hosts=config.ps_hosts, worker_hosts=config.worker_hosts,
-                                job_name=config.job_name or "ps", task_index=config.task_index or 0)
+                                job_name=config.job_name or "ps",
+                                task_index=config.task_index if config.job_name else 0)
 
 
-def _findings(config: DoctorConfig, cluster: Cluster | None) -> Iterator[Finding]:
-    is_alone = cluster is None and not config.hosts
+def _hosts(config: DoctorConfig) -> tuple[RemoteShell, list[Host]] | None:
+    if not config.hosts:
+        return None
+    found = hosts.read_hosts(config.hosts)
+    hosts.refuse_loopback(found)
+    return RemoteShell(shell.split_ssh_command(config.ssh_command), config.remote_dir or os.getcwd(),
+                       config.remote_python or sys.executable, shell.chosen_environment(config.env, os.environ)), found
+
+
+def _findings(
+    config: DoctorConfig, cluster: Cluster | None, remote: tuple[RemoteShell, list[Host]] | None
+) -> Iterator[Finding]:
+    is_alone = cluster is None and remote is None
     num_tasks = config.num_ps + config.num_workers if is_alone else 1
     yield from machine.software()
     yield from machine.processor(num_tasks)
@@ -62,8 +74,8 @@ def _findings(config: DoctorConfig, cluster: Cluster | None) -> Iterator[Finding
     if config.train_dir:
         yield from machine.folder(config.train_dir)
     yield _data(config)
-    if config.hosts:
-        yield from _over_ssh(config)
+    if remote is not None:
+        yield from _over_ssh(*remote, config.base_port)
     if cluster is not None:
         tasks: list[Task] = [*cluster.ps, *cluster.workers]
         yield from (network.lookups(tasks) if config.job_name is None
@@ -89,14 +101,11 @@ def _data(config: DoctorConfig) -> Finding:
     return Finding(OK, "data", f"{config.dataset} is there")
 
 
-def _over_ssh(config: DoctorConfig) -> Iterator[Finding]:
+def _over_ssh(remote: RemoteShell, found: Sequence[Host], first_port: int) -> Iterator[Finding]:
     """Yields whether each host of --hosts can run tasks, as a launch asks."""
-    remote = RemoteShell(shell.split_ssh_command(config.ssh_command), config.remote_dir or os.getcwd(),
-                         config.remote_python or sys.executable, shell.chosen_environment(config.env, os.environ))
-    found = hosts.read_hosts(config.hosts)
     with supervision.noted_signals() as signals:
         try:
-            with preflight.reserved_hosts(remote, dict.fromkeys(found, 1), config.base_port, signals) as reserved:
+            with preflight.reserved_hosts(remote, dict.fromkeys(found, 1), first_port, signals) as reserved:
                 answered = dict(reserved)
         except LaunchError:
             raise

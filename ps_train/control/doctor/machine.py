@@ -112,8 +112,11 @@ def gpus() -> Iterator[Finding]:
 def folder(path: str) -> Iterator[Finding]:
     """Yields whether a train_dir can be written, its space and its speed; makes no folder."""
     existing = os.path.abspath(path)
-    while not os.path.isdir(existing):
+    while not os.path.lexists(existing):
         existing = os.path.dirname(existing)
+    if not os.path.isdir(existing):
+        yield Finding(FAIL, "train_dir", f"{existing} is no folder, so {path} cannot be made; give another --train_dir")
+        return
     free = shutil.disk_usage(existing).free
     if free < _FREE_BYTES:
         yield Finding(WARN, "disk", f"{free / 1e9:.2f} GB free in {existing}: checkpoints may not fit; make room, or "
@@ -137,6 +140,7 @@ def folder(path: str) -> Iterator[Finding]:
 
 def _file_system(path: str) -> str:
     """Returns the type of the mount that has a path, such as nfs4."""
+    path = os.path.realpath(path)
     best, found = "", "unknown"
     with contextlib.suppress(OSError), open("/proc/mounts", encoding="utf-8", errors="replace") as file:
         for line in file:

@@ -64,14 +64,14 @@ def lines_chart(
 
     def draw(axes: Any) -> None:
         for number, line in enumerate(lines):
-            axes.plot(line.xs, line.ys, label=line.name, color=f"C{number % 10}", marker="o" if line.has_marks else "",
-                      markersize=3.5)
+            axes.plot(line.xs, line.ys, label=_plain(line.name), color=f"C{number % 10}",
+                      marker="o" if line.has_marks else "", markersize=3.5)
         for index, place in enumerate(losses):
             axes.axvline(place, color=_LOSS_COLOR, linestyle="--", linewidth=0.9,
                          label="" if index else "session lost")
         if len(lines) + bool(losses) > 1 and len(lines) <= _MOST_NAMED:
             axes.legend(frameon=False)
-        axes.set(xlabel=x_label, ylabel=y_label)
+        axes.set(xlabel=x_label, ylabel=_plain(y_label))
         if is_from_zero:
             axes.set_ylim(bottom=0)
 
@@ -107,6 +107,11 @@ def by_worker(samples: Sequence[Sample], axis: TimeAxis, what: Callable[[Sample]
     names = sorted({name for sample in samples for name in what(sample)}, key=lambda name: (len(name), name))
     return [Line(name, *zip(*[(axis.place(sample.time), what(sample)[name])
                               for sample in samples if name in what(sample)])) for name in names]
+
+
+def _plain(name: str) -> str:
+    """Returns a name that a user chose as matplotlib shows it: text between two `$` would be a formula."""
+    return name.replace("$", r"\$")
 
 
 def _svg(draw: Callable[[Any], None], height: float = _SIZE[1]) -> str:

@@ -29,7 +29,7 @@ def read_series(folder: str) -> Mapping[str, list[Point]]:
     missing, because its process was killed, counts as far as it goes.
     """
     found: dict[str, list[Point]] = {}
-    for path in sorted(glob.glob(os.path.join(folder, "events.out.tfevents.*")), key=_begin):
+    for path in sorted(glob.glob(os.path.join(glob.escape(folder), "events.out.tfevents.*")), key=_begin):
         for event in _events(path):
             if event.HasField("session_log") and event.session_log.status == tf.SessionLog.START:
                 found = {tag: [point for point in points if point.step < event.step] for tag, points in found.items()}

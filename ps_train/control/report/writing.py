@@ -49,9 +49,10 @@ def write_report(config: ReportConfig) -> None:
         raise ConfigError(f"{config.train_dir}: no training has written a journal or event files there; give the "
                           "--train_dir of a training")
     path = config.output or os.path.join(config.train_dir, "report.html")
+    text = make_report(config.train_dir, story, training, evaluations)
     try:
         with open(path, "w", encoding="utf-8") as file:
-            file.write(make_report(config.train_dir, story, training, evaluations))
+            file.write(text)
     except OSError as error:
         raise ConfigError(f"cannot write {path}: {error.strerror}; give another --output") from None
     logs.show(f"wrote {path}")

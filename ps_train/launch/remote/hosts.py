@@ -49,6 +49,9 @@ def read_hosts(value: str) -> list[Host]:
         if known is not None:
             if known.slots is None or host.slots is None:
                 raise ConfigError(f"{where}: {host.login} is named twice; name it once, or give slots each time")
+            if known.address != host.address:
+                raise ConfigError(f"{where}: {host.login} is named twice, with the addresses {known.address} and "
+                                  f"{host.address}; name it once, or give the same address=NAME each time")
             host = dataclasses.replace(host, slots=known.slots + host.slots)
         found[host.login] = host
     if not found:
@@ -58,9 +61,13 @@ def read_hosts(value: str) -> list[Host]:
 
 def _entries(value: str) -> Iterator[tuple[str, list[str]]]:
     """Yields where an entry stands, and its words, `host` and `slots=N`."""
-    if os.sep not in value and not os.path.exists(value):
+    # A folder may have the name of a host, such as that of its results.
+    if os.sep not in value and (os.path.isdir(value) or not os.path.exists(value)):
         for entry in value.split(","):
             name, colon, slots = entry.strip().partition(":")
+            if ":" in slots:
+                raise ConfigError(f"--hosts entry {entry!r}: an IPv6 address, or two colons; allowed: {_FORM}, where "
+                                  "a host is a name or an IPv4 address")
             yield f"--hosts entry {entry!r}", [name, *([f"slots={slots}"] if colon else [])]
         return
     try:
@@ -101,7 +108,8 @@ def place_tasks(names: Sequence[str], hosts: Sequence[Host], placement: str) -> 
         slots before the next one gets any.
 
     Raises:
-      ConfigError: there are fewer slots than tasks, or "fill" meets a host without slots.
+      ConfigError: there are fewer slots than tasks, "fill" meets a host without slots, or the hosts cannot reach each
+        other by the addresses.
     """
     if placement == "fill" and (unlimited := [host.login for host in hosts if host.slots is None]):
         raise ConfigError(f"--task_placement=fill: {', '.join(unlimited)} without slots; say how many tasks each host "
@@ -120,4 +128,13 @@ def place_tasks(names: Sequence[str], hosts: Sequence[Host], placement: str) -> 
         free[host] -= 1
         placed.append(host)
         turn += placement == "round_robin"
+    refuse_loopback(placed)
     return placed
+
+
+def refuse_loopback(hosts: Sequence[Host]) -> None:
+    """Raises ConfigError if only some hosts are `localhost`, where each of the others would look on itself."""
+    own = [host for host in hosts if host.address.lower() == "localhost" or host.address.startswith("127.")]
+    if own and len(own) < len(hosts):
+        raise ConfigError(f"--hosts: the other hosts would look for the tasks of {own[0]} at {own[0].address}, which "
+                          "is each of them itself; give the name that they know, or address=NAME in a file")

@@ -84,7 +84,7 @@ def _answers(probes: Mapping[Host, Process], signals: Sequence[int]) -> dict[Hos
             if has_ended and host not in answers:
                 answers[host] = lines[host]
         time.sleep(POLL_SECS)
-    late = [f"no answer within {_ANSWER_SECS:g} s, of which ssh has {CONNECT_SECS} s to connect"]
+    late = [f"ps_train: no answer within {_ANSWER_SECS:g} s, of which ssh has {CONNECT_SECS} s to connect"]
     return {host: answers.get(host, lines[host] + late) for host in probes}
 
 
@@ -120,12 +120,14 @@ def _ports(answers: Mapping[Host, dict[str, Any] | list[str]], shell: RemoteShel
 def explain_host_fault(lines: Sequence[str], host: Host, shell: RemoteShell) -> str:
     """Returns what is wrong with a host, from what ssh, its shell and its Python have printed."""
     said = [line.strip() for line in lines if line.strip() and not line.startswith(LOST_CONNECTION)]
-    for line in said:
+    for line in reversed(said):  # what ended it is said last; before it come greetings and warnings
+        if line.startswith("ps_train: "):  # it says itself what to do
+            return line.removeprefix("ps_train: ")
         for pattern, words in _FAULTS:
             if re.search(pattern, line):
                 text = words.format(host=host, python=shell.python, folder=shell.folder, version=__version__)
                 return f"{text} ({line})"
-    return said[-1].removeprefix("ps_train: ") if said else "ssh ended without a word; try `ssh` to it by hand"
+    return said[-1] if said else "ssh ended without a word; try `ssh` to it by hand"
 
 
 def _end(probes: Sequence[Process]) -> None:

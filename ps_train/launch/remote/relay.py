@@ -74,7 +74,7 @@ def _frames(ssh: subprocess.Popen, stops: list[int]) -> Iterator[OutputFrame]:
             continue
         chunk = os.read(source.fileno(), _READ_BYTES)
         *lines, unfinished = (unfinished + chunk).split(b"\n")
-        yield from map(unpack_frame, lines)
+        yield from map(unpack_frame, filter(None, lines))  # a task's empty line is in a frame
         if not chunk:
             if unfinished:
                 yield unpack_frame(unfinished)

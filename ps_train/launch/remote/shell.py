@@ -21,6 +21,7 @@ _OPTIONS = ("-T", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_SECS}",
 # Terraform's variables begin with TF_, too, and may be secrets, which a command line would show to all users of a host.
 _NOT_TENSORFLOWS = ("TF_CONFIG", "TF_CLI_", "TF_VAR_", "TF_TOKEN_", "TF_HTTP_", "TF_LOG", "TF_DATA_DIR", "TF_WORKSPACE",
                     "TF_INPUT", "TF_IN_AUTOMATION", "TF_PLUGIN_")
+_HOME = re.compile(r"~[\w.-]*", re.ASCII)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
@@ -43,8 +44,8 @@ class RemoteShell:
     def typed(self, words: Sequence[str]) -> str:
         """Returns the text for a POSIX shell that runs python with these arguments, in the folder and environment."""
         variables = [f"{name}={value}" for name, value in sorted(self.environ.items())]
-        command = shlex.join([*(["env", *variables] if variables else []), self.python, *words])
-        return f"cd {shlex.quote(self.folder)} && {command}"
+        before = shlex.join(["env", *variables]) + " " if variables else ""
+        return f"cd {_quoted(self.folder)} && {before}{_quoted(self.python)} {shlex.join(words)}"
 
     def ssh_command(self, host: Host, words: Sequence[str]) -> list[str]:
         """Returns the local command that runs python with these arguments on a host."""
@@ -67,6 +68,12 @@ class RemoteShell:
         watcher = ["-m", "ps_train.launch.remote.watcher", name, f"{grace_secs:g}", str(port), *words]
         shell = dataclasses.replace(self, environ={**self.environ, **variables})
         return [sys.executable, "-m", "ps_train.launch.remote.relay", host.login, *shell.ssh_command(host, watcher)]
+
+
+def _quoted(path: str) -> str:
+    """Returns a path as a word for a shell; a `~` in front stays outside the quotes, where it is the home folder."""
+    home, slash, rest = path.partition("/")
+    return f"{home}{slash}{shlex.quote(rest)}" if slash and _HOME.fullmatch(home) else shlex.quote(path)
 
 
 def chosen_environment(flag: str, environ: Mapping[str, str]) -> dict[str, str]:

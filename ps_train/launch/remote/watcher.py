@@ -3,7 +3,7 @@
     python -m ps_train.launch.remote.watcher NAME GRACE_SECS PORT WORDS_OF_PYTHON...
 
     stdin    "beat" every second; "stop" asks the task to stop
-    stdout   frames, see `frames.py`
+    stdout   an empty line, then frames, see `frames.py`
 
 The end of stdin, or `SILENCE_SECS` without a beat, is a broken connection: SIGTERM, and SIGKILL after GRACE_SECS.
 """
@@ -39,7 +39,7 @@ class RelayStreams:
         self._silence_secs = silence_secs
         self._heard_secs = time.monotonic()
         self._unfinished = b""
-        self._pending = b""
+        self._pending = bytearray()
         os.set_blocking(_STDIN, False)
         os.set_blocking(_STDOUT, False)
 
@@ -59,17 +59,17 @@ class RelayStreams:
             self._pending += data
 
     def exchange(self, secs: float) -> None:
-        """Waits at most so long for input; reads what is there, and writes what can be written."""
-        readable, _, _ = select.select([] if self.is_closed else [_STDIN], [], [], secs)
+        """Waits at most so long for input, or for room for what is pending; reads what is there, and writes."""
+        readable, _, _ = select.select([] if self.is_closed else [_STDIN], [_STDOUT] if self._pending else [], [], secs)
         if readable:
             self._read()
         try:
             if self._pending:
-                self._pending = self._pending[os.write(_STDOUT, self._pending):]
+                del self._pending[:os.write(_STDOUT, self._pending)]
         except BlockingIOError:
             pass  # the network is slow, or down
         except OSError:
-            self._is_writable, self._pending = False, b""
+            self._is_writable, self._pending = False, bytearray()
 
     def _read(self) -> None:
         try:
@@ -131,6 +131,7 @@ def main(argv: Sequence[str]) -> int:
     """Runs a task until it has ended; returns its exit code."""
     name, grace, port, *words = argv
     connection = RelayStreams()
+    connection.put(b"\n")  # the host's shell may have begun a line, such as a greeting, that would hide the first frame
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, lambda *_: setattr(connection, "stops", connection.stops + 1))
     _wait_for_port(int(port), connection, float(grace) + SILENCE_SECS)

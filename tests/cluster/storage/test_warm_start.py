@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import glob
 import logging
+import os
+import shutil
 
 import numpy as np
 import pytest
@@ -55,12 +58,44 @@ def test_variables_take_the_values_of_the_names(saved, caplog, pairs, expected):
 @pytest.mark.parametrize(("pairs", "message"), [
     ((("old/kernel", "kernel"),), "--init_map: the model has no variable 'kernel'; it has new/kernel, bias"),
     ((("kernel", "new/kernel"),), r"--init_map: \S+ has no variable 'kernel' for new/kernel; it has bias, global_step"),
-    ((("bias", "new/kernel"),), r"other shapes: new/kernel \[4, 3\] here, \[3\] there"),
+    ((("bias", "new/kernel"),), r"other shapes: new/kernel \[4, 3\] here, \[3\] there; leave them out of --init_map"),
 ])
 def test_wrong_names_and_shapes_are_one_line(saved, pairs, message):
     """With what there is."""
     with pytest.raises(ConfigError, match=message):
         loaded(saved, pairs)
+
+
+def test_without_a_map_the_advice_about_a_shape_is_a_map(saved):
+    """Such as for a last layer with another number of classes: the others are named."""
+    with tf.Graph().as_default():
+        variables = [tf.get_variable("bias", [5]), tf.get_variable("old/kernel", [4, 3])]
+        with pytest.raises(ConfigError, match=r"bias \[5\] here, \[3\] there; name the other variables with --in"):
+            WarmStart(saved, (), variables)
+
+
+def test_the_newest_sound_checkpoint_of_a_folder_is_taken(saved):
+    """As a training in that folder does: the file `checkpoint` may name one that is gone, or damaged."""
+    folder = os.path.dirname(saved)
+    tf.train.update_checkpoint_state(folder, os.path.join(folder, "model.ckpt-99"))
+    assert loaded(folder)["bias"] == 5
+    for path in glob.glob(f"{saved}.*"):
+        shutil.copy(path, path.replace("-70", "-99"))
+    damage(os.path.join(folder, "model.ckpt-99"))
+    assert loaded(folder)["bias"] == 5
+
+
+def damage(path):
+    """Cuts the values of a checkpoint off."""
+    [data] = glob.glob(f"{path}.data-*")
+    os.truncate(data, 1)
+
+
+def test_damaged_values_are_one_line(saved):
+    """Before training begins."""
+    damage(saved)
+    with pytest.raises(ConfigError, match="--init_checkpoint: checkpoint .* cannot be read: .*; give another one"):
+        loaded(saved)
 
 
 def test_a_path_without_a_checkpoint_is_one_line(tmp_path):

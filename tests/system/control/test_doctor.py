@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import socket
 import threading
@@ -12,7 +13,7 @@ import pytest
 from ps_train.cluster import resolve
 from ps_train.config.control.doctor import parse_doctor
 from ps_train.config.control.plan import parse_plan
-from ps_train.control.doctor import machine, network
+from ps_train.control.doctor import examine, machine, network
 from ps_train.errors import ConfigError
 from tests import processes
 from tests.processes import ProcessGroup
@@ -79,11 +80,42 @@ def test_this_machine_is_examined(tmp_path):
 
 @pytest.mark.parametrize(("argv", "told"), [
     (["--ps_hosts=a:1"], "only one of them"), (["--job_name=ps"], "given without --ps_hosts"),
+    (["--ps_hosts=a:1", "--worker_hosts=b:1", "--job_name=evaluator"], "allowed: one of ps, worker"),
+    (["--ps_hosts=a:1", "--worker_hosts=b:1", "--task_index=1"], "given without --job_name"),
+    (["--remote_dir=/x"], "--remote_dir: has an effect only with --hosts"),
     (["--peer_timeout_secs=0"], "--peer_timeout_secs")])
 def test_a_wrong_flag_is_refused(argv, told):
     """In one line."""
     with pytest.raises(ConfigError, match=told):
         parse_doctor(argv)
+
+
+@pytest.mark.parametrize(("argv", "told"), [
+    (["--hosts=a:x"], "got slots='x'"), (["--hosts=localhost,b"], "look for the tasks of localhost"),
+    (["--hosts=a", "--env=1"], "--env: got '1'"),
+    (["--ps_hosts=a:1", "--worker_hosts=b:1,c:1", "--job_name=worker"], "--task_index: not given")])
+def test_what_contradicts_is_refused_before_the_first_check(argv, told, capsys):
+    """The checks may take minutes."""
+    with pytest.raises(ConfigError, match=told):
+        examine.examine(parse_doctor(argv))
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("name", ["file", "file/train", "link"])
+def test_a_file_is_no_train_dir(tmp_path, name):
+    """Nor is a link that leads nowhere; training could not make the folder."""
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    [found] = machine.folder(str(tmp_path / name))
+    assert found.verdict == "fail" and "is no folder" in found.text
+
+
+@pytest.mark.skipif(not os.path.ismount("/dev/shm"), reason="needs a second file system")
+def test_a_link_is_on_the_file_system_to_which_it_leads(tmp_path):
+    """Such as a link to a shared folder."""
+    (tmp_path / "link").symlink_to("/dev/shm")
+    told = [finding.text for finding in machine.folder(str(tmp_path / "link/train"))]
+    assert told[-1].endswith("of type tmpfs"), told
 
 
 def test_the_plan_is_of_the_chief():
@@ -96,6 +128,44 @@ def test_the_plan_is_of_the_chief():
     assert (len(cluster.ps), cluster.job, cluster.index) == (2, "chief", 0)
     _, cluster, _ = parse_plan(["--ps_hosts=a:1", "--worker_hosts=b:1,c:1", "--job_name=ps"], {})
     assert (len(cluster.ps), cluster.task.address) == (1, "b:1")
+    _, cluster, _ = parse_plan(["--num_ps=3", "--worker_hosts=b:1,c:1"], {})
+    assert (len(cluster.ps), cluster.num_workers) == (3, 2)
+    _, cluster, _ = parse_plan(["--ps_hosts=a:1", "--num_workers=5"], {})
+    assert (len(cluster.ps), cluster.num_workers) == (1, 5)
+
+
+@pytest.mark.parametrize(("argv", "environ", "told"), [
+    (["--num_ps=3", "--ps_hosts=a:1"], {}, "--num_ps: --ps_hosts names"),
+    (["--num_workers=3", "--worker_hosts=a:1"], {}, "--num_workers: --worker_hosts names"),
+    (["--num_ps=3"], {"TF_CONFIG": '{"cluster": {}}'}, "--num_ps: TF_CONFIG names")])
+def test_a_number_beside_addresses_is_refused(argv, environ, told):
+    """One of them would have no effect."""
+    with pytest.raises(ConfigError, match=told):
+        parse_plan(argv, environ)
+
+
+LARGE_DATA = """
+import numpy as np
+import ps_train
+
+KEPT = np.ones(400 << 20, np.uint8)
+
+def input_fn(mode, params, shard):
+    return ps_train.from_arrays((np.ones([100, 784], np.float32), np.zeros([100], np.int32)), 10, shuffle=False,
+                                repeat=True, seed=0)
+"""
+
+
+def test_the_data_is_in_the_memory_of_workers_only(tmp_path):
+    """A ps does not load it."""
+    (tmp_path / "large_data.py").write_text(LARGE_DATA)
+    with ProcessGroup(tmp_path / "logs") as group:
+        group.start("plan", ["plan", "--dataset=large_data", "--model=softmax", "--num_ps=1", "--json"], cwd=tmp_path,
+                    is_exec=True)
+        assert group.exit_code("plan") == 0, group.logs()
+        [line] = [line for line in group.log("plan").splitlines() if line.startswith("{")]
+    record = json.loads(line)
+    assert record["worker"]["memory_bytes"] > record["ps"][0]["memory_bytes"] + (300 << 20)
 
 
 def test_a_plan_is_printed(tmp_path):

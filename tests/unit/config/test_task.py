@@ -93,6 +93,8 @@ def test_train_dir_is_the_same_for_all_tasks_of_a_machine(argv, folder):
     ("--learning_rate=nan", "nan"),
     ("--learning_rate=1e400", "inf"),
     ("--optimizer=Adam", "'Adam'"),
+    ("--adam_beta1=1", "1.0"),
+    ("--adam_beta2=1", "1.0"),
     ("--save_model_secs=-1", "-1"),
     ("--save_model_secs=10000000000", "10000000000"),
     ("--save_summaries_steps=-1", "-1"),
@@ -117,6 +119,16 @@ def test_refuses_values_out_of_range(flag, got):
     message = _refusal(config.parse_task, [flag, "--sync_replicas"], {})
     assert message.startswith(flag.partition("=")[0])
     assert f"got {got}" in message and "allowed: " in message and "\n" not in message
+
+
+@pytest.mark.parametrize(("name", "flag", "options"), [
+    ("momentum", "--momentum=0", {"momentum": 0.0}), ("adam", "--adam_beta1=0", {"beta1": 0.0}),
+    ("momentum", "--nonesterov", {})])
+def test_a_zero_is_a_choice(name, flag, options):
+    """It replaces the optimizer's default, and another optimizer does not have it."""
+    assert config.parse_task([f"--optimizer={name}", flag], {}).optimizer_options == options
+    if options:
+        assert "has an effect only with --optimizer=" in _refusal(config.parse_task, ["--optimizer=sgd", flag], {})
 
 
 @pytest.mark.parametrize("number", ["0", "-1"])

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
 import shlex
+import subprocess
 
 import pytest
 
@@ -28,7 +31,8 @@ def test_a_file_is_read_as_mpirun_reads_it(tmp_path):
 
 @pytest.mark.parametrize(("value", "told"), [
     ("a,", "--hosts entry '': got ''"), ("a:x", "got slots='x'"), ("a:0", "got slots='0'"), ("-oProxyCommand=x", "got"),
-    ("a b", "got 'a b'"), ("a,a", "named twice"), ("no/such/file", "cannot read 'no/such/file': No such file"),
+    ("a b", "got 'a b'"), ("a,a", "named twice"), ("::1", "'::1': an IPv6 address"),
+    ("a,[::1]:2", "an IPv6 address"), ("no/such/file", "cannot read 'no/such/file': No such file"),
 ])
 def test_a_wrong_entry_is_named(value, told):
     """An option of ssh, too, is no host."""
@@ -40,7 +44,7 @@ def test_a_wrong_entry_is_named(value, told):
 
 @pytest.mark.parametrize(("line", "told"), [
     ("a slots=1 slots=2", "each once"), ("a cpus=2", "got 'cpus=2'"), ("a address=;", "got address=';'"),
-    ("#", "no host")])
+    ("#", "no host"), ("a slots=1 address=b\na slots=2", "line 2: a is named twice, with the addresses b and a")])
 def test_a_wrong_line_is_named(tmp_path, line, told):
     """With its number, where there is one."""
     (tmp_path / "hosts").write_text(f"{line}\n")
@@ -66,6 +70,25 @@ def test_too_few_slots_are_refused(value, placement, told):
         hosts.place_tasks(NAMES, hosts.read_hosts(value), placement)
 
 
+def test_a_folder_may_have_the_name_of_a_host(tmp_path, monkeypatch):
+    """It is no list of hosts."""
+    (tmp_path / "gpu1").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert hosts.read_hosts("gpu1") == [Host("gpu1", None, "gpu1")]
+
+
+@pytest.mark.parametrize("value", ["localhost,b", "b,me@127.0.0.1:9"])
+def test_localhost_is_no_address_for_others(value):
+    """They would look for its tasks on themselves, and wait until their time is over; alone it is right."""
+    found = hosts.read_hosts(value)
+    with pytest.raises(ConfigError, match="the other hosts would look for the tasks of (localhost|me@127.0.0.1) at "):
+        hosts.place_tasks(NAMES, found, "round_robin")
+    local = [host for host in found if host.login != "b"]
+    assert hosts.place_tasks(NAMES, local, "round_robin") == local * 5
+    known = [dataclasses.replace(host, address=host.address if host.login == "b" else "a") for host in found]
+    assert len(hosts.place_tasks(NAMES, known, "round_robin")) == 5
+
+
 def test_the_words_survive_two_shells():
     """ssh gives the host's shell one text, which starts sh, which starts python."""
     command = REMOTE.ssh_command(Host("me@h", None, "h"), ["-c", "print('a  b')"])
@@ -73,6 +96,17 @@ def test_the_words_survive_two_shells():
     assert "BatchMode=yes" in command and command[-2] == "me@h"
     text = shlex.split(shlex.split(command[-1])[-1])
     assert text == ["cd", "/my dir", "&&", "env", "A=it's", "/opt/py thon", "-c", "print('a  b')"]
+
+
+@pytest.mark.parametrize("environ", [{}, {"A": "1"}])
+def test_a_path_may_begin_in_the_home_folder(tmp_path, environ):
+    """That of the host: the local shell leaves `--remote_dir=~/x` as it is."""
+    (tmp_path / "my dir").mkdir()
+    (tmp_path / "my dir/python").symlink_to("/bin/echo")
+    remote = shell.RemoteShell(["ssh"], "~/my dir", "~/my dir/python", environ)
+    ended = subprocess.run(["sh", "-c", f"{remote.typed(['~/a b'])} && pwd"], capture_output=True, text=True,
+                           env={**os.environ, "HOME": str(tmp_path)})
+    assert ended.stdout.splitlines() == ["~/a b", str(tmp_path / "my dir")], ended.stderr
 
 
 def test_a_task_has_variables_of_its_own():
@@ -118,3 +152,15 @@ def test_other_output_is_a_line():
 def test_a_fault_of_a_host_is_explained(line, told):
     """What to do, and in brackets what was said."""
     assert told in preflight.explain_host_fault(["Welcome!", line], Host("me@h", None, "h"), REMOTE)
+
+
+@pytest.mark.parametrize(("lines", "told"), [
+    (["Warning: Identity file k not accessible: No such file or directory.", "me@h: Permission denied (publickey)."],
+     "ssh is refused: "),
+    (["bash: fortune: command not found", "python: No module named ps_train"], "no ps_train for "),
+    (["ps_train: cannot start 'sshh': No such file or directory; correct --ssh_command"], "cannot start 'sshh': "),
+    (["bash: fortune: command not found", "ps_train: no answer within 60 s"], "no answer within 60 s"),
+])
+def test_a_warning_before_is_not_the_fault(lines, told):
+    """What ended the connection is said last, and a line of ps_train's own needs no explanation."""
+    assert preflight.explain_host_fault(lines, Host("me@h", None, "h"), REMOTE).startswith(told)

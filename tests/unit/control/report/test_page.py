@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import html.parser
 import re
 
@@ -99,6 +100,13 @@ def test_the_same_figures_give_the_same_chart():
     """So that two reports can be compared."""
     line = charts.Line("x", [1, 2], [3, 4])
     assert charts.lines_chart([line], x_label="a", y_label="b") == charts.lines_chart([line], x_label="a", y_label="b")
+
+
+@pytest.mark.parametrize("name", ["loss$x$", r"cost_$\foo$", "<i>&"])
+def test_a_name_is_no_formula(name):
+    """Such as that of a summary, or of a worker."""
+    svg = charts.lines_chart([charts.Line(name, [1, 2], [3, 4])] * 2, x_label="a", y_label=name)
+    assert svg.count(f"<!-- {html.escape(name, quote=False)} -->") == 3  # matplotlib draws letters as paths
 
 
 @pytest.mark.parametrize("argv", [["DIR"], ["--train_dir=DIR"], ["DIR", "--output=out.html"]])

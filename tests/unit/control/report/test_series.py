@@ -33,6 +33,14 @@ def test_steps_that_were_taken_again_count_once(tmp_path):
     assert [(point.step, point.value) for point in read_series(str(tmp_path))["loss"]] == [(10, 3.0), (25, 1.5)]
 
 
+def test_a_folder_may_have_any_name(tmp_path):
+    """Such as one with brackets, which a pattern of file names would take for a choice of letters."""
+    folder = tmp_path / "run[1]"
+    folder.mkdir()
+    write(folder, 1, [scalar(1, 1.0)])
+    assert list(read_series(str(folder))) == ["loss"]
+
+
 def test_a_torn_file_counts_as_far_as_it_goes(tmp_path):
     """Its process was killed."""
     write(tmp_path, 1, [scalar(1, 1.0), scalar(2, 2.0)])
