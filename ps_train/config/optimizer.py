@@ -135,6 +135,9 @@ def parse_init_map(text: str) -> tuple[tuple[str, str], ...]:
     if not all(len(part) == 2 and all(part) and part[0].endswith("/") == part[1].endswith("/") for part in parts):
         raise ConfigError(f"--init_map: got {text!r}; allowed: pairs of a name in the checkpoint and a name in the "
                           "model, both of variables or both of scopes, as in old_scope/:new_scope/,old_bias:bias")
+    targets = [new for _, new in parts]
+    if twice := [new for new in targets if targets.count(new) > 1]:
+        raise ConfigError(f"--init_map: got {text!r}, which fills {twice[0]} twice; leave one of the pairs out")
     return tuple((part[0], part[1]) for part in parts)
 
 
