@@ -5,6 +5,7 @@
                              `tf_keras.models.load_model`
       saving.keras           a checkpoint that is being written; after a `kill -9` the next one overwrites it
       backup-500/            the state within an epoch of 500 steps (BackupAndRestore), while training is unfinished
+      damaged-backup-500/    a backup that could not be read; nothing reads it
       train/ validation/     TensorBoard's event files
 
 A checkpoint that is cut off or damaged is skipped: its zip directory or a checksum shows it. A checkpoint has the whole
