@@ -63,6 +63,7 @@ class Backup(tf_keras.callbacks.BackupAndRestore):
         self._supported_strategies = (tf.distribute.Strategy,)
         self._batch = 0
         self._lock = context.lock
+        self._train_dir = config.train_dir
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         self._batch = batch
@@ -87,7 +88,8 @@ class Backup(tf_keras.callbacks.BackupAndRestore):
 
     def _backup(self, epoch: int, batch: int = 0) -> None:
         self._lock.check()
-        super()._backup(epoch=epoch, batch=batch)
+        with keras_checkpoints.failures_told("a backup", self._train_dir):
+            super()._backup(epoch=epoch, batch=batch)
 
 
 class Meter:
