@@ -47,6 +47,8 @@ def in_step(monkeypatch, nodes, tasks_per_node, num_tasks, rank, node):
      {"ps": ["n9:26700", "n9:26701"], "worker": ["n10:26700", "n11:26700"]}, ("worker", 1)),
     ("gpu7,cpu[01-02]", "1(x3)", 1, 1, "cpu01",
      {"ps": ["gpu7:26700"], "worker": ["cpu01:26700", "cpu02:26700"]}, ("worker", 0)),
+    ("n1", "128", 1, 127, "n1", {"ps": ["n1:26700"], "worker": [f"n1:{26700 + rank}" for rank in range(1, 128)]},
+     ("worker", 126)),
 ])
 def test_a_slurm_task_is_told_the_cluster_in_the_order_of_the_steps_nodes(
         slurm_task, monkeypatch, nodes, per_node, num_ps, rank, node, cluster_part, task):
