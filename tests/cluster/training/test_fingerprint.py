@@ -109,5 +109,7 @@ def test_all_workers_of_another_training_begin_anew_where_nobody_trains(start_se
     other.start()
     wait_until(lambda: first.board.snapshot().claims[1], "the claim of worker 1")
     chief.start()
-    assert chief.result().first_step == 0
+    outcome = chief.result()
+    assert outcome.first_step == 0
+    assert chief.progress.local_steps == outcome.local_steps  # and not those of the first training as well
     other.result()
