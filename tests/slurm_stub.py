@@ -1,6 +1,7 @@
 """Stands in for `srun` and `scontrol`, in tests: runs the tasks of a step on this machine, and notes what it was asked.
 
-As the real one it gives each task its number and the step's shape, passes SIGTERM on, and ends with the largest code.
+As the real one it gives each task its number and the step's shape, passes SIGTERM on, names each task that fails, and
+ends with the largest code.
 """
 
 from __future__ import annotations
@@ -28,7 +29,11 @@ def srun(argv: list[str]) -> int:
             process.send_signal(number)
 
     signal.signal(signal.SIGTERM, pass_on)
-    return max(code if code >= 0 else 128 - code for code in [process.wait() for process in processes])
+    codes = [process.wait() for process in processes]
+    for rank, code in enumerate(codes):
+        if code > 0:
+            print(f"srun: error: localhost: task {rank}: Exited with exit code {code}", file=sys.stderr)
+    return max(code if code >= 0 else 128 - code for code in codes)
 
 
 if __name__ == "__main__":

@@ -64,8 +64,8 @@ def _resolver(jobs: Mapping[str, int], port_base: int):
             return [f"{position:06}{_ORDER}{host}" for position, host in enumerate(hosts)]
 
     # Without GPUs the resolver knows no task at all, and with them it would set CUDA_VISIBLE_DEVICES, which Slurm does:
-    # so each task is given one that nobody looks at.
-    return InOrderOfTasks(dict(jobs), port_base=port_base, gpus_per_node=_PORTS_PER_JOB, gpus_per_task=1,
+    # so each task is given one that nobody looks at, however many of them are on a node.
+    return InOrderOfTasks(dict(jobs), port_base=port_base, gpus_per_node=sum(jobs.values()), gpus_per_task=1,
                           auto_set_gpu=False)
 
 

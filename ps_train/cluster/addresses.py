@@ -62,7 +62,7 @@ def _is_ipv6(text: str) -> bool:
 
 def _fault(address: Any) -> str:
     """Returns what is wrong with an address, or "" for anything that is not a common mistake."""
-    text = str(address)
+    text = address if isinstance(address, str) else ""
     if re.search(r"\s", text):
         return ", which contains a space"
     if "://" in text:

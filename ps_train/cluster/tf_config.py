@@ -133,6 +133,8 @@ def _parse_job(job: str, tasks: Any) -> dict[int, str]:
         if index in found:
             raise ConfigError(f"{what}: index {index} is there twice")
         found[index] = parse_address(f"{what}[{key}]", address)
+    if job in CHIEF_JOBS and 0 not in found:  # its index is its number among the workers, of which 1 is worker 0's
+        raise ConfigError(f"{what} index: got {index}; allowed: 0, as there is one")
     return found
 
 

@@ -100,7 +100,8 @@ class Blackboard:
         self._tick = variables.add("clock", self._secs)
         self._read_snapshot = [self._read_state, *(
             variables.read(name)
-            for name in ("clock", "claims", "heartbeats", "steps", "local_steps", "finished", "staleness"))]
+            for name in ("clock", "claims", "heartbeats", "steps", "local_steps", "finished", "staleness",
+                         "admissions"))]
 
     def _build_for_workers(self) -> None:
         self._clear_local_steps, self._clear_finished = variables.clear("local_steps"), variables.clear("finished")
@@ -109,6 +110,7 @@ class Blackboard:
             "finished", tf.where(is_here, tf.zeros([variables.MAX_WORKERS], tf.int64), variables.read("finished")))
         self._mark_finished = variables.write_element("finished", self._worker, 1)
         self._mark_unfinished = variables.write_element("finished", self._worker, 0)
+        self._admit = variables.write_element("admissions", self._worker, variables.read("claims")[self._worker])
         self._claim, self._local_steps = tf.placeholder(tf.int64, []), tf.placeholder(tf.int64, [])
         self._staleness = tf.placeholder(tf.float64, [])
         # Only the process that holds the claim is heard: a heartbeat never takes another process's number.
@@ -158,11 +160,12 @@ class Blackboard:
 
     def snapshot(self) -> Snapshot:
         """Returns what ps 0 knows now."""
-        state, now_secs, claims, heartbeats, steps, local_steps, finished, staleness = self._run(self._read_snapshot)
+        state, now_secs, claims, heartbeats, steps, local_steps, finished, staleness, admissions = self._run(
+            self._read_snapshot)
         return Snapshot(
             state=State(int(state)), now_secs=float(now_secs), claims=claims, heartbeats=heartbeats, steps=steps,
             local_steps=local_steps, finished=finished.astype(bool), staleness=staleness,
-            heartbeat_timeout_secs=self._heartbeat_timeout_secs)
+            admissions=admissions, heartbeat_timeout_secs=self._heartbeat_timeout_secs)
 
     def is_prepared(self) -> bool:
         """Tells whether a chief has prepared the parameters and no ps has restarted since."""
@@ -203,6 +206,10 @@ class Blackboard:
         """Gives a worker's number to the process with this claim, whichever process had it before."""
         self._run(self._mark_unfinished, {self._worker: worker})
         self._run(self._write_claim, {self._worker: worker, self._claim: claim})
+
+    def admit(self, worker: int) -> None:
+        """Records that the process with a worker's number uses the parameters from now on."""
+        self._run(self._admit, {self._worker: worker})
 
     def leave(self, worker: int) -> None:
         """Gives up a worker's number: no task waits for this worker any more."""

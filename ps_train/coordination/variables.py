@@ -30,6 +30,7 @@ _ON_FIRST_PS = {
     "fingerprint": ([], tf.string),
     "evaluator_heard": ([], tf.float64),  # the clock at its last sign of life (tasks/selection/signals.py)
     "claims": ([MAX_WORKERS], tf.int64),
+    "admissions": ([MAX_WORKERS], tf.int64),  # claim of the process that may use the parameters (training/admission.py)
     "heartbeats": ([MAX_WORKERS], tf.float64),  # the clock at the last heartbeat
     "steps": ([MAX_WORKERS], tf.int64),  # the global step that the worker has seen
     "local_steps": ([MAX_WORKERS], tf.int64),  # the steps that the worker has taken

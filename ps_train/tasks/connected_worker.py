@@ -56,11 +56,12 @@ class ConnectedWorker:
         self.progress = WorkerProgress()
         self.heartbeat = Heartbeat(self.board, cluster.task, cluster.worker_number, self.progress, stop,
                                    has_bound=not own.uses_existing_servers)
+        self._fingerprint = fingerprint.describe(
+            cluster, _shared_options(own, graph), graph.saved_variables, graph.update.packed.places(),
+            graph.tables.specs, own.train_dir if cluster.is_chief else "")
         self.supervised = recovery.SupervisedTraining(
             cluster, target, graph, self.board, self.heartbeat, self.progress, own.sessions, stop=stop, lock=lock,
-            journal=journal, own_fingerprint=fingerprint.describe(
-                cluster, _shared_options(own, graph), graph.saved_variables, graph.update.packed.places(),
-                graph.tables.specs, own.train_dir if cluster.is_chief else ""))
+            journal=journal, own_fingerprint=self._fingerprint)
 
     def claim_number(self) -> None:
         """Makes this process the worker of its number; see `Heartbeat.claim`."""
@@ -68,6 +69,9 @@ class ConnectedWorker:
         agreement.check(cluster, start_secs, self._stop, existing_servers=own.uses_existing_servers)
         with contextlib.closing(blackboard.for_client(cluster, own.timeouts.heartbeat_secs)) as visitor:
             self.heartbeat.claim(visitor, start_secs)
+            theirs = visitor.fingerprint()
+            if theirs and fingerprint.differences(theirs, self._fingerprint, their_name="the ps"):
+                self.progress.local_steps = 0  # those on the ps were taken in another training
 
     def loop(
         self, session: tf.Session, write_summary: Callable | None, *, report: Report | None = None,

@@ -1,7 +1,7 @@
 """Whether a worker may train: it waits until the parameters are ready, and checks that it fits the training.
 
     chief    ps answer --> parameters prepared, and of this training? --> LIVE, else NEW
-    others   wait for the chief                                      --> LIVE, or OVER
+    others   wait for the chief to prepare them for this training    --> LIVE, or OVER
 """
 
 from __future__ import annotations
@@ -61,13 +61,12 @@ class Admission:
         reachability.wait_for_tasks(self._cluster.ps, self._start_timeout_secs, self._stop)
         all_ps = ", ".join(map(str, self._cluster.ps))
         if self._cluster.is_chief:
-            found = self._until(lambda: Parameters.LIVE if self._board.is_prepared() else Parameters.NEW,
-                                f"an answer of {all_ps}")
-        else:
-            found = self._until(self._ask_as_worker, f"{self._cluster.chief} (chief) to prepare {all_ps}")
-        if found is Parameters.LIVE:
-            return self._until(lambda: Parameters.LIVE if self._belongs_here() else Parameters.NEW,
-                               f"an answer of {all_ps}")
+            return self._until(self._ask_as_chief, f"an answer of {all_ps}")
+        return self._until(self._ask_as_worker, f"{self._cluster.chief} (chief) to prepare {all_ps}")
+
+    def _ask_as_chief(self) -> Parameters:
+        found = Parameters.LIVE if self._board.is_prepared() and self._belongs_here() else Parameters.NEW
+        self._board.admit(self._cluster.worker_number)
         return found
 
     def _ask_as_worker(self) -> Parameters | None:
@@ -77,9 +76,14 @@ class Admission:
         state = self._board.state()
         if state == State.FAILED:
             raise ChiefFailedError
-        if state in (State.STOPPING, State.DONE):
+        if state == State.DONE:
             return Parameters.OVER
-        return Parameters.LIVE if self._board.is_prepared() else None
+        if not ((state == State.STOPPING or self._board.is_prepared()) and self._belongs_here()):
+            return None
+        if state == State.STOPPING:
+            return Parameters.OVER
+        self._board.admit(self._cluster.worker_number)
+        return Parameters.LIVE
 
     def _until(self, ask: Callable[[], Parameters | None], what: str) -> Parameters:
         """Returns the first answer of `ask()` that is not None; asks again if the blackboard does not answer."""
@@ -95,7 +99,7 @@ class Admission:
                              "is it started, and what does its log say?")
 
     def _belongs_here(self) -> bool:
-        """Returns whether this worker fits the running training; false if the chief may start a new one in its place.
+        """Returns whether this worker fits the prepared parameters; false if the chief may replace them.
 
         Raises:
           ConfigError: it does not fit, and other workers are training.
@@ -105,10 +109,11 @@ class Admission:
             theirs, self._fingerprint, their_name="the running training") if theirs and self._fingerprint else []
         if not differing:
             return True
-        others = [worker for worker in self._board.snapshot().alive()
-                  if worker != self._cluster.worker_number]
-        if self._cluster.is_chief and not others:
+        # A worker that is alive and not admitted may wait as this one does, for the new training that both are of.
+        if set(self._board.snapshot().admitted()) - {self._cluster.worker_number}:
+            raise ConfigError("\n".join(f"{self._cluster.task} does not fit the training on {self._cluster.ps[0]}: "
+                                        f"{line}; start it with the same flags and code" for line in differing))
+        if self._cluster.is_chief:
             _log.warning("the ps hold the parameters of another training, which has no workers: starting a new one")
-            return False
-        raise ConfigError("\n".join(f"{self._cluster.task} does not fit the training on {self._cluster.ps[0]}: {line}; "
-                                    "start it with the same flags and code" for line in differing))
+            self._board.announce(State.IDLE)  # so that nobody joins the old one meanwhile
+        return False

@@ -119,7 +119,7 @@ class SupervisedTraining:
         """
         failures = 0
         while True:
-            step = self._progress.step
+            local_steps = self._progress.local_steps
             try:
                 return self._run_once(body)
             except tf.errors.OpError as error:
@@ -130,7 +130,8 @@ class SupervisedTraining:
                 if self._heartbeat.has_chief_failed:
                     raise ChiefFailedError from error
                 self._chief_service.check_lost(error, self._context(is_live=True))
-                failures = 1 if self._progress.step > step else failures + 1
+                # Not the global step: after a checkpoint was restored, it is lower than before the loss.
+                failures = 1 if self._progress.local_steps > local_steps else failures + 1
                 reason = tensorflow_errors.reason(error)
                 if failures > len(_PAUSES_SECS):
                     raise ClusterLostError(f"the session was lost {failures} times without a step in between; "

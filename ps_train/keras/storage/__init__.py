@@ -3,6 +3,7 @@
 Start with `keras_checkpoints.py`.
 
     keras_checkpoints  writes, finds, checks and loads `.keras` checkpoints and the backup of a cluster
+    backups            sets damaged backups aside
     conversion         `ps_train convert`: a graph checkpoint to a Keras one, and back
     weights            copies weights and optimizer variables between two models
 """

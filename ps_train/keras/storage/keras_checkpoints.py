@@ -5,6 +5,7 @@
                              `tf_keras.models.load_model`
       saving.keras           a checkpoint that is being written; after a `kill -9` the next one overwrites it
       backup-500/            the state within an epoch of 500 steps (BackupAndRestore), while training is unfinished
+      damaged-backup-500/    a backup that could not be read; nothing reads it
       train/ validation/     TensorBoard's event files
 
 A checkpoint that is cut off or damaged is skipped: its zip directory or a checksum shows it. A checkpoint has the whole
@@ -13,6 +14,7 @@ variables, however --variable_partitioner cuts them.
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import logging
 import os
@@ -21,15 +23,17 @@ import shutil
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+import tensorflow as tf
 import tf_keras
 
-from ps_train.errors import CheckpointError, UserCodeError
+from ps_train.errors import CheckpointError, SaveError, UserCodeError
 from ps_train.keras.flags import KerasConfig
 from ps_train.keras.plugins import KerasModel, KerasPlugins
 from ps_train.keras.storage import weights
+from ps_train.runtime import tensorflow_errors
 from ps_train.runtime.threads import Call
 from ps_train.storage.folder_lock import FolderLock
 
@@ -38,6 +42,7 @@ _UNFINISHED = "saving.keras"
 _MOST_CHARACTERS = 200
 _REGISTER = ("a layer, loss or metric of your own that is not defined in the model's module needs "
              "@tf_keras.saving.register_keras_serializable()")
+_FAILURES = (OSError, tf.errors.ResourceExhaustedError)  # the second is TensorFlow's for a full disk
 _log = logging.getLogger(__name__)
 
 
@@ -125,17 +130,30 @@ class ModelSaver:
 
         Every worker saves, because reading the variables may be a collective operation; all but the chief write into a
         temporary folder.
+
+        Raises:
+          SaveError: the checkpoint cannot be written.
+          FolderLostError: another training has taken the folder.
         """
         if step == self._saved_step:
             return
         self._saved_step = step
-        if not self._is_chief:
+        with failures_told(f"the checkpoint of step {step}", self._config.train_dir):
+            if self._is_chief:
+                self._save_as_chief(model, step)
+                return
             with tempfile.TemporaryDirectory(prefix="ps_train-") as folder:
                 write_model(model, os.path.join(folder, _UNFINISHED))
-            return
+
+    def _save_as_chief(self, model: tf_keras.Model, step: int) -> None:
         train_dir = self._config.train_dir
         unfinished = os.path.join(train_dir, _UNFINISHED)
-        write_model(self._whole(model) if self._config.variable_partitioner else model, unfinished)
+        try:
+            write_model(self._whole(model) if self._config.variable_partitioner else model, unfinished)
+        except _FAILURES:
+            with contextlib.suppress(OSError):
+                os.remove(unfinished)  # frees the room for the next try
+            raise
         self._lock.check()
         os.replace(unfinished, checkpoint_path(train_dir, step))
         remove_older(train_dir, self._config.keep_checkpoint_max)
@@ -148,6 +166,22 @@ class ModelSaver:
         whole = building.result()
         weights.fill(whole, model, "what is trained")
         return whole
+
+
+@contextlib.contextmanager
+def failures_told(what: str, train_dir: str) -> Iterator[None]:
+    """Turns the error of a full disk or an unusable folder into one line.
+
+    Raises:
+      SaveError: its body could not write; the text names the newest checkpoint that can be read.
+    """
+    try:
+        yield
+    except _FAILURES as error:
+        newest = newest_readable(train_dir)
+        good = f"the last good checkpoint is {newest[1]}" if newest else "there is no good checkpoint"
+        raise SaveError(f"cannot write {what} in {train_dir}: {tensorflow_errors.reason(error)}; {good}; fix that, "
+                        "then run the same command again") from error
 
 
 def write_model(model: tf_keras.Model, path: str) -> None:

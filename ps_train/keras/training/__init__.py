@@ -7,6 +7,7 @@ Start with `trainer.py`.
     trainer       a process that trains, from start to end
     planning      which epochs are left, and what has been trained
     inputs        the batches of the dataset, as each strategy takes them
+    data_end      training data that end too early
     fitting       training by Model.fit
     callbacks     Keras' callbacks for a train_dir; progress, heartbeat, stop
     custom_loops  training by the plug-in's `train_step` or `train`

@@ -63,6 +63,7 @@ class Backup(tf_keras.callbacks.BackupAndRestore):
         self._supported_strategies = (tf.distribute.Strategy,)
         self._batch = 0
         self._lock = context.lock
+        self._train_dir = config.train_dir
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         self._batch = batch
@@ -87,7 +88,8 @@ class Backup(tf_keras.callbacks.BackupAndRestore):
 
     def _backup(self, epoch: int, batch: int = 0) -> None:
         self._lock.check()
-        super()._backup(epoch=epoch, batch=batch)
+        with keras_checkpoints.failures_told("a backup", self._train_dir):
+            super()._backup(epoch=epoch, batch=batch)
 
 
 class Meter:
@@ -134,7 +136,7 @@ class Reporter(tf_keras.callbacks.Callback):
         self._prints = prints and context.config.log_steps > 0
         # With parameter_server, Keras calls on_train_batch_end when a step is scheduled, not when it is done.
         self._is_asynchronous = context.config.strategy == "parameter_server"
-        self._executions = 0
+        self._executions = self._steps_done = self._first_of_execution = 0
         self.first_step = first_step
         self.start_secs = self.end_secs = 0.0
 
@@ -147,6 +149,15 @@ class Reporter(tf_keras.callbacks.Callback):
         self._meter.start(step)
         self._context.pulse.beat()
 
+    @property
+    def step(self) -> int:
+        """The global step after the last execution that has ended."""
+        # An execution that fails may have raised the optimizer's count.
+        return global_step(self.model) if self._is_asynchronous else self.first_step + self._steps_done
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        self._first_of_execution = batch
+
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Prints a progress line if one is due.
 
@@ -156,6 +167,7 @@ class Reporter(tf_keras.callbacks.Callback):
         config = self._context.config
         self._context.pulse.beat()
         self._executions += 1
+        self._steps_done += batch + 1 - self._first_of_execution
         period = max(1, config.log_steps // config.steps_per_execution)
         if self._prints and not self._is_asynchronous and self._executions % period == 0:
             self._report(logs)

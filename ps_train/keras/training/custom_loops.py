@@ -17,6 +17,7 @@ import tf_keras
 from ps_train.errors import DataError
 from ps_train.keras.strategies import factory
 from ps_train.keras.training.callbacks import Meter
+from ps_train.keras.training.data_end import data_ended
 from ps_train.keras.training.inputs import Feed
 from ps_train.keras.training.planning import EpochPlan, TrainingContext, TrainingSpan, global_step
 
@@ -163,8 +164,7 @@ def _repeat_train_step(
                 run.coordinator.join()
             run.advance(loss, num_steps)
     except (tf.errors.OutOfRangeError, StopIteration) as error:
-        raise DataError(f"{context.plugins.dataset.name}.input_fn: the training data ended after step {run.step} of "
-                        f"{run.train_steps}; let it repeat, or give a smaller --train_steps") from error
+        raise data_ended(context.plugins.dataset.name, run.step, run.train_steps) from error
 
 
 def _execution(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import logging
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 import tensorflow as tf
 import tf_keras
@@ -12,6 +15,7 @@ import tf_keras
 from ps_train.errors import UserCodeError
 from ps_train.keras.plugins import KerasPlugins
 from ps_train.keras.strategies import factory
+from ps_train.keras.training import data_end
 from ps_train.keras.training.callbacks import Backup, Checkpoint, Meter, Reporter
 from ps_train.keras.training.inputs import Feed
 from ps_train.keras.training.planning import EpochPlan, TrainingContext, TrainingSpan, global_step
@@ -27,6 +31,7 @@ def fit(
     Raises:
       StoppedError: the process was told to stop.
       UserCodeError: a plug-in breaks its contract.
+      DataError: the training data end before training does.
     """
     config, is_chief = context.config, context.is_chief
     if is_chief:
@@ -38,18 +43,40 @@ def fit(
     meter = Meter(factory.global_batch_size(strategy, config), plan.end_step)
     reporter = Reporter(context, meter, global_step(model), is_chief and not on_terminal, backup.save)
     validates = config.validation_epochs > 0
-    model.fit(
-        feed.training,
-        steps_per_epoch=plan.steps_per_epoch,
-        epochs=plan.epochs,
-        initial_epoch=plan.first_epoch,
-        validation_data=feed.validation if validates else None,
-        validation_steps=feed.validation_steps if validates else None,
-        validation_freq=max(config.validation_epochs, 1),
-        callbacks=[backup, Checkpoint(context), *_tensorboard(context), *_of_the_plugin(context.plugins), reporter],
-        verbose=(1 if on_terminal else 2) if is_chief else 0,
-    )
+    with _end_told(context, reporter, plan):
+        model.fit(
+            _training(feed),
+            steps_per_epoch=plan.steps_per_epoch,
+            epochs=plan.epochs,
+            initial_epoch=plan.first_epoch,
+            validation_data=feed.validation if validates else None,
+            validation_steps=feed.validation_steps if validates else None,
+            validation_freq=max(config.validation_epochs, 1),
+            callbacks=[backup, Checkpoint(context), *_tensorboard(context), *_of_the_plugin(context.plugins), reporter],
+            verbose=(1 if on_terminal else 2) if is_chief else 0,
+        )
     return TrainingSpan(reporter.first_step, reporter.end_secs - reporter.start_secs)
+
+
+def _training(feed: Feed) -> Any:
+    """Returns the training data, with an error in place of their end."""
+    if isinstance(feed.training, tf.data.Dataset):
+        return data_end.failing_at_end(feed.training)
+    make = feed.training.dataset_fn
+    return tf_keras.utils.experimental.DatasetCreator(lambda context: data_end.failing_at_end(make(context)))
+
+
+@contextlib.contextmanager
+def _end_told(context: TrainingContext, reporter: Reporter, plan: EpochPlan) -> Iterator[None]:
+    """Turns the error in place of the data's end into one line; the only process saves first."""
+    try:
+        yield
+    except tf.errors.OpError as error:
+        if not data_end.is_end(error):
+            raise
+        if context.cluster is None and reporter.step > reporter.first_step:
+            context.saver.save(reporter.model, reporter.step)
+        raise data_end.data_ended(context.plugins.dataset.name, reporter.step, plan.end_step) from error
 
 
 def _of_the_plugin(plugins: KerasPlugins) -> list[tf_keras.callbacks.Callback]:

@@ -21,7 +21,7 @@ from ps_train.cluster.spec import Cluster
 from ps_train.errors import ClusterLostError, ConfigError, StoppedError
 from ps_train.keras.flags import KerasConfig
 from ps_train.keras.plugins import KerasPlugins
-from ps_train.keras.storage import keras_checkpoints
+from ps_train.keras.storage import backups, keras_checkpoints
 from ps_train.keras.strategies import factory, rendezvous, roles, servers, watchdog
 from ps_train.keras.training import custom_loops, final_report, fitting
 from ps_train.keras.training.inputs import KerasInputs, sum_over_replicas
@@ -58,6 +58,7 @@ def run_training(
             if keras_checkpoints.has_training(config.train_dir):
                 folder_record.check_record(config.train_dir, record)
             folder_record.write_record(config.train_dir, record)
+            backups.set_damaged_aside(config.train_dir)
         if cluster is None:
             _train_and_report(context)
         else:

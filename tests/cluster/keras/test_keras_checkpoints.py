@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import errno
+import pathlib
+import threading
 import zipfile
 
 import pytest
+import tensorflow as tf
 
 pytest.importorskip("tf_keras", reason="the Keras road needs the extra `keras`")
 
+from ps_train.errors import SaveError
+from ps_train.keras import flags
 from ps_train.keras.storage import keras_checkpoints
 from ps_train.keras.training import planning
+from ps_train.storage.folder_lock import FolderLock
 
 
 def _write(folder, step):
@@ -38,6 +45,25 @@ def test_only_the_newest_are_kept(tmp_path):
     keras_checkpoints.remove_older(tmp_path, 2)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ckpt-00000002.keras", "ckpt-00000030.keras",
                                                                 "notes.txt"]
+
+
+@pytest.mark.parametrize("error", [
+    OSError(errno.ENOSPC, "No space left on device"),
+    tf.errors.ResourceExhaustedError(None, None, "/train/saving.keras; No space left on device")])
+def test_a_full_disk_is_one_line_with_the_last_good_checkpoint(tmp_path, monkeypatch, error):
+    """And what was written of the next one is removed."""
+    def write(model, path):
+        pathlib.Path(path).write_text("half")
+        raise error
+
+    monkeypatch.setattr(keras_checkpoints, "write_model", write)
+    _write(tmp_path, 10)
+    config = flags.parse_keras_task([f"--train_dir={tmp_path}"], {})
+    saver = keras_checkpoints.ModelSaver(config, None, True, FolderLock(str(tmp_path), 1.0, threading.Event()))
+    with pytest.raises(SaveError, match=rf"^cannot write the checkpoint of step 20 in {tmp_path}: .*No space left on "
+                                        rf"device; the last good checkpoint is {tmp_path}/ckpt-00000010.keras; fix"):
+        saver.save(None, 20)
+    assert [path.name for path in tmp_path.iterdir()] == ["ckpt-00000010.keras"]
 
 
 @pytest.mark.parametrize(("train_steps", "steps_per_epoch", "step", "plan"), [

@@ -9,9 +9,11 @@ import pytest
 
 from ps_train.cluster.spec import Cluster
 from ps_train.coordination import blackboard, fingerprint
+from ps_train.coordination.state import State
 from ps_train.embeddings.spec import TableSpec
 from ps_train.errors import ConfigError
 from tests import clusters
+from tests.children import wait_until
 from tests.tensorflow_mode import tf
 
 CLUSTER = Cluster("worker", 0, {"ps": {0: "a:1", 1: "b:1"}, "worker": {0: "c:1"}})
@@ -92,3 +94,22 @@ def test_a_chief_with_another_training_begins_anew_where_nobody_trains(start_ser
         second = _worker(cluster, 0, tmp_path / folder, optimizer, 30)
         second.start()
         assert second.result().first_step == 0
+
+
+@pytest.mark.parametrize("state", [State.RUNNING, State.STOPPING])
+def test_all_workers_of_another_training_begin_anew_where_nobody_trains(start_servers, tmp_path, state):
+    """Also if the chief comes last: the ps are left from a training whose workers are gone."""
+    cluster = start_servers(1, 2)
+    first = _worker(cluster, 0, tmp_path / "first", "adam", 20)
+    first.start()
+    first.join()
+    first.board.start_run(first.board.fingerprint())
+    first.board.announce(state)  # as workers leave it that were told to stop, or were killed at the end
+    other, chief = (_worker(cluster, index, tmp_path / "second", "sgd", 200) for index in (1, 0))
+    other.start()
+    wait_until(lambda: first.board.snapshot().claims[1], "the claim of worker 1")
+    chief.start()
+    outcome = chief.result()
+    assert outcome.first_step == 0
+    assert chief.progress.local_steps == outcome.local_steps  # and not those of the first training as well
+    other.result()

@@ -238,6 +238,26 @@ def test_a_session_that_is_lost_again_and_again_is_given_up(tmp_path, start_serv
         worker.result()
 
 
+def test_a_session_in_which_steps_were_taken_is_no_failure_in_a_row(trained_dir, start_servers, monkeypatch):
+    """Also if the ps dies each time after fewer steps, so that the global step is never higher than before."""
+    monkeypatch.setattr(recovery, "_PAUSES_SECS", (0.0,) * 3)
+    cluster = start_servers(1, 1)
+    worker = clusters.Worker(cluster, 0, trained_dir, 50)
+    ends = iter([48, 47, 46, 45, 44, 43])
+
+    def body(live, write_summary):
+        end = next(ends, None)
+        outcome = worker.loop(live, train_steps=end).run()
+        if end is not None:
+            cluster.create_blackboard()  # as a restarted ps would
+            raise tf.errors.AbortedError(None, None, "the ps was restarted")
+        return outcome
+
+    worker.body = body
+    worker.start()
+    assert worker.result().global_step == 50
+
+
 @pytest.mark.parametrize("gradients", [None, 1], ids=["async", "sync"])
 def test_a_restarted_chief_continues_on_the_live_parameters(tmp_path, start_servers, gradients):
     """It neither initialises nor restores: the step goes on from what is on the ps, not from the checkpoint.

@@ -17,6 +17,8 @@ import time
 import pytest
 
 from ps_train.cluster import resolve
+from ps_train.errors import StoppedError, StopRequestedError
+from ps_train.runtime import signals
 from tests import processes
 from tests.processes import REPO
 
@@ -45,6 +47,8 @@ def in_step(monkeypatch, nodes, tasks_per_node, num_tasks, rank, node):
      {"ps": ["n9:26700", "n9:26701"], "worker": ["n10:26700", "n11:26700"]}, ("worker", 1)),
     ("gpu7,cpu[01-02]", "1(x3)", 1, 1, "cpu01",
      {"ps": ["gpu7:26700"], "worker": ["cpu01:26700", "cpu02:26700"]}, ("worker", 0)),
+    ("n1", "128", 1, 127, "n1", {"ps": ["n1:26700"], "worker": [f"n1:{26700 + rank}" for rank in range(1, 128)]},
+     ("worker", 126)),
 ])
 def test_a_slurm_task_is_told_the_cluster_in_the_order_of_the_steps_nodes(
         slurm_task, monkeypatch, nodes, per_node, num_ps, rank, node, cluster_part, task):
@@ -135,7 +139,8 @@ def test_the_batch_script_trains_and_at_the_time_limit_saves_and_is_queued_again
     while "examples/s" not in output.read_text() and time.monotonic() < end:
         assert process.poll() is None, output.read_text()
         time.sleep(0.1)
-    srun_pid = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=True).stdout
+    srun_pid = subprocess.run(["pgrep", "-P", str(process.pid), "srun"], capture_output=True, text=True,
+                              check=True).stdout
     os.kill(int(srun_pid), signal.SIGTERM)
     assert process.wait(processes.DEADLINE_SECS) == 143, output.read_text()
     assert len(asked(log, "scontrol")) == 1 and asked(log, "scontrol")[0][0] == "requeue"
@@ -153,3 +158,31 @@ def test_a_job_is_queued_again_where_that_may_help(run_batch, tmp_path, code, re
     process, log, output = run_batch(python=task, restart_count=restart_count)
     assert process.wait(processes.DEADLINE_SECS) == code, output.read_text()
     assert len(asked(log, "scontrol")) == is_queued_again
+
+
+@pytest.mark.parametrize(("script", "code", "is_queued_again"), [
+    ("exit $((SLURM_PROCID == 1 ? 1 : 138))", 1, False),
+    ("exit $((SLURM_PROCID == 1 ? 2 : 143))", 2, False),
+    ("exit $((SLURM_PROCID == 1 ? 137 : 138))", 138, True),
+    ("echo '1: ps_train: told to stop (`ps_train stop`)' >&2; exit 143", 143, False),
+])
+def test_a_fault_of_one_task_and_a_request_to_stop_end_the_job(run_batch, tmp_path, script, code, is_queued_again):
+    """A chief that fails ends the others with 138, which is the larger code and so that of srun."""
+    task = tmp_path / "task"
+    task.write_text(f"#!/bin/bash\n{script}\n")
+    task.chmod(task.stat().st_mode | stat.S_IXUSR)
+    process, log, output = run_batch(python=task)
+    assert process.wait(processes.DEADLINE_SECS) == code, output.read_text()
+    assert len(asked(log, "scontrol")) == is_queued_again
+
+
+def test_the_line_by_which_the_batch_script_knows_a_request_to_stop():
+    """It is that of every task that `ps_train stop` has stopped."""
+    stop = signals.StopEvent()
+
+    def body():
+        signals.stop_on_request(stop)
+        raise StoppedError("told to stop at step 7")
+
+    with pytest.raises(StopRequestedError, match=r"^told to stop at step 7 \(`ps_train stop`\)$"):
+        signals.run_until_stopped(body, stop, 5.0)

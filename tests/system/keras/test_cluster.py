@@ -106,6 +106,18 @@ def test_launch_runs_a_parameter_server_cluster_to_its_end(start_process, tmp_pa
     assert float(re.search(r"chief:0  \|   accuracy = (\S+)", output)[1]) > 0.9
 
 
+def test_training_data_that_end_are_the_coordinators_error(start_process, tmp_path):
+    """With exit code 1: it said that it had lost all other tasks, with 138."""
+    for plugin in ("tiny.py", "keras_tiny.py"):
+        shutil.copy(REPO / "tests/plugins" / plugin, tmp_path)
+    start_process.start("launch", [
+        "launch", "keras", "--strategy=parameter_server", "--num_ps=1", "--num_workers=1", "--model=keras_tiny",
+        "--dataset=keras_tiny", "--batch_size=16", "--params=repeat=false", "--train_steps=200",
+        f"--train_dir={tmp_path}/train"], cwd=tmp_path)
+    assert start_process.exit_code("launch") == 1, start_process.log("launch")
+    assert "keras_tiny.input_fn: the training data ended after step" in start_process.log("launch")
+
+
 # --- a server of parameter_server
 
 @pytest.fixture

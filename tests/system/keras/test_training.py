@@ -122,6 +122,45 @@ def test_after_a_kill_within_an_epoch_the_plan_is_that_of_the_backup(start_proce
     assert "After 100 training steps" in second
 
 
+@pytest.mark.parametrize("damaged", ["ckpt-*.data-*", "ckpt-*.index", "checkpoint"])
+def test_a_damaged_backup_is_set_aside(start_process, tmp_path, damaged):
+    """As after a power failure: training continues from the newest checkpoint. Each start ended in a traceback."""
+    for plugin in ("tiny.py", "keras_tiny.py"):
+        shutil.copy(REPO / "tests/plugins" / plugin, tmp_path)
+    flags = ["keras", "--model=keras_tiny", "--dataset=keras_tiny", "--batch_size=16", "--log_steps=10",
+             "--train_steps=100", "--steps_per_epoch=50", f"--params=gate={tmp_path}/gate,gate_batch=65",
+             "--save_model_steps=10", "--save_summaries_steps=0", f"--train_dir={tmp_path}/train"]
+    start_process.start("first", flags, cwd=tmp_path)
+    start_process.wait_for_line("first", "step 60 of 100")
+    start_process.kill("first")
+    pathlib.Path(f"{tmp_path}/gate.0").touch()
+    [file] = (tmp_path / "train/backup-50/chief").glob(damaged)
+    os.truncate(file, file.stat().st_size // 2 if damaged != "checkpoint" else 0)
+    second = run(start_process, "second", *flags, cwd=tmp_path)
+    assert f"the backup {tmp_path}/train/backup-50 cannot be read" in second
+    assert "restored" in second and "from the backup" not in second
+    assert (tmp_path / "train/damaged-backup-50").is_dir() and not (tmp_path / "train/backup-50").exists()
+
+
+def test_training_data_that_end_are_told_and_what_was_trained_is_saved(start_process, tmp_path):
+    """Model.fit would stop there with exit code 0, and call the epoch complete. Data that are just enough are no error.
+
+    Two devices share the batches, and an execution has several steps: each device must find the same end.
+    """
+    for plugin in ("tiny.py", "keras_tiny.py"):
+        shutil.copy(REPO / "tests/plugins" / plugin, tmp_path)
+    flags = ["keras", "--model=keras_tiny", "--dataset=keras_tiny", "--batch_size=16", "--params=repeat=false",
+             "--strategy=mirrored", "--num_virtual_devices=2", "--steps_per_execution=5", "--save_summaries_steps=0"]
+    output = run(start_process, "short", *flags, "--train_steps=100", f"--train_dir={tmp_path}/short", exit_code=1,
+                 cwd=tmp_path)
+    assert output.splitlines()[-1] == (
+        "ps_train: keras_tiny.input_fn: the training data ended after step 20 of 100; let it repeat, or give a smaller "
+        "--train_steps")
+    assert (tmp_path / "short/ckpt-00000020.keras").exists()
+    output = run(start_process, "enough", *flags, "--train_steps=20", f"--train_dir={tmp_path}/enough", cwd=tmp_path)
+    assert "After 20 training steps" in output
+
+
 def test_a_module_whose_name_begins_with_keras_trains_to_its_report(start_process, tmp_path):
     """With a model, a loss and a metric that only it has; its callbacks are called, and may end training."""
     shutil.copy(REPO / "tests/plugins/keras_own.py", tmp_path)

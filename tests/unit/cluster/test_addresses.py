@@ -67,6 +67,7 @@ def test_accepts_an_address(address):
     (None, ""),
     (2222, ""),
     (["localhost:2222"], ""),
+    ({"host": "localhost", "port": 2222}, ""),
 ])
 def test_refuses_what_is_no_address(address, fault):
     """What TensorFlow would accept or crash on is refused with what was given and what is allowed."""

@@ -81,6 +81,8 @@ def as_json(addresses, dense):
      "TF_CONFIG: cluster names no worker and no chief; allowed: at least one of them"),
     (tf_config({"ps": ["a:1"], "chief": ["b:1", "c:1"]}, "chief"),
      "TF_CONFIG: cluster['chief']: names 2 tasks; allowed: 1"),
+    (tf_config({"ps": ["a:1"], "master": {"1": "b:1"}, "worker": ["c:1"]}),
+     "TF_CONFIG: cluster['master'] index: got 1; allowed: 0, as there is one"),
     (tf_config({"ps": ["a:1"], "chief": ["b:1"], "master": ["c:1"]}, "chief"),
      "TF_CONFIG: cluster names both a chief and a master; they are the same role, keep one"),
     ('{"cluster": {"ps": ["a:1"], "ps": ["b:1"], "worker": ["c:1"]}, "task": {"type": "ps", "index": 0}}',
