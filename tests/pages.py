@@ -91,7 +91,7 @@ class Reader:
         """Returns the variables of the environment that a line sets, and the words of its command."""
         line = re.sub(r"localhost:(\d+)", self._own_port, line.replace("/tmp/", f"{self._folder}/"))
         words = shlex.split(_COMMENT.sub("", line).removesuffix("&"))
-        env = {}
+        env = {"TMPDIR": str(self._folder)}  # of a --train_dir that is not given
         while re.match(r"[A-Z_]+=", words[0]):
             name, _, env[name] = words.pop(0).partition("=")
         return env, words[2:] if words[:3] == ["python", "-m", "ps_train"] else words
