@@ -173,6 +173,13 @@ class ProcessGroup:
             time.sleep(0.02)
         raise AssertionError(f"{name} has no {text!r} in its log after {deadline_secs} s")
 
+    def wait_until_heard(self, name: str) -> None:
+        """Returns when a process has heard a signal: it says so within 0.2 s, unless it has ended before."""
+        end_secs = time.monotonic() + DEADLINE_SECS
+        while self.poll(name) is None and "stopping: the work at hand" not in self.log(name):
+            assert time.monotonic() < end_secs, f"{name} has not heard the signal after {DEADLINE_SECS} s"
+            time.sleep(0.02)
+
     def signal(self, name: str, number: int) -> None:
         """Sends a signal to a process."""
         self._processes[name].send_signal(number)

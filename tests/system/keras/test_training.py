@@ -213,7 +213,7 @@ def test_sigterm_saves_within_an_epoch_and_the_same_command_continues(start_proc
     start_process.start("first", flags, cwd=tmp_path)
     start_process.wait_for_line("first", "step 60 of 100")
     start_process.signal("first", signal.SIGTERM)
-    start_process.wait_for_line("first", "stopping: the work at hand")  # else it may train on until it hears of it
+    start_process.wait_until_heard("first")  # else it may train on until it hears of it
     pathlib.Path(f"{tmp_path}/gate.0").touch()
     assert start_process.exit_code("first") == 143
     stopped = int(re.search(r"told to stop at step (\d+), and saved", start_process.log("first"))[1])

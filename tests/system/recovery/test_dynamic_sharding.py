@@ -62,7 +62,7 @@ def test_a_worker_that_is_told_to_stop_gives_its_ranges_back(sharded):
     training = sharded(beat_timeout_secs=60, held=[0, 1])
     training.wait_until_held(0, 1)
     training.group.signal("worker-1.1", signal.SIGTERM)
-    training.group.wait_for_line("worker-1.1", "stopping: the work at hand")
+    training.group.wait_until_heard("worker-1.1")
     training.release(0, 1)
     assert training.group.exit_code("worker-1.1") == 143
     assert "this worker gives back" in training.group.log("worker-1.1")
