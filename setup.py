@@ -6,11 +6,14 @@ import re
 from setuptools import find_packages, setup
 
 _HERE = pathlib.Path(__file__).parent
+# The image of deploy/Dockerfile is built without the README.
+_README = _HERE / "README.md"
 _VERSION = re.search(r'^__version__ = "(.+)"', (_HERE / "ps_train/__init__.py").read_text(), re.MULTILINE)[1]
 
 # What TF1 code needs: tf.contrib.layers and slim; Keras 2; the last Estimator that there is.
 _LEGACY = ["tf_slim", "tf_keras>=2.15"]
 _ESTIMATOR = ["tensorflow-estimator==2.15.0", "tf_keras>=2.15"]
+_PYTHON2 = ["fissix"]  # lib2to3, which Python 3.13 no longer has
 _REPORT = ["matplotlib>=3.5"]  # layout="constrained"
 
 # Package -> its folder: the plug-ins stay at the top level of a checkout.
@@ -22,7 +25,21 @@ setup(
     name="ps_train",
     version=_VERSION,
     description="Parameter-server training for TensorFlow 1 graph code, on today's TensorFlow",
+    long_description=_README.read_text(encoding="utf-8") if _README.is_file() else "",
+    long_description_content_type="text/markdown",
     license="Apache-2.0",
+    keywords=["tensorflow", "tensorflow 1", "parameter server", "distributed training", "estimator", "embeddings",
+              "recommender systems", "machine learning"],
+    classifiers=[
+        "Environment :: Console",
+        "Intended Audience :: Developers",
+        "Intended Audience :: Science/Research",
+        "Operating System :: POSIX :: Linux",
+        *(f"Programming Language :: Python :: {version}" for version in ("3", "3.9", "3.10", "3.11", "3.12", "3.13")),
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Topic :: System :: Distributed Computing",
+        "Typing :: Typed",
+    ],
     packages=[*find_packages(include=["ps_train", "ps_train.*"]), *_PLUGINS],
     package_dir=_PLUGINS,
     package_data={"ps_train": ["py.typed", "verbs/new_files/*"]},
@@ -35,10 +52,11 @@ setup(
         "tensorflow": ["tensorflow>=2.14"],
         "tensorflow-cpu": ["tensorflow-cpu>=2.14"],
         "test": ["pytest", "hypothesis", "jsonschema", "mypy", "pyyaml", "ruff", "tensorboard", *_LEGACY,
-                 *_ESTIMATOR, *_REPORT],
+                 *_ESTIMATOR, *_PYTHON2, "pandas", *_REPORT],
         "keras": ["tf_keras>=2.15", "tensorboard"],
         "legacy": _LEGACY,
         "estimator": _ESTIMATOR,
+        "python2": _PYTHON2,
         "tensorboard": ["tensorboard"],
         "report": _REPORT,
         "bench": ["torch", *_REPORT],

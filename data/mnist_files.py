@@ -90,6 +90,10 @@ def read(data_dir: str) -> Splits:
 
 
 def _folder(data_dir: str) -> Path:
+    if "://" in data_dir:  # Path would make a local folder of that name
+        raise DataError(
+            f"{data_dir}: not a folder of this machine: copy the MNIST files to one"
+        )
     return Path(data_dir).expanduser()
 
 

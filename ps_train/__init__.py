@@ -26,7 +26,8 @@ from ps_train.plugins.contracts import EVAL, PREDICT, TRAIN, VALIDATION, ModelSp
 
 if TYPE_CHECKING:  # what type checkers and editors see of _WITH_TENSORFLOW
     from ps_train.embeddings.files.reading import read_table
-    from ps_train.embeddings.tables import embedding_table, get_embedding_variable
+    from ps_train.embeddings.tables import embedding_table
+    from ps_train.embeddings.variable import get_embedding_variable
     from ps_train.graph.input.arrays import from_arrays, input_feed
     from ps_train.graph.input.file_ranges import file_ranges
     from ps_train.graph.input.range_batches import range_batches
@@ -81,7 +82,7 @@ _WITH_TENSORFLOW = {
     "embedding_table": "ps_train.embeddings.tables",
     "file_ranges": "ps_train.graph.input.file_ranges",
     "from_arrays": "ps_train.graph.input.arrays",
-    "get_embedding_variable": "ps_train.embeddings.tables",
+    "get_embedding_variable": "ps_train.embeddings.variable",
     "input_feed": "ps_train.graph.input.arrays",
     "range_batches": "ps_train.graph.input.range_batches",
     "read_table": "ps_train.embeddings.files.reading",

@@ -21,6 +21,7 @@ from ps_train.runtime import logs, reports, tracebacks
 from ps_train.verbs import table
 
 _CLEAN_UP_SECS = 1.0
+_HELP = {"help", "h", "help_all", "helpfull", "helpshort"}
 
 
 def main(argv: Sequence[str]) -> int:
@@ -30,9 +31,9 @@ def main(argv: Sequence[str]) -> int:
         name, arguments = table.split_argv(argv)
         verb = table.find_verb(name)
         own_arguments = verb.own_arguments(arguments)
-        if {"--help", "-help", "-h", "--helpfull"} & set(own_arguments):
+        if asked := _HELP & {argument.lstrip("-") for argument in own_arguments if argument.startswith("-")}:
             with contextlib.suppress(BrokenPipeError):  # a pager that was closed
-                print(f"{table.usage()}\n{verb.flags_help(arguments)}", flush=True)
+                print(_help(argv, name, arguments, is_all=bool(asked - {"help", "h"})), flush=True)
         elif "--version" in own_arguments:
             print(__version__)
         else:
@@ -46,9 +47,15 @@ def main(argv: Sequence[str]) -> int:
         return 128 + signal.SIGINT
     except Exception as error:  # noqa: BLE001 (from the user's code: its traceback is what helps)
         trace, message = (tracebacks.whole(error), []) if "--tf_log" in argv else tracebacks.report(error)
-        _print_failure(trace, reports.Failure(message, is_in_user_code=bool(message)))
+        _print_failure(trace, reports.Failure(message, is_in_user_code=bool(trace and message)))
         return 1
     return 0
+
+
+def _help(argv: Sequence[str], name: str, arguments: Sequence[str], *, is_all: bool) -> str:
+    if list(argv[:1]) == [name]:
+        return table.help_of(name, arguments)
+    return table.help_all(arguments) if is_all else table.help_screen()
 
 
 def _print_failure(trace: list[str], failure: reports.Failure) -> None:

@@ -117,5 +117,14 @@ class LaunchError(PsTrainError):
         self.exit_code = exit_code
 
 
+class TrainingEndedError(PsTrainError):
+    """A training that was asked about does not run any more; has the exit code of how it ended."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        """Takes the text, and the exit code."""
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
 class FolderLostError(ClusterLostError):
     """Another training took the folder while this process stood still: nothing may be saved there any more."""

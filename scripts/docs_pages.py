@@ -2,7 +2,9 @@
 
     ARCHITECTURE.md --> architecture.md     benchmarks/README.md --> benchmarks.md     ...
 
-On GitHub the same links lead to the files themselves. The pages of decisions are added to the navigation.
+On GitHub the same links lead to the files themselves. The pages of decisions are added to the navigation. On the page
+of flags each row gets an anchor: flags.md#batch_size. Its headings have others, such as flags.md#section-optimizer.
+A flag in a text is marked, so that site.css can keep it on one line: a browser would break it after its hyphens.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import pathlib
 import posixpath
 import re
 
+from markdown.extensions.toc import slugify
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
@@ -30,6 +33,10 @@ _PAGES = {
     "examples/movies/README.md": "examples/movies.md",
     "examples/word2vec/README.md": "examples/word2vec.md",
 }
+_FLAG_ROW = re.compile(r"^\| `--(\w+)` \|", re.MULTILINE)
+_FLAG = re.compile(r"(?<![\w-])--\w+")
+_NO_TEXT = re.compile(r"(<pre\b.*?</pre>|<[^>]*>)", re.DOTALL)  # blocks of code, which have their own lines, and tags
+_HEADING = re.compile(r"^## (.+)$", re.MULTILINE)
 _LINK = re.compile(r"(?<=\]\()(?!https?:|#)([^)#\s]+)")
 
 
@@ -51,7 +58,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Turns links to files of the repository into links to pages of the site."""
+    """Turns links to files of the repository into links to pages of the site, and gives each flag an anchor."""
     sources = {site: source for source, site in _PAGES.items() if site != "index.md"}
     here = sources.get(page.file.src_uri, f"{_DOCS}/{page.file.src_uri}")
 
@@ -59,7 +66,19 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         target = posixpath.normpath(posixpath.join(posixpath.dirname(here), match[1]))
         return posixpath.relpath(_site_page(target), posixpath.dirname(page.file.src_uri) or ".")
 
+    if page.file.src_uri == "flags.md":
+        # There is a flag --optimizer, too.
+        markdown = _HEADING.sub(lambda found: f"{found[0]} {{ #section-{slugify(found[1], '-')} }}", markdown)
+        # A heading is what search leads to.
+        markdown = _FLAG_ROW.sub(r'| <h4 class="flag" id="\1"><a href="#\1"><code>--\1</code></a></h4> |', markdown)
     return _LINK.sub(replace, markdown)
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Marks the flags in a text."""
+    parts = _NO_TEXT.split(html)
+    parts[::2] = [_FLAG.sub(r'<span class="flag">\g<0></span>', text) for text in parts[::2]]
+    return "".join(parts)
 
 
 def _site_page(target: str) -> str:

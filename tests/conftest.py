@@ -21,6 +21,12 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("ps_train")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _notes_of_launches(tmp_path_factory):
+    """Launches in tests note their folders where no other process, and no person, looks for them."""
+    os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
+
+
 @pytest.fixture
 def stop():
     """An event that nobody sets, unless the test does."""

@@ -1,10 +1,12 @@
 """Kills workers, chief and ps at random while ps 0 hands out ranges of the input, and checks what was trained on.
 
-    python -m tests.soak_ranges --kills=20 --seed=1 [--mode=sync] [--without_ps]
+    python -m tests.soak_ranges --kills=20 --seed=1 [--mode=sync] [--without_ps] [--rows_per_line=1000]
 
 Each killed task is started again after up to 5 s; the heartbeat time-out is 3 s. At the end all tasks
 must have ended with 0, and each line must count once an epoch, and beside that at most as often as its range was told
-to be given again. The counts are those of the parameters, which go back to a checkpoint when a ps is killed.
+to be given again. The counts are those of the parameters, which go back to a checkpoint when a ps is killed. With
+--rows_per_line, rows of a table on two ps count as well, beside a table that takes a while to save, and there are
+deltas.
 """
 
 from __future__ import annotations
@@ -23,15 +25,19 @@ _MODES = {"async": [], "sync": ["--sync_replicas"], "at_once": ["--steps_per_exe
 _RETRYABLE = 128
 
 
-def run(folder: pathlib.Path, kills: int, seed: int, mode: str, *, has_ps: bool, say=print) -> None:
+def run(folder: pathlib.Path, kills: int, seed: int, mode: str, *, has_ps: bool, rows_per_line: int = 0,
+        say=print) -> None:
     """Trains once with so many kills; raises AssertionError if it does not end well."""
     rng = random.Random(seed)
     with ProcessGroup(folder / "logs") as group:
         # The more kills, the longer an epoch has to be.
-        training = Sharded(folder, group, [*_MODES[mode], "--save_model_steps=20", "--start_timeout_secs=60"],
-                           batch_secs=0.05 + 0.02 * kills)
+        own = ["--save_model_secs=15", "--save_delta_secs=2"] if rows_per_line else ["--save_model_steps=20"]
+        training = Sharded(folder, group, [*_MODES[mode], *own, "--start_timeout_secs=60"],
+                           batch_secs=0.05 + 0.02 * kills, num_ps=2 if rows_per_line else 1,
+                           params=f",rows_per_line={rows_per_line}")
+        ps = [f"ps-{index}" for index in range(2 if rows_per_line else 1)] if has_ps else []
         for number in range(kills):
-            task = rng.choice(["worker-0", "worker-1", *(["ps-0"] if has_ps else [])])
+            task = rng.choice(["worker-0", "worker-1", *ps])
             _wait_for_progress(training, rng.randrange(1, 100))
             if not _is_up(training, task):
                 continue
@@ -43,7 +49,9 @@ def run(folder: pathlib.Path, kills: int, seed: int, mode: str, *, has_ps: bool,
         _see_through(training)
         counts = training.saved_counts()
         num_restores = sum(group.log(name).count("continuing in epoch") for name in group.names)
-        training.assert_counts_fit(counts, num_restores=num_restores)
+        training.assert_counts_fit(counts)
+        if rows_per_line:
+            training.assert_counts_fit(training.saved_rows())
         say(f"all ended with 0, {num_restores} restores; {NUM_LINES} lines, {NUM_EPOCHS} epochs, counted "
             f"{counts.total():g} by the parameters and {training.seen().total()} by the processes, told as given again "
             f"{training.given_again().total()}")
@@ -86,11 +94,12 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--mode", choices=sorted(_MODES), default="async")
     parser.add_argument("--without_ps", action="store_true")
+    parser.add_argument("--rows_per_line", type=int, default=0)
     options = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:
         try:
-            run(pathlib.Path(folder), options.kills, options.seed, options.mode,
-                has_ps=not options.without_ps, say=lambda line: print(line, flush=True))
+            run(pathlib.Path(folder), options.kills, options.seed, options.mode, has_ps=not options.without_ps,
+                rows_per_line=options.rows_per_line, say=lambda line: print(line, flush=True))
         except AssertionError as error:
             print(error)
             return 1

@@ -15,9 +15,7 @@ from benchmarks.recommender.work import Work
 CLASSIC_26, CLASSIC_1 = "classic loop, 26 tables", "classic loop, 1 table"
 _STRATEGY, _PYTORCH = "ParameterServerStrategy, 25 a closure", "PyTorch, one process, 1 thread"
 _SINGLE, _AT_ONCE, _K8 = "ps_train", "ps_train 8 at once", "ps_train K=8"
-_PREFETCH = "ps_train prefetch"
-_MODES = {_SINGLE: (), _PREFETCH: ("--embedding_prefetch",), _AT_ONCE: ("--steps_per_execution=8",),
-          _K8: ("--communication_period=8",)}
+_MODES = {_SINGLE: (), _AT_ONCE: ("--steps_per_execution=8",), _K8: ("--communication_period=8",)}
 _PEERS: dict[str, tuple[Peer, bool]] = {  # name -> peer, whether its table is dynamic
     CLASSIC_26: (peers.classic(26), False),
     CLASSIC_1: (peers.classic(1), False),

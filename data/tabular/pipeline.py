@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import codecs
 import functools
 import os
 from collections.abc import Mapping, Sequence
@@ -15,7 +16,8 @@ import tensorflow.compat.v1 as tf
 
 import ps_train
 from ps_train.errors import ConfigError, DataError
-from ps_train.graph.input.file_ranges import find_files, open_bytes
+from ps_train.graph.input.file_ranges import find_files
+from ps_train.graph.input.range_plan import open_bytes
 
 from .columns import LineForm
 
@@ -103,7 +105,7 @@ def check_text_files(form: LineForm, params: Mapping[str, Any], *, has_header: b
 
 
 def first_lines(name: str) -> list[bytes]:
-    """Returns the first lines of a file, some kilobytes of them, without line breaks.
+    """Returns the first lines of a file, some kilobytes of them, without line breaks and byte order mark.
 
     Raises:
       DataError: the file is compressed, or cannot be read.
@@ -118,7 +120,7 @@ def first_lines(name: str) -> list[bytes]:
     for mark, kind in _COMPRESSED.items():
         if start.startswith(mark) and b"\x00" in start:
             raise DataError(f"{name} is compressed ({kind}), and ranges of it cannot be read; decompress it first")
-    lines = start.split(b"\n")
+    lines = start.removeprefix(codecs.BOM_UTF8).split(b"\n")
     if not lines[-1] or len(start) >= _CHECKED_BYTES:
         lines = lines[:-1]  # it may be incomplete
     return [line.removesuffix(b"\r") for line in lines]

@@ -6,6 +6,7 @@ import logging
 import socket
 import threading
 from collections.abc import Iterable
+from typing import Callable
 
 from ps_train.cluster.addresses import host_of, port_of
 from ps_train.cluster.spec import Task
@@ -21,30 +22,51 @@ def wait_for_tasks(tasks: Iterable[Task], timeout_secs: float, stop: threading.E
       ClusterLostError: `timeout_secs` have passed; the error names the missing tasks and their addresses.
       StoppedError: `stop` was set.
     """
-    missing = list(tasks)
-    unresolved: set[Task] = set()
+    Awaited(tasks, timeout_secs, stop).wait()
 
-    def is_missing(task: Task) -> bool:
+
+class Awaited:
+    """Tasks that somebody waits for, and those among them that are missing."""
+
+    def __init__(
+        self, tasks: Iterable[Task], timeout_secs: float, stop: threading.Event,
+        is_ready: Callable[[Task], bool] = lambda task: True,
+    ) -> None:
+        """Prepares the wait.
+
+        Args:
+          timeout_secs: the time limit.
+          stop: ends the wait.
+          is_ready: asked of a task that accepts connections, until it returns true.
+        """
+        self._missing, self._timeout_secs, self._stop, self._is_ready = list(tasks), timeout_secs, stop, is_ready
+        self._unresolved: set[Task] = set()
+
+    def wait(self) -> None:
+        """Returns when every task is there; raises as `wait_for_tasks`, or what `is_ready` raises."""
+        waits.until(self._are_all_there, self._timeout_secs, self._names, self._stop,
+                    "is it started, and reachable from this machine?")
+
+    def _are_all_there(self) -> bool:
+        # Each unreachable host costs two seconds. After a signal, do not try the rest.
+        self._missing[:] = [task for task in self._missing
+                            if self._stop.is_set() or not self._accepts(task) or not self._is_ready(task)]
+        return not self._missing
+
+    def _accepts(self, task: Task) -> bool:
         error = _connection_error(task.address)
         if not isinstance(error, socket.gaierror):
-            unresolved.discard(task)
-        elif task not in unresolved:
-            unresolved.add(task)
+            self._unresolved.discard(task)
+        elif task not in self._unresolved:
+            self._unresolved.add(task)
             # Not an error: in Kubernetes the name of a pod resolves only when the pod exists.
             _log.warning("the host name of %s does not resolve here (%s): is it spelt right? Waiting for it, at most "
-                         "%g s", task, error.strerror, timeout_secs)
-        return error is not None
+                         "%g s", task, error.strerror, self._timeout_secs)
+        return error is None
 
-    def all_there() -> bool:
-        # Each unreachable host costs two seconds. After a signal, do not try the rest.
-        missing[:] = [task for task in missing if stop.is_set() or is_missing(task)]
-        return not missing
-
-    def names() -> str:
-        return ", ".join(f"{task} (this host name does not resolve here)" if task in unresolved else str(task)
-                         for task in missing)
-
-    waits.until(all_there, timeout_secs, names, stop, "is it started, and reachable from this machine?")
+    def _names(self) -> str:
+        return ", ".join(f"{task} (this host name does not resolve here)" if task in self._unresolved else str(task)
+                         for task in self._missing)
 
 
 def accepts(address: str) -> bool:

@@ -22,9 +22,6 @@ class EmbeddingFlags:
         unset="that of --optimizer; adagrad for rmsprop")
     embedding_learning_rate: Optional[float] = _field(
         None, _EMBEDDINGS, "Learning rate of embedding tables.", above=0, unset="--learning_rate")
-    embedding_prefetch: bool = _field(
-        False, _EMBEDDINGS, "Pull the rows of the next mini-batch while the model computes on this one; async single "
-        "steps only.")
     exact_embedding_updates: bool = _field(
         True, _EMBEDDINGS, "Let one update at a time change a table on a ps, so that none is lost. Without it, the "
         "updates of async workers to the same rows of a table with num_rows may undo each other's.")
@@ -34,12 +31,3 @@ class EmbeddingFlags:
     sum_embedding_gradients: bool = _field(
         False, _EMBEDDINGS, "Sum a row's gradients over the workers that have it; by default they are averaged, as "
         "TensorFlow does (with --sync_replicas).")
-
-    def _problems_of_prefetch(self) -> list[str]:
-        others = {"sync_replicas": "whose rows must be those after the last update",
-                  "communication_period": "which pulls the rows of several mini-batches at once",
-                  "steps_per_execution": "whose steps share a session run",
-                  "dynamic_sharding": "which must know when a mini-batch was trained on"}
-        return [f"--embedding_prefetch: given with --{name}, {why}; leave one of them out"
-                for name, why in others.items() if self.embedding_prefetch and (
-                    getattr(self, name) is True or getattr(self, name) > 1)]

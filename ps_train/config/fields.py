@@ -45,6 +45,7 @@ class Rule:
       choices: the values allowed, or () for any.
       form: `form(what, value)` raises a ConfigError that names `what` if a text has the wrong form; or None.
       unset: the default that `--help` shows if the default is None or empty.
+      is_path: whether it is a file or folder in a file system of the machine, which a URL is not.
     """
 
     group: str
@@ -57,6 +58,7 @@ class Rule:
     choices: Sequence[str] = ()
     form: Callable[[str, str], Any] | None = None
     unset: str = ""
+    is_path: bool = False
 
     def allowed(self, kind: type) -> str:
         """Describes the allowed values in words."""
@@ -84,7 +86,11 @@ class Rule:
 
 
 def field(default: Any, group: str, help: str, **rule: Any) -> Any:  # noqa: A002 (absl's own word)
-    """Declares a dataclass field that is also a flag; `rule` takes the further attributes of `Rule`."""
+    """Declares a dataclass field that is also a flag; `rule` takes the further attributes of `Rule`.
+
+    With the unit "path", `is_path` is true unless it is given.
+    """
+    rule.setdefault("is_path", rule.get("unit") == "path")
     return dataclasses.field(default=default, metadata={"rule": Rule(group, help, **rule)})
 
 
@@ -124,12 +130,22 @@ def problems(values: Mapping[str, Any], *classes: type) -> list[str]:
             continue
         if not _is_a(kind, value) or not rule.permits(value):
             found.append(f"--{name}: got {value!r}; allowed: {rule.allowed(kind)}")
+        elif rule.is_path and "://" in value:
+            found.append(problem_of_url(f"--{name}", value))
         elif rule.form is not None:
             try:
                 rule.form(f"--{name}", value)
             except ConfigError as error:
                 found.append(str(error))
     return found
+
+
+def problem_of_url(what: str, value: str) -> str:
+    """Returns the line that refuses a URL in place of a path; `what` names the flag or argument."""
+    if value.startswith("file://"):
+        return f"{what}: got {value!r}; leave file:// out: {value.removeprefix('file://') or '/'}"
+    return (f"{what}: got {value!r}; allowed: a path in a file system of this machine; mount that storage, or write to "
+            "a local folder and copy it")
 
 
 def _is_a(kind: type, value: Any) -> bool:
@@ -151,7 +167,7 @@ class _Flag(flags.Flag):
 
 
 def parse_flags(
-    argv: Sequence[str], *classes: type, others: Sequence[type] = (), help_command: str = "ps_train --help"
+    argv: Sequence[str], *classes: type, others: Sequence[type] = (), help_command: str = "ps_train --help_all"
 ) -> tuple[dict[str, Any], frozenset[str]]:
     """Reads a command line, without the program's name, for the flags of the classes.
 

@@ -62,6 +62,19 @@ def parse_steps(what: str, text: str) -> range:
     return steps
 
 
+def parse_accepted(what: str, text: str) -> list[str]:
+    """Returns the names of a list.
+
+    Raises:
+      ConfigError: one of them is a value, not a name; the error names `what`.
+    """
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    for name in names:
+        if not name.isidentifier():
+            raise ConfigError(f"{what}: got {name!r}; allowed: names of parameters, as in schema,vocabulary")
+    return names
+
+
 @dataclasses.dataclass(frozen=True)
 class ClusterFlags:
     """The cluster, which of its tasks this is, and its GPUs.
@@ -133,7 +146,8 @@ class TrainingFlags:
     dataset: str = _field("data.mnist", DATA, "Module with input_fn, imported from the working directory.",
                           unit="dotted name")
     data_dir: str = _field(
-        "/tmp/mnist-data", DATA, "Folder with the dataset's files, or Keras' mnist.npz.", unit="path")
+        "/tmp/mnist-data", DATA, "Folder with the dataset's files, or Keras' mnist.npz.", unit="path",
+        is_path=False)  # ranges of files are read by TensorFlow, from whatever storage it knows
     on_bad_record: str = _field(
         "stop", DATA, "What to do with a malformed line or record of a file: end training and name it, or leave it "
         "out and count it.", choices=BAD_RECORDS)
@@ -149,6 +163,9 @@ class TrainingFlags:
         "--communication_period or --profile_steps. With `keras`: steps in one call of the compiled function.",
         unit="steps", minimum=1, maximum=_MAX_STEPS_PER_EXECUTION)
 
+    accept_params: str = _field(
+        "", _SAVING, "Parameters of --params that may differ from those of the training in --train_dir, such as a "
+        "path that has changed.", unit="name,...", form=parse_accepted, unset="none")
     save_model_steps: int = _field(
         0, _SAVING, "Global steps between checkpoints, in addition to --save_model_secs; 0 saves by time only.",
         unit="global steps", minimum=0)
@@ -188,7 +205,7 @@ class UpdateFlags:
         None, TRAINING, "Minimum number of gradients in one update (with --sync_replicas); if fewer workers are "
         "left, they wait.", minimum=1, unset="1")
     communication_period: int = _field(
-        1, TRAINING, "Steps that a worker takes on its own copy of the parameters between two exchanges with the ps.",
+        1, TRAINING, "Steps on the copy of a worker between two exchanges with the ps.",
         unit="steps", minimum=1)
     communication_warmup_steps: int = _field(
         0, TRAINING, "Exchange after every step up to this global step (with --communication_period).",
@@ -241,6 +258,26 @@ class GraphReportFlags:
     save_timeout_secs: float = _secs(120.0, "Time for the last checkpoint, which is retried while it fails.")
     end_timeout_secs: float = _secs(30.0, "Time to wait for the other workers to finish, after the last step.")
     idle_timeout_secs: float = _secs(600.0, "Time without any worker after which a ps exits with 138.")
+
+
+def check_data_dir(config: Any) -> None:
+    """Checks the folder of the data on the machine that reads it, before TensorFlow is imported.
+
+    Args:
+      config: has `data_dir` and `given`. A default folder is made for a download, and so is one given with
+        --download_only.
+
+    Raises:
+      ConfigError: --data_dir was given and does not exist.
+    """
+    # A preparation of the launcher has --download_only and --job_name: nobody asked for a download into that folder.
+    is_download = getattr(config, "download_only", False) and "job_name" not in config.given
+    if "data_dir" not in config.given or is_download or not config.data_dir or "://" in config.data_dir:
+        return
+    if not os.path.exists(os.path.expanduser(config.data_dir)):
+        raise ConfigError(f"--data_dir: got {config.data_dir!r}, which does not exist (working directory "
+                          f"{os.getcwd()}); give the folder with the dataset's files, or create one for a "
+                          "dataset that downloads them")
 
 
 def default_train_dir(model: str) -> str:

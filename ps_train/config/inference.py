@@ -29,10 +29,11 @@ class CheckpointFlags(ModelFlags):
     model: str = _again("model", unset=_AS_TRAINED, default="")
     dataset: str = _again("dataset", unset=_AS_TRAINED, default="")
     train_dir: str = _again("train_dir", help="Folder with the checkpoints.", unset="none; required")
-    data_dir: str = _again("data_dir")
-    on_bad_record: str = _again("on_bad_record")
+    data_dir: str = _again("data_dir", unset=_AS_TRAINED, default="")
+    on_bad_record: Optional[str] = _again("on_bad_record", unset=_AS_TRAINED, default=None)
     batch_size: int = _again("batch_size")
-    seed: Optional[int] = _again("seed")
+    seed: Optional[int] = _again("seed", unset=_AS_TRAINED)
+    accept_params: str = _again("accept_params")
     checkpoint: str = _field(
         "", help="The checkpoint: its global step, a path such as DIR/model.ckpt-1000, or `best`.",
         unit="STEP, PATH or best", unset="the newest")
@@ -95,11 +96,11 @@ class PredictConfig(CheckpointFlags):
     """
 
     output: str = _field("", help="File for the predictions; its ending says the format.",
-                         unit="FILE.csv, .npz or .tfrecord", unset="none; required")
+                         unit="FILE.csv, .npz or .tfrecord", unset="none; required", is_path=True)
     input: str = _field("", help="File with the features.", unit="FILE.csv or .npz",
-                        unset="the test examples of --dataset")
+                        unset="the test examples of --dataset", is_path=True)
     saved_model: str = _field("", help="Predict with this SavedModel in place of a checkpoint.", unit="path",
-                              unset="none")
+                              unset="none", is_path=False)  # TensorFlow reads it
     outputs: str = _field("", help="The predictions to write.", unit="name,...", unset="all")
     num_processes: int = _field(1, help="Processes that predict, each a share of the mini-batches.", minimum=1,
                                 maximum=256)

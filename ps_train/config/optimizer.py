@@ -119,7 +119,7 @@ class WarmStartFlags:
 
     init_checkpoint: str = _field(
         "", _OPTIMIZER, "Checkpoint, or its folder, from which a new training takes the values of variables.",
-        unit="path", unset="none")
+        unit="path", unset="none", is_path=False)  # TensorFlow reads it
     init_map: str = _field(
         "", _OPTIMIZER, "Names in that checkpoint and in the model; a scope ends in /.", unit="there:here,...",
         unset="each variable that has the same name there")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Sequence
 
 from ps_train.config import fields
@@ -13,7 +14,24 @@ from ps_train.errors import ConfigError, refuse
 from ps_train.runtime.waits import Timeouts
 
 _SCRIPT = "Running a script"
+# hdfs://x/date=2020=/local: what comes behind the = is a path.
+_PAIR = re.compile(r"(.+?)=((?:/|\.|~|[a-z0-9]+://).*)")
 _MODES = ("auto", "1", "2")
+
+
+def parse_mapped(what: str, text: str) -> tuple[tuple[str, str], ...]:
+    """Returns the pairs of FROM=TO,...; none for "".
+
+    Raises:
+      ConfigError: the text has another form; the error names `what`.
+    """
+    pairs = []
+    for item in filter(None, (item.strip() for item in text.split(","))):
+        match = _PAIR.fullmatch(item) or re.fullmatch(r"(.+)=([^=]+)", item)
+        if not match:
+            raise ConfigError(f"{what}: got {item!r}; allowed: PATH=PATH, as in hdfs://x/y=/local/z")
+        pairs.append((match[1], match[2]))
+    return tuple(pairs)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,6 +43,11 @@ class ScriptConfig:
         choices=_MODES)
     reference_variables: bool = field(
         False, _SCRIPT, "Use TensorFlow 1's reference variables, for code that fails with resource variables.")
+    python2: bool = field(
+        False, _SCRIPT, "The script and its local modules are Python 2: run a converted copy; the files stay.")
+    map_path: str = field(
+        "", _SCRIPT, "Paths that are written into the script or its local modules, and what to use in their place.",
+        unit="PATH=PATH,...", form=parse_mapped, unset="none")
     tf_log: bool = field(False, _SCRIPT, "Show the start-up messages of TensorFlow.")
     start_timeout_secs: float = fields.redeclare(WaitFlags, "start_timeout_secs")
     beat_timeout_secs: float = fields.redeclare(WaitFlags, "beat_timeout_secs")

@@ -87,21 +87,23 @@ class SelectionFlags:
         unit="METRIC[:min|max]", form=parse_target, unset="none; a metric with loss or error in its name: min")
     early_stopping: str = _field(
         "", _SELECTION, "End training after so many evaluations in a row in which this metric was not better than "
-        "before.", unit="METRIC[:min|max]:PATIENCE", form=parse_stopping, unset="none")
+        "before; the best checkpoint is kept as by --keep_best.", unit="METRIC[:min|max]:PATIENCE",
+        form=parse_stopping, unset="none")
     export_dir: str = _field(
         "", _SELECTION, "Folder for SavedModels: DIR/final/STEP, DIR/best/STEP, DIR/latest/STEP.", unit="path",
         unset="none")
     exporters: str = _field(
         "", _SELECTION, "What to export: the last checkpoint, the best, and that of each evaluation.",
-        unit="final,best,latest", form=parse_exporters, unset="final, and best with --keep_best")
+        unit="final,best,latest", form=parse_exporters, unset="final, and best with --keep_best or --early_stopping")
 
     def _problems_of_selection(self, evaluate_with: str) -> list[str]:
         wanted = parse_exporters("--exporters", self.exporters)
         problems = []
         if wanted and not self.export_dir:
             problems.append(f"--exporters: got {self.exporters!r} without --export_dir; give the folder, too")
-        if "best" in wanted and not self.keep_best:
-            problems.append("--exporters: got 'best' without --keep_best; say which metric is to be best")
+        if "best" in wanted and not (self.keep_best or self.early_stopping):
+            problems.append("--exporters: got 'best' without --keep_best or --early_stopping; say which "
+                            "metric is to be best")
         during = [name for name in ("eval_steps", "eval_secs", "keep_best", "early_stopping") if getattr(self, name)]
         during += ["exporters"] if "latest" in wanted else []
         if evaluate_with == "workers":

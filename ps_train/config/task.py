@@ -45,7 +45,6 @@ class Config(
             problems.append("--sum_embedding_gradients: given with --communication_period, whose rounds push rows "
                             "with their slots, not gradients; leave one of them out")
         problems += self._problems_of_execution() + sharding.sharding_problems(self, self.sync_engine)
-        problems += self._problems_of_prefetch()
         problems += self._problems_of_selection(self.evaluate_with) if not problems else []
         if self.communication_warmup_steps and self.communication_period == 1:
             problems.append(f"--communication_warmup_steps: got {self.communication_warmup_steps!r}, which has an "

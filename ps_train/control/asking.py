@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from ps_train.cluster import reachability
 from ps_train.cluster.spec import Task
 from ps_train.config.control.running import ControlConfig, StatusConfig
-from ps_train.control import wording
+from ps_train.control import ended, wording
 from ps_train.control.looking import TrainingPlace, ask_one, ask_training, find_place, in_parallel, look
 from ps_train.coordination.control.control_board import ControlBoard
 from ps_train.errors import ClusterLostError, ConfigError, SaveError
@@ -22,16 +22,40 @@ _CLEAR = "\x1b[H\x1b[2J"  # the cursor home, and an empty screen
 
 
 def print_status(config: StatusConfig, stop: threading.Event) -> None:
-    """Prints what is known of a training, once or again and again."""
+    """Prints what is known of a training, once or again and again.
+
+    Raises:
+      PsTrainError: the training has not ended as it should; with the exit code of how it ended.
+      ClusterLostError: ps 0 does not answer, and nothing says that the training has ended.
+    """
     place = find_place(config.train_dir, config.ps_hosts)
     while True:
-        text = wording.as_text(wording.as_json(look(place)), config.json)
+        seen = look(place)
+        text = wording.as_text(wording.as_json(seen), config.json)
         try:
             print(_CLEAR * (config.watch and sys.stdout.isatty()) + text, flush=True)
         except BrokenPipeError:  # of `| head`, say: nobody reads on
             return
         if not config.watch or stop.wait(config.watch_secs):
-            return
+            break
+    if seen.ended:
+        ended.raise_if_failed(seen.ended, place.train_dir)
+    elif seen.snapshot is None:
+        raise ClusterLostError(f"the training does not answer: {seen.problems[place.ps[0]]}")
+
+
+def _has_ended(place: TrainingPlace) -> bool:
+    """Returns whether the training has ended, and then prints how.
+
+    Raises:
+      PsTrainError: it has not ended as it should; with the exit code of how it ended.
+    """
+    if reachability.accepts(place.ps[0].address) or (found := ended.read_ended(place.train_dir)) is None:
+        return False
+    if found.state != ended.STOPPED:  # what `stop` asks for
+        ended.raise_if_failed(found, place.train_dir)
+    logs.show(f"the training in {place.train_dir} does not run: {found}")
+    return True
 
 
 def save_now(config: ControlConfig, stop: threading.Event) -> None:
@@ -43,6 +67,8 @@ def save_now(config: ControlConfig, stop: threading.Event) -> None:
       SaveError: the chief could not save.
     """
     place = find_place(config.train_dir, config.ps_hosts)
+    if _has_ended(place):
+        return
     number = ask_training(place, lambda board: board.ask_to_save())
     logs.show(f"asked the chief for a checkpoint; waiting for it, at most {config.timeout_secs:g} s")
     answers: list = []
@@ -74,6 +100,8 @@ def stop_all(config: ControlConfig, stop: threading.Event) -> None:
       ClusterLostError: ps 0 does not answer, or a ps is still there after the time-out.
     """
     place = find_place(config.train_dir, config.ps_hosts)
+    if _has_ended(place):
+        return
     try:
         ask_training(place, lambda board: board.ask_to_stop())
     except ClusterLostError as error:  # the workers would never hear of it, so no other ps may
@@ -122,5 +150,7 @@ def print_resume(config: ControlConfig) -> None:
     else:
         folder, command = run["folder"], run["command"]
     logs.show(f"cd {shlex.quote(folder)}\n{shlex.join(['ps_train', *command])}")
+    if found := ended.read_ended(config.train_dir):
+        logs.show(f"# {found}")
     if not run["is_launched"]:
         logs.show("# This is the chief's command; start the other tasks, too.")

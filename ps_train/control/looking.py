@@ -16,6 +16,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.cluster import reachability
 from ps_train.cluster.spec import Task
+from ps_train.control.ended import Ended, read_ended
 from ps_train.coordination.blackboard import Blackboard
 from ps_train.coordination.control.control_board import ControlBoard
 from ps_train.coordination.state import Snapshot
@@ -89,6 +90,7 @@ class Look:
       num_unused_gradients: gradients of sync training that are in no update.
       problems: ps -> why it does not answer, for those that do not.
       checkpoint: path of the newest sound checkpoint, "" if none is known.
+      ended: how the training ended, by its journal, if ps 0 is not there; else None.
     """
 
     place: TrainingPlace
@@ -97,6 +99,7 @@ class Look:
     num_unused_gradients: int
     problems: Mapping[Task, str]
     checkpoint: str
+    ended: Ended | None = None
 
 
 def look(place: TrainingPlace) -> Look:
@@ -116,10 +119,17 @@ def look(place: TrainingPlace) -> Look:
                 ask_one(task, place, lambda board: board.is_stop_requested())
         except ClusterLostError as error:
             problems[task] = str(error)
+        except ConfigError as error:  # another training runs there
+            if (ended := read_ended(place.train_dir)) is None:
+                raise
+            found["ended"] = ended
+            problems[task] = str(error)
 
     in_parallel([lambda task=task: ask(task) for task in place.ps])
     # The one that the chief has read back and recorded: to read it here again takes minutes if it has large tables.
     path = tf.train.latest_checkpoint(place.train_dir) if place.train_dir else None
+    if found["snapshot"] is None and "ended" not in found and not reachability.accepts(place.ps[0].address):
+        found["ended"] = read_ended(place.train_dir)
     return Look(place=place, problems=problems, checkpoint=path or "", **found)
 
 

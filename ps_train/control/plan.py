@@ -103,10 +103,10 @@ def _static_bytes(op: tf.Operation) -> int:
 
 
 def _shares(spec: Any, num_ps: int) -> list[PlacedVariable]:
-    """Returns the share of each ps in an embedding table: its rows number ps, ps + num_ps and so on, with slots."""
+    """Returns the share of each ps in an embedding table: the rows that it has room for, with slots."""
     row_bytes = _FLOAT_BYTES * (spec.dim + spec.rule.num_slots(spec.dim))
-    limit = spec.num_rows if spec.num_rows is not None else spec.max_rows
-    return [PlacedVariable(spec.name, TABLE, ps, None if limit is None else row_bytes * len(range(ps, limit, num_ps)))
+    num_rows = spec.rows_on_each(num_ps)
+    return [PlacedVariable(spec.name, TABLE, ps, None if num_rows is None else row_bytes * num_rows)
             for ps in range(num_ps)]
 
 

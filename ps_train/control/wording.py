@@ -6,22 +6,26 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from ps_train.control import ended
 from ps_train.control.looking import Look
 from ps_train.coordination.state import Snapshot, State
+from ps_train.embeddings.files import upkeep
 
-_STATES = {State.IDLE: "starting", State.RUNNING: "training", State.STOPPING: "ending", State.DONE: "done",
-           State.FAILED: "failed"}
+_STATES = {State.IDLE: "starting", State.RUNNING: "running", State.STOPPING: "ending", State.DONE: ended.FINISHED,
+           State.FAILED: ended.FAILED}
 UNREACHABLE = "unreachable"
 
 
 def as_json(look: Look) -> dict[str, Any]:
     """Returns what was found, for JSON."""
     snapshot, about = look.snapshot, look.about
-    step = None if snapshot is None else int(snapshot.steps.max())
+    step = int(snapshot.steps.max()) if snapshot is not None else look.ended.step if look.ended else None
     steps_per_sec = about.get("steps_per_sec") if snapshot is not None else None
     left = None if step is None or about.get("train_steps") is None else max(0, about["train_steps"] - step)
     return {
-        "state": UNREACHABLE if snapshot is None else _STATES[snapshot.state],
+        "state": _STATES[snapshot.state] if snapshot is not None else look.ended.state if look.ended else UNREACHABLE,
+        "why": look.ended.why if look.ended else "",
+        "metrics": dict(look.ended.metrics) if look.ended else {},
         "step": step,
         "train_steps": about.get("train_steps"),
         "steps_per_sec": steps_per_sec,
@@ -29,6 +33,7 @@ def as_json(look: Look) -> dict[str, Any]:
         "workers": [] if snapshot is None else _workers(snapshot, about),
         "ps": [{"name": task.name, "address": task.address, "answers": task not in look.problems,
                 "problem": look.problems.get(task, "")} for task in look.place.ps],
+        "tables": about.get("tables", []) if snapshot is not None else [],
         "dropped_gradients": look.num_unused_gradients if about.get("is_sync") else None,
         "model": about.get("model"),
         "dataset": about.get("dataset"),
@@ -64,10 +69,14 @@ def _worker_state(snapshot: Snapshot, number: int) -> str:
 def as_lines(found: Mapping[str, Any]) -> str:
     """Returns the value of `as_json` as lines."""
     step = "step unknown" if found["step"] is None else f"step {found['step']}"
-    of_all = f" of {found['train_steps']}" if found["train_steps"] else ""
+    is_within = found["train_steps"] and (found["step"] or 0) <= found["train_steps"]
+    of_all = f" of {found['train_steps']}" if is_within else ""
     rate = f", {found['steps_per_sec']:.1f} steps/s" if found["steps_per_sec"] is not None else ""
     eta = f", {_duration(found['eta_secs'])} left" if found["eta_secs"] is not None else ""
     lines = [f"{found['state']}: {step}{of_all}{rate}{eta}"]
+    if found["why"]:
+        lines.append("; ".join([found["why"], *(f"{name} {value:.4g}" for name, value in sorted(
+            found["metrics"].items()))]))
     if found["model"]:
         lines.append(f"{found['model']} on {found['dataset']}, in {found['train_dir']}")
     for ps in found["ps"]:
@@ -78,6 +87,7 @@ def as_lines(found: Mapping[str, Any]) -> str:
         stale = f", staleness {worker['staleness']:.2f}" if worker["staleness"] else ""
         lines.append(f"{worker['name']:<10} {worker['address']:<22} {worker['state']}{beat}, at step {worker['step']}, "
                      f"{worker['local_steps']} steps of its own{behind}{stale}")
+    lines += [f"table {table['name']}: {upkeep.describe_share(table)}" for table in found["tables"]]
     if found["dropped_gradients"]:
         lines.append(f"gradients in no update (too late, or waiting): {found['dropped_gradients']}")
     if found["checkpoint"]:

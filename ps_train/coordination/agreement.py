@@ -46,16 +46,10 @@ def check(cluster: Cluster, timeout_secs: float, stop: threading.Event, *, exist
       ClusterLostError: a ps was not up within the time-out; the message names it.
       StoppedError: `stop` was set.
     """
-    missing = list(cluster.ps)
     if existing_servers:
         cluster = dataclasses.replace(cluster, partial=cluster.partial | {"worker"})
-
-    def all_agree() -> bool:
-        missing[:] = [ps for ps in missing if stop.is_set() or not _agrees(cluster, ps, existing_servers)]
-        return not missing
-
-    waits.until(all_agree, timeout_secs, lambda: ", ".join(map(str, missing)), stop,
-                "is it started, and reachable from this machine?")
+    reachability.Awaited(
+        cluster.ps, timeout_secs, stop, is_ready=lambda ps: _agrees(cluster, ps, existing_servers)).wait()
 
 
 def check_ps(own: Cluster, first: Task) -> None:
@@ -79,8 +73,6 @@ def _agrees(cluster: Cluster, ps: Task, existing_servers: bool) -> bool:
     Raises:
       ConfigError: see `check`.
     """
-    if not reachability.accepts(ps.address):
-        return False
     try:
         text, mismatch = (value.decode() for value in _ask(ps, _read_description))
     except BlackboardError as error:

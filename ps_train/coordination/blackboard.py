@@ -21,7 +21,7 @@ from ps_train.cluster.spec import Cluster, Task
 from ps_train.coordination import variables
 from ps_train.coordination.claims import new_claim
 from ps_train.coordination.connection import Connection
-from ps_train.coordination.state import Snapshot, State
+from ps_train.coordination.state import AdmissionView, Snapshot, State
 from ps_train.errors import BlackboardError
 from ps_train.runtime.waits import Timeouts
 
@@ -70,10 +70,11 @@ class Blackboard:
 
     def _build_for_every_ps(self) -> None:
         self._write_states, self._read_incarnations, self._write_first_ps = [], [], []
-        self._clear_stops = []
+        self._clear_stops, self._raise_states = [], []
         for task in self._ps:
             with tf.device(task.device):
                 self._write_states.append(variables.write("state", self._value))
+                self._raise_states.append(variables.write("state", tf.maximum(variables.read("state"), self._value)))
                 self._clear_stops.append(variables.clear("stop_requested"))
                 self._read_incarnations.append(variables.read("incarnation"))
                 self._write_first_ps.append(variables.write("first_ps", self._ps[0].address))
@@ -96,12 +97,13 @@ class Blackboard:
         self._text = tf.placeholder(tf.string, [])
         self._write_fingerprint = variables.write("fingerprint", self._text)
         self._read_fingerprint = variables.read("fingerprint")
+        self._write_activity = variables.write("chief_activity", self._text)
+        self._read_activity = variables.read("chief_activity")
         self._secs = tf.placeholder(tf.float64, [])
         self._tick = variables.add("clock", self._secs)
         self._read_snapshot = [self._read_state, *(
             variables.read(name)
-            for name in ("clock", "claims", "heartbeats", "steps", "local_steps", "finished", "staleness",
-                         "admissions"))]
+            for name in ("clock", "claims", "heartbeats", "steps", "local_steps", "finished", "staleness"))]
 
     def _build_for_workers(self) -> None:
         self._clear_local_steps, self._clear_finished = variables.clear("local_steps"), variables.clear("finished")
@@ -111,6 +113,8 @@ class Blackboard:
         self._mark_finished = variables.write_element("finished", self._worker, 1)
         self._mark_unfinished = variables.write_element("finished", self._worker, 0)
         self._admit = variables.write_element("admissions", self._worker, variables.read("claims")[self._worker])
+        self._withdraw = variables.write_element("admissions", self._worker, 0)
+        self._read_admission_view = self._build_admission_view()
         self._claim, self._local_steps = tf.placeholder(tf.int64, []), tf.placeholder(tf.int64, [])
         self._staleness = tf.placeholder(tf.float64, [])
         # Only the process that holds the claim is heard: a heartbeat never takes another process's number.
@@ -118,6 +122,19 @@ class Blackboard:
         self._heartbeat = tf.cond(holds_claim, self._record_steps, lambda: tf.constant(False))
         with tf.control_dependencies([variables.write_element("claims", self._worker, self._claim)]):
             self._write_claim = self._record_heartbeat(0)
+
+    def _build_admission_view(self) -> list[Any]:
+        """Reads in the order in which a chief does not write: admissions, state, fingerprint.
+
+        A chief that begins another training announces "idle", admits itself, and announces "running" after it has
+        written its fingerprint. So whoever sees it admitted also sees "idle", or "running" with its fingerprint.
+        """
+        admissions = [variables.read(name) for name in ("admissions", "clock", "claims", "heartbeats")]
+        with tf.control_dependencies(admissions):
+            state = variables.read("state")
+        with tf.control_dependencies([state]):
+            texts = [variables.read(name) for name in ("fingerprint", "mismatch")]
+            return [admissions, state, texts, variables.read("prepared"), self._read_incarnations]
 
     def _record_steps(self) -> tf.Tensor:
         """Returns true, after recording how many steps the worker has taken, how stale, and that it is alive."""
@@ -160,21 +177,50 @@ class Blackboard:
 
     def snapshot(self) -> Snapshot:
         """Returns what ps 0 knows now."""
-        state, now_secs, claims, heartbeats, steps, local_steps, finished, staleness, admissions = self._run(
-            self._read_snapshot)
+        state, now_secs, claims, heartbeats, steps, local_steps, finished, staleness = self._run(self._read_snapshot)
         return Snapshot(
             state=State(int(state)), now_secs=float(now_secs), claims=claims, heartbeats=heartbeats, steps=steps,
             local_steps=local_steps, finished=finished.astype(bool), staleness=staleness,
-            admissions=admissions, heartbeat_timeout_secs=self._heartbeat_timeout_secs)
+            heartbeat_timeout_secs=self._heartbeat_timeout_secs)
 
     def is_prepared(self) -> bool:
-        """Tells whether a chief has prepared the parameters and no ps has restarted since."""
+        """Returns whether a chief has prepared the parameters and no ps has restarted since."""
         state, prepared, *incarnations = self._run([self._read_state, self._read_prepared, *self._read_incarnations])
-        return state in (State.RUNNING, State.STOPPING) and list(prepared[:len(self._ps)]) == incarnations
+        return self._is_prepared(state, prepared, incarnations)
+
+    def _is_prepared(self, state: int, prepared: np.ndarray, incarnations: Sequence[int]) -> bool:
+        return state in (State.RUNNING, State.STOPPING) and list(prepared[:len(self._ps)]) == list(incarnations)
+
+    def admission_view(self) -> AdmissionView:
+        """Returns all that decides whether a worker may train, read in one call and in a safe order."""
+        (admissions, now_secs, claims, heartbeats), state, (fingerprint, mismatch), prepared, incarnations = self._run(
+            self._read_admission_view)
+        is_alive = (claims != 0) & (now_secs - heartbeats < self._heartbeat_timeout_secs)
+        return AdmissionView(
+            state=State(int(state)), is_prepared=self._is_prepared(state, prepared, incarnations),
+            fingerprint=fingerprint.decode(), mismatch=mismatch.decode(),
+            admitted=frozenset(np.flatnonzero(is_alive & (admissions == claims)).tolist()))
 
     def fingerprint(self) -> str:
         """Returns the chief's fingerprint, "" if the chief has not written one."""
         return self._run(self._read_fingerprint).decode()
+
+    def note_activity(self, text: str) -> None:
+        """Records what the chief does before training begins, for those who wait for it."""
+        self._run(self._write_activity, {self._text: text})
+
+    def describe_joined(self, cluster: Cluster) -> str:
+        """Returns which workers have joined, and what the chief does, for the messages of a worker that waits for it.
+
+        For example "worker:0 (chief) has joined and restores /runs/7/model.ckpt-40; also here: worker:2".
+        """
+        activity, snapshot = self._run(self._read_activity).decode(), self.snapshot()
+        chief, alive = cluster.number_of(cluster.chief), snapshot.alive()
+        others = ", ".join(cluster.worker_name(number) for number in alive if number != chief)
+        text = f"{cluster.chief.name} (chief) has {'' if chief in alive else 'not '}joined"
+        if chief in alive and activity:
+            text += f" and {activity}"
+        return text + (f"; also here: {others}" if others else "")
 
     def start_run(self, fingerprint: str = "") -> None:
         """Announces that the parameters on the ps are ready; for the chief."""
@@ -193,6 +239,10 @@ class Blackboard:
         cleared = self._clear_stops if state == State.IDLE else []
         self._run([self._write_states, cleared], {self._value: state})
 
+    def announce_stopping(self) -> None:
+        """Announces that no more steps are taken, unless training has ended meanwhile: the state never goes back."""
+        self._run(self._raise_states, {self._value: State.STOPPING})
+
     def announce_done(self) -> None:
         """Announces that all work is done, if a ps is there. One that ends before it answers has received it."""
         try:
@@ -210,6 +260,10 @@ class Blackboard:
     def admit(self, worker: int) -> None:
         """Records that the process with a worker's number uses the parameters from now on."""
         self._run(self._admit, {self._worker: worker})
+
+    def withdraw(self, worker: int) -> None:
+        """Records that the process with a worker's number does not use the parameters after all."""
+        self._run(self._withdraw, {self._worker: worker})
 
     def leave(self, worker: int) -> None:
         """Gives up a worker's number: no task waits for this worker any more."""

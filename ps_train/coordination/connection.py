@@ -56,7 +56,8 @@ class Connection:
             try:
                 # The time-out of RunOptions begins only when the server has created the session. If the server is gone,
                 # that never happens, so a second bound is needed here.
-                return waits.bounded(lambda: session.run(fetches, feed, options), 2 * _RUN_TIMEOUT_SECS, "an answer")
+                return waits.bounded(lambda: session.run(fetches, feed, options), 2 * _RUN_TIMEOUT_SECS,
+                                     f"an answer of {self._ps[0]}")
             except tf.errors.InvalidArgumentError as error:  # a device that the server does not know, for example
                 raise ConfigError(
                     f"{' or '.join(map(str, self._ps))} is not the ps that this task expects: "

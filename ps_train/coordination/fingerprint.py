@@ -23,7 +23,8 @@ _UNKNOWN = "unknown"  # a value that one of the two tasks does not know is not c
 
 def describe(
     cluster: Cluster, options: Mapping[str, Any], variables: Sequence[tf.Variable],
-    packed: Mapping[str, str] | None = None, tables: Mapping[str, Any] | None = None, train_dir: str = "",
+    packed: Mapping[str, str] | None = None, tables: Mapping[str, Any] | None = None, dealt: str = "",
+    train_dir: str = "",
 ) -> str:
     """Returns the fingerprint of a worker.
 
@@ -32,6 +33,7 @@ def describe(
       variables: the graph's global variables; all workers must share their names, shapes, dtypes and placement.
       packed: name of a packed variable -> name of the variable that contains it (graph/packing.py).
       tables: name of an embedding table -> what the model says about it.
+      dealt: which ps has which rows of tables; versions of ps_train differ in that.
       train_dir: the chief's; the other workers do not know it.
     """
     places = packed or {}
@@ -43,6 +45,7 @@ def describe(
         **{f"variable {variable.op.name}": _variable(variable, places.get(variable.op.name))
            for variable in variables},
         **{f"table {name}": str(spec) for name, spec in (tables or {}).items()},
+        **({"rows of tables on the ps": dealt} if tables else {}),
     }, sort_keys=True)
 
 

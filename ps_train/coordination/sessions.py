@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import tensorflow.compat.v1 as tf
 
 from ps_train.cluster.spec import Task
-from ps_train.runtime import threads
+from ps_train.errors import ClusterLostError
+from ps_train.runtime import threads, waits
 
 # CancelledError: the error of an operation that a step was waiting for when its session was lost.
 _LOST = (tf.errors.AbortedError, tf.errors.UnavailableError, tf.errors.DeadlineExceededError, tf.errors.CancelledError)
+_ANSWER_SECS = 5.0  # beyond the time-out of a call
 _LOST_AMONG_OTHERS = re.compile(r"^(ABORTED|UNAVAILABLE|DEADLINE_EXCEEDED): ", re.MULTILINE)
 
 
@@ -35,6 +38,27 @@ def options(tasks: Sequence[Task], is_elastic: bool) -> tf.ConfigProto:
         # Otherwise each session would have variables of its own (tensorflow/core/distributed_runtime/session_mgr.cc).
         config.experimental.share_session_state_in_clusterspec_propagation = True
     return config
+
+
+def run_bounded(
+    session: tf.Session, fetches: Any, feed: Mapping[Any, Any] | None = None, *, options: tf.RunOptions
+) -> Any:
+    """Returns `session.run(fetches, feed, options)`; it ends even if a server has ended.
+
+    Args:
+      options: with a time-out.
+
+    Raises:
+      tf.errors.DeadlineExceededError: no answer within the time-out.
+      tf.errors.OpError: see `tf.compat.v1.Session.run`.
+    """
+    # The time-out of RunOptions may never begin if a server has ended (connection.py), so a second bound is needed.
+    timeout_secs = options.timeout_in_ms / 1000 + _ANSWER_SECS
+    try:
+        return waits.bounded(lambda: session.run(fetches, feed_dict=feed, options=options), timeout_secs,
+                             "an answer of the servers")
+    except ClusterLostError as error:
+        raise tf.errors.DeadlineExceededError(None, None, str(error)) from error
 
 
 def close_in_background(session: tf.Session) -> threading.Thread:

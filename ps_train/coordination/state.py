@@ -33,7 +33,6 @@ class Snapshot(NamedTuple):
       finished: bool [MAX_WORKERS], whether the worker will take no more steps.
       heartbeat_timeout_secs: a worker without a heartbeat for this long is dead.
       staleness: float64 [MAX_WORKERS], of the updates of each worker's process, in the mean; None if it was not read.
-      admissions: int64 [MAX_WORKERS], the claim of the process that was last admitted; None if it was not read.
     """
 
     state: State
@@ -45,7 +44,6 @@ class Snapshot(NamedTuple):
     finished: np.ndarray
     heartbeat_timeout_secs: float = Timeouts.heartbeat_secs
     staleness: np.ndarray | None = None
-    admissions: np.ndarray | None = None
 
     def is_alive(self, worker: int, within_secs: float | None = None) -> bool:
         """Tells whether a worker sent a heartbeat within the heartbeat time-out, or within `within_secs`."""
@@ -60,6 +58,20 @@ class Snapshot(NamedTuple):
         """Returns the numbers of the workers for which `is_alive` is true."""
         return [int(worker) for worker in np.flatnonzero(self.claims) if self.is_alive(worker, within_secs)]
 
-    def admitted(self) -> list[int]:
-        """Returns the numbers of the workers that are alive and use the parameters; others may still wait for them."""
-        return [worker for worker in self.alive() if self.admissions[worker] == self.claims[worker]]
+
+class AdmissionView(NamedTuple):
+    """What decides whether a worker may train.
+
+    Attributes:
+      state: the state of training.
+      is_prepared: whether a chief has prepared the parameters, and no ps has restarted since.
+      fingerprint: the chief's, "" if it has written none.
+      mismatch: how the cluster descriptions of two tasks differ, "" if no task has found that.
+      admitted: the numbers of the workers that are alive and use the parameters; others may still wait for them.
+    """
+
+    state: State
+    is_prepared: bool
+    fingerprint: str
+    mismatch: str
+    admitted: frozenset[int]

@@ -5,9 +5,11 @@
 Start with `tables.py`, which has what a model_fn calls.
 
     tables      `embedding_table` and its lookups
+    variable    the same under DeepRec's names: `get_embedding_variable`
     spec        what a model says about a table, as a value
     registry    the tables and lookups of a graph
     connection  one transfer each way per ps for all lookups of a step
+    naming      what ids are called in messages: the key of their feature
     id_check    stops a step whose ids cannot be in their table
     rules       how a row is updated
     optimizer   applies the gradients of tables, and of all other variables

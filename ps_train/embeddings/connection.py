@@ -17,9 +17,9 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.embeddings import id_check, registry
 from ps_train.embeddings.registry import Lookup, Registry
-from ps_train.embeddings.rows.row_ops import owner_of
+from ps_train.embeddings.rows.dealing import owner_of
 from ps_train.embeddings.rows.store import Store
-from ps_train.embeddings.spec import EMPTY_KEY, TableSpec
+from ps_train.embeddings.spec import DELETED_KEY, EMPTY_KEY, TableSpec
 
 
 class UniqueIds(NamedTuple):
@@ -67,7 +67,8 @@ class RowExchange:
         self.names = list(ids)
         self._stores = [found.stores(name) for name in self.names]
         with tf.name_scope("embeddings"):
-            unique = [unique_ids(ids[name], num_ps=len(found.devices), sorts_ids=sorts_ids) for name in self.names]
+            unique = [unique_ids(ids[name], found.specs[name], num_ps=len(found.devices), sorts_ids=sorts_ids)
+                      for name in self.names]
             self._on_ps = [self._send_ids([one.parts[ps] for one in unique], ps) for ps in range(len(found.devices))]
         self.ids = {name: _concat(one.parts) for name, one in zip(self.names, unique)}
         self.places = {name: one.places for name, one in zip(self.names, unique)}
@@ -132,8 +133,9 @@ class Connected:
     def __init__(self, found: Registry, lookups: Sequence[Lookup], *, sorts_ids: bool) -> None:
         """Adds the pull to the current graph, and connects the stand-ins with its values."""
         grouped = by_table(lookups)
-        exchange = RowExchange(found, {name: flat_ids(own, found.specs[name]) for name, own in grouped.items()},
-                            sorts_ids=sorts_ids)
+        find_ids = flat_ids if found.refuses_ids else acceptable_ids
+        exchange = RowExchange(found, {name: find_ids(own, found.specs[name]) for name, own in grouped.items()},
+                               sorts_ids=sorts_ids)
         self.pulled = exchange.pull()
         self.push = exchange.push
         for name, own in grouped.items():
@@ -164,15 +166,22 @@ def flat_ids(lookups: Sequence[Lookup], spec: TableSpec) -> tf.Tensor:
     return _concat([tf.reshape(id_check.check_ids(one, spec), [-1]) for one in lookups])
 
 
-def unique_ids(ids: tf.Tensor, *, num_ps: int, sorts_ids: bool) -> UniqueIds:
-    """Returns the unique ones of ids int64 [n], by ps."""
+def acceptable_ids(lookups: Sequence[Lookup], spec: TableSpec) -> tf.Tensor:
+    """Returns the ids of all lookups in a table that is only read, int64 [n]; those that it cannot have are left in."""
+    del spec  # such an id has no row, and so its first value
+    # EMPTY_KEY itself would be found in an `ExportedTable`. DELETED_KEY never is.
+    return tf.maximum(_concat([tf.reshape(one.ids, [-1]) for one in lookups]), DELETED_KEY)
+
+
+def unique_ids(ids: tf.Tensor, spec: TableSpec, *, num_ps: int, sorts_ids: bool) -> UniqueIds:
+    """Returns the unique ones of ids int64 [n] of a table, by ps."""
     unique, places = tf.unique(ids)
     if sorts_ids:
         order = tf.argsort(unique)
         unique, places = tf.gather(unique, order), tf.gather(tf.math.invert_permutation(order), places)
     if num_ps == 1:
         return UniqueIds([unique], places)
-    owners = owner_of(unique, num_ps)
+    owners = owner_of(unique, num_ps, is_dynamic=spec.is_dynamic)
     order = tf.concat(tf.dynamic_partition(tf.range(tf.size(unique)), owners, num_ps), 0)
     return UniqueIds(tf.dynamic_partition(unique, owners, num_ps),
                      tf.gather(tf.math.invert_permutation(order), places))

@@ -12,6 +12,7 @@ from typing import Any, Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
+from ps_train.embeddings import naming
 from ps_train.embeddings.rows.store import Store
 from ps_train.embeddings.rules import Frozen, RowRule
 from ps_train.embeddings.spec import TableSpec
@@ -42,25 +43,30 @@ class Registry:
     Attributes:
       devices: the device of each ps; [""] where the graph runs in one process.
       default_rule: of tables without a rule of their own; `Frozen` where tables are only read.
+      refuses_ids: whether an id that its table cannot have stops the step; otherwise it has a first value.
       specs: name -> table.
     """
 
     def __init__(
-        self, devices: Sequence[str], default_rule: RowRule, make_store: Callable[..., Any] = Store
+        self, devices: Sequence[str], default_rule: RowRule, make_store: Callable[..., Any] = Store,
+        refuses_ids: bool = True,
     ) -> None:
         self.devices = list(devices)
+        self.refuses_ids = refuses_ids
         self._make_store = make_store
         self.default_rule = default_rule
         self.specs: dict[str, TableSpec] = {}
         self._stores: dict[str, list[Store]] = {}
         self._named: set[str] = set()  # in this build of the model
         self._pending: list[Lookup] = []
+        self._features: dict[Any, str] = {}
         self._context, self._graph = None, tf.get_default_graph()
 
-    def begin_build(self) -> None:
-        """Prepares for a call of model_fn; a graph may have several."""
+    def begin_build(self, features: Any = None, labels: Any = None) -> None:
+        """Prepares for a call of model_fn with these arguments; a graph may have several."""
         self._named = set()
         self._pending = []
+        self._features = naming.names_of(features, labels)
         self._context = _control_flow_context()
 
     def add(self, spec: TableSpec) -> None:
@@ -79,6 +85,10 @@ class Registry:
         if dataclasses.replace(spec, rule=rule) != known:
             raise UserCodeError(f"embedding_table {spec.name!r}: model_fn has made it with other arguments before")
         self._named.add(spec.name)
+
+    def feature_of(self, ids: tf.Tensor) -> str:
+        """Returns what ids are called in messages: the key of the feature that they come from, if they do."""
+        return naming.feature_of(ids, self._features)
 
     def request(self, spec: TableSpec, ids: tf.Tensor, feature: str) -> tf.Tensor:
         """Returns a stand-in for the values of int64 ids [...]: float32 [..., dim].
@@ -112,14 +122,15 @@ class Registry:
 
 
 def install_registry(
-    devices: Sequence[str], default_rule: RowRule, make_store: Callable[..., Any] = Store
+    devices: Sequence[str], default_rule: RowRule, make_store: Callable[..., Any] = Store, *, refuses_ids: bool = True,
 ) -> Registry:
     """Gives the current graph a registry, before its model is built.
 
     Args:
       make_store: makes the rows of a table on one ps; called as `Store` is.
+      refuses_ids: see `Registry`.
     """
-    found = Registry(devices, default_rule, make_store)
+    found = Registry(devices, default_rule, make_store, refuses_ids)
     tf.get_default_graph().clear_collection(_COLLECTION)
     tf.add_to_collection(_COLLECTION, found)
     return found

@@ -43,8 +43,7 @@ class TableSpec:
         """Whether rows are made as ids come."""
         return self.num_rows is None
 
-    def rows_on(self, ps: int, num_ps: int) -> Optional[int]:
-        """Returns the rows that a ps must have room for; None for a dynamic table without max_rows."""
-        if self.num_rows is not None:
-            return max(1, -(-(self.num_rows - ps) // num_ps))
-        return None if self.max_rows is None else -(-self.max_rows // num_ps)
+    def rows_on_each(self, num_ps: int) -> Optional[int]:
+        """Returns the rows that each ps must have room for; None for a dynamic table without max_rows."""
+        limit = self.max_rows if self.is_dynamic else self.num_rows
+        return None if limit is None else -(-limit // num_ps)

@@ -19,7 +19,7 @@ from typing import Any, Optional
 
 import tensorflow.compat.v1 as tf
 
-from ps_train.embeddings import registry
+from ps_train.embeddings import id_check, registry
 from ps_train.embeddings.rules import RULES, RowRule, make_rule
 from ps_train.embeddings.spec import TableSpec
 from ps_train.errors import UserCodeError
@@ -28,6 +28,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.\-/]*")
 _COMBINERS = ("sum", "mean", "sqrtn")
 _OPTIONAL = ("num_rows", "ttl_steps", "max_rows")
 _MAX_HASH = 2**63 - 1
+_SPARSE = (tf.SparseTensor, tf.SparseTensorValue)
 
 
 class Table:
@@ -41,45 +42,55 @@ class Table:
         self.spec = spec
         self._registry = found
 
-    def lookup(self, ids: Any, name: str = "") -> tf.Tensor:
-        """Returns the value of each id, float32 [..., dim].
+    def lookup(self, ids: Any, name: str = "") -> Any:
+        """Returns the value of each id, float32 [..., dim]; of a RaggedTensor, a RaggedTensor.
 
         Args:
           ids: integers or strings [...]. A fixed table without `num_hashes` takes row numbers only. A dynamic table
             takes every int64 but the two smallest.
-          name: of the feature, for messages.
+          name: of the feature, for messages; by default its key in `features`.
 
         Raises:
           UserCodeError: the ids have another type, or the lookup is in a tf.cond, a loop or a function.
         """
+        if isinstance(ids, tf.RaggedTensor):
+            return ids.with_flat_values(self.lookup(ids.flat_values, name))
+        if isinstance(ids, _SPARSE):
+            raise UserCodeError(f"table {self.spec.name}: lookup got a SparseTensor; give it to table.lookup_sparse, "
+                                "which combines the rows of each example")
         ids = tf.convert_to_tensor(ids)
-        name = name or ids.op.name
+        name = name or self._registry.feature_of(ids)
         numbers = self._numbers(ids, name)
         if self.spec.num_hashes:
             hashed = tf.stack([self._hashed(numbers, number) for number in range(self.spec.num_hashes)], -1)
             return tf.reduce_sum(self._registry.request(self.spec, hashed, name), -2)
         return self._registry.request(self.spec, numbers, name)
 
-    def lookup_sparse(self, sp_ids: tf.SparseTensor, sp_weights: Optional[tf.SparseTensor] = None,
-                      combiner: str = "mean", name: str = "") -> tf.Tensor:
+    def lookup_sparse(
+        self, sp_ids: tf.SparseTensor | tf.RaggedTensor, sp_weights: tf.SparseTensor | tf.RaggedTensor | None = None,
+        combiner: str = "mean", name: str = "",
+    ) -> tf.Tensor:
         """Returns the combined values of each row's ids, float32 [batch, dim]; zeros where a row has none.
 
         Args:
           sp_ids: integers or strings [batch, ...], as in `tf.nn.embedding_lookup_sparse`.
-          sp_weights: float weights of the same ids; None weighs each id by 1.
+          sp_weights: a float weight for each id, with the same indices; None weighs each id by 1.
           combiner: "sum", "mean", or "sqrtn": the sum divided by the root of the sum of squared weights.
-          name: of the feature, for messages.
+          name: of the feature, for messages; by default its key in `features`.
 
         Raises:
-          UserCodeError: there is no such combiner; or as `lookup` does.
+          UserCodeError: there is no such combiner, or there are more or fewer weights than ids; or as `lookup` does.
         """
         if combiner not in _COMBINERS:
             raise UserCodeError(f"table {self.spec.name}: got the combiner {combiner!r}; allowed: "
                                 f"{', '.join(_COMBINERS)}")
+        sp_ids = self._as_sparse(sp_ids, "ids")
+        name = name or self._registry.feature_of(sp_ids.values)
         examples = sp_ids.indices[:, 0]
-        values = self.lookup(sp_ids.values, name or sp_ids.values.op.name)
+        values = self.lookup(sp_ids.values, name)
         count = sp_ids.dense_shape[0]
-        weights = tf.ones_like(values[:, 0]) if sp_weights is None else tf.cast(sp_weights.values, tf.float32)
+        weights = tf.ones_like(values[:, 0]) if sp_weights is None else id_check.check_weights(
+            sp_ids, self._as_sparse(sp_weights, "weights"), self.spec.name, name)
         summed = tf.math.unsorted_segment_sum(values * weights[:, tf.newaxis], examples, count)
         if combiner != "sum":
             squared = weights if combiner == "mean" else tf.square(weights)
@@ -89,6 +100,16 @@ class Table:
         batch_size = tf.get_static_value(count)
         summed.set_shape([None if batch_size is None else int(batch_size), self.spec.dim])
         return summed
+
+    def _as_sparse(self, given: Any, what: str) -> tf.SparseTensor:
+        if isinstance(given, tf.RaggedTensor):
+            return given.to_sparse()
+        if isinstance(given, _SPARSE):
+            return tf.SparseTensor.from_value(given)
+        advice = "; look dense ids up with table.lookup" if what == "ids" else ""
+        kind = "Tensor" if tf.is_tensor(given) else type(given).__name__
+        raise UserCodeError(f"table {self.spec.name}: lookup_sparse got {what} of type {kind}; allowed: a SparseTensor "
+                            f"or a RaggedTensor{advice}")
 
     def _numbers(self, ids: tf.Tensor, name: str) -> tf.Tensor:
         """Returns ids as int64: strings as 63-bit hashes."""
@@ -104,6 +125,16 @@ class Table:
     def _hashed(self, numbers: tf.Tensor, number: int) -> tf.Tensor:
         # Strings cost more than a product, but their hash is a published one that every version of TensorFlow has.
         return tf.strings.to_hash_bucket_strong(tf.as_string(numbers), self.spec.num_rows, [number, 0x5eed])
+
+
+def _refuse_conversion(table: Table, *_: Any, **__: Any) -> Any:
+    """Is called where TensorFlow needs a tensor and has got a table."""
+    raise UserCodeError(f"table {table.spec.name}: an embedding_table is no tensor, because its rows are on the ps; "
+                        "call table.lookup(ids) in place of tf.nn.embedding_lookup and tf.gather, and "
+                        "table.lookup_sparse(sp_ids) in place of tf.nn.embedding_lookup_sparse")
+
+
+tf.register_tensor_conversion_function(Table, _refuse_conversion)
 
 
 def embedding_table(
@@ -145,23 +176,6 @@ def embedding_table(
     own = {what: None if value is None else int(value) for what, value in counts.items()}  # no numbers of numpy
     found.add(spec := TableSpec(name=name, rule=rule, initial_limit=float(initial_limit), **own))
     return Table(spec, found)
-
-
-def get_embedding_variable(
-    name: str, embedding_dim: int, capacity: Optional[int] = None, filter_freq: int = 0,
-    steps_to_live: Optional[int] = None, **options: Any,
-) -> Table:
-    """Returns a dynamic table, with the argument names of DeepRec's and PAI's `get_embedding_variable`.
-
-    Args:
-      embedding_dim: as `dim` of `embedding_table`.
-      capacity: as `max_rows`.
-      filter_freq: as `min_count`.
-      steps_to_live: as `ttl_steps`; 0 keeps all.
-      options: further arguments of `embedding_table`.
-    """
-    return embedding_table(name, embedding_dim, min_count=max(1, filter_freq), ttl_steps=steps_to_live or None,
-                           max_rows=capacity, **options)
 
 
 def _problem_of_numbers(counts: dict[str, Any], *, learning_rate: Any, initial_limit: Any) -> str | None:

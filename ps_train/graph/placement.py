@@ -103,7 +103,7 @@ def model_summary(variables: Sequence[tf.Variable], num_ps: int) -> str:
     model_bytes, all_bytes = (sum(_bytes(variable.shape, variable.dtype.base_dtype) for variable in some)
                               for some in (model, variables))
     return (f"{num_parameters:,} parameters in {num_variables} variable{'s' * (num_variables != 1)} "
-            f"({_readable(model_bytes)}); {_readable(all_bytes)} with the optimizer's slots, on {num_ps} ps")
+            f"({readable_bytes(model_bytes)}); {readable_bytes(all_bytes)} with the optimizer's slots, on {num_ps} ps")
 
 
 def _logical_name(variable: tf.Variable) -> str:
@@ -111,7 +111,7 @@ def _logical_name(variable: tf.Variable) -> str:
     return part.full_name if part else variable.op.name
 
 
-def _readable(num_bytes: int) -> str:
+def readable_bytes(num_bytes: int) -> str:
     """Returns a size in powers of 1000 with three digits, such as `318 kB`."""
     size, units = float(num_bytes), ["B", "kB", "MB", "GB", "TB"]
     while size >= 999.5 and units[1:]:

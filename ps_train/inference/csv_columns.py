@@ -33,6 +33,7 @@ def read_batches(
     Raises:
       DataError: a column is missing, or a cell is wrong; the error names file, line and column.
     """
+    _refuse_compressed(path)
     index, count = share
     with open(path, newline="", encoding="utf-8-sig", errors="replace") as file:  # Excel begins a file with a BOM
         rows = csv.reader(file)
@@ -48,6 +49,12 @@ def read_batches(
                 yield {name: _values(path, line, chunk, columns[name], column, first)
                        for name, column in inputs.items()}
             number, line = number + 1, line + len(chunk)
+
+
+def _refuse_compressed(path: str) -> None:
+    with open(path, "rb") as file:
+        if file.read(2) == b"\x1f\x8b":
+            raise DataError(f"--input: {path} is compressed (gzip); decompress it first")
 
 
 def _has_header(path: str, first: Sequence[str], inputs: Mapping[str, InputColumn]) -> bool:

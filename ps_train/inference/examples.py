@@ -10,6 +10,7 @@ Process `index` of `count` takes the batches whose number modulo `count` is `ind
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -26,6 +27,8 @@ from ps_train.inference import csv_columns, serving
 from ps_train.inference.predictor import Batch, InputColumn
 from ps_train.plugins.contracts import PREDICT, Dataset
 from ps_train.training import queues
+
+_log = logging.getLogger(__name__)
 
 
 def dataset_batches(
@@ -94,14 +97,17 @@ def file_batches(
     if path.endswith(".csv"):
         yield from csv_columns.read_batches(path, inputs, batch_size, share)
         return
-    arrays = read_arrays(path, inputs)
+    arrays = read_arrays(path, inputs, is_first=share[0] == 0)
     num_examples = len(next(iter(arrays.values())))
     for begin in range(share[0] * batch_size, num_examples, share[1] * batch_size):
         yield {name: array[begin:begin + batch_size] for name, array in arrays.items()}
 
 
-def read_arrays(path: str, inputs: Mapping[str, InputColumn]) -> dict[str, np.ndarray]:
+def read_arrays(path: str, inputs: Mapping[str, InputColumn], is_first: bool = True) -> dict[str, np.ndarray]:
     """Returns name -> array [n, ...] of an npz file; one input takes the only array, whatever its name.
+
+    Args:
+      is_first: whether this is the first process that reads the file, which logs what all of them do.
 
     Raises:
       DataError: an array is missing, or has another shape, type or length; the error says which.
@@ -112,7 +118,10 @@ def read_arrays(path: str, inputs: Mapping[str, InputColumn]) -> dict[str, np.nd
     except (OSError, ValueError, zipfile.BadZipFile, EOFError) as error:
         raise DataError(f"--input: cannot read {path}: {error}") from None
     if len(inputs) == len(found) == 1:
-        found = dict(zip(inputs, found.values()))
+        [wanted], [name] = inputs, found
+        if name != wanted and is_first:
+            _log.info("--input: %s has no array %r; its only array, %r, is used", path, wanted, name)
+        found = {wanted: found[name]}
     missing = [name for name in inputs if name not in found]
     if missing:
         raise DataError(f"--input: {path} has no array {missing[0]!r}; it has {', '.join(found) or 'none'}, and the "

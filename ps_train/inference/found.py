@@ -7,7 +7,7 @@ import os
 from ps_train.errors import ConfigError
 from ps_train.storage import checkpoints
 
-BEST = "best"  # the folder in the train_dir with the checkpoint that --keep_best keeps
+BEST = "best"  # the folder in the train_dir with the checkpoint that --keep_best and --early_stopping keep
 _MOST_LISTED = 8
 
 
@@ -24,8 +24,8 @@ def find_checkpoint(train_dir: str, wanted: str) -> str:
     if wanted == BEST:
         train_dir, wanted = os.path.join(train_dir, BEST), ""
     if not os.path.isdir(train_dir):
-        raise ConfigError(f"--train_dir: there is no folder {train_dir!r}; give the --train_dir of the training"
-                          + (", which must have --keep_best" if os.path.basename(train_dir) == BEST else ""))
+        needs = ", which must have --keep_best or --early_stopping" if os.path.basename(train_dir) == BEST else ""
+        raise ConfigError(f"--train_dir: there is no folder {train_dir!r}; give the --train_dir of the training{needs}")
     if not wanted:
         path = checkpoints.newest_sound(train_dir)
         if path is None:

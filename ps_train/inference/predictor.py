@@ -20,8 +20,7 @@ from ps_train.embeddings.rules import Frozen
 from ps_train.errors import ConfigError, UserCodeError
 from ps_train.graph import devices
 from ps_train.graph.plugin_calls import call_model_fn
-from ps_train.inference import saved_model
-from ps_train.inference.serving import ServingInput
+from ps_train.inference import saved_model, serving
 from ps_train.plugins.contracts import PREDICT, Model
 from ps_train.storage import checkpoints
 
@@ -123,9 +122,9 @@ def of_checkpoint(
     """
     with contextlib.ExitStack() as on_error, tf.Graph().as_default() as graph, devices.ignoring_tasks():
         tf.train.create_global_step()
-        inputs: ServingInput = made()
+        inputs = serving.add_input(made, path)
         tables = registry.install_registry([""], Frozen(learning_rate=0.0))
-        tables.begin_build()
+        tables.begin_build(inputs.features)
         spec = call_model_fn(model, inputs.features, None, PREDICT, model_params)
         if spec.predictions is None:
             raise UserCodeError(f"{model.name}.model_fn returned no predictions with the mode {PREDICT!r}")

@@ -56,9 +56,9 @@ class ServedGraph:
         """
         self._path = path
         tf.train.create_global_step()
-        self.inputs = make_input()
-        found = registry.install_registry([""], Frozen(learning_rate=0.0), table_maker(path))
-        found.begin_build()
+        self.inputs = serving.add_input(make_input, path)
+        found = registry.install_registry([""], Frozen(learning_rate=0.0), table_maker(path), refuses_ids=False)
+        found.begin_build(self.inputs.features)
         self.spec = call_model_fn(model, self.inputs.features, None, PREDICT, model_params)
         if self.spec.predictions is None and not self.spec.export_outputs:
             raise UserCodeError(f"{model.name}.model_fn returned no predictions with the mode {PREDICT!r}")

@@ -6,16 +6,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import itertools
+from collections.abc import Iterable, Mapping
 from typing import Any, Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import UserCodeError
-from ps_train.graph.input.batches import Batches
+from ps_train.graph.input.batches import INPUT_SCOPE, Batches
 from ps_train.plugins.contracts import PREDICT, Dataset, Model
+from ps_train.storage import checkpoints
 
 INPUTS = "inputs"  # the name of features that have none
+_SCOPE = "serving_input"
+# The scopes that the input takes in training, before the model: its iterator and a mini-batch. A model with a scope of
+# that name has them numbered, and needs the same numbers here.
+_INPUT_SCOPES = 2
 
 
 class ServingInput(NamedTuple):
@@ -84,6 +91,40 @@ def input_of_specs(specs: Any) -> ServingInput:
     else:
         features = placeholder_of(specs, INPUTS)
     return ServingInput(features, named(features), {})
+
+
+def add_input(make_input: Callable[[], ServingInput], path: str | None) -> ServingInput:
+    """Adds the serving input to the current graph, under names that no variable of the model has.
+
+    Placeholders have the names of the features. If a variable or its scope is called so, they are in a scope:
+    TensorFlow would otherwise rename the variable, which comes later, and the checkpoint would lack it.
+
+    Args:
+      path: of the checkpoint, which has the names of the variables; None only checks the model.
+    """
+    taken = _names_and_scopes([] if path is None else checkpoints.variable_names(path))
+    with tf.Graph().as_default() as scratch:
+        make_input()
+    own = _names_and_scopes(operation.name for operation in scratch.get_operations())
+    with contextlib.ExitStack() as stack:
+        if own & taken:
+            numbered = (f"{_SCOPE}_{number}" for number in itertools.count(1))
+            stack.enter_context(tf.name_scope(next(
+                name for name in itertools.chain([_SCOPE], numbered) if name not in taken)))
+        made = make_input()
+    for _ in range(_INPUT_SCOPES):
+        with tf.name_scope(INPUT_SCOPE):
+            pass
+    return made
+
+
+def _names_and_scopes(names: Iterable[str]) -> set[str]:
+    """Returns these names and the scopes that they are in, in lower case: TensorFlow's names differ in more."""
+    found = set()
+    for name in names:
+        parts = name.lower().split("/")
+        found.update("/".join(parts[:end]) for end in range(1, len(parts) + 1))
+    return found
 
 
 def named(features: Any) -> dict[str, Any]:

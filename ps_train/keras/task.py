@@ -13,6 +13,7 @@ import threading
 from absl import logging as absl_logging
 
 from ps_train.cluster.spec import Cluster
+from ps_train.config.groups import parse_accepted
 from ps_train.keras.flags import ConvertConfig, KerasConfig
 from ps_train.keras.plugins import load_keras_plugins
 from ps_train.keras.storage import conversion, keras_checkpoints
@@ -47,7 +48,8 @@ def download_data(config: KerasConfig) -> None:
     plugins = load_keras_plugins(config)
     plugins.dataset.prepare(plugins.dataset_params)
     if "train_dir" in config.given and keras_checkpoints.has_training(config.train_dir):
-        folder_record.check_record(config.train_dir, folder_record.make_record(*plugins))
+        folder_record.check_record(config.train_dir, folder_record.make_record(*plugins),
+                                   parse_accepted("--accept_params", config.accept_params))
     if config.job_name is not None:
         keras_checkpoints.build_model(plugins.model, plugins.model_params)
         KerasInputs(config, plugins.dataset, plugins.dataset_params).batches(TRAIN)

@@ -10,7 +10,7 @@ import os
 import tempfile
 
 from ps_train.runtime import reports
-from ps_train.runtime.reports import Report
+from ps_train.runtime.reports import Joined, Report
 
 _READ_BYTES = 1 << 20
 
@@ -26,6 +26,7 @@ class ChildReports:
         """Creates the file in the file system of a folder."""
         self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 (open as long as the child may be restarted)
         self._read_bytes = 0
+        self._has_joined = False
         self._unfinished_line = b""
         # Lines that are, or will be, in the log.
         self._expected: collections.deque[tuple[str, Report]] = collections.deque()
@@ -45,10 +46,16 @@ class ChildReports:
                 return report
         return None
 
+    def has_joined(self) -> bool:
+        """Returns whether the child has reported that it has joined, whatever became of the line in its log."""
+        self._read()
+        return self._has_joined
+
     def _read(self) -> None:
         # The child has the same open file: pread does not move the position at which it writes.
         while chunk := os.pread(self.descriptor, _READ_BYTES, self._read_bytes):
             self._read_bytes += len(chunk)
             *lines, self._unfinished_line = (self._unfinished_line + chunk).split(b"\n")
             for report, log_lines in filter(None, (reports.decode(line.decode("utf-8", "replace")) for line in lines)):
+                self._has_joined = self._has_joined or isinstance(report, Joined)
                 self._expected += ((line, report) for line in log_lines if line)

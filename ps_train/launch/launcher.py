@@ -20,6 +20,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from ps_train.config.groups import check_data_dir
 from ps_train.config.launch import LaunchConfig
 from ps_train.config.task import Config
 from ps_train.errors import ClusterLostError, ConfigError, LaunchError, StoppedError
@@ -51,6 +52,8 @@ def run(config: Config, launch_config: LaunchConfig, tasks: TaskList | None = No
       LaunchError: a task failed, or this process was told to stop.
     """
     _refuse_tf_config(os.environ)
+    if not launch_config.hosts:  # there the preparation looks, on the chief's host
+        check_data_dir(config)
     tasks = tasks or command_lines.task_list(launch_config)
     display = Panes(sys.stdout) if launch_config.tmux else on_stream(sys.stdout, tasks.names, tasks.chief)
     grace_secs = config.stop_timeout_secs + KILL_SECS

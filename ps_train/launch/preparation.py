@@ -42,10 +42,10 @@ def prepare(
     """
     display.write(f"Loading TensorFlow, and preparing the data of {config.dataset}")
     code, failure = _run(config, tasks, display, signals, command)
-    is_default_dataset = not config.given & {"dataset", "data_dir"} and not config.download_only
+    is_default_dataset = fallback_dataset(config) is not None and not config.download_only
     if code and failure.missing_data and is_default_dataset and not signals:
         display.write(f"MNIST is not used (data_dir is {config.data_dir}): {failure.missing_data}; training on the "
-                      f"embedded digits instead (--dataset={_EMBEDDED_DATASET})")
+                      f"synthetic digits instead (--dataset={_EMBEDDED_DATASET})")
         config = dataclasses.replace(config, dataset=_EMBEDDED_DATASET, given=config.given | {"dataset"})
         code, failure = _run(config, tasks, display, signals, command)
     if signals:
@@ -53,6 +53,11 @@ def prepare(
     if code:
         raise LaunchError("\n".join(failure.message), code)
     return config
+
+
+def fallback_dataset(config: Config) -> str | None:
+    """Returns the dataset that replaces files which cannot be fetched, or None if the user has chosen the data."""
+    return None if config.given & {"dataset", "data_dir"} else _EMBEDDED_DATASET
 
 
 def _run(

@@ -66,6 +66,11 @@ class Process:
         """Its process id, which changes with a restart."""
         return self._popen.pid
 
+    @property
+    def has_joined(self) -> bool:
+        """Whether it has reported that it has joined a cluster, which a script that makes its own server does."""
+        return self._reports.has_joined()
+
     def restart(self) -> None:
         """Starts it again after it has ended, with the same command and port; its output is appended to the log."""
         self.restarts += 1

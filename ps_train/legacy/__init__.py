@@ -9,6 +9,7 @@ Start with `run.py`. Nothing in the core imports this folder.
     launching.py  runs all tasks of a script, here or on other machines
     source.py     looks into a script before it runs
     global_step.py  finds a global step that the script made by hand
+    conversion/   Python 2, and paths that are written into a script
     names/        TensorFlow 1's names, on today's TensorFlow
     classic/      TensorFlow 1's classes, which here end, name whom they wait for, and recover
     estimator/    tf.estimator on TensorFlow 2.16 and later

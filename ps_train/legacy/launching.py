@@ -15,10 +15,10 @@ from collections.abc import Mapping, Sequence
 
 from ps_train.config import fields
 from ps_train.config.script import Script, ScriptConfig, ScriptLaunchConfig, split_script
-from ps_train.errors import ConfigError, LaunchError
+from ps_train.errors import ConfigError, LaunchError, UserCodeError
 from ps_train.launch import launcher, preparation, supervision
 from ps_train.launch.command_lines import TaskList
-from ps_train.launch.display import on_stream
+from ps_train.launch.display import Display, on_stream
 from ps_train.launch.launcher import TaskCommand
 from ps_train.launch.machines import OtherMachines, Place, ThisMachine, machines_of
 from ps_train.launch.restarts import Restarts
@@ -26,6 +26,7 @@ from ps_train.legacy import source
 from ps_train.plugins.params import split_params
 from ps_train.runtime import installed
 
+_HELP = {"-h", "--help", "--helpshort", "--helpfull"}  # with which a script only prints its flags
 _CLUSTER_FLAGS = ("ps_hosts", "worker_hosts", "job_name", "task_index")
 
 
@@ -40,10 +41,9 @@ def launch_script(argv: Sequence[str]) -> None:
     values, given = fields.parse_flags(words, ScriptLaunchConfig, help_command="ps_train launch run --help")
     config = ScriptLaunchConfig(**values)
     text = source.text_of(source.find(script))
-    flags = flags_of(config, text)
+    flags = flags_of(config, _text_with_flags(config, script, text))
     installed.check_tensorflow()
-    if os.environ.get("TF_CONFIG", "").strip():
-        raise ConfigError("TF_CONFIG is set, which places a single task; launch places all of them itself: unset it")
+    _refuse_tf_config()
     log_dir = _make_log_dir(config)
     names = task_names(config)
     tasks = TaskList(names, next(name for name in names if not name.startswith("ps:")), ("run",), {})
@@ -62,10 +62,55 @@ def launch_script(argv: Sequence[str]) -> None:
         display.close(signals)
         display.write(f"{launcher.exit_codes(processes)}\nLogs: {log_dir}")
         code = supervision.worst([*failures.values(), *(process.exit_code or 0 for process in processes.all)])
+        is_lonely = _tell_who_did_not_join(processes, config, display)
     if signals and not failures:
         raise preparation.stopped(signals[0])
     if failures:
         raise LaunchError(f"{' and '.join(failures)} failed", code)
+    if is_lonely and not (code or signals or _HELP.intersection(script.arguments)):
+        _refuse_lonely_training(config, script, text, flags)
+
+
+def _tell_who_did_not_join(
+    processes: supervision.ClusterProcesses, config: ScriptLaunchConfig, display: Display
+) -> bool:
+    """Returns whether no worker has joined the ps; if some have, the others are named."""
+    alone = [process.name for process in processes.workers if not process.has_joined]
+    if config.num_ps and 0 < len(alone) < len(processes.workers):
+        display.write(f"Warning: {' and '.join(alone)} did not join the ps: training was over, or it ran by itself")
+    return len(alone) == len(processes.workers)
+
+
+def _text_with_flags(config: ScriptLaunchConfig, script: Script, text: str) -> str:
+    """Returns the text in which to look for the script's cluster flags: with its imports, unless it needs none."""
+    reads_tf_config = "TF_CONFIG" in text and not any(source.defines_flag(text, name) for name in _CLUSTER_FLAGS)
+    if reads_tf_config and not config.hosts_flags:  # an import may have flags that this script does not parse
+        return text
+    return source.text_with_imports(source.find(script), script)
+
+
+def _refuse_lonely_training(
+    config: ScriptLaunchConfig, script: Script, text: str, flags: Mapping[str, str]
+) -> None:
+    """Checks, when no worker has joined a ps, that none had to: there is no ps, or the strategy of TensorFlow 2 has it.
+
+    Raises:
+      LaunchError: each task has trained by itself.
+    """
+    if not config.num_ps or not source.is_tensorflow_1(config.tf_mode, text):
+        return
+    means = f"--{', --'.join(flags.values())}" if flags else "TF_CONFIG"
+    raise LaunchError(
+        f"no worker of {script.name} has joined the ps, so each task ran by itself: it got {means}, and made no "
+        "session with a tf.train.Server of these addresses; name the script's own flags with "
+        "--hosts_flags=ps_hosts=NAME,..., write {job_name} and {ps_hosts} into its arguments, or run it as one process "
+        "with `ps_train run`",
+        UserCodeError.exit_code)
+
+
+def _refuse_tf_config() -> None:
+    if os.environ.get("TF_CONFIG", "").strip():
+        raise ConfigError("TF_CONFIG is set, which places a single task; launch places all of them itself: unset it")
 
 
 def _make_log_dir(config: ScriptLaunchConfig) -> str:

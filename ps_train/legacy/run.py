@@ -20,9 +20,10 @@ import tensorflow.compat.v1 as tf
 from tensorflow.python.util import deprecation
 
 from ps_train.cluster import ports
-from ps_train.config.script import Script, ScriptConfig
+from ps_train.config.script import Script, ScriptConfig, parse_mapped
 from ps_train.legacy import source
 from ps_train.legacy.classic import ending, install, sessions
+from ps_train.legacy.conversion.loading import Conversion
 from ps_train.runtime.waits import Timeouts
 
 
@@ -33,14 +34,15 @@ def run_script(config: ScriptConfig, script: Script) -> None:
       ConfigError: there is no such script.
     """
     path = source.find(script)
-    is_tf1 = config.tf_mode == "1" or (
-        config.tf_mode == "auto" and source.uses_tensorflow_1(source.text_of(path)))
-    if is_tf1:
+    if source.is_tensorflow_1(config.tf_mode, source.text_of(path)):
         _prepare_tensorflow_1(config)
     else:
         ports.release_held_port()  # its strategy starts the server
     ending.SignalWatch(config.stop_timeout_secs)
-    code = _run(script)
+    words = " ".join(Script(script.name, script.is_module, ()).words)
+    ending.set_python2_advice("" if config.python2 else f"run it with `ps_train run --python2 {words}`, which converts "
+                              "a copy (docs/migrate.md)")
+    code = _run(script, Conversion(config.python2, parse_mapped("--map_path", config.map_path)))
     server = install.script_server()
     is_ps = server is not None and server.cluster.job == "ps"
     if code == 0 and not is_ps:  # a failed script ends at once, as the other tasks wait for it
@@ -82,9 +84,11 @@ def _prepare_estimator(timeouts: Timeouts, server_class: type) -> None:
     estimator.start_servers(server_class, lambda: install.script_server() is not None)
 
 
-def _run(script: Script) -> int:
+def _run(script: Script, conversion: Conversion) -> int:
     """Returns the exit code of a script."""
     sys.argv = [script.name, *script.arguments]
+    if conversion:
+        conversion.install()
     try:
         if script.is_module:
             sys.path[:] = [os.getcwd(), *(place for place in sys.path if place != "")]
@@ -93,7 +97,10 @@ def _run(script: Script) -> int:
             # `python -m ps_train` put the working directory first; PYTHONPATH may name it as well, and that stays.
             rest = sys.path[1:] if sys.path[:1] in ([""], [os.getcwd()]) else sys.path
             sys.path[:] = [str(pathlib.Path(script.name).resolve().parent), *rest]
-            runpy.run_path(script.name, run_name="__main__")
+            if conversion:
+                conversion.run(script.name)
+            else:
+                runpy.run_path(script.name, run_name="__main__")
     except SystemExit as error:
         return _code_of(error)
     except BaseException as error:  # noqa: BLE001 (whatever the script raised)

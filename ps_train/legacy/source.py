@@ -9,6 +9,7 @@ import os
 import pathlib
 import re
 import sys
+from collections.abc import Iterator, Sequence
 from importlib.machinery import ModuleSpec
 
 from ps_train.config.script import Script
@@ -21,6 +22,9 @@ _TF1 = re.compile(
     r"get_variable\b|ConfigProto\b|global_variables|initialize_|logging\b|train\.(Server|Supervisor|Monitored|"
     r"SyncReplicas|replica_device_setter|Saver|get_or_create|string_input|\w*Optimizer))|"
     r"tensorflow\.(contrib|examples|compat\.v1|python)\b|disable_v2_behavior|\btf_slim\b")
+_IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+(\.*)([\w.]*)[ \t]+import[ \t]+(\([^)]*\)|[^\n#;]*)|import[ \t]+([^\n#;]*))",
+                     re.MULTILINE)
+_MOST_MODULES = 1000
 _TF2 = re.compile(r"\bkeras\b|tf\.function|MultiWorkerMirroredStrategy|tf\.distribute\.|GradientTape")
 
 
@@ -66,6 +70,11 @@ def uses_tensorflow_1(text: str) -> bool:
     return bool(_TF1.search(text)) or not _TF2.search(text)
 
 
+def is_tensorflow_1(tf_mode: str, text: str) -> bool:
+    """Returns whether a script runs with TensorFlow 1's names, from --tf_mode and its text."""
+    return tf_mode == "1" or (tf_mode == "auto" and uses_tensorflow_1(text))
+
+
 def text_of(path: pathlib.Path) -> str:
     """Returns the text of a script, whatever its encoding.
 
@@ -76,6 +85,40 @@ def text_of(path: pathlib.Path) -> str:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         raise ConfigError(f"ps_train run: cannot read {path}: {error.strerror}") from None
+
+
+def text_with_imports(path: pathlib.Path, script: Script) -> str:
+    """Returns the text of a script and of the modules beside it that it imports, directly or through others.
+
+    Modules that are installed are left out: their flags are seldom those of a cluster. Nothing is imported, as that may
+    take long and need TensorFlow 1's names.
+    """
+    places = [pathlib.Path.cwd() if script.is_module else path.resolve().parent]
+    places += [pathlib.Path(place) for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place]
+    texts: dict[pathlib.Path, str] = {}
+    waiting = [path.resolve()]
+    while waiting and len(texts) < _MOST_MODULES:
+        module = waiting.pop(0)
+        if module not in texts:
+            texts[module] = text_of(module)
+            waiting += _imported_files(module, texts[module], places)
+    return "\n".join(texts.values())
+
+
+def _imported_files(module: pathlib.Path, text: str, places: Sequence[pathlib.Path]) -> Iterator[pathlib.Path]:
+    for dots, package, names, modules in _IMPORT.findall(text):
+        inner = [f"{package}.{name}" for name in re.findall(r"\w+", names)]
+        found = re.findall(r"[\w.]+", modules) or [package, *inner]
+        for place in [module.parents[len(dots) - 1]] if 0 < len(dots) <= len(module.parents) else places:
+            for name in found:
+                yield from _files_of(place, name)
+
+
+def _files_of(place: pathlib.Path, name: str) -> Iterator[pathlib.Path]:
+    """Yields the files that Python runs when it imports a module from a folder: its packages, then the module."""
+    for part in filter(None, name.split(".")):
+        place = place / part
+        yield from (file.resolve() for file in (place / "__init__.py", place.parent / f"{part}.py") if file.is_file())
 
 
 def defines_flag(text: str, name: str) -> bool:

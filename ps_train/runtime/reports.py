@@ -23,8 +23,12 @@ _launcher_file: list[int] = []  # its descriptor, if a launcher has started this
 
 
 def of_all(step: int, train_steps: int, separator: str = " of ") -> str:
-    """Returns a step as a part of all, such as "100 of 200", or alone where nobody knows how many there will be."""
-    return f"{step}{separator}{train_steps}" if train_steps < NO_STEP_LIMIT else str(step)
+    """Returns a step as a part of all, such as "100 of 200".
+
+    It stands alone where nobody knows how many there will be, and beyond the last one: of a folder that was trained for
+    longer before, or of the last steps of several workers.
+    """
+    return f"{step}{separator}{train_steps}" if step <= train_steps < NO_STEP_LIMIT else str(step)
 
 
 class Progress(NamedTuple):
@@ -88,6 +92,22 @@ class Failure(NamedTuple):
         return [f"{_MESSAGE_PREFIX}{line}" for line in self.message]
 
 
+class Joined(NamedTuple):
+    """A task whose code makes its own server has joined its cluster.
+
+    Attributes:
+      name: of the task, such as "worker:1".
+      ps: the names and addresses of the parameter servers.
+    """
+
+    name: str
+    ps: str
+
+    def format(self) -> str:
+        """Returns the line."""
+        return f"{self.name} has joined {self.ps}"
+
+
 class Evaluation(NamedTuple):
     """The metrics of one checkpoint on the whole held-out set.
 
@@ -119,8 +139,8 @@ class Evaluation(NamedTuple):
         return "\n".join(lines + [f"  {name} = {value:.4f}" for name, value in sorted(self.metrics.items())])
 
 
-Report = Union[Progress, Stage, Failure]
-_KINDS = {"progress": Progress, "stage": Stage, "failure": Failure}
+Report = Union[Progress, Stage, Failure, Joined]
+_KINDS = {"progress": Progress, "stage": Stage, "failure": Failure, "joined": Joined}
 
 
 def connect() -> None:

@@ -23,6 +23,7 @@ import traceback
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from ps_train.runtime.advice import missing_modules, python2
 from ps_train.runtime.tensorflow_errors import telling_lines
 
 HEADING = "Traceback (most recent call last), your own code only:"
@@ -32,6 +33,7 @@ _FRAMEWORK = re.compile(r"[/\\](tensorflow|tf_keras|keras|absl|numpy|ps_train)[/
 _FRAME_IN_TEXT = re.compile(r'^\s*File "([^"]+)", line (\d+), in (\S+)', re.MULTILINE)
 _PYTHON_IN_TEXT = re.compile(r"^(Traceback \(most recent call last\):|.*in user code:)$", re.MULTILINE)
 _FUNCTION_OF_DATASET = re.compile(r"Error in user-defined function passed to (\S+) .*?with iterator: \S+: ")
+_CONVERT = "convert it, for example with fissix: pip install fissix, then python -m fissix -w FILE"
 _MAX_LINE = 300  # an error may list all labels of a mini-batch
 
 
@@ -43,16 +45,43 @@ class Frame(NamedTuple):
     function: str
 
 
-def report(error: BaseException) -> tuple[list[str], list[str]]:
+def report(error: BaseException, python2_advice: str = _CONVERT) -> tuple[list[str], list[str]]:
     """Returns the lines of the traceback in the user's code, and the message that says what to do about it.
 
-    For an error without a frame of the user it returns the whole traceback and no message.
+    For an error without a frame of the user it returns the whole traceback and no message. Where one line says it all,
+    as for a package that is not installed, there is no traceback.
+
+    Args:
+      python2_advice: what to do about code of Python 2; "" if it was converted already.
     """
     found = _frames(error)
+    if line := _whole_message(error, found, python2_advice):
+        return [], [line]
     dataset_function = _FUNCTION_OF_DATASET.search(str(error))
     if not found and not dataset_function:
         return whole(error), []
-    return [HEADING, *_shown(found), *_causes(error), _headline(error)], [_advice(error, found)]
+    is_python2 = python2_advice and python2.is_python2(error)
+    advice = f"line {found[-1].line} of {found[-1].path} is Python 2: {python2_advice}" if is_python2 else _advice(
+        error, found)
+    return [HEADING, *_shown(found), *_causes(error), _headline(error)], [advice]
+
+
+def is_local(path: str) -> bool:
+    """Returns whether a file is the user's own: not of Python, of ps_train or of an installed package."""
+    return _may_be_own(path) and not _is_installed(path)
+
+
+def _whole_message(error: BaseException, frames: Sequence[Frame], python2_advice: str) -> str:
+    """Returns the line about a module that is missing or code of Python 2, "" if the traceback says more."""
+    if not frames or not isinstance(error, (SyntaxError, ModuleNotFoundError)):
+        return ""
+    path, line, _ = frames[-1]
+    if python2_advice and python2.is_python2(error):
+        what = f"{path}, line {line}" if isinstance(error, SyntaxError) else f"{path}, line {line}: {error.msg}; it"
+        return f"{what} is Python 2: {python2_advice}"
+    if advice := missing_modules.advise(error, path):
+        return f"{path}, line {line}: {error.msg}: {advice}"
+    return ""
 
 
 def whole(error: BaseException) -> list[str]:
@@ -170,6 +199,6 @@ def _advice(error: BaseException, frames: Sequence[Frame]) -> str:
 def _module_of(path: str) -> str:
     """Returns the dotted name of the module in a file."""
     for name, module in list(sys.modules.items()):
-        if getattr(module, "__file__", None) == path:
+        if getattr(module, "__file__", None) == path and name != "__main__":
             return name
     return pathlib.Path(path).stem

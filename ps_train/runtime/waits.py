@@ -2,6 +2,9 @@
 
     until(condition, timeout_secs, what, stop)    asks a condition until it is true
     bounded(call, timeout_secs, what)             a call that has no time-out of its own
+    Reminder(what)                                for a loop that is neither
+
+Whoever waits for more than ten seconds logs every ten seconds for whom.
 """
 
 from __future__ import annotations
@@ -16,9 +19,41 @@ from typing import Any, Callable
 from ps_train.errors import ClusterLostError, StoppedError
 from ps_train.runtime.threads import Call
 
+# Bounds a call that finds out what is missing: a signal, or a time limit, must not wait for a message.
+DESCRIBE_SECS = 5.0
 _POLL_SECS = 0.2
 _REMIND_SECS = 10.0
 _log = logging.getLogger(__name__)
+
+
+class Reminder:
+    """Logs every ten seconds that a wait goes on, and for whom."""
+
+    def __init__(self, what: str | Callable[[], str], timeout_secs: float = math.inf) -> None:
+        """Begins the wait.
+
+        Args:
+          what: what is missing, or a function that returns it.
+          timeout_secs: the time limit of the wait.
+        """
+        self._what, self._timeout_secs = what, timeout_secs
+        self.start_secs = time.monotonic()
+        self._next_secs = self.start_secs + _REMIND_SECS
+
+    def name(self) -> str:
+        """Returns what is missing now."""
+        return self._what if isinstance(self._what, str) else self._what()
+
+    def remind(self, now_secs: float | None = None) -> None:
+        """Logs a line if ten seconds have passed since the last one."""
+        now_secs = time.monotonic() if now_secs is None else now_secs
+        if now_secs < self._next_secs:
+            return
+        # A line that comes late does not shift the ones after it.
+        num_due = (now_secs - self.start_secs) // _REMIND_SECS
+        self._next_secs = self.start_secs + (num_due + 1) * _REMIND_SECS
+        limit = "" if math.isinf(self._timeout_secs) else f", at most {self._timeout_secs:g} s"
+        _log.info("waiting for %s, since %.0f s%s", self.name(), now_secs - self.start_secs, limit)
 
 
 def until(
@@ -41,27 +76,26 @@ def until(
       ClusterLostError: `timeout_secs` have passed.
       StoppedError: `stop` was set.
     """
-    start_secs = time.monotonic()
-    remind_secs = start_secs + _REMIND_SECS
-    while not (value := _answer(condition, stop)):
+    reminder = Reminder(what, timeout_secs)
+    while not (value := _answer(condition, stop, reminder)):
         now_secs = time.monotonic()
-        name = what if isinstance(what, str) else what()
-        if now_secs - start_secs >= timeout_secs:
-            raise ClusterLostError(f"waited {timeout_secs:g} s for {name}" + (f"; {advice}" if advice else ""))
-        if now_secs >= remind_secs:
-            remind_secs += _REMIND_SECS
-            _log.info("waiting for %s, since %.0f s, at most %g s", name, now_secs - start_secs, timeout_secs)
+        if now_secs - reminder.start_secs >= timeout_secs:
+            suffix = f"; {advice}" if advice else ""
+            raise ClusterLostError(f"waited {timeout_secs:g} s for {reminder.name()}{suffix}")
+        reminder.remind(now_secs)
         if stop.wait(_POLL_SECS):
-            raise StoppedError(f"told to stop while waiting for {name}")
+            raise StoppedError(f"told to stop while waiting for {reminder.name()}")
     return value
 
 
-def _answer(condition: Callable[[], Any], stop: threading.Event) -> Any:
+def _answer(condition: Callable[[], Any], stop: threading.Event, reminder: Reminder) -> Any:
     """Returns `condition()`, or None if `stop` is set while it blocks, for example on a frozen peer."""
-    try:
-        return bounded(condition, math.inf, "an answer", stop)
-    except StoppedError:
-        return None
+    thread = Call(condition, "bounded an answer")
+    thread.join(_POLL_SECS)
+    while thread.is_alive() and not stop.is_set():
+        reminder.remind()
+        thread.join(_POLL_SECS)
+    return None if thread.is_alive() else thread.result()
 
 
 def bounded(call: Callable[[], Any], timeout_secs: float, what: str, stop: threading.Event | None = None) -> Any:
@@ -77,9 +111,12 @@ def bounded(call: Callable[[], Any], timeout_secs: float, what: str, stop: threa
       Exception: whatever the call raised.
     """
     thread = Call(call, f"bounded {what}")
-    end_secs = time.monotonic() + timeout_secs
+    reminder = Reminder(what, timeout_secs)
+    end_secs = reminder.start_secs + timeout_secs
     while thread.is_alive() and (remaining_secs := end_secs - time.monotonic()) > 0:
-        thread.join(min(remaining_secs, _POLL_SECS) if stop else remaining_secs)
+        thread.join(min(remaining_secs, _POLL_SECS if stop else _REMIND_SECS))
+        if thread.is_alive() and time.monotonic() < end_secs:  # else the error says it
+            reminder.remind()
         if stop is not None and stop.is_set() and thread.is_alive():
             raise StoppedError(f"told to stop while waiting for {what}")
     if thread.is_alive():

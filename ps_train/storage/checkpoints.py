@@ -47,6 +47,11 @@ def path_of(train_dir: str, step: int) -> str:
     return os.path.join(train_dir, f"{BASENAME}-{step}")
 
 
+def step_in_name(path: str) -> int:
+    """Returns the global step in the name of a checkpoint."""
+    return int(path.rpartition("-")[2])
+
+
 def step_of(path: str) -> int:
     """Returns the global step of a checkpoint.
 
@@ -58,6 +63,18 @@ def step_of(path: str) -> int:
     except _UNREADABLE as error:
         raise CheckpointError(f"checkpoint {path}: cannot read its global step: "
                               f"{tensorflow_errors.reason(error)}") from None
+
+
+def variable_names(path: str) -> list[str]:
+    """Returns the names of everything in a checkpoint.
+
+    Raises:
+      CheckpointError: it cannot be read.
+    """
+    try:
+        return sorted(tf.train.load_checkpoint(path).get_variable_to_shape_map())
+    except _UNREADABLE as error:
+        raise CheckpointError(f"checkpoint {path} cannot be read: {tensorflow_errors.reason(error)}") from None
 
 
 def paths(train_dir: str) -> list[str]:
@@ -230,7 +247,7 @@ def check_fits(path: str, variables: Sequence[tf.Variable]) -> None:
     for name, (shape, dtype) in sorted(_as_saved(variables).items()):
         if name not in shapes:
             differing.append(f"{name} is missing")
-        elif shapes[name] != shape:
+        elif not tf.TensorShape(shapes[name]).is_compatible_with(tf.TensorShape(shape)):  # None fits all
             differing.append(f"{name} has shape {shapes[name]} instead of {shape}")
         elif dtypes[name] != dtype:
             differing.append(f"{name} is {dtypes[name].name} instead of {dtype.name}")

@@ -1,11 +1,13 @@
 """Writes and compares `training.json`, which records to which model and data the checkpoints of a train_dir belong.
 
     {"model": "models.cnn", "model_params": {"hidden_units": 100, "dropout": 0.2, ...},
-     "dataset": "data.mnist", "dataset_params": {...}}
+     "dataset": "data.mnist", "dataset_params": {...},
+     "input": {"data_dir": "/data/mnist", "on_bad_record": "stop"}}
 
-It contains what makes a different network or different data: the plug-ins, their own parameters, and --hidden_units. A
+It compares what makes a different network or different data: the plug-ins, their own parameters, and --hidden_units. A
 user may change the rest between two runs: optimizer, learning rate, batch size, seed, number of steps and workers,
-location of the data, to which parameters belong whose names end in `_files`.
+location of the data, to which parameters belong whose names end in `_files`. Of these, "input" has what `ps_train
+evaluate` needs to read the same data.
 """
 
 from __future__ import annotations
@@ -14,13 +16,14 @@ import contextlib
 import json
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from ps_train.errors import ConfigError
 from ps_train.plugins.contracts import Plugin
 
 RECORD_NAME = "training.json"
+_INPUT_FLAGS = ("data_dir", "on_bad_record", "seed")
 _log = logging.getLogger(__name__)
 
 
@@ -40,20 +43,40 @@ def make_record(
                                if not name.endswith("_files")}}
 
 
-def check_record(train_dir: str, own: Mapping[str, Any]) -> None:
+def make_input_record(dataset: Plugin, dataset_params: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns which data this run reads, and how; a later run may read other data, so it is not compared."""
+    names = [*_INPUT_FLAGS, *sorted(dataset.default_params)]
+    found = {name: dataset_params[name] for name in names
+             if name in _INPUT_FLAGS or name.endswith("_files") if dataset_params.get(name) is not None}
+    if found.get("data_dir") and "://" not in found["data_dir"]:
+        found["data_dir"] = os.path.abspath(found["data_dir"])  # evaluations may run in another working directory
+    return {"input": found}
+
+
+def recorded_params(record: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    """Returns the parameters that a record has of its plug-in; `kind` is "model" or "dataset"."""
+    return {**record.get(f"{kind}_params", {}), **(record.get("input", {}) if kind == "dataset" else {})}
+
+
+def check_record(train_dir: str, own: Mapping[str, Any], accepted: Collection[str] = ()) -> None:
     """Compares the record of this training with that in the folder, if there is one.
 
     Args:
       own: as `make_record` makes it; without "dataset" only the models are compared.
+      accepted: the parameters that may differ, of --accept_params.
 
     Raises:
       ConfigError: the checkpoints there belong to another model or to other data; the error lists the differences.
     """
-    differing = _differences(own, read_record(train_dir))
-    if differing:
-        raise ConfigError(f"--train_dir: {train_dir} has another training: {'; '.join(differing)}; give another "
-                          "--train_dir, or the flags of that training. To continue from its checkpoints all the "
-                          f"same, remove {os.path.join(train_dir, RECORD_NAME)}")
+    differing = {name: text for name, text in _differences(own, read_record(train_dir)).items() if name not in accepted}
+    if not differing:
+        return
+    advice = (f"To continue from its checkpoints all the same, remove {os.path.join(train_dir, RECORD_NAME)}"
+              if any(name.startswith("--") for name in differing) else
+              "To continue from its checkpoints all the same, for example because a path has changed, add "
+              f"--accept_params={','.join(differing)}")
+    raise ConfigError(f"--train_dir: {train_dir} has another training: {'; '.join(differing.values())}; give another "
+                      f"--train_dir, or the flags of that training. {advice}")
 
 
 def write_record(train_dir: str, own: Mapping[str, Any]) -> None:
@@ -88,21 +111,23 @@ def read_record(train_dir: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _differences(own: Mapping[str, Any], recorded: Mapping[str, Any]) -> list[str]:
-    """Returns a text for each difference."""
-    found = []
+def _differences(own: Mapping[str, Any], recorded: Mapping[str, Any]) -> dict[str, str]:
+    """Returns name of a flag or parameter -> a text for each difference; a parameter of both plug-ins is there once."""
+    found = {}
     for kind in ("model", "dataset"):
         if kind not in recorded or kind not in own:
             continue
         if own[kind] != recorded[kind]:
-            found.append(_difference(f"--{kind}", own[kind], recorded[kind]))
+            found[f"--{kind}"] = _difference(f"--{kind}", own[kind], recorded[kind])
             continue  # the parameters of another plug-in have other meanings
         # Only the parameters in both: a newer version of a plug-in may have more of them.
         here, there = own[f"{kind}_params"], recorded.get(f"{kind}_params", {})
-        found += [_difference("--hidden_units" if name == "hidden_units" else f"{name} in --params", here[name],
-                              there[name])
-                  for name in sorted(here.keys() & there.keys()) if json.dumps(here[name]) != json.dumps(there[name])]
-    return list(dict.fromkeys(found))  # a parameter of both plug-ins is named once
+        for name in sorted(here.keys() & there.keys()):
+            if json.dumps(here[name]) != json.dumps(there[name]):
+                is_flag = name == "hidden_units"
+                found[f"--{name}" if is_flag else name] = _difference(
+                    f"--{name}" if is_flag else f"{name} in --params", here[name], there[name])
+    return found
 
 
 def _difference(name: str, here: Any, there: Any) -> str:

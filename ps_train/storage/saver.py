@@ -13,6 +13,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import logging
+import math
 import os
 import threading
 import time
@@ -26,9 +27,10 @@ from ps_train.runtime import waits
 from ps_train.runtime.tensorflow_errors import reason
 from ps_train.storage import checkpoints, deltas
 from ps_train.storage.folder_lock import FolderLock
-from ps_train.storage.schedule import DeltaTimer, SaveSchedule, SaveTimer
 
+_POLL_SECS = 0.5  # how often the global step is read, if saves go by steps
 _FIRST_PAUSE_SECS = 1.0
+_MAX_PAUSE_SECS = 60.0  # if saves do not go by seconds
 _MAX_LAST_PAUSE_SECS = 10.0
 _LONGEST_WAIT_SECS = 3600.0  # of a thread that saves on request only
 # From the folder, from TensorFlow; from the Saver if its folder is gone (ValueError), or its session (RuntimeError).
@@ -36,21 +38,45 @@ _FAILURES = (OSError, tf.errors.OpError, ValueError, RuntimeError, CheckpointErr
 _log = logging.getLogger(__name__)
 
 
+class SaveSchedule(NamedTuple):
+    """When the chief saves, and how many checkpoints it keeps.
+
+    Attributes:
+      every_secs: time between checkpoints, 0 to save only by steps.
+      every_steps: global steps between checkpoints, 0 to save only by time.
+      keep_max: checkpoints to keep, at least 1.
+      timeout_secs: time for the last save, including its retries.
+      delta_secs: time between deltas, 0 for none.
+    """
+
+    every_secs: float
+    every_steps: int
+    keep_max: int
+    timeout_secs: float
+    delta_secs: float = 0.0
+
+
+# Writes a checkpoint or a delta: `write(session, path, cut)`. What takes long may be written first, while training
+# goes on. `cut()` then begins what must be of one moment: it returns the path, with the global step of that moment. The
+# first path is for temporary files beside it.
+Write = Callable[[tf.Session, str, Callable[[], str]], None]
+
+
 class Savable(NamedTuple):
     """The part of a graph that is saved.
 
     Attributes:
-      save: `save(session, path)` writes a checkpoint with this path prefix.
+      save: writes a checkpoint.
       global_step: variable, int64 scalar.
-      before_save_op: updates the variables before each save.
-      save_delta: `save_delta(session, path)` writes what has changed since `delta_base()`.
+      before_save_op: updates the variables at the cut of each save.
+      save_delta: writes what has changed since `delta_base()`.
       delta_base: returns the path of the checkpoint that a delta follows, "" if there is none.
     """
 
-    save: Callable[[tf.Session, str], None]
+    save: Write
     global_step: tf.Variable
     before_save_op: tf.Operation
-    save_delta: Callable[[tf.Session, str], None] | None = None
+    save_delta: Write | None = None
     delta_base: Callable[[], str] = str
 
 
@@ -120,9 +146,9 @@ class CheckpointSaver:
             try:
                 step = self._step(session)
                 if asked or timer.is_due(step):
-                    self._save(session, step, stop)
-                    _answer(asked, path=checkpoints.path_of(self._train_dir, step))
-                    timer.saved(step)
+                    path = self._save(session, step, stop)
+                    _answer(asked, path=path)
+                    timer.saved(checkpoints.step_in_name(path))
                     delta_timer.restart()
                 elif delta_timer.wait_secs() == 0:
                     delta_timer.restart()
@@ -151,18 +177,9 @@ class CheckpointSaver:
         base = self._savable.delta_base()
         if not base or not checkpoints.exists(base):  # one that was not sound was removed
             return
-        path = deltas.delta_path(base, step)
         self._check_folder()
-        try:
-            session.run(self._savable.before_save_op)
-            self._savable.save_delta(session, path)
-            checkpoints.verify(path)
-        except _FAILURES:
-            if not stop.is_set():
-                self._remove(path)
-            raise
+        self._write(self._savable.save_delta, session, lambda step: deltas.delta_path(base, step), step, stop)
         deltas.remove_older_deltas(base, keep=2)
-        _log.info("saved %s", path)
 
     def save_last(self, session: tf.Session) -> None:
         """Saves the current global step, with retries.
@@ -191,8 +208,7 @@ class CheckpointSaver:
         while True:
             try:
                 step = self._step(session)
-                self._save(session, step, never)
-                self._last_path = checkpoints.path_of(self._train_dir, step)
+                self._last_path = self._save(session, step, never)
                 self._answer_all()
                 return
             except _FAILURES as error:
@@ -214,31 +230,50 @@ class CheckpointSaver:
     def _step(self, session: tf.Session) -> int:
         return int(session.run(self._savable.global_step))
 
-    def _save(self, session: tf.Session, step: int, stop: threading.Event) -> None:
-        """Makes sure that this global step has a sound checkpoint; raises one of _FAILURES, or FolderLostError."""
-        path = checkpoints.path_of(self._train_dir, step)
+    def _save(self, session: tf.Session, step: int, stop: threading.Event) -> str:
+        """Makes sure that this global step, or a later one, has a sound checkpoint; returns its path.
+
+        Raises:
+          one of _FAILURES, or FolderLostError.
+        """
+        path = self._path_of(step)
         self._check_folder()
         if not checkpoints.is_sound(path):
-            self._write(session, step, path, stop)
+            path = self._write(self._savable.save, session, self._path_of, step, stop)
         self._check_folder()
         if not stop.is_set():  # otherwise the thread of another session may be working in the folder
             checkpoints.record_and_prune(self._train_dir, path, self._schedule.keep_max)
+        return path
+
+    def _path_of(self, step: int) -> str:
+        return checkpoints.path_of(self._train_dir, step)
 
     def _check_folder(self) -> None:
         if self._lock is not None:
             self._lock.check()
 
-    def _write(self, session: tf.Session, step: int, path: str, stop: threading.Event) -> None:
+    def _write(
+        self, write: Write, session: tf.Session, path_of: Callable[[int], str], step: int, stop: threading.Event
+    ) -> str:
+        """Returns the path of what was written and read back; raises one of _FAILURES."""
+        path = path_of(step)
+
+        def cut() -> str:
+            nonlocal path
+            path = path_of(self._step(session))
+            session.run(self._savable.before_save_op)
+            return path
+
         try:
             os.makedirs(self._train_dir, exist_ok=True)
-            session.run(self._savable.before_save_op)
-            self._savable.save(session, path)
+            write(session, path, cut)
             checkpoints.verify(path)
         except _FAILURES:
             if not stop.is_set():
                 self._remove(path)
             raise
         _log.info("saved %s", path)
+        return path
 
     def _remove(self, path: str) -> None:
         self._check_folder()
@@ -258,3 +293,53 @@ class CheckpointSaver:
 def _answer(asked: Sequence[Callable[[str, str], None]], *, path: str = "", problem: str = "") -> None:
     for answer in asked:
         answer(path, problem)
+
+
+class SaveTimer:
+    """Tells when to save: at once, then after a number of seconds or steps, whichever comes first."""
+
+    def __init__(self, schedule: SaveSchedule) -> None:
+        self._every_secs = schedule.every_secs or math.inf
+        self._every_steps = schedule.every_steps or math.inf
+        self._due_secs = time.monotonic() if schedule.every_secs or schedule.every_steps else math.inf
+        self._due_step = -math.inf if schedule.every_secs or schedule.every_steps else math.inf
+        self._pause_secs = 0.0
+
+    def wait_secs(self) -> float:
+        """Returns how long to wait before asking again."""
+        remaining_secs = max(0.0, self._due_secs - time.monotonic())
+        return remaining_secs if self._every_steps == math.inf else min(remaining_secs, _POLL_SECS)
+
+    def is_due(self, step: int) -> bool:
+        """Tells whether to save now, at this global step; after a failure, only after a pause."""
+        is_time = time.monotonic() >= self._due_secs
+        return is_time or (not self._pause_secs and step >= self._due_step)
+
+    def saved(self, step: int) -> None:
+        """Starts the next interval, after a save at this global step."""
+        self._pause_secs = 0.0
+        self._due_secs = time.monotonic() + self._every_secs
+        self._due_step = step + self._every_steps
+
+    def failed(self) -> float:
+        """Starts a pause, which doubles with each failure up to the interval; returns its length in seconds."""
+        max_secs = min(self._every_secs, _MAX_PAUSE_SECS)
+        self._pause_secs = min(2 * self._pause_secs or _FIRST_PAUSE_SECS, max_secs)
+        self._due_secs = time.monotonic() + self._pause_secs
+        return self._pause_secs
+
+
+class DeltaTimer:
+    """Tells when to save a delta: some seconds after the last save of any kind."""
+
+    def __init__(self, every_secs: float) -> None:
+        self._every_secs = every_secs or math.inf
+        self.restart()
+
+    def restart(self) -> None:
+        """Starts the interval anew."""
+        self._due_secs = time.monotonic() + self._every_secs
+
+    def wait_secs(self) -> float:
+        """Returns how long to wait; 0 if a delta is due."""
+        return max(0.0, self._due_secs - time.monotonic())

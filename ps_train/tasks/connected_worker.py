@@ -12,7 +12,9 @@ import tensorflow.compat.v1 as tf
 from ps_train.cluster.spec import Cluster
 from ps_train.coordination import agreement, blackboard, fingerprint
 from ps_train.coordination.heartbeat import Heartbeat, WorkerProgress
-from ps_train.errors import ClusterLostError, ConfigError, StoppedError
+from ps_train.embeddings.rows import dealing
+from ps_train.errors import BlackboardError, ClusterLostError, ConfigError, StoppedError
+from ps_train.runtime import waits
 from ps_train.storage.folder_lock import FolderLock
 from ps_train.storage.history.journal import Journal
 from ps_train.tasks.settings import WorkerSettings
@@ -58,7 +60,7 @@ class ConnectedWorker:
                                    has_bound=not own.uses_existing_servers)
         self._fingerprint = fingerprint.describe(
             cluster, _shared_options(own, graph), graph.saved_variables, graph.update.packed.places(),
-            graph.tables.specs, own.train_dir if cluster.is_chief else "")
+            graph.tables.specs, dealing.MIXED, own.train_dir if cluster.is_chief else "")
         self.supervised = recovery.SupervisedTraining(
             cluster, target, graph, self.board, self.heartbeat, self.progress, own.sessions, stop=stop, lock=lock,
             journal=journal, own_fingerprint=self._fingerprint)
@@ -68,8 +70,11 @@ class ConnectedWorker:
         own, cluster, start_secs = self._own, self._cluster, self._own.timeouts.start_secs
         agreement.check(cluster, start_secs, self._stop, existing_servers=own.uses_existing_servers)
         with contextlib.closing(blackboard.for_client(cluster, own.timeouts.heartbeat_secs)) as visitor:
+            # Before the claim, which reads the steps that the worker took before: a chief that begins another training
+            # clears them first, then writes its fingerprint.
+            (theirs,) = waits.until(lambda: _answered(visitor.fingerprint), start_secs,
+                                    f"the blackboard on {visitor.first_ps}", self._stop)
             self.heartbeat.claim(visitor, start_secs)
-            theirs = visitor.fingerprint()
             if theirs and fingerprint.differences(theirs, self._fingerprint, their_name="the ps"):
                 self.progress.local_steps = 0  # those on the ps were taken in another training
 
@@ -103,9 +108,18 @@ class ConnectedWorker:
         self.supervised.ranges.close()
 
 
+def _answered(ask: Callable[[], str]) -> tuple[str] | None:
+    """Returns what `ask()` returns, or None if the blackboard does not answer."""
+    try:
+        return (ask(),)
+    except BlackboardError:
+        return None
+
+
 def _shared_options(own: WorkerSettings, graph: TrainGraph) -> Mapping[str, Any]:
     """Returns what all workers must have in common beside their variables."""
-    return {**own.shared_flags, "dynamic_sharding": graph.ranges.local.plan_text if graph.ranges else "off"}
+    # Not the files: some may have come since the training began. Each worker finds those of the queue, or is refused.
+    return {**own.shared_flags, "dynamic_sharding": "on" if graph.ranges else "off"}
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+from ps_train.config.groups import parse_accepted
 from ps_train.config.inference import CheckpointFlags, EvaluateConfig, ExportConfig, PredictConfig
 from ps_train.config.task import Config
 from ps_train.inference import examples, found, outputs, predictor, processes, saved_model, serving
@@ -69,17 +70,19 @@ def load_as_trained(config: CheckpointFlags, folder: str) -> LoadedPlugins:
     for plugin, params, kind in ((plugins.model, plugins.model_params, "model"),
                                  (plugins.dataset, plugins.dataset_params, "dataset")):
         if record.get(kind) == plugin.name:
-            params.update({name: value for name, value in record.get(f"{kind}_params", {}).items()
+            params.update({name: value for name, value in folder_record.recorded_params(record, kind).items()
                            if name not in given and name not in config.given and name in params})
     own = folder_record.make_record(*plugins)
-    folder_record.check_record(folder, {name: own[name] for name in ("model", "model_params")})
+    folder_record.check_record(folder, {name: own[name] for name in ("model", "model_params")},
+                               parse_accepted("--accept_params", config.accept_params))
     return plugins
 
 
 def _with_defaults(config: CheckpointFlags, record: dict[str, Any]) -> Any:
-    """Returns the flags with the model and the dataset of a record where they name none."""
+    """Returns the flags; where one is not set, with what a record has, else with the default of a training."""
     defaults = {name: str(record.get(name) or Config.__dataclass_fields__[name].default)
                 for name in ("model", "dataset")}
+    defaults.update({name: Config.__dataclass_fields__[name].default for name in ("data_dir", "on_bad_record")})
     own = {name: getattr(config, name) or default for name, default in defaults.items()}
     return dataclasses.replace(config, **own)
 

@@ -14,7 +14,7 @@ from ps_train.coordination.blackboard import Blackboard
 from ps_train.coordination.state import Snapshot, State
 from ps_train.errors import BlackboardError, ChiefFailedError, ClusterLostError, ConfigError, StoppedError
 from ps_train.runtime import signals, threads
-from ps_train.runtime.waits import Timeouts
+from ps_train.runtime.waits import Reminder, Timeouts
 
 _POLL_SECS = 0.25
 _TICK_SECS = 0.25
@@ -63,6 +63,7 @@ class PsTask:
         self._last_save_secs = timeouts.stop_secs * _SHARE_OF_GRACE
         self._stop = stop
         self._needed_secs = self._asked_secs = time.monotonic()
+        self._reminder = self._new_reminder()
 
     def run(self) -> None:
         """Serves until the chief has announced that training is done.
@@ -126,9 +127,15 @@ class PsTask:
         """Raises ClusterLostError if no worker was there for the idle time-out."""
         if self._is_needed():
             self._needed_secs = now_secs
+            self._reminder = self._new_reminder()
         elif now_secs - self._needed_secs > self._idle_timeout_secs:
             raise ClusterLostError(f"no worker was there for {self._idle_timeout_secs:g} s; were they ended, or never "
                                    "started?")
+        else:
+            self._reminder.remind()
+
+    def _new_reminder(self) -> Reminder:
+        return Reminder("a worker", self._idle_timeout_secs)
 
     def _is_needed(self) -> bool:
         snapshot = self._snapshot_of_first()

@@ -12,6 +12,7 @@ import functools
 import threading
 
 from ps_train.cluster.spec import Cluster
+from ps_train.config.groups import parse_accepted
 from ps_train.config.task import Config
 from ps_train.coordination import agreement, blackboard
 from ps_train.errors import ConfigError, StoppedError
@@ -77,7 +78,8 @@ def download(config: Config, cluster: Cluster | None) -> None:
     plugins = setup.load_plugins(config)
     plugins.dataset.prepare(plugins.dataset_params)
     if "train_dir" in config.given and checkpoints.paths(config.train_dir):
-        folder_record.check_record(config.train_dir, folder_record.make_record(*plugins))
+        folder_record.check_record(config.train_dir, folder_record.make_record(*plugins),
+                                   parse_accepted("--accept_params", config.accept_params))
     if cluster is not None and cluster.job == "worker":
         worker.check_graphs(worker_settings(config, cluster), cluster, plugins)
 

@@ -13,7 +13,7 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from ps_train.cluster.spec import Cluster
-from ps_train.config import fields, selection
+from ps_train.config import fields, groups, selection
 from ps_train.config.optimizer import RuleFlags, last_decay_step, parse_init_map
 from ps_train.config.task import Config
 from ps_train.embeddings.rules import RowRule, make_rule
@@ -62,6 +62,7 @@ class WorkerSettings:
       ranges: how ps 0 hands out the ranges of the input; None if it does not.
       evaluates_with_all: whether all workers evaluate the last checkpoint, and not the chief alone.
       selection: what follows from evaluations.
+      accepted_params: parameters that may differ from those of the training in the folder.
       shared_flags: name -> value of the flags that all workers of a training must have in common.
       init_checkpoint: the checkpoint whose values a new training begins with, or "".
       init_map: pairs of a name in that checkpoint and a name in the model.
@@ -84,6 +85,7 @@ class WorkerSettings:
     ranges: RangeSettings | None
     evaluates_with_all: bool
     selection: SelectionSettings
+    accepted_params: Sequence[str]
     shared_flags: Mapping[str, Any]
     init_checkpoint: str
     init_map: Sequence[tuple[str, str]]
@@ -113,6 +115,7 @@ def worker_settings(config: Config, cluster: Cluster) -> WorkerSettings:
         ranges=RangeSettings(config.num_epochs, config.seed or 0) if config.dynamic_sharding else None,
         evaluates_with_all=config.evaluate_with == "workers",
         selection=selection_settings(config),
+        accepted_params=groups.parse_accepted("--accept_params", config.accept_params),
         shared_flags={name: getattr(config, name) for name in _SHARED_FLAGS},
         init_checkpoint=config.init_checkpoint,
         init_map=parse_init_map(config.init_map),
@@ -139,7 +142,6 @@ def update_settings(config: Config, cluster: Cluster) -> UpdateSettings:
         heartbeat_timeout_secs=config.beat_timeout_secs,
         sync_engine=config.sync_engine or "ps_train",
         table_rule=table_rule(config),
-        prefetches_rows=config.embedding_prefetch,
         locks_tables=config.exact_embedding_updates,
         sums_table_gradients=config.sum_embedding_gradients,
         decays_all_rows=config.adam_decays_all_rows,
@@ -222,7 +224,7 @@ def selection_settings(config: Config) -> SelectionSettings:
     """Returns what follows from evaluations."""
     stopping, patience = selection.parse_stopping("--early_stopping", config.early_stopping) or (None, 0)
     given = selection.parse_exporters("--exporters", config.exporters)
-    default = ("final", "best") if config.keep_best else ("final",)
+    default = ("final", "best") if config.keep_best or config.early_stopping else ("final",)
     return SelectionSettings(
         eval_steps=config.eval_steps, eval_secs=config.eval_secs,
         keep_best=selection.parse_target("--keep_best", config.keep_best), stopping=stopping, patience=patience,

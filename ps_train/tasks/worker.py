@@ -37,7 +37,7 @@ from ps_train.training.profile import recorder
 from ps_train.training.ranges import saved
 from ps_train.training.replica_graph import TrainGraph
 from ps_train.training.reporting import Report
-from ps_train.updates import model_update
+from ps_train.updates import build
 
 _log = logging.getLogger(__name__)
 
@@ -124,7 +124,9 @@ class WorkerTask:
             if result.outcome.end is End.SIGNAL:  # raised inside: the lock may know another reason
                 raise StoppedError(f"told to stop at step {result.outcome.global_step}; with "
                                    f"--train_dir={shlex.quote(self._own.train_dir)} it continues from there")
-            self._journal.note("end", why=result.outcome.end.value, step=result.outcome.global_step)
+            self._journal.note("end", why=result.outcome.end.value, step=result.outcome.global_step,
+                               is_data_end=result.outcome.end is End.DATA,
+                               metrics=dict(result.evaluation.metrics) if result.evaluation else {})
         return result
 
     def _prepare_as_chief(self, graph: TrainGraph) -> None:
@@ -138,13 +140,14 @@ class WorkerTask:
         path = checkpoints.newest_sound(own.train_dir)
         record = folder_record.make_record(*self._plugins)
         if path is not None:
-            folder_record.check_record(own.train_dir, record)
+            folder_record.check_record(own.train_dir, record, own.accepted_params)
             graph.check_fits(path)
             if own.init_checkpoint:
                 _log.info("--init_checkpoint has no effect: %s is there", path)
         else:
             forget_selection(own.train_dir)
-        folder_record.write_record(own.train_dir, record)
+        folder_record.write_record(own.train_dir, {**record, **folder_record.make_input_record(
+            self._plugins.dataset, self._plugins.dataset_params)})
         run = description.describe_run(own, self._cluster)
         run_record.write_run(own.train_dir, run)
         self._journal.note("start", run=run, placed=description.describe_placement(graph, len(self._cluster.ps)))
@@ -154,7 +157,7 @@ class WorkerTask:
         if not self._plugins.dataset.is_sharded and self._cluster.num_workers > 1:
             _log.info("%s takes no shard: every worker reads all of the data, as under Estimator",
                       self._plugins.dataset.name)
-        if line := model_update.describe_adam(own.updates, graph.update.sparse, graph.update.own_optimizer):
+        if line := build.describe_adam(own.updates, graph.update.sparse, graph.update.own_optimizer):
             _log.info("%s", line)
 
     def _train_and_finish(self, graph: TrainGraph, final: FinalEvaluation) -> WorkerResult:
@@ -184,7 +187,7 @@ class WorkerTask:
             return contextlib.nullcontext()
         return chief_service.answering_clients(
             self._cluster, connected.target, description.describe_run(self._own, self._cluster),
-            connected.supervised.request_save, lambda: connected.progress.step)
+            connected.supervised.request_save, lambda: connected.progress.step, connected.supervised.table_shares)
 
     def _keeping_diary(self, connected: ConnectedWorker) -> Any:
         return diary.keeping_diary(self._journal, connected.board, self._cluster, lambda: connected.progress.step)
@@ -251,7 +254,8 @@ class WorkerTask:
         try:
             if not reachability.any_accepts([board.first_ps]):  # the call would take seconds to fail
                 raise BlackboardError(f"{board.first_ps} is gone")
-            self._report.result(shutdown.steps_table(self._cluster, board.snapshot()))
+            if table := shutdown.steps_table(self._cluster, board.snapshot()):
+                self._report.result(table)
         except BlackboardError as error:
             _log.warning("cannot tell how many steps each worker took: %s", error)
 

@@ -15,7 +15,7 @@ from ps_train.cluster import reachability
 from ps_train.cluster.spec import Cluster
 from ps_train.coordination import fingerprint
 from ps_train.coordination.blackboard import Blackboard
-from ps_train.coordination.state import State
+from ps_train.coordination.state import AdmissionView, State
 from ps_train.errors import BlackboardError, ChiefFailedError, ConfigError
 from ps_train.runtime import waits
 
@@ -62,30 +62,54 @@ class Admission:
         all_ps = ", ".join(map(str, self._cluster.ps))
         if self._cluster.is_chief:
             return self._until(self._ask_as_chief, f"an answer of {all_ps}")
-        return self._until(self._ask_as_worker, f"{self._cluster.chief} (chief) to prepare {all_ps}")
+        awaited = f"{self._cluster.chief} (chief) to prepare {all_ps}"
+        return self._until(self._ask_as_worker, lambda: awaited + self._describe_joined())
 
-    def _ask_as_chief(self) -> Parameters:
-        found = Parameters.LIVE if self._board.is_prepared() and self._belongs_here() else Parameters.NEW
+    def _describe_joined(self) -> str:
+        try:
+            return f" ({self._board.describe_joined(self._cluster)})"
+        except BlackboardError:
+            return f" ({self._board.first_ps} does not answer)"
+
+    def _ask_as_chief(self) -> Parameters | None:
+        """Returns None if a worker of the training that was to be replaced has come at this moment."""
+        view = self._board.admission_view()
+        found = Parameters.LIVE if view.is_prepared else Parameters.NEW
+        if view.is_prepared and not self._belongs_here(view):
+            _log.warning("the ps hold the parameters of another training, which has no workers: starting a new one")
+            self._board.announce(State.IDLE)  # nobody joins the other training from now on
+            if self._others_in(self._board.admission_view()):  # one has, between the two calls before
+                self._board.announce(view.state)
+                return None
+            found = Parameters.NEW
         self._board.admit(self._cluster.worker_number)
         return found
 
     def _ask_as_worker(self) -> Parameters | None:
         """Returns None while this worker has to wait for the chief."""
-        if mismatch := self._board.mismatch():
-            raise ConfigError(mismatch)
-        state = self._board.state()
-        if state == State.FAILED:
-            raise ChiefFailedError
-        if state == State.DONE:
-            return Parameters.OVER
-        if not ((state == State.STOPPING or self._board.is_prepared()) and self._belongs_here()):
-            return None
-        if state == State.STOPPING:
-            return Parameters.OVER
+        found = self._found_in(self._board.admission_view())
+        if found is not Parameters.LIVE:
+            return found
         self._board.admit(self._cluster.worker_number)
-        return Parameters.LIVE
+        # A chief that looked before may have begun another training meanwhile. Each of the two writes before it looks
+        # again, so at least one of them sees the other.
+        found = self._found_in(self._board.admission_view())
+        if found is not Parameters.LIVE:
+            self._board.withdraw(self._cluster.worker_number)
+        return found
 
-    def _until(self, ask: Callable[[], Parameters | None], what: str) -> Parameters:
+    def _found_in(self, view: AdmissionView) -> Parameters | None:
+        if view.mismatch:
+            raise ConfigError(view.mismatch)
+        if view.state == State.FAILED:
+            raise ChiefFailedError
+        if view.state == State.DONE:
+            return Parameters.OVER
+        if not ((view.state == State.STOPPING or view.is_prepared) and self._belongs_here(view)):
+            return None
+        return Parameters.OVER if view.state == State.STOPPING else Parameters.LIVE
+
+    def _until(self, ask: Callable[[], Parameters | None], what: str | Callable[[], str]) -> Parameters:
         """Returns the first answer of `ask()` that is not None; asks again if the blackboard does not answer."""
 
         def answer() -> Parameters | None:
@@ -98,22 +122,23 @@ class Admission:
         return waits.until(answer, self._start_timeout_secs, what, self._stop,
                              "is it started, and what does its log say?")
 
-    def _belongs_here(self) -> bool:
+    def _belongs_here(self, view: AdmissionView) -> bool:
         """Returns whether this worker fits the prepared parameters; false if the chief may replace them.
 
         Raises:
           ConfigError: it does not fit, and other workers are training.
         """
-        theirs = self._board.fingerprint()
         differing = fingerprint.differences(
-            theirs, self._fingerprint, their_name="the running training") if theirs and self._fingerprint else []
+            view.fingerprint, self._fingerprint, their_name="the running training"
+        ) if view.fingerprint and self._fingerprint else []
         if not differing:
             return True
         # A worker that is alive and not admitted may wait as this one does, for the new training that both are of.
-        if set(self._board.snapshot().admitted()) - {self._cluster.worker_number}:
+        if self._others_in(view):
             raise ConfigError("\n".join(f"{self._cluster.task} does not fit the training on {self._cluster.ps[0]}: "
                                         f"{line}; start it with the same flags and code" for line in differing))
-        if self._cluster.is_chief:
-            _log.warning("the ps hold the parameters of another training, which has no workers: starting a new one")
-            self._board.announce(State.IDLE)  # so that nobody joins the old one meanwhile
         return False
+
+    def _others_in(self, view: AdmissionView) -> frozenset[int]:
+        """Returns the other workers that use the parameters."""
+        return view.admitted - {self._cluster.worker_number}

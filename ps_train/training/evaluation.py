@@ -81,7 +81,7 @@ class EvalModel:
         self._cardinality = self._batches.cardinality() if may_repeat else None  # needs a feed, and so a session
         features, labels = self._batches.next()
         self.tables = registry.install_registry(table_devices, table_rule)
-        self.tables.begin_build()
+        self.tables.begin_build(features, labels)
         self.spec = call_model_fn(model, features, labels, EVAL, model_params)
         connection.connect_lookups()
         metrics = self.spec.eval_metric_ops or {}

@@ -10,12 +10,14 @@ from typing import Any, Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
+from ps_train.coordination import sessions
 from ps_train.coordination.heartbeat import WorkerProgress
 from ps_train.coordination.state import State
 from ps_train.embeddings import id_check
 from ps_train.errors import ChiefFailedError, ClusterLostError, UserCodeError
 from ps_train.graph import nan_guard
 from ps_train.graph.input import bad_records
+from ps_train.runtime import waits
 from ps_train.training.outcome import End, Outcome
 from ps_train.training.replica_graph import TrainGraph
 from ps_train.training.reporting import Report
@@ -140,6 +142,8 @@ class Loop:
         """
         start_secs = moved_secs = time.monotonic()
         last_lead = status.lead
+        reminder = waits.Reminder(lambda: f"{bound.names.get(status.slowest, status.slowest)}, as --staleness_bound="
+                                  f"{bound.steps} lets nobody run further ahead of it")
         while bound.holds_up(status.lead) and self._end(status) is None:
             if status.lead < last_lead:
                 moved_secs, last_lead = time.monotonic(), status.lead
@@ -148,6 +152,7 @@ class Loop:
                     f"{bound.names.get(status.slowest, status.slowest)} is alive but took no step for "
                     f"{self._settings.step_timeout_secs:g} s, and --staleness_bound={bound.steps} lets nobody run "
                     "further ahead of it; see its log")
+            reminder.remind()
             self._stop.wait(_POLL_SECS)
             status = self._status()
         self._held_secs = time.monotonic() - start_secs
@@ -226,4 +231,4 @@ class Loop:
         return StepStatus(*map(int, self._run(self._graph.status)))
 
     def _run(self, fetches: Any) -> Any:
-        return self._session.run(fetches, options=self._options)
+        return sessions.run_bounded(self._session, fetches, options=self._options)

@@ -13,8 +13,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Iterator
-from typing import Callable, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
@@ -101,11 +101,16 @@ class SupervisedTraining:
             cluster, board, start_timeout_secs=settings.timeouts.start_secs, stop=stop, own_fingerprint=own_fingerprint)
         self._chief_service = graph.update.make_chief_service()
         self._journal = journal or Journal("")
-        self._opener = SessionOpener(cluster, target, graph, settings.train_dir, journal=self._journal)
+        self._opener = SessionOpener(cluster, target, graph, settings.train_dir, journal=self._journal,
+                                     note_activity=self._note_activity)
 
     def request_save(self, answer: Callable[[str, str], None]) -> None:
         """Asks the chief's saver for a checkpoint; see `CheckpointSaver.request`."""
         self._saving.request(answer)
+
+    def table_shares(self) -> list[dict[str, Any]]:
+        """Returns the rows of each table on each ps; see `upkeep.shares_of`."""
+        return self._upkeep.shares
 
     def run(self, body: Body) -> Outcome:
         """Returns `body(session, write_summary)` of the first session that is not lost.
@@ -173,12 +178,12 @@ class SupervisedTraining:
         session = waits.bounded(lambda: self._opener.open(is_live, self._progress.step, timeout_secs), timeout_secs,
                                   f"a session with {', '.join(map(str, self._cluster.ps))}", self._stop)
         try:
-            session.run(self._graph.input_init_op, self._graph.feed, self._start_options)
+            self._run(session, self._graph.input_init_op, self._graph.feed)
             self._restore_slots(session)
-            session.run(self._graph.join_op, options=self._start_options)
+            self._run(session, self._graph.join_op)
             if self._cluster.is_chief:
                 self._start_services(session, is_live)
-            session.run(self._graph.queues.forget_op, options=self._start_options)
+            self._run(session, self._graph.queues.forget_op)
             self._graph.queues.start(session)
             self.ranges.start(session)
             self._graph.hooks.start(session)
@@ -201,19 +206,22 @@ class SupervisedTraining:
             self._opener.supervisor.stop(ignore_live_threads=True)
             self._summaries.close()
 
+    def _run(self, session: tf.Session, fetches: Any, feed: Mapping[Any, Any] | None = None) -> Any:
+        return sessions.run_bounded(session, fetches, feed, options=self._start_options)
+
     def _restore_slots(self, session: tf.Session) -> None:
         """Continues with the slots that this process kept from an earlier session; a new process starts without."""
         slots = self._graph.update.slots
         if not self._has_begun:
-            session.run(slots.forget_op, options=self._start_options)
-        session.run(slots.begin_op, options=self._start_options)
+            self._run(session, slots.forget_op)
+        self._run(session, slots.begin_op)
         self._has_begun = True
 
     def _start_services(self, session: tf.Session, is_live: bool) -> None:
         update = self._graph.update
         self._opener.supervisor.coord.clear_stop()  # set at the end of the session before
-        session.run(update.chief_resume_op if is_live else update.chief_init_op, options=self._start_options)
-        self._summaries.start(self._graph.graph, int(session.run(self._graph.status, options=self._start_options)[0]))
+        self._run(session, update.chief_resume_op if is_live else update.chief_init_op)
+        self._summaries.start(self._graph.graph, int(self._run(session, self._graph.status)[0]))
         if not is_live:
             self.ranges.begin(session)
             self._start_run()
@@ -221,6 +229,10 @@ class SupervisedTraining:
         self._chief_service.start(session, self._context(is_live))
         self._saving.start(session)
         self._upkeep.start(session)
+
+    def _note_activity(self, text: str) -> None:
+        with contextlib.suppress(BlackboardError):  # only the messages of workers that wait say less then
+            self._board.note_activity(text)
 
     def _start_run(self) -> None:
         try:
@@ -245,7 +257,7 @@ class SupervisedTraining:
             shutdown.report_finished(self._cluster, self._board, outcome)
             if self._cluster.is_chief and outcome.end is End.SIGNAL:
                 # Usually all tasks are told to stop together. No last step may wait for an update that never comes.
-                session.run(self._graph.update.release_op, options=self._start_options)
+                self._run(session, self._graph.update.release_op)
             elif self._cluster.is_chief:
                 shutdown.wait_for_others(session, self._graph, self._cluster, self._board,
                                          timeout_secs=self._settings.timeouts.end_secs, stop=self._stop)
@@ -256,5 +268,6 @@ class SupervisedTraining:
         if self._cluster.is_chief:
             self._chief_service.conclude(session)
             self._opener.supervisor.request_stop()
-            upkeep.log_use(session, self._graph.tables)
+            waits.bounded(lambda: upkeep.log_use(session, self._graph.tables), self._settings.timeouts.save_secs,
+                          "the counts of the tables")
             self._saving.save_last(session)

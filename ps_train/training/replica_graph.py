@@ -29,9 +29,8 @@ from ps_train.storage import checkpoints, event_files
 from ps_train.training import queues
 from ps_train.training.ranges import saved
 from ps_train.training.status import step_status
-from ps_train.updates import model_update, staleness
+from ps_train.updates import build, staleness
 from ps_train.updates.local_steps import source
-from ps_train.updates.prefetch import RowsAhead
 from ps_train.updates.unrolled import steps
 from ps_train.updates.unrolled.steps import Execution
 from ps_train.updates.update import Update, UpdateSettings
@@ -54,6 +53,7 @@ class TrainGraph(NamedTuple):
       feed: placeholder -> numpy array.
       saved_variables: all global variables, which are in a checkpoint.
       saver: saves and restores them.
+      in_parts: with tables or dynamic sharding, how a checkpoint is written in several parts; or None.
       tables: makes, saves and restores the embedding tables.
       hooks: the model's own hooks.
       ranges: what dynamic sharding needs, or None.
@@ -73,6 +73,7 @@ class TrainGraph(NamedTuple):
     feed: Mapping[tf.Tensor, Any]
     saved_variables: list[tf.Variable]
     saver: tf.train.Saver
+    in_parts: InParts | None
     tables: TableFiles
     hooks: Hooks
     ranges: saved.RangeOps | None
@@ -86,22 +87,47 @@ class TrainGraph(NamedTuple):
           ConfigError: it has no position in these files, and one is needed.
         """
         if self.ranges:
-            saved.check_plan(path, self.ranges.local.plan_text)
+            saved.check_plan(path, self.ranges.local)
         checkpoints.check_fits(path, self.saved_variables)
         contents.check_tables_fit(path, self.tables.specs)
 
-    def save(self, session: tf.Session, path: str) -> None:
-        """Writes a checkpoint of the variables and tables; `path` is its prefix, with the global step."""
-        if self.tables.specs:
-            self.tables.save(session, path, self.saver)
+    def save(self, session: tf.Session, path: str, cut: Callable[[], str]) -> None:
+        """Writes a checkpoint of the variables and tables; see `storage.saver.Write`."""
+        if self.in_parts:
+            path = self.tables.save(session, path, self.in_parts.dense, cut, self.in_parts.write_last(session))
             self.saver.export_meta_graph(path + ".meta")
         else:
             # With write_state the Saver would remove the oldest checkpoint before the new one was read back.
-            self.saver.save(session, path, write_state=False)
+            self.saver.save(session, cut(), write_state=False)
 
-    def save_delta(self, session: tf.Session, path: str) -> None:
+    def save_delta(self, session: tf.Session, path: str, cut: Callable[[], str]) -> None:
         """Writes the variables, and the rows of the tables that have changed since `tables.base`."""
-        self.tables.save_delta(session, path, self.saver)
+        self.tables.save_delta(session, path, self.in_parts.dense, cut, self.in_parts.write_last(session))
+
+
+class InParts(NamedTuple):
+    """How the variables of a graph are saved where a checkpoint is written in parts.
+
+    Attributes:
+      dense: saves all variables but `last`.
+      last: saves what must be saved after everything else, or None.
+      before_last_op: updates that.
+    """
+
+    dense: tf.train.Saver
+    last: tf.train.Saver | None
+    before_last_op: tf.Operation | None
+
+    def write_last(self, session: tf.Session) -> Callable[[str], str] | None:
+        """Returns a function that writes the last part to files with a prefix, and returns that; or None."""
+        if self.last is None:
+            return None
+
+        def write(prefix: str) -> str:
+            session.run(self.before_last_op)
+            return self.last.save(session, prefix, write_meta_graph=False, write_state=False)
+
+        return write
 
 
 def build_train_graph(
@@ -137,7 +163,7 @@ def build_train_graph(
         tables = _install_tables(cluster, settings)
 
         def compute(batch: tuple[Any, Any]) -> TrainModel:
-            tables.begin_build()
+            tables.begin_build(*batch)
             return plugin_calls.call_for_training(model, *batch, model_params, _run_config(cluster, seed))
 
         settings = _with_own_optimizer(settings, model, model_params)
@@ -179,16 +205,15 @@ def _build(
 ) -> TrainGraph:
     """Adds model, update, summaries and saver to the current graph; `compute` builds the model on a mini-batch."""
     graph, global_step = tf.get_default_graph(), tf.train.get_global_step()
-    ahead = RowsAhead(batches, compute) if settings.prefetches_rows and not batches.is_one_a_run else None
-    trained = ahead.build_step() if ahead else compute(batches.next())
+    trained = compute(batches.next())
     devices.check_devices(graph, cluster)
     partitioned_lookups.remap_lookups(tf.global_variables())
     event_files.add_loss(trained.spec.loss)
     source.refuse_single_batches(batches, settings.period.steps)
-    update = _with_local_init(model_update.build_model_update(
-        trained, global_step, settings, batches, compute, steps_per_execution, ahead), trained.spec)
+    update = _with_local_init(build.build_model_update(
+        trained, global_step, settings, batches, compute, steps_per_execution), trained.spec)
     update, range_ops = saved.save_position(update, global_step.device)
-    saver, tables = _make_savers(update)
+    saver, in_parts, tables = _make_savers(update, range_ops)
     single = Execution(1, step_status.progress(cluster, global_step, update, bound), update.loss)
     with tf.device(worker_device):
         summary_op = tf.summary.merge_all()
@@ -200,12 +225,13 @@ def _build(
         status=step_status.read_status(cluster, global_step, bound),
         global_step=global_step,
         summary_op=summary_op,
-        join_op=tf.group(step_status.join_bound(cluster, bound), update.prime_op or tf.no_op()),
+        join_op=step_status.join_bound(cluster, bound),
         input_init_op=batches.initializer,
         queues=queues.Queues(),
         feed=input_feed(graph),
         saved_variables=tf.global_variables(),
         saver=saver,
+        in_parts=in_parts,
         tables=tables,
         hooks=training_hooks(trained.spec, is_chief=cluster.is_chief, is_in_rounds=settings.period.steps > 1),
         ranges=range_ops,
@@ -213,13 +239,24 @@ def _build(
     )
 
 
-def _make_savers(update: Update) -> tuple[tf.train.Saver, TableFiles]:
-    """Returns what saves the variables, and what saves the tables."""
+def _make_savers(
+    update: Update, ranges: saved.RangeOps | None
+) -> tuple[tf.train.Saver, InParts | None, TableFiles]:
+    """Returns what saves the variables, whole or in parts, and what saves the tables."""
     tables = TableFiles(registry.current_registry())
     tables.add_summaries()
-    saver = tf.train.Saver(tf.global_variables(), save_relative_paths=True)
+    whole = _make_saver(update, tf.global_variables())
+    if ranges:
+        rest = [one for one in tf.global_variables() if one is not ranges.in_hand_variable]
+        return whole, InParts(_make_saver(update, rest), tf.train.Saver([ranges.in_hand_variable]),
+                              ranges.after_save_op), tables
+    return whole, InParts(whole, None, None) if tables.specs else None, tables
+
+
+def _make_saver(update: Update, variables: list[tf.Variable]) -> tf.train.Saver:
+    saver = tf.train.Saver(variables, save_relative_paths=True)
     update.packed.save_from(saver)
-    return saver, tables
+    return saver
 
 
 def _with_local_init(update: Update, spec: ModelSpec) -> Update:

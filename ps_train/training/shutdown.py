@@ -15,8 +15,10 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_train.cluster.spec import Cluster
+from ps_train.coordination import sessions
 from ps_train.coordination.blackboard import Blackboard
 from ps_train.coordination.state import Snapshot, State
+from ps_train.runtime import waits
 from ps_train.training.outcome import End, Outcome
 from ps_train.training.replica_graph import TrainGraph
 
@@ -27,10 +29,10 @@ _log = logging.getLogger(__name__)
 
 def announce(session: tf.Session, graph: TrainGraph, board: Blackboard, outcome: Outcome) -> None:
     """Announces the end of training if this worker took the last step, and releases the workers that wait."""
-    if outcome.end is End.STEPS and board.state() < State.STOPPING:
-        board.announce(State.STOPPING)
+    if outcome.end is End.STEPS:
+        board.announce_stopping()
     if outcome.end in (End.STEPS, End.ANNOUNCED):  # early stopping announces it while others wait for an update
-        session.run(graph.update.release_op, options=_CALL)
+        sessions.run_bounded(session, graph.update.release_op, options=_CALL)
 
 
 def report_finished(cluster: Cluster, board: Blackboard, outcome: Outcome) -> None:
@@ -54,27 +56,31 @@ def wait_for_others(
     gradient that no update takes. If only this worker's data has ended, the others continue.
     """
     moved_secs, last = time.monotonic(), None
+    reminder = waits.Reminder(lambda: f"{', '.join(unfinished)} to finish")
     while unfinished := _unfinished(cluster, (snapshot := board.snapshot())):
         if snapshot.state >= State.STOPPING:
-            session.run(graph.update.release_op, options=_CALL)
-        step = int(session.run(graph.status, options=_CALL)[0])
+            sessions.run_bounded(session, graph.update.release_op, options=_CALL)
+        step = int(sessions.run_bounded(session, graph.status, options=_CALL)[0])
         if (step, unfinished) != last:
             moved_secs, last = time.monotonic(), (step, unfinished)
         if time.monotonic() - moved_secs > timeout_secs:
             _log.warning("ending without %s: not finished, and no step for %g s", ", ".join(unfinished), timeout_secs)
             return
+        reminder.remind()
         if stop.wait(_POLL_SECS):
             return
 
 
 def steps_table(cluster: Cluster, snapshot: Snapshot) -> str:
-    """Returns the lines on how many steps each worker took, including those that left."""
+    """Returns the lines on how many steps each worker took, including those that left; "" if there were no steps."""
     numbers = [int(number) for number in np.flatnonzero(snapshot.local_steps)]
     names = [cluster.worker_name(number) for number in numbers]
     titles = [f"{name} (chief)" if name == cluster.chief.name else name for name in names]
     steps = [int(snapshot.local_steps[number]) for number in numbers]
     endings = ["" if snapshot.finished[number] else "  left before the end" for number in numbers]
-    width, digits = max(map(len, titles), default=0), len(str(max(steps, default=0)))
+    if not steps:
+        return ""
+    width, digits = max(map(len, titles)), len(str(max(steps)))
     lines = [f"  {title:<{width}}  {count:>{digits}}  {count / sum(steps):6.1%}{ending}"
              for title, count, ending in zip(titles, steps, endings)]
     return "\n".join([f"Steps of each worker, {sum(steps)} in all:", *lines])

@@ -6,6 +6,7 @@ docs/decisions/sessions.md says which parts of the Supervisor are used, and why 
 from __future__ import annotations
 
 import logging
+from typing import Callable
 
 import tensorflow.compat.v1 as tf
 
@@ -28,19 +29,21 @@ class SessionOpener:
     """
 
     def __init__(
-        self, cluster: Cluster, target: str, graph: TrainGraph, train_dir: str, *, journal: Journal
+        self, cluster: Cluster, target: str, graph: TrainGraph, train_dir: str, *, journal: Journal,
+        note_activity: Callable[[str], None] = lambda text: None,
     ) -> None:
         """Adds the Supervisor's operations to the graph and finalises it; nothing is sent yet.
 
         Args:
           target: address of the server whose sessions these are.
           journal: learns from what each session begins.
+          note_activity: takes what the chief does meanwhile, for the workers that wait for it.
         """
         self._cluster = cluster
         self._target = target
         self._graph = graph
         self._train_dir = train_dir
-        self._journal = journal
+        self._journal, self._note_activity = journal, note_activity
         self._logged_origin: tuple[str | None, int] | None = None
         with graph.graph.as_default():
             self.supervisor = self._make_supervisor()
@@ -86,6 +89,7 @@ class SessionOpener:
         if (delta or path, lost_step) != self._logged_origin:  # once, however many sessions it takes
             _log_origin(delta or path, lost_step)
             self._logged_origin = (delta or path, lost_step)
+        self._note_activity(f"restores {delta or path}" if path else "makes new parameters")
         # The Supervisor itself would restore what the file `checkpoint` names, sound or not.
         session = self.supervisor.session_manager.prepare_session(
             self._target, self.supervisor.init_op, self._graph.saver, checkpoint_filename_with_path=delta or path,

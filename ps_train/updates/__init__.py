@@ -8,9 +8,7 @@
 Start with `update.py`: every mode provides an `Update`, so no other folder needs to know the mode.
 
     update.py      the settings of the updates, and what a mode provides
-    build.py       builds the update of the mode that the settings ask for
-    gradients.py   the gradients of a mini-batch
-    prefetch.py    the rows of the next mini-batch travel while the model computes on this one
+    build.py       builds the update of a model: by which rule, and in which mode
     chief.py       what the chief does during training, beside its own steps
     staleness.py   how old the parameters of an update were, and how far a worker may run ahead
 """

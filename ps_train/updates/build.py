@@ -1,4 +1,8 @@
-"""Builds the update of the mode that the settings ask for: the only module that asks for the mode.
+"""Builds the update of a model: by which rule, and in which mode. No other module asks for the mode.
+
+    no train_op                          --optimizer, in every mode
+    train_op made by an optimizer        that optimizer with the model's gradients, in every mode (graph/own_train_op)
+    any other train_op                   as the model wrote it, asynchronously
 
     async        pull, compute, push; no worker waits
     sync         the mean of R gradients is one update (sync/sync_replicas.py, or sync/tensorflow_engine.py)
@@ -9,8 +13,9 @@ Every mode provides an `Update`.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
-from typing import Callable
+from typing import Any, Callable
 
 import tensorflow.compat.v1 as tf
 
@@ -18,17 +23,95 @@ from ps_train.embeddings import connection, registry
 from ps_train.embeddings.connection import Connected
 from ps_train.embeddings.optimizer import TableOptimizer
 from ps_train.embeddings.rows.store import Store
-from ps_train.errors import UserCodeError
+from ps_train.errors import UserCodeError, refuse
 from ps_train.graph import nan_guard, packing, transfer
-from ps_train.graph.own_train_op.update import OwnUpdate
+from ps_train.graph.input.batches import Batches
+from ps_train.graph.own_train_op.update import OwnUpdate, StepModel, restore
+from ps_train.graph.plugin_calls import TrainModel
 from ps_train.graph.row_sparse import joined_lookups
-from ps_train.updates.applied import apply_on_ps, sync_update, update_from_train_op
-from ps_train.updates.gradients import gradients_on_ps
+from ps_train.updates.chief import ChiefService
 from ps_train.updates.local_steps.change import ChangeOptimizer
 from ps_train.updates.local_steps.divisor import make_divisor
 from ps_train.updates.local_steps.rounds import build_round
+from ps_train.updates.local_steps.slots import no_slot_transfer
 from ps_train.updates.local_steps.source import StepSource
+from ps_train.updates.sync import tensorflow_engine
+from ps_train.updates.sync.quorum import Quorum
+from ps_train.updates.sync.runner import UpdateRunner
+from ps_train.updates.sync.sync_replicas import SyncReplicasOptimizer
 from ps_train.updates.update import Update, UpdateSettings
+
+_log = logging.getLogger(__name__)
+
+
+def build_model_update(
+    trained: TrainModel, global_step: tf.Variable, settings: UpdateSettings, batches: Batches,
+    compute: Callable[[Any], TrainModel], steps_per_execution: int,
+) -> Update:
+    """Adds what updates the parameters to the current graph.
+
+    Args:
+      trained: the model on a mini-batch.
+      batches: the mini-batches.
+      compute: builds the model once more, on another mini-batch.
+      steps_per_execution: single steps in one session run.
+
+    Raises:
+      UserCodeError: the mode cannot use the model's train_op, or the loss depends on no trainable variable.
+      ConfigError: the model cannot be trained with local steps.
+    """
+    def compute_again(batch: Any) -> StepModel:
+        again = compute(batch)
+        if again.problem:
+            raise UserCodeError(f"--communication_period: when model_fn is called again, its train_op {again.problem}")
+        return StepModel(again.spec.loss, again.own)
+
+    loss = trained.spec.loss
+    _refuse_two_rules(trained, settings)
+    if not trained.problem:
+        return build_update(loss, global_step, settings, StepSource(batches, compute_again), trained.own)
+    refusing = ("--sync_replicas cannot aggregate" if settings.replicas_to_aggregate is not None else
+                "--communication_period cannot run on a worker's copy" if settings.period.steps > 1 else
+                "--steps_per_execution cannot repeat in order" if steps_per_execution > 1 else None)
+    if refusing:
+        raise UserCodeError(f"model_fn returned a train_op of its own, which {refusing}, because it {trained.problem}; "
+                            "return the loss only and choose the rule with --optimizer")
+    if registry.current_registry().specs:
+        raise UserCodeError("model_fn returned a train_op of its own, which cannot update the embedding tables, "
+                            f"because it {trained.problem}; return the loss only")
+    restore(trained.captured)
+    return _update_from_train_op(trained.spec.train_op, loss)
+
+
+def _refuse_two_rules(trained: TrainModel, settings: UpdateSettings) -> None:
+    """Refuses what would change the update of a model that has returned a train_op.
+
+    Raises:
+      UserCodeError: the module has a make_optimizer, too.
+      ConfigError: flags choose how the optimizer works.
+    """
+    if trained.spec.train_op is None:
+        return
+    if settings.make_own:
+        raise UserCodeError("model_fn returned a train_op, and its module has a make_optimizer; leave one of them out")
+    refuse([f"--{name}: model_fn returned a train_op, which clips and decays by itself; leave the flag out, or return "
+            "the loss only" for name in settings.knobs.given])
+    if trained.own:
+        _log.info("the model brings its own optimizer, %s; --optimizer is not used", trained.own.names)
+
+
+def describe_adam(settings: UpdateSettings, sparse: Sequence[str], own_optimizer: str = "") -> str | None:
+    """Returns a line about the tables that Adam updates row by row, or None if there are none.
+
+    Args:
+      sparse: the names of the variables with sparse gradients.
+      own_optimizer: the classes of the model's own optimizers, "" where it has none.
+    """
+    is_adam = "AdamOptimizer" in own_optimizer if own_optimizer else settings.optimizer == "adam"
+    if not sparse or not is_adam or settings.decays_all_rows:
+        return None
+    advice = "; --adam_decays_all_rows decays all of them" if settings.replicas_to_aggregate is not None else ""
+    return f"Adam updates only the rows of {', '.join(sparse)} that have a gradient (lazy Adam){advice}"
 
 
 def build_update(
@@ -46,24 +129,38 @@ def build_update(
       ConfigError: the model cannot be trained with local steps.
     """
     is_sync = settings.replicas_to_aggregate is not None
-    tables = source.ahead.connect() if source.ahead else connection.connect_lookups(sorts_ids=is_sync)
+    tables = connection.connect_lookups(sorts_ids=is_sync)
     if own:
         _check_own(own, settings)
         if not settings.decays_all_rows:
             own.make_row_sparse()
     optimizer = own.make_optimizer() if own else settings.plan.make(global_step)
-    gradients, of_tables = gradients_on_ps(loss, optimizer, own, tables)
+    gradients, of_tables = _gradients_on_ps(loss, optimizer, own, tables)
     if not of_tables and not any(gradient is not None for gradient, _ in gradients):
         raise UserCodeError("model_fn: the loss depends on no trainable variable; return the loss of a model with "
                             "variables made by tf.compat.v1.get_variable")
     if settings.period.steps > 1:
         return _local_steps_update(loss, optimizer, gradients, global_step, settings, source, list(of_tables))
     update = _single_step_update(loss, optimizer, gradients, global_step, settings, own, tables, of_tables)
-    if source.ahead:
-        update = update._replace(loss=source.ahead.after_staging(update.loss), prime_op=source.ahead.prime_op)
     return update._replace(
         own_optimizer=own.names if own else type(optimizer).__name__ if settings.make_own else "",
         sparse=[variable.op.name for gradient, variable in gradients if isinstance(gradient, tf.IndexedSlices)])
+
+
+def _gradients_on_ps(
+    loss: tf.Tensor, optimizer: tf.train.Optimizer, own: OwnUpdate | None, tables: Connected | None
+) -> tuple[list, dict[str, tf.Tensor]]:
+    """Returns (gradient or None, variable) of the variables, and the gradient of what was pulled of each table."""
+    pulled = list(tables.pulled.values()) if tables else []
+    if own:
+        found, of_tables = own.pairs, tf.gradients(loss, pulled) if pulled else []
+    else:
+        # All at once: a second call would build the model's gradients a second time.
+        found = optimizer.compute_gradients(loss, [*tf.trainable_variables(), *pulled]) if (
+            pulled or tf.trainable_variables()) else []
+        count = len(found) - len(pulled)
+        found, of_tables = found[:count], [gradient for gradient, _ in found[count:]]
+    return found, tables.gradients_by_id(dict(zip(tables.pulled, of_tables))) if tables else {}
 
 
 def _single_step_update(
@@ -92,9 +189,9 @@ def _single_step_update(
     if not own:
         optimizer = settings.plan.shaped(optimizer, global_step)  # outside, as the norm includes that of the tables
     if settings.replicas_to_aggregate is None:
-        update = update_from_train_op(apply_on_ps(optimizer, pairs, global_step), loss)
+        update = _update_from_train_op(_apply_on_ps(optimizer, pairs, global_step), loss)
     else:
-        update = sync_update(optimizer, pairs, loss, global_step, settings)
+        update = _sync_update(optimizer, pairs, loss, global_step, settings)
     return update._replace(
         chief_init_op=tf.group(update.chief_init_op, packed.fill_op), packed=packed, pulled=fused.pulled)
 
@@ -152,18 +249,18 @@ def _local_steps_update(
         global_step=global_step, period=settings.period, wire=settings.wire, divisor=divisor, tables=tables)
     if divisor:
         train_op, rest_op = (
-            apply_on_ps(_with_tables(ChangeOptimizer(lambda change=change: change.num_taken), Store.merge),
+            _apply_on_ps(_with_tables(ChangeOptimizer(lambda change=change: change.num_taken), Store.merge),
                          change.pairs, global_step)
             for change in (built.change, built.rest))
         with tf.device(global_step.device):
-            update = update_from_train_op(tf.group(train_op, divisor.begin_op), built.loss)
+            update = _update_from_train_op(tf.group(train_op, divisor.begin_op), built.loss)
         with tf.control_dependencies([rest_op]):
             num_rest = tf.identity(built.rest.num_taken)
     else:
         # The chief applies the mean for all workers, whose rounds had the same number of steps.
         optimizer = ChangeOptimizer(lambda: settings.period.sync_round_steps(global_step.read_value()))
         optimizer = _with_tables(optimizer, Store.merge)
-        update = sync_update(optimizer, built.change.pairs, built.loss, global_step, settings)
+        update = _sync_update(optimizer, built.change.pairs, built.loss, global_step, settings)
         num_rest = tf.constant(0, tf.int64)
     return update._replace(num_taken=built.change.num_taken, rest=num_rest, slots=built.slots)
 
@@ -182,3 +279,68 @@ def _create_slots(optimizer: tf.train.Optimizer, gradients: list) -> None:
     if others:
         raise UserCodeError(f"--communication_period: the model's optimizer keeps {others[0]}, which it has not "
                             "created as a slot, so that it cannot move to a worker; leave the flag out")
+
+
+def _apply_on_ps(optimizer: tf.train.Optimizer, gradients: list, global_step: tf.Variable) -> tf.Operation:
+    """Returns the operation that applies gradients which are on the ps."""
+    # The operation that waits for all of them is on ps 0, too. If it were on the worker, the answers of the other ps
+    # would reach ps 0 through the worker.
+    with tf.device(global_step.device):
+        return optimizer.apply_gradients(gradients, global_step)
+
+
+def _update_from_train_op(train_op: tf.Operation, loss: tf.Tensor) -> Update:
+    """Returns the Update of a train op that increments the global step by itself: asynchronous."""
+    return Update(
+        train_op=tf.group(train_op),
+        loss=loss,
+        num_taken=tf.constant(1, tf.int64),
+        rest=tf.constant(0, tf.int64),
+        slots=no_slot_transfer(),
+        # The identity counts as a use of TensorFlow's tensor, which warns at exit if nothing has used it.
+        ready_for_local_init_op=tf.identity(tf.report_uninitialized_variables(tf.global_variables())),
+        local_init_op=tf.no_op(),
+        chief_init_op=tf.no_op(),
+        chief_resume_op=tf.no_op(),
+        make_chief_service=ChiefService,
+        release_op=tf.no_op(),
+        gradients_per_step=1,
+    )
+
+
+def _sync_update(
+    optimizer: tf.train.Optimizer, gradients: list, loss: tf.Tensor, global_step: tf.Variable, settings: UpdateSettings
+) -> Update:
+    """Returns the Update that averages gradients, which are on the ps, before `optimizer` applies them."""
+    replicas, num_workers = settings.replicas_to_aggregate, settings.num_workers
+    if settings.sync_engine == "tensorflow":
+        operations = tensorflow_engine.build_engine(
+            optimizer, gradients, global_step, replicas_to_aggregate=replicas, num_workers=num_workers)
+
+        def make_chief_service() -> ChiefService:
+            return tensorflow_engine.QueueService(operations, replicas_to_aggregate=replicas, num_workers=num_workers)
+    else:
+        sync_optimizer = SyncReplicasOptimizer(
+            optimizer, replicas, num_workers, worker=settings.worker, is_in_rounds=settings.period.steps > 1,
+            has_blackboard=True, summed=_summed(settings))
+        sync_optimizer.apply_gradients(gradients, global_step)
+        operations = sync_optimizer.operations
+        tf.summary.scalar("dropped_gradients", operations.status.dropped)
+
+        def make_chief_service() -> ChiefService:
+            return UpdateRunner(operations, Quorum(replicas_to_aggregate=replicas, num_workers=num_workers,
+                                                   floor=settings.min_replicas_to_aggregate))
+    return _update_from_train_op(operations.train_op, loss)._replace(
+        local_init_op=operations.local_init_op,
+        chief_init_op=operations.begin_op,
+        chief_resume_op=operations.resume_op,
+        make_chief_service=make_chief_service,
+        release_op=operations.release_op,
+        gradients_per_step=replicas,
+        verdict=getattr(operations, "verdict", None),  # TensorFlow's own engine has none
+    )
+
+
+def _summed(settings: UpdateSettings) -> list[tf.Variable]:
+    stores = connection.stores_of(registry.current_registry()) if settings.sums_table_gradients else []
+    return [store.rows for store in stores]

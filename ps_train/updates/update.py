@@ -31,7 +31,6 @@ class UpdateSettings(NamedTuple):
       sync_engine: averages the gradients; a name in `groups.SYNC_ENGINES`.
       table_rule: updates the rows of embedding tables that have no rule of their own.
       locks_tables: whether one update at a time changes a table with a fixed number of rows.
-      prefetches_rows: whether the rows of the next mini-batch travel while the model computes on this one; async only.
       sums_table_gradients: in sync, whether a row's gradients are summed over the workers that have it, not averaged.
       decays_all_rows: whether Adam decays the moments of every row of a table in each update; only in sync.
       knobs: the schedule of the learning rate, clipping, weight decay, and the options of the optimizer.
@@ -50,7 +49,6 @@ class UpdateSettings(NamedTuple):
     sync_engine: str = "ps_train"
     table_rule: RowRule = Adam(learning_rate=0.01)
     locks_tables: bool = True
-    prefetches_rows: bool = False
     sums_table_gradients: bool = False
     decays_all_rows: bool = False
     knobs: Knobs = Knobs()
@@ -82,7 +80,6 @@ class Update(NamedTuple):
       pulled: the dense variables that a step pulls.
       sparse: the names of the variables with sparse gradients.
       own_optimizer: the classes of the model's own optimizers, "" where the optimizer is that of the settings.
-      prime_op: to be run before the first step of a session.
       verdict: in sync, whether the gradients of a step were in an update: (is_settled, is_lost), see sync/gate.py.
     """
 
@@ -102,5 +99,4 @@ class Update(NamedTuple):
     pulled: Sequence[transfer.View] = ()
     sparse: Sequence[str] = ()
     own_optimizer: str = ""
-    prime_op: tf.Operation | None = None
     verdict: Verdict | None = None

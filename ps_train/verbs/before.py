@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from ps_train.config import fields
 from ps_train.config.control.doctor import DoctorConfig, parse_doctor
 from ps_train.config.control.plan import PlanFlags, parse_plan
+from ps_train.config.groups import check_data_dir
 from ps_train.config.task import Config
 from ps_train.runtime import installed
 from ps_train.verbs.verb import Verb
@@ -14,6 +15,7 @@ from ps_train.verbs.verb import Verb
 
 def _plan(argv: Sequence[str]) -> None:
     config, cluster, flags = parse_plan(argv)
+    check_data_dir(config)
     installed.import_tensorflow(needs_gpu=False, tf_log=config.tf_log)
     from ps_train.control import planning  # noqa: PLC0415 (TensorFlow takes seconds; a wrong flag should not)
 

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from typing import Any, Callable
 
 from ps_train.config import fields, inference
+from ps_train.config.groups import check_data_dir
 from ps_train.runtime import installed, signals
+from ps_train.verbs.folders import name_train_dir
 from ps_train.verbs.verb import Verb
 
 _GRACE_SECS = 5.0  # nothing is to be saved
@@ -15,6 +17,7 @@ _GRACE_SECS = 5.0  # nothing is to be saved
 
 def _run_stoppably(config: inference.CheckpointFlags, body: Callable[[Any, threading.Event], None]) -> None:
     """Imports what needs TensorFlow, and runs `body(module, stop)` so that signals are handled."""
+    check_data_dir(config)
     with signals.on_signals() as stop:
         installed.import_tensorflow(needs_gpu=True, tf_log=config.tf_log)
         from ps_train.tasks import on_checkpoint  # noqa: PLC0415 (TensorFlow takes seconds; a wrong flag should not)
@@ -23,32 +26,32 @@ def _run_stoppably(config: inference.CheckpointFlags, body: Callable[[Any, threa
 
 
 def _evaluate(argv: Sequence[str]) -> None:
-    config = inference.parse_evaluate(argv)
+    config = inference.parse_evaluate(name_train_dir(argv))
     _run_stoppably(config, lambda tasks, stop: tasks.evaluate_checkpoint(config, stop))
 
 
 def _export(argv: Sequence[str]) -> None:
-    config = inference.parse_export(argv)
+    config = inference.parse_export(name_train_dir(argv))
     _run_stoppably(config, lambda tasks, stop: tasks.export_checkpoint(config))
 
 
 def _predict(argv: Sequence[str]) -> None:
-    config = inference.parse_predict(argv)
+    config = inference.parse_predict(name_train_dir(argv))
     _run_stoppably(config, lambda tasks, stop: tasks.predict_examples(config, stop))
 
 
 EVALUATE = Verb(
     usage="""\
-  ps_train evaluate --train_dir=DIR [--split=test|train|validation]
+  ps_train evaluate [DIR] [--split=test|train|validation]
            Evaluate a checkpoint.""",
     run=_evaluate, flags_help=lambda _: fields.help_text(inference.EvaluateConfig))
 PREDICT = Verb(
     usage="""\
-  ps_train predict --train_dir=DIR --output=FILE [--input=FILE]
+  ps_train predict [DIR] --output=FILE [--input=FILE]
            Predict with a checkpoint or a SavedModel.""",
     run=_predict, flags_help=lambda _: fields.help_text(inference.PredictConfig))
 EXPORT = Verb(
     usage="""\
-  ps_train export --train_dir=DIR --export_dir=DIR
+  ps_train export [DIR] --export_dir=DIR
            Write a SavedModel of a checkpoint, for TensorFlow Serving.""",
     run=_export, flags_help=lambda _: fields.help_text(inference.ExportConfig))

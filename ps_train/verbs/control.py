@@ -9,6 +9,7 @@ from typing import Any, Callable
 from ps_train.config import fields
 from ps_train.config.control import report, running
 from ps_train.runtime import installed, signals
+from ps_train.verbs.folders import name_train_dir
 from ps_train.verbs.verb import Verb
 
 _GRACE_SECS = 1.0  # nothing is to be saved
@@ -24,27 +25,27 @@ def _run(config: running.ControlConfig, body: Callable[[Any, threading.Event], N
 
 
 def _status(argv: Sequence[str]) -> None:
-    config = running.parse_control(argv, "status", running.StatusConfig)
+    config = running.parse_control(name_train_dir(argv), "status", running.StatusConfig)
     _run(config, lambda asking, stop: asking.print_status(config, stop))
 
 
 def _save(argv: Sequence[str]) -> None:
-    config = running.parse_control(argv, "save")
+    config = running.parse_control(name_train_dir(argv), "save")
     _run(config, lambda asking, stop: asking.save_now(config, stop))
 
 
 def _stop(argv: Sequence[str]) -> None:
-    config = running.parse_control(argv, "stop")
+    config = running.parse_control(name_train_dir(argv), "stop")
     _run(config, lambda asking, stop: asking.stop_all(config, stop))
 
 
 def _resume(argv: Sequence[str]) -> None:
-    config = running.parse_control(argv, "resume")
+    config = running.parse_control(name_train_dir(argv), "resume")
     _run(config, lambda asking, stop: asking.print_resume(config))
 
 
 def _report(argv: Sequence[str]) -> None:
-    config = report.parse_report(argv)
+    config = report.parse_report(name_train_dir(argv))
     with signals.on_signals() as stop:
         installed.import_tensorflow(needs_gpu=False, tf_log=config.tf_log)
         from ps_train.control.report import writing  # noqa: PLC0415 (as above)
@@ -54,26 +55,27 @@ def _report(argv: Sequence[str]) -> None:
 
 STATUS = Verb(
     usage="""\
-  ps_train status --train_dir=DIR [--watch] [--json]
-           Show how far a training is, and which of its tasks are alive.""",
+  ps_train status [DIR] [--watch] [--json]
+           Show how far a training is, and which of its tasks are alive. Without
+           DIR it is the newest run that was launched here.""",
     run=_status, flags_help=lambda _: fields.help_text(running.StatusConfig))
 SAVE = Verb(
     usage="""\
-  ps_train save --train_dir=DIR
+  ps_train save [DIR]
            Let a running training save a checkpoint now.""",
     run=_save, flags_help=lambda _: fields.help_text(running.ControlConfig))
 STOP = Verb(
     usage="""\
-  ps_train stop --train_dir=DIR
+  ps_train stop [DIR]
            Let all tasks of a running training save and end.""",
     run=_stop, flags_help=lambda _: fields.help_text(running.ControlConfig))
 RESUME = Verb(
     usage="""\
-  ps_train resume --train_dir=DIR
+  ps_train resume [DIR]
            Print the command that continues a training.""",
     run=_resume, flags_help=lambda _: fields.help_text(running.ControlConfig))
 REPORT = Verb(
     usage="""\
-  ps_train report DIR [--output=FILE]
+  ps_train report [DIR] [--output=FILE]
            Write what happened in a training as an HTML page.""",
     run=_report, flags_help=lambda _: fields.help_text(report.ReportConfig))

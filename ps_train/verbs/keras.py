@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from ps_train.config import fields
-from ps_train.config.groups import ModelFlags
+from ps_train.config.groups import ModelFlags, check_data_dir
 from ps_train.config.launch import LaunchConfig
 from ps_train.config.task import Config
 from ps_train.errors import ConfigError
@@ -21,10 +21,12 @@ from ps_train.verbs.verb import Verb
 
 def _run(argv: Sequence[str]) -> None:
     config = flags.parse_keras_task(argv)
+    cluster = None if config.download_only else roles.resolve_cluster(config)
+    if config.strategy != "parameter_server" or cluster is None or cluster.is_chief:  # its other tasks read no data
+        check_data_dir(config)
     if config.download_only:
         _import_task(config, needs_gpu=False).download_data(config)
         return
-    cluster = roles.resolve_cluster(config)
     with signals.on_signals() as stop:
         task = _import_task(config, needs_gpu=cluster is None or cluster.job != "ps")
         signals.run_until_stopped(lambda: task.run_keras_task(config, cluster, stop), stop, config.stop_timeout_secs)

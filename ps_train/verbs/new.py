@@ -5,6 +5,7 @@ from __future__ import annotations
 import pathlib
 from collections.abc import Sequence
 
+from ps_train.config.fields import problem_of_url
 from ps_train.errors import ConfigError
 from ps_train.runtime import logs
 from ps_train.verbs.verb import Verb
@@ -16,6 +17,8 @@ def _new(argv: Sequence[str]) -> None:
     if len(argv) != 1 or argv[0].startswith("-"):
         raise ConfigError(f"`ps_train new` takes the name of one folder, such as `ps_train new mymodel`; got "
                           f"{' '.join(argv) or 'none'}")
+    if "://" in argv[0]:
+        raise ConfigError(problem_of_url("ps_train new", argv[0]))
     folder = pathlib.Path(argv[0])
     texts = {folder / path.stem: path.read_text(encoding="utf-8") for path in sorted(_FILES.glob("*.txt"))}
     if there := [str(path) for path in texts if path.exists()]:
@@ -28,7 +31,7 @@ def _new(argv: Sequence[str]) -> None:
         raise ConfigError(f"cannot write to {folder}: {error.strerror}; choose another folder") from None
     logs.show(f"wrote {', '.join(map(str, texts))}; go on with\n"
               f"  cd {folder}\n"
-              "  ps_train launch --model=model --dataset=dataset --train_steps=500")
+              "  ps_train launch --model=model --dataset=dataset --train_steps=500 --train_dir=run")
 
 
 NEW = Verb(

@@ -6,6 +6,8 @@ import difflib
 import importlib
 from collections.abc import Sequence
 
+from ps_train.config import fields
+from ps_train.config.task import Config
 from ps_train.errors import ConfigError
 from ps_train.verbs.verb import Verb
 
@@ -31,14 +33,25 @@ _PLACES = {
 }
 NAMES = tuple(_PLACES)
 
-_USAGE = """\
-Parameter-server training for TensorFlow 1 graph code, one process per task.
-
-Usage (the default verb is train):
+# The flags that `ps_train --help` names: those that nearly every training gives.
+_COMMON = ("job_name", "task_index", "ps_hosts", "worker_hosts", "train_dir", "model", "dataset", "data_dir",
+           "train_steps", "batch_size", "learning_rate", "sync_replicas", "communication_period")
+_TITLE = "Parameter-server training for TensorFlow 1 graph code, one process per task."
+_SCREEN = """\
+{title}
+Usage: ps_train [VERB] [--flag=value ...]     (the default verb is train)
 {verbs}
 
+Common flags:
+{flags}
+
+`ps_train VERB --help` shows a verb and its flags, `ps_train --help_all` everything.
+{notes}"""
+_NOTES = """\
 If TF_CONFIG is set, it replaces the four cluster flags.
 --flagfile=FILE reads further flags from a file, one per line.
+"""
+_EXIT_CODES = """\
 Exit codes: 0 done, 1 a fault in your code or data, 2 bad configuration,
 138 the cluster was lost (run the same command again), 143 told to stop."""
 
@@ -64,6 +77,23 @@ def find_verb(name: str) -> Verb:
     return getattr(importlib.import_module(module), constant)
 
 
-def usage() -> str:
-    """Returns the commands and exit codes, as `ps_train --help` shows them."""
-    return _USAGE.format(verbs="\n".join(find_verb(name).usage for name in NAMES))
+def help_of(name: str, arguments: Sequence[str]) -> str:
+    """Returns what `ps_train NAME --help` shows: the verb, its flags, and where the rest is."""
+    verb = find_verb(name)
+    return f"Usage:\n{verb.usage}\n{verb.flags_help(arguments)}\n\n`ps_train --help` lists the verbs.\n{_EXIT_CODES}"
+
+
+def help_screen() -> str:
+    """Returns what `ps_train --help` shows: each verb and the common flags in a line, for one screen."""
+    verbs = [f"  {name:<9} {find_verb(name).summary}" for name in NAMES]
+    known = fields.rules(Config)
+    helps = {name: known[name][0].help.partition(". ")[0].partition(";")[0].rstrip(".") for name in _COMMON}
+    flags = [f"  --{name:<20}  {text}" for name, text in helps.items()]
+    return _SCREEN.format(title=_TITLE, verbs="\n".join(verbs), flags="\n".join(flags),
+                          notes=_NOTES + _EXIT_CODES)
+
+
+def help_all(arguments: Sequence[str]) -> str:
+    """Returns what `ps_train --help_all` shows: the usage of each verb, and the flags of a task."""
+    usages = "\n".join(find_verb(name).usage for name in NAMES)
+    return f"{_TITLE}\n\nUsage:\n{usages}\n\n{_NOTES}{_EXIT_CODES}\n{find_verb('train').flags_help(arguments)}"

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from ps_train.cluster import resolve, spec
 from ps_train.config import fields
 from ps_train.config import task as config
+from ps_train.config.groups import check_data_dir
 from ps_train.errors import ConfigError
 from ps_train.runtime import installed, signals
 from ps_train.verbs.verb import Verb
@@ -15,10 +16,13 @@ from ps_train.verbs.verb import Verb
 def _train(argv: Sequence[str]) -> None:
     task_config = config.parse_task(argv)
     if task_config.download_only:
+        check_data_dir(task_config)
         own = _resolve(task_config) if "job_name" in task_config.given else None
         _import_task(task_config, needs_gpu=False).download(task_config, own)
         return
     own = _resolve(task_config)
+    if own.job != "ps":
+        check_data_dir(task_config)
     with signals.on_signals() as stop:
         task = _import_task(task_config, needs_gpu=own.job != "ps")
         signals.run_until_stopped(lambda: task.run_task(task_config, own, stop), stop, task_config.stop_timeout_secs)

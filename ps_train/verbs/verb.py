@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Sequence
 
 
@@ -15,7 +16,7 @@ class Verb:
     """A verb.
 
     Attributes:
-      usage: its lines in `ps_train --help`: the command, and what it does.
+      usage: its lines in the help: each form of the command, and what it does.
       run: runs it with the arguments behind the verb. It raises a PsTrainError, or an exception of the user's code.
       flags_help: returns the help text of its flags, for the arguments behind the verb.
       own_arguments: returns those of the arguments that are ps_train's: the others belong to a user's script.
@@ -25,3 +26,9 @@ class Verb:
     run: Callable[[Sequence[str]], None]
     flags_help: Callable[[Sequence[str]], str]
     own_arguments: Callable[[Sequence[str]], Sequence[str]] = _all
+
+    @property
+    def summary(self) -> str:
+        """The first sentence about the first form of the command."""
+        lines = itertools.takewhile(lambda line: not line.startswith("  ps_train "), self.usage.splitlines()[1:])
+        return " ".join(line.strip() for line in lines).partition(". ")[0].rstrip(".")

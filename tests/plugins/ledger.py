@@ -1,7 +1,8 @@
 """A dataset of numbered lines, and a model that counts how often it was trained on each: two ledgers in one.
 
 The parameters are the counts, which go back with a checkpoint as the training does. With `ledger`, each process also
-writes the numbers of each step to a file in that folder when the step has succeeded.
+writes the numbers of each step to a file in that folder when the step has succeeded. With `rows_per_line`, a table
+counts, too, and beside it there is one with so many rows for each line, which takes long to save.
 """
 
 import itertools
@@ -13,9 +14,10 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 import ps_train
+from ps_train.embeddings.rules import Sgd
 
 DEFAULT_PARAMS = {"files": "", "ledger": "", "batch_secs": 0.0, "slow_secs": 0.0, "range_bytes": 200, "dense": False,
-                  "hold": "", "hold_batch": 0}
+                  "hold": "", "hold_batch": 0, "rows_per_line": 0}
 NUM_LINES = 1000
 
 
@@ -63,9 +65,19 @@ def model_fn(features, labels, mode, params):
     of_batch = (tf.reduce_sum(tf.one_hot(features, NUM_LINES) * counts, 1) if params["dense"]
                 else tf.gather(counts, features))  # by rows, no worker's update meets another's
     loss = -tf.reduce_sum(of_batch)
+    if params["rows_per_line"]:
+        loss += _count_in_tables(features, params["rows_per_line"])
     hooks = [_Ledger(features, params["ledger"])] if mode == ps_train.TRAIN and params["ledger"] else []
     return ps_train.ModelSpec(loss=loss, predictions=features, training_hooks=hooks,
                               eval_metric_ops={"largest": tf.metrics.mean(tf.cast(labels, tf.float32))})
+
+
+def _count_in_tables(numbers, rows_per_line):
+    """Returns a loss by which the row of each number in the table `counts` grows by 1."""
+    counts = ps_train.embedding_table("counts", 1, num_rows=NUM_LINES, optimizer=Sgd(1.0), initial_limit=0.0)
+    ballast = ps_train.embedding_table("ballast", 32, num_rows=NUM_LINES * rows_per_line, optimizer=Sgd(1.0))
+    touched = numbers[:, tf.newaxis] * rows_per_line + tf.range(rows_per_line, dtype=tf.int64)
+    return 0.0 * tf.reduce_sum(ballast.lookup(touched)) - tf.reduce_sum(counts.lookup(numbers))
 
 
 class _Ledger(tf.train.SessionRunHook):

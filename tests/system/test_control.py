@@ -38,8 +38,9 @@ def ask(start_process):
 def status(ask, folder):
     """Returns what `status --json` says."""
     code, text = ask("status", f"--train_dir={folder}", "--json")
-    assert code == 0, text
-    return json.loads(text)
+    found = json.loads(text.splitlines()[0])
+    assert code == {"unreachable": 138, "stopped": 143}.get(found["state"], 0), text
+    return found
 
 
 def wait_for_status(ask, folder, answers, workers):
@@ -70,7 +71,7 @@ def test_a_cluster_is_watched_saved_and_stopped(start_process, ask, tmp_path):
     wait_until(lambda: (status(ask, folder)["step"] or 0) > 0, "steps")
 
     found = wait_for_status(ask, folder, [True, True], ["alive", "alive"])
-    assert (found["state"], found["train_steps"], found["model"]) == ("training", 1000000, "models.mlp")
+    assert (found["state"], found["train_steps"], found["model"]) == ("running", 1000000, "models.mlp")
     assert all(worker["staleness"] >= 0 for worker in found["workers"])
 
     code, text = ask("save", f"--train_dir={folder}")
@@ -93,7 +94,11 @@ def test_a_cluster_is_watched_saved_and_stopped(start_process, ask, tmp_path):
     assert {ends[name] for name in ("ps-0", "ps-1", "worker-0", "evaluator")} == {143}
     assert "(`ps_train stop`)" in start_process.log("worker-0")
     found = status(ask, folder)
-    assert found["state"] == "unreachable" and "is not there" in found["ps"][0]["problem"]
+    assert found["state"] == "stopped" and "is not there" in found["ps"][0]["problem"]
+    assert found["why"].startswith("StoppedError: told to stop at step ") and found["step"] > 0
+    for verb in ("save", "stop"):
+        code, text = ask(verb, f"--train_dir={folder}")
+        assert code == 0 and f"the training in {folder} does not run: stopped at step " in text
     code, text = ask("resume", f"--train_dir={folder}")
     assert code == 0 and "--job_name=worker --task_index=0" in text.replace("'", "")
     check_report(ask, folder)
@@ -137,7 +142,7 @@ def test_a_launch_that_is_told_to_stop_restarts_nothing(start_process, ask, tmp_
     log = start_process.log("launch")
     assert "the training was stopped by `ps_train stop`" in log
     assert "starting it again" not in log and "failed" not in log
-    code, text = ask("resume", f"--train_dir={folder}")
+    code, text = ask("resume", str(folder))
     assert "ps_train launch --num_ps=1" in text and "--max_restarts=3" in text
 
 
@@ -148,6 +153,7 @@ def test_a_launch_that_is_told_to_stop_restarts_nothing(start_process, ask, tmp_
     (["--train_dri=/x"],
      "unknown flag --train_dri; did you mean --train_dir? `ps_train status --help` lists the flags"),
 ])
-def test_a_wrong_command_is_one_line(ask, flags, message):
+def test_a_wrong_command_is_one_line(ask, flags, message, monkeypatch, tmp_path):
     """Exit code 2."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))  # where nothing was launched
     assert ask("status", *flags) == (2, f"ps_train: {message}\n")

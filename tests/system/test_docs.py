@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import shlex
+from typing import Any
 
 from ps_train.cluster.resolve import find_cluster
 from ps_train.config import fields, launch, task
@@ -25,21 +26,26 @@ PLUGINS = (REPO / "docs/plugins.md").read_text(encoding="utf-8")
 MIGRATE = (REPO / "docs/migrate.md").read_text(encoding="utf-8")
 
 
-def flag_table() -> str:
-    """Returns the flags as the table of docs/flags.md."""
-    rows = ["| flag | meaning | values and default |", "|---|---|---|"]
-    known = fields.rules(task.Config, launch.LaunchConfig)
-    known.update({name: rule for name, rule in fields.rules(ScriptLaunchConfig).items() if name not in known})
-    known.update({name: rule for name, rule in fields.rules(StatusConfig).items() if name not in known})
-    on_checkpoints = fields.rules(EvaluateConfig, PredictConfig, ExportConfig)  # repeat some flags of `train`
-    known.update({name: rule for name, rule in on_checkpoints.items() if name not in known})
-    of_keras = fields.rules(KerasConfig, ConvertConfig)  # repeats some flags of `train` with other defaults
-    known.update({name: rule for name, rule in of_keras.items() if name not in known})
-    outside = fields.rules(PlanFlags, DoctorConfig)  # repeat some flags of `train` and `launch`
-    known.update({name: rule for name, rule in outside.items() if name not in known})
-    for name, (rule, _, default) in known.items():
-        rows.append(f"| `--{name}` | {rule.help} | {fields.describe_default(rule, default)} |")
-    return "\n".join(rows)
+def known_flags() -> dict[str, tuple[fields.Rule, type, Any]]:
+    """Returns the flags of all verbs: those of a task first, each as the first verb that has it declares it."""
+    # `evaluate` to `export`, `keras`, `convert`, `plan` and `doctor` repeat some flags of `train` and `launch`.
+    of_verbs = [(task.Config,), (task.Config, launch.LaunchConfig), (ScriptLaunchConfig,), (StatusConfig,),
+                (EvaluateConfig, PredictConfig, ExportConfig), (KerasConfig, ConvertConfig), (PlanFlags, DoctorConfig)]
+    known: dict[str, tuple[fields.Rule, type, Any]] = {}
+    for classes in of_verbs:
+        for name, rule in fields.rules(*classes).items():
+            known.setdefault(name, rule)
+    return known
+
+
+def flag_sections() -> str:
+    """Returns the flags as docs/flags.md has them: a section for each heading of the help, with a table."""
+    headings: dict[str, list[str]] = {}
+    for name, (rule, _, default) in known_flags().items():
+        row = f"| `--{name}` | {rule.help} | {fields.describe_default(rule, default)} |"
+        headings.setdefault(rule.group, []).append(row)
+    return "\n\n".join("\n".join([f"## {group}", "", "| flag | meaning | values and default |", "|---|---|---|", *rows])
+                       for group, rows in headings.items())
 
 
 def blocks(language: str) -> list[str]:
@@ -78,8 +84,18 @@ def test_every_test_named_in_the_fault_matrix_exists():
 
 
 def test_the_flags_are_those_of_the_program():
-    """Each flag has its help, unit and default; on a difference the message has the expected table."""
-    assert flag_table() in FLAGS, flag_table()
+    """Each flag has its help, unit and default, in its section; on a difference the message has the expected text."""
+    assert FLAGS.endswith(f"\n\n{flag_sections()}\n"), flag_sections()
+
+
+def test_the_sections_of_the_flags_are_the_headings_of_the_help():
+    """In the order and words of `ps_train train --help_all`, with the same flags in each; other verbs' come after."""
+    of_help, of_page = (
+        re.findall(pattern, text, re.MULTILINE) for pattern, text in (
+            (r"^(?=\S)(.*):$|^  --(\w+)", fields.help_text(task.Config)), (r"^## (.*)|^\| `--(\w+)`", FLAGS)))
+    assert of_page[:len(of_help)] == of_help
+    assert len([heading for heading, _ in of_help if heading]) == 9
+    assert of_page[len(of_help)][0]  # a heading follows
 
 
 def test_the_keras_commands_parse():

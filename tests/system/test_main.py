@@ -133,9 +133,9 @@ def test_only_a_task_that_computes_sees_a_gpu(tasks, argv, needs_gpu):
     (["trian", *PLACED], f"unknown verb 'trian'; did you mean 'train'? allowed: {', '.join(table.NAMES)}"),
     (["lauch"], f"unknown verb 'lauch'; did you mean 'launch'? allowed: {', '.join(table.NAMES)}"),
     (["xyz"], f"unknown verb 'xyz'; allowed: {', '.join(table.NAMES)}"),
-    ([*PLACED, "serve"], "'serve' is not a flag; flags are written --name=value, see `ps_train --help`"),
+    ([*PLACED, "serve"], "'serve' is not a flag; flags are written --name=value, see `ps_train --help_all`"),
     ([*PLACED, "--train_stpes=5"],
-     "unknown flag --train_stpes; did you mean --train_steps? `ps_train --help` lists the flags"),
+     "unknown flag --train_stpes; did you mean --train_steps? `ps_train --help_all` lists the flags"),
     ([*PLACED, "--task_index=0"], "--task_index: given twice, the second time as '0'; give it once"),
     (["--job_name=wroker", "--task_index=0"],
      "--job_name: got 'wroker'; allowed: one of ps, worker, chief, master, evaluator"),
@@ -154,7 +154,7 @@ def test_only_a_task_that_computes_sees_a_gpu(tasks, argv, needs_gpu):
      "--task_index: launch places the tasks itself; leave it out, and give --num_ps and --num_workers"),
     (["launch", "--num_ps=0"], "--num_ps: got 0; allowed: a 64-bit integer of at least 1"),
     (["--strategy=mirrored", *PLACED],
-     "unknown flag --strategy; `ps_train --help` lists the flags"),
+     "unknown flag --strategy; `ps_train --help_all` lists the flags"),
     (["keras", "--strategy=multi_worker_mirrored"],
      "--job_name: not given, and TF_CONFIG is not set; give --job_name and --task_index, or run all tasks on this "
      "machine with `ps_train launch keras --strategy=multi_worker_mirrored`"),
@@ -240,15 +240,19 @@ def test_ctrl_c_during_a_download_is_no_fault(tasks, capsys):
 
 # --- help and version
 
-@pytest.mark.parametrize("argv", [["--help"], ["-h"], ["-help"], ["--helpfull"], ["train", "--help"],
-                                  ["serve", "--help"], ["launch", "--help"], ["--job_name=wroker", "--help"],
-                                  ["keras", "--help"], ["launch", "keras", "--help"]])
+@pytest.mark.parametrize("argv", [["--help_all"], ["--helpfull"], ["train", "--help"], ["serve", "--help"],
+                                  ["launch", "--help"], ["--job_name=wroker", "--help_all"], ["keras", "--help"],
+                                  ["launch", "keras", "--help"]])
 def test_help_is_readable(tasks, capsys, argv):
     """Groups, units and defaults, in 80 columns; a wrong flag beside it does not matter."""
     assert command_line.main(argv) == 0
     out, err = capsys.readouterr()
-    assert out.startswith("Parameter-server training") and err == ""
+    assert err == ""
     assert max(map(len, out.splitlines())) <= 80
+    verb = "" if argv[0].startswith("-") else argv[0]
+    # A verb's help begins with the verb; that of all verbs with what ps_train is.
+    assert out.startswith(f"Usage:\n  ps_train {verb} " if verb else "Parameter-server training")
+    assert out.count("\n  ps_train ") >= (1 if verb else len(table.NAMES))
     of_keras, of_launch = "keras" in argv, argv[0] == "launch"
     assert "\n  --batch_size             Examples in a mini-batch of one " in out
     assert ("--num_ps  " in out) is of_launch is ("--ps_hosts  " not in out)
@@ -257,11 +261,23 @@ def test_help_is_readable(tasks, capsys, argv):
 
 def test_help_explains_every_verb_and_exit_code(tasks, capsys):
     """The verbs that there are, and the codes of the errors that there are."""
-    command_line.main(["--help"])
+    command_line.main(["--help_all"])
     out = capsys.readouterr().out
     assert all(f"ps_train {verb} " in out for verb in table.NAMES)
     assert all(f"{error.exit_code} " in out for error in (
         errors.UserCodeError, errors.ConfigError, errors.ClusterLostError, errors.StoppedError))
+
+
+@pytest.mark.parametrize("argv", [["--help"], ["-h"], ["-help"], ["--job_name=wroker", "--help"]])
+def test_the_general_help_fits_a_screen(tasks, capsys, argv):
+    """Each verb and the common flags have a line, and the last lines say where the rest is."""
+    assert command_line.main(argv) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 40 and max(map(len, lines)) <= 100
+    assert {line.split()[0] for line in lines if line.startswith("  ")} >= {
+        *table.NAMES, "--train_dir", "--ps_hosts", "--model", "--train_steps"}
+    assert not any(line.endswith("...") for line in lines)
+    assert any("--help_all" in line for line in lines) and lines[-1].startswith("138 ")
 
 
 @pytest.mark.parametrize("argv", [["--version"], ["serve", "--version"]])

@@ -13,6 +13,7 @@ from ps_train.config import fields, inference, launch, task
 from ps_train.config.control import doctor, plan, report, running
 from ps_train.config.script import ScriptConfig, ScriptLaunchConfig, before_script
 from ps_train.keras import flags as keras_flags
+from ps_train.verbs.folders import name_train_dir
 from ps_train.verbs.table import split_argv
 from tests.processes import REPO
 
@@ -53,10 +54,13 @@ PARSERS = {
     "train": lambda argv: task.parse_task(argv, {"TF_CONFIG": "{}"}), "serve": task.parse_serve, "launch": _launch,
     "keras": lambda argv: keras_flags.parse_keras_task(argv, {}), "convert": keras_flags.parse_convert,
     "run": lambda argv: _script(argv, ScriptConfig),
-    "evaluate": inference.parse_evaluate, "predict": inference.parse_predict, "export": inference.parse_export,
-    "status": lambda argv: running.parse_control(argv, "status", running.StatusConfig),
-    **{verb: lambda argv, verb=verb: running.parse_control(argv, verb) for verb in ("save", "stop", "resume")},
-    "report": report.parse_report, "plan": plan.parse_plan, "doctor": doctor.parse_doctor,
+    **{verb: lambda argv, parse=parse: parse(name_train_dir(argv)) for verb, parse in (
+        ("evaluate", inference.parse_evaluate), ("predict", inference.parse_predict),
+        ("export", inference.parse_export), ("report", report.parse_report))},
+    "status": lambda argv: running.parse_control(name_train_dir(argv), "status", running.StatusConfig),
+    **{verb: lambda argv, verb=verb: running.parse_control(name_train_dir(argv), verb)
+       for verb in ("save", "stop", "resume")},
+    "plan": plan.parse_plan, "doctor": doctor.parse_doctor,
     "new": lambda argv: argv,
 }
 

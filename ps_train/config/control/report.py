@@ -32,7 +32,6 @@ class ReportConfig:
 
 
 def parse_report(argv: Sequence[str]) -> ReportConfig:
-    """Returns the flags of a command line, whose first word may be the folder; raises ConfigError if it is wrong."""
-    named = [f"--train_dir={argv[0]}", *argv[1:]] if argv and not argv[0].startswith("-") else argv
-    values, _ = fields.parse_flags(named, ReportConfig, help_command="ps_train report --help")
+    """Returns the flags of a command line; raises ConfigError if it is wrong."""
+    values, _ = fields.parse_flags(argv, ReportConfig, help_command="ps_train report --help")
     return ReportConfig(**values)

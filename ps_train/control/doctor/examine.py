@@ -95,7 +95,7 @@ def _data(config: DoctorConfig) -> Finding:
                                      "`ps_train --download_only`")
     if ended.returncode:
         said = (ended.stderr.strip().splitlines() or ["no message"])[-1]
-        # `launch` then trains on the embedded digits by itself.
+        # `launch` then trains on the synthetic digits by itself.
         verdict = WARN if config.dataset == DoctorConfig.dataset else FAIL
         return Finding(verdict, "data", f"{config.dataset}: {said.removeprefix('ps_train: ')}")
     return Finding(OK, "data", f"{config.dataset} is there")

@@ -2,9 +2,10 @@
 
     done        int32 [ranges]        how often each range was trained on; the queue is in its epoch min(done)
     owners      int32 [ranges]        the number, plus 1, of the worker that has the range in hand; 0 for none
+    given       bool [ranges]         whether a worker had the range in hand at any moment since the last `mark`
     heard       float64 [workers]     the clock of ps 0 at each worker's last call
     generation  int64 scalar          drawn by the chief when it begins the queue, anew or from a checkpoint
-    plan        string scalar         the fingerprint of the ranges
+    plan        string scalar         the ranges, as text
 
 A range is handed out for its next epoch only when it is done with the one before, and those that are furthest behind
 come first. So no worker waits at the end of an epoch, and yet each range is trained on once in each.
@@ -22,7 +23,8 @@ import tensorflow.compat.v1 as tf
 from ps_train.coordination import variables
 
 _NAME = "ps_train/ranges/"
-_DTYPES = {"done": tf.int32, "owners": tf.int32, "heard": tf.float64, "generation": tf.int64, "plan": tf.string}
+_DTYPES = {"done": tf.int32, "owners": tf.int32, "given": tf.bool, "heard": tf.float64, "generation": tf.int64,
+           "plan": tf.string}
 _LAST = tf.int32.max
 
 
@@ -67,18 +69,32 @@ def read_queue(name: str) -> tf.Tensor:
     return tf.raw_ops.ReadVariableOp(resource=_handle(name), dtype=_DTYPES[name])
 
 
-def begin(done: tf.Tensor, generation: tf.Tensor, plan: str) -> tf.Operation:
+def begin(done: tf.Tensor, generation: tf.Tensor, plan: tf.Tensor | str) -> tf.Operation:
     """Begins the queue, with nothing in anybody's hands.
 
     Args:
       done: int32 [ranges].
       generation: int64 scalar above 0.
+      plan: string scalar, describes the ranges.
     """
-    def build(done: tf.Tensor, generation: tf.Tensor) -> list[tf.Operation]:
-        return [_write("done", done), _write("owners", tf.zeros_like(done)), _write("plan", tf.constant(plan)),
-                _write("heard", tf.zeros([variables.MAX_WORKERS], tf.float64)), _write("generation", generation)]
+    def build(done: tf.Tensor, generation: tf.Tensor, plan: tf.Tensor) -> list[tf.Operation]:
+        return [_write("done", done), _write("owners", tf.zeros_like(done)), _write("plan", plan),
+                _write("given", tf.zeros_like(done, tf.bool)), _write("generation", generation),
+                _write("heard", tf.zeros([variables.MAX_WORKERS], tf.float64))]
 
-    return tf.group(_one_at_a_time([done, generation], lambda *values: [_after(build(*values))]))
+    inputs = [done, generation, tf.convert_to_tensor(plan)]
+    return tf.group(_one_at_a_time(inputs, lambda *values: [_after(build(*values))]))
+
+
+def mark() -> tuple[tf.Tensor, tf.Tensor]:
+    """Begins `given` anew; returns `done`, and which ranges workers have in hand, bool [ranges], of the same moment."""
+    def build() -> list[tf.Tensor]:
+        done, is_in_hand = read_queue("done"), read_queue("owners") > 0
+        with tf.control_dependencies([_write("given", is_in_hand)]):
+            return [tf.identity(done), tf.identity(is_in_hand)]
+
+    done, is_in_hand = _one_at_a_time([], build)
+    return done, is_in_hand
 
 
 def exchange(request: Request, num_epochs: int | None, seed: int) -> Exchange:
@@ -108,7 +124,8 @@ def exchange(request: Request, num_epochs: int | None, seed: int) -> Exchange:
                           tf.fill(tf.shape(owners), worker + 1), owners)
         heard = tf.raw_ops.ResourceScatterUpdate(
             resource=_handle("heard"), indices=worker, updates=variables.read("clock"))
-        with tf.control_dependencies([_write("done", done), _write("owners", owners), heard]):
+        given = read_queue("given") | (owners > 0)
+        with tf.control_dependencies([_write("done", done), _write("owners", owners), _write("given", given), heard]):
             return [read_queue("generation"), tf.identity(accepted), tf.where(is_given, chosen, -1),
                     tf.gather(done, chosen), is_given & is_again]
 

@@ -79,7 +79,7 @@ class RangeQueue:
         self._connection = Connection(graph, target, cluster.ps, cluster.task, is_elastic=cluster.is_elastic)
 
     def plan(self) -> str:
-        """Returns the fingerprint of the ranges that the chief has begun the queue with."""
+        """Returns the text of the ranges that the chief has begun the queue with."""
         return self._connection.run(self._plan).decode()
 
     def exchange(

@@ -5,6 +5,7 @@
     items/ps_0_of_2/000012/marks             int32 [n]
     items/ps_0_of_2/000012/values            float32 [n, dim]
     items/ps_0_of_2/000012/slots             float32 [n, number of slots]
+    items/ps_0_of_2/seen                     uint16 [2^22]                how often ids without a row came, by hash
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any, Optional
 
 import tensorflow.compat.v1 as tf
 
+from ps_train.embeddings.rows import dealing
 from ps_train.embeddings.rules import FROZEN
 from ps_train.embeddings.spec import TableSpec
 from ps_train.errors import CheckpointError
@@ -34,6 +36,10 @@ class SavedTable:
       rule: the name of its rule.
       updates: the updates that it has had.
       pieces: for each ps that it was on, the names of its pieces.
+      later: likewise, the pieces of rows that were touched after they were saved first, in the order in which they were
+        written; of an id, the last row holds.
+      seen: likewise, the name of its counts of ids without a row; none if all ids are admitted at once.
+      dealt: which ps had which ids, see `dealing`; those of before this was noted had `id % num_ps`.
     """
 
     dim: int
@@ -42,6 +48,18 @@ class SavedTable:
     rule: str
     updates: int
     pieces: list[list[str]]
+    later: list[list[str]] = dataclasses.field(default_factory=list)
+    seen: list[str] = dataclasses.field(default_factory=list)
+    dealt: str = dealing.MODULO
+
+    def newest_first(self, ps: int) -> list[str]:
+        """Returns the pieces of one ps, in the order in which the first row of an id is the one that holds."""
+        return [*(self.later[ps][::-1] if self.later else []), *self.pieces[ps]]
+
+    @property
+    def has_repeated(self) -> bool:
+        """Whether an id may have several rows."""
+        return any(self.later)
 
     def problem(self, spec: TableSpec) -> str | None:
         """Returns why these rows do not fit a model's table, or None."""
@@ -53,10 +71,13 @@ class SavedTable:
         return None
 
 
-def describe_table(spec: TableSpec, *, updates: int, pieces: list[list[str]]) -> SavedTable:
+def describe_table(
+    spec: TableSpec, *, updates: int, pieces: list[list[str]], later: list[list[str]], seen: list[str]
+) -> SavedTable:
     """Returns what a checkpoint says about a table."""
     return SavedTable(dim=spec.dim, num_slots=spec.rule.num_slots(spec.dim), num_rows=spec.num_rows,
-                      rule=spec.rule.name, updates=updates, pieces=pieces)
+                      rule=spec.rule.name, updates=updates, pieces=pieces, later=later, seen=seen,
+                      dealt=dealing.MIXED)
 
 
 def to_text(tables: Mapping[str, SavedTable]) -> str:
@@ -87,8 +108,8 @@ def read_tables(path: str) -> dict[str, SavedTable]:
     return {name: SavedTable(**saved) for name, saved in read_text(path)["tables"].items()}
 
 
-def count_rows(path: str) -> dict[str, int]:
-    """Returns name -> number of rows of each table in a checkpoint.
+def most_rows(path: str) -> dict[str, int]:
+    """Returns name -> how many rows each table in a checkpoint has at most: exactly so many if no id is repeated.
 
     Raises:
       CheckpointError: it cannot be read.
@@ -98,7 +119,7 @@ def count_rows(path: str) -> dict[str, int]:
         shapes = tf.train.load_checkpoint(path).get_variable_to_shape_map()
     except (tf.errors.OpError, ValueError, RuntimeError, OSError) as error:
         raise CheckpointError(f"checkpoint {path}: cannot read the shapes of its tables: {error}") from None
-    return {name: sum(shapes[f"{piece}/ids"][0] for of_ps in table.pieces for piece in of_ps)
+    return {name: sum(shapes[f"{piece}/ids"][0] for ps in range(len(table.pieces)) for piece in table.newest_first(ps))
             for name, table in saved.items()}
 
 

@@ -60,7 +60,7 @@ class ExportedTable:
 def table_maker(path: str | None) -> Any:
     """Returns what makes a table with as many rows as it has in a checkpoint; with none for None."""
     def make(spec: TableSpec, **_: Any) -> ExportedTable:
-        return ExportedTable(spec, 0 if path is None else contents.count_rows(path).get(spec.name, 0))
+        return ExportedTable(spec, 0 if path is None else reading.count_rows(path, spec.name))
 
     return make
 

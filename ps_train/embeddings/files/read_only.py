@@ -19,7 +19,7 @@ class ReadOnlyTables(TableFiles):
         Raises:
           CheckpointError: the checkpoint cannot be read, or has more rows of a table than one process can hold.
         """
-        num_rows = contents.count_rows(path) if self.specs else {}
+        num_rows = contents.most_rows(path) if self.specs else {}
         for name, stores in self.stores.items():
             if num_rows[name] > MAX_ROWS_PER_PS:
                 raise CheckpointError(f"table {name}: {path} has {num_rows[name]} rows; allowed: at most "

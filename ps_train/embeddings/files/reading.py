@@ -37,12 +37,32 @@ def read_ids(path: str, saved: SavedTable) -> Iterator[np.ndarray]:
     return (ids for ids, in _read(path, saved, ["ids"]))
 
 
+def count_rows(path: str, name: str) -> int:
+    """Returns how many rows a table has in a checkpoint; 0 if it has no such table.
+
+    Raises:
+      CheckpointError: the checkpoint cannot be read.
+    """
+    saved = contents.read_tables(path).get(name)
+    if saved is None:
+        return 0
+    return sum(map(len, read_ids(path, saved))) if saved.has_repeated else contents.most_rows(path)[name]
+
+
 def _read(path: str, saved: SavedTable, parts: Sequence[str]) -> Iterator[list[np.ndarray]]:
-    pieces = [piece for of_ps in saved.pieces for piece in of_ps]
+    """Returns an iterator over the parts of each piece, the ids first; of an id, only the row that holds."""
+    later, known = {piece for of_ps in saved.later for piece in of_ps}, np.zeros([0], np.int64)
+    pieces = [piece for ps in range(len(saved.pieces)) for piece in saved.newest_first(ps)]
     try:
         for number, piece in enumerate(pieces):
             if number % _PIECES_PER_READER == 0:
                 reader = tf.train.load_checkpoint(path)
-            yield [reader.get_tensor(f"{piece}/{part}") for part in parts]
+            read = [reader.get_tensor(f"{piece}/{part}") for part in parts]
+            if saved.has_repeated:
+                is_new = ~np.isin(read[0], known)
+                if piece in later:  # the ids of the others come no more
+                    known = np.union1d(known, read[0])
+                read = [part[is_new] for part in read]
+            yield read
     except (tf.errors.OpError, ValueError, RuntimeError, OSError) as error:
         raise CheckpointError(f"checkpoint {path}: cannot read its rows: {error}") from None

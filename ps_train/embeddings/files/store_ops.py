@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,14 @@ class StoreOps:
             self._save_op = tf.raw_ops.SaveV2(
                 prefix=self._prefix, tensor_names=self._names, shape_and_slices=[""] * len(PARTS), tensors=list(piece))
             self._count = store.count_since(self._begin, self._end, self._since)
+            self._seen_name = tf.placeholder(tf.string, [])
+            self._save_seen_op = self._load_seen_op = None
+            if (seen := store.read_seen()) is not None:
+                self._save_seen_op = tf.raw_ops.SaveV2(
+                    prefix=self._prefix, tensor_names=[self._seen_name], shape_and_slices=[""], tensors=[seen])
+                (saved,) = tf.raw_ops.RestoreV2(
+                    prefix=self._prefix, tensor_names=[self._seen_name], shape_and_slices=[""], dtypes=[seen.dtype])
+                self._load_seen_op = store.raise_seen(saved)
             self._keeps_present = tf.placeholder(tf.bool, [])
             self._load_op = store.load_piece(self._read_piece(), keeps_present=self._keeps_present)
             self._reset_op = store.reset(self._number)
@@ -62,15 +70,20 @@ class StoreOps:
     @property
     def rows_per_piece(self) -> int:
         """The rows that are saved together."""
-        return max(1, _PIECE_BYTES // (4 * self.store.width + _BYTES_PER_ROW))
+        return max(1, _PIECE_BYTES // self.row_bytes)
+
+    @property
+    def row_bytes(self) -> int:
+        """The bytes of a row with its slots, its id and its mark, as a checkpoint has it."""
+        return 4 * self.store.width + _BYTES_PER_ROW
 
     @property
     def capacity(self) -> int:
         """The rows that this ps has room for."""
         if self.num_saved is not None and self.store.spec.is_dynamic:
             return max(1, self.num_saved)  # on as many ps as it was trained on, each had the room of a ps
-        rows = self.store.spec.rows_on(self.store.ps, self.store.num_ps)
-        return _VIRTUAL_BYTES // (4 * self.store.width + _BYTES_PER_ROW) if rows is None else rows
+        rows = self.store.spec.rows_on_each(self.store.num_ps)
+        return _VIRTUAL_BYTES // self.row_bytes if rows is None else rows
 
     def reset(self, session: tf.Session) -> None:
         """Empties the store.
@@ -84,10 +97,17 @@ class StoreOps:
         """Sets how many updates the store had."""
         session.run(self._set_op, {self._number: number})
 
-    def ranges(self, session: tf.Session, counts: Sequence[int], since: int) -> list[tuple[int, int]]:
+    def is_large(self, counts: Mapping[str, int]) -> bool:
+        """Tells whether the rows that exist, by the counts of this store, may be more than one piece."""
+        return self._num_places(counts) > self.rows_per_piece
+
+    def _num_places(self, counts: Mapping[str, int]) -> int:
+        """Returns how many row numbers there are, with rows or without."""
+        return counts["used" if self.store.spec.is_dynamic else "capacity"]
+
+    def ranges(self, session: tf.Session, counts: Mapping[str, int], since: int) -> list[tuple[int, int]]:
         """Returns the ranges of row numbers, each of which has some rows to save, but not more than a piece."""
-        last = counts[COUNTS.index("used")] if self.store.spec.is_dynamic else counts[COUNTS.index("capacity")]
-        found = []
+        last, found = self._num_places(counts), []
         for begin in range(0, last, _COUNTED_ROWS):
             end = min(begin + _COUNTED_ROWS, last)
             count = session.run(self._count, {self._begin: begin, self._end: end, self._since: since})
@@ -99,6 +119,19 @@ class StoreOps:
         """Returns (operation, feed) that write a range of rows to a file of their own."""
         return self._save_op, {self._prefix: prefix, self._names: part_names(name), self._begin: rows[0],
                                self._end: rows[1], self._since: since}
+
+    @property
+    def counts_unseen(self) -> bool:
+        """Whether this store counts how often ids without a row come."""
+        return self._save_seen_op is not None
+
+    def save_seen_call(self, prefix: str, name: str) -> tuple[Any, dict[Any, Any]]:
+        """Returns (operation, feed) that write these counts to a file of their own."""
+        return self._save_seen_op, {self._prefix: prefix, self._seen_name: name}
+
+    def load_seen_call(self, path: str, name: str) -> tuple[Any, dict[Any, Any]]:
+        """Returns (operation, feed) that raise these counts to those in a checkpoint."""
+        return self._load_seen_op, {self._prefix: path, self._seen_name: name}
 
     def load_call(self, path: str, name: str, *, keeps_present: bool) -> tuple[Any, dict[Any, Any]]:
         """Returns (operation, feed) that read the rows of this ps from a piece; see `Store.load_piece`."""

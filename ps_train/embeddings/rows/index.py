@@ -1,22 +1,20 @@
 """How a store finds the row of an id, and where it makes new rows: by the id itself, or by a hash table.
 
-    FixedIndex   row number = id // num_ps; a row exists once it has a mark
+    FixedIndex   row number = dealing.fixed_row_of; a row exists once it has a mark
     HashIndex    id -> row number in a hash table; new ids get the numbers of dropped rows, then unused ones
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Callable, NamedTuple
+from typing import Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
+from ps_train.embeddings.rows.dealing import fixed_id_of, fixed_row_of
 from ps_train.embeddings.rows.id_table import IdTable
-from ps_train.embeddings.rows.row_ops import count_of, gather, read_whole, replace_value, write_rows
+from ps_train.embeddings.rows.row_ops import count_of, gather, make_variable, read_whole, replace_value, write_rows
 from ps_train.embeddings.spec import EMPTY_KEY
-
-if TYPE_CHECKING:
-    from ps_train.embeddings.rows.store import Store
 
 _NUM_SEEN = 2**22  # counters for ids without a row
 
@@ -49,19 +47,19 @@ class Placed(NamedTuple):
 class FixedIndex:
     """Rows of a table with a fixed number of rows."""
 
-    def __init__(self, store: Store) -> None:
-        """Uses the variables of the store; it has none of its own."""
-        self._store = store
+    def __init__(self, marks: tf.Variable, *, ps: int, num_ps: int) -> None:
+        """Uses the marks of a store; it has no variables of its own."""
+        self._marks, self._ps, self._num_ps = marks, ps, num_ps
 
     def reset(self, capacity: tf.Tensor) -> list[tf.Operation]:
         """Returns the operations that empty the index; the marks must be zeros here."""
         marks = tf.zeros(tf.reshape(capacity, [1]), tf.int32)
-        return [replace_value(self._store.marks, marks)]
+        return [replace_value(self._marks, marks)]
 
     def find(self, ids: tf.Tensor) -> tf.Tensor:
         """Returns row numbers int64 [n], -1 for ids without a row."""
         numbers = self._numbers(ids)
-        exists = gather(self._store.marks, numbers) > 0
+        exists = gather(self._marks, numbers) > 0
         return tf.where(exists, numbers, tf.fill(tf.shape(numbers), tf.constant(-1, tf.int64)))
 
     def place(self, ids: tf.Tensor, counts: tf.Tensor, *, admits_all: bool = False) -> Placed:
@@ -72,36 +70,41 @@ class FixedIndex:
                       {"used": tf.size(new, out_type=tf.int64), "admitted": tf.size(new, out_type=tf.int64)})
 
     def _numbers(self, ids: tf.Tensor) -> tf.Tensor:
-        return ids // self._store.num_ps if self._store.num_ps > 1 else ids  # a division takes as long as a gather
+        return fixed_row_of(ids, self._num_ps)
 
     def changed(self, begin: tf.Tensor, end: tf.Tensor, since: tf.Tensor) -> tf.Tensor:
         """Returns the numbers from begin to end - 1 of the rows with a mark above `since`."""
         numbers = tf.range(begin, end)
-        return tf.boolean_mask(numbers, gather(self._store.marks, numbers) > tf.maximum(since, 0))
+        return tf.boolean_mask(numbers, gather(self._marks, numbers) > tf.maximum(since, 0))
 
     def ids_of(self, numbers: tf.Tensor) -> tf.Tensor:
         """Returns the ids of row numbers."""
-        return numbers * self._store.num_ps + self._store.ps
+        return fixed_id_of(numbers, self._ps, self._num_ps)
 
 
 class HashIndex:
     """Rows of a dynamic table."""
 
-    def __init__(self, store: Store) -> None:
-        """Creates the hash table and its variables."""
-        self._store = store
-        self._ids = store.variable("ids", tf.int64, [None])
-        self._free = store.variable("free", tf.int64, [None])
-        self._min_count = store.spec.min_count
-        self._seen = store.variable("seen", tf.int32, [_NUM_SEEN]) if self._min_count > 1 else None
-        self._table = IdTable(f"ps_train/table/{store.spec.name}/{store.ps}/index")
+    def __init__(self, name: str, marks: tf.Variable, counts: tf.Variable, *, min_count: int) -> None:
+        """Creates the hash table and its variables.
+
+        Args:
+          name: of the store, unique on the ps.
+          marks, counts: variables of the store.
+          min_count: see `TableSpec`.
+        """
+        self._marks, self._counts, self._min_count = marks, counts, min_count
+        self._ids = make_variable(f"{name}/ids", tf.int64, [None])
+        self._free = make_variable(f"{name}/free", tf.int64, [None])
+        self._seen = make_variable(f"{name}/seen", tf.int32, [_NUM_SEEN]) if min_count > 1 else None
+        self._table = IdTable(f"{name}/index")
 
     def reset(self, capacity: tf.Tensor) -> list[tf.Operation]:
         """Returns the operations that empty the index."""
         shape = tf.cast(tf.reshape(capacity, [1]), tf.int32)
         # The system gives memory when it is written, and only rows that were made are ever read.
         made = [replace_value(variable, tf.raw_ops.Empty(shape=shape, dtype=variable.dtype.base_dtype, init=False))
-                for variable in (self._ids, self._free, self._store.marks)]
+                for variable in (self._ids, self._free, self._marks)]
         made += self._table.clear()
         if self._seen is not None:
             made.append(self._seen.initializer)
@@ -110,6 +113,18 @@ class HashIndex:
     def find(self, ids: tf.Tensor) -> tf.Tensor:
         """Returns row numbers int64 [n], -1 for ids without a row."""
         return self._table.find(ids)
+
+    def read_seen(self) -> tf.Tensor | None:
+        """Returns how often ids without a row were seen, by hash, uint16 [2^22]; None if nobody counts."""
+        if self._seen is None:
+            return None
+        return tf.cast(tf.minimum(read_whole(self._seen), tf.uint16.max), tf.uint16)
+
+    def raise_seen(self, least: tf.Tensor) -> tf.Operation:
+        """Returns the operation that raises these counts to at least `least`, uint16 [2^22]."""
+        least = tf.cast(tf.ensure_shape(least, [_NUM_SEEN]), tf.int32)
+        raised = tf.maximum(read_whole(self._seen), least)
+        return tf.raw_ops.AssignVariableOp(resource=self._seen.handle, value=raised)
 
     def place(self, ids: tf.Tensor, counts: tf.Tensor, *, admits_all: bool = False) -> Placed:
         """Returns where the rows of ids are, after making rows for admitted ids, as long as there is room.
@@ -161,7 +176,7 @@ class HashIndex:
         """Returns the numbers from begin to end - 1 of the rows with a mark above `since`."""
         numbers = tf.range(begin, end)
         exists = tf.not_equal(gather(self._ids, numbers), EMPTY_KEY)
-        return tf.boolean_mask(numbers, exists & (gather(self._store.marks, numbers) > since))
+        return tf.boolean_mask(numbers, exists & (gather(self._marks, numbers) > since))
 
     def ids_of(self, numbers: tf.Tensor) -> tf.Tensor:
         """Returns the ids of row numbers."""
@@ -169,20 +184,20 @@ class HashIndex:
 
     def sample_marks(self, count: tf.Tensor) -> tf.Tensor:
         """Returns the marks of all rows, or of `count` of them if there are more, drawn at random; int32 [n]."""
-        used = count_of(read_whole(self._store.counts), "used")
+        used = count_of(read_whole(self._counts), "used")
         numbers = tf.cond(used <= count, lambda: tf.range(used),
                           lambda: tf.random.uniform(tf.reshape(count, [1]), maxval=used, dtype=tf.int64))
         exists = tf.not_equal(gather(self._ids, numbers), EMPTY_KEY)
-        return gather(self._store.marks, tf.boolean_mask(numbers, exists))
+        return gather(self._marks, tf.boolean_mask(numbers, exists))
 
     def drop(self, begin: tf.Tensor, end: tf.Tensor, oldest: tf.Tensor) -> tuple[list[tf.Operation], tf.Tensor]:
         """Returns the operations that drop rows with a mark below `oldest`, and how many rows these are."""
         numbers = tf.range(begin, end)
         ids = gather(self._ids, numbers)
-        is_old = tf.not_equal(ids, EMPTY_KEY) & (gather(self._store.marks, numbers) < oldest)
+        is_old = tf.not_equal(ids, EMPTY_KEY) & (gather(self._marks, numbers) < oldest)
         dropped = tf.boolean_mask(numbers, is_old)
         num_dropped = tf.size(dropped, out_type=tf.int64)
-        free = count_of(read_whole(self._store.counts), "free")
+        free = count_of(read_whole(self._counts), "free")
         empty = tf.fill(tf.shape(dropped), tf.constant(EMPTY_KEY, tf.int64))
         with tf.control_dependencies([self._table.remove(tf.boolean_mask(ids, is_old))]):
             marked = write_rows(self._ids, dropped, empty)
@@ -191,4 +206,4 @@ class HashIndex:
 
     def build_anew(self) -> tf.Operation:
         """Returns the operation that removes the marks of dropped rows from the hash table."""
-        return self._table.build_anew(self._ids, count_of(read_whole(self._store.counts), "used"))
+        return self._table.build_anew(self._ids, count_of(read_whole(self._counts), "used"))

@@ -66,8 +66,3 @@ def replace_value(variable: tf.Variable, value: tf.Tensor) -> tf.Operation:
 def write_rows(variable: tf.Variable, numbers: tf.Tensor, rows: tf.Tensor) -> tf.Operation:
     """Returns the operation that sets rows; 4 to 6 times as fast as one that adds to them."""
     return tf.raw_ops.ResourceScatterUpdate(resource=variable.handle, indices=numbers, updates=rows)
-
-
-def owner_of(ids: tf.Tensor, num_ps: int) -> tf.Tensor:
-    """Returns the number of the ps that has the row of each id, int32."""
-    return tf.cast(tf.math.floormod(ids, num_ps), tf.int32)

@@ -16,7 +16,7 @@ _HALF, _LOW_HALF, _ALL = 32, 2**32 - 1, 2**64 - 1
 def scramble(ids: tf.Tensor) -> tf.Tensor:
     """Returns another int64 for each id, never the same for two ids."""
     factor = tf.constant(_FACTOR - 2**64, tf.int64)
-    return _fold(_fold(ids) * factor)
+    return fold(fold(ids) * factor)
 
 
 def scrambled(number: int) -> int:
@@ -27,7 +27,7 @@ def scrambled(number: int) -> int:
     return number - 2**64 if number >= 2**63 else number
 
 
-def _fold(numbers: tf.Tensor) -> tf.Tensor:
+def fold(numbers: tf.Tensor) -> tf.Tensor:
     """Returns the numbers with their upper halves added to their lower ones without carry, which can be undone."""
     upper = tf.bitwise.bitwise_and(tf.bitwise.right_shift(numbers, tf.constant(_HALF, tf.int64)),
                                    tf.constant(_LOW_HALF, tf.int64))  # without the copies of the sign

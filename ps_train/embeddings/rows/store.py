@@ -17,11 +17,12 @@ is in a critical section of the table on its ps. Reads take no lock. See docs/de
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Callable
 
 import tensorflow.compat.v1 as tf
 
+from ps_train.embeddings.rows.dealing import owner_of
 from ps_train.embeddings.rows.first_values import first_values
 from ps_train.embeddings.rows.index import FixedIndex, HashIndex, Placed
 from ps_train.embeddings.rows.row_ops import (
@@ -30,7 +31,6 @@ from ps_train.embeddings.rows.row_ops import (
     count_of,
     gather,
     make_variable,
-    owner_of,
     read_whole,
     replace_value,
     write_rows,
@@ -49,14 +49,14 @@ class Store:
 
         Args:
           spec: the table, with its rule.
-          ps: the number of this ps, which has the ids with `id % num_ps == ps`.
+          ps: the number of this ps, which has the ids of which `dealing.owner_of` is ps.
           device: of the ps; "" in a graph of one process.
           is_exact: whether one update at a time changes the rows. A dynamic table ignores it.
 
         Raises:
           ConfigError: a ps cannot hold as many rows.
         """
-        _check_room(spec, ps, num_ps)
+        _check_room(spec, num_ps)
         self.spec, self.ps, self.num_ps, self.device = spec, ps, num_ps, device
         self._is_exact = is_exact or spec.is_dynamic
         self.width = spec.dim + spec.rule.num_slots(spec.dim)
@@ -64,7 +64,9 @@ class Store:
             self.rows = make_variable(f"{self._name}/rows", tf.float32, [None, self.width])
             self.marks = make_variable(f"{self._name}/marks", tf.int32, [None])
             self.counts = make_variable(f"{self._name}/counts", tf.int64, [len(COUNTS)])
-            self._index = HashIndex(self) if spec.is_dynamic else FixedIndex(self)
+            self._index = (
+                HashIndex(self._name, self.marks, self.counts, min_count=spec.min_count) if spec.is_dynamic
+                else FixedIndex(self.marks, ps=ps, num_ps=num_ps))
 
     @property
     def _name(self) -> str:
@@ -74,10 +76,6 @@ class Store:
     def _on_ps(self) -> Iterator[None]:
         with tf.name_scope(None), tf.device(None), tf.device(self.device or None):
             yield
-
-    def variable(self, name: str, dtype: tf.DType, shape: Sequence[int | None]) -> tf.Variable:
-        """Returns another variable of this store, for its index."""
-        return make_variable(f"{self._name}/{name}", dtype, shape)
 
     def reset(self, capacity: tf.Tensor) -> tf.Operation:
         """Returns the operation that empties the store and gives it room for `capacity` rows, an int64 scalar."""
@@ -249,11 +247,22 @@ class Store:
                                    {**placed.counted, "admitted": 0})
 
         with self._on_ps():
-            mine = tf.where(tf.equal(owner_of(piece.ids, self.num_ps), self.ps))[:, 0]
+            owners = owner_of(piece.ids, self.num_ps, is_dynamic=self.spec.is_dynamic)
+            mine = tf.where(tf.equal(owners, self.ps))[:, 0]
             is_kept = keeps_present & (self._index.find(tf.gather(piece.ids, mine)) >= 0)
             wanted = tf.boolean_mask(mine, ~is_kept)
             own = Piece(*(tf.gather(part, wanted) for part in piece))
             return run_exclusively(self._name, list(own), body)
+
+    def read_seen(self) -> tf.Tensor | None:
+        """Returns how often ids without a row were seen, by hash, uint16 [2^22]; None if nobody counts."""
+        with self._on_ps():
+            return self._index.read_seen() if self.spec.is_dynamic else None
+
+    def raise_seen(self, least: tf.Tensor) -> tf.Operation:
+        """Returns the operation that raises these counts to at least `least`."""
+        with self._on_ps():
+            return run_exclusively(self._name, [tf.identity(least)], lambda: [self._index.raise_seen(least)])
 
     def set_updates(self, number: tf.Tensor) -> tf.Operation:
         """Returns the operation that sets how many updates there were, an int64 scalar."""
@@ -262,10 +271,10 @@ class Store:
                 resource=self.counts.handle, indices=COUNTS.index("updates"), updates=tf.identity(number))
 
 
-def _check_room(spec: TableSpec, ps: int, num_ps: int) -> None:
-    """Raises ConfigError if a ps cannot hold its share of the rows that the model asks for."""
+def _check_room(spec: TableSpec, num_ps: int) -> None:
+    """Raises ConfigError if no ps can hold its share of the rows that the model asks for."""
     is_read_only = isinstance(spec.rule, Frozen)
-    rows = spec.rows_on(ps, num_ps)
+    rows = spec.rows_on_each(num_ps)
     # A dynamic table that is only read has as many rows as its checkpoint, and `max_rows` is for all ps together.
     if rows is None or rows <= MAX_ROWS_PER_PS or (is_read_only and spec.is_dynamic):
         return
@@ -273,8 +282,8 @@ def _check_room(spec: TableSpec, ps: int, num_ps: int) -> None:
     total = spec.max_rows if spec.is_dynamic else spec.num_rows
     num_needed = -(-total // MAX_ROWS_PER_PS)
     advice = "evaluate with --evaluate_with=workers" if is_read_only else f"use {num_needed} or more ps"
-    raise ConfigError(f"embedding_table {spec.name!r}: {what}={total} is {rows} rows on ps {ps}; allowed: at most "
-                      f"{MAX_ROWS_PER_PS} on each ps; {advice}, or a smaller {what}")
+    raise ConfigError(f"embedding_table {spec.name!r}: {what}={total} is {rows} rows on each ps; allowed: at "
+                      f"most {MAX_ROWS_PER_PS}; {advice}, or a smaller {what}")
 
 
 def _changes(counted: Mapping[str, tf.Tensor | int]) -> tf.Tensor:

@@ -18,6 +18,7 @@ from ps_train.graph.input import bad_records, local_ranges
 from ps_train.graph.input.range_batches import RangeMark
 from ps_train.plugins.contracts import Dataset
 
+INPUT_SCOPE = "input"  # of all operations of the input
 _PREFETCHED = 2
 
 
@@ -47,7 +48,7 @@ class Batches:
         """
         self._name, self._needs_labels = dataset.name, needs_labels
         self.device = device
-        with tf.device(device), tf.name_scope("input"):
+        with tf.device(device), tf.name_scope(INPUT_SCOPE):
             self._made = dataset.input_fn(mode=mode, params=params, shard=shard)
             self.is_one_a_run = _is_pair_of_tensors(self._made)
             self._ranges = local_ranges.of_graph()
@@ -72,7 +73,7 @@ class Batches:
         """
         if self.is_one_a_run:
             return tuple(self._made)
-        with tf.device(self.device), tf.name_scope("input"):
+        with tf.device(self.device), tf.name_scope(INPUT_SCOPE):
             return self._pair(self._iterator.get_next())
 
     @property
@@ -90,7 +91,7 @@ class Batches:
 
         Only for a tf.data.Dataset.
         """
-        with tf.device(self.device), tf.name_scope("input"):
+        with tf.device(self.device), tf.name_scope(INPUT_SCOPE):
             found = tf.data.experimental.get_next_as_optional(self._iterator)
             return found.has_value(), lambda: self._pair(found.get_value())
 

@@ -3,24 +3,26 @@
     file patterns --> files, sizes --plan_ranges--> [FileRange] --this worker's share--> tf.data.Dataset of FileRange
 
 A text file is cut into ranges of about the same size. Each cut is moved to the next beginning of a line, so each line
-is in the range in which it begins, and no range is empty. Any other file, such as a TFRecord file, is one range: its
-records cannot be found without reading all of it.
+is in the range in which it begins, and no range is empty; a byte order mark is in none. Any other file, such as a
+TFRecord file, is one range: its records cannot be found without reading all of it.
 
 The plan depends on the files alone, so all workers make the same one, and the number of a range names it among them.
+With --dynamic_sharding the plan of the chief counts, which may be older than some of the files: see `range_plan.py`.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent import futures
-from typing import IO, Any, NamedTuple, Union
+from typing import IO, Union
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import DataError
 from ps_train.graph.input import local_ranges, single_pass
+from ps_train.graph.input.range_plan import FileRange, open_bytes
 from ps_train.plugins.contracts import TRAIN
 
 # A range of Criteo's lines has 16,000 examples then. With fewer than _FEW_RANGES of that size, ranges are smaller, so
@@ -29,25 +31,9 @@ _MOST_BYTES = 4 << 20
 _LEAST_BYTES = 4 << 10
 _FEW_RANGES = 32
 _LOOK_BYTES = 4 << 10  # bytes read at a time to find the end of a line
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_COMPRESSED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}  # no text begins like that
 _NUM_THREADS = 16  # they wait for files, which may be far away
-
-
-class FileRange(NamedTuple):
-    """A part of a file; in a dataset, each field is a scalar tensor.
-
-    Attributes:
-      number: its index in the plan, int64.
-      file: the path, string.
-      start: the first byte, int64.
-      stop: the byte after the last one, int64.
-      file_bytes: the size of the file, int64.
-    """
-
-    number: Any
-    file: Any
-    start: Any
-    stop: Any
-    file_bytes: Any
 
 
 def file_ranges(
@@ -77,7 +63,7 @@ def file_ranges(
     plan = plan_ranges(files, is_text=is_text, has_header=has_header, range_bytes=range_bytes)
     is_endless = mode == TRAIN and not single_pass.is_single_pass()
     if is_endless and local_ranges.are_requested():
-        return ranges_of_numbers(local_ranges.LocalRanges(plan).numbers(), plan)
+        return local_ranges.LocalRanges(plan, [files] if isinstance(files, str) else files, is_text=is_text).ranges()
     index, count = shard
     if count > len(plan):
         raise DataError(f"{plan[0].file}{' and others' if len(plan) > 1 else ''}: {len(plan)} ranges for {count} "
@@ -113,13 +99,14 @@ def plan_ranges(
       files, is_text, has_header, range_bytes: as for `file_ranges`.
 
     Raises:
-      DataError: there is no such file, or all are empty.
+      DataError: there is no such file, all are empty, or a text file is compressed.
     """
     sizes = tuple((name, tf.io.gfile.stat(name).length) for name in find_files(files))
     total = sum(size for _, size in sizes)
     if range_bytes is None:
         range_bytes = min(_MOST_BYTES, max(_LEAST_BYTES, total // _FEW_RANGES))
-    plan = _plan(sizes, range_bytes if is_text else max(1, total), has_header)
+    needs_lines = is_text or has_header
+    plan = _plan(sizes, range_bytes if is_text else max(1, total), has_header) if needs_lines else _whole_files(sizes)
     if not plan:
         raise DataError(f"{sizes[0][0]}{' and the other files are' if len(sizes) > 1 else ' is'} empty")
     return list(plan)
@@ -144,18 +131,27 @@ def find_files(files: Union[str, Sequence[str]]) -> list[str]:
 def _plan(sizes: tuple[tuple[str, int], ...], range_bytes: int, has_header: bool) -> tuple[FileRange, ...]:
     with futures.ThreadPoolExecutor(_NUM_THREADS) as pool:
         cuts = pool.map(lambda file: _cuts(*file, range_bytes, has_header), sizes)
-    parts = [(name, start, stop, size) for (name, size), found in zip(sizes, cuts)
-             for start, stop in zip(found, found[1:])]
+        return _numbered((name, start, stop, size) for (name, size), found in zip(sizes, cuts)
+                         for start, stop in zip(found, found[1:]))
+
+
+def _whole_files(sizes: Sequence[tuple[str, int]]) -> tuple[FileRange, ...]:
+    return _numbered((name, 0, size, size) for name, size in sizes if size)
+
+
+def _numbered(parts: Iterable[tuple[str, int, int, int]]) -> tuple[FileRange, ...]:
     return tuple(FileRange(number, *part) for number, part in enumerate(parts))
 
 
 def _cuts(name: str, size: int, range_bytes: int, has_header: bool) -> list[int]:
     """Returns where the ranges of a file begin, and its end: [0, ..., size]; [size] if there are none."""
     num_ranges = -(-size // range_bytes)
-    if num_ranges < 2 and not has_header:
-        return sorted({0, size})
     with open_bytes(name) as file:
-        first = _next_line(file, 1) if has_header else 0
+        start = file.read(4)
+        for mark, kind in _COMPRESSED.items():
+            if start.startswith(mark):
+                raise DataError(f"{name} is compressed ({kind}), and ranges of it cannot be read; decompress it first")
+        first = _next_line(file, 1) if has_header else len(_BYTE_ORDER_MARK) * start.startswith(_BYTE_ORDER_MARK)
         cuts = {first, size, *(_next_line(file, size * part // num_ranges) for part in range(1, num_ranges))}
     return sorted(cut for cut in cuts if cut >= first)
 
@@ -170,9 +166,3 @@ def _next_line(file: IO[bytes], position: int) -> int:
             return position + end + 1
         position += len(piece)
     return position
-
-
-def open_bytes(name: str) -> IO[bytes]:
-    """Opens a file for reading; not through TensorFlow if it is on this machine."""
-    # TensorFlow reads 512 kB ahead after each seek (tensorflow/python/lib/io/file_io.py).
-    return tf.io.gfile.GFile(name, "rb") if "://" in name else open(name, "rb", buffering=0)

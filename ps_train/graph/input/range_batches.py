@@ -14,7 +14,7 @@ from typing import Any, Callable, NamedTuple
 import tensorflow.compat.v1 as tf
 
 from ps_train.graph.input import local_ranges
-from ps_train.graph.input.file_ranges import FileRange
+from ps_train.graph.input.range_plan import FileRange
 
 
 class RangeMark(NamedTuple):

@@ -18,6 +18,7 @@ import tf_keras
 
 from ps_train.cluster import ports, reachability
 from ps_train.cluster.spec import Cluster
+from ps_train.config.groups import parse_accepted
 from ps_train.errors import ClusterLostError, ConfigError, StoppedError
 from ps_train.keras.flags import KerasConfig
 from ps_train.keras.plugins import KerasPlugins
@@ -56,7 +57,8 @@ def run_training(
             stack.enter_context(lock.holding())
             record = folder_record.make_record(*plugins)
             if keras_checkpoints.has_training(config.train_dir):
-                folder_record.check_record(config.train_dir, record)
+                folder_record.check_record(config.train_dir, record,
+                                           parse_accepted("--accept_params", config.accept_params))
             folder_record.write_record(config.train_dir, record)
             backups.set_damaged_aside(config.train_dir)
         if cluster is None:

@@ -26,6 +26,7 @@ from typing import Callable, NoReturn
 
 from ps_train.errors import PsTrainError
 from ps_train.legacy.classic import membership
+from ps_train.legacy.conversion import paths
 from ps_train.runtime import logs, reports, tensorflow_errors, tracebacks
 from ps_train.runtime.threads import Call
 
@@ -93,11 +94,20 @@ def _report(error: BaseException) -> None:
         trace, message = [], [f"lost the session: {tensorflow_errors.reason(error)}; run the same command again, or "
                               "give --max_restarts to `ps_train launch`"]
     else:
-        trace, message = tracebacks.report(error)
+        trace, message = tracebacks.report(error, *_python2_advice)
+        message += filter(None, [paths.hint(error)])
     failure = reports.Failure(message, is_in_user_code=bool(trace))
     lines = [*trace, *failure.lines()]
     reports.send(failure, lines)
     logs.complain("".join(f"{line}\n" for line in lines))
+
+
+def set_python2_advice(advice: str) -> None:
+    """Sets what a report says about code of Python 2; "" if the script is converted already."""
+    _python2_advice[:] = [advice]
+
+
+_python2_advice: list[str] = []
 
 
 def end_process(error: BaseException) -> None:

@@ -22,7 +22,7 @@ from ps_train.coordination.heartbeat import Heartbeat, WorkerProgress
 from ps_train.coordination.state import Snapshot, State
 from ps_train.errors import BlackboardError, ChiefFailedError, PsTrainError
 from ps_train.legacy.classic.watch import Watch
-from ps_train.runtime import threads, waits
+from ps_train.runtime import reports, threads, waits
 from ps_train.runtime.waits import Timeouts
 
 SERVES_ONLY = -1  # in place of a worker's number of steps
@@ -95,6 +95,7 @@ class Membership:
         self._progress = WorkerProgress()
         self._training: Training | None = None  # the parameters on the ps are those of this one
         self._has_joined = False
+        self._is_late = False  # it joins to report its end: it has trained without the ps
         self._lock = threading.RLock()
         self._stack = contextlib.ExitStack()
 
@@ -123,7 +124,10 @@ class Membership:
         self._watch = Watch(cluster, self.board, heartbeat, timeouts)
         self._stack.enter_context(heartbeat.running())
         self._stack.enter_context(threads.repeating(self._check, period_secs=_CHECK_SECS, name="membership"))
-        _log.info("%s has joined %s", cluster.task.name, ", ".join(map(str, cluster.ps)))
+        joined = reports.Joined(cluster.task.name, ", ".join(map(str, cluster.ps)))
+        if not self._is_late:
+            reports.send(joined, [joined.format()])
+        _log.info("%s", joined.format())
 
     def join_as_server(self) -> None:
         """Joins as a worker that only serves, for a client in another task: nobody waits for its end."""
@@ -142,11 +146,17 @@ class Membership:
                             "an answer of " + ", ".join(map(str, self.cluster.ps))) == "live"
         is_another = self._training is not None and not training.continues(self._training)
         self.was_live = is_live and not is_another
+        if not self.was_live:
+            self._note("runs the initialisation of its script")
         if self.was_live:
             self._training = training
         elif is_another:
             self._end_updates()
         return self.was_live
+
+    def _note(self, activity: str) -> None:
+        with contextlib.suppress(BlackboardError):  # only the messages of workers that wait say less then
+            self.join().note_activity(activity)
 
     def _end_updates(self) -> None:
         for service in self.update_services:
@@ -165,15 +175,22 @@ class Membership:
           ClusterLostError: it did not within the start time-out, or its script has failed.
         """
         all_ps = ", ".join(map(str, self.cluster.ps))
-        self._ask(self._ask_whether_prepared, f"{self.cluster.chief} (chief) to prepare {all_ps}")
+        awaited = f"{self.cluster.chief} (chief) to prepare {all_ps}"
+        self._ask(self._ask_whether_prepared, lambda: f"{awaited}{self._describe_joined()}")
         self.was_live = True
+
+    def _describe_joined(self) -> str:
+        try:
+            return f" ({self.join().describe_joined(self.cluster)})"
+        except BlackboardError:
+            return f" ({self.cluster.ps[0]} does not answer)"
 
     def _ask_whether_prepared(self, board: Blackboard) -> bool:
         if board.state() == State.FAILED:
             raise ChiefFailedError
         return board.is_prepared()
 
-    def _ask(self, ask: Callable[[Blackboard], object], what: str) -> object:
+    def _ask(self, ask: Callable[[Blackboard], object], what: str | Callable[[], str]) -> object:
         """Returns the first true answer; a ps that is gone may come back within the start time-out."""
         timeout_secs = self.timeouts.start_secs
         reachability.wait_for_tasks(self.cluster.ps, timeout_secs, self.stop)
@@ -234,6 +251,7 @@ class Membership:
     def _join_late(self) -> None:
         """Joins for a script that has made no session, so that the others learn of its end."""
         self.timeouts = Timeouts(start_secs=_LATE_JOIN_SECS, heartbeat_secs=self.timeouts.heartbeat_secs)
+        self._is_late = True
         with contextlib.suppress(PsTrainError):
             self.join()
 

@@ -1,7 +1,8 @@
 """How long a ps serves whose workers run scripts: nobody announces the end, so it is read from the workers.
 
     every worker has come, or its start time-out is over --+
-    those that came have finished or died                --+--> the ps ends with 0
+    those that came have finished or died                  |
+    the chief, whose updates the others need, has left   --+--> the ps ends with 0
     the chief's script has failed                            --> 138
     no worker was there for the idle time-out                --> 138
 """
@@ -124,8 +125,10 @@ class PsLife:
         finished = {worker for worker in expected if snapshot.finished[worker]}
         came = finished | {worker for worker in expected if snapshot.claims[worker]}
         is_late = time.monotonic() - self._begun_secs > self._timeouts.start_secs
-        is_training = expected & set(snapshot.alive()) - finished
-        if not finished or is_training or not (came == expected or is_late):
+        # The chief reports its end before that of the updates which it makes for the others, and leaves after it.
+        chief = self._cluster.number_of(self._cluster.chief)
+        is_there = expected & set(snapshot.alive()) - (finished - {chief})
+        if not finished or is_there or not (came == expected or is_late):
             return False
         _log.info("every worker has ended%s; this ps ends",
                   "" if finished == expected else ", or was lost: " + ", ".join(

@@ -1,8 +1,8 @@
 """Sessions that join the cluster first, wait for a bounded time, and never overwrite parameters that are in use.
 
     chief     parameters in use? --> wait until they are ready
-                  else           --> restore or initialise --> tell the workers
-    others    wait for the chief --> wait until they are ready
+                  else           --> restore or initialise --> announce them --> local_init_op
+    others    wait for the chief --> local_init_op --> wait until they are ready
 
 TensorFlow's `Supervisor`, `MonitoredTrainingSession` and Estimator all make their sessions with a `SessionManager`, so
 that is where this is done.
@@ -91,6 +91,7 @@ class SessionManager(_TensorFlowManager):
         """Creates it; see TensorFlow's class."""
         super().__init__(*args, **kwargs)
         self._recovery_wait_secs = min(self._recovery_wait_secs, _RECOVERY_WAIT_SECS)
+        self._announcement: Callable[[], None] | None = None  # what is still to be announced by the chief
 
     def prepare_session(self, master: str, *args: Any, **kwargs: Any) -> tf.Session:
         """Returns a session whose parameters are restored or initialised, unless they are in use already."""
@@ -109,9 +110,24 @@ class SessionManager(_TensorFlowManager):
             return self._bounded(own, functools.partial(
                 super().wait_for_session, given["master"], config=given["config"],
                 max_wait_secs=own.timeouts.start_secs))
+        self._announcement = functools.partial(own.announce_prepared, training)
         session = self._bounded(own, prepare)
-        own.announce_prepared(training)
+        self._announce()
         return session
+
+    def _announce(self) -> None:
+        announce, self._announcement = self._announcement, None
+        if announce is not None:
+            announce()
+
+    def _try_run_local_init_op(self, sess: tf.Session) -> tuple[bool, str | None]:
+        # TensorFlow's method, which it calls when the parameters are restored or initialised. Where the script says by
+        # `ready_for_local_init_op` that the others may come so far, they may: a `local_init_op` may wait for all.
+        if self._announcement and self._local_init_op is not None and self._ready_for_local_init_op is not None:
+            is_ready, _ = self._model_ready_for_local_init(sess)
+            if is_ready:
+                self._announce()
+        return super()._try_run_local_init_op(sess)
 
     def wait_for_session(self, master: str, config: Any = None, max_wait_secs: float | None = None) -> tf.Session:
         """Returns a session once the chief has prepared the parameters."""

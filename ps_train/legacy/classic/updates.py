@@ -42,7 +42,7 @@ class _ScriptUpdates(UpdateRunner):
     """The updates of a script, which need no floor: they end when every script has ended."""
 
     def _end_for_lack_of_data(self, session: tf.Session, context: ChiefContext, quorum: QuorumStatus) -> None:
-        session.run(self._operations.release_op, options=_RELEASE_OPTIONS)
+        sessions.run_bounded(session, self._operations.release_op, options=_RELEASE_OPTIONS)
 
 
 class Runner:
@@ -98,7 +98,7 @@ class Runner:
         if waits_for_others:
             self._wait_for_others()
         with contextlib.suppress(tf.errors.OpError, RuntimeError):  # ps 0 is gone, and with it whatever waits there
-            self._session.run(self._operations.release_op, options=_RELEASE_OPTIONS)
+            sessions.run_bounded(self._session, self._operations.release_op, options=_RELEASE_OPTIONS)
             self._service.conclude(self._session)
         self._stop()
 

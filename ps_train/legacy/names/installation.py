@@ -10,6 +10,7 @@ import tensorflow.compat.v1 as tf1
 
 from ps_train.legacy.names import inside, repaired
 from ps_train.legacy.names.importing import Finder
+from ps_train.legacy.names.libraries import pandas_calls
 from ps_train.legacy.names.namespace import Namespace
 from ps_train.legacy.names.tables import TABLES
 
@@ -31,6 +32,8 @@ def put_in_place() -> None:
         if hasattr(tf2, name):
             root.__dict__[name] = getattr(tf2, name)
     sys.modules["tensorflow"] = root
+    if "pandas" in sys.modules:  # tf_keras imports it
+        pandas_calls.restore_pandas(sys.modules["pandas"])
     sys.meta_path.insert(0, Finder())
     _take_over_loaded(root)
 

@@ -65,6 +65,8 @@ NAMES = {
     "tf.nn.rnn": "tf.nn.static_rnn",
     "tf.nn.bidirectional_rnn": "tf.nn.static_bidirectional_rnn",
     "tf.nn.state_saving_rnn": "tf.nn.static_state_saving_rnn",
+    # 1.0: the second version of a class took the first one's name
+    "tf.train.SyncReplicasOptimizerV2": "tf.train.SyncReplicasOptimizer",
     # 2.4
     "tf.distribute.MultiWorkerMirroredStrategy": "tf.distribute.experimental.MultiWorkerMirroredStrategy",
     # The whole modules, which the copies inside compat.v1 are not
@@ -78,7 +80,10 @@ ADVICE = {
     "tf.models": "tf.models.rnn is tf.nn.rnn_cell and tf.nn.static_rnn",
 }
 
-# Names that numpy has taken away, in 1.23, 1.24 and 2.0 -> what they were. They are set in numpy itself.
+_NUMPY = "ps_train.legacy.names.libraries.numpy_calls:"
+_NUMPY_EXCEPTIONS = "numpy.exceptions:"
+
+# Names that numpy has taken away, from 1.18 to 2.4 -> what they were. They are set in numpy itself.
 NUMPY = {
     "int": "builtins:int", "float": "builtins:float", "bool": "builtins:bool", "complex": "builtins:complex",
     "object": "builtins:object", "str": "builtins:str", "long": "builtins:int", "unicode": "builtins:str",
@@ -86,5 +91,12 @@ NUMPY = {
     "Inf": "numpy:inf", "Infinity": "numpy:inf", "infty": "numpy:inf", "PINF": "numpy:inf", "NaN": "numpy:nan",
     "NAN": "numpy:nan", "product": "numpy:prod", "cumproduct": "numpy:cumprod", "sometrue": "numpy:any",
     "alltrue": "numpy:all", "row_stack": "numpy:vstack", "asscalar": "numpy:ndarray.item", "mat": "numpy:asmatrix",
-    "round_": "numpy:round",
+    "round_": "numpy:round", "alen": "builtins:len", "rank": "numpy:ndim", "trapz": "numpy:trapezoid",
+    "bool8": "numpy:bool_", "int0": "numpy:intp", "uint0": "numpy:uintp", "object0": "numpy:object_",
+    "str0": "numpy:str_", "bytes0": "numpy:bytes_", "void0": "numpy:void", "singlecomplex": "numpy:complex64",
+    "cfloat": "numpy:complex128", "longfloat": "numpy:longdouble", "clongfloat": "numpy:clongdouble",
+    "longcomplex": "numpy:clongdouble",
+    **{name: _NUMPY + name for name in ("NINF", "PZERO", "NZERO", "in1d", "asfarray", "msort")},
+    **{name: _NUMPY_EXCEPTIONS + name for name in (
+        "AxisError", "ComplexWarning", "RankWarning", "VisibleDeprecationWarning")},
 }

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import functools
-import pkgutil
-import sys
 from typing import Any
 
-import numpy as np
 import tensorflow.compat.v1 as tf
-from absl import flags
 from tensorflow.python.framework import device
 from tensorflow.python.ops import resource_variable_ops, variables
 from tensorflow.python.training import training_util
 
 from ps_train.legacy.global_step import note_global_step
 from ps_train.legacy.names import renamed
+from ps_train.legacy.names.libraries import flags_of_absl, numpy_calls, pandas_calls
 
 
 def repair() -> None:
     """Changes TensorFlow, numpy and absl for TF1 code. Call it once."""
-    for name, today in renamed.NUMPY.items():
-        if name not in np.__dict__:
-            setattr(np, name, pkgutil.resolve_name(today))
-    _repair_flags()
+    numpy_calls.restore_numpy(renamed.NUMPY)
+    pandas_calls.take_column_types()
+    flags_of_absl.restore_flags()
     device.DeviceSpec = tf.DeviceSpec  # the one of TensorFlow 2 has no merge_from
     # In TF1 every variable was an instance of tf.Variable.
     tf.Variable.register(resource_variable_ops.BaseResourceVariable)
@@ -32,20 +28,6 @@ def repair() -> None:
     tf.Graph.get_collection = _evaluates_losses(tf.Graph.get_collection)
     tf.constant = _takes_ranges(tf.constant)
     tf.data.Dataset.map = _takes_old_map_arguments(tf.data.Dataset.map)
-
-
-def _repair_flags() -> None:
-    # TF1's flags began empty; absl has some of its own, such as --log_dir and --v, which scripts define too.
-    for name in flags.FLAGS:
-        flags.FLAGS[name].allow_override = True
-    # Before 1.5 scripts parsed the flags themselves by this private name.
-    if not hasattr(flags.FlagValues, "_parse_flags"):
-        flags.FlagValues._parse_flags = _parse_flags  # noqa: SLF001
-
-
-def _parse_flags(self: flags.FlagValues, args: list[str] | None = None) -> None:
-    if not self.is_parsed():
-        self(sys.argv if args is None else [sys.argv[0], *args], known_only=True)
 
 
 def _takes_variables(function: Any) -> Any:

@@ -9,9 +9,11 @@ launch` writes the second.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import os
+import pathlib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -29,6 +31,30 @@ def write_run(train_dir: str, run: Mapping[str, Any]) -> None:
 def write_launch(train_dir: str, command: Sequence[str]) -> None:
     """Writes the command line of a launch, without `python -m ps_train`; only warns if that fails."""
     _write(os.path.join(train_dir, LAUNCH_NAME), {"folder": os.getcwd(), "command": list(command)})
+    note = _note_of(os.getcwd())
+    try:
+        note.parent.mkdir(parents=True, exist_ok=True)
+        note.write_text(os.path.abspath(train_dir), encoding="utf-8")
+    except OSError as error:  # only whoever gives no --train_dir misses it, and is asked for one
+        _log.debug("cannot write %s: %s", note, error)
+
+
+def newest_launch() -> str:
+    """Returns the train_dir of the newest run that `ps_train launch` made in the working directory, or "".
+
+    The folder itself must say that it was launched here: a note about another run is not believed.
+    """
+    try:
+        train_dir = _note_of(os.getcwd()).read_text(encoding="utf-8")
+        return train_dir if read_launch(train_dir)["folder"] == os.getcwd() else ""
+    except (OSError, ValueError, ConfigError):
+        return ""
+
+
+def _note_of(folder: str) -> pathlib.Path:
+    """Returns the file, among those of this user, that names the newest run that was launched in a folder."""
+    state = pathlib.Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser()
+    return state / "ps_train" / "launches" / hashlib.sha256(folder.encode()).hexdigest()[:16]
 
 
 def read_run(train_dir: str) -> Mapping[str, Any]:

@@ -46,6 +46,8 @@ class ChiefEvaluations:
             yield
             return
         self._timer = EvalTimer(self._selector.settings, self._selector.last_step())
+        if stopped := self._selector.describe_stop_before():
+            _log.warning("%s", stopped)
         with contextlib.closing(EvaluationSignals(self._cluster, self._timeouts.heartbeat_secs)) as signals, \
                 threads.repeating(lambda: self._look(board, signals), period_secs=_POLL_SECS, name="evaluations",
                                   join_secs=self._timeouts.eval_secs):
@@ -59,6 +61,8 @@ class ChiefEvaluations:
         """
         if self._selector.settings.evaluates_during_training and not self._has_evaluator():
             self._selector.consider(found, path)
+        if best := self._selector.describe_best():
+            _log.info("%s", best)
         self._selector.export_final(path)
 
     def _has_evaluator(self) -> bool:

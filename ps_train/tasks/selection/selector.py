@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
+import shlex
 import shutil
 import time
 from collections.abc import Collection
@@ -53,6 +54,11 @@ class SelectionSettings:
     def evaluates_during_training(self) -> bool:
         """Whether there must be evaluations before the last one."""
         return bool(self.eval_steps or self.eval_secs or self.keep_best or self.stopping or "latest" in self.exporters)
+
+    @property
+    def kept(self) -> Target | None:
+        """What the checkpoint in train_dir/best is best in, or None if none is kept."""
+        return self.keep_best or self.stopping
 
     @property
     def targets(self) -> dict[str, Target]:
@@ -125,6 +131,32 @@ class Selector:
         return (f"early stopping: {standing.metric} {best}, and was not better in {standing.num_worse} evaluations "
                 "since then")
 
+    def describe_stop_before(self) -> str:
+        """Returns why a continued training would end at once, and how to go on; "" if it would not."""
+        reason = self.should_stop()
+        if not reason:
+            return ""
+        target, patience = self.settings.stopping, self.settings.patience
+        enough = self._record()["early_stopping"].num_worse + patience
+        return (f"this training was stopped early, and with a patience of {patience} it stops again at once; {reason}. "
+                "To go on, give a larger patience, such as "
+                f"--early_stopping={target.metric}:{'max' if target.is_max else 'min'}:{enough}, or leave the flag out")
+
+    def describe_best(self) -> str:
+        """Returns which checkpoint is the best, where it is and how to use it; "" if none was evaluated for that."""
+        target = self.settings.kept
+        if target is None:
+            return ""
+        standing = self._record()["keep_best" if self.settings.keep_best else "early_stopping"]
+        if standing.value is None:
+            return ""
+        best = f"best {target.metric}: {standing.value:.6g} at step {standing.step}"
+        kept = os.path.join(self._train_dir, standing.checkpoint)
+        if not standing.checkpoint or not checkpoints.exists(kept):
+            return f"{best}; its checkpoint was not kept"
+        return (f"{best}, kept as {kept}; `ps_train evaluate --train_dir={shlex.quote(self._train_dir)} "
+                "--checkpoint=best` takes it, and so do predict and export")
+
     def consider(self, evaluation: Evaluation, path: str) -> None:
         """Draws the conclusions from an evaluation; nothing from a second one of the same step."""
         if not self.settings.targets and "latest" not in self.settings.exporters:
@@ -132,14 +164,12 @@ class Selector:
         record = self._record()
         if evaluation.global_step == record.last_step:
             return
-        record.last_step = evaluation.global_step
-        values = {LOSS: evaluation.loss_mean, **evaluation.metrics}
-        if target := self.settings.keep_best:
-            value = values.get(target.metric, float("nan"))
-            if record["keep_best"].count(value, evaluation.global_step) and not self._keep(path, target.metric, value):
-                return  # so that a later one with that value counts as better
-        if target := self.settings.stopping:
-            record["early_stopping"].count(values.get(target.metric, float("nan")), evaluation.global_step)
+        for best in record.count({LOSS: evaluation.loss_mean, **evaluation.metrics}, evaluation.global_step):
+            if (best.metric, best.is_max) != self.settings.kept:
+                continue
+            best.checkpoint = self._keep(path, best.metric, best.value)
+            if not best.checkpoint and self.settings.keep_best:
+                return  # a later one with that value counts as better
         self._exporters.export("latest", path)
         record.write()
 
@@ -154,8 +184,12 @@ class Selector:
     def _record(self) -> SelectionRecord:
         return SelectionRecord(self._train_dir, self.settings.targets)
 
-    def _keep(self, path: str, metric: str, value: float) -> bool:
-        """Copies the best checkpoint to its folder, in place of the one before; returns whether that succeeded."""
+    def _keep(self, path: str, metric: str, value: float) -> str:
+        """Copies the best checkpoint to its folder, in place of the one before.
+
+        Returns:
+          its path, relative to the train_dir; "" if it could not be copied.
+        """
         folder = os.path.join(self._train_dir, BEST)
         try:
             kept = checkpoints.copy_to(path, folder)
@@ -165,7 +199,7 @@ class Selector:
         except (OSError, CheckpointError, tf.errors.OpError) as error:
             _log.warning("cannot keep %s as the best: %s; a larger --keep_checkpoint_max keeps checkpoints for longer",
                          path, error)
-            return False
+            return ""
         _log.info("best %s so far: %.6g, kept as %s", metric, value, kept)
         self._exporters.export("best", kept)
-        return True
+        return os.path.join(BEST, os.path.basename(kept))

@@ -101,6 +101,10 @@ class EvaluationByWorkers:
         """Returns the result of each share, once all are there."""
         end_secs = time.monotonic() + self._timeouts.eval_secs
         found = {0: self._evaluate(plan, 0)}
+        reminder = waits.Reminder(
+            lambda: "the shares of " + ", ".join(
+                self._name(plan, share) for share in range(len(plan.shares)) if share not in found),
+            self._timeouts.eval_secs)
         while len(found) < len(plan.shares):
             snapshot = self._board.snapshot()  # before the results: a worker leaves when it has delivered
             for share in {*self._exchange.delivered(plan)} - {*found}:
@@ -113,6 +117,7 @@ class EvaluationByWorkers:
             if missing.awaited and time.monotonic() > end_secs:
                 names = ", ".join(self._name(plan, share) for share in missing.awaited)
                 raise evaluation.too_long(f"waited {self._timeouts.eval_secs:g} s for the shares of {names}")
+            reminder.remind()
             if missing.awaited and not missing.orphaned and self._stop.wait(_POLL_SECS):
                 raise StoppedError("told to stop while waiting for the other workers' evaluation")
         return [found[share] for share in range(len(plan.shares))]

@@ -73,6 +73,7 @@ class Participation:
     def _wait_for_plan(self, last_round: int) -> tuple[Plan, int] | None:
         """Returns a new plan and this worker's share in it, or None if training has ended without one."""
         answered_secs = chief_secs = time.monotonic()
+        reminder = waits.Reminder(f"{self._evaluated.cluster.chief} (chief) to begin the evaluation")
         while True:
             now_secs = time.monotonic()
             try:
@@ -93,6 +94,7 @@ class Participation:
             if now_secs - chief_secs > self._timeouts.start_secs:
                 raise ClusterLostError(f"waited {self._timeouts.start_secs:g} s for {self._evaluated.cluster.chief} "
                                        "(chief) to begin the evaluation")
+            reminder.remind(now_secs)
             if self._stop.wait(_POLL_SECS):
                 raise StoppedError(f"told to stop while waiting for {self._evaluated.cluster.chief} (chief) to begin "
                                    "the evaluation")

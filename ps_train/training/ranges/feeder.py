@@ -18,10 +18,11 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_train.cluster.spec import Cluster
+from ps_train.coordination import sessions
 from ps_train.coordination.claims import new_claim
 from ps_train.coordination.heartbeat import WorkerProgress
 from ps_train.coordination.ranges.range_queue import Assignment, RangeQueue
-from ps_train.errors import BlackboardError
+from ps_train.errors import BlackboardError, ConfigError
 from ps_train.training.ranges.accounts import Accounts
 from ps_train.training.ranges.saved import RangeOps
 
@@ -53,17 +54,28 @@ class RangeFeeder:
         self._lost: set[int] = set()  # ranges that this worker still has in hand on ps 0, to be given again
         self._generation = 0
         self._has_ended = False
+        self._misfit: ConfigError | None = None  # a new chief's files are not here
         self._released_secs = 0.0
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
     def begin(self, session: tf.Session) -> None:
         """Begins the queue, new or as restored; for the chief, before any worker trains."""
-        session.run(self._ops.begin_op, {self._ops.generation: new_claim()}, _CALL)
-        done, in_hand = session.run([self._ops.done, self._ops.in_hand], options=_CALL)
-        _log.info("input: %s", self._ops.local.plan_text.partition(",")[0])
+        done, in_hand, text = sessions.run_bounded(
+            session, [self._ops.done, self._ops.in_hand, self._ops.plan], options=_CALL)
+        found = self._ops.local.extended(text.decode())
+        # Of --num_epochs, new ranges have all before them; where there is no end, they join the present epoch.
+        has_end = self._ops.local.settings.num_epochs is not None
+        done = np.append(done, np.full(found.num_ranges, 0 if has_end else done.min(), done.dtype))
+        sessions.run_bounded(
+            session, self._ops.begin_op, dict(zip(self._ops.start, (new_claim(), done, found.text))), options=_CALL)
+        self._ops.local.adopt(found.text)
+        _log.info("input: %s", found.text.partition(",")[0])
+        if found.num_files:
+            _log.info("input: %d file%s came after the checkpoint: %d new range%s", found.num_files,
+                      "s" * (found.num_files > 1), found.num_ranges, "s" * (found.num_ranges > 1))
         if done.any() or in_hand.any():
-            _log.info("continuing in epoch %d, in which %d ranges are done; in hand at the checkpoint, and given "
+            _log.info("continuing in epoch %d, in which %d ranges are done; in hand during the save, and given "
                       "again: %s", done.min(), (done > done.min()).sum(), self._shown(np.flatnonzero(in_hand).tolist()))
 
     def start(self, session: tf.Session) -> None:
@@ -71,8 +83,10 @@ class RangeFeeder:
 
         Raises:
           BlackboardError: a call to ps 0 from an earlier session is still under way.
+          ConfigError: a file of the training is not here.
         """
         self._join(_CALL_SECS)
+        self._ops.local.adopt(self._queue.plan())
         session.run(self._ops.local.reset_op, options=_CALL)
         self._accounts, self._has_ended = self._new_accounts(), False
         self._stop = stop = threading.Event()
@@ -98,9 +112,12 @@ class RangeFeeder:
 
         Raises:
           BlackboardError: ps 0 does not answer.
+          ConfigError: a file of the training is not here.
         """
         self.stop()
         self._join(_CALL_SECS)
+        if self._misfit:
+            raise self._misfit
         self._read_notes(session)
         if is_data_end and self._has_ended:
             self._accounts.end()
@@ -141,6 +158,10 @@ class RangeFeeder:
                 num_errors, pause_secs = num_errors + 1, _PAUSE_AFTER_ERROR_SECS
                 if num_errors == _MOST_ERRORS:
                     self._end(session)
+            except ConfigError as error:  # raised by `settle`, once the input has ended
+                self._misfit = error
+                self._end(session)
+                return
             except (tf.errors.OpError, RuntimeError) as error:  # the session is lost or closed
                 _log.debug("no more ranges in this session: %s", error)
                 return
@@ -194,13 +215,14 @@ class RangeFeeder:
             _log.warning("the queue of ranges has begun anew; what this worker had in hand is given again: %s",
                          self._shown([one.number for one in held]))
         self._accounts, self._generation = self._new_accounts(), generation
+        self._ops.local.adopt(self._queue.plan())  # before any of its ranges is given
 
     def _give(self, session: tf.Session, one: Assignment, is_again: bool) -> None:
         if is_again and one.number not in self._lost:
             _log.warning("this worker had ranges in hand when its process or session before this one ended; given "
                          "again: %s", self._shown([one.number]))
         self._lost.discard(one.number)
-        session.run(self._ops.local.give_op, {self._ops.local.number: one.number}, _CALL)
+        session.run(self._ops.local.give_op, dict(zip(self._ops.local.given, self._ops.local.plan[one.number])), _CALL)
         self._accounts.give(one)  # not before: a range in the accounts is done when the input has ended
 
     def _end(self, session: tf.Session) -> None:

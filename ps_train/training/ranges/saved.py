@@ -2,8 +2,10 @@
 
     queue on ps 0 --before each save--> variables on ps 0 --Saver--> checkpoint --restored--> variables --begin--> queue
 
-The variables are written before the parameters are saved. So every range that is done in a checkpoint has all of its
-updates there; a range that was in hand then is given again, and parts of it are trained on twice.
+`done` is read before the parameters are saved. So every range that is done in a checkpoint has all of its updates
+there. A save takes a while, and workers train on. `in_hand` is saved after all parameters, and has every range that a
+worker had in hand at any moment from the reading of `done` on: each range that is given again and of which parameters
+in the checkpoint may have updates already.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from ps_train.coordination.ranges import operations
 from ps_train.errors import ConfigError
 from ps_train.graph.input import local_ranges
 from ps_train.graph.input.local_ranges import LocalRanges
+from ps_train.graph.input.range_plan import MisfitError
 from ps_train.updates.update import Update
 
 _DONE, _IN_HAND, _PLAN = (f"dynamic_sharding/{name}" for name in ("done", "in_hand", "plan"))
@@ -26,19 +29,26 @@ class RangeOps(NamedTuple):
 
     Attributes:
       local: the worker's end.
-      generation: placeholder, int64 scalar.
-      begin_op: begins the queue with what the variables say.
-      before_save_op: updates the variables.
+      start: what the queue begins with: placeholders, the generation, int64 scalar; how often each range was trained
+        on, int32 [ranges]; the text of the ranges, string scalar.
+      begin_op: begins the queue with that.
+      before_save_op: updates `done`, and begins to note what workers have in hand.
+      after_save_op: updates `in_hand`; run it when everything else is saved.
+      in_hand_variable: is saved last, after `after_save_op`.
       done: int32 [ranges], how often each range was trained on, as saved.
-      in_hand: bool [ranges], which ranges workers had in hand, as saved.
+      in_hand: bool [ranges], which ranges workers had in hand during the save, as saved.
+      plan: string scalar, the text of the ranges, as saved.
     """
 
     local: LocalRanges
-    generation: tf.Tensor
+    start: tuple[tf.Tensor, tf.Tensor, tf.Tensor]
     begin_op: tf.Operation
     before_save_op: tf.Operation
+    after_save_op: tf.Operation
+    in_hand_variable: tf.Variable
     done: tf.Tensor
     in_hand: tf.Tensor
+    plan: tf.Tensor
 
 
 def build_range_ops(first_ps_device: str) -> RangeOps | None:
@@ -49,15 +59,19 @@ def build_range_ops(first_ps_device: str) -> RangeOps | None:
     with tf.device(first_ps_device):
         done = _variable(_DONE, tf.zeros([len(local.plan)], tf.int32))
         in_hand = _variable(_IN_HAND, tf.zeros([len(local.plan)], tf.bool))
-        _variable(_PLAN, tf.constant(local.plan_text))
-        generation = tf.placeholder(tf.int64, [], name="range_generation")
-        now_done, owners = (tf.reshape(operations.read_queue(name), done.shape) for name in ("done", "owners"))
+        plan = _variable(_PLAN, tf.constant(local.plan_text))
+        start = (tf.placeholder(tf.int64, [], name="range_generation"), tf.placeholder(tf.int32, [None], name="done"),
+                 tf.placeholder(tf.string, [], name="range_plan"))
+        generation, now_done, text = start
+        done_at_mark, in_hand_at_mark = operations.mark()
         return RangeOps(
-            local, generation,
-            begin_op=operations.begin(done.read_value(), generation, local.plan_text),
-            before_save_op=tf.group(done.assign(now_done, read_value=False),
-                                    in_hand.assign(owners > 0, read_value=False)),
-            done=done.read_value(), in_hand=in_hand.read_value())
+            local, start,
+            begin_op=tf.group(operations.begin(now_done, generation, text), plan.assign(text, read_value=False)),
+            before_save_op=tf.group(done.assign(done_at_mark, read_value=False),
+                                    in_hand.assign(in_hand_at_mark, read_value=False)),
+            after_save_op=in_hand.assign(operations.read_queue("given"), read_value=False),
+            in_hand_variable=in_hand,
+            done=done.read_value(), in_hand=in_hand.read_value(), plan=plan.read_value())
 
 
 def is_position(name: str) -> bool:
@@ -76,8 +90,8 @@ def save_position(update: Update, first_ps_device: str) -> tuple[Update, RangeOp
     return update._replace(slots=update.slots._replace(before_save_op=before_save_op)), ops
 
 
-def check_plan(path: str, plan_text: str) -> None:
-    """Checks that a checkpoint has a position in this data.
+def check_plan(path: str, local: LocalRanges) -> None:
+    """Checks that a checkpoint has a position in this data, to which files may have been added.
 
     Raises:
       ConfigError: it has none, or one in other data.
@@ -86,11 +100,14 @@ def check_plan(path: str, plan_text: str) -> None:
     if not reader.has_tensor(_PLAN):
         raise ConfigError(f"--dynamic_sharding: checkpoint {path} was saved without this flag and has no position in "
                           "the data; give another --train_dir, or leave the flag out")
-    theirs = reader.get_tensor(_PLAN).decode()
-    if theirs != plan_text:
-        raise ConfigError(f"--dynamic_sharding: the files are not those of checkpoint {path}: it has a position in "
-                          f"{theirs}; here are {plan_text}; give those files, or another --train_dir")
+    try:
+        local.extended(reader.get_tensor(_PLAN).decode())
+    except MisfitError as error:
+        raise ConfigError(f"--dynamic_sharding: the files are not those of checkpoint {path}: {error}; give those "
+                          "files, and new ones beside them if you like, or another --train_dir") from None
 
 
 def _variable(name: str, initial: tf.Tensor) -> tf.Variable:
-    return tf.get_variable(name, initializer=initial, trainable=False, use_resource=True)
+    # Of any length: there are more ranges than in a checkpoint if files have come since.
+    initial = tf.placeholder_with_default(initial, [None] * initial.shape.rank)
+    return tf.get_variable(name, initializer=initial, trainable=False, use_resource=True, validate_shape=False)

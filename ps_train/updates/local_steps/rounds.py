@@ -17,10 +17,11 @@ from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
+from ps_train.embeddings.connection import dense_gradient
 from ps_train.errors import UserCodeError
 from ps_train.graph import nan_guard, transfer
+from ps_train.graph.own_train_op.update import OwnUpdate
 from ps_train.graph.shaping.plan import OptimizerPlan
-from ps_train.updates.gradients import gradients_on_copies
 from ps_train.updates.local_steps import slots, variable_copies
 from ps_train.updates.local_steps.change import Change, Gradients
 from ps_train.updates.local_steps.divisor import Divisor
@@ -28,6 +29,7 @@ from ps_train.updates.local_steps.period import Period
 from ps_train.updates.local_steps.slots import SlotTransfer
 from ps_train.updates.local_steps.source import StepSource
 from ps_train.updates.local_steps.table_copies import StepRows, TableCopies
+from ps_train.updates.local_steps.variable_copies import VariableCopy
 
 
 class Round(NamedTuple):
@@ -178,7 +180,7 @@ class _RoundBuilder:
             bare = None if own else plan.make(self.step_copy)
         trained = {id(values[copy.original.name]): copy for copy in self.copies if copy.original.parts[0].trainable}
         rows = self._rows.connect(offsets) if self._rows else None
-        gradients, of_tables = gradients_on_copies(loss, own, trained, values, rows)
+        gradients, of_tables = _gradients_on_copies(loss, own, trained, values, rows)
         self.optimizer = bare or own.on_copies({number: copy.current for number, copy in trained.items()})
         # Guarded under the names of the variables on the ps, which the user knows from the model.
         with tf.control_dependencies(waits_for if own else []):
@@ -261,3 +263,22 @@ def _build(source: StepSource, batches: Any) -> tuple[tf.Tensor, Any]:
         raise UserCodeError("--communication_period: model_fn is called again in a loop, where TensorFlow cannot set "
                             "up a table of tf.lookup from tensors; make it in input_fn, give lists to "
                             f"KeyValueTensorInitializer, or leave the flag out: {error}") from error
+
+
+def _gradients_on_copies(
+    loss: tf.Tensor, own: OwnUpdate | None, trained: Mapping[int, VariableCopy], values: Mapping[str, tf.Tensor],
+    rows: StepRows | None,
+) -> tuple[list[Any], dict[str, tf.Tensor]]:
+    """Returns the gradients of the variables, and those of the rows of tables by name.
+
+    Args:
+      trained: the `id` of what the model reads of each trainable variable -> its copy.
+      values: name of a variable -> what the model reads.
+    """
+    read = dict(rows.values) if rows else {}
+    if own:
+        dense, of_rows = own.gradients_of(list(trained)), tf.gradients(loss, list(read.values())) if read else []
+    else:  # all at once: a second call would build the model's gradients a second time
+        found = tf.gradients(loss, [*(values[copy.original.name] for copy in trained.values()), *read.values()])
+        dense, of_rows = found[:len(trained)], found[len(trained):]
+    return dense, {name: dense_gradient(gradient, read[name]) for name, gradient in zip(read, of_rows)}

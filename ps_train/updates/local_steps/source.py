@@ -17,12 +17,10 @@ class StepSource(NamedTuple):
     Attributes:
       batches: `next()` adds the next mini-batch to the graph.
       build: `build(batch)` adds the model once more.
-      ahead: the rows that were staged for the model on the first mini-batch, or None.
     """
 
     batches: Batches
     build: Callable[[Any], StepModel]
-    ahead: Any = None
 
 
 def refuse_single_batches(batches: Batches, num_steps: int) -> None:

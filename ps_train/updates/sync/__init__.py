@@ -8,7 +8,6 @@ Start with `aggregation.py`. The decision: docs/decisions/sync.md.
     aggregation.py         the operations of workers and chief
     accumulators.py        average the gradients beside each variable
     gate.py                which gradients the next update has, and whether the last one of a worker was in one
-    condition.py           a condition variable on a ps: notify, wait_while
     quorum.py              how many gradients an update waits for, and from which workers
     runner.py              runs the updates on the chief
     sync_replicas.py       SyncReplicasOptimizer, with the constructor and methods of TensorFlow's class

@@ -60,7 +60,7 @@ class UpdateRunner(ChiefService):
 
     def conclude(self, session: tf.Session) -> None:
         """Logs how many gradients were dropped."""
-        num_dropped = session.run(self._operations.status.dropped, options=RUN_OPTIONS)
+        num_dropped = sessions.run_bounded(session, self._operations.status.dropped, options=RUN_OPTIONS)
         _log.info("%d gradients came too late for their update and were dropped", num_dropped)
 
     def _repeat(self, work: Callable, session: tf.Session, context: ChiefContext, stopped: threading.Event) -> None:
@@ -99,12 +99,13 @@ class UpdateRunner(ChiefService):
     def _apply_quorum(self, session: tf.Session, context: ChiefContext, quorum: QuorumStatus) -> None:
         """Lets the updates wait for the gradients that are required from now on."""
         self._log_change(context, quorum)
-        _, status = session.run([self._operations.require_op, self._operations.status],
-                                {self._operations.required: quorum.required}, RUN_OPTIONS)
+        _, status = sessions.run_bounded(
+            session, [self._operations.require_op, self._operations.status],
+            {self._operations.required: quorum.required}, options=RUN_OPTIONS)
         if self._is_stuck(quorum, status):
             _log.warning("step %d: every worker waits, and gradients were lost; going on with the next step",
                          status.step)
-            session.run(self._operations.flush_op, options=RUN_OPTIONS)
+            sessions.run_bounded(session, self._operations.flush_op, options=RUN_OPTIONS)
 
     def _log_change(self, context: ChiefContext, quorum: QuorumStatus) -> None:
         """Logs the quorum if it has changed since the last check."""
@@ -137,5 +138,5 @@ class UpdateRunner(ChiefService):
         if context.board.state() < State.STOPPING:
             _log.info("%s ran out of data, and too few workers are left for an update: training ends",
                       context.names_of(quorum.finished))
-            context.board.announce(State.STOPPING)
-        session.run(self._operations.release_op, options=RUN_OPTIONS)
+            context.board.announce_stopping()
+        sessions.run_bounded(session, self._operations.release_op, options=RUN_OPTIONS)

@@ -23,6 +23,7 @@ from ps_train.runtime import waits
 from ps_train.updates.sync.aggregation import SyncEngine, SyncOperations
 
 _CHIEF_SECS = 300.0
+_ANSWER_SECS = 60.0  # of the servers, to operations that wait for no other worker
 _RELEASE_SECS = 5.0
 _VARIABLES = ("updating", "computed_for", "pushed", "awaited", "marks", "included", "unused",
               "updates_ended")
@@ -153,7 +154,7 @@ class _UpdateLoop:
         if releases:
             options = tf.RunOptions(timeout_in_ms=int(_RELEASE_SECS * 1000))
             with contextlib.suppress(tf.errors.OpError):  # ps 0 is gone, and with it whatever waits there
-                self._session.run(self._operations.release_op, options=options)
+                sessions.run_bounded(self._session, self._operations.release_op, options=options)
         sessions.close_in_background(self._session).join(_RELEASE_SECS)
 
 
@@ -190,9 +191,11 @@ class SyncReplicasHook(tf.train.SessionRunHook):
 
         Raises:
           ClusterLostError: the chief did not initialise within five minutes.
+          tf.errors.DeadlineExceededError: a server did not answer.
         """
-        waits.until(lambda: session.run(self._ready_op).size == 0, _CHIEF_SECS,
+        options = tf.RunOptions(timeout_in_ms=int(_ANSWER_SECS * 1000))
+        waits.until(lambda: sessions.run_bounded(session, self._ready_op, options=options).size == 0, _CHIEF_SECS,
                     "the chief to initialise the variables and to run chief_init_op", threading.Event())
-        session.run(self._init_op)
+        sessions.run_bounded(session, self._init_op, options=options)
         if self._runner:
             self._runner.create_threads(session, coord, daemon=True, start=True)

@@ -8,6 +8,7 @@ aggregation.py builds what runs on the ps.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
 from typing import Any, Callable, NamedTuple
@@ -19,6 +20,8 @@ from ps_train.errors import ConfigError
 from ps_train.graph.devices import task_of
 from ps_train.updates.sync.aggregation import SyncEngine, SyncOperations
 from ps_train.updates.sync.standalone import StandaloneEngine, StandaloneRunner, SyncReplicasHook
+
+_log = logging.getLogger(__name__)
 
 _WORKER_JOBS = ("worker", *CHIEF_JOBS)
 
@@ -63,7 +66,7 @@ class SyncReplicasOptimizer(tf.train.Optimizer):
         variable_averages: tf.train.ExponentialMovingAverage | None = None,
         variables_to_average: Sequence[tf.Variable] | None = None, use_locking: bool = False,
         name: str = "sync_replicas", *, worker: int | None = None, is_in_rounds: bool = False,
-        has_blackboard: bool = False, summed: Sequence[tf.Variable] = (),
+        has_blackboard: bool = False, summed: Sequence[tf.Variable] = (), replica_id: int | None = None,
     ) -> None:
         """Creates the optimizer. The positional parameters are those of TensorFlow's class.
 
@@ -81,8 +84,12 @@ class SyncReplicasOptimizer(tf.train.Optimizer):
           has_blackboard: whether this is a task of ps_train, which has created the variables on ps 0, knows which
             workers are alive, and releases them at the end.
           summed: variables whose gradients are summed, not averaged.
+          replica_id: of TensorFlow before 1.0; it is ignored, with a line in the log.
         """
         super().__init__(use_locking, name)
+        if replica_id is not None:
+            _log.info("SyncReplicasOptimizer: replica_id=%s is ignored; the server or the device says which "
+                      "worker this is", replica_id)
         self._opt = opt
         self._replicas = replicas_to_aggregate
         self._num_workers = replicas_to_aggregate if total_num_replicas is None else total_num_replicas
@@ -178,6 +185,10 @@ class SyncReplicasOptimizer(tf.train.Optimizer):
         if num_tokens != -1 and num_tokens < num_needed:
             raise ValueError(f"Too few tokens to finish the first step: {num_tokens} (given) vs {num_needed} (needed)")
         return tf.no_op(name="no_init_tokens")
+
+    def get_clean_up_op(self) -> tf.Operation:
+        """Returns a no-op, for scripts of TensorFlow before 1.0: it closed the queues that workers waited in."""
+        return tf.no_op(name="no_clean_up")
 
     def make_session_run_hook(self, is_chief: bool, num_tokens: int = -1) -> tf.train.SessionRunHook:
         """Returns the hook that a MonitoredTrainingSession needs; on the chief it runs the updates."""

@@ -15,6 +15,7 @@ from ps_train.control import asking
 from ps_train.coordination.control.control_board import ControlBoard
 from ps_train.errors import ConfigError
 from ps_train.runtime.threads import Call
+from ps_train.tasks.control.chief_service import ClientService
 from tests.children import wait_until
 
 _ASK = {"status": (running.StatusConfig, asking.print_status), "save": (running.ControlConfig, asking.save_now),
@@ -64,3 +65,20 @@ def test_a_watch_ends_where_nobody_reads_on(start_servers, monkeypatch):
     asking.print_status(config, threading.Event())
     with pytest.raises(BrokenPipeError):  # what is left in its buffer
         cut_off.close()
+
+
+def test_the_status_has_the_rows_of_each_ps(start_servers, capsys):
+    """As the chief's upkeep of the tables has counted them last: as text and as JSON."""
+    cluster = start_servers(1, 1)
+    ps = cluster.view("ps", 0).ps[0]
+    tables = [{"name": "users", "rows": 40, "ps": [{"name": "ps:0", "rows": 13, "bytes": 2652},
+                                                   {"name": "ps:1", "rows": 27, "bytes": 5508}]}]
+    with contextlib.closing(ControlBoard(ps)) as board:
+        service = ClientService(board, {}, list, lambda: 7, lambda: tables)
+        service.look()
+    for flags in ([], ["--json"]):
+        config = running.parse_control([f"--ps_hosts={ps.address}", *flags], "status", running.StatusConfig)
+        asking.print_status(config, threading.Event())
+    text, found = capsys.readouterr().out.strip().rsplit("\n", 1)
+    assert "table users: 40 rows: 13 on ps:0 (2.65 kB), 27 on ps:1 (5.51 kB)" in text.splitlines()
+    assert json.loads(found)["tables"] == tables

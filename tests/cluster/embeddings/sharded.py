@@ -8,6 +8,7 @@ from ps_train.embeddings.files.store_ops import StoreOps
 from ps_train.embeddings.rows.row_ops import COUNTS
 from ps_train.embeddings.rows.store import Store
 from ps_train.embeddings.spec import TableSpec
+from tests.cluster.embeddings.owners import owners_of
 from tests.tensorflow_mode import tf
 
 
@@ -17,6 +18,7 @@ class ShardedTable:
     def __init__(self, rule, num_ps=1, dim=2, name="items", device="", target="", **spec):
         """Makes the table; it has room for no rows until `reset`."""
         self.num_ps, self.dim = num_ps, dim
+        self._is_dynamic = "num_rows" not in spec
         self._graph = tf.Graph()
         with self._graph.as_default():
             stores = [Store(TableSpec(name, dim, rule=rule, **spec), ps=ps, num_ps=num_ps, device=device)
@@ -55,10 +57,13 @@ class ShardedTable:
         self.session.run(self._merges, self._feed(ids, self._changes, changes))
 
     def _feed(self, ids, placeholders, rows):
-        feed = {}
+        feed, owners = {}, self._owners(ids)
         for ps, (placeholder, given) in enumerate(zip(self._ids, placeholders)):
-            feed[placeholder], feed[given] = ids[ids % self.num_ps == ps], rows[ids % self.num_ps == ps]
+            feed[placeholder], feed[given] = ids[owners == ps], rows[owners == ps]
         return feed
+
+    def _owners(self, ids):
+        return owners_of(ids, self.num_ps, is_dynamic=self._is_dynamic)
 
     def values(self, ids):
         """Returns float32 [n, dim]."""
@@ -70,10 +75,11 @@ class ShardedTable:
 
     def _read(self, tensors, ids, width):
         ids = np.asarray(ids, np.int64)
-        parts = self.session.run(tensors, {own: ids[ids % self.num_ps == ps] for ps, own in enumerate(self._ids)})
+        owners = self._owners(ids)
+        parts = self.session.run(tensors, {own: ids[owners == ps] for ps, own in enumerate(self._ids)})
         found = np.zeros([len(ids), width], np.float32)
         for ps, part in enumerate(parts):
-            found[ids % self.num_ps == ps] = part
+            found[owners == ps] = part
         return found
 
     def counts(self, ps=0):

@@ -207,6 +207,64 @@ def test_another_error_is_not_taken_for_a_bad_id():
     id_check.raise_if_bad_id(tf.errors.InvalidArgumentError(None, None, "assertion failed: [items] [3]"), "worker:0")
 
 
+def _weights_told(weights, indices):
+    """Returns the line about these weights of three ids."""
+    found = []
+
+    def build():
+        found.extend([tf.sparse.placeholder(tf.int64, name="friends"), tf.sparse.placeholder(tf.float32)])
+        return tf.reduce_sum(ps_train.embedding_table("items", 2).lookup_sparse(*found, combiner="sum"))
+
+    model = Model(build)
+    feed = {"ids": tf.SparseTensorValue([[0, 0], [0, 1], [2, 0]], [5, 6, 7], [3, 2]),
+            "weights": tf.SparseTensorValue(np.reshape(indices, [-1, 2]), weights, [3, 2])}
+    with model as session, pytest.raises(tf.errors.InvalidArgumentError) as caught:
+        session.run([model.loss, model.train_op], dict(zip(found, feed.values())))
+    with pytest.raises(UserCodeError) as told:
+        id_check.raise_if_bad_id(caught.value, "worker:0")
+    return str(told.value)
+
+
+_WRONG_WEIGHTS = {
+    "one": ([1.0], [[0, 0]], "3 ids and 1 weights"),
+    "none": ([], [], "3 ids and 0 weights"),
+    "too many": ([1.0] * 4, [[0, 0], [0, 1], [2, 0], [2, 1]], "3 ids and 4 weights"),
+    "elsewhere": ([1.0] * 3, [[0, 0], [1, 0], [2, 0]], "3 ids and weights at other indices"),
+}
+
+
+@pytest.mark.parametrize("weights, indices, expected", _WRONG_WEIGHTS.values(), ids=_WRONG_WEIGHTS)
+def test_weights_that_are_not_those_of_the_ids_stop_the_step(weights, indices, expected):
+    """TensorFlow would spread a single weight over all ids. The line has table, feature and the two numbers."""
+    line = _weights_told(weights, indices)
+    assert line == (f"worker:0: table items: friends/values has {expected}; allowed: one weight for each id, with the "
+                    "indices of the ids; nothing of that batch was applied. Correct the data, or the model")
+
+
+def test_ragged_ids_have_the_rows_of_dense_and_sparse_ones():
+    """A lookup gives a RaggedTensor, and a sparse lookup takes one, with weights; both are learnt."""
+    found = []
+
+    def build():
+        ids, weights = (tf.ragged.constant(values) for values in ([[1, 2], [], [3]], [[0.5, 1.0], [], [2.0]]))
+        table = ps_train.embedding_table("items", 2, num_rows=9)
+        found.extend([table.lookup(ids).to_tensor(), table.lookup([[1, 2], [3, 3]]), table.lookup_sparse(ids),
+                      table.lookup_sparse(ids, weights, combiner="sum"),
+                      table.lookup_sparse(ids.to_sparse(), weights, combiner="sum")])
+        return tf.reduce_sum(found[0])
+
+    model = Model(build)
+    with model as session:
+        ragged, dense, mean, weighted, mixed = session.run(found)
+        np.testing.assert_array_equal(ragged[0], dense[0])
+        np.testing.assert_array_equal(ragged[2], [dense[1, 0], [0, 0]])
+        np.testing.assert_allclose(mean, [dense[0].mean(0), [0, 0], dense[1, 0]], rtol=1e-6)
+        np.testing.assert_allclose(weighted, [dense[0, 0] / 2 + dense[0, 1], [0, 0], 2 * dense[1, 0]], rtol=1e-6)
+        np.testing.assert_array_equal(mixed, weighted)
+        (gradient,) = session.run(model.gradients)
+        np.testing.assert_array_equal(gradient.values, np.ones([3, 2]))
+
+
 def _in_cond(table):
     return tf.cond(tf.constant(True), lambda: table.lookup([1]), lambda: tf.zeros([1, 2]))
 

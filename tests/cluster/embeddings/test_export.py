@@ -131,6 +131,33 @@ def test_an_exported_model_predicts_what_an_evaluation_does_in_a_process_without
         "variables.index", "variables.data"}
 
 
+def _two_tables(features, labels, mode, params):
+    items = ps_train.embedding_table("items", 3, num_rows=50, initial_limit=0.5).lookup(features["items"])
+    words = ps_train.embedding_table("words", 2, initial_limit=0.5).lookup(features["words"])
+    return ps_train.ModelSpec(predictions={"items": items, "words": words})
+
+
+@pytest.mark.parametrize("wrong", [-2**63, -2**63 + 1])
+def test_one_id_that_its_table_cannot_have_does_not_fail_a_request_of_ten(trained, tmp_path, wrong):
+    """It has a first value, in a dynamic and a fixed table; the other nine have what they have without it."""
+    path, (ids, _), _ = trained
+    specs = {name: tf.TensorSpec([None], tf.int64, name=name) for name in ("items", "words")}
+    saved_model.export_model(path, str(tmp_path / "exported"), Model("two", _two_tables, {}), {}, specs)
+    good = {"items": np.arange(20, 30), "words": ids["words"][:10]}
+    bad = {name: np.where(np.arange(10) == 4, wrong, own) for name, own in good.items()}
+    bad["items"][5] = 50  # more than the last row number
+    with tf.Graph().as_default(), tf.Session() as session:
+        signature = tf.saved_model.load(session, ["serve"], str(tmp_path / "exported")).signature_def["serving_default"]
+        expected, found = (session.run(
+            {name: info.name for name, info in signature.outputs.items()},
+            {info.name: given[name] for name, info in signature.inputs.items()}) for given in (good, bad))
+    for name, rows in found.items():
+        is_good = bad[name] == good[name]
+        assert is_good.sum() == (8 if name == "items" else 9)
+        np.testing.assert_array_equal(rows[is_good], expected[name][is_good])
+        assert (np.abs(rows[~is_good]) <= 0.5).all() and (rows[~is_good] != 0).all()
+
+
 _WRONG = {
     "a folder that exists": ({"output_dir": ""}, ConfigError, "it exists; remove it, or give another folder"),
     "no predictions": ({"model_params": {**_PARAMS, "predicts": False}}, UserCodeError,

@@ -105,8 +105,8 @@ def test_more_rows_than_a_ps_can_hold_are_refused_when_the_graph_is_built(spec):
     with pytest.raises(ConfigError) as caught:
         ShardedTable(_SGD, **spec)
     assert str(caught.value) == (
-        f"embedding_table 'items': {what}=3000000000 is 3000000000 rows on ps 0; allowed: at most 2147483647 on each "
-        f"ps; use 2 or more ps, or a smaller {what}")
+        f"embedding_table 'items': {what}=3000000000 is 3000000000 rows on each ps; allowed: at most 2147483647; "
+        f"use 2 or more ps, or a smaller {what}")
     with ShardedTable(_SGD, num_ps=2, **spec) as table:
         assert {ops.capacity for ops in table.ops} == {1_500_000_000}
 
@@ -115,7 +115,7 @@ def test_a_process_that_only_reads_refuses_the_rows_of_a_fixed_table_alone():
     """max_rows is a limit of all ps together, and a checkpoint may have fewer rows."""
     with ShardedTable(rules.Frozen(0.0), max_rows=3_000_000_000):
         pass
-    with pytest.raises(ConfigError, match="on each ps; evaluate with --evaluate_with=workers, or a smaller num_rows$"):
+    with pytest.raises(ConfigError, match="; evaluate with --evaluate_with=workers, or a smaller num_rows$"):
         ShardedTable(rules.Frozen(0.0), num_rows=3_000_000_000)
 
 

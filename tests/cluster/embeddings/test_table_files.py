@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import ps_train
-from ps_train.embeddings import rules
-from ps_train.embeddings.files import contents, read_only, store_ops, upkeep
+from ps_train.embeddings import connection, rules
+from ps_train.embeddings.files import contents, read_only, reading, store_ops, upkeep
+from ps_train.embeddings.rows import dealing, index, store
 from ps_train.embeddings.rules import Adagrad, Frozen
 from ps_train.embeddings.spec import TableSpec
 from ps_train.errors import CheckpointError
@@ -20,6 +21,7 @@ from ps_train.storage import checkpoints, deltas
 from ps_train.training import evaluation
 from tests import clusters
 from tests.cluster.embeddings.lookups import Model
+from tests.cluster.embeddings.owners import owners_of
 from tests.tensorflow_mode import tf
 
 _IDS = np.array([0, 1, 5, 8, 13, 14, 15, 31, 44])
@@ -47,9 +49,12 @@ class Tables(Model):
         with self.graph.as_default():
             self.saver = tf.train.Saver([self.step])
             self.session.run(self.step.initializer)
+            self.prefix = tf.placeholder(tf.string, [])
+            self.extra_op = tf.raw_ops.SaveV2(
+                prefix=self.prefix, tensor_names=["extra"], shape_and_slices=[""], tensors=[tf.constant(7)])
             stores = {name: self.registry.stores(name) for name in kinds}
-            self.own_ids = [tf.placeholder(tf.int64, [None]) for _ in range(num_ps)]
-            self.whole = {name: [store.read(ids, with_slots=True) for store, ids in zip(found, self.own_ids)]
+            self.own_ids = {name: [tf.placeholder(tf.int64, [None]) for _ in found] for name, found in stores.items()}
+            self.whole = {name: [store.read(ids, with_slots=True) for store, ids in zip(found, self.own_ids[name])]
                           for name, found in stores.items()}
 
     def train(self, ids=_IDS, factor=1.0):
@@ -62,11 +67,16 @@ class Tables(Model):
 
     def values_and_slots(self, ids=_IDS):
         """Returns name -> rows by id."""
-        num_ps = len(self.own_ids)
-        feed = {own: ids[ids % num_ps == ps] for ps, own in enumerate(self.own_ids)}
-        order = np.argsort(np.concatenate([np.flatnonzero(ids % num_ps == ps) for ps in range(num_ps)]))
+        owners = {name: owners_of(ids, len(own), is_dynamic=self.registry.specs[name].is_dynamic)
+                  for name, own in self.own_ids.items()}
+        feed = {one: ids[owners[name] == ps] for name, own in self.own_ids.items() for ps, one in enumerate(own)}
         found = self.session.run(self.whole, feed)
-        return {name: np.concatenate(parts)[order] for name, parts in found.items()}
+        return {name: np.concatenate(parts)[np.argsort(np.argsort(owners[name], kind="stable"))]
+                for name, parts in found.items()}
+
+    def write_extra(self, prefix):
+        """Writes a tensor to a file of its own."""
+        self.session.run(self.extra_op, {self.prefix: prefix})
 
     def save(self, folder, step=1):
         """Returns the path of a checkpoint of everything."""
@@ -86,6 +96,11 @@ def _ids_in(path):
     reader = tf.train.load_checkpoint(path)
     return sorted(int(one) for part in reader.get_variable_to_shape_map() if part.endswith("/ids")
                   for one in reader.get_tensor(part))
+
+
+def _ids_in_pieces(path, pieces):
+    reader = tf.train.load_checkpoint(path)
+    return sorted(int(one) for piece in pieces for one in reader.get_tensor(f"{piece}/ids"))
 
 
 def _assert_same(found, expected):
@@ -158,11 +173,13 @@ def _sum_model(kinds):
 def test_evaluation_and_prediction_have_room_for_the_rows_of_all_ps(tmp_path, monkeypatch, caplog, kinds):
     """Without max_rows, each of the three ps has room of its own; with it, four rows, which are 12 together."""
     monkeypatch.setattr(store_ops, "_VIRTUAL_BYTES", 4 * (4 * 4 + 12))  # four rows of two floats and two slots
-    ids = np.arange(12)
+    everywhere = np.arange(100)
+    owners = owners_of(everywhere, 3, is_dynamic=True)
+    ids = np.concatenate([everywhere[owners == ps][:4] for ps in range(3)])
     saving = Tables(num_ps=3, kinds={"items": kinds})
     with saving:
         saving.train(ids)
-        assert saving.tables.counts(saving.session)["items"][0]["used"] == 4
+        assert [one["used"] for one in saving.tables.counts(saving.session)["items"]] == [4, 4, 4]
         expected, path = np.sum(saving.values(ids)["items"], axis=1), saving.save(tmp_path)
     model, params = _sum_model(kinds), {"batch_size": 5, "seed": 1}
     found = evaluation.Evaluator(model, params, clusters.array_dataset(ids, ids), params).evaluate(path)
@@ -214,6 +231,221 @@ def test_rows_changed_since_a_save_are_a_delta(tmp_path, small_pieces):
         _assert_same(restored.values_and_slots(np.arange(60)), expected)
         restored.tables.restore(restored.session, empty)
         _assert_same(restored.values_and_slots(), first)
+
+
+def _save_while_training(tables, folder, *, is_delta=False):
+    """Saves while others train: at the cut on three ids, of which 50 is new, and then no more.
+
+    Returns:
+      the path, and the rows of the ids 0 to 59 at the cut.
+    """
+    at_cut = []
+
+    def cut():
+        tables.train(np.array([5, 8, 50]))
+        at_cut.append(tables.values_and_slots(np.arange(60)))
+        return deltas.delta_path(tables.tables.base, 9) if is_delta else checkpoints.path_of(str(folder), 9)
+
+    save = tables.tables.save_delta if is_delta else tables.tables.save
+    save(tables.session, checkpoints.path_of(str(folder), 1), tables.saver, cut)
+    (expected,) = at_cut
+    return deltas.delta_path(tables.tables.base, 9) if is_delta else tables.tables.base, expected
+
+
+def test_a_checkpoint_has_the_rows_of_its_cut(tmp_path, small_pieces):
+    """Rows that were touched after they were written are written again; every reader takes the last ones."""
+    saving = Tables(num_ps=2)
+    with saving:
+        saving.train()
+        path, expected = _save_while_training(saving, tmp_path)
+    assert path == checkpoints.path_of(str(tmp_path), 9) == checkpoints.newest_sound(str(tmp_path))
+    assert not any(name.endswith("_temp") for name in os.listdir(tmp_path))
+    saved = contents.read_tables(path)
+    assert all(table.has_repeated for table in saved.values())
+    assert _ids_in(path) == sorted(2 * [*_IDS, 5, 8, 50])  # of two tables, the three twice
+    for num_ps in (1, 2, 3):
+        restored = Tables(num_ps)
+        with restored:
+            restored.tables.restore(restored.session, path)
+            _assert_same(restored.values_and_slots(np.arange(60)), expected)
+            counts = restored.tables.counts(restored.session)
+            assert sum(one["used"] for one in counts["a/b"]) == len(_IDS) + 1
+    for name, values in expected.items():
+        rows = [(one, value) for ids, values in ps_train.read_table(path, name) for one, value in zip(ids, values)]
+        assert sorted(one for one, _ in rows) == sorted([*_IDS, 50])
+        for one, value in rows:
+            np.testing.assert_array_equal(value, values[one, :_DIMS[name]])
+        assert reading.count_rows(path, name) == len(rows)
+
+
+def test_a_delta_has_the_rows_of_its_cut(tmp_path, small_pieces):
+    """What the checkpoint before has missed, too: what was touched from its last pass on."""
+    saving = Tables(num_ps=2, kinds=_ITEMS)
+    with saving:
+        saving.train()
+        path = saving.save(tmp_path)
+        saving.train(np.arange(0, 20))
+        delta, expected = _save_while_training(saving, tmp_path, is_delta=True)
+    assert set(_ids_in(delta)) == {*range(20), 50}
+    restored = Tables(num_ps=3, kinds=_ITEMS)
+    with restored:
+        restored.tables.restore(restored.session, path, delta)
+        _assert_same(restored.values_and_slots(np.arange(60)), expected)
+
+
+def test_the_last_part_is_written_after_all_rows(tmp_path, small_pieces):
+    """What is touched while it is written is in the next delta, not in the checkpoint."""
+    saving = Tables(num_ps=1, kinds=_ITEMS)
+    with saving:
+        saving.train()
+        before = saving.values_and_slots()
+
+        def write_last(prefix):
+            saving.train(np.array([13, 51]))
+            saving.write_extra(prefix)
+            return prefix
+
+        first = checkpoints.path_of(str(tmp_path), 1)
+        path = saving.tables.save(saving.session, first, saving.saver, write_last=write_last)
+        delta = saving.save_delta()
+    assert tf.train.load_checkpoint(path).get_tensor("extra") == 7
+    assert _ids_in(path) == sorted(_IDS) and _ids_in(delta) == [13, 51]
+    restored = Tables(kinds=_ITEMS)
+    with restored:
+        restored.tables.restore(restored.session, path)
+        _assert_same(restored.values_and_slots(), before)
+
+
+@pytest.mark.parametrize("is_delta", [False, True], ids=["checkpoint", "delta"])
+def test_how_often_an_id_was_seen_outlives_a_restart(tmp_path, is_delta):
+    """On another number of ps, too: an id that has come twice of three times needs one more time, others three."""
+    kinds = {"items": {"min_count": 3}}
+    saving = Tables(num_ps=2, kinds=kinds)
+    with saving:
+        saving.train(np.array([1, 2, 3]))
+        path, delta = saving.save(tmp_path), None
+        saving.train(np.array([1, 2, 9]))
+        if is_delta:
+            delta = saving.save_delta()
+        else:
+            path = saving.save(tmp_path, step=2)
+    for num_ps in (1, 2, 3):
+        restored = Tables(num_ps, kinds=kinds)
+        with restored:
+            restored.train(np.array([9]))  # is forgotten
+            restored.tables.restore(restored.session, path, delta)
+            for ids, known in (([2, 3, 4], [2]), ([3, 4], [2, 3]), ([4], [2, 3, 4]), ([1], [1, 2, 3, 4])):
+                restored.train(np.array(ids))
+                again = restored.save(tmp_path / str(num_ps), step=3 + len(known))
+                assert _ids_in(again) == known, num_ps
+
+
+def test_a_checkpoint_without_these_counts_restores(tmp_path):
+    """Of a table that admitted all ids when it was saved, or of an older ps_train."""
+    saving, restored = Tables(kinds={"items": {}}), Tables(kinds={"items": {"min_count": 2}})
+    with saving:
+        saving.train()
+        expected, path = saving.values_and_slots(), saving.save(tmp_path)
+    with restored:
+        restored.tables.restore(restored.session, path)
+        _assert_same(restored.values_and_slots(), expected)
+
+
+def test_a_row_that_was_dropped_during_a_save_leaves_its_room(tmp_path, small_pieces, caplog):
+    """It is in the checkpoint, as it was written first; the row that took its place is there, too."""
+    tables = Tables(kinds={"items": {"max_rows": 4}})
+    with tables:
+        for one in (1, 2, 3, 4):
+            tables.train(np.array([one]))
+
+        def cut():
+            for new in (5, 6, 7):
+                upkeep.drop_old_rows(tables.session, tables.tables)
+                tables.train(np.array([new]))
+            return checkpoints.path_of(str(tmp_path), 1)
+
+        path = tables.tables.save(tables.session, checkpoints.path_of(str(tmp_path), 1), tables.saver, cut)
+        kept = np.array([5, 6, 7])
+        expected = tables.values_and_slots(kept)
+        assert {5, 6, 7} < set(_ids_in(path)) and len(_ids_in(path)) > 4
+        tables.tables.restore(tables.session, path)
+        _assert_same(tables.values_and_slots(kept), expected)
+
+
+def _deal_as_before(patch):
+    """Saves as versions did whose rows were dealt by `id % num_ps`, which no checkpoint says."""
+    def modulo(ids, num_ps, *, is_dynamic):
+        del is_dynamic
+        return tf.cast(ids % num_ps, tf.int32) if tf.is_tensor(ids) else ids % num_ps
+
+    for module in (connection, store):
+        patch.setattr(module, "owner_of", modulo)
+    patch.setattr("tests.cluster.embeddings.test_table_files.owners_of", modulo)
+    patch.setattr(index, "fixed_id_of", lambda rows, ps, num_ps: rows * num_ps + ps)
+    described = dataclasses.make_dataclass("SavedTable", [
+        field.name for field in dataclasses.fields(contents.SavedTable) if field.name != "dealt"])
+    patch.setattr(contents, "describe_table", lambda *args, _real=contents.describe_table, **kwargs: described(
+        **{name: value for name, value in dataclasses.asdict(_real(*args, **kwargs)).items() if name != "dealt"}))
+
+
+@pytest.fixture
+def old_files(tmp_path, small_pieces, monkeypatch):
+    """A checkpoint and its delta by 2 ps that dealt their rows by `id % num_ps`, and the rows that both give."""
+    everywhere = np.arange(60)
+    with monkeypatch.context() as patch:
+        _deal_as_before(patch)
+        saving = Tables(num_ps=2)
+        with saving:
+            saving.train()
+            path, of_path = saving.save(tmp_path), saving.values_and_slots(everywhere)
+            saving.train(np.array([5, 8, 50]))
+            delta, of_delta = saving.save_delta(), saving.values_and_slots(everywhere)
+    assert all("dealt" not in one for one in contents.read_text(path)["tables"].values())
+    ids = [_ids_in_pieces(path, pieces) for pieces in contents.read_tables(path)["a/b"].pieces]
+    assert ids == [[one for one in _IDS if one % 2 == ps] for ps in (0, 1)]
+    return path, of_path, delta, of_delta
+
+
+@pytest.mark.parametrize("num_ps", [1, 2, 3])
+def test_rows_that_were_dealt_by_a_remainder_are_dealt_anew(old_files, num_ps):
+    """From checkpoints and deltas of before, on as many ps and on others: each ps gets its rows and no other."""
+    path, of_path, delta, of_delta = old_files
+    everywhere = np.arange(60)
+    for one, expected, ids in ((None, of_path, _IDS), (delta, of_delta, np.union1d(_IDS, [5, 8, 50]))):
+        restored = Tables(num_ps)
+        with restored:
+            restored.tables.restore(restored.session, path, one)
+            _assert_same(restored.values_and_slots(everywhere), expected)
+            for name, counts in restored.tables.counts(restored.session).items():
+                owners = owners_of(ids, num_ps, is_dynamic=restored.registry.specs[name].is_dynamic)
+                assert [own["used"] for own in counts] == list(np.bincount(owners, minlength=num_ps))
+            restored.train()
+            assert not np.array_equal(restored.values()["a/b"], expected["a/b"][_IDS, :2])
+
+
+def test_a_delta_may_be_dealt_otherwise_than_its_checkpoint(old_files):
+    """The first training of a new version saves deltas to a checkpoint of the last one."""
+    path, everywhere = old_files[0], np.arange(60)
+    going_on, restored = Tables(num_ps=2), Tables(num_ps=2)
+    with going_on:
+        going_on.tables.restore(going_on.session, path)
+        going_on.train(np.array([1, 5, 52]))
+        expected, delta = going_on.values_and_slots(everywhere), going_on.save_delta(3)
+    assert _ids_in(delta) == sorted(2 * [1, 5, 52])
+    assert {one.dealt for one in contents.read_tables(delta).values()} == {dealing.MIXED}
+    with restored:
+        restored.tables.restore(restored.session, path, delta)
+        _assert_same(restored.values_and_slots(everywhere), expected)
+
+
+def test_an_evaluation_reads_rows_that_were_dealt_by_a_remainder(old_files):
+    """In a process of its own, as export and predict do."""
+    path, expected, _, _ = old_files
+    frozen = Tables(rule=Frozen(0.0))
+    with frozen, frozen.graph.as_default():
+        read_only.ReadOnlyTables(frozen.registry).restore(frozen.session, path)
+        for name, rows in frozen.values(np.arange(60)).items():
+            np.testing.assert_array_equal(rows, expected[name][:, :_DIMS[name]])
 
 
 def test_after_a_restart_a_delta_follows_the_checkpoint_that_was_restored(tmp_path):
@@ -331,3 +563,17 @@ def test_rows_that_no_update_has_touched_for_long_are_dropped():
         upkeep.drop_old_rows(aging.session, aging.tables)
         (counts,) = aging.tables.counts(aging.session)["items"]
         assert (counts["evicted"], counts["used"] - counts["free"]) == (1, 2)
+
+
+def test_the_rows_of_each_ps_are_told(caplog):
+    """With their bytes: two floats of value, two of slots, id and mark; in the line of the log, and as JSON."""
+    tables = Tables(num_ps=2, kinds={"items": {}})
+    with tables, caplog.at_level("INFO"):
+        tables.train()
+        found = upkeep.shares_of(tables.tables, tables.tables.counts(tables.session))
+        upkeep.log_use(tables.session, tables.tables)
+    rows = [int(count) for count in np.bincount(owners_of(_IDS, 2, is_dynamic=True))]
+    assert found == [{"name": "items", "rows": 9, "ps": [
+        {"name": f"ps:{ps}", "rows": own, "bytes": own * (4 * 4 + 8 + 4)} for ps, own in enumerate(rows)]}]
+    assert f"table items: 9 rows: {rows[0]} on ps:0 ({rows[0] * 28} B), {rows[1]} on ps:1 ({rows[1] * 28} B); " \
+        in caplog.text

@@ -96,6 +96,85 @@ def test_ids_of_a_wrong_type_are_refused(found):
         fixed.lookup_sparse(tf.SparseTensor([[0, 0]], [1], [1, 1]), combiner="max")
 
 
+_INITIALIZERS = {
+    "uniform": (lambda: tf.random_uniform_initializer(-0.25, 0.25, seed=7), 0.25),
+    "uniform of TensorFlow 2": (lambda: tf.compat.v2.random_uniform_initializer(-0.25, 0.25), 0.25),
+    "zeros": (tf.zeros_initializer, 0.0),
+    "zeros, not called": (lambda: tf.zeros_initializer, 0.0),
+    "constant": (lambda: tf.constant_initializer(0), 0.0),
+}
+
+
+@pytest.mark.parametrize("make, limit", _INITIALIZERS.values(), ids=_INITIALIZERS)
+def test_an_initializer_that_a_table_can_have_is_its_limit(found, make, limit):
+    """Uniform around 0, or 0; the other arguments of DeepRec that change nothing are taken with it."""
+    ps_train.get_embedding_variable(
+        "items", 4, initializer=make(), key_dtype=tf.int64, value_dtype=tf.float32, trainable=True, steps_to_live=None,
+        partitioner=tf.fixed_size_partitioner(4), collections=[tf.GraphKeys.GLOBAL_VARIABLES], ev_option=None,
+        steps_to_live_l2reg=0, init_data_source=None, validate_shape=False)
+    assert found.specs["items"] == registry.TableSpec("items", 4, rule=rules.Adam(0.01), initial_limit=limit)
+
+
+_NOT_IN_A_TABLE = {
+    "normal": (dict(initializer=tf.truncated_normal_initializer(stddev=0.1)),
+               "an initializer of type TruncatedNormal; allowed: tf.random_uniform_initializer\\(-a, a\\), tf.zeros_"),
+    "uniform from 0": (dict(initializer=tf.random_uniform_initializer(0, 1)), "an initializer of type RandomUniform"),
+    "ones": (dict(initializer=tf.constant_initializer(1.0)), "an initializer of type Constant"),
+    "a function": (dict(initializer=lambda shape: tf.zeros(shape)), "an initializer of type function"),
+    "two limits": (dict(initializer=tf.zeros_initializer(), initial_limit=0.1),
+                   "initializer and initial_limit; allowed: one of them"),
+    "trainable": (dict(trainable=False), "trainable=False; allowed: True; .* use tf.stop_gradient"),
+    "ev_option": (dict(ev_option={}), "ev_option={}; allowed: None; give filter_freq"),
+    "l2": (dict(steps_to_live_l2reg=100), "steps_to_live_l2reg=100; allowed: None; give steps_to_live"),
+    "source": (dict(init_data_source="oss://x"), "init_data_source='oss://x'; allowed: None"),
+    "collections": (dict(collections=["mine"]), "collections=\\['mine'\\]; allowed: None; a table is no variable"),
+    "key_dtype": (dict(key_dtype=tf.float32), "key_dtype=tf.float32; allowed: integers, or tf.string"),
+    "value_dtype": (dict(value_dtype=tf.float16), "value_dtype=tf.float16; allowed: tf.float32"),
+    "filter_freq": (dict(filter_freq="often"), "filter_freq='often'; allowed: whole numbers from 0"),
+    "the name of a table's argument": (dict(min_count=3), "min_count=3; allowed: None; it is called filter_freq here"),
+    "unknown": (dict(dimension=3), "dimension=3; allowed: the names capacity, filter_freq, .*num_hashes$"),
+}
+
+
+@pytest.mark.parametrize("arguments, message", _NOT_IN_A_TABLE.values(), ids=_NOT_IN_A_TABLE)
+def test_what_a_table_cannot_do_of_other_frameworks_is_one_line(found, arguments, message):
+    """It says what was given and what is allowed; no table is made."""
+    with pytest.raises(UserCodeError, match=f"^get_embedding_variable 'items': got {message}") as caught:
+        ps_train.get_embedding_variable("items", 4, **arguments)
+    assert "\n" not in str(caught.value)
+    assert found.specs == {}
+
+
+def _sparse(values, indices=((0, 0), (1, 0))):
+    return tf.SparseTensor(np.array(indices, np.int64)[:len(values)], values, [2, 1])
+
+
+_NO_TENSOR = "an embedding_table is no tensor, .*; call table.lookup\\(ids\\) in place of tf.nn.embedding_lookup"
+_WRONG_LOOKUPS = {
+    "embedding_lookup": (lambda table: tf.nn.embedding_lookup(table, [1]), _NO_TENSOR),
+    "embedding_lookup_sparse": (lambda table: tf.nn.embedding_lookup_sparse(table, _sparse([1, 2]), None), _NO_TENSOR),
+    "safe lookup": (lambda table: tf.nn.safe_embedding_lookup_sparse(table, _sparse([1, 2])), _NO_TENSOR),
+    "gather": (lambda table: tf.gather(table, [1]), _NO_TENSOR),
+    "sparse ids": (lambda table: table.lookup(_sparse([1, 2])), "lookup got a SparseTensor; give it to"),
+    "dense ids": (lambda table: table.lookup_sparse(tf.constant([1])),
+                  "lookup_sparse got ids of type Tensor; allowed: .*; look dense ids up with table.lookup$"),
+    "dense weights": (lambda table: table.lookup_sparse(_sparse([1, 2]), [1.0, 2.0]),
+                      "lookup_sparse got weights of type list; allowed: a SparseTensor or a RaggedTensor$"),
+    "one weight": (lambda table: table.lookup_sparse(_sparse([1, 2]), _sparse([1.0]), name="friends"),
+                   "friends has 2 ids and 1 weights; allowed: one weight for each id"),
+    "weights of another type": (lambda table: table.lookup_sparse(_sparse([1, 2]), _sparse(["a", "b"]), name="friends"),
+                                "friends has weights of type string; allowed: numbers"),
+}
+
+
+@pytest.mark.parametrize("look_up, message", _WRONG_LOOKUPS.values(), ids=_WRONG_LOOKUPS)
+def test_a_wrong_lookup_is_one_line(found, look_up, message):
+    """While the model is built; with what to call instead."""
+    with pytest.raises(UserCodeError, match=f"^table items: {message}") as caught:
+        look_up(ps_train.embedding_table("items", 2))
+    assert "\n" not in str(caught.value)
+
+
 def test_a_model_that_is_built_by_hand_gets_tables_of_one_process():
     """model_fn in a notebook, without ps_train around it."""
     with tf.Graph().as_default():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import gzip
 
 import numpy as np
 import pytest
@@ -114,6 +115,19 @@ def test_the_order_follows_from_the_seed_and_changes_each_epoch(files):
     assert order(1, shuffle=False) == [*range(size)] * 2
 
 
+@pytest.mark.parametrize("range_bytes", [2, 100])
+def test_a_byte_order_mark_is_in_no_range(tmp_path, range_bytes):
+    """The first line is a number as the others are; with a header, the mark is a part of that."""
+    for name, header in (("plain", ""), ("headed", "number\n")):
+        (tmp_path / name).write_text(f"{header}7\n8\n9\n", encoding="utf-8-sig")
+        plan = plan_ranges(str(tmp_path / name), range_bytes=range_bytes, has_header=bool(header))
+        text = (tmp_path / name).read_bytes()
+        assert b"".join(text[one.start:one.stop] for one in plan) == b"7\n8\n9\n"
+    (tmp_path / "mark").write_bytes(b"\xef\xbb\xbf")
+    with pytest.raises(DataError, match="mark is empty"):
+        plan_ranges(str(tmp_path / "mark"))
+
+
 def test_wrong_files_are_one_line(tmp_path, files):
     """No file, only empty ones, and more workers than ranges."""
     with pytest.raises(DataError, match=r"nothing\*: no such file"):
@@ -121,6 +135,10 @@ def test_wrong_files_are_one_line(tmp_path, files):
     (tmp_path / "empty").touch()
     with pytest.raises(DataError, match="empty is empty"):
         plan_ranges(str(tmp_path / "empty"))
+    (tmp_path / "c.txt.gz").write_bytes(gzip.compress(b"1\n2\n"))
+    with pytest.raises(DataError, match=r"c.txt.gz is compressed \(gzip\), and ranges of it cannot be read; decomp"):
+        plan_ranges([files, str(tmp_path / "c.*")])
+    assert [one.start for one in plan_ranges(str(tmp_path / "c.*"), is_text=False)] == [0]
     with pytest.raises(DataError, match="a.txt and others: 2 ranges for 3 workers, and each needs one; use fewer "
                                         "workers, or more files"):
         ps_train.file_ranges(files, (0, 3), "train", is_text=False)

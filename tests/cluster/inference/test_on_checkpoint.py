@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import json
 import logging
 import re
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 
 import ps_train
+from ps_train import testing
 from ps_train.config import inference
 from ps_train.errors import ConfigError, DataError, PsTrainError, UserCodeError
 from ps_train.inference import csv_columns, examples, outputs, saved_model, serving
@@ -81,7 +83,8 @@ def in_folder(folder, monkeypatch):
 
 
 def _evaluate(*flags):
-    on_checkpoint.evaluate_checkpoint(inference.parse_evaluate(["--train_dir=train", *flags]), threading.Event())
+    flags = flags if any(flag.startswith("--train_dir") for flag in flags) else ["--train_dir=train", *flags]
+    on_checkpoint.evaluate_checkpoint(inference.parse_evaluate(flags), threading.Event())
 
 
 def _predict(output, *flags):
@@ -116,6 +119,49 @@ def test_the_text_of_an_evaluation_is_that_of_the_trainer(capsys):
     """With the name of the split."""
     _evaluate("--split=train")
     assert capsys.readouterr().out.startswith("After 7 training steps, on 64 training examples:\n  loss = ")
+
+
+_READS = """
+import os
+import numpy as np
+import ps_train
+
+DEFAULT_PARAMS = {"eval_files": "none"}
+
+
+def prepare(params):
+    print(params["data_dir"], params["eval_files"], params["on_bad_record"], params["seed"])
+    assert os.path.isdir(params["data_dir"])
+
+
+def input_fn(mode, params, shard):
+    arrays = np.load(os.path.join(params["data_dir"], "data.npz"))
+    return ps_train.from_arrays(({"x": arrays["x"], "kind": arrays["kind"]}, arrays["label"]), 8,
+                                repeat=mode == ps_train.TRAIN)
+"""
+
+
+def test_an_evaluation_reads_the_data_of_the_training(tmp_path, monkeypatch, capsys):
+    """From another working directory; export and predict do, too, and a flag replaces what is recorded."""
+    for name in ("trained", "other"):
+        (tmp_path / name).mkdir()
+        np.savez(tmp_path / name / "data.npz", **served.features(), label=served.labels())
+    (tmp_path / "reads_folder.py").write_text(_READS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    testing.run_in_threads(
+        "served", "reads_folder", train_dir="train", num_workers=1, train_steps=2, log_steps=0, seed=5,
+        save_summaries_steps=0, data_dir="trained", params="eval_files=mine", on_bad_record="skip")
+    monkeypatch.chdir(tmp_path / "other")
+    capsys.readouterr()
+    folder = f"--train_dir={tmp_path}/train"
+    _evaluate(folder)
+    on_checkpoint.export_checkpoint(inference.parse_export([folder, "--export_dir=exported"]))
+    _predict("p.npz", folder)
+    prepared = [line for line in capsys.readouterr().out.splitlines() if line.startswith(str(tmp_path))]
+    assert prepared == [f"{tmp_path}/trained mine skip 5"] * 3
+    _evaluate(folder, "--data_dir=.", "--on_bad_record=stop", "--seed=7", "--params=eval_files=its")
+    assert capsys.readouterr().out.startswith(". its stop 7\n")
 
 
 _NO_CHECKPOINT = {
@@ -210,6 +256,7 @@ _WRONG_FILES = {
     "no column": ("i.csv", "kind,x_0,x_1,x_2\n", "has no column 'x_3'; it has kind, x_0, x_1, x_2, and the model"),
     "a cell": ("j.csv", "kind,x_0,x_1,x_2,x_3\n1,1,1,1,1\n1,1,1,a,1\n", "j.csv, line 3, column x_2: got 'a'; expected"),
     "a whole number": ("k.csv", "kind,x_0,x_1,x_2,x_3\n1.5,1,1,1,1\n", "line 2, column kind: got '1.5'; expected a"),
+    "compressed": ("m.csv", gzip.compress(b"1"), r"m.csv is compressed \(gzip\); decompress it first"),
     "a short line": ("l.csv", "kind,x_0,x_1,x_2,x_3\n1,1,1\n", "l.csv, line 2: 3 columns; expected 5"),
 }
 
@@ -220,8 +267,8 @@ def test_a_wrong_file_is_one_line(exported, tmp_path, name, content, message):
     if isinstance(content, dict):
         np.savez(name, **content)
     elif content is not None:
-        with open(name, "w", encoding="utf-8") as file:
-            file.write(content)
+        with open(name, "wb") as file:
+            file.write(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(DataError, match=message) as caught:
         _predict(tmp_path / "found.csv", "--saved_model=exported", f"--input={name}")
     assert "\n" not in str(caught.value)
@@ -295,6 +342,17 @@ def test_a_whole_number_that_does_not_fit_is_refused(tmp_path, kind, good, bad, 
         np.savez(tmp_path / "f.npz", id=np.array([bad]))
         with pytest.raises(DataError, match=rf"f.npz: id has {bad}; the model takes {kind} \[n\], {message}"):
             examples.read_arrays(str(tmp_path / "f.npz"), inputs)
+
+
+@pytest.mark.parametrize("name, is_first, said", [("x", True, False), ("pixels", True, True), ("pixels", False, False)])
+def test_an_array_of_another_name_is_announced(tmp_path, monkeypatch, caplog, name, is_first, said):
+    """A model with one input takes the only array; one line has both names, once for all processes."""
+    caplog.set_level(logging.INFO, logger="ps_train")
+    monkeypatch.setattr(logging.getLogger("ps_train"), "propagate", True)
+    np.savez(tmp_path / "f.npz", **{name: np.ones([2, 3], np.float32)})
+    assert examples.read_arrays(str(tmp_path / "f.npz"), _NUMBERS, is_first=is_first)["x"].shape == (2, 3)
+    line = f"--input: {tmp_path}/f.npz has no array 'x'; its only array, 'pixels', is used"
+    assert set(caplog.messages) == ({line} if said else set())
 
 
 @pytest.mark.parametrize("kind, good, bad, largest", [

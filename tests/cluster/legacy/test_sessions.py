@@ -6,7 +6,8 @@ import pytest
 import tensorflow as tf2
 from tensorflow.python.training import session_manager
 
-from ps_train.legacy.classic import install, membership
+from ps_train.legacy.classic import install, membership, sessions
+from ps_train.runtime.threads import Call
 from ps_train.runtime.waits import Timeouts
 from tests.tensorflow_mode import tf
 
@@ -91,6 +92,44 @@ def test_a_session_manager_of_the_scripts_own_prepares_the_parameters_of_the_clu
     manager = tf.train.SessionManager(ready_op=tf.report_uninitialized_variables())
     session = manager.prepare_session(worker.target, tf.global_variables_initializer())
     assert worker.board.is_prepared()
+    assert session.run(count) == 1.0
+    session.close()
+
+
+def test_the_parameters_are_announced_before_a_local_init_op_that_waits_for_the_other_workers(worker, graph):
+    """Issue: the other workers waited for the end of the chief's local_init_op, and it for them."""
+    count = counter()
+    with tf.device("/job:ps/task:0"):
+        tokens = tf.FIFOQueue(2, [tf.bool], [[]], shared_name="tokens_of_the_barrier")
+    manager = tf.train.SessionManager(
+        local_init_op=tokens.dequeue().op, ready_op=tf.report_uninitialized_variables(),
+        ready_for_local_init_op=tf.report_uninitialized_variables(tf.global_variables()))
+    board, arrive_op = worker.join(), tokens.enqueue(True)
+    arrived = []
+
+    def come_as_another_worker():
+        worker.wait_until_prepared()
+        with sessions._TensorFlowSession(worker.target, graph=graph) as other:
+            arrived.append(other.run(count))  # the parameters are there
+            other.run(arrive_op)
+
+    other = Call(come_as_another_worker, "another worker")
+    session = manager.prepare_session(worker.target, tf.global_variables_initializer())
+    other.join(60)
+    other.result()
+    assert arrived == [1.0] and board.is_prepared()
+    session.close()
+
+
+def test_without_a_condition_for_local_init_op_the_parameters_are_announced_after_it(worker, graph):
+    """It may be what initialises them."""
+    count = counter()
+    manager = tf.train.SessionManager(
+        local_init_op=tf.global_variables_initializer(), ready_op=tf.report_uninitialized_variables())
+    was_prepared = []
+    init_fn = lambda session: was_prepared.append(worker.join().is_prepared())  # noqa: E731 (as scripts have it)
+    session = manager.prepare_session(worker.target, init_fn=init_fn)
+    assert was_prepared == [False] and worker.board.is_prepared()
     assert session.run(count) == 1.0
     session.close()
 

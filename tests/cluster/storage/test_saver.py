@@ -15,7 +15,7 @@ import types
 import pytest
 
 from ps_train.errors import ClusterLostError, SaveError
-from ps_train.storage import checkpoints, deltas, saver, schedule
+from ps_train.storage import checkpoints, deltas, saver
 from ps_train.training.outcome import End
 from ps_train.updates.local_steps.slots import no_slot_transfer
 from tests import clusters, processes
@@ -44,14 +44,15 @@ class Training:
         self.saved_steps = []
         self.base = ""
         savable = saver.Savable(self.counted_save, self.global_step, keeping.before_save_op,
-                                lambda session, path: self.saver.save(session, path, write_state=False),
+                                lambda session, _, cut: self.saver.save(session, cut(), write_state=False),
                                 lambda: self.base)
         self.schedule = saver.SaveSchedule(**{"every_secs": 0, "every_steps": 0, "keep_max": 5, "timeout_secs": 20.0,
                                            **schedule})
         self.saving = saver.CheckpointSaver(savable, self.folder, self.schedule,
                                     lambda error: isinstance(error, tf.errors.AbortedError))
 
-    def counted_save(self, session, path):
+    def counted_save(self, session, _, cut):
+        path = cut()
         prefix, step = path.rsplit("-", 1)
         self.saved_steps.append(int(step))
         self.save(session, prefix, int(step), write_state=False)
@@ -94,7 +95,7 @@ def quick(monkeypatch):
     """Makes the pauses short."""
     for module in (saver, schedule):
         monkeypatch.setattr(module, "_FIRST_PAUSE_SECS", 0.05)
-    monkeypatch.setattr(schedule, "_POLL_SECS", 0.01)
+    monkeypatch.setattr(saver, "_POLL_SECS", 0.01)
 
 
 @pytest.fixture
@@ -124,12 +125,12 @@ def fail_times(run, errors):
 def clock(monkeypatch):
     """A clock that the test sets: `clock.secs`."""
     now = types.SimpleNamespace(secs=1000.0)
-    monkeypatch.setattr(schedule, "time", types.SimpleNamespace(monotonic=lambda: now.secs))
+    monkeypatch.setattr(saver, "time", types.SimpleNamespace(monotonic=lambda: now.secs))
     return now
 
 
 def turns(every_secs, every_steps):
-    return schedule.SaveTimer(schedule.SaveSchedule(every_secs, every_steps, 5, 1.0))
+    return saver.SaveTimer(saver.SaveSchedule(every_secs, every_steps, 5, 1.0))
 
 
 def test_it_is_time_at_once_and_then_after_the_seconds(clock):
@@ -147,7 +148,7 @@ def test_it_is_time_at_once_and_then_after_the_steps(clock):
     turn = turns(0, 100)
     assert turn.wait_secs() == 0 and turn.is_due(7)
     turn.saved(7)
-    assert turn.wait_secs() == schedule._POLL_SECS
+    assert turn.wait_secs() == saver._POLL_SECS
     clock.secs += 10**9
     assert not turn.is_due(106)
     assert turn.is_due(107)
@@ -236,6 +237,7 @@ def test_no_delta_follows_a_checkpoint_that_was_removed(training):
     run.saving._save_delta(run.session, 6, threading.Event())
     assert os.listdir(run.folder) == ["checkpoint"]
     run.save_last(7)
+    run.go_to(8)
     run.saving._save_delta(run.session, 8, threading.Event())
     assert deltas.deltas_of(run.base) == [deltas.delta_path(checkpoints.path_of(run.folder, 7), 8)]
 
@@ -400,7 +402,7 @@ def make_worker(cluster, folder, train_steps, **schedule):
     """Returns a chief that writes summaries of each step."""
     saves = saver.SaveSchedule(**{"every_secs": 0, "every_steps": 1, "keep_max": 5, "timeout_secs": 20.0, **schedule})
     worker = clusters.Worker(cluster, 0, folder, train_steps, saves=saves)
-    worker.schedule = worker.schedule._replace(save_summaries_steps=1)
+    worker.schedule = worker.saver._replace(save_summaries_steps=1)
     return worker
 
 

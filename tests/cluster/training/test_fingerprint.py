@@ -11,7 +11,8 @@ from ps_train.cluster.spec import Cluster
 from ps_train.coordination import blackboard, fingerprint
 from ps_train.coordination.state import State
 from ps_train.embeddings.spec import TableSpec
-from ps_train.errors import ConfigError
+from ps_train.errors import ClusterLostError, ConfigError
+from ps_train.training.admission import Admission, Parameters
 from tests import clusters
 from tests.children import wait_until
 from tests.tensorflow_mode import tf
@@ -19,12 +20,13 @@ from tests.tensorflow_mode import tf
 CLUSTER = Cluster("worker", 0, {"ps": {0: "a:1", 1: "b:1"}, "worker": {0: "c:1"}})
 
 
-def describe(options=None, shape=(2,), ps=1, cluster=CLUSTER, dim=4):
+def describe(options=None, shape=(2,), ps=1, cluster=CLUSTER, dim=4, dealt="mixed"):
     """Returns the fingerprint of a worker with one variable and one embedding table."""
     tables = {"items": TableSpec("items", dim)}
     with tf.Graph().as_default(), tf.device(f"/job:ps/task:{ps}"):
         return fingerprint.describe(
-            cluster, options or {"optimizer": "adam"}, [tf.get_variable("w", list(shape))], tables=tables)
+            cluster, options or {"optimizer": "adam"}, [tf.get_variable("w", list(shape))], tables=tables,
+            dealt=dealt)
 
 
 def test_equal_workers_do_not_differ():
@@ -47,6 +49,7 @@ def test_what_one_of_them_cannot_know_is_not_compared():
      "number of workers: here 2, at the chief 1"),
     ({"cluster": Cluster("worker", 0, {"ps": {0: "a:1"}, "worker": {0: "c:1"}})},
      "number of ps: here 1, at the chief 2"),
+    ({"dealt": "otherwise"}, "rows of tables on the ps: here otherwise, at the chief mixed"),
     ({"dim": 8}, f"table items: here {TableSpec('items', 8)}, at the chief {TableSpec('items', 4)}"),
 ])
 def test_what_differs_is_named(own, expected):
@@ -113,3 +116,108 @@ def test_all_workers_of_another_training_begin_anew_where_nobody_trains(start_se
     assert outcome.first_step == 0
     assert chief.progress.local_steps == outcome.local_steps  # and not those of the first training as well
     other.result()
+
+
+class _Interrupted:
+    """A blackboard at which something else happens right after one of its methods was called."""
+
+    def __init__(self, board, method, then):
+        self._board, self._method, self._then = board, method, then
+
+    def __getattr__(self, name):
+        method = getattr(self._board, name)
+
+        def call(*args):
+            value = method(*args)
+            if name == self._method:
+                self._method = ""
+                self._then()
+            return value
+
+        return call
+
+
+@contextlib.contextmanager
+def _left_over_training(start_servers):
+    """Yields worker views (chief, worker 1) of ps that hold the parameters of a training without workers."""
+    cluster = start_servers(1, 2)
+    with contextlib.ExitStack() as stack:
+        boards = [stack.enter_context(contextlib.closing(blackboard.for_worker(
+            cluster.target("worker", index), cluster.view("worker", index)))) for index in (0, 1)]
+        for number, board in enumerate(boards):
+            board.claim(number, 17 + number)
+        boards[0].start_run(describe({"optimizer": "adam"}))
+        yield cluster, boards
+
+
+def _admission(cluster, index, board, optimizer):
+    return Admission(cluster.view("worker", index), board, start_timeout_secs=60, stop=threading.Event(),
+                     own_fingerprint=describe({"optimizer": optimizer}))
+
+
+@pytest.mark.parametrize("method", ["admission_view", "fingerprint", "is_prepared", "state", "mismatch"])
+def test_a_worker_waits_for_its_chief_that_begins_anew_between_two_looks(start_servers, method):
+    """Whatever the worker has read before, it is not refused: the admitted chief is that of its own training."""
+    with _left_over_training(start_servers) as (cluster, (chief_board, board)):
+        chief = _admission(cluster, 0, chief_board, "sgd")
+        other = _admission(cluster, 1, _Interrupted(board, method, chief._ask_as_chief), "sgd")
+        assert other._ask_as_worker() is None
+        assert other._ask_as_worker() is None
+        chief_board.start_run(describe({"optimizer": "sgd"}))
+        assert other._ask_as_worker() is Parameters.LIVE
+
+
+def test_a_worker_that_was_admitted_while_its_training_was_replaced_withdraws(start_servers):
+    """It must not train on the parameters of the training that begins: it looks again after it was admitted."""
+    with _left_over_training(start_servers) as (cluster, (chief_board, board)):
+        old_worker = _admission(
+            cluster, 1, _Interrupted(board, "admission_view", lambda: chief_board.announce(State.IDLE)), "adam")
+        assert old_worker._ask_as_worker() is None
+        assert not board.admission_view().admitted
+
+
+def test_a_chief_does_not_replace_a_training_that_a_worker_joins_meanwhile(start_servers):
+    """The worker trains on; the chief is refused when it asks again."""
+    with _left_over_training(start_servers) as (cluster, (chief_board, board)):
+        old_worker = _admission(cluster, 1, board, "adam")
+        chief = _admission(
+            cluster, 0, _Interrupted(chief_board, "admission_view", old_worker._ask_as_worker), "sgd")
+        assert chief._ask_as_chief() is None
+        assert board.state() is State.RUNNING
+        with pytest.raises(ConfigError, match="--optimizer"):
+            chief._ask_as_chief()
+
+
+def test_the_end_of_training_is_announced_once(start_servers):
+    """A worker that has slept through the end does not bring the state back."""
+    with _left_over_training(start_servers) as (_, (chief_board, board)):
+        board.announce_stopping()
+        assert board.state() is State.STOPPING
+        chief_board.announce(State.DONE)
+        board.announce_stopping()
+        assert board.state() is State.DONE
+        chief_board.announce(State.IDLE)
+
+
+def test_a_worker_that_waits_for_its_chief_says_who_is_here_and_what_the_chief_does(start_servers):
+    """In its reminders and in the error at the end of the wait."""
+    cluster = start_servers(1, 3)
+    with contextlib.ExitStack() as stack:
+        boards = [stack.enter_context(contextlib.closing(blackboard.for_worker(
+            cluster.target("worker", index), cluster.view("worker", index)))) for index in (0, 1)]
+        boards[0].announce(State.IDLE)
+        for number in range(3):
+            boards[0].leave(number)
+
+        def error_of_a_wait():
+            with pytest.raises(ClusterLostError) as caught:
+                Admission(cluster.view("worker", 1), boards[1], start_timeout_secs=0.1, stop=threading.Event(),
+                          own_fingerprint="").wait()
+            return str(caught.value)
+
+        boards[1].claim(1, 18)
+        assert "(worker:0 (chief) has not joined; also here: worker:1)" in error_of_a_wait()
+        boards[0].claim(0, 17)
+        boards[0].note_activity("restores /runs/7/model.ckpt-40")
+        assert "(worker:0 (chief) has joined and restores /runs/7/model.ckpt-40; also here: worker:1)" \
+            in error_of_a_wait()

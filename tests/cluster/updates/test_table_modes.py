@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 import ps_train
-from ps_train.config.task import Config
 from ps_train.embeddings import rules
 from ps_train.embeddings.files import contents
-from ps_train.errors import ConfigError, UserCodeError
+from ps_train.errors import UserCodeError
 from ps_train.training.outcome import End
 from ps_train.updates.local_steps.period import Period
 from tests import clusters
@@ -26,16 +25,13 @@ def data(num_examples=96):
     return ids.astype(np.int64), random.normal(size=num_examples).astype(np.float32)
 
 
-def _bias(features):
-    return tf.get_variable("bias", [], initializer=tf.zeros_initializer())
-
-
-def model(num_rows=None, rule=None, dense=_bias):
-    """Two tables, the first one by a rule of its own if given, and dense variables; the prediction is a sum."""
+def model(num_rows=None, rule=None):
+    """Two tables, the first one by a rule of its own if given, and a bias; the prediction is their sum."""
     def model_fn(features, labels, mode, params):
         items = ps_train.embedding_table("items", 2, num_rows=num_rows, optimizer=rule)
         others = ps_train.embedding_table("others", 1)
-        predictions = (dense(features) + tf.reduce_sum(items.lookup(features), [1, 2])
+        bias = tf.get_variable("bias", [], initializer=tf.zeros_initializer())
+        predictions = (bias + tf.reduce_sum(items.lookup(features), [1, 2])
                        + tf.reduce_sum(others.lookup(features[:, :1] + 1000), [1, 2]))
         return ps_train.ModelSpec(loss=tf.reduce_mean(tf.square(predictions - labels)), predictions=predictions)
 
@@ -63,14 +59,6 @@ def rows_of(folder):
             ids, values, slots = (reader.get_tensor(f"{piece}/{part}") for part in ("ids", "values", "slots"))
             found[name].update(zip(ids.tolist(), np.concatenate([values, slots], 1)))
     return found, reader.get_tensor("bias")
-
-
-def dense_values(path):
-    """Returns the values of the variables of a checkpoint that are not of tables, without the optimizer's slots."""
-    reader = tf.train.load_checkpoint(str(path))
-    names = [name for name in reader.get_variable_to_shape_map()
-             if name != "global_step" and not name.startswith(("items", "others", "ps_train")) and "/Ada" not in name]
-    return {name: reader.get_tensor(name) for name in names}
 
 
 def train(cluster, folder, steps, num_workers=1, **options):
@@ -124,50 +112,7 @@ def test_two_workers_add_their_whole_changes(tmp_path, start_servers):
     assert_same(synced, first)  # both have the same data, so the mean of their changes is that of one
 
 
-def _layers(features):
-    """Layers without names, normalised, with regularizers of both kinds: as models are written."""
-    bias = tf.get_variable("bias", [], initializer=tf.ones_initializer(), regularizer=tf.nn.l2_loss)
-    numbers = tf.layers.batch_normalization(
-        tf.cast(features, tf.float32) / 100, training=True, momentum=0.5)
-    for _ in range(2):
-        numbers = tf.layers.dense(
-            numbers, 2, kernel_initializer=tf.ones_initializer(), kernel_regularizer=tf.nn.l2_loss)
-    return bias + tf.reduce_mean(numbers, axis=1) + 0.01 * tf.losses.get_regularization_loss()
-
-
-@pytest.mark.parametrize("dense", [_bias, _layers])
-def test_rows_that_are_staged_ahead_train_each_batch_once(tmp_path, start_servers, dense):
-    """Each row is one update behind at most: with ids that never repeat nothing differs from single steps."""
-    ids = np.arange(96 * 3, dtype=np.int64).reshape(96, 3)
-    labels = np.linspace(-1, 1, 96).astype(np.float32)
-
-    def input_fn(mode, params, shard):
-        return ps_train.from_arrays((ids, labels), params["batch_size"], repeat=True)
-
-    unique = clusters.contracts.Dataset("ids", input_fn, lambda params: None, {})
-    ends = [train(start_servers(2, 1), tmp_path / str(ahead), 11, dataset=unique, prefetches_rows=ahead,
-                  model=model(dense=dense)) for ahead in (False, True)]
-    assert_same(ends[1][1], ends[0][1])
-    single, ahead = (dense_values(tf.train.latest_checkpoint(str(tmp_path / name))) for name in ("False", "True"))
-    train(start_servers(2, 1), tmp_path / "first", 1, dataset=unique, model=model(dense=dense))
-    first = dense_values(tf.train.latest_checkpoint(str(tmp_path / "first")))
-    assert first.keys() == single.keys() == ahead.keys()
-    for name, value in single.items():
-        np.testing.assert_allclose(ahead[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
-        assert not np.allclose(first[name], value, atol=1e-3), f"{name} has not been trained"
-
-
-@pytest.mark.parametrize("other", [{"sync_replicas": True}, {"communication_period": 4}, {"steps_per_execution": 4}])
-def test_staging_ahead_is_refused_where_it_has_no_meaning(other):
-    """One line, which names both flags."""
-    (name,) = other
-    with pytest.raises(ConfigError, match=f"--embedding_prefetch: given with --{name}"):
-        Config(embedding_prefetch=True, **other)
-
-
-@pytest.mark.parametrize(("flag", "options"), [
-    ("--communication_period", {"period": Period(5)}), ("--embedding_prefetch", {"prefetches_rows": True})])
-def test_ids_that_the_model_draws_are_refused_where_it_would_draw_twice(start_servers, flag, options):
+def test_ids_that_the_model_draws_are_refused_where_it_would_draw_twice(start_servers):
     """The rows of one draw would be trained with the other numbers of the second; random values of rows are fine."""
     def model_of(choose, keep=tf.identity):
         def model_fn(features, labels, mode, params):
@@ -180,11 +125,11 @@ def test_ids_that_the_model_draws_are_refused_where_it_would_draw_twice(start_se
     drawn = {"negatives": lambda ids: tf.random.uniform([8], 1, 30, tf.int64),
              "some of them": lambda ids: tf.boolean_mask(ids, tf.random.uniform(tf.shape(ids)) < 0.5)}
     for choose in drawn.values():
-        with pytest.raises(UserCodeError, match=f"^{flag}: model_fn draws ids of table items at random"):
-            clusters.build_graph(cluster, 0, model=model_of(choose), dataset=dataset(), **options)
+        with pytest.raises(UserCodeError, match="^--communication_period: model_fn draws ids of table items at random"):
+            clusters.build_graph(cluster, 0, model=model_of(choose), dataset=dataset(), period=Period(5))
     clusters.build_graph(cluster, 0, model=model_of(drawn["negatives"]), dataset=dataset())
     dropping = model_of(tf.identity, keep=lambda rows: tf.nn.dropout(rows, rate=0.5))
-    clusters.build_graph(cluster, 0, model=dropping, dataset=dataset(), **options)
+    clusters.build_graph(cluster, 0, model=dropping, dataset=dataset(), period=Period(5))
 
 
 def test_a_table_without_a_lock_comes_to_the_same_rows_with_one_worker(tmp_path, start_servers):

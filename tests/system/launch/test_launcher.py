@@ -184,8 +184,9 @@ def test_a_cluster_trains_and_leaves_nothing(start):
     assert re.search(r"Exit codes: ps:0 0 \(.* s\), worker:0 0 \(.* s\), worker:1 0 \(.* s\)", run.output)
     assert re.search(rf"^TensorBoard: .* -m tensorboard.main --logdir={re.escape(str(run.train_dir))}",
                      run.output, re.MULTILINE)
-    assert re.search(r"worker:0 \| \S+ step 20[01] of 200, finishing and saving\n(.*\n)*"
-                     r"worker:0 \| \S+ step 20[01] of 200, evaluating\n", run.output), run.output
+    # Both workers may take the last step at once: then the global step passes the limit, and stands alone.
+    assert re.search(r"worker:0 \| \S+ step (200 of 200|201), finishing and saving\n(.*\n)*"
+                     r"worker:0 \| \S+ step (200 of 200|201), evaluating\n", run.output), run.output
     assert "\x1b" not in run.output
     assert not re.search(r"worker:1 \|.* step \d+ of", run.output), "only the chief's progress is shown"
     log = (run.train_dir / "logs" / "worker-1.log").read_text()
@@ -364,7 +365,7 @@ def test_without_mnist_the_embedded_digits_are_used_and_one_line_says_so(monkeyp
     assert command_lines.task_flags(told) == ["--dataset=data.digits"]
     assert said == ["Loading TensorFlow, and preparing the data of data.mnist",
                     "MNIST is not used (data_dir is /tmp/mnist-data): https://x/train.gz: cannot be downloaded (no "
-                    "answer within 10 s); training on the embedded digits instead (--dataset=data.digits)"]
+                    "answer within 10 s); training on the synthetic digits instead (--dataset=data.digits)"]
 
 
 @pytest.mark.parametrize(("argv", "result"), [
@@ -385,13 +386,12 @@ def test_any_other_failure_of_the_preparation_ends_the_launch(monkeypatch, argv,
 
 @pytest.mark.parametrize("verb", [[], ["keras"]], ids=["graph", "keras"])
 def test_a_data_dir_that_was_given_and_is_wrong_ends_the_launch(start, tmp_path, verb):
-    """One line that names it, exit 1, and no training on other data."""
+    """One line that names it, before TensorFlow is imported, and no training on other data."""
     path = tmp_path / "typo" / "mnist.npz"
     run = start(arguments=["launch", *verb, f"--data_dir={path}"])
-    assert run.wait() == 1, run.output
-    said, why = run.output.splitlines()
-    assert said == "Loading TensorFlow, and preparing the data of data.mnist"
-    assert why.startswith(f"ps_train: {path}: there is no such file: ")
+    assert run.wait() == 2, run.output
+    assert run.output.startswith(f"ps_train: --data_dir: got '{path}', which does not exist")
+    assert not path.parent.exists()
 
 
 @pytest.mark.parametrize(("verb", "flags"), [([], ["--num_ps=1", "--num_workers=1"]), (["keras"], [])],

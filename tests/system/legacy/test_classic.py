@@ -246,6 +246,49 @@ def test_launch_run_starts_all_tasks_of_a_script_with_its_hosts_written_in(start
     assert (tmp_path / "train" / "checkpoint").exists()
 
 
+def test_launch_run_finds_flags_in_an_imported_module_and_refuses_to_call_lonely_training_a_success(
+        start_process, tmp_path):
+    """Issue: tasks that knew of no cluster trained alone, and the launcher ended with 0 and no word."""
+    (tmp_path / "main.py").write_text("import own\nown.tf.app.run(own.main)\n")
+    (tmp_path / "own.py").write_text((SCRIPTS / "supervised.py").read_text())
+    start_process.start("found", ["launch", "run", "--num_workers=1", str(tmp_path / "main.py"),
+                                  f"--log_dir={tmp_path}/train"])
+    (tmp_path / "alone.py").write_text("import tensorflow as tf\nprint(tf.Session().run(tf.constant(3)))\n")
+    start_process.start("alone", ["launch", "run", "--num_workers=1", str(tmp_path / "alone.py")])
+    assert start_process.exit_code("found") == 0
+    assert (tmp_path / "train" / "checkpoint").exists()
+    assert start_process.exit_code("alone") == 1
+    last_line = start_process.log("alone").splitlines()[-1]
+    assert "no worker of" in last_line and "has joined the ps" in last_line and "--hosts_flags=" in last_line
+
+
+def test_launch_run_names_the_worker_that_did_not_join(start_process, tmp_path):
+    """The ps waits for it, and is ended then. A script that only prints its help needs nobody."""
+    (tmp_path / "own.py").write_text((SCRIPTS / "supervised.py").read_text())
+    (tmp_path / "main.py").write_text(
+        "import sys\nimport tensorflow as tf\nimport own\n"
+        "if '--task_index=1' in sys.argv and '--job_name=worker' in sys.argv:\n"
+        "    print(tf.Session().run(tf.constant(3)))\n"
+        "else:\n    tf.app.run(own.main)\n")
+    start_process.start("launch", ["launch", "run", str(tmp_path / "main.py"), f"--log_dir={tmp_path}/train"])
+    (tmp_path / "helping.py").write_text(
+        "import argparse\nimport tensorflow as tf\nparser = argparse.ArgumentParser()\n"
+        "parser.add_argument('--task_index')\nparser.parse_args()\n")
+    start_process.start("help", ["launch", "run", str(tmp_path / "helping.py"), "--help"])
+    assert start_process.exit_code("launch") == 138
+    assert "Warning: worker:1 did not join the ps" in start_process.log("launch")
+    assert start_process.exit_code("help") == 0
+    assert "--task_index" in start_process.log("help")
+
+
+def test_workers_that_wait_for_each_other_in_local_init_op_train(start_process):
+    """Issue: they waited for the chief, which waited for them."""
+    start_process.start("launch", ["launch", "run", str(SCRIPTS / "barrier.py")])
+    assert start_process.exit_code("launch") == 0
+    assert {"worker 0 ends", "worker 1 ends"} <= {
+        line.rpartition("| ")[2] for line in start_process.log("launch").splitlines()}
+
+
 def test_a_script_of_ones_own_imports_the_classes(tmp_path):
     """Plain Python runs it: `join` returns, the chief makes updates to the end, and every process exits with 0."""
     ports = TaskCluster(1, 2)

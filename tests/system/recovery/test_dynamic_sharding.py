@@ -42,7 +42,7 @@ def test_each_line_counts_once_an_epoch_when_workers_die(sharded, mode):
 def test_after_the_death_of_a_ps_the_data_goes_back_with_the_parameters(sharded):
     """The position and the counts in the last checkpoint fit, whatever was trained on after the one that it restored.
 
-    Each range that was in hand at that one may count once more.
+    Each range that was in hand while that one was saved may count once more.
     """
     training = sharded("--save_model_steps=20", held=[0, 1])
     training.wait_until_held(0, 1)
@@ -51,10 +51,22 @@ def test_after_the_death_of_a_ps_the_data_goes_back_with_the_parameters(sharded)
     training.start("ps-0")
     training.release(0, 1)
     training.assert_ends_well()
-    assert "ranges are done; in hand at the checkpoint, and given again: " in training.group.log("worker-0.1")
+    assert "ranges are done; in hand during the save, and given again: " in training.group.log("worker-0.1")
     counts = training.saved_counts()
-    training.assert_counts_fit(counts, num_restores=1)
+    training.assert_counts_fit(counts)
     assert training.seen().total() >= counts.total()  # equal, if the ps died just after a checkpoint
+
+
+def test_rows_that_were_trained_on_during_a_save_count_as_often_as_the_log_says(sharded):
+    """The ps dies just after a checkpoint of a large table, with which training went on."""
+    training = sharded("--save_model_steps=20", batch_secs=0.02, num_ps=2, params=",rows_per_line=500")
+    training.wait_until_saved(40)
+    training.kill("ps-1")
+    training.start("ps-1")
+    training.assert_ends_well()
+    assert "ranges are done; in hand during the save, and given again: " in training.group.log("worker-0.1")
+    training.assert_counts_fit(training.saved_counts())
+    training.assert_counts_fit(training.saved_rows())
 
 
 def test_a_worker_that_is_told_to_stop_gives_its_ranges_back(sharded):

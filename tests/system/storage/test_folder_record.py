@@ -32,24 +32,50 @@ def test_what_a_user_may_change_is_not_in_it():
                         "dataset": "data.mine", "dataset_params": {"filters": 16, "size": 9}}
 
 
-@pytest.mark.parametrize(("changes", "differing"), [
-    ({"hidden_units": 50}, "--hidden_units is 50, but 100 in the folder"),
-    ({"filters": 4}, "filters in --params is 4, but 16 in the folder"),  # told once, though both plug-ins have it
+_ACCEPT = "for example because a path has changed, add --accept_params="
+_REMOVE = "remove {folder}/training.json"
+
+
+@pytest.mark.parametrize(("changes", "differing", "advice"), [
+    ({"hidden_units": 50}, "--hidden_units is 50, but 100 in the folder", _REMOVE),
+    # Listed once, though both plug-ins have it.
+    ({"filters": 4}, "filters in --params is 4, but 16 in the folder", f"{_ACCEPT}filters"),
     ({"dropout": 0.5, "size": 8}, "dropout in --params is 0.5, but 0.2 in the folder; "
-                                  "size in --params is 8, but 9 in the folder"),
+                                  "size in --params is 8, but 9 in the folder", f"{_ACCEPT}dropout,size"),
     ({"model": Model("other", clusters.linear_model, {"dropout": 0.5})},
-     "--model is other, but models.cnn in the folder"),
+     "--model is other, but models.cnn in the folder", _REMOVE),
     ({"dataset": Dataset("data.digits", DATASET.input_fn, DATASET.prepare, {})},
-     "--dataset is data.digits, but data.mine in the folder"),
+     "--dataset is data.digits, but data.mine in the folder", _REMOVE),
 ])
-def test_what_differs_is_listed_with_what_to_do(tmp_path, changes, differing):
+def test_what_differs_is_listed_with_what_to_do(tmp_path, changes, differing, advice):
     """One line; the parameters of another plug-in are not compared, as they have another meaning."""
     folder_record.write_record(str(tmp_path), record())
     with pytest.raises(ConfigError) as caught:
         folder_record.check_record(str(tmp_path), record(**changes))
     assert str(caught.value) == (
         f"--train_dir: {tmp_path} has another training: {differing}; give another --train_dir, or the flags of that "
-        f"training. To continue from its checkpoints all the same, remove {tmp_path}/training.json")
+        f"training. To continue from its checkpoints all the same, {advice.format(folder=tmp_path)}")
+
+
+def test_an_accepted_parameter_may_differ(tmp_path):
+    """The others may not."""
+    folder_record.write_record(str(tmp_path), record())
+    folder_record.check_record(str(tmp_path), record(dropout=0.5, size=8), ["dropout", "size"])
+    with pytest.raises(ConfigError, match="training: size in --params is 8, but 9 in the folder; give another"):
+        folder_record.check_record(str(tmp_path), record(dropout=0.5, size=8), ["dropout"])
+
+
+def test_the_location_of_the_data_is_recorded_and_not_compared(tmp_path, monkeypatch):
+    """As an absolute path, since evaluations may run elsewhere; with the parameters that name files."""
+    monkeypatch.chdir(tmp_path)
+    dataset = Dataset("data.mine", DATASET.input_fn, DATASET.prepare, {"size": 9, "train_files": "a*"})
+    found = [folder_record.make_input_record(dataset, {"data_dir": folder, "seed": None, "on_bad_record": "skip",
+                                                       "size": 9, "train_files": "b*"})
+             for folder in ("here", "gs://there/data")]
+    assert found == [{"input": {"data_dir": folder, "on_bad_record": "skip", "train_files": "b*"}}
+                     for folder in (str(tmp_path / "here"), "gs://there/data")]
+    folder_record.write_record(str(tmp_path), {**record(), **found[0]})
+    folder_record.check_record(str(tmp_path), {**record(), **found[1]})
 
 
 def test_the_same_training_fits(tmp_path):

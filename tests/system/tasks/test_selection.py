@@ -20,6 +20,7 @@ def test_early_stopping_ends_every_task_with_0_and_a_process_each_predicts_in_or
     assert start_process.wait() == {"ps-0": 0, "worker-0": 0, "worker-1": 0}
     log = start_process.log("worker-0")
     assert "early stopping: constant was best with 1 at step" in log
+    assert "best constant: 1 at step" in log and "--checkpoint=best` takes it" in log
     found = json.loads((tmp_path / "train/selection.json").read_text())
     [best] = (tmp_path / "train/best").glob("*.index")
     assert best.name.startswith("model.ckpt-")

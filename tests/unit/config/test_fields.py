@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import Optional
 
 import pytest
@@ -10,8 +11,13 @@ from absl import flags
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ps_train.config import fields
+from ps_train.config import fields, inference, launch, task
+from ps_train.config.control import doctor, plan, report, running
+from ps_train.config.script import ScriptLaunchConfig
 from ps_train.errors import ConfigError
+from ps_train.keras import flags as keras_flags
+from ps_train.verbs.folders import name_train_dir
+from ps_train.verbs.new import NEW
 
 
 def _no_blank(what, text):
@@ -115,16 +121,16 @@ def test_reads_several_classes():
         (["--count=1", "--count=1"], "--count: given twice, the second time as '1'; give it once"),
         (["--loud", "--noloud"], "--loud: given twice, the second time as 'false'; give it once"),
         (["--count=x", "--count=y"], "--count: given twice, the second time as 'y'; give it once"),
-        (["--cuont=1"], "unknown flag --cuont; did you mean --count? `ps_train --help` lists the flags"),
-        (["--zzz=1"], "unknown flag --zzz; `ps_train --help` lists the flags"),
-        (["--nocount"], "unknown flag --nocount; did you mean --count? `ps_train --help` lists the flags"),
-        (["--internal=x"], "unknown flag --internal; `ps_train --help` lists the flags"),
-        (["--count"], "Missing value for flag --count; see `ps_train --help`"),
-        (["--noloud=true"], "--noloud=true does not take an argument; see `ps_train --help`"),
-        (["count=1"], "'count=1' is not a flag; flags are written --name=value, see `ps_train --help`"),
-        (["--loud", "False"], "'False' is not a flag; flags are written --name=value, see `ps_train --help`"),
-        (["--", "more"], "'more' is not a flag; flags are written --name=value, see `ps_train --help`"),
-        (["-"], "'-' is not a flag; flags are written --name=value, see `ps_train --help`"),
+        (["--cuont=1"], "unknown flag --cuont; did you mean --count? `ps_train --help_all` lists the flags"),
+        (["--zzz=1"], "unknown flag --zzz; `ps_train --help_all` lists the flags"),
+        (["--nocount"], "unknown flag --nocount; did you mean --count? `ps_train --help_all` lists the flags"),
+        (["--internal=x"], "unknown flag --internal; `ps_train --help_all` lists the flags"),
+        (["--count"], "Missing value for flag --count; see `ps_train --help_all`"),
+        (["--noloud=true"], "--noloud=true does not take an argument; see `ps_train --help_all`"),
+        (["count=1"], "'count=1' is not a flag; flags are written --name=value, see `ps_train --help_all`"),
+        (["--loud", "False"], "'False' is not a flag; flags are written --name=value, see `ps_train --help_all`"),
+        (["--", "more"], "'more' is not a flag; flags are written --name=value, see `ps_train --help_all`"),
+        (["-"], "'-' is not a flag; flags are written --name=value, see `ps_train --help_all`"),
     ],
 )
 def test_refuses_what_it_does_not_understand(argv, message):
@@ -254,3 +260,53 @@ def test_absl_flags_of_the_process_are_left_alone():
     """The flags live in a set of their own: another program's absl flags do not meet them."""
     fields.parse_flags(["--count=7"], Options)
     assert "count" not in flags.FLAGS
+
+
+def _with_paths():
+    """Yields (verb, how its flags are read, flag) for each flag of each verb that takes a path."""
+    for verb, (read, *classes) in {
+            "train": (task.parse_task, task.Config), "launch": (launch.parse_launch, launch.LaunchConfig),
+            "launch run": (lambda argv: fields.parse_flags(argv, ScriptLaunchConfig), ScriptLaunchConfig),
+            "keras": (keras_flags.parse_keras_task, keras_flags.KerasConfig),
+            "convert": (keras_flags.parse_convert, keras_flags.ConvertConfig),
+            "evaluate": (inference.parse_evaluate, inference.EvaluateConfig),
+            "export": (inference.parse_export, inference.ExportConfig),
+            "predict": (inference.parse_predict, inference.PredictConfig),
+            "status": (lambda argv: running.parse_control(argv, "status"), running.ControlConfig),
+            "report": (report.parse_report, report.ReportConfig), "plan": (plan.parse_plan, task.Config),
+            "doctor": (doctor.parse_doctor, doctor.DoctorConfig)}.items():
+        for name, (rule, _, _) in fields.rules(*classes).items():
+            if rule.is_path:
+                yield verb, read, name
+
+
+@pytest.mark.parametrize(("read", "name"), [
+    pytest.param(read, name, id=f"{verb} --{name}") for verb, read, name in _with_paths()])
+def test_a_url_in_place_of_a_path_is_refused(read, name):
+    """A folder called `s3:` was made in its place, and each save failed."""
+    with pytest.raises(ConfigError) as caught:
+        read([f"--{name}=s3://b/run.npz"])
+    assert f"--{name}: got 's3://b/run.npz'; allowed: a path in a file system of this machine; " in str(caught.value)
+
+
+def test_every_flag_that_something_is_written_to_is_a_path():
+    """These are the ones that a URL would break."""
+    found = {name for _, _, name in _with_paths()}
+    assert {"train_dir", "export_dir", "output", "output_dir", "log_dir", "input"} <= found
+    assert found.isdisjoint({"data_dir", "saved_model", "init_checkpoint"})  # TensorFlow reads these
+
+
+def test_a_url_of_a_file_is_refused_with_its_path():
+    """The hint can be typed as it is."""
+    with pytest.raises(ConfigError, match=re.escape("--train_dir: got 'file:///tmp/run'; leave file:// out: /tmp/run")):
+        task.parse_task(["--train_dir=file:///tmp/run"])
+
+
+@pytest.mark.parametrize(("read", "argument"), [
+    (lambda words: report.parse_report(name_train_dir(words)), "report"), (NEW.run, "new")])
+def test_a_folder_by_position_is_no_url_either(tmp_path, monkeypatch, read, argument):
+    """And nothing is made."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match="got 'gs://b/run'; allowed: a path"):
+        read(["gs://b/run"])
+    assert list(tmp_path.iterdir()) == []

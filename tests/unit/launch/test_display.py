@@ -31,7 +31,7 @@ def make(is_terminal=False, has_colours=False, clock=lambda: 0.0):
     (HALF._replace(step=0, steps_per_sec=0.0),
      "[>           ]   0%  step 0 of 1000  0.0 steps/s  loss 0.1235  ETA unknown"),
     (HALF._replace(step=1003),
-     "[============] 100%  step 1003 of 1000  250.0 steps/s  loss 0.1235  ETA 0 s"),
+     "[============] 100%  step 1003  250.0 steps/s  loss 0.1235  ETA 0 s"),
     (HALF._replace(loss=float("nan"), steps_per_sec=float("nan")),
      "[======>     ]  50%  step 500 of 1000  nan steps/s  loss nan  ETA unknown"),
 ])
@@ -55,7 +55,7 @@ def test_a_narrow_bar_keeps_loss_and_eta(columns, expected):
 
 
 @pytest.mark.parametrize(("columns", "expected"), [
-    (99, "[============] 100%  step 3001 of 3000  finishing and saving"),
+    (99, "[============] 100%  step 3001  finishing and saving"),
     (40, "[===========] 100%  finishing and saving"),
 ])
 def test_after_the_last_step_the_bar_is_full_and_says_what_the_chief_does(columns, expected):
@@ -117,7 +117,7 @@ def test_on_a_terminal_the_chiefs_stage_takes_the_place_of_its_progress():
     stream, shown = make(is_terminal=True)
     shown.write_line("worker:0", HALF.format(), HALF)
     shown.write_line("worker:0", line, stage)
-    assert stream.getvalue().endswith("\r\x1b[K[============] 100%  step 1001 of 1000  finishing and saving")
+    assert stream.getvalue().endswith("\r\x1b[K[============] 100%  step 1001  finishing and saving")
     stream, shown = make()
     shown.write_line("worker:0", line, stage)
     assert stream.getvalue() == f"worker:0 | {line}\n"

@@ -66,6 +66,39 @@ def test_a_flag_is_known_by_its_definition(text, is_defined):
     assert source.defines_flag(text, "job_name") is is_defined
 
 
+FLAGS = 'flags.DEFINE_string("job_name", "", "ps or worker")'
+
+
+@pytest.mark.parametrize(("script", "module"), [
+    ("import settings", "settings.py"),
+    ("import os, settings as own", "settings.py"),
+    ("from settings import FLAGS", "settings.py"),
+    ("from lib import (\n    other,\n    settings)", "lib/settings.py"),
+    ("    from lib.settings import FLAGS  # inside a function", "lib/settings.py"),
+    ("import lib.deep.settings", "lib/__init__.py"),
+    ("from lib import train", "lib/settings.py"),
+], ids=["import", "several", "from", "submodule", "inner", "package", "through another"])
+def test_flags_are_found_in_modules_beside_the_script(tmp_path, script, module):
+    """Issue: each task trained alone, with 0, as flags were looked for in the text of the main script only."""
+    (tmp_path / "lib").mkdir()
+    files = {"main.py": script, "lib/__init__.py": "", "lib/train.py": "from .settings import FLAGS\n", module: FLAGS}
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    path = tmp_path / "main.py"
+    assert not source.defines_flag(source.text_of(path), "job_name")
+    assert source.defines_flag(source.text_with_imports(path, Script(str(path), False, ())), "job_name")
+
+
+def test_modules_that_import_each_other_are_read_once(tmp_path):
+    """And a comment or a missing module does no harm."""
+    (tmp_path / "main.py").write_text("import other\nimport nowhere.at.all\n# import hidden\nfrom . import other\n")
+    (tmp_path / "other.py").write_text("import main, other\nfrom ........... import main\n")
+    (tmp_path / "hidden.py").write_text(FLAGS)
+    path = tmp_path / "main.py"
+    text = source.text_with_imports(path, Script(str(path), False, ()))
+    assert text.count("nowhere") == 1 and "job_name" not in text
+
+
 @pytest.mark.parametrize(("text", "is_tf1"), [
     ("import tensorflow as tf\ntf.Session()", True),
     ("import tensorflow.compat.v1 as tf", True),

@@ -112,6 +112,24 @@ def test_the_package_requires_no_tensorflow_by_name():
     assert '"tensorflow": ["tensorflow>=2.14"]' in text and '"tensorflow-cpu": ["tensorflow-cpu>=2.14"]' in text
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md", "CONTRIBUTING.md"])
+def test_the_pages_name_the_versions_that_are_checked(page):
+    """The oldest of OLDEST, and the newest of the message about a TensorFlow that is missing."""
+    oldest, newest = re.search(r"tested: (\S+) to (\S+)\)", installed.tensorflow_problem(None)).groups()
+    assert oldest == installed.OLDEST
+    named = re.findall(r"TensorFlow \(?(2\.[0-9.]+) to (2\.[0-9]+)", (REPO / page).read_text())
+    assert set(named) == {(oldest, newest)}
+
+
+def test_the_package_says_what_it_is():
+    """The page of the package index has the README, and Python's versions are those that the README names."""
+    text, readme = (REPO / "setup.py").read_text(), (REPO / "README.md").read_text()
+    oldest, newest = (int(minor) for minor in re.search(r"Python 3\.(\d+) to 3\.(\d+)", readme).groups())
+    assert f'python_requires=">=3.{oldest}"' in text and 'long_description_content_type="text/markdown"' in text
+    listed = re.search(r"Python :: \{version\}\" for version in \((.*?)\)", text)[1]
+    assert re.findall(r'"3\.(\d+)"', listed) == [str(minor) for minor in range(oldest, newest + 1)]
+
+
 def run_with(folder, command):
     environ = {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{REPO}"}
     environ.pop("TF_CONFIG", None)

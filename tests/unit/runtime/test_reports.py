@@ -36,7 +36,7 @@ def test_the_lines_read_like_this():
     """The lines as users see them."""
     assert Progress(100, 20000, 0.123456, 45.67, 1234.5).format() == (
         "step 100 of 20000  loss 0.1235  45.7 steps/s  1234 examples/s")
-    assert Stage(3001, 3000, reports.FINISHING).format() == "step 3001 of 3000, finishing and saving"
+    assert Stage(3001, 3000, reports.FINISHING).format() == "step 3001, finishing and saving"
     assert Failure(["one", "two"]).lines() == ["ps_train: one", "ps_train: two"]
 
 
@@ -138,3 +138,10 @@ def test_a_training_that_ends_by_epochs_has_steps_without_an_end():
     progress = reports.Progress(7, reports.NO_STEP_LIMIT, 0.5, 1.0, 2.0)
     assert progress.format() == "step 7  loss 0.5  1.0 steps/s  2 examples/s"
     assert reports.Stage(7, reports.NO_STEP_LIMIT, reports.EVALUATING).format() == "step 7, evaluating"
+
+
+@pytest.mark.parametrize(("step", "train_steps", "text"), [
+    (100, 200, "100 of 200"), (200, 200, "200 of 200"), (14693, 100, "14693"), (5, reports.NO_STEP_LIMIT, "5")])
+def test_a_step_beyond_the_last_one_stands_alone(step, train_steps, text):
+    """A folder may have been trained for longer before."""
+    assert reports.of_all(step, train_steps) == text

@@ -64,10 +64,10 @@ def test_a_traceback_begins_and_ends_in_the_users_code(report):
 
 def test_a_fault_while_the_module_is_imported(report):
     """There is no function yet: the module is named."""
-    lines = report("import no_such_module_at_all\n")
+    lines = report("units = no_such_name\n")
     assert lines[1:] == [
-        '  File "FILE", line 1, in <module>', "    import no_such_module_at_all",
-        "ModuleNotFoundError: No module named 'no_such_module_at_all'",
+        '  File "FILE", line 1, in <module>', "    units = no_such_name",
+        "NameError: name 'no_such_name' is not defined",
         "ps_train: module users failed: correct line 1 of FILE, then run the same command again"]
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import logging
+import re
 import threading
 import time
 import types
@@ -68,15 +68,72 @@ def test_a_signal_ends_the_wait_while_the_condition_blocks(stop):
     forever.set()
 
 
-def test_a_long_wait_reminds(stop, monkeypatch, caplog):
+class _Clock:
+    """Seconds that pass only in the pauses of a wait; stands for `time` and for the event that ends the wait."""
+
+    def __init__(self):
+        self.secs = 0.0
+
+    def monotonic(self):
+        return self.secs
+
+    def is_set(self):
+        return False
+
+    def wait(self, secs):
+        self.secs += 1
+        return False
+
+
+def test_a_long_wait_reminds(monkeypatch, caplog):
     """Every ten seconds it says what it waits for, since when, and until when; it reads the monotonic clock only."""
-    seconds = itertools.count()
-    monkeypatch.setattr(waits, "time", types.SimpleNamespace(monotonic=lambda: next(seconds)))
-    monkeypatch.setattr(waits, "_POLL_SECS", 0)
+    clock = _Clock()
+    monkeypatch.setattr(waits, "time", types.SimpleNamespace(monotonic=clock.monotonic))
     monkeypatch.setattr(logging.getLogger("ps_train"), "propagate", True)
     with caplog.at_level(logging.INFO), pytest.raises(ClusterLostError):
-        waits.until(lambda: False, 35, "ps:0", stop)
+        waits.until(lambda: False, 35, "ps:0", clock)
     assert caplog.messages == [f"waiting for ps:0, since {since} s, at most 35 s" for since in (10, 20, 30)]
+
+
+def test_a_wait_reminds_while_its_condition_blocks(stop, monkeypatch):
+    """Many hosts that drop packets take longer than the time between two lines."""
+    has_reminded, lines = threading.Event(), []
+    monkeypatch.setattr(waits, "_REMIND_SECS", 0.01)
+    monkeypatch.setattr(waits._log, "info", lambda text, *args: (lines.append(text % args), has_reminded.set()))
+    assert waits.until(lambda: has_reminded.wait(60), 70, "ps:0", stop)
+    assert lines[0].startswith("waiting for ps:0, since ")
+
+
+def test_a_reminder_that_comes_late_does_not_come_twice(monkeypatch, caplog):
+    """It may have had no chance for longer than the time between two lines."""
+    monkeypatch.setattr(logging.getLogger("ps_train"), "propagate", True)
+    reminder = waits.Reminder("ps:0")
+    with caplog.at_level(logging.INFO):
+        for secs in (28, 28.2, 33, 39):
+            reminder.remind(reminder.start_secs + secs)
+    assert caplog.messages == ["waiting for ps:0, since 28 s", "waiting for ps:0, since 33 s"]
+
+
+def test_a_bounded_call_that_takes_long_reminds(monkeypatch, caplog):
+    """It says so as often as a wait for a condition does."""
+    has_reminded = threading.Event()
+    monkeypatch.setattr(waits, "_REMIND_SECS", 0.01)
+    monkeypatch.setattr(waits._log, "info", lambda text, *args: (lines.append(text % args), has_reminded.set()))
+    lines = []
+    assert waits.bounded(lambda: has_reminded.wait(60), 60, "the last checkpoint")
+    assert re.match(r"waiting for the last checkpoint, since \d s, at most 60 s$", lines[0])
+
+
+def test_a_loop_of_its_own_reminds(monkeypatch, caplog):
+    """Of what is missing then; without a time limit if it has none."""
+    missing = ["worker:1", "worker:2"]
+    monkeypatch.setattr(logging.getLogger("ps_train"), "propagate", True)
+    reminder = waits.Reminder(lambda: " and ".join(missing))
+    with caplog.at_level(logging.INFO):
+        for secs in (9, 10, 11, 19, 20):
+            reminder.remind(reminder.start_secs + secs + 0.5)
+            missing[1:] = []
+    assert caplog.messages == ["waiting for worker:1, since 10 s", "waiting for worker:1, since 20 s"]
 
 
 def test_a_bounded_call_returns_its_value():

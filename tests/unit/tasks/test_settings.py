@@ -9,7 +9,7 @@ from ps_train.config.task import Config
 from ps_train.errors import ConfigError
 from ps_train.graph import placement, transfer
 from ps_train.tasks import settings as task_settings
-from ps_train.updates import model_update, staleness
+from ps_train.updates import build, staleness
 from ps_train.updates.local_steps.period import Period
 from tests.tensorflow_mode import tf
 
@@ -54,11 +54,11 @@ def test_local_steps_need_not_know_the_other_workers():
 def test_it_is_told_which_tables_adam_updates_row_by_row():
     """With the way to TensorFlow's own rule, where that is right: in sync."""
     own = task_settings.worker_settings(Config(optimizer="adam", num_gpus=0), TWO)
-    assert model_update.describe_adam(own.updates, ["table", "other"]) == (
+    assert build.describe_adam(own.updates, ["table", "other"]) == (
         "Adam updates only the rows of table, other that have a gradient (lazy Adam)")
-    assert "of table that" in model_update.describe_adam(own.updates, ["table"], "AdamOptimizer")
+    assert "of table that" in build.describe_adam(own.updates, ["table"], "AdamOptimizer")
     own = task_settings.worker_settings(Config(optimizer="adam", num_gpus=0, sync_replicas=True), TWO)
-    assert model_update.describe_adam(own.updates, ["table"]).endswith("; --adam_decays_all_rows decays all of them")
+    assert build.describe_adam(own.updates, ["table"]).endswith("; --adam_decays_all_rows decays all of them")
 
 
 @pytest.mark.parametrize("flags, sparse, own_optimizer", [
@@ -70,7 +70,7 @@ def test_it_is_told_which_tables_adam_updates_row_by_row():
 def test_nothing_is_said_of_tables_that_adam_does_not_update_row_by_row(flags, sparse, own_optimizer):
     """The other rules touch only these rows anyway."""
     own = task_settings.worker_settings(Config(num_gpus=0, **flags), TWO)
-    assert model_update.describe_adam(own.updates, sparse, own_optimizer) is None
+    assert build.describe_adam(own.updates, sparse, own_optimizer) is None
 
 
 def test_adam_decays_all_rows_only_in_sync():

@@ -9,9 +9,11 @@ Each function is a check, and its result stands under its name; an error stands 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import json
 import os
 import pathlib
+import pkgutil
 import sys
 import tempfile
 import unittest
@@ -160,6 +162,70 @@ def flags():
     sys.argv[1:] = ["--verbosity=8", "--unknown=1"]
     tf.app.flags.FLAGS._parse_flags()
     return [tf.app.flags.FLAGS.log_dir, tf.app.flags.FLAGS.v, tf.app.flags.FLAGS.verbosity]
+
+
+@check
+def odd_defaults():
+    """Defaults that absl's parsers refuse, and two that the command line replaces."""
+    define = tf.app.flags
+    define.DEFINE_integer("steps", np.inf, "")
+    define.DEFINE_integer("examples", 1e6, "")
+    define.DEFINE_integer("units", np.int64(3), "")
+    define.DEFINE_integer("none", "", "")
+    define.DEFINE_float("rate", np.float32(0.5), "")
+    define.DEFINE_string("port", 5, "")
+    define.DEFINE_boolean("maybe", "maybe", "")
+    define.DEFINE_list("layers", 7, "")
+    define.DEFINE_enum("kind", "other", ["one"], "")
+    define.DEFINE_integer("replaced", np.inf, "")
+    names = ("steps", "examples", "units", "none", "rate", "port", "maybe", "layers", "kind", "replaced")
+    tf.app.flags.FLAGS(["script", "--replaced=4"], known_only=True)
+    found = {name: getattr(tf.app.flags.FLAGS, name) for name in names}
+    return {**found, "rate": float(found["rate"])}
+
+
+@check
+def numpy_arguments():
+    np.set_printoptions(threshold=np.nan)
+    whole = [len(str(np.zeros(2000)).split())]
+    np.set_printoptions(threshold=10)
+    np.set_printoptions(None, "nan")
+    whole.append(len(str(np.zeros(2000)).split()))
+    np.set_printoptions(threshold=10)
+    whole.append(len(np.array2string(np.zeros(2000), threshold=np.nan).split()))
+    return [*whole, "..." in str(np.zeros(2000)), np.in1d([1, 2], [2]).tolist(), np.rank([[1]]), np.NINF]
+
+
+@check
+def located():
+    """What configurations that name functions do."""
+    import pydoc
+    return [pydoc.locate("tensorflow.nn.relu") is tf.nn.relu,
+            pydoc.locate("tensorflow.contrib.slim.conv2d") is not None,
+            pydoc.locate("tensorflow.nn.nothing"), importlib.util.find_spec("tensorflow.contrib.nothing"),
+            pkgutil.resolve_name("tensorflow.train.AdamOptimizer") is tf.train.AdamOptimizer]
+
+
+@check
+def pandas_columns():
+    """Columns of strings, of categories and of integers with gaps, by pandas_input_fn; methods of old."""
+    if importlib.util.find_spec("pandas") is None:
+        return None
+    import pandas
+    frame = pandas.DataFrame({"text": ["x", "y"], "own": pandas.array(["x", "y"], "string"),
+                              "kind": pandas.Categorical(["b", "a"]), "number": pandas.array([1, 2], "Int64")})
+    with tf.Graph().as_default(), tf.Session() as session:
+        batch = tf.estimator.inputs.pandas_input_fn(frame, batch_size=2, num_epochs=1, shuffle=False)()
+        session.run(tf.local_variables_initializer())
+        coordinator = tf.train.Coordinator()
+        threads = tf.train.start_queue_runners(session, coordinator)
+        found = session.run({**batch, "constant": tf.constant(frame["text"]),
+                             "of its dtype": tf.constant(list(frame["own"]), frame["own"].dtype)})
+        coordinator.request_stop()
+        coordinator.join(threads)
+    old = [frame[["number"]].as_matrix().tolist(), len(frame.append({"text": "z"}, ignore_index=True)),
+           frame.get_value(1, "text")]
+    return [{name: _plain(np.asarray(value).astype(str)) for name, value in found.items()}, old]
 
 
 @check

@@ -70,6 +70,32 @@ def test_a_script_may_define_flags_that_absl_has(found):
     assert found["flags"] == ["/logs", True, 8]
 
 
+def test_a_flag_takes_any_default(found):
+    """As before 1.5; whole numbers become ints, and the command line is still checked."""
+    assert found["odd_defaults"] == {
+        "examples": 1000000, "kind": "other", "layers": 7, "maybe": "maybe", "none": "", "port": 5, "rate": 0.5,
+        "replaced": 4, "steps": math.inf, "units": 3}
+
+
+def test_numpy_prints_whole_arrays_for_a_threshold_of_nan(found):
+    """In set_printoptions by name and by position, and in array2string; 2000 numbers."""
+    assert found["numpy_arguments"] == [2000, 2000, 2000, True, [False, True], 2, -math.inf]
+
+
+def test_a_name_is_located_as_in_tensorflow_1(found):
+    """pydoc.locate looks for a module first, and goes on if there is none; so do others that ask for a spec."""
+    assert found["located"] == [True, True, None, None, True]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("pandas") is None, reason="needs pandas")
+def test_columns_of_pandas_own_types_reach_the_graph(found):
+    """pandas 3 has such a type for every column of strings."""
+    columns, old = found["pandas_columns"]
+    assert columns == {"text": ["x", "y"], "own": ["x", "y"], "kind": ["b", "a"], "number": ["1", "2"],
+                       "constant": ["x", "y"], "of its dtype": ["x", "y"]}
+    assert old == [[[1], [2]], 3, "y"]
+
+
 def test_keras_mnist_is_read_from_a_file_that_is_there(found):
     """Without a download, and whatever its hash."""
     assert found["keras_data"] == [[[1], [2]], [[3], [4]]]

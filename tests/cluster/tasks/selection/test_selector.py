@@ -126,6 +126,39 @@ def test_training_stops_after_the_patience_also_after_a_restart(tmp_path):
         "early stopping: loss was best with 1 at step 5, and was not better in 2 evaluations since then")
 
 
+def test_early_stopping_keeps_the_best_and_says_where_and_how_to_go_on(tmp_path):
+    """A continuation with --keep_best has the same best, and none of its worse checkpoints takes its place."""
+    settings = SelectionSettings(stopping=_LOSS, patience=2, export_dir=str(tmp_path / "out"), exporters=("best",))
+    selector = Selector(settings, str(tmp_path), _plugins())
+    assert selector.describe_best() == selector.describe_stop_before() == ""
+    for step, loss in ((5, 1.0), (10, 1.5), (15, 2.0)):
+        selector.consider(_evaluation(step, loss), save_linear(tmp_path, step))
+    best = tmp_path / "best/model.ckpt-5"
+    kept = (f"best loss: 1 at step 5, kept as {best}; `ps_train evaluate --train_dir={tmp_path} --checkpoint=best` "
+            "takes it, and so do predict and export")
+    assert selector.describe_best() == kept and os.listdir(tmp_path / "out/best") == ["5"]
+    assert selector.describe_stop_before() == (
+        "this training was stopped early, and with a patience of 2 it stops again at once; early stopping: loss was "
+        "best with 1 at step 5, and was not better in 2 evaluations since then. To go on, give a larger patience, such "
+        "as --early_stopping=loss:min:4, or leave the flag out")
+    again = Selector(SelectionSettings(keep_best=_LOSS, stopping=_LOSS, patience=4), str(tmp_path), _plugins())
+    assert again.describe_stop_before() == ""
+    again.consider(_evaluation(20, 1.2), save_linear(tmp_path, 20))
+    assert again.describe_best() == kept and checkpoints.paths(str(tmp_path / "best")) == [str(best)]
+    found = json.loads((tmp_path / "selection.json").read_text())
+    assert found["keep_best"] == found["early_stopping"] and found["keep_best"]["num_worse"] == 3
+
+
+def test_the_best_of_another_metric_is_kept_where_both_flags_are_given(tmp_path):
+    """That of --keep_best; each metric has its own count."""
+    settings = SelectionSettings(keep_best=Target("error", True), stopping=_LOSS, patience=2)
+    selector = Selector(settings, str(tmp_path), _plugins())
+    for step, loss in ((5, 1.0), (10, 1.5)):
+        selector.consider(_evaluation(step, loss), save_linear(tmp_path, step))
+    assert selector.describe_best().startswith(f"best error: 1.5 at step 10, kept as {tmp_path}/best/model.ckpt-10; ")
+    assert json.loads((tmp_path / "selection.json").read_text())["early_stopping"]["num_worse"] == 1
+
+
 def test_the_last_evaluation_counts_only_beside_a_checkpoint(tmp_path):
     """An evaluator that starts before the chief waits for no step of a training that was removed."""
     selector = Selector(SelectionSettings(stopping=_LOSS, patience=2), str(tmp_path), _plugins())

@@ -132,7 +132,7 @@ def test_a_training_continues_where_the_checkpoint_is_in_the_data(train, caplog)
     half = counts(train)
     assert 0 < half.sum() < 2 * ledger.NUM_LINES
     second = train()
-    again = int(re.search(r"in hand at the checkpoint, and given again: (\d+) ranges of", caplog.text)[1])
+    again = int(re.search(r"in hand during the save, and given again: (\d+) ranges of", caplog.text)[1])
     extra = counts(train) - 2.0
     plan = plan_ranges(f"{train.folder}/*.txt", range_bytes=200)
     assert extra.min() == 0.0 and extra.max() <= 1.0
@@ -142,6 +142,56 @@ def test_a_training_continues_where_the_checkpoint_is_in_the_data(train, caplog)
         file.write("5\n")
     with pytest.raises(ConfigError, match="the files are not those of checkpoint .*model.ckpt-.*give those files"):
         train()
+
+
+def test_files_that_have_come_since_are_new_ranges_of_a_training_that_was_over(train, caplog):
+    """Their names sort before and after those of before, whose ranges are all done; each line counts once."""
+    caplog.set_level("INFO")
+    (train.folder / "b.txt").unlink()
+    train(num_epochs=1)
+    np.testing.assert_array_equal(counts(train), np.repeat([1.0, 0.0], [700, 300]))
+    _write(train, "0.txt", 700, 850)
+    _write(train, "b.txt", 850, 1000)
+    train(num_epochs=1)
+    np.testing.assert_array_equal(counts(train), np.full(ledger.NUM_LINES, 1.0))
+    [said] = [record.message for record in caplog.records if "came after" in record.message]
+    assert said == "input: 2 files came after the checkpoint: 6 new ranges"
+
+
+def test_files_that_come_in_the_middle_leave_the_position_as_it_was(train, caplog):
+    """The ranges of before go on where they were; those that were in hand then, and no others, may count again."""
+    caplog.set_level("INFO")
+    (train.folder / "b.txt").unlink()
+    train(train_steps=40)
+    _write(train, "A.txt", 700, 1000)
+    train()
+    found = re.search(r"given again: (?:(\d+) ranges? of|no range)", caplog.text)
+    again = int(found[1] or 0)
+    extra = counts(train) - 2.0
+    assert extra.min() == 0.0 and extra[700:].max() == 0.0 and extra.sum() <= again * 200 / 4
+
+
+@pytest.mark.parametrize(("change", "why"), [
+    (lambda folder: (folder / "a.txt").unlink(), "a.txt is missing"),
+    (lambda folder: _append(folder / "a.txt"), "a.txt has 2693 bytes, and had 2690"),
+    (lambda folder: (folder / "a.txt").write_text("12345678\n" * 298 + "1234567\n"),
+     "a.txt has changed: its lines begin elsewhere"),
+], ids=["missing", "longer", "other lines"])
+def test_new_files_do_not_excuse_a_file_that_has_changed(train, change, why):
+    """Nobody knows which of its examples were trained on."""
+    train(num_epochs=1, num_workers=1)
+    _write(train, "c.txt", 0, 10)
+    change(train.folder)
+    with pytest.raises(ConfigError, match=f"the files are not those of checkpoint .*{why}; give those files"):
+        train(num_epochs=2, num_workers=1)
+
+
+def _write(train, name, first, stop):
+    (train.folder / name).write_text("".join(f"{number}\n" for number in range(first, stop)))
+
+
+def _append(path):
+    path.write_text(path.read_text() + "12\n")
 
 
 def test_a_checkpoint_without_a_position_is_refused(train):

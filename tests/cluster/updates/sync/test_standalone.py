@@ -218,3 +218,13 @@ def test_a_fault_in_an_update_stops_the_coordinator(cluster):
         threads = runner.create_threads(session, coordinator, daemon=True, start=True)  # nothing is initialised
         with pytest.raises(tf.errors.OpError):
             coordinator.join(threads, stop_grace_period_secs=DEADLINE_SECS)
+
+
+def test_the_constructor_of_before_1_0_is_taken(caplog):
+    """`replica_id` is ignored with a word, and the clean-up has nothing to do."""
+    with tf.Graph().as_default(), caplog.at_level("INFO"):
+        optimizer = ps_train.SyncReplicasOptimizer(
+            tf.train.GradientDescentOptimizer(0.1), replicas_to_aggregate=2, replica_id=1, total_num_replicas=2)
+        assert optimizer.get_clean_up_op().type == "NoOp"
+    assert [record.message for record in caplog.records] == [
+        "SyncReplicasOptimizer: replica_id=1 is ignored; the server or the device says which worker this is"]

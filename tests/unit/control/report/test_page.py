@@ -109,12 +109,6 @@ def test_a_name_is_no_formula(name):
     assert svg.count(f"<!-- {html.escape(name, quote=False)} -->") == 3  # matplotlib draws letters as paths
 
 
-@pytest.mark.parametrize("argv", [["DIR"], ["--train_dir=DIR"], ["DIR", "--output=out.html"]])
-def test_the_folder_may_stand_without_its_flag(argv):
-    """As in `ps_train report DIR`."""
-    assert parse_report(argv).train_dir == "DIR"
-
-
 def test_wrong_use_is_one_line(tmp_path):
     """What is missing, and what to give."""
     with pytest.raises(ConfigError, match="--train_dir: not given; give the folder"):

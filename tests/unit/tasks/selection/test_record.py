@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 
 import pytest
@@ -35,6 +36,25 @@ def test_a_record_is_remembered(tmp_path):
     assert (again.last_step, again["keep_best"]) == (20, MetricStanding("accuracy", True, 0.5, 10, 1))
     other = SelectionRecord(str(tmp_path), {"keep_best": Target("accuracy", False)})
     assert other["keep_best"] == MetricStanding("accuracy", False)
+
+
+def test_a_record_of_an_older_version_has_one_best(tmp_path):
+    """Its flags may have had different ones after a continuation. The patience is that of early stopping."""
+    older = {"metric": "loss", "is_max": False}
+    (tmp_path / "selection.json").write_text(json.dumps({
+        "last_step": 40, "early_stopping": {**older, "value": 0.5, "step": 10, "num_worse": 3},
+        "keep_best": {**older, "value": 0.7, "step": 30, "num_worse": 1}}))
+    loss = Target("loss", False)
+    record = SelectionRecord(str(tmp_path), {"keep_best": loss, "early_stopping": loss})
+    assert record["keep_best"] is record["early_stopping"]
+    assert record["keep_best"] == MetricStanding("loss", False, 0.5, 10, 3)
+    (tmp_path / "best").mkdir()
+    (tmp_path / "best/model.ckpt-30.index").touch()
+    assert SelectionRecord(str(tmp_path), {"keep_best": loss})["keep_best"].checkpoint == ""  # 30 is not the best
+    (tmp_path / "selection.json").write_text(json.dumps(
+        {"last_step": 40, "keep_best": {**older, "value": 0.7, "step": 30, "num_worse": 1}}))
+    assert SelectionRecord(str(tmp_path), {"keep_best": loss})["keep_best"].checkpoint == "best/model.ckpt-30"
+    assert record.count({"loss": 0.4}, 50) == [MetricStanding("loss", False, 0.4, 50, 0)]
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"keep_best": {"old": 1}}'])

@@ -1,0 +1,27 @@
+"""What a worker says while it waits for the ps to describe their cluster."""
+
+from __future__ import annotations
+
+import logging
+import socket
+
+import pytest
+
+from ps_train.cluster.spec import Cluster
+from ps_train.coordination import agreement
+from ps_train.errors import ClusterLostError
+
+
+def test_a_ps_name_that_does_not_resolve_is_named_at_once(stop, monkeypatch, caplog):
+    """It is the first wait of a worker, so the line comes there, and not after the whole time limit."""
+    def connect(address, timeout):
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "create_connection", connect)
+    monkeypatch.setattr(logging.getLogger("ps_train"), "propagate", True)
+    cluster = Cluster("worker", 0, {"ps": {0: "nowhere:5000"}, "worker": {0: "localhost:1"}})
+    with caplog.at_level(logging.WARNING), pytest.raises(ClusterLostError, match="nowhere:5000 .*does not resolve"):
+        agreement.check(cluster, 0.3, stop)
+    assert [record.getMessage() for record in caplog.records] == [
+        "the host name of ps:0 nowhere:5000 does not resolve here (Name or service not known): is it spelt right? "
+        "Waiting for it, at most 0.3 s"]

@@ -1,0 +1,105 @@
+"""What is said about imports that fail and about code of Python 2."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from ps_train.runtime import tracebacks
+from ps_train.runtime.advice import missing_modules, python2
+
+
+@pytest.fixture
+def report_of(tmp_path, monkeypatch):
+    """Returns a function that runs a text as a file of the user, and returns the report of its error."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def run(text, *advice):
+        path = tmp_path / "script.py"
+        path.write_text(text)
+        try:
+            exec(compile(text, str(path), "exec"), {"__name__": "script"})
+        except Exception as error:  # noqa: BLE001 (whichever the text raises)
+            return tracebacks.report(error, *advice)
+        raise AssertionError("it raised nothing")
+
+    run.folder = tmp_path
+    return run
+
+
+@pytest.mark.parametrize(("module", "advice"), [
+    ("twisted_nowhere", "install it: pip install twisted_nowhere; or, if it is a module of your own, add its folder to "
+                        "PYTHONPATH"),
+    ("json.nothing", "Python's own json has no nothing: correct the name"),
+    ("pytest.nothing", "the installed pytest has no nothing: install the version of pytest that has it"),
+])
+def test_a_missing_module_is_one_line_with_what_to_do(report_of, module, advice):
+    """Its line is there, and no traceback: there is nothing to correct in it."""
+    trace, [line] = report_of(f"import sys\nimport {module}\n")
+    assert trace == []
+    assert line == f"{report_of.folder}/script.py, line 2: No module named {module!r}: {advice}"
+
+
+def test_the_package_has_another_name_than_the_module():
+    """As the table has it, also for what the package contains."""
+    for module, package in (("cv2", "opencv-python-headless"), ("Crypto.Cipher", "pycryptodome"),
+                            ("yaml", "PyYAML"), ("google.protobuf", "protobuf")):
+        error = ModuleNotFoundError(f"No module named {module!r}", name=module)
+        assert missing_modules.advise(error, "/nowhere/script.py") == f"install it: pip install {package}"
+
+
+def test_a_module_of_the_user_is_found_where_it_is(report_of):
+    """Not a package to install: its folder is missing on the path; or a folder lacks the module."""
+    (report_of.folder / "src/own_part").mkdir(parents=True)
+    (report_of.folder / "src/own_part/__init__.py").write_text("")
+    _, [line] = report_of("import own_part.network")
+    assert line.endswith(f": own_part is in {report_of.folder}/src, where Python does not look: add that folder to "
+                         "PYTHONPATH")
+    (report_of.folder / "own_layers").mkdir()
+    (report_of.folder / "own_layers/__init__.py").write_text("")
+    _, [line] = report_of("import own_layers.network")
+    assert line.endswith(f": own_layers, in {report_of.folder}/own_layers, has no network: add that file, or correct "
+                         "the name")
+
+
+@pytest.mark.parametrize("text", [
+    'print "step"', "print x, y", "if True:\n\tx = 1\n        y = 2\n",
+    "if True:\n  try:\n    pass\n  except ValueError, error:\n    pass\n", 'raise ValueError, "x"', "x = 0777",
+    "x = 10L", "x = `1`", "if 1 <> 2: pass", 'exec "x = 1"', "def f(a, (b, c)): pass", "import urllib2",
+    'if True:\n        x = 1\n\telse_ = 2\n',
+])
+def test_a_statement_of_python_2_is_one_line(report_of, text):
+    """It names the file and the line, and how to go on."""
+    trace, [line] = report_of(text, "do it so")
+    assert trace == [] and " is Python 2: do it so" in line
+    assert line.startswith(f"{report_of.folder}/script.py, line ")
+    assert "\n" not in line
+
+
+@pytest.mark.parametrize("text", [
+    "xrange(3)", "{}.iteritems()", "{}.has_key(1)", "unicode('x')", "len(map(str, []))", "range(3) + [1]",
+    "import sys\nprint >>sys.stderr, 'x'", "'a'.__class__.nothing if 0 else reduce(max, [1])",
+])
+def test_python_2_that_fails_while_it_runs_keeps_its_traceback(report_of, text):
+    """The line may be elsewhere; the advice is the same."""
+    trace, [line] = report_of(text, "do it so")
+    assert trace[0] == tracebacks.HEADING
+    assert line.endswith("script.py is Python 2: do it so")
+
+
+@pytest.mark.parametrize("text", ["x = 5 5", "f(", "undefined", "''.nothing", "if True:\nx = 1", "1 + 'a'", "[].next"])
+def test_other_errors_are_not_python_2(text, report_of):
+    """Nor is anything once the code is converted."""
+    if text != "[].next":
+        assert "Python 2" not in report_of(text, "do it so")[1][0]
+    assert "Python 2" not in report_of(text, "")[1][0]
+
+
+def test_the_modules_of_python_2_are_not_in_python_3():
+    """Else a missing package of that name would be taken for one."""
+    known = subprocess.run([sys.executable, "-c", "import sys; print(*getattr(sys, 'stdlib_module_names', ()))"],
+                           capture_output=True, text=True, check=True).stdout.split()
+    assert python2.MODULES.isdisjoint(known)
