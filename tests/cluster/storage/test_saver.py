@@ -93,8 +93,7 @@ def training(tmp_path):
 @pytest.fixture
 def quick(monkeypatch):
     """Makes the pauses short."""
-    for module in (saver, schedule):
-        monkeypatch.setattr(module, "_FIRST_PAUSE_SECS", 0.05)
+    monkeypatch.setattr(saver, "_FIRST_PAUSE_SECS", 0.05)
     monkeypatch.setattr(saver, "_POLL_SECS", 0.01)
 
 
@@ -402,7 +401,7 @@ def make_worker(cluster, folder, train_steps, **schedule):
     """Returns a chief that writes summaries of each step."""
     saves = saver.SaveSchedule(**{"every_secs": 0, "every_steps": 1, "keep_max": 5, "timeout_secs": 20.0, **schedule})
     worker = clusters.Worker(cluster, 0, folder, train_steps, saves=saves)
-    worker.schedule = worker.saver._replace(save_summaries_steps=1)
+    worker.schedule = worker.schedule._replace(save_summaries_steps=1)
     return worker
 
 
