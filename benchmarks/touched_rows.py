@@ -12,7 +12,7 @@ import math
 import tensorflow.compat.v1 as tf
 
 import ps_train
-from ps_train.embeddings.rows.first_values import first_values
+from ps_train.parts.tables.rows.first_values import first_values
 
 DEFAULT_PARAMS = {"num_rows": 100_000, "dim": 8, "is_dynamic": False, "num_sampled": 10_000, "expected_change": 1.0}
 _LIMIT = 0.01  # of first values

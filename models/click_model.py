@@ -13,8 +13,8 @@ import tensorflow.compat.v1 as tf
 
 import ps_train
 from ps_train import ModelSpec
-from ps_train.embeddings.rules import Ftrl, RowRule
 from ps_train.errors import ConfigError
+from ps_train.parts.tables.rules import Ftrl, RowRule
 
 from . import classifier, click_metrics
 

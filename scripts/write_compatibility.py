@@ -12,13 +12,13 @@ from collections.abc import Iterable, Mapping
 REPO = pathlib.Path(__file__).resolve().parents[1]
 DOCUMENT = REPO / "docs/compatibility.md"
 BEGIN, END = "<!-- names: written by scripts/write_compatibility.py -->", "<!-- end of names -->"
-_OURS = "ps_train.legacy.names."
+_OURS = "ps_train.parts.legacy.names."
 
 
 def names_text() -> str:
     """Returns the tables."""
-    from ps_train.legacy.names import inside, renamed  # noqa: PLC0415 (main finds them)
-    from ps_train.legacy.names.tables import TABLES  # noqa: PLC0415 (the same)
+    from ps_train.parts.legacy.names import inside, renamed  # noqa: PLC0415 (main finds them)
+    from ps_train.parts.legacy.names.tables import TABLES  # noqa: PLC0415 (the same)
 
     contrib = {name: today for name, today in TABLES.names.items() if name.startswith("tf.contrib.")}
     others = {name: today for name, today in TABLES.names.items() if name not in contrib}

@@ -290,8 +290,8 @@ def prepare() -> None:
         logs.import_tensorflow_quietly()
     import numpy.random  # noqa: F401, PLC0415 (numpy imports it when it is first used)
 
-    from ps_train.config import script  # noqa: F401, PLC0415
     from ps_train.launch import launcher  # noqa: F401, PLC0415
+    from ps_train.parts.legacy import flags as legacy_flags  # noqa: F401, PLC0415
     from ps_train.runtime import installed, signals, tracebacks  # noqa: F401, PLC0415
     from ps_train.tasks import run  # noqa: F401, PLC0415
     from tests import plain_graphs  # noqa: PLC0415

@@ -6,8 +6,11 @@ import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 
-from ps_train.config import embeddings, fields, groups, optimizer, selection, sharding
+from ps_train.config import fields, groups, optimizer
 from ps_train.errors import refuse
+from ps_train.parts.selection import flags as selection_flags
+from ps_train.parts.sharding import flags as sharding_flags
+from ps_train.parts.tables import flags as tables_flags
 from ps_train.runtime.reports import NO_STEP_LIMIT
 from ps_train.runtime.waits import Timeouts
 
@@ -15,8 +18,9 @@ from ps_train.runtime.waits import Timeouts
 @dataclasses.dataclass(frozen=True)
 class Config(
     groups.ClusterFlags, groups.ServerFlags, groups.ModelFlags, groups.OptimizerFlags, groups.TrainingFlags,
-    groups.UpdateFlags, optimizer.RuleFlags, optimizer.WarmStartFlags, embeddings.EmbeddingFlags,
-    sharding.ShardingFlags, groups.TransferFlags, groups.WaitFlags, groups.GraphReportFlags, selection.SelectionFlags,
+    groups.UpdateFlags, optimizer.RuleFlags, optimizer.WarmStartFlags, tables_flags.EmbeddingFlags,
+    sharding_flags.ShardingFlags, groups.TransferFlags, groups.WaitFlags, groups.GraphReportFlags,
+    selection_flags.SelectionFlags,
 ):
     """The configuration of one task; flags that dist_mnist has too keep their meaning.
 
@@ -44,7 +48,7 @@ class Config(
         if self.sum_embedding_gradients and self.communication_period > 1:
             problems.append("--sum_embedding_gradients: given with --communication_period, whose rounds push rows "
                             "with their slots, not gradients; leave one of them out")
-        problems += self._problems_of_execution() + sharding.sharding_problems(self, self.sync_engine)
+        problems += self._problems_of_execution() + sharding_flags.sharding_problems(self, self.sync_engine)
         problems += self._problems_of_selection(self.evaluate_with) if not problems else []
         if self.communication_warmup_steps and self.communication_period == 1:
             problems.append(f"--communication_warmup_steps: got {self.communication_warmup_steps!r}, which has an "

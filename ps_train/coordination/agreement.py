@@ -23,7 +23,8 @@ from ps_train.coordination.state import State
 from ps_train.errors import BlackboardError, ClusterLostError, ConfigError
 from ps_train.runtime import tensorflow_errors, waits
 
-# Bound here: a script's `tf.Session` is replaced by one that asks the blackboard first (legacy/classic/sessions.py).
+# Bound here: a script's `tf.Session` is replaced by one that asks the blackboard first
+# (parts/legacy/classic/sessions.py).
 _Session = tf.Session
 _CALL_SECS = 5.0
 # No task has this job, so the ps's server creates a session with itself only, whatever its cluster is.

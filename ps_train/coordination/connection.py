@@ -19,7 +19,8 @@ from ps_train.coordination import sessions
 from ps_train.errors import BlackboardError, ClusterLostError, ConfigError
 from ps_train.runtime import tensorflow_errors, waits
 
-# Bound here: a script's `tf.Session` is replaced by one that asks the blackboard first (legacy/classic/sessions.py).
+# Bound here: a script's `tf.Session` is replaced by one that asks the blackboard first
+# (parts/legacy/classic/sessions.py).
 _Session = tf.Session
 _RUN_TIMEOUT_SECS = 5.0
 _UNREACHABLE = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.DeadlineExceededError,

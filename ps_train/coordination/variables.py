@@ -29,7 +29,7 @@ _ON_FIRST_PS = {
     "prepared": ([MAX_PS], tf.int64),  # incarnation of each ps when the chief prepared the parameters
     "fingerprint": ([], tf.string),
     "chief_activity": ([], tf.string),  # what the chief does before training begins, such as "restores PATH"
-    "evaluator_heard": ([], tf.float64),  # the clock at its last sign of life (tasks/selection/signals.py)
+    "evaluator_heard": ([], tf.float64),  # the clock at its last sign of life (parts/selection/signals.py)
     "claims": ([MAX_WORKERS], tf.int64),
     "admissions": ([MAX_WORKERS], tf.int64),  # claim of the process that may use the parameters (training/admission.py)
     "heartbeats": ([MAX_WORKERS], tf.float64),  # the clock at the last heartbeat
@@ -56,7 +56,7 @@ _ON_FIRST_PS = {
     "about": ([], tf.string),  # the training, as JSON
     "save_requested": ([], tf.int64),  # the number of the last request
     "save_answer": ([], tf.string),  # to which request, and what came of it, as JSON
-    # training/by_workers/exchange.py
+    # parts/evaluation_by_workers/exchange.py
     "evaluation_plan": ([], tf.string),  # who evaluates what, as JSON
     "evaluation_results": ([MAX_WORKERS], tf.string),  # the result of each share
     "evaluation_rounds": ([MAX_WORKERS], tf.int64),  # the round of the plan that this result belongs to

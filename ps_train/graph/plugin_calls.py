@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import UserCodeError
-from ps_train.graph.own_train_op import capture, update
-from ps_train.graph.own_train_op.capture import Captured
-from ps_train.graph.own_train_op.update import OwnUpdate
+from ps_train.parts.own_train_op import capture, update
+from ps_train.parts.own_train_op.capture import Captured
+from ps_train.parts.own_train_op.update import OwnUpdate
 from ps_train.plugins.contracts import PREDICT, TRAIN, Model, ModelSpec, RunConfig
 from ps_train.runtime import keras_import
 

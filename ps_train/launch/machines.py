@@ -16,12 +16,12 @@ from typing import NamedTuple
 
 from ps_train.cluster import ports
 from ps_train.config.launch import LaunchConfig
-from ps_train.config.script import ScriptLaunchConfig
 from ps_train.launch import command_lines
 from ps_train.launch.command_lines import TaskList
-from ps_train.launch.remote import hosts, preflight, shell
-from ps_train.launch.remote.hosts import Host
-from ps_train.launch.remote.shell import RemoteShell
+from ps_train.parts.legacy.flags import ScriptLaunchConfig
+from ps_train.parts.ssh import hosts, preflight, shell
+from ps_train.parts.ssh.hosts import Host
+from ps_train.parts.ssh.shell import RemoteShell
 
 _NO_MORE: Mapping[str, str] = types.MappingProxyType({})
 

@@ -20,7 +20,7 @@ from ps_train.launch.command_lines import TaskList
 from ps_train.launch.display import Display
 from ps_train.launch.process import Process
 from ps_train.launch.supervision import ClusterProcesses
-from ps_train.launch.tmux import Panes
+from ps_train.parts.tmux.panes import Panes
 from ps_train.runtime.reports import Failure
 
 _EMBEDDED_DATASET = "data.digits"

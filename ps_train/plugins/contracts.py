@@ -3,7 +3,7 @@
     --model=models.mlp      --> Model    model_fn(features, labels, mode, params) -> ModelSpec
     --dataset=data.mnist    --> Dataset  input_fn(mode, params, shard) -> tf.data.Dataset; prepare(params)
 
-The contract of Keras models is in `keras/plugins.py`. docs/plugins.md explains both to users.
+The contract of Keras models is in `parts/keras/plugins.py`. docs/plugins.md explains both to users.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Offers `tf.estimator` to plug-ins on TensorFlow 2.16 and later, which no longer contains it.
 
-Estimator is only loaded when a plug-in uses it, by `ps_train.legacy.estimator`. The core itself never imports it.
+Estimator is only loaded when a plug-in uses it, by `ps_train.parts.legacy.estimator`. The core itself never imports it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class OfferedEstimator(types.ModuleType):
         """
         if name.startswith("__"):
             raise AttributeError(name)
-        importlib.import_module("ps_train.legacy.estimator").install_estimator()
+        importlib.import_module("ps_train.parts.legacy.estimator").install_estimator()
         return getattr(sys.modules[self.__name__], name)
 
 

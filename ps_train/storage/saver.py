@@ -23,9 +23,10 @@ from typing import Callable, NamedTuple
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import CheckpointError, ClusterLostError, FolderLostError, SaveError
+from ps_train.parts.tables import deltas
 from ps_train.runtime import waits
 from ps_train.runtime.tensorflow_errors import reason
-from ps_train.storage import checkpoints, deltas
+from ps_train.storage import checkpoints
 from ps_train.storage.folder_lock import FolderLock
 
 _POLL_SECS = 0.5  # how often the global step is read, if saves go by steps

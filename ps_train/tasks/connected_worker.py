@@ -12,15 +12,15 @@ import tensorflow.compat.v1 as tf
 from ps_train.cluster.spec import Cluster
 from ps_train.coordination import agreement, blackboard, fingerprint
 from ps_train.coordination.heartbeat import Heartbeat, WorkerProgress
-from ps_train.embeddings.rows import dealing
 from ps_train.errors import BlackboardError, ClusterLostError, ConfigError, StoppedError
+from ps_train.parts.control.journal import Journal
+from ps_train.parts.sharding.range_loop import RangeLoop
+from ps_train.parts.tables.rows import dealing
 from ps_train.runtime import waits
 from ps_train.storage.folder_lock import FolderLock
-from ps_train.storage.history.journal import Journal
 from ps_train.tasks.settings import WorkerSettings
 from ps_train.training import loop, recovery
 from ps_train.training.outcome import Outcome
-from ps_train.training.ranges.range_loop import RangeLoop
 from ps_train.training.replica_graph import TrainGraph
 from ps_train.training.reporting import Report
 

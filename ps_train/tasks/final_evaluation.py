@@ -1,7 +1,7 @@
 """The evaluation after the last step: by the chief alone, or by all workers (`--evaluate_with`). It is asked here only.
 
     chief     the chief restores the checkpoint into its own memory    the others have ended
-    workers   each worker reads the parameters on the ps               training/by_workers/
+    workers   each worker reads the parameters on the ps               parts/evaluation_by_workers/
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ import threading
 
 from ps_train.cluster.spec import Cluster
 from ps_train.errors import ClusterLostError
+from ps_train.parts.evaluation_by_workers.chief import EvaluationByWorkers, EvaluationLostError
+from ps_train.parts.evaluation_by_workers.exchange import ResultExchange
+from ps_train.parts.evaluation_by_workers.participation import Participation
+from ps_train.parts.evaluation_by_workers.share_graph import Evaluated, ShareGraph
+from ps_train.parts.selection.chief import ChiefEvaluations
+from ps_train.parts.selection.selector import Selector
 from ps_train.runtime.reports import Evaluation
 from ps_train.storage import checkpoints
 from ps_train.tasks.connected_worker import ConnectedWorker
-from ps_train.tasks.selection.chief import ChiefEvaluations
-from ps_train.tasks.selection.selector import Selector
 from ps_train.tasks.settings import WorkerSettings
 from ps_train.tasks.setup import LoadedPlugins
 from ps_train.training import evaluation
-from ps_train.training.by_workers.chief import EvaluationByWorkers, EvaluationLostError
-from ps_train.training.by_workers.exchange import ResultExchange
-from ps_train.training.by_workers.participation import Participation
-from ps_train.training.by_workers.share_graph import Evaluated, ShareGraph
 from ps_train.training.evaluation import Evaluator
 from ps_train.training.outcome import End, Outcome
 from ps_train.training.replica_graph import TrainGraph

@@ -16,11 +16,11 @@ from ps_train.config.groups import parse_accepted
 from ps_train.config.task import Config
 from ps_train.coordination import agreement, blackboard
 from ps_train.errors import ConfigError, StoppedError
+from ps_train.parts.selection.evaluator_part import EvaluatorPart
+from ps_train.parts.selection.selector import Selector
+from ps_train.parts.selection.signals import EvaluationSignals
 from ps_train.storage import checkpoints, folder_record
 from ps_train.tasks import evaluator, ps, server, setup, worker
-from ps_train.tasks.selection.evaluator_part import EvaluatorPart
-from ps_train.tasks.selection.selector import Selector
-from ps_train.tasks.selection.signals import EvaluationSignals
 from ps_train.tasks.settings import selection_settings, worker_settings
 from ps_train.tasks.setup import LoadedPlugins
 from ps_train.tasks.worker import WorkerResult

@@ -13,19 +13,20 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from ps_train.cluster.spec import Cluster
-from ps_train.config import fields, groups, selection
+from ps_train.config import fields, groups
 from ps_train.config.optimizer import RuleFlags, last_decay_step, parse_init_map
 from ps_train.config.task import Config
-from ps_train.embeddings.rules import RowRule, make_rule
 from ps_train.errors import ConfigError
 from ps_train.graph import devices, transfer
-from ps_train.graph.input.local_ranges import RangeSettings
 from ps_train.graph.placement import PlacementPlan
 from ps_train.graph.shaping.plan import Knobs
 from ps_train.graph.shaping.schedules import Schedule
+from ps_train.parts.selection import flags as selection_flags
+from ps_train.parts.selection.selector import SelectionSettings
+from ps_train.parts.sharding.local_ranges import RangeSettings
+from ps_train.parts.tables.rules import RowRule, make_rule
 from ps_train.runtime.waits import Timeouts
 from ps_train.storage.saver import SaveSchedule
-from ps_train.tasks.selection.selector import SelectionSettings
 from ps_train.training.loop import LoopSettings
 from ps_train.training.recovery import SessionSettings
 from ps_train.updates import staleness
@@ -222,12 +223,12 @@ def _more_often(period: float, other: float) -> float:
 
 def selection_settings(config: Config) -> SelectionSettings:
     """Returns what follows from evaluations."""
-    stopping, patience = selection.parse_stopping("--early_stopping", config.early_stopping) or (None, 0)
-    given = selection.parse_exporters("--exporters", config.exporters)
+    stopping, patience = selection_flags.parse_stopping("--early_stopping", config.early_stopping) or (None, 0)
+    given = selection_flags.parse_exporters("--exporters", config.exporters)
     default = ("final", "best") if config.keep_best or config.early_stopping else ("final",)
     return SelectionSettings(
         eval_steps=config.eval_steps, eval_secs=config.eval_secs,
-        keep_best=selection.parse_target("--keep_best", config.keep_best), stopping=stopping, patience=patience,
+        keep_best=selection_flags.parse_target("--keep_best", config.keep_best), stopping=stopping, patience=patience,
         export_dir=config.export_dir, exporters=(given or default) if config.export_dir else ())
 
 

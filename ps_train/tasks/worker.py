@@ -16,25 +16,24 @@ from ps_train.coordination.state import State
 from ps_train.errors import BlackboardError, ClusterLostError, ConfigError, StoppedError
 from ps_train.graph import placement
 from ps_train.graph.input import bad_records
+from ps_train.parts.control import chief_service, description, diary, run_record
+from ps_train.parts.control.journal import Journal
+from ps_train.parts.profile import recorder
+from ps_train.parts.selection.record import forget_selection
+from ps_train.parts.sharding import saved
 from ps_train.runtime import reports
 from ps_train.runtime.reports import Evaluation, Stage
 from ps_train.storage import checkpoints, folder_record
 from ps_train.storage.folder_lock import FolderLock
-from ps_train.storage.history import run_record
-from ps_train.storage.history.journal import Journal
 from ps_train.storage.warm_start import WarmStart
 from ps_train.tasks import server
 from ps_train.tasks.connected_worker import ConnectedWorker
-from ps_train.tasks.control import chief_service, description, diary
 from ps_train.tasks.final_evaluation import FinalEvaluation
-from ps_train.tasks.selection.record import forget_selection
 from ps_train.tasks.settings import WorkerSettings
 from ps_train.tasks.setup import LoadedPlugins
 from ps_train.training import evaluation, replica_graph, shutdown
 from ps_train.training.evaluation import Evaluator
 from ps_train.training.outcome import End, Outcome
-from ps_train.training.profile import recorder
-from ps_train.training.ranges import saved
 from ps_train.training.replica_graph import TrainGraph
 from ps_train.training.reporting import Report
 from ps_train.updates import build

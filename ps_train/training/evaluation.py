@@ -12,10 +12,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from ps_train.embeddings import connection, id_check, registry
-from ps_train.embeddings.files import contents
-from ps_train.embeddings.files.read_only import ReadOnlyTables
-from ps_train.embeddings.rules import Frozen, RowRule
 from ps_train.errors import ClusterLostError, ConfigError, DataError, UserCodeError
 from ps_train.graph import devices
 from ps_train.graph.hooks import Hooks
@@ -23,6 +19,10 @@ from ps_train.graph.input import bad_records, single_pass
 from ps_train.graph.input.arrays import input_feed
 from ps_train.graph.input.batches import Batches
 from ps_train.graph.plugin_calls import call_model_fn
+from ps_train.parts.tables import connection, id_check, registry
+from ps_train.parts.tables.files import contents
+from ps_train.parts.tables.files.read_only import ReadOnlyTables
+from ps_train.parts.tables.rules import Frozen, RowRule
 from ps_train.plugins.contracts import EVAL, TRAIN, Dataset, Model
 from ps_train.runtime import waits
 from ps_train.runtime.reports import Evaluation

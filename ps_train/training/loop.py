@@ -13,10 +13,10 @@ import tensorflow.compat.v1 as tf
 from ps_train.coordination import sessions
 from ps_train.coordination.heartbeat import WorkerProgress
 from ps_train.coordination.state import State
-from ps_train.embeddings import id_check
 from ps_train.errors import ChiefFailedError, ClusterLostError, UserCodeError
 from ps_train.graph import nan_guard
 from ps_train.graph.input import bad_records
+from ps_train.parts.tables import id_check
 from ps_train.runtime import waits
 from ps_train.training.outcome import End, Outcome
 from ps_train.training.replica_graph import TrainGraph

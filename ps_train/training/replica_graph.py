@@ -13,21 +13,20 @@ from typing import Any, Callable, NamedTuple
 import tensorflow.compat.v1 as tf
 
 from ps_train.cluster.spec import Cluster
-from ps_train.embeddings import registry
-from ps_train.embeddings.files import contents
-from ps_train.embeddings.files.table_files import TableFiles
-from ps_train.embeddings.rows.store import Store
 from ps_train.graph import devices, placement, plugin_calls, simplify
 from ps_train.graph.hooks import Hooks, local_init_ops, training_hooks
-from ps_train.graph.input import local_ranges
 from ps_train.graph.input.arrays import input_feed
 from ps_train.graph.input.batches import Batches
 from ps_train.graph.plugin_calls import TrainModel
 from ps_train.graph.row_sparse import partitioned_lookups
+from ps_train.parts.sharding import local_ranges, saved
+from ps_train.parts.tables import registry
+from ps_train.parts.tables.files import contents
+from ps_train.parts.tables.files.table_files import TableFiles
+from ps_train.parts.tables.rows.store import Store
 from ps_train.plugins.contracts import TRAIN, Dataset, Model, ModelSpec, RunConfig
 from ps_train.storage import checkpoints, event_files
 from ps_train.training import queues
-from ps_train.training.ranges import saved
 from ps_train.training.status import step_status
 from ps_train.updates import build, staleness
 from ps_train.updates.local_steps import source

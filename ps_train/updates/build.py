@@ -19,16 +19,16 @@ from typing import Any, Callable
 
 import tensorflow.compat.v1 as tf
 
-from ps_train.embeddings import connection, registry
-from ps_train.embeddings.connection import Connected
-from ps_train.embeddings.optimizer import TableOptimizer
-from ps_train.embeddings.rows.store import Store
 from ps_train.errors import UserCodeError, refuse
 from ps_train.graph import nan_guard, packing, transfer
 from ps_train.graph.input.batches import Batches
-from ps_train.graph.own_train_op.update import OwnUpdate, StepModel, restore
 from ps_train.graph.plugin_calls import TrainModel
 from ps_train.graph.row_sparse import joined_lookups
+from ps_train.parts.own_train_op.update import OwnUpdate, StepModel, restore
+from ps_train.parts.tables import connection, registry
+from ps_train.parts.tables.connection import Connected
+from ps_train.parts.tables.optimizer import TableOptimizer
+from ps_train.parts.tables.rows.store import Store
 from ps_train.updates.chief import ChiefService
 from ps_train.updates.local_steps.change import ChangeOptimizer
 from ps_train.updates.local_steps.divisor import make_divisor

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from ps_train.config import fields, launch
 from ps_train.config import task as config
-from ps_train.config.script import ScriptLaunchConfig, before_script
 from ps_train.launch import launcher
+from ps_train.parts.legacy.flags import ScriptLaunchConfig, before_script
 from ps_train.verbs.verb import Verb
 
 
@@ -15,7 +15,7 @@ def _launch(argv: Sequence[str]) -> None:
     if argv[:1] == ["keras"]:
         _keras().launch_keras(argv[1:])
     elif argv[:1] == ["run"]:
-        from ps_train.legacy import launching  # noqa: PLC0415 (most launches need no script)
+        from ps_train.parts.legacy import launching  # noqa: PLC0415 (most launches need no script)
 
         launching.launch_script(argv[1:])
     else:
@@ -23,9 +23,9 @@ def _launch(argv: Sequence[str]) -> None:
 
 
 def _keras():
-    from ps_train.verbs import keras  # noqa: PLC0415 (graph training does not need it)
+    from ps_train.parts.keras import verb  # noqa: PLC0415 (most launches are of `train`)
 
-    return keras
+    return verb
 
 
 def _flags_help(arguments: Sequence[str]) -> str:

@@ -98,7 +98,7 @@ def test_the_serving_input_of_the_page_on_export_parses_examples():
 
 
 def test_the_keras_twin_of_the_page_names_the_layer_of_the_keras_model():
-    """The model itself needs eager execution; tests/system/keras trains such models."""
+    """The model itself needs eager execution; tests/system/parts/keras trains such models."""
     layer = re.search(r'Dense\(10, name="(\w+)"\)', block("docs/plugins.md", "python", "# mykeras.py"))[1]
     twin = run("docs/migrate.md", "KERAS_TWIN")["KERAS_TWIN"]
     assert set(twin.weights.values()) == {f"{layer}/kernel", f"{layer}/bias"}

@@ -3,7 +3,7 @@
 import tensorflow.compat.v1 as tf
 
 import ps_train
-from ps_train.embeddings.rules import Sgd
+from ps_train.parts.tables.rules import Sgd
 
 
 def model_fn(features, labels, mode, params):

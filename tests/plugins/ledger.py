@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 import ps_train
-from ps_train.embeddings.rules import Sgd
+from ps_train.parts.tables.rules import Sgd
 
 DEFAULT_PARAMS = {"files": "", "ledger": "", "batch_secs": 0.0, "slow_secs": 0.0, "range_bytes": 200, "dense": False,
                   "hold": "", "hold_batch": 0, "rows_per_line": 0}

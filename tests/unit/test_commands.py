@@ -9,10 +9,14 @@ import shlex
 import pytest
 
 from ps_train import __main__ as command_line
-from ps_train.config import fields, inference, launch, task
-from ps_train.config.control import doctor, plan, report, running
-from ps_train.config.script import ScriptConfig, ScriptLaunchConfig, before_script
-from ps_train.keras import flags as keras_flags
+from ps_train.config import fields, launch, task
+from ps_train.parts.control import flags as control_flags
+from ps_train.parts.doctor import flags as doctor_flags
+from ps_train.parts.inference import flags as inference_flags
+from ps_train.parts.keras import flags as keras_flags
+from ps_train.parts.legacy.flags import ScriptConfig, ScriptLaunchConfig, before_script
+from ps_train.parts.plan import flags as plan_flags
+from ps_train.parts.report import flags as report_flags
 from ps_train.verbs.folders import name_train_dir
 from ps_train.verbs.table import split_argv
 from tests.processes import REPO
@@ -55,12 +59,12 @@ PARSERS = {
     "keras": lambda argv: keras_flags.parse_keras_task(argv, {}), "convert": keras_flags.parse_convert,
     "run": lambda argv: _script(argv, ScriptConfig),
     **{verb: lambda argv, parse=parse: parse(name_train_dir(argv)) for verb, parse in (
-        ("evaluate", inference.parse_evaluate), ("predict", inference.parse_predict),
-        ("export", inference.parse_export), ("report", report.parse_report))},
-    "status": lambda argv: running.parse_control(name_train_dir(argv), "status", running.StatusConfig),
-    **{verb: lambda argv, verb=verb: running.parse_control(name_train_dir(argv), verb)
+        ("evaluate", inference_flags.parse_evaluate), ("predict", inference_flags.parse_predict),
+        ("export", inference_flags.parse_export), ("report", report_flags.parse_report))},
+    "status": lambda argv: control_flags.parse_control(name_train_dir(argv), "status", control_flags.StatusConfig),
+    **{verb: lambda argv, verb=verb: control_flags.parse_control(name_train_dir(argv), verb)
        for verb in ("save", "stop", "resume")},
-    "plan": plan.parse_plan, "doctor": doctor.parse_doctor,
+    "plan": plan_flags.parse_plan, "doctor": doctor_flags.parse_doctor,
     "new": lambda argv: argv,
 }
 

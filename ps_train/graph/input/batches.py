@@ -14,8 +14,9 @@ from typing import Any, Callable
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import ConfigError, UserCodeError
-from ps_train.graph.input import bad_records, local_ranges
-from ps_train.graph.input.range_batches import RangeMark
+from ps_train.graph.input import bad_records
+from ps_train.parts.sharding import local_ranges
+from ps_train.parts.sharding.range_batches import RangeMark
 from ps_train.plugins.contracts import Dataset
 
 INPUT_SCOPE = "input"  # of all operations of the input

@@ -21,8 +21,9 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import DataError
-from ps_train.graph.input import local_ranges, single_pass
-from ps_train.graph.input.range_plan import FileRange, open_bytes
+from ps_train.graph.input import single_pass
+from ps_train.parts.sharding import local_ranges
+from ps_train.parts.sharding.range_plan import FileRange, open_bytes
 from ps_train.plugins.contracts import TRAIN
 
 # A range of Criteo's lines has 16,000 examples then. With fewer than _FEW_RANGES of that size, ranges are smaller, so

@@ -16,10 +16,10 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.errors import UserCodeError
 from ps_train.graph import optimizers, transfer
-from ps_train.graph.own_train_op.update import ELEMENTWISE
 from ps_train.graph.row_sparse import adam
 from ps_train.graph.shaping.schedules import Schedule, rate_at
 from ps_train.graph.shaping.shaped import ShapedOptimizer, clip_by_norm
+from ps_train.parts.own_train_op.update import ELEMENTWISE
 
 
 class Knobs(NamedTuple):

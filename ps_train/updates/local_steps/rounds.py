@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from ps_train.embeddings.connection import dense_gradient
 from ps_train.errors import UserCodeError
 from ps_train.graph import nan_guard, transfer
-from ps_train.graph.own_train_op.update import OwnUpdate
 from ps_train.graph.shaping.plan import OptimizerPlan
+from ps_train.parts.own_train_op.update import OwnUpdate
+from ps_train.parts.tables.connection import dense_gradient
 from ps_train.updates.local_steps import slots, variable_copies
 from ps_train.updates.local_steps.change import Change, Gradients
 from ps_train.updates.local_steps.divisor import Divisor

@@ -8,7 +8,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.errors import ConfigError
 from ps_train.graph.input.batches import Batches
-from ps_train.graph.own_train_op.update import StepModel
+from ps_train.parts.own_train_op.update import StepModel
 
 
 class StepSource(NamedTuple):

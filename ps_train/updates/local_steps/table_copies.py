@@ -19,10 +19,10 @@ from typing import Any, Callable, NamedTuple
 import tensorflow.compat.v1 as tf
 from tensorflow.python.ops import data_flow_ops  # StagingArea has no public name
 
-from ps_train.embeddings import connection, id_check, registry
-from ps_train.embeddings.connection import RowExchange
-from ps_train.embeddings.rows.row_ops import make_variable, replace_value, write_rows
-from ps_train.embeddings.rules import ADD
+from ps_train.parts.tables import connection, id_check, registry
+from ps_train.parts.tables.connection import RowExchange
+from ps_train.parts.tables.rows.row_ops import make_variable, replace_value, write_rows
+from ps_train.parts.tables.rules import ADD
 from ps_train.updates.local_steps import variable_copies
 from ps_train.updates.local_steps.source import StepSource
 

@@ -28,7 +28,7 @@ _RELEASE_SECS = 5.0
 _VARIABLES = ("updating", "computed_for", "pushed", "awaited", "marks", "included", "unused",
               "updates_ended")
 _LAST_VARIABLE = "required"  # the chief writes it after the others
-# Bound here: a script's `tf.Session` is replaced by one that joins the cluster (legacy/classic/sessions.py).
+# Bound here: a script's `tf.Session` is replaced by one that joins the cluster (parts/legacy/classic/sessions.py).
 _Session = tf.Session
 _log = logging.getLogger(__name__)
 

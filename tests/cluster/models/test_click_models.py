@@ -10,10 +10,10 @@ import pytest
 import ps_train
 from models import click_model, dlrm
 from ps_train import testing
-from ps_train.embeddings import connection, registry
-from ps_train.embeddings.files.table_files import TableFiles
-from ps_train.embeddings.rows.row_ops import Piece
 from ps_train.errors import ConfigError
+from ps_train.parts.tables import connection, registry
+from ps_train.parts.tables.files.table_files import TableFiles
+from ps_train.parts.tables.rows.row_ops import Piece
 from ps_train.plugins import loader
 from tests.tensorflow_mode import tf
 

@@ -10,8 +10,8 @@ import pytest
 from ps_train.cluster.spec import Cluster
 from ps_train.coordination import blackboard, fingerprint
 from ps_train.coordination.state import State
-from ps_train.embeddings.spec import TableSpec
 from ps_train.errors import ClusterLostError, ConfigError
+from ps_train.parts.tables.spec import TableSpec
 from ps_train.training.admission import Admission, Parameters
 from tests import clusters
 from tests.children import wait_until

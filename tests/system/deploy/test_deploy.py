@@ -14,7 +14,7 @@ import pytest
 from ps_train.cluster import resolve
 from ps_train.cluster.spec import Task
 from ps_train.config import task as config
-from ps_train.control import looking
+from ps_train.parts.control import looking
 from ps_train.plugins import loader
 from tests import processes
 from tests.children import wait_until

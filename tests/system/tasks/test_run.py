@@ -9,8 +9,8 @@ import signal
 
 import pytest
 
-from ps_train.control import looking
 from ps_train.coordination.state import State
+from ps_train.parts.control import looking
 from tests import processes
 from tests.children import wait_until
 from tests.processes import REPO, TaskCluster

@@ -11,11 +11,15 @@ from absl import flags
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ps_train.config import fields, inference, launch, task
-from ps_train.config.control import doctor, plan, report, running
-from ps_train.config.script import ScriptLaunchConfig
+from ps_train.config import fields, launch, task
 from ps_train.errors import ConfigError
-from ps_train.keras import flags as keras_flags
+from ps_train.parts.control import flags as control_flags
+from ps_train.parts.doctor import flags as doctor_flags
+from ps_train.parts.inference import flags as inference_flags
+from ps_train.parts.keras import flags as keras_flags
+from ps_train.parts.legacy.flags import ScriptLaunchConfig
+from ps_train.parts.plan import flags as plan_flags
+from ps_train.parts.report import flags as report_flags
 from ps_train.verbs.folders import name_train_dir
 from ps_train.verbs.new import NEW
 
@@ -269,12 +273,13 @@ def _with_paths():
             "launch run": (lambda argv: fields.parse_flags(argv, ScriptLaunchConfig), ScriptLaunchConfig),
             "keras": (keras_flags.parse_keras_task, keras_flags.KerasConfig),
             "convert": (keras_flags.parse_convert, keras_flags.ConvertConfig),
-            "evaluate": (inference.parse_evaluate, inference.EvaluateConfig),
-            "export": (inference.parse_export, inference.ExportConfig),
-            "predict": (inference.parse_predict, inference.PredictConfig),
-            "status": (lambda argv: running.parse_control(argv, "status"), running.ControlConfig),
-            "report": (report.parse_report, report.ReportConfig), "plan": (plan.parse_plan, task.Config),
-            "doctor": (doctor.parse_doctor, doctor.DoctorConfig)}.items():
+            "evaluate": (inference_flags.parse_evaluate, inference_flags.EvaluateConfig),
+            "export": (inference_flags.parse_export, inference_flags.ExportConfig),
+            "predict": (inference_flags.parse_predict, inference_flags.PredictConfig),
+            "status": (lambda argv: control_flags.parse_control(argv, "status"), control_flags.ControlConfig),
+            "report": (report_flags.parse_report, report_flags.ReportConfig),
+            "plan": (plan_flags.parse_plan, task.Config),
+            "doctor": (doctor_flags.parse_doctor, doctor_flags.DoctorConfig)}.items():
         for name, (rule, _, _) in fields.rules(*classes).items():
             if rule.is_path:
                 yield verb, read, name
@@ -303,7 +308,7 @@ def test_a_url_of_a_file_is_refused_with_its_path():
 
 
 @pytest.mark.parametrize(("read", "argument"), [
-    (lambda words: report.parse_report(name_train_dir(words)), "report"), (NEW.run, "new")])
+    (lambda words: report_flags.parse_report(name_train_dir(words)), "report"), (NEW.run, "new")])
 def test_a_folder_by_position_is_no_url_either(tmp_path, monkeypatch, read, argument):
     """And nothing is made."""
     monkeypatch.chdir(tmp_path)

@@ -1,0 +1,186 @@
+"""What a client finds out about a training: from ps 0, from each ps, and from the train_dir. Each look is bounded.
+
+    --train_dir --> cluster.json --> the ps --> ps 0: snapshot, the chief's description
+                                            --> each ps: does it answer?
+                --> the newest checkpoint
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, Callable
+
+import tensorflow.compat.v1 as tf
+
+from ps_train.cluster import reachability
+from ps_train.cluster.spec import Task
+from ps_train.coordination.blackboard import Blackboard
+from ps_train.coordination.state import Snapshot
+from ps_train.errors import BlackboardError, ClusterLostError, ConfigError
+from ps_train.parts.control import run_record
+from ps_train.parts.control.control_board import ControlBoard
+from ps_train.parts.control.ended import Ended, read_ended
+from ps_train.runtime import threads, waits
+
+ANSWER_SECS = 2.5  # of one ps, in which a session with it is made, too
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingPlace:
+    """Where a training is.
+
+    Attributes:
+      ps: its parameter servers by index, ps 0 first.
+      train_dir: its folder, "" if it is not known.
+      is_elastic: see `Cluster`.
+      run: what the chief has written into cluster.json, {} if the folder is not known.
+    """
+
+    ps: Sequence[Task]
+    train_dir: str
+    is_elastic: bool
+    run: Mapping[str, Any]
+
+
+def find_place(train_dir: str, ps_hosts: str) -> TrainingPlace:
+    """Returns where the training is.
+
+    Raises:
+      ConfigError: there is no cluster.json in the folder, and no --ps_hosts.
+    """
+    if ps_hosts:
+        tasks = [Task("ps", index, address) for index, address in enumerate(ps_hosts.split(","))]
+        return TrainingPlace(tasks, train_dir, False, {})
+    run = run_record.read_run(train_dir)
+    tasks = [Task("ps", int(index), address) for index, address in run["ps"].items()]
+    return TrainingPlace(sorted(tasks, key=lambda task: task.index), train_dir, run["is_elastic"], run)
+
+
+def ask_training(place: TrainingPlace, question: Callable[[ControlBoard], Any]) -> Any:
+    """Returns the answer of ps 0, if it is of the training in the folder.
+
+    Raises:
+      ConfigError: another training runs at its address; then nothing was asked.
+      ClusterLostError: it does not answer within ANSWER_SECS.
+    """
+    def ask(board: ControlBoard) -> Any:
+        _refuse_other(place, board.about())
+        return question(board)
+
+    return ask_one(place.ps[0], place, ask)
+
+
+def _refuse_other(place: TrainingPlace, about: Mapping[str, Any]) -> None:
+    # cluster.json stays when a training has ended, and the next one on this machine gets the same ports.
+    if place.run and about.get("train_dir", place.run["train_dir"]) != place.run["train_dir"]:
+        raise ConfigError(f"--train_dir={place.train_dir}: that training has ended; at {place.ps[0].address} runs "
+                          f"the one in {about['train_dir']}: give that folder")
+
+
+@dataclasses.dataclass(frozen=True)
+class Look:
+    """What was found.
+
+    Attributes:
+      place: where it was looked for.
+      snapshot: of ps 0; None if ps 0 does not answer.
+      about: what the chief says of the training.
+      num_unused_gradients: gradients of sync training that are in no update.
+      problems: ps -> why it does not answer, for those that do not.
+      checkpoint: path of the newest sound checkpoint, "" if none is known.
+      ended: how the training ended, by its journal, if ps 0 is not there; else None.
+    """
+
+    place: TrainingPlace
+    snapshot: Snapshot | None
+    about: Mapping[str, Any]
+    num_unused_gradients: int
+    problems: Mapping[Task, str]
+    checkpoint: str
+    ended: Ended | None = None
+
+
+def look(place: TrainingPlace) -> Look:
+    """Asks all ps at once; returns what is known after ANSWER_SECS and a little.
+
+    Raises:
+      ConfigError: another training runs at the addresses of this one.
+    """
+    problems: dict[Task, str] = {}
+    found: dict[str, Any] = {"snapshot": None, "about": place.run, "num_unused_gradients": 0}
+
+    def ask(task: Task) -> None:
+        try:
+            if task == place.ps[0]:
+                found.update(_ask_first(place))
+            else:
+                ask_one(task, place, lambda board: board.is_stop_requested())
+        except ClusterLostError as error:
+            problems[task] = str(error)
+        except ConfigError as error:  # another training runs there
+            if (ended := read_ended(place.train_dir)) is None:
+                raise
+            found["ended"] = ended
+            problems[task] = str(error)
+
+    in_parallel([lambda task=task: ask(task) for task in place.ps])
+    # The one that the chief has read back and recorded: to read it here again takes minutes if it has large tables.
+    path = tf.train.latest_checkpoint(place.train_dir) if place.train_dir else None
+    if found["snapshot"] is None and "ended" not in found and not reachability.accepts(place.ps[0].address):
+        found["ended"] = read_ended(place.train_dir)
+    return Look(place=place, problems=problems, checkpoint=path or "", **found)
+
+
+def ask_one(task: Task, place: TrainingPlace, question: Callable[[ControlBoard], Any]) -> Any:
+    """Returns the answer of one ps.
+
+    Raises:
+      ClusterLostError: it does not answer within ANSWER_SECS.
+    """
+    return _bounded(task, lambda: ControlBoard(task, is_elastic=place.is_elastic), question)
+
+
+def in_parallel(calls: Sequence[Callable[[], None]]) -> None:
+    """Makes the calls in threads of their own, and waits until all have ended; each must be bounded.
+
+    Raises:
+      Exception: what a call has raised.
+    """
+    started = [threads.Call(call, name="ask") for call in calls]
+    for call in started:
+        call.join()
+    for call in started:
+        call.result()
+
+
+def _ask_first(place: TrainingPlace) -> dict[str, Any]:
+    first = place.ps[0]
+    about: dict[str, Any] = {}
+
+    def control(board: ControlBoard) -> None:
+        found = board.about()
+        _refuse_other(place, found)
+        about.update(about=found or place.run, num_unused_gradients=board.num_unused_gradients())
+
+    ask_one(first, place, control)
+    heartbeat_secs = about["about"].get("heartbeat_secs")
+    bound = {} if heartbeat_secs is None else {"heartbeat_timeout_secs": heartbeat_secs}
+    snapshot = _bounded(first, lambda: Blackboard(f"grpc://{first.address}", [first], None,
+                                                  is_elastic=place.is_elastic, **bound), lambda board: board.snapshot())
+    return {"snapshot": snapshot, **about}
+
+
+def _bounded(task: Task, make: Callable[[], Any], question: Callable[[Any], Any]) -> Any:
+    if not reachability.accepts(task.address):  # a call to a server that is gone takes seconds to fail
+        raise ClusterLostError(f"{task} is not there")
+
+    def ask() -> Any:
+        with contextlib.closing(make()) as board:
+            return question(board)
+
+    try:
+        return waits.bounded(ask, ANSWER_SECS, f"an answer of {task}")
+    except BlackboardError as error:
+        raise ClusterLostError(str(error)) from error

@@ -1,0 +1,167 @@
+"""Examines the network between the tasks of a cluster: names, reachability, latency, bandwidth and clocks.
+
+    from one machine     each address: does its name resolve, and does a task accept connections there?
+    in a task's place    a small server at its address answers the others; each task measures its way to every other
+
+The tasks meet: each waits until it has measured all others, and serves until all others have measured it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import statistics
+import struct
+import threading
+import time
+from collections.abc import Iterator, Sequence
+
+from ps_train.cluster.addresses import host_of, port_of
+from ps_train.cluster.reachability import accepts
+from ps_train.cluster.spec import Cluster, Task
+from ps_train.parts.doctor.findings import FAIL, OK, WARN, Finding
+
+_PINGS = 20
+_BULK_BYTES = 16 << 20
+_WORD = struct.Struct("!cd")  # what is asked for or answered, and a number
+_MAGIC = b"ps_train doctor 1\n"  # so that a TensorFlow server is not taken for one of ours
+_CONNECT_SECS, _ANSWER_SECS = 2.0, 10.0
+_APART_SECS = 5.0  # between clocks; logs and event files are then hard to compare
+
+
+def lookups(tasks: Sequence[Task]) -> Iterator[Finding]:
+    """Yields whether each host name resolves, and whether a task listens there."""
+    for task in tasks:
+        try:
+            socket.getaddrinfo(host_of(task.address), port_of(task.address))
+        except OSError as error:
+            yield Finding(FAIL, str(task), f"its host name does not resolve here ({error.strerror}): correct it, or "
+                                           "add it to the DNS or /etc/hosts")
+            continue
+        yield Finding(OK, str(task), "accepts connections") if accepts(task.address) else Finding(
+            WARN, str(task), "its name resolves, nobody listens; start `ps_train doctor` with --job_name and "
+                             "--task_index in the place of each task to measure the network")
+
+
+class MeasuringServer:
+    """Answers the doctors of the other tasks at this task's address, until it is closed."""
+
+    def __init__(self, task: Task) -> None:
+        """Listens.
+
+        Raises:
+          OSError: the port is taken, or may not be opened.
+        """
+        self.measured_by: set[str] = set()  # the tasks that have finished measuring this one
+        self._listener = socket.create_server(("", port_of(task.address)), backlog=128)
+        self._thread = threading.Thread(target=self._accept, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stops listening."""
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join(_ANSWER_SECS)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:  # closed
+                return
+            threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
+
+    def _answer(self, connection: socket.socket) -> None:
+        # A peer that breaks off has its own doctor, which says so.
+        with connection, contextlib.suppress(OSError, EOFError):
+            connection.settimeout(_ANSWER_SECS)
+            connection.sendall(_MAGIC)
+            while True:
+                word, number = _WORD.unpack(_receive(connection, _WORD.size))
+                if word == b"p":
+                    connection.sendall(_WORD.pack(b"p", time.time()))
+                elif word == b"b":
+                    _receive(connection, int(number))
+                    connection.sendall(_WORD.pack(b"b", number))
+                elif word == b"d":
+                    self.measured_by.add(_receive(connection, int(number)).decode("utf-8", "replace"))
+
+
+def meet_others(cluster: Cluster, tasks: Sequence[Task], timeout_secs: float) -> Iterator[Finding]:
+    """Yields a finding for the way to each other task, once its doctor runs; waits at most `timeout_secs`."""
+    own = cluster.task
+    try:
+        server = MeasuringServer(own)
+    except OSError as error:
+        yield Finding(FAIL, str(own), f"cannot listen at its port ({error.strerror}): end what holds it, or give the "
+                                      "task another port")
+        return
+    end_secs = time.monotonic() + timeout_secs
+    with contextlib.closing(server):
+        others = [task for task in tasks if task != own]
+        missing = list(others)
+        while missing and time.monotonic() < end_secs:
+            for task in list(missing):
+                finding = _measure(own, task)
+                if finding is not None:
+                    missing.remove(task)
+                    yield finding
+            time.sleep(0.1 if missing else 0)
+        for task in missing:
+            yield Finding(FAIL, str(task), f"no doctor answers there within {timeout_secs:g} s: start one in its "
+                                           "place; if it runs, a firewall, a wrong address or a missing route is "
+                                           "between")
+        # The others may still be on their way here.
+        while {task.name for task in others if task not in missing} - server.measured_by:
+            if time.monotonic() > end_secs:
+                late = {task.name for task in others if task not in missing} - server.measured_by
+                yield Finding(FAIL, str(own), f"{', '.join(sorted(late))} did not reach it: is its address right, "
+                                              "and its port open in the firewall?")
+                return
+            time.sleep(0.05)
+
+
+def _measure(own: Task, task: Task) -> Finding | None:
+    """Returns what the way to a task is like, or None while no doctor answers there."""
+    try:
+        with socket.create_connection((host_of(task.address), port_of(task.address)), _CONNECT_SECS) as connection:
+            connection.settimeout(_ANSWER_SECS)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if _receive(connection, len(_MAGIC)) != _MAGIC:
+                return Finding(FAIL, str(task), "another program listens there: end it, or give the task another port")
+            trips, apart_secs = _ping(connection)
+            start_secs = time.monotonic()
+            connection.sendall(_WORD.pack(b"b", _BULK_BYTES) + bytes(_BULK_BYTES))
+            _receive(connection, _WORD.size)
+            speed = _BULK_BYTES / (time.monotonic() - start_secs)
+            name = own.name.encode()
+            connection.sendall(_WORD.pack(b"d", len(name)) + name)
+    except (OSError, EOFError):
+        return None
+    text = (f"{statistics.median(trips) * 1e6:,.0f} us there and back, {speed / 1e6:,.0f} MB/s, clocks "
+            f"{abs(apart_secs):.3f} s apart")
+    if abs(apart_secs) > _APART_SECS:
+        return Finding(WARN, str(task), f"{text}: set them with NTP, or times in logs and curves mislead")
+    return Finding(OK, str(task), text)
+
+
+def _ping(connection: socket.socket) -> tuple[list[float], float]:
+    """Returns the seconds of each round trip, and by how much the other clock is ahead, from the shortest one."""
+    trips = []
+    for _ in range(_PINGS):
+        start_secs, here = time.monotonic(), time.time()
+        connection.sendall(_WORD.pack(b"p", 0.0))
+        _, there = _WORD.unpack(_receive(connection, _WORD.size))
+        secs = time.monotonic() - start_secs
+        trips.append((secs, there - here - secs / 2))
+    return [secs for secs, _ in trips], min(trips)[1]
+
+
+def _receive(connection: socket.socket, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        chunk = connection.recv(min(size - len(data), 1 << 20))
+        if not chunk:
+            raise EOFError
+        data += chunk
+    return bytes(data)

@@ -1,0 +1,145 @@
+"""What the workers write on ps 0 for an evaluation: the chief's plan, and the result of each share.
+
+    plan        who evaluates which share; written by the chief, a new one for each attempt
+    result      what came out of a share: always written as a whole, so whoever writes it again changes nothing
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import secrets
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from ps_train.cluster.spec import Cluster
+from ps_train.coordination import variables
+from ps_train.coordination.connection import Connection
+from ps_train.parts.evaluation_by_workers.metric_sums import Sums
+
+_MAX_ROUND = 2**62
+
+
+class Share(NamedTuple):
+    """Whose share of the held-out data it is.
+
+    Attributes:
+      worker: the worker's number.
+      claim: of the process that has the number; another process with the number knows nothing of the plan.
+    """
+
+    worker: int
+    claim: int
+
+
+class Plan(NamedTuple):
+    """One evaluation by several workers.
+
+    Attributes:
+      round: a number that no other plan has.
+      shares: whose share each is; share i is (i, len(shares)) of the data.
+    """
+
+    round: int
+    shares: Sequence[Share]
+
+    def share_of(self, claim: int) -> int | None:
+        """Returns the share of the process with this claim, or None if it has none."""
+        return next((index for index, share in enumerate(self.shares) if share.claim == claim), None)
+
+
+def new_plan(shares: Sequence[Share]) -> Plan:
+    """Returns a plan that no worker has seen."""
+    return Plan(secrets.randbelow(_MAX_ROUND) + 1, list(shares))
+
+
+class ShareResult(NamedTuple):
+    """What came out of a share.
+
+    Attributes:
+      global_step: at its end.
+      num_examples: in the share.
+      loss_sum: summed over its examples.
+      sums: what the share has added to each variable of the metrics.
+    """
+
+    global_step: int
+    num_examples: int
+    loss_sum: float
+    sums: Sums
+
+    def encode(self, round_number: int) -> bytes:
+        """Returns it as bytes, with the round of the plan that it belongs to."""
+        file = io.BytesIO()
+        sums = {f"sum_{number}": value for number, value in enumerate(self.sums.values())}
+        np.savez(file, numbers=np.array([round_number, self.global_step, self.num_examples]),
+                 loss_sum=np.float64(self.loss_sum), names=np.array(list(self.sums), str), **sums)
+        return file.getvalue()
+
+
+def decode_result(text: bytes, round_number: int) -> ShareResult | None:
+    """Returns what `ShareResult.encode` was called on, or None if it belongs to another round."""
+    with np.load(io.BytesIO(text), allow_pickle=False) as file:
+        found_round, global_step, num_examples = map(int, file["numbers"])
+        if found_round != round_number:
+            return None
+        sums = {str(name): file[f"sum_{number}"] for number, name in enumerate(file["names"])}
+        return ShareResult(global_step, num_examples, float(file["loss_sum"]), sums)
+
+
+class ResultExchange:
+    """One task's view of the plan and the results. Every method raises BlackboardError if ps 0 does not answer."""
+
+    def __init__(self, target: str, cluster: Cluster) -> None:
+        """Builds the operations; nothing is sent yet.
+
+        Args:
+          target: address of this worker's server.
+        """
+        with tf.Graph().as_default() as graph, tf.device(cluster.ps[0].device):
+            self._text, self._share = tf.placeholder(tf.string, []), tf.placeholder(tf.int64, [])
+            self._round = tf.placeholder(tf.int64, [])
+            self._read_plan = variables.read("evaluation_plan")
+            self._read_rounds = variables.read("evaluation_rounds")
+            with tf.control_dependencies([variables.clear("evaluation_results"), variables.clear("evaluation_rounds")]):
+                self._write_plan = variables.write("evaluation_plan", self._text)
+            with tf.control_dependencies([variables.write_element("evaluation_results", self._share, self._text)]):
+                self._write_result = variables.write_element("evaluation_rounds", self._share, self._round)
+            self._read_result = variables.read_element("evaluation_results", self._share)
+            graph.finalize()
+        self._connection = Connection(graph, target, cluster.ps[:1], cluster.task, is_elastic=cluster.is_elastic)
+        self._run = self._connection.run
+
+    def open(self, plan: Plan) -> None:
+        """Writes the plan, and forgets all results."""
+        self._run(self._write_plan, {self._text: json.dumps(plan)})
+
+    def plan(self) -> Plan | None:
+        """Returns the last plan that was opened, or None."""
+        text = self._run(self._read_plan)
+        if not text:
+            return None
+        number, shares = json.loads(text)
+        return Plan(number, [Share(*share) for share in shares])
+
+    def deliver(self, plan: Plan, share: int, result: ShareResult) -> None:
+        """Writes the result of a share."""
+        self._run(self._write_result, {
+            self._share: share, self._text: result.encode(plan.round), self._round: plan.round})
+
+    def delivered(self, plan: Plan) -> list[int]:
+        """Returns the shares of the plan that have a result."""
+        rounds = self._run(self._read_rounds)
+        return [share for share in range(len(plan.shares)) if rounds[share] == plan.round]
+
+    def result(self, plan: Plan, share: int) -> ShareResult | None:
+        """Returns the result of a share; None if a worker has just written that of an earlier plan over it."""
+        text = self._run(self._read_result, {self._share: share})
+        return decode_result(text, plan.round) if text else None
+
+    def close(self) -> None:
+        """Closes the session."""
+        self._connection.close()

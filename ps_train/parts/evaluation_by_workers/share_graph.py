@@ -1,0 +1,163 @@
+"""The graph of a share of the evaluation: the model in mode "eval", with the variables that training has on the ps.
+
+    a share of the held-out data --> model_fn --> metrics, on this worker
+                                        ^
+                                     variables on the ps: the same names, shapes and places as in training
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow.compat.v1 as tf
+
+from ps_train.cluster.spec import Cluster
+from ps_train.coordination import sessions
+from ps_train.errors import ConfigError, UserCodeError
+from ps_train.graph import devices, placement
+from ps_train.graph.placement import PlacementPlan
+from ps_train.graph.row_sparse import partitioned_lookups
+from ps_train.parts.evaluation_by_workers import metric_sums
+from ps_train.parts.evaluation_by_workers.exchange import ShareResult
+from ps_train.parts.evaluation_by_workers.metric_sums import MetricSums
+from ps_train.parts.tables.rules import RowRule
+from ps_train.parts.tables.spec import TableSpec
+from ps_train.plugins.contracts import Dataset, Model
+from ps_train.training.evaluation import EvalModel, scalars
+from ps_train.training.replica_graph import TrainGraph
+
+
+class Evaluated(NamedTuple):
+    """What is evaluated, and where.
+
+    Attributes:
+      cluster: as this worker sees it.
+      device: where it computes.
+      placement: how variables are placed.
+      table_rule: how embedding tables are updated that have no rule of their own.
+      plugins: model, its params, dataset, its params.
+      trained: the training graph.
+    """
+
+    cluster: Cluster
+    device: str
+    placement: PlacementPlan
+    table_rule: RowRule
+    plugins: tuple[Model, Any, Dataset, Any]
+    trained: TrainGraph
+
+
+class ShareGraph:
+    """The finished graph of one share."""
+
+    def __init__(self, evaluated: Evaluated, shard: tuple[int, int]) -> None:
+        """Builds it; nothing is sent yet.
+
+        Args:
+          shard: (index, count), the share of the held-out data.
+
+        Raises:
+          UserCodeError: a plug-in breaks its contract, or evaluates variables that training does not have.
+          ConfigError: the model's metrics cannot be added, or it restores other values for evaluation.
+        """
+        cluster, trained = evaluated.cluster, evaluated.trained
+        self._options = sessions.options(cluster.peers, cluster.is_elastic)
+        with tf.Graph().as_default() as self._graph, placement.on_cluster(
+                cluster, evaluated.device, evaluated.placement, as_in=trained.graph):
+            with tf.device(trained.global_step.device):
+                self._global_step = tf.train.create_global_step()
+            self._model = EvalModel(
+                *evaluated.plugins, shard, cluster.task.device + "/cpu:0",
+                table_devices=[ps.device + "/cpu:0" for ps in cluster.ps], table_rule=evaluated.table_rule)
+            _check_tables(self._model.tables.specs, trained.tables.specs)
+            _check_scaffold(self._model.spec.scaffold)
+            _check_variables(tf.global_variables(), trained.saved_variables)
+            devices.check_devices(self._graph, cluster)
+            partitioned_lookups.remap_lookups(tf.global_variables())
+            self._metrics = MetricSums(self._model.values)
+            self._saver = _saver_of(trained.update.packed.places())
+            self._graph.finalize()
+
+    @property
+    def loss_name(self) -> str:
+        """The name of the model's loss."""
+        return self._model.spec.loss_name
+
+    def restore_packed(self, target: str, path: str) -> None:
+        """Reads the variables that training has packed, which are small, from a checkpoint; for the chief.
+
+        While training runs, the small variables keep the values with which it began (graph/packing.py).
+        """
+        if self._saver is not None:
+            with self._session(target) as session:
+                self._saver.restore(session, path)
+
+    def evaluate(self, target: str) -> ShareResult:
+        """Returns what comes out of the share, computed by the server at this address.
+
+        Raises:
+          UserCodeError: an input queue failed.
+          tf.errors.OpError: a ps is lost, or the user's code failed.
+        """
+        with self._session(target) as session:
+            session.run(self._model.local_init_op)
+            before = self._metrics.read(session)
+            loss_sum, num_examples = self._model.run_through(session)
+            sums = metric_sums.added(before, self._metrics.read(session))
+            return ShareResult(int(session.run(self._global_step)), num_examples, loss_sum, sums)
+
+    def metrics(self, target: str, shares: Sequence[ShareResult]) -> dict[str, float]:
+        """Returns the metrics of all shares together."""
+        with self._session(target) as session:
+            session.run(self._model.local_init_op)
+            self._metrics.set(session, metric_sums.merge([share.sums for share in shares], self._metrics.read(session)))
+            return scalars(session.run(self._model.values))
+
+    @contextlib.contextmanager
+    def _session(self, target: str) -> Iterator[tf.Session]:
+        session = tf.Session(target, graph=self._graph, config=self._options)
+        try:
+            yield session
+        finally:
+            sessions.close_in_background(session)
+
+
+def _saver_of(names: Iterable[str]) -> tf.train.Saver | None:
+    packed = [variable for variable in tf.global_variables() if variable.op.name in set(names)]
+    return tf.train.Saver(packed) if packed else None
+
+
+def _check_scaffold(scaffold: Any) -> None:
+    """Raises ConfigError if the model evaluates other values than it trains, such as moving averages."""
+    if getattr(scaffold, "saver", None) is not None:
+        raise ConfigError("--evaluate_with=workers: the model's scaffold has a saver for evaluation, which reads a "
+                          "checkpoint its own way, and the workers use the values on the ps; leave the flag out")
+
+
+def _check_variables(evaluated: Sequence[tf.Variable], trained: Sequence[tf.Variable]) -> None:
+    """Raises UserCodeError if a global variable is not on the ps as it is in training."""
+    known = {variable.op.name: variable for variable in trained}
+    for variable in evaluated:
+        name, other = variable.op.name, known.get(variable.op.name)
+        problem = None
+        if other is None:
+            problem = "which training does not have"
+        elif (variable.shape.as_list(), variable.dtype) != (other.shape.as_list(), other.dtype):
+            problem = f"{variable.dtype.name} {variable.shape}, which is {other.dtype.name} {other.shape} in training"
+        elif devices.task_of(variable.device) != devices.task_of(other.device):
+            problem = f"on {variable.device}, which training has on {other.device}"
+        if problem:
+            raise UserCodeError(f'model_fn in mode "eval" makes the variable {name}, {problem}; the workers evaluate '
+                                "the variables on the ps: make the same ones in each mode, or leave "
+                                "--evaluate_with=workers out")
+
+
+def _check_tables(evaluated: Mapping[str, TableSpec], trained: Mapping[str, TableSpec]) -> None:
+    """Raises UserCodeError if an embedding table is not on the ps as it is in training."""
+    for name, spec in evaluated.items():
+        if spec != trained.get(name):
+            raise UserCodeError(f'model_fn in mode "eval" makes the table {name}, which training does not have, or has '
+                                "with other arguments; the workers evaluate the rows on the ps: make the same tables "
+                                "in each mode, or leave --evaluate_with=workers out")

@@ -1,0 +1,163 @@
+"""Evaluates, exports and predicts with a checkpoint: the work of `ps_train evaluate`, `export` and `predict`."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import json
+import os
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from ps_train.config.groups import parse_accepted
+from ps_train.config.task import Config
+from ps_train.parts.inference import examples, found, outputs, predictor, processes, saved_model, serving
+from ps_train.parts.inference.flags import CheckpointFlags, EvaluateConfig, ExportConfig, PredictConfig
+from ps_train.parts.inference.predictor import Predictor
+from ps_train.plugins.contracts import EVAL, TRAIN, VALIDATION
+from ps_train.plugins.params import split_params
+from ps_train.runtime import logs
+from ps_train.runtime.reports import Evaluation
+from ps_train.storage import checkpoints, folder_record
+from ps_train.tasks import setup
+from ps_train.tasks.setup import LoadedPlugins
+from ps_train.training import evaluation
+from ps_train.training.evaluation import EvalData, Evaluator
+
+_MODES = {"test": EVAL, "train": TRAIN, "validation": VALIDATION}
+_NAMES = {"train": "training", "validation": "validation"}
+
+
+def evaluate_checkpoint(config: EvaluateConfig, stop: threading.Event) -> None:
+    """Prints the metrics of a checkpoint.
+
+    Raises:
+      PsTrainError: there is no such checkpoint, it is of another model, or the data is wrong.
+    """
+    path, plugins = _prepare(config)
+    plugins.dataset.prepare(plugins.dataset_params)
+    evaluator = Evaluator(*plugins, EvalData(_MODES[config.split], config.num_batches))
+    result = evaluation.evaluate_bounded(config.eval_timeout_secs, evaluator, path, stop)
+    if config.split != "test":
+        result = result._replace(split=_NAMES[config.split])
+    logs.show(json.dumps(_as_json(result, path, config.split)) if config.json else result.format())
+
+
+def _as_json(result: Evaluation, path: str, split: str) -> dict[str, Any]:
+    return {"checkpoint": path, "global_step": result.global_step, "split": split,
+            "num_examples": result.num_examples, "loss_name": result.loss_name, "loss": result.loss_mean,
+            "metrics": dict(sorted(result.metrics.items()))}
+
+
+def _prepare(config: CheckpointFlags) -> tuple[str, LoadedPlugins]:
+    """Returns the checkpoint and the plug-ins, those of its training unless the flags name others."""
+    setup.prepare_tensorflow(config.tf_log)
+    path = found.find_checkpoint(config.train_dir, config.checkpoint)
+    return path, load_as_trained(config, os.path.dirname(path))
+
+
+def load_as_trained(config: CheckpointFlags, folder: str) -> LoadedPlugins:
+    """Returns the plug-ins of the training whose checkpoints are in a folder, unless the flags name others.
+
+    Raises:
+      ConfigError: the checkpoints there are of another model than the flags say, or a plug-in is wrong.
+    """
+    record = folder_record.read_record(folder)
+    plugins = setup.load_plugins(_with_defaults(config, record))
+    given = split_params("--params", config.params).keys()
+    for plugin, params, kind in ((plugins.model, plugins.model_params, "model"),
+                                 (plugins.dataset, plugins.dataset_params, "dataset")):
+        if record.get(kind) == plugin.name:
+            params.update({name: value for name, value in folder_record.recorded_params(record, kind).items()
+                           if name not in given and name not in config.given and name in params})
+    own = folder_record.make_record(*plugins)
+    folder_record.check_record(folder, {name: own[name] for name in ("model", "model_params")},
+                               parse_accepted("--accept_params", config.accept_params))
+    return plugins
+
+
+def _with_defaults(config: CheckpointFlags, record: dict[str, Any]) -> Any:
+    """Returns the flags; where one is not set, with what a record has, else with the default of a training."""
+    defaults = {name: str(record.get(name) or Config.__dataclass_fields__[name].default)
+                for name in ("model", "dataset")}
+    defaults.update({name: Config.__dataclass_fields__[name].default for name in ("data_dir", "on_bad_record")})
+    own = {name: getattr(config, name) or default for name, default in defaults.items()}
+    return dataclasses.replace(config, **own)
+
+
+def export_checkpoint(config: ExportConfig) -> None:
+    """Writes a checkpoint to export_dir/STEP, and prints its signatures.
+
+    Raises:
+      PsTrainError: there is no such checkpoint, it is of another model, or the model cannot be exported.
+    """
+    path, plugins = _prepare(config)
+    if serving.needs_dataset(plugins.model, plugins.dataset):
+        plugins.dataset.prepare(plugins.dataset_params)
+    output_dir = os.path.join(config.export_dir, str(checkpoints.step_of(path)))
+    make_input = serving.serving_input_maker(*plugins)
+    signatures = saved_model.export_model(path, output_dir, plugins.model, plugins.model_params, make_input)
+    logs.show("\n".join([f"Exported {path} to {output_dir}, with the signatures:",
+                         *(f"  {name}: {line}" for name, line in sorted(signatures.items()))]))
+
+
+def predict_examples(config: PredictConfig, stop: threading.Event) -> None:
+    """Writes the predictions for a file or for the test examples of the dataset, in order.
+
+    Raises:
+      PsTrainError: there is no such checkpoint, it is of another model, or the data is wrong.
+      StoppedError: told to stop; then no file is written.
+    """
+    setup.prepare_tensorflow(config.tf_log)
+    # All processes take the same one, also while a training writes newer ones.
+    if config.saved_model:
+        config = dataclasses.replace(config, saved_model=predictor.newest_version(config.saved_model))
+    else:
+        path = os.path.abspath(found.find_checkpoint(config.train_dir, config.checkpoint))
+        config = dataclasses.replace(config, checkpoint=path)
+    folder = os.path.dirname(os.path.abspath(config.output))
+    num_examples = 0
+    with outputs.writing(config.output) as write, contextlib.closing(
+            processes.batches_in_order(predicted_batches, config, config.num_processes, folder, stop)) as batches:
+        for batch in batches:
+            write(batch)
+            num_examples += len(next(iter(batch.values())))
+    logs.show(f"Wrote {num_examples} predictions to {config.output}")
+
+
+def predicted_batches(config: PredictConfig, share: tuple[int, int]) -> Iterator[dict[str, Any]]:
+    """Yields the predictions for a share of the batches, (index, count), in this process."""
+    setup.prepare_tensorflow(config.tf_log)
+    num_threads = max(1, setup.num_cores() // share[1]) if share[1] > 1 else 0
+    needs_plugins = not config.saved_model or not config.input
+    path, plugins = _plugins_to_predict(config) if needs_plugins else ("", None)
+    if config.saved_model:
+        made = predictor.of_saved_model(config.saved_model, num_threads)
+    else:
+        made = _of_checkpoint(config, path, plugins, num_threads)
+    with contextlib.closing(made):
+        made.select([name.strip() for name in config.outputs.split(",") if name.strip()])
+        batches = (examples.file_batches(config.input, made.inputs, config.batch_size, share) if config.input
+                   else examples.dataset_batches(plugins.dataset, plugins.dataset_params, made.inputs, share))
+        with contextlib.closing(batches):  # here, also after an error: TensorFlow's stacks belong to this thread
+            for batch in batches:
+                yield made.predict(batch)
+
+
+def _plugins_to_predict(config: PredictConfig) -> tuple[str, LoadedPlugins]:
+    path = "" if config.saved_model else found.find_checkpoint(config.train_dir, config.checkpoint)
+    plugins = load_as_trained(config, os.path.dirname(path) or config.train_dir)
+    if not config.input or serving.needs_dataset(plugins.model, plugins.dataset):
+        plugins.dataset.prepare(plugins.dataset_params)
+    return path, plugins
+
+
+def _of_checkpoint(config: PredictConfig, path: str, plugins: LoadedPlugins, num_threads: int) -> Predictor:
+    if config.input:
+        make_input = serving.serving_input_maker(*plugins)
+    else:
+        specs = serving.feature_specs(plugins.dataset, plugins.dataset_params)
+        make_input = functools.partial(serving.input_of_specs, specs)
+    return predictor.of_checkpoint(path, plugins.model, plugins.model_params, make_input, num_threads)

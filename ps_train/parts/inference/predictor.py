@@ -1,0 +1,195 @@
+"""Predicts with a checkpoint, or with a SavedModel, in a session that uses this process only.
+
+    named batch  {"ids": int64 [n, 26], ...} --> Predictor.predict --> {"probabilities": float32 [n], ...}
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from ps_train.errors import ConfigError, UserCodeError
+from ps_train.graph import devices
+from ps_train.graph.plugin_calls import call_model_fn
+from ps_train.parts.inference import saved_model, serving
+from ps_train.parts.tables import connection, id_check, registry
+from ps_train.parts.tables.files import contents
+from ps_train.parts.tables.files.read_only import ReadOnlyTables
+from ps_train.parts.tables.rules import Frozen
+from ps_train.plugins.contracts import PREDICT, Model
+from ps_train.storage import checkpoints
+
+Batch = Mapping[str, Any]  # name -> array [n, ...] or SparseTensorValue
+
+
+class InputColumn(NamedTuple):
+    """What the model takes under one name.
+
+    Attributes:
+      dtype: its type.
+      shape: of one example; None for a size that is open, and for a shape that is unknown.
+      is_sparse: whether it is a SparseTensor.
+    """
+
+    dtype: tf.DType
+    shape: Sequence[int | None] | None
+    is_sparse: bool = False
+
+    def __str__(self) -> str:
+        """The form of a batch, such as "float32 [n, 784]"."""
+        shape = "of any shape" if self.shape is None else \
+            f"[{', '.join(['n', *('?' if size is None else str(size) for size in self.shape)])}]"
+        return f"{'sparse ' if self.is_sparse else ''}{self.dtype.name} {shape}"
+
+
+class Predictor:
+    """A model that predicts. Close it.
+
+    Attributes:
+      inputs: name -> what the model takes.
+    """
+
+    def __init__(self, session: tf.Session, inputs: Mapping[str, Any], outputs: Mapping[str, Any], what: str) -> None:
+        """Takes the tensors of a session by their names.
+
+        Args:
+          what: the model, for errors.
+        """
+        self._session, self._what = session, what
+        # By their names: a SavedModel has no order.
+        self._tensors, self._outputs = dict(sorted(inputs.items())), dict(sorted(outputs.items()))
+        self.inputs = {name: _column(tensor) for name, tensor in self._tensors.items()}
+
+    def select(self, names: Sequence[str]) -> None:
+        """Leaves only these predictions, if any are named.
+
+        Raises:
+          ConfigError: there is none of that name.
+        """
+        unknown = [name for name in names if name not in self._outputs]
+        if unknown:
+            raise ConfigError(f"--outputs: got {unknown[0]!r}; {self._what} predicts "
+                              f"{', '.join(sorted(self._outputs))}")
+        if names:
+            self._outputs = {name: self._outputs[name] for name in names}
+
+    def predict(self, batch: Batch) -> dict[str, np.ndarray]:
+        """Returns name -> array [n, ...] of each prediction.
+
+        Raises:
+          UserCodeError: a prediction has not a row for each example, or a table cannot have an id.
+        """
+        feed = {tensor: batch[name] for name, tensor in self._tensors.items() if name in batch}
+        try:
+            found = self._session.run(self._outputs, feed)
+        except tf.errors.InvalidArgumentError as error:
+            id_check.raise_if_bad_id(error, "prediction")
+            raise
+        for name, values in found.items():
+            if np.ndim(values) == 0 or len(values) != count_examples(batch):
+                raise UserCodeError(f"{self._what}: prediction {name!r} has the shape {list(np.shape(values))} for "
+                                    f"{count_examples(batch)} examples; it must be [examples, ...]")
+        return found
+
+    def close(self) -> None:
+        """Closes the session."""
+        self._session.close()
+
+
+def count_examples(batch: Batch) -> int:
+    """Returns the number of examples in a batch."""
+    first = next(iter(batch.values()))
+    return int(first.dense_shape[0]) if isinstance(first, tf.SparseTensorValue) else len(first)
+
+
+def of_checkpoint(
+    path: str, model: Model, model_params: Mapping[str, Any], made: Any, num_threads: int
+) -> Predictor:
+    """Returns the predictor of a checkpoint.
+
+    Args:
+      made: adds what the model takes to the current graph, a `ServingInput`.
+      num_threads: for one operation; 0 for all cores.
+
+    Raises:
+      CheckpointError: the checkpoint is of another model.
+      UserCodeError: model_fn does not predict.
+    """
+    with contextlib.ExitStack() as on_error, tf.Graph().as_default() as graph, devices.ignoring_tasks():
+        tf.train.create_global_step()
+        inputs = serving.add_input(made, path)
+        tables = registry.install_registry([""], Frozen(learning_rate=0.0))
+        tables.begin_build(inputs.features)
+        spec = call_model_fn(model, inputs.features, None, PREDICT, model_params)
+        if spec.predictions is None:
+            raise UserCodeError(f"{model.name}.model_fn returned no predictions with the mode {PREDICT!r}")
+        connection.connect_lookups()
+        files = ReadOnlyTables(tables)
+        own_saver = getattr(spec.scaffold, "saver", None)
+        if own_saver is None:
+            checkpoints.check_fits(path, tf.global_variables())
+        contents.check_tables_fit(path, files.specs)
+        session = tf.Session(graph=graph, config=session_options(num_threads))
+        on_error.callback(session.close)
+        own = getattr(spec.scaffold, "local_init_op", None)
+        session.run([tf.local_variables_initializer(), tf.tables_initializer(), *([] if own is None else [own])])
+        (own_saver or tf.train.Saver(tf.global_variables())).restore(session, path)
+        files.restore(session, path)
+        outputs = spec.predictions if isinstance(spec.predictions, Mapping) else {"predictions": spec.predictions}
+        on_error.pop_all()
+        return Predictor(session, inputs.receivers, outputs, model.name)
+
+
+def newest_version(folder: str) -> str:
+    """Returns the folder of a SavedModel: this one, or the newest version in it.
+
+    Raises:
+      ConfigError: there is none in the folder.
+    """
+    versions = sorted((name for name in _names(folder) if name.isdigit()), key=int)
+    if not tf.io.gfile.exists(os.path.join(folder, "saved_model.pb")) and versions:
+        folder = os.path.join(folder, versions[-1])
+    if not tf.io.gfile.exists(os.path.join(folder, "saved_model.pb")):
+        raise ConfigError(f"--saved_model: there is no saved_model.pb in {folder!r}; give the folder that `ps_train "
+                          "export` wrote")
+    return folder
+
+
+def of_saved_model(folder: str, num_threads: int) -> Predictor:
+    """Returns the predictor of a SavedModel, by its default signature; of several versions, the newest.
+
+    Raises:
+      ConfigError: there is none in the folder.
+    """
+    folder = newest_version(folder)
+    with tf.Graph().as_default() as graph:
+        session = tf.Session(graph=graph, config=session_options(num_threads))
+        signatures = tf.saved_model.load(session, [tf.saved_model.tag_constants.SERVING], folder).signature_def
+        if saved_model.DEFAULT_SIGNATURE not in signatures:
+            raise ConfigError(f"--saved_model: {folder} has the signatures {', '.join(sorted(signatures))}, and none "
+                              f"that is called {saved_model.DEFAULT_SIGNATURE!r}")
+        found = signatures[saved_model.DEFAULT_SIGNATURE]
+        tensors = [{name: tf.saved_model.utils.get_tensor_from_tensor_info(info, graph) for name, info in one.items()}
+                   for one in (found.inputs, found.outputs)]
+        return Predictor(session, *tensors, what=folder)
+
+
+def session_options(num_threads: int) -> tf.ConfigProto:
+    """Returns the options of a session beside others on this machine."""
+    return tf.ConfigProto(allow_soft_placement=True, intra_op_parallelism_threads=num_threads,
+                          gpu_options=tf.GPUOptions(allow_growth=True))
+
+
+def _names(folder: str) -> list[str]:
+    return os.listdir(folder) if os.path.isdir(folder) else []
+
+
+def _column(tensor: Any) -> InputColumn:
+    shape = tensor.shape
+    sizes = None if shape.rank is None else shape.as_list()[1:]
+    return InputColumn(tensor.dtype, sizes, isinstance(tensor, tf.SparseTensor))

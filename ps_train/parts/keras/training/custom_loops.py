@@ -1,0 +1,185 @@
+"""Training by a loop of the plug-in's own in place of Model.fit: by its `train_step`, or by its `train`.
+
+    train_step   strategy.run(train_step) in a tf.function; with parameter_server closures for ClusterCoordinator
+    train        the whole loop; it reports each step by run.advance
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, Callable
+
+import tensorflow as tf
+import tf_keras
+
+from ps_train.errors import DataError
+from ps_train.parts.keras.strategies import factory
+from ps_train.parts.keras.training.callbacks import Meter
+from ps_train.parts.keras.training.data_end import data_ended
+from ps_train.parts.keras.training.inputs import Feed
+from ps_train.parts.keras.training.planning import EpochPlan, TrainingContext, TrainingSpan, global_step
+
+_MOST_SCHEDULED = 100  # closures between two looks at the end, if there are no progress lines
+_log = logging.getLogger(__name__)
+
+
+class CustomRun:
+    """What a plug-in's `train(strategy, model, run)` is given: the data, and the methods by which it reports.
+
+    Attributes:
+      params: the model's parameters.
+      dataset: batches of (features, labels), without end if input_fn repeats: a distributed dataset or, with
+        parameter_server, a dataset on each worker, whose `iter` is an argument of coordinator.schedule.
+      coordinator: the ClusterCoordinator of parameter_server, else None.
+      step: the global step.
+      train_steps: the global step at which training ends.
+    """
+
+    def __init__(
+        self, context: TrainingContext, strategy: tf.distribute.Strategy, model: tf_keras.Model, plan: EpochPlan,
+        feed: Feed,
+    ) -> None:
+        config = context.config
+        self.params: Mapping[str, Any] = context.plugins.model_params
+        self.train_steps = config.train_steps
+        self.step = global_step(model)
+        self.coordinator = None
+        self._context = context
+        self._model = model
+        self._feed = feed
+        self._save_period = config.save_model_steps or plan.steps_per_epoch
+        self._validation_period = plan.steps_per_epoch * config.validation_epochs
+        if config.strategy == "parameter_server":
+            self.coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+            self.dataset = self.coordinator.create_per_worker_dataset(lambda: feed.training.dataset_fn(None))
+        else:
+            self.dataset = strategy.experimental_distribute_dataset(feed.training)
+        self._meter = Meter(factory.global_batch_size(strategy, config), config.train_steps)
+        self._meter.start(self.step)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether training is at its end."""
+        return self.step >= self.train_steps
+
+    def advance(self, loss: Any, num_steps: int = 1) -> None:
+        """Says that steps are done: reports, saves and validates if that is due.
+
+        Each of several workers makes the same calls. With parameter_server no closure may be under way.
+
+        Args:
+          loss: of the last step, a number or scalar tensor; it is read only if it is reported.
+
+        Raises:
+          StoppedError: the process was told to stop; do not catch it.
+        """
+        before, self.step = self.step, self.step + num_steps
+        config = self._context.config
+        self.beat()
+        if self._context.is_chief and self._is_due(config.log_steps, before):
+            self._meter.report(self.step, float(loss))
+        if self._is_due(self._save_period, before):
+            self.save()
+        if self._is_due(self._validation_period, before):
+            self.validate()
+        if self._context.stop.is_set():
+            raise self._context.stopped(self.step, self.save, "checkpoint")
+
+    def steps_to_next_look(self) -> int:
+        """Returns the steps until something is due: a report, a checkpoint, a validation, the end."""
+        periods = [self._context.config.log_steps or _MOST_SCHEDULED, self._save_period, self._validation_period]
+        return min(self.train_steps - self.step, *(period - self.step % period for period in periods if period))
+
+    def beat(self) -> None:
+        """Gives a sign of life, for work that is no step and may take longer than --step_timeout_secs."""
+        self._context.pulse.beat()
+
+    def save(self) -> None:
+        """Saves a checkpoint of this step; each of several workers calls it."""
+        self._context.saver.save(self._model, self.step)
+        self.beat()
+
+    def validate(self) -> dict[str, float]:
+        """Returns the model's metrics on the held-out data; each of several workers calls it."""
+        beats = tf_keras.callbacks.LambdaCallback(
+            on_test_batch_end=lambda batch, logs: self.beat(),
+            _supports_tf_logs=True)  # parameter_server allows no other callback
+        values = self._model.evaluate(self._feed.validation, steps=self._feed.validation_steps, verbose=0,
+                                      return_dict=True, callbacks=[beats])
+        self.beat()
+        if self._context.is_chief:
+            _log.info("step %d, on held-out data: %s", self.step,
+                      ", ".join(f"{name} {value:.4f}" for name, value in values.items()))
+        return values
+
+    def _is_due(self, period: int, before: int) -> bool:
+        return period > 0 and self.step // period > before // period
+
+
+def train_by_loop(
+    context: TrainingContext, strategy: tf.distribute.Strategy, model: tf_keras.Model, plan: EpochPlan, feed: Feed
+) -> TrainingSpan:
+    """Trains by the plug-in's own loop up to --train_steps, and saves.
+
+    Raises:
+      StoppedError: the process was told to stop.
+      DataError: the training data ends before training does, or the plug-in reported no step.
+    """
+    name = context.plugins.model.name
+    run = CustomRun(context, strategy, model, plan, feed)
+    first_step = run.step
+    context.pulse.expect("a step of training", context.config.step_timeout_secs)
+    if context.is_chief:
+        _log.info("the loop of %s: from step %d to step %d", name, first_step, run.train_steps)
+    start_secs = time.monotonic()
+    if context.plugins.model.train is not None:
+        context.plugins.model.train(strategy=strategy, model=model, run=run)
+    else:
+        _repeat_train_step(context, strategy, model, run)
+    secs = time.monotonic() - start_secs
+    if run.step == first_step:
+        raise DataError(f"{name}.train reported no step: call run.advance(loss) after each one")
+    run.save()
+    return TrainingSpan(first_step, secs)
+
+
+def _repeat_train_step(
+    context: TrainingContext, strategy: tf.distribute.Strategy, model: tf_keras.Model, run: CustomRun
+) -> None:
+    most, batches = context.config.steps_per_execution, iter(run.dataset)
+    execute = _execution(strategy, model, context.plugins.model.train_step)
+    try:
+        while not run.is_done:
+            if run.coordinator is None:
+                num_steps = min(most, run.train_steps - run.step)
+                loss = execute(batches, num_steps)
+            else:  # closures up to the next report, checkpoint or validation
+                num_steps = run.steps_to_next_look()
+                parts = [min(most, num_steps - done) for done in range(0, num_steps, most)]
+                for closure in [run.coordinator.schedule(execute, args=(batches, part)) for part in parts]:
+                    loss = closure.fetch()
+                    run.beat()
+                run.coordinator.join()
+            run.advance(loss, num_steps)
+    except (tf.errors.OutOfRangeError, StopIteration) as error:
+        raise data_ended(context.plugins.dataset.name, run.step, run.train_steps) from error
+
+
+def _execution(
+    strategy: tf.distribute.Strategy, model: tf_keras.Model, train_step: Callable[..., Any]
+) -> Callable[..., tf.Tensor]:
+    """Returns the compiled function of several steps, which returns the loss of the last one."""
+
+    def replica_step(features: Any, labels: Any) -> tf.Tensor:
+        return tf.cast(train_step(model=model, features=features, labels=labels), tf.float32)
+
+    @tf.function
+    def execute(batches: Iterator, num_steps: int) -> tf.Tensor:
+        loss = tf.constant(0.0)
+        for _ in tf.range(num_steps):
+            loss = strategy.reduce("SUM", strategy.run(replica_step, args=next(batches)), axis=None)
+        return loss
+
+    return execute

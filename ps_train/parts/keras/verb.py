@@ -1,0 +1,93 @@
+"""The verbs of the tf.distribute road: `keras` and `convert`, and what `launch` does with `keras`."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+from collections.abc import Sequence
+from typing import cast
+
+from ps_train.config import fields
+from ps_train.config.groups import ModelFlags, check_data_dir
+from ps_train.config.launch import LaunchConfig
+from ps_train.config.task import Config
+from ps_train.errors import ConfigError
+from ps_train.launch import launcher
+from ps_train.parts.keras import flags
+from ps_train.parts.keras.strategies import roles
+from ps_train.runtime import installed, signals
+from ps_train.verbs.verb import Verb
+
+
+def _run(argv: Sequence[str]) -> None:
+    config = flags.parse_keras_task(argv)
+    cluster = None if config.download_only else roles.resolve_cluster(config)
+    if config.strategy != "parameter_server" or cluster is None or cluster.is_chief:  # its other tasks read no data
+        check_data_dir(config)
+    if config.download_only:
+        _import_task(config, needs_gpu=False).download_data(config)
+        return
+    with signals.on_signals() as stop:
+        task = _import_task(config, needs_gpu=cluster is None or cluster.job != "ps")
+        signals.run_until_stopped(lambda: task.run_keras_task(config, cluster, stop), stop, config.stop_timeout_secs)
+
+
+def launch_keras(argv: Sequence[str]) -> None:
+    """`ps_train launch keras`: runs all tasks of a strategy on this machine."""
+    config, launch_config = flags.parse_keras_launch(argv)
+    check_installed()
+    of_launcher = cast(Config, config)  # a KerasConfig has every flag that the launcher reads
+    launcher.run(of_launcher, launch_config, roles.strategy_tasks(config, launch_config))
+
+
+def _convert(argv: Sequence[str]) -> None:
+    config = flags.parse_convert(argv)
+    _import_task(config, needs_gpu=False).convert(config)
+
+
+def launch_help() -> str:
+    """Returns the help text of the flags of `launch keras`."""
+    return fields.help_text(LaunchConfig, flags.KerasConfig, omit=flags.PLACED)
+
+
+def _import_task(config: ModelFlags, needs_gpu: bool):
+    """Imports what needs TensorFlow."""
+    check_installed()
+    installed.import_tensorflow(needs_gpu=needs_gpu, tf_log=config.tf_log, needs_keras=True)
+    from ps_train.parts.keras import task  # noqa: PLC0415 (TensorFlow takes seconds; a wrong flag should not)
+
+    return task
+
+
+def check_installed() -> None:
+    """Checks that tf_keras is installed, in TensorFlow's minor version, without importing either.
+
+    Raises:
+      ConfigError: it is not; the text says what to install.
+    """
+    # Keras 3 does not train under MultiWorkerMirroredStrategy (3.15 on TensorFlow 2.21); tf_keras does.
+    versions = {}
+    for package in ("tensorflow", "tf_keras"):  # TensorFlow may be there under another name
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[package] = importlib.metadata.version(package)
+    minors = {package: ".".join(version.split(".")[:2]) for package, version in versions.items()}
+    advice = "`pip install 'tf_keras" + (f"=={minors['tensorflow']}.*" if "tensorflow" in minors else "") + "'`"
+    if "tf_keras" not in versions:
+        raise ConfigError(f"`ps_train keras` and `ps_train convert` need tf_keras, which is not installed: {advice}, "
+                          "or ps_train with its extra: `pip install 'ps_train[keras]'`")
+    if len(set(minors.values())) > 1:
+        raise ConfigError(f"tf_keras is {versions['tf_keras']} and TensorFlow {versions['tensorflow']}; both must be "
+                          f"of the same minor version: {advice}")
+
+
+KERAS = Verb(
+    usage="""\
+  ps_train keras --strategy=NAME
+           Train a Keras model under a tf.distribute strategy, or run one task
+           of such a training.""",
+    run=_run, flags_help=lambda _: fields.help_text(flags.KerasConfig))
+CONVERT = Verb(
+    usage="""\
+  ps_train convert --to=keras|graph --train_dir=DIR --output_dir=DIR
+           Convert a checkpoint of `train` into one of `keras`, or back.""",
+    run=_convert, flags_help=lambda _: fields.help_text(flags.ConvertConfig))

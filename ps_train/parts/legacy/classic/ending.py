@@ -1,0 +1,291 @@
+"""What happens when a script ends, fails, or is told to stop.
+
+    it ends, or calls sys.exit       its threads are waited for, and the membership finishes: no task waits for this one
+    it raises                        one line for an error of ps_train, else its traceback; then the same
+    SIGTERM, SIGINT                  the script's own loop is asked to end; after half of the grace period the chief
+                                     saves a checkpoint; the process ends with 143
+    SIGINT, no such loop is known    the script gets a KeyboardInterrupt; the process ends with 143
+    the same signal again            the process ends at once
+
+`ps_train run` does this for a whole script. A script that imports the classes gets it from `Server`, by
+`sys.excepthook`, `atexit` and a signal handler.
+"""
+
+from __future__ import annotations
+
+import atexit
+import builtins
+import contextlib
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from typing import Callable, NoReturn
+
+from ps_train.errors import PsTrainError
+from ps_train.parts.legacy.classic import membership
+from ps_train.parts.legacy.conversion import paths
+from ps_train.runtime import logs, reports, tensorflow_errors, tracebacks
+from ps_train.runtime.threads import Call
+
+STOPPED_CODE = 143
+LOST_CODE = 138
+_CLEAN_UP_SECS = 10.0
+_STOPPED_CLEAN_UP_SECS = 2.0
+_POLL_SECS = 0.5
+_STOPPED_TEXT = "told to stop"
+_OWN_SHARE = 0.5  # of the grace period, for the script to end by itself
+_log = logging.getLogger(__name__)
+
+# What SIGTERM asks to stop: a coordinator's `request_stop`, for example.
+_stop_requests: list[Callable[[], None]] = []
+# What saves a checkpoint if the script has not ended by itself.
+_savers: list[Callable[[], None]] = []
+_stopping = threading.Event()  # the thread that ends the process has been started
+_said_stopped = threading.Lock()  # the thread that takes it says it; nobody gives it back
+_noted_signal = threading.Event()  # the same, in the main thread: the script may end before the other one is set
+
+
+def on_stop(request_stop: Callable[[], None], save: Callable[[], None] | None = None) -> None:
+    """Registers how the script's loop is asked to end and, on the chief, what then saves a checkpoint."""
+    _stop_requests[:] = [request_stop]
+    _savers[:] = [save] if save else []
+
+
+def is_stopping() -> bool:
+    """Tells whether this process was told to stop."""
+    return _stopping.is_set() or _noted_signal.is_set()
+
+
+def exit_code_of(error: BaseException) -> int:
+    """Returns the exit code of a script that ended with an error."""
+    if isinstance(error, PsTrainError):
+        return error.exit_code
+    if isinstance(error, KeyboardInterrupt):
+        return STOPPED_CODE
+    if is_lost_session(error):
+        return LOST_CODE
+    return 1
+
+
+def is_lost_session(error: BaseException) -> bool:
+    """Tells whether an error means that the session with the ps was lost."""
+    from ps_train.coordination import sessions  # noqa: PLC0415 (TensorFlow takes seconds to import)
+
+    return any(kind.__name__ == "OpError" for kind in type(error).__mro__) and sessions.is_lost(error)
+
+
+def report_failure(error: BaseException) -> None:
+    """Prints why the script failed, and reports it to the launcher."""
+    try:
+        _report(error)
+    except Exception:  # noqa: BLE001 (whatever it is, this process must still leave the cluster)
+        logs.complain("".join(f"{line}\n" for line in tracebacks.whole(error)))
+
+
+def _report(error: BaseException) -> None:
+    if isinstance(error, PsTrainError):
+        trace, message = [], str(error).splitlines()
+    elif isinstance(error, KeyboardInterrupt):
+        trace, message = [], [_STOPPED_TEXT]
+    elif is_lost_session(error):
+        trace, message = [], [f"lost the session: {tensorflow_errors.reason(error)}; run the same command again, or "
+                              "give --max_restarts to `ps_train launch`"]
+    else:
+        trace, message = tracebacks.report(error, *_python2_advice)
+        message += filter(None, [paths.hint(error)])
+    failure = reports.Failure(message, is_in_user_code=bool(trace))
+    lines = [*trace, *failure.lines()]
+    reports.send(failure, lines)
+    logs.complain("".join(f"{line}\n" for line in lines))
+
+
+def set_python2_advice(advice: str) -> None:
+    """Sets what a report says about code of Python 2; "" if the script is converted already."""
+    _python2_advice[:] = [advice]
+
+
+_python2_advice: list[str] = []
+
+
+def end_process(error: BaseException) -> None:
+    """Ends this process, whatever the script is doing, because of an error that the script cannot notice."""
+    report_failure(error)
+    code = exit_code_of(error)
+    if own := membership.current():
+        own.report_failure(code)
+    leave(code)
+
+
+def finish(code: int) -> int:
+    """Leaves the cluster after the script; returns the exit code of the process."""
+    own = membership.current()
+    if is_stopping():
+        code = STOPPED_CODE
+        _say_stopped()
+    if own is not None:
+        own.finish(code)
+    return code
+
+
+def _say_stopped() -> None:
+    """Says it once: the script may end at the moment at which it is ended."""
+    if _said_stopped.acquire(blocking=False):
+        logs.complain(f"ps_train: {_STOPPED_TEXT}\n")
+
+
+def wait_for_threads() -> None:
+    """Waits for the script's threads that are no daemons, as Python does; a signal ends the process meanwhile."""
+    if executors := sys.modules.get("concurrent.futures.thread"):
+        # The idle threads of an executor end only with this, which Python calls when the main thread has ended.
+        Call(executors._python_exit, "end of executors")  # noqa: SLF001 (there is no public name)
+    named: set[str] = set()
+    with contextlib.suppress(KeyboardInterrupt):
+        while found := [thread for thread in threading.enumerate()
+                        if not thread.daemon and thread is not threading.current_thread()]:
+            found[0].join(_POLL_SECS)
+            if found[0].is_alive() and found[0].name not in named:
+                named.add(found[0].name)
+                _log.info("the script's main thread has ended; waiting for its thread %r", found[0].name)
+
+
+def leave(code: int) -> None:
+    """Ends this process: what is registered with `atexit` runs in bounded time."""
+    bound_secs = _STOPPED_CLEAN_UP_SECS if is_stopping() else _CLEAN_UP_SECS
+
+    def end() -> None:
+        _flush()
+        # Not `sys.exit`: a thread that a lost peer holds inside TensorFlow would keep the process alive.
+        os._exit(code)
+
+    def cut_off() -> None:
+        logs.complain(f"ps_train: what is registered with `atexit` was cut off after {bound_secs:g} s\n")
+        end()
+
+    bound = threading.Timer(bound_secs, cut_off)
+    bound.daemon = True
+    bound.start()
+    # In this thread, which usually is the main one: some libraries complain in any other.
+    try:
+        atexit._run_exitfuncs()  # noqa: SLF001 (there is no public name); Python 3.9 raises what one of them raises
+    finally:
+        end()
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # a full disk, a closed stream: the exit code still counts
+            stream.flush()
+
+
+class SignalWatch:
+    """Ends the script on SIGTERM and SIGINT, also while its main thread is inside TensorFlow."""
+
+    # Python calls signal handlers in the main thread only, and not before TensorFlow returns. The C part of the
+    # handler writes to the wake-up descriptor at once, and a thread reads it.
+
+    def __init__(self, stop_timeout_secs: float) -> None:
+        """Installs the handlers; must be called in the main thread. A handler that the script sets replaces ours."""
+        self._stop_timeout_secs = stop_timeout_secs
+        self._reader, writer = socket.socketpair()
+        writer.setblocking(False)
+        self._writer = writer
+        self._owned = {}
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._owned[number] = _noted
+            signal.signal(number, _noted)
+        signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+        threading.Thread(target=self._watch, daemon=True, name="signals").start()
+
+    def _watch(self) -> None:
+        while True:
+            for number in self._reader.recv(16):
+                if number in self._owned and signal.getsignal(number) is _noted:
+                    self._stop(number)
+
+    def _stop(self, number: int) -> None:
+        if _stopping.is_set():
+            os._exit(128 + number)
+        _stopping.set()
+        threading.Thread(target=self._end, args=(number,), daemon=True, name="stop").start()
+
+    def _end(self, number: int) -> None:
+        own, share_secs = membership.current(), self._stop_timeout_secs * _OWN_SHARE
+        if own is not None:
+            own.stop.set()  # so that no wait for another task takes the script's time
+        if (_stop_requests or number == signal.SIGINT) and not script_ended.is_set():
+            _log.info("told to stop: the script has %g s to end; another signal ends it at once", share_secs)
+            for request_stop in _stop_requests:
+                request_stop()
+            script_ended.wait(share_secs)
+        if script_ended.is_set():
+            _never.wait(share_secs)
+        elif own is not None:
+            for save in _savers:
+                _save(save)
+            with contextlib.suppress(Exception):
+                own.finish(STOPPED_CODE)
+        _say_stopped()
+        leave(STOPPED_CODE)
+
+
+script_ended = threading.Event()  # from then on SIGTERM waits for the rest only
+_never = threading.Event()
+
+
+def _noted(number: int, frame: object) -> None:
+    """Leaves it to the thread that reads the wake-up descriptor, unless the script can only hear of it by Ctrl-C."""
+    _noted_signal.set()
+    if number == signal.SIGINT and not _stop_requests and not script_ended.is_set():
+        raise KeyboardInterrupt
+
+
+def _save(save: Callable[[], None]) -> None:
+    try:
+        save()
+    except Exception as error:  # noqa: BLE001 (whatever it is, this process ends now)
+        _log.warning("no checkpoint was saved: %s", tensorflow_errors.reason(error))
+
+
+_given_code = [0]  # the last one is that of `sys.exit`, `exit` or `quit`, which Python tells nobody
+
+
+def _noting_code(leave_python: Callable[..., NoReturn]) -> Callable[..., NoReturn]:
+    def exit_and_note(status: object = None) -> NoReturn:
+        _given_code.append(status if isinstance(status, int) else int(status is not None))
+        leave_python(status)
+
+    return exit_and_note
+
+
+def watch_imported_script(stop_timeout_secs: float) -> None:
+    """Makes the end of this process finish the membership, for a script that runs without `ps_train run`."""
+    previous = sys.excepthook
+
+    def hook(kind: type, error: BaseException, trace: object) -> None:
+        if isinstance(error, PsTrainError) or is_lost_session(error):
+            report_failure(error)
+        elif not (isinstance(error, KeyboardInterrupt) and is_stopping()):
+            previous(kind, error, trace)
+        code = exit_code_of(error)
+        script_ended.set()
+        leave(finish(code))
+
+    def at_exit() -> None:
+        if not script_ended.is_set():
+            script_ended.set()
+            code = finish(_given_code[-1])
+            _flush()
+            # What was registered with `atexit` before the server was made does not run. But a thread that is inside
+            # TensorFlow while the interpreter shuts down would abort the process.
+            os._exit(code)
+
+    sys.excepthook = hook
+    for module, name in ((sys, "exit"), (builtins, "exit"), (builtins, "quit")):
+        if hasattr(module, name):  # `python -S` has no `exit` and no `quit`
+            setattr(module, name, _noting_code(getattr(module, name)))
+    atexit.register(at_exit)
+    if threading.current_thread() is threading.main_thread():
+        SignalWatch(stop_timeout_secs)

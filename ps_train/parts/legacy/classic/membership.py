@@ -1,0 +1,278 @@
+"""This process among the other tasks, in a script that makes its own `Server`.
+
+    Server made --> first remote session: join --> the script trains --> the script ends: finish
+                      the ps are there, the claim, the heartbeat       the others need not wait for it
+
+A script has at most one server per process, so there is at most one membership: `current()`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import threading
+from typing import Any, Callable, Protocol
+
+from ps_train.cluster import reachability
+from ps_train.cluster.spec import Cluster
+from ps_train.coordination import agreement, blackboard
+from ps_train.coordination.blackboard import Blackboard
+from ps_train.coordination.heartbeat import Heartbeat, WorkerProgress
+from ps_train.coordination.state import Snapshot, State
+from ps_train.errors import BlackboardError, ChiefFailedError, PsTrainError
+from ps_train.parts.legacy.classic.watch import Watch
+from ps_train.runtime import reports, threads, waits
+from ps_train.runtime.waits import Timeouts
+
+SERVES_ONLY = -1  # in place of a worker's number of steps
+_CHECK_SECS = 1.0
+_LATE_JOIN_SECS = 10.0
+_FIRST_RETRYABLE_CODE = 128
+_log = logging.getLogger(__name__)
+
+
+class UpdateService(Protocol):
+    """The updates of one SyncReplicasOptimizer, which the chief runs."""
+
+    def check(self) -> None:
+        """Raises the error that has ended the updates, if it is not the loss of a session."""
+
+    def conclude(self, *, waits_for_others: bool) -> None:
+        """Ends the updates so that no worker waits for one."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Training:
+    """What a session trains. A script may train twice: folds, or first one model and then another.
+
+    Attributes:
+      graph: its graph.
+      checkpoint_dir: from where its parameters are restored; None or "" for nowhere.
+      variables: the names of its variables.
+    """
+
+    graph: Any
+    checkpoint_dir: str | None
+    variables: frozenset[str]
+
+    def continues(self, other: Training) -> bool:
+        """Tells whether this is the other training, in a new session or, as Estimator.train makes one, a new graph."""
+        has_same_checkpoints = bool(self.checkpoint_dir) and self.checkpoint_dir == other.checkpoint_dir
+        return self.graph is other.graph or (has_same_checkpoints and self.variables == other.variables)
+
+
+class Membership:
+    """A worker (or chief) that runs a user's script.
+
+    Attributes:
+      cluster: the cluster and this task in it.
+      target: the address of this task's server.
+      timeouts: the bounds of its waits.
+      stop: ends every wait.
+      board: its view of the blackboard; None before `join`.
+      was_live: whether its last session found parameters that were in use.
+      update_services: what the chief runs for synchronous training.
+      is_sync: whether this worker waits for the chief's updates.
+    """
+
+    def __init__(
+        self, cluster: Cluster, target: str, timeouts: Timeouts, end_process: Callable[[BaseException], None]
+    ) -> None:
+        """Prepares the membership; nothing is sent yet.
+
+        Args:
+          end_process: ends this process because of an error that the script cannot notice.
+        """
+        self.cluster, self.target, self.timeouts = cluster, target, timeouts
+        self.stop = threading.Event()
+        self.board: Blackboard | None = None
+        self.was_live = False
+        self.update_services: list[UpdateService] = []
+        self.is_sync = False
+        self._end_process = end_process
+        self._watch: Watch | None = None
+        self._progress = WorkerProgress()
+        self._training: Training | None = None  # the parameters on the ps are those of this one
+        self._has_joined = False
+        self._is_late = False  # it joins to report its end: it has trained without the ps
+        self._lock = threading.RLock()
+        self._stack = contextlib.ExitStack()
+
+    def join(self) -> Blackboard:
+        """Makes this process the worker of its number, once; returns its view of the blackboard.
+
+        Raises:
+          ClusterLostError: a ps was not there within the start time-out; the error names it.
+          ConfigError: another process has the number, or the tasks were told of different clusters.
+        """
+        with self._lock:
+            if not self._has_joined:
+                self._join()
+                self._has_joined = True
+            assert self.board is not None
+            return self.board
+
+    def _join(self) -> None:
+        cluster, timeouts = self.cluster, self.timeouts
+        agreement.check(cluster, timeouts.start_secs, self.stop)
+        self.board = blackboard.for_worker(self.target, cluster, timeouts.heartbeat_secs)
+        heartbeat = Heartbeat(self.board, cluster.task, cluster.worker_number, self._progress, self.stop,
+                              has_bound=True)
+        with contextlib.closing(blackboard.for_client(cluster, timeouts.heartbeat_secs)) as visitor:
+            heartbeat.claim(visitor, timeouts.start_secs)
+        self._watch = Watch(cluster, self.board, heartbeat, timeouts)
+        self._stack.enter_context(heartbeat.running())
+        self._stack.enter_context(threads.repeating(self._check, period_secs=_CHECK_SECS, name="membership"))
+        joined = reports.Joined(cluster.task.name, ", ".join(map(str, cluster.ps)))
+        if not self._is_late:
+            reports.send(joined, [joined.format()])
+        _log.info("%s", joined.format())
+
+    def join_as_server(self) -> None:
+        """Joins as a worker that only serves, for a client in another task: nobody waits for its end."""
+        self.join()
+        self._progress.local_steps = SERVES_ONLY
+
+    def find_parameters(self, training: Training) -> bool:
+        """Tells the chief whether the parameters are in use already; then they must not be overwritten.
+
+        Those that this process has used for another training are not: it makes new ones now.
+
+        Raises:
+          ClusterLostError: a ps did not answer within the start time-out.
+        """
+        is_live = self._ask(lambda board: "live" if board.is_prepared() else "new",
+                            "an answer of " + ", ".join(map(str, self.cluster.ps))) == "live"
+        is_another = self._training is not None and not training.continues(self._training)
+        self.was_live = is_live and not is_another
+        if not self.was_live:
+            self._note("runs the initialisation of its script")
+        if self.was_live:
+            self._training = training
+        elif is_another:
+            self._end_updates()
+        return self.was_live
+
+    def _note(self, activity: str) -> None:
+        with contextlib.suppress(BlackboardError):  # only the messages of workers that wait say less then
+            self.join().note_activity(activity)
+
+    def _end_updates(self) -> None:
+        for service in self.update_services:
+            service.conclude(waits_for_others=False)
+        self.update_services.clear()
+
+    def announce_prepared(self, training: Training) -> None:
+        """Tells the workers that the chief has prepared the parameters."""
+        self.join().start_run()
+        self._training = training
+
+    def wait_until_prepared(self) -> None:
+        """Waits until the chief has prepared the parameters.
+
+        Raises:
+          ClusterLostError: it did not within the start time-out, or its script has failed.
+        """
+        all_ps = ", ".join(map(str, self.cluster.ps))
+        awaited = f"{self.cluster.chief} (chief) to prepare {all_ps}"
+        self._ask(self._ask_whether_prepared, lambda: f"{awaited}{self._describe_joined()}")
+        self.was_live = True
+
+    def _describe_joined(self) -> str:
+        try:
+            return f" ({self.join().describe_joined(self.cluster)})"
+        except BlackboardError:
+            return f" ({self.cluster.ps[0]} does not answer)"
+
+    def _ask_whether_prepared(self, board: Blackboard) -> bool:
+        if board.state() == State.FAILED:
+            raise ChiefFailedError
+        return board.is_prepared()
+
+    def _ask(self, ask: Callable[[Blackboard], object], what: str | Callable[[], str]) -> object:
+        """Returns the first true answer; a ps that is gone may come back within the start time-out."""
+        timeout_secs = self.timeouts.start_secs
+        reachability.wait_for_tasks(self.cluster.ps, timeout_secs, self.stop)
+
+        def answer() -> object:
+            try:
+                return ask(self.join())
+            except ChiefFailedError:
+                raise
+            except BlackboardError as error:
+                _log.debug("%s", error)
+                return None
+
+        return waits.until(answer, timeout_secs, what, self.stop)
+
+    def snapshot(self) -> Snapshot:
+        """Returns what ps 0 knows of the workers."""
+        return self.join().snapshot()
+
+    def _check(self) -> None:
+        """Ends this process if it waits, inside TensorFlow, for something that does not come."""
+        assert self._watch is not None
+        try:
+            self._watch.check_own()
+            for service in list(self.update_services):
+                service.check()
+            self._watch.check_others(waits_for_chief=self.is_sync)
+        except Exception as error:  # noqa: BLE001 (of the chief's updates: whatever the user's optimizer raised)
+            self._end_process(error)
+
+    def finish(self, code: int) -> None:
+        """Leaves the cluster after the script, so that nobody waits for this worker.
+
+        Args:
+          code: the exit code of the script; from 128 on, this worker may come back.
+        """
+        try:
+            if code < _FIRST_RETRYABLE_CODE and not self._has_joined:
+                self._join_late()
+            if not self._has_joined:
+                return
+            self._report_end(code)
+            for service in self.update_services:
+                service.conclude(waits_for_others=code == 0)
+        except BlackboardError as error:
+            _log.debug("ps 0 is gone, and with it every wait for this task: %s", error)
+        finally:
+            self._stack.close()
+            if self.board is not None:
+                self.board.close()
+
+    def report_failure(self, code: int) -> None:
+        """Tells the others that this process ends in the middle of its script, with this exit code."""
+        with contextlib.suppress(BlackboardError):  # ps 0 is gone, and with it every wait for this task
+            if self._has_joined:
+                self._report_end(code)
+
+    def _join_late(self) -> None:
+        """Joins for a script that has made no session, so that the others learn of its end."""
+        self.timeouts = Timeouts(start_secs=_LATE_JOIN_SECS, heartbeat_secs=self.timeouts.heartbeat_secs)
+        self._is_late = True
+        with contextlib.suppress(PsTrainError):
+            self.join()
+
+    def _report_end(self, code: int) -> None:
+        assert self.board is not None
+        if code == 0:
+            self.board.report_finished(self.cluster.worker_number)
+        elif code < _FIRST_RETRYABLE_CODE and self.cluster.is_chief:
+            self.board.announce(State.FAILED)
+        elif code < _FIRST_RETRYABLE_CODE:
+            self.board.report_finished(self.cluster.worker_number)
+
+
+_current: list[Membership] = []
+
+
+def current() -> Membership | None:
+    """Returns the membership of this process, or None before its `Server` is made, and on a ps."""
+    return _current[0] if _current else None
+
+
+def set_current(membership: Membership | None) -> None:
+    """Sets the membership of this process."""
+    _current[:] = [membership] if membership else []

@@ -1,0 +1,218 @@
+"""Sessions that join the cluster first, wait for a bounded time, and never overwrite parameters that are in use.
+
+    chief     parameters in use? --> wait until they are ready
+                  else           --> restore or initialise --> announce them --> local_init_op
+    others    wait for the chief --> local_init_op --> wait until they are ready
+
+TensorFlow's `Supervisor`, `MonitoredTrainingSession` and Estimator all make their sessions with a `SessionManager`, so
+that is where this is done.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import logging
+from typing import Any, Callable
+
+import tensorflow.compat.v1 as tf
+from tensorflow.python.client.session import BaseSession  # as below
+from tensorflow.python.training import monitored_session, session_manager  # there is no public place to set these
+
+from ps_train.cluster import reachability
+from ps_train.graph import transfer
+from ps_train.parts.legacy.classic import ending, filters, membership
+from ps_train.parts.legacy.classic.membership import Membership, Training
+from ps_train.parts.legacy.classic.server import real_target
+from ps_train.parts.legacy.global_step import note_global_step
+from ps_train.runtime import waits
+from ps_train.runtime.threads import Call
+
+_CLOSE_SECS = 1.0
+_log = logging.getLogger(__name__)
+_RECOVERY_WAIT_SECS = 1
+_TensorFlowManager = session_manager.SessionManager
+_PREPARE_SIGNATURE = inspect.signature(_TensorFlowManager.prepare_session)
+_TensorFlowSession = tf.Session
+_TensorFlowInteractiveSession = tf.InteractiveSession
+_monitored_training_session = tf.train.MonitoredTrainingSession
+
+
+def _remote(target: Any) -> Membership | None:
+    """Returns the membership of this process if the session is one with the cluster."""
+    is_remote = isinstance(target, (str, bytes)) and len(target) > 0
+    return membership.current() if is_remote else None
+
+
+class _ClusterSession(BaseSession):
+    """Stands between TensorFlow's classes of sessions and their base: joins the cluster, and closes in bounded time."""
+
+    def __init__(self, target: str = "", graph: tf.Graph | None = None, config: tf.ConfigProto | None = None) -> None:
+        own = _remote(target)
+        if own is not None:
+            own.join()
+            config = _with_filters(own, graph or tf.get_default_graph(), config)
+        if isinstance(target, str):
+            target = real_target(target)
+        super().__init__(target, graph, config)
+
+    def close(self) -> None:
+        """Closes the session; if another task has died, TensorFlow's own `close` would block for 30 s."""
+        closing = Call(functools.partial(BaseSession.close, self), "close session")
+        closing.join(_CLOSE_SECS)
+        if not closing.is_alive():
+            with contextlib.suppress(tf.errors.OpError):  # another task is gone, and with it what there was to close
+                closing.result()
+
+
+class Session(_TensorFlowSession, _ClusterSession):
+    """`tf.compat.v1.Session` that joins the cluster if it is remote, and does not block when it is closed."""
+
+
+class InteractiveSession(_TensorFlowInteractiveSession, _ClusterSession):
+    """`tf.compat.v1.InteractiveSession`, with the same differences."""
+
+
+def _with_filters(own: Membership, graph: tf.Graph, config: tf.ConfigProto | None) -> tf.ConfigProto:
+    if config is not None and config.device_filters:
+        return config
+    found = filters.filters_of(graph, own.cluster)
+    if not found:  # what the graph will name is unknown, so every task has to be there
+        cluster = own.cluster
+        reachability.wait_for_tasks([*cluster.ps, *cluster.workers], own.timeouts.start_secs, own.stop)
+    return filters.with_filters(config, found)
+
+
+class SessionManager(_TensorFlowManager):
+    """`tf.compat.v1.train.SessionManager` with the bounds, the admission and the filters of ps_train."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Creates it; see TensorFlow's class."""
+        super().__init__(*args, **kwargs)
+        self._recovery_wait_secs = min(self._recovery_wait_secs, _RECOVERY_WAIT_SECS)
+        self._announcement: Callable[[], None] | None = None  # what is still to be announced by the chief
+
+    def prepare_session(self, master: str, *args: Any, **kwargs: Any) -> tf.Session:
+        """Returns a session whose parameters are restored or initialised, unless they are in use already."""
+        own = _remote(master)
+        if own is None:
+            return super().prepare_session(master, *args, **kwargs)
+        given = _PREPARE_SIGNATURE.bind(self, master, *args, **kwargs).arguments
+        del given["self"]
+        given.update(master=real_target(master), config=self._join(own, given.get("config")))
+        prepare = functools.partial(super().prepare_session, **given)
+        if given.get("checkpoint_filename_with_path"):  # Estimator.predict: variables of its own, beside a training
+            return self._bounded(own, prepare)
+        names = frozenset(variable.name for variable in self._graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES))
+        training = Training(self._graph, given.get("checkpoint_dir"), names)
+        if own.find_parameters(training):
+            return self._bounded(own, functools.partial(
+                super().wait_for_session, given["master"], config=given["config"],
+                max_wait_secs=own.timeouts.start_secs))
+        self._announcement = functools.partial(own.announce_prepared, training)
+        session = self._bounded(own, prepare)
+        self._announce()
+        return session
+
+    def _announce(self) -> None:
+        announce, self._announcement = self._announcement, None
+        if announce is not None:
+            announce()
+
+    def _try_run_local_init_op(self, sess: tf.Session) -> tuple[bool, str | None]:
+        # TensorFlow's method, which it calls when the parameters are restored or initialised. Where the script says by
+        # `ready_for_local_init_op` that the others may come so far, they may: a `local_init_op` may wait for all.
+        if self._announcement and self._local_init_op is not None and self._ready_for_local_init_op is not None:
+            is_ready, _ = self._model_ready_for_local_init(sess)
+            if is_ready:
+                self._announce()
+        return super()._try_run_local_init_op(sess)
+
+    def wait_for_session(self, master: str, config: Any = None, max_wait_secs: float | None = None) -> tf.Session:
+        """Returns a session once the chief has prepared the parameters."""
+        own = _remote(master)
+        if own is None:
+            return super().wait_for_session(master, config, float("inf") if max_wait_secs is None else max_wait_secs)
+        master, config = real_target(master), self._join(own, config)
+        own.wait_until_prepared()
+        start_secs = own.timeouts.start_secs
+        return self._bounded(own, functools.partial(
+            super().wait_for_session, master, config=config,
+            max_wait_secs=start_secs if max_wait_secs is None else min(max_wait_secs, start_secs)))
+
+    def _join(self, own: Membership, config: tf.ConfigProto | None) -> tf.ConfigProto:
+        own.join()
+        return _with_filters(own, self._graph, config)
+
+    def _bounded(self, own: Membership, make: Callable[[], tf.Session]) -> tf.Session:
+        def make_in_graph() -> tf.Session:
+            with self._graph.as_default():  # the default graph is one of the calling thread
+                return make()
+
+        session = waits.bounded(make_in_graph, own.timeouts.start_secs,
+                                f"a session with {', '.join(map(str, own.cluster.ps))}", own.stop)
+        session.__class__ = Session  # for its `close`; it has no other state
+        return session
+
+
+class Supervisor(tf.train.Supervisor):
+    """`tf.compat.v1.train.Supervisor` that asks every second, not every 30 s, whether the parameters are ready."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Creates it; see TensorFlow's class."""
+        install_session_manager()
+        note_global_step(kwargs.get("graph"))
+        super().__init__(*args, **kwargs)
+        self._leave_out_summaries_that_need_feeds()
+        ending.on_stop(self.request_stop)
+
+    def _leave_out_summaries_that_need_feeds(self) -> None:
+        """Lets no thread compute summaries that depend on placeholders: it would stop the training with its error."""
+        needed = [] if self.summary_op is None else transfer.upstream([self.summary_op])
+        fed = next((op.name for op in needed if op.type == "Placeholder"), None)
+        if fed is not None:
+            _log.warning("the summaries depend on the placeholder %r, so the Supervisor does not write them by itself",
+                         fed)
+            self._summary_op = None
+
+    def prepare_or_wait_for_session(self, *args: Any, **kwargs: Any) -> tf.Session:
+        """Returns a session whose parameters are ready; see TensorFlow's class."""
+        session = super().prepare_or_wait_for_session(*args, **kwargs)
+        if self.is_chief and self.saver and self.save_path:
+            ending.on_stop(self.request_stop, lambda: self.saver.save(
+                session, self.save_path, global_step=self.global_step))
+        return session
+
+
+@functools.wraps(_monitored_training_session)
+def MonitoredTrainingSession(*args: Any, **kwargs: Any) -> Any:  # noqa: N802 (TensorFlow's name)
+    """`tf.compat.v1.train.MonitoredTrainingSession` that joins the cluster, and recovers as a task of ps_train does."""
+    install_session_manager()
+    note_global_step()
+    hooks = [*(kwargs.pop("hooks", None) or []), _StopHook()]
+    if len(args) > 4:  # master, is_chief, checkpoint_dir, scaffold, hooks
+        hooks = [*(args[4] or []), *hooks]
+        args = (*args[:4], hooks, *args[5:])
+    else:
+        kwargs["hooks"] = hooks
+    return _monitored_training_session(*args, **kwargs)
+
+
+class _StopHook(tf.train.SessionRunHook):
+    """Ends the loop of a monitored session when the process was told to stop; its end saves."""
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        """Asks the session to stop; see TensorFlow's class."""
+        if ending.is_stopping():
+            run_context.request_stop()
+
+    def begin(self) -> None:
+        """Registers that the loop can be ended; see TensorFlow's class."""
+        ending.on_stop(lambda: None)
+
+
+def install_session_manager() -> None:
+    """Lets everything in TensorFlow that makes sessions make them here."""
+    session_manager.SessionManager = SessionManager
+    monitored_session.sm.SessionManager = SessionManager

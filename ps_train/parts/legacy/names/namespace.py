@@ -1,0 +1,131 @@
+"""Modules that look their names up in tables, then in TensorFlow: `tf`, `tf.train`, `tf.contrib.layers` and so on."""
+
+from __future__ import annotations
+
+import dataclasses
+import pkgutil
+import types
+from collections.abc import Mapping
+from typing import Any
+
+from ps_train.parts.legacy.names import missing
+
+_ABSENT = object()
+# The modules in which TensorFlow, Keras 2 and the Estimator keep their public names.
+_PUBLIC_MODULES = ("tensorflow._api.", "tensorflow.compat.", "tf_keras.api.", "keras.api.", "keras._tf_keras.",
+                   "tensorflow_estimator.python.estimator.api.")
+
+
+@dataclasses.dataclass(frozen=True)
+class Tables:
+    """The names that TensorFlow does not have any more.
+
+    Attributes:
+      names: name in TF1 -> what it is today: a name in TF1 too ("tf.multiply"), or any Python object
+        ("tf_slim.layers:batch_norm").
+      modules: module in TF1 -> the modules in which its names are looked up, written in the same way.
+      advice: name or module that is missing -> what to use instead.
+    """
+
+    names: Mapping[str, str]
+    modules: Mapping[str, tuple[str, ...]]
+    advice: Mapping[str, str]
+
+    def with_parents(self) -> Tables:
+        """Returns the same tables, in which the parent modules of each name have an entry."""
+        parents = {full.rpartition(".")[0] for full in (*self.names, *self.modules)}
+        while parents:
+            new = {parent: () for parent in parents if parent != "tf" and parent not in self.modules}
+            self = dataclasses.replace(self, modules={**self.modules, **new})
+            parents = {parent.rpartition(".")[0] for parent in new}
+        return self
+
+
+class Namespace(types.ModuleType):
+    """A module of TF1's names. `import` statements and attributes find the same."""
+
+    def __init__(self, public: str, tables: Tables, own: tuple[types.ModuleType, ...] = (), root: Any = None) -> None:
+        """Makes a module.
+
+        Args:
+          public: its name as scripts write it, such as "tf.train".
+          tables: where names are looked up first.
+          own: the modules of TensorFlow where they are looked up then.
+          root: the Namespace of `tf`; this one by default.
+        """
+        super().__init__("tensorflow" + public.removeprefix("tf"))
+        for module in reversed(own):  # scripts write tf.logging.__dict__["INFO"]
+            self.__dict__.update({leaf: value for leaf, value in vars(module).items() if not leaf.startswith("_")
+                                  and type(value) in (int, str) and f"{public}.{leaf}" not in tables.names})
+        self.__dict__.update(__path__=[], _public=public, _tables=tables, _own=own, _root=root or self, _children={})
+
+    def __getattr__(self, leaf: str) -> Any:
+        if leaf == "__all__":
+            return [name for name in dir(self) if not name.startswith("_") and hasattr(self, name)]
+        if leaf.startswith("__"):
+            raise AttributeError(leaf)
+        full = f"{self._public}.{leaf}"
+        if full in self._tables.names:
+            return self._resolve(full, self._tables.names[full])
+        found = self._look_up(leaf)
+        if found is not _ABSENT and not _is_public_module(found):
+            return found
+        if found is not _ABSENT or full in self._tables.modules:
+            return self._child(leaf, () if found is _ABSENT else (found,))
+        raise missing.name_error(full, self._tables.modules.get(self._public, ()), self._tables.advice)
+
+    def __setattr__(self, leaf: str, value: Any) -> None:
+        # The import system sets each submodule that it has imported. What can be looked up must stay so: TensorFlow,
+        # or another part of ps_train, may still change it.
+        if not isinstance(value, types.ModuleType) or getattr(self, leaf, None) is not value:
+            super().__setattr__(leaf, value)
+
+    def __dir__(self) -> list[str]:
+        tables = (*self._tables.names, *self._tables.modules)
+        found = {full.rpartition(".")[2] for full in tables if full.rpartition(".")[0] == self._public}
+        return sorted(found.union(self.__dict__, *(dir(module) for module in self._sources())))
+
+    def _sources(self) -> list[Any]:
+        """Returns the modules in which names are looked up; those that are not installed are left out."""
+        named = self._tables.modules.get(self._public, ())
+        return [*self._own, *(found for found in (self._try(name) for name in named) if found is not _ABSENT)]
+
+    def _look_up(self, leaf: str) -> Any:
+        for source in self._sources():
+            found = getattr(source, leaf, _ABSENT)
+            if found is not _ABSENT:
+                return found
+        return _ABSENT
+
+    def _child(self, leaf: str, own: tuple[types.ModuleType, ...]) -> Namespace:
+        """Returns the Namespace of a submodule; a new one if TensorFlow's own module was exchanged."""
+        known = self._children.get(leaf)
+        if known is None or known.__dict__["_own"] != own:
+            known = self._children[leaf] = Namespace(f"{self._public}.{leaf}", self._tables, own, self._root)
+        return known
+
+    def _try(self, target: str) -> Any:
+        try:
+            return self._target(target)
+        except (ImportError, AttributeError):
+            return _ABSENT
+
+    def _resolve(self, full: str, target: str) -> Any:
+        try:
+            return self._target(target)
+        except (ImportError, AttributeError) as error:
+            raise missing.name_error(full, (target,), self._tables.advice) from error
+
+    def _target(self, target: str) -> Any:
+        """Returns what an entry of a table names."""
+        if not target.startswith("tf."):
+            return pkgutil.resolve_name(target)
+        found = self._root
+        for leaf in target.split(".")[1:]:
+            found = getattr(found, leaf)
+        return found
+
+
+def _is_public_module(value: Any) -> bool:
+    return isinstance(value, types.ModuleType) and not isinstance(value, Namespace) and (
+        value.__name__ + ".").startswith(_PUBLIC_MODULES)

@@ -1,0 +1,120 @@
+"""`ps_train run script.py`: one task, whose code is an unchanged TensorFlow 1 script.
+
+    the mode of TensorFlow --> TF1's names --> ps_train's classes in the place of TensorFlow's --> the script --> leave
+
+A script for TensorFlow 2 (Keras under `tf.distribute`) keeps TensorFlow as it is, with Keras 2. The decision:
+docs/decisions/scripts.md.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pathlib
+import runpy
+import sys
+import warnings
+from typing import Callable
+
+import tensorflow.compat.v1 as tf
+from tensorflow.python.util import deprecation
+
+from ps_train.cluster import ports
+from ps_train.parts.legacy import source
+from ps_train.parts.legacy.classic import ending, install, sessions
+from ps_train.parts.legacy.conversion.loading import Conversion
+from ps_train.parts.legacy.flags import Script, ScriptConfig, parse_mapped
+from ps_train.runtime.waits import Timeouts
+
+
+def run_script(config: ScriptConfig, script: Script) -> None:
+    """Runs a script as one task, in the main thread, and ends the process with its exit code.
+
+    Raises:
+      ConfigError: there is no such script.
+    """
+    path = source.find(script)
+    if source.is_tensorflow_1(config.tf_mode, source.text_of(path)):
+        _prepare_tensorflow_1(config)
+    else:
+        ports.release_held_port()  # its strategy starts the server
+    ending.SignalWatch(config.stop_timeout_secs)
+    words = " ".join(Script(script.name, script.is_module, ()).words)
+    ending.set_python2_advice("" if config.python2 else f"run it with `ps_train run --python2 {words}`, which converts "
+                              "a copy (docs/migrate.md)")
+    code = _run(script, Conversion(config.python2, parse_mapped("--map_path", config.map_path)))
+    server = install.script_server()
+    is_ps = server is not None and server.cluster.job == "ps"
+    if code == 0 and not is_ps:  # a failed script ends at once, as the other tasks wait for it
+        ending.wait_for_threads()
+    ending.script_ended.set()
+    if code == 0 and is_ps:
+        server.leave()
+    ending.leave(ending.finish(code))
+
+
+def _prepare_tensorflow_1(config: ScriptConfig) -> None:
+    from ps_train.parts.legacy import names  # noqa: PLC0415 (patches TensorFlow)
+
+    tf.disable_v2_behavior()
+    if not config.tf_log:  # what is deprecated is what such a script is made of
+        deprecation._PRINT_DEPRECATION_WARNINGS = False  # noqa: SLF001 (it has no public name)
+        warnings.filterwarnings("ignore", message=".* is deprecated and will be removed in a future version")
+    if config.reference_variables:
+        tf.disable_resource_variables()
+    else:
+        tf.enable_resource_variables()
+    server_class = install.replace_classes(config.timeouts)
+    _prepare_estimator(config.timeouts, server_class)
+    names.install()
+
+
+def _prepare_estimator(timeouts: Timeouts, server_class: type) -> None:
+    """Puts `tf.estimator` there, with ps_train's server and sessions, if the package is installed."""
+    if importlib.util.find_spec("tensorflow_estimator") is None or importlib.util.find_spec("tf_keras") is None:
+        return
+    from ps_train.parts.legacy import estimator  # noqa: PLC0415 (most scripts have none)
+    from ps_train.parts.legacy.estimator import observer  # noqa: PLC0415 (the same)
+
+    def find_end() -> Callable[[], bool] | None:
+        own = observer.from_environment(timeouts)  # not before: some scripts set TF_CONFIG themselves
+        return own.is_over if own else None
+
+    estimator.replace(server_class, sessions.MonitoredTrainingSession, find_end)
+    estimator.start_servers(server_class, lambda: install.script_server() is not None)
+
+
+def _run(script: Script, conversion: Conversion) -> int:
+    """Returns the exit code of a script."""
+    sys.argv = [script.name, *script.arguments]
+    if conversion:
+        conversion.install()
+    try:
+        if script.is_module:
+            sys.path[:] = [os.getcwd(), *(place for place in sys.path if place != "")]
+            runpy.run_module(script.name, run_name="__main__", alter_sys=True)
+        else:
+            # `python -m ps_train` put the working directory first; PYTHONPATH may name it as well, and that stays.
+            rest = sys.path[1:] if sys.path[:1] in ([""], [os.getcwd()]) else sys.path
+            sys.path[:] = [str(pathlib.Path(script.name).resolve().parent), *rest]
+            if conversion:
+                conversion.run(script.name)
+            else:
+                runpy.run_path(script.name, run_name="__main__")
+    except SystemExit as error:
+        return _code_of(error)
+    except BaseException as error:  # noqa: BLE001 (whatever the script raised)
+        if not ending.is_stopping():
+            ending.report_failure(error)
+        return ending.exit_code_of(error)
+    return 0
+
+
+def _code_of(error: SystemExit) -> int:
+    """Returns the exit code of `sys.exit(x)`, as Python computes it."""
+    if error.code is None or isinstance(error.code, int):
+        return error.code or 0
+    print(error.code, file=sys.stderr)
+    return 1
+
+

@@ -1,0 +1,127 @@
+"""Looks into a script before it runs: its file, its TensorFlow, and how it learns which task it is.
+
+Nothing here imports TensorFlow.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from importlib.machinery import ModuleSpec
+
+from ps_train.errors import ConfigError
+from ps_train.parts.legacy.flags import Script
+
+CLUSTER_VARIABLE = "PS_TRAIN_CLUSTER"  # JSON, job -> addresses: those of the launcher, for a `Server`
+# What only TensorFlow 1 code has.
+_TF1 = re.compile(
+    r"\btf\.(compat\.v1\b|Session\b|InteractiveSession\b|placeholder\b|app\b|flags\b|contrib\b|estimator\b|layers\b|"
+    r"get_variable\b|ConfigProto\b|global_variables|initialize_|logging\b|train\.(Server|Supervisor|Monitored|"
+    r"SyncReplicas|replica_device_setter|Saver|get_or_create|string_input|\w*Optimizer))|"
+    r"tensorflow\.(contrib|examples|compat\.v1|python)\b|disable_v2_behavior|\btf_slim\b")
+_IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+(\.*)([\w.]*)[ \t]+import[ \t]+(\([^)]*\)|[^\n#;]*)|import[ \t]+([^\n#;]*))",
+                     re.MULTILINE)
+_MOST_MODULES = 1000
+_TF2 = re.compile(r"\bkeras\b|tf\.function|MultiWorkerMirroredStrategy|tf\.distribute\.|GradientTape")
+
+
+def find(script: Script) -> pathlib.Path:
+    """Returns the file of a script.
+
+    Raises:
+      ConfigError: there is no such file or module.
+    """
+    if not script.is_module:
+        path = pathlib.Path(script.name)
+        if not path.is_file():
+            raise ConfigError(f"ps_train run: no file {script.name!r} in {pathlib.Path.cwd()}; give the path of a "
+                              "Python script, or -m and the name of a module")
+        return path
+    if "" not in sys.path and os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    spec = _module_spec(script.name)
+    if spec is not None and spec.submodule_search_locations is not None:
+        spec = _module_spec(f"{script.name}.__main__")
+    if spec is None or not spec.has_location:
+        raise ConfigError(f"ps_train run: no module {script.name!r} from the working directory {pathlib.Path.cwd()}")
+    return pathlib.Path(str(spec.origin))
+
+
+def _module_spec(name: str) -> ModuleSpec | None:
+    """Returns where a module is, or None."""
+    # Not `importlib.util.find_spec`: it imports the packages around a module, which may need TensorFlow 1's names.
+    spec, path = None, None
+    parts = name.split(".")
+    if not all(parts):
+        return None
+    for end in range(1, len(parts) + 1):
+        spec = next(filter(None, (finder.find_spec(".".join(parts[:end]), path) for finder in sys.meta_path)), None)
+        if spec is None or (end < len(parts) and spec.submodule_search_locations is None):
+            return None
+        path = spec.submodule_search_locations
+    return spec
+
+
+def uses_tensorflow_1(text: str) -> bool:
+    """Tells whether a script is for TensorFlow 1; if nothing shows it, it is, unless it uses what only 2 has."""
+    return bool(_TF1.search(text)) or not _TF2.search(text)
+
+
+def is_tensorflow_1(tf_mode: str, text: str) -> bool:
+    """Returns whether a script runs with TensorFlow 1's names, from --tf_mode and its text."""
+    return tf_mode == "1" or (tf_mode == "auto" and uses_tensorflow_1(text))
+
+
+def text_of(path: pathlib.Path) -> str:
+    """Returns the text of a script, whatever its encoding.
+
+    Raises:
+      ConfigError: it cannot be read.
+    """
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise ConfigError(f"ps_train run: cannot read {path}: {error.strerror}") from None
+
+
+def text_with_imports(path: pathlib.Path, script: Script) -> str:
+    """Returns the text of a script and of the modules beside it that it imports, directly or through others.
+
+    Modules that are installed are left out: their flags are seldom those of a cluster. Nothing is imported, as that may
+    take long and need TensorFlow 1's names.
+    """
+    places = [pathlib.Path.cwd() if script.is_module else path.resolve().parent]
+    places += [pathlib.Path(place) for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place]
+    texts: dict[pathlib.Path, str] = {}
+    waiting = [path.resolve()]
+    while waiting and len(texts) < _MOST_MODULES:
+        module = waiting.pop(0)
+        if module not in texts:
+            texts[module] = text_of(module)
+            waiting += _imported_files(module, texts[module], places)
+    return "\n".join(texts.values())
+
+
+def _imported_files(module: pathlib.Path, text: str, places: Sequence[pathlib.Path]) -> Iterator[pathlib.Path]:
+    for dots, package, names, modules in _IMPORT.findall(text):
+        inner = [f"{package}.{name}" for name in re.findall(r"\w+", names)]
+        found = re.findall(r"[\w.]+", modules) or [package, *inner]
+        for place in [module.parents[len(dots) - 1]] if 0 < len(dots) <= len(module.parents) else places:
+            for name in found:
+                yield from _files_of(place, name)
+
+
+def _files_of(place: pathlib.Path, name: str) -> Iterator[pathlib.Path]:
+    """Yields the files that Python runs when it imports a module from a folder: its packages, then the module."""
+    for part in filter(None, name.split(".")):
+        place = place / part
+        yield from (file.resolve() for file in (place / "__init__.py", place.parent / f"{part}.py") if file.is_file())
+
+
+def defines_flag(text: str, name: str) -> bool:
+    """Tells whether a script defines a flag of its own, with absl, argparse or `tf.app.flags`."""
+    own = re.escape(name)
+    return re.search(rf"""['"]--{own}['"]|\bDEFINE_\w+\(\s*(name\s*=\s*)?['"]{own}['"]""", text) is not None

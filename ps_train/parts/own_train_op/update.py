@@ -1,0 +1,226 @@
+"""`OwnUpdate`: the update of a model that brings its own optimizer, for every update mode to use.
+
+    train_op of the model --> carry --> OwnUpdate   gradients: from the model
+                                                    optimizer: applies them where the update mode asks for it
+                          --> restore               the train_op as the model wrote it: asynchronous only
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow.compat.v1 as tf
+
+from ps_train.errors import UserCodeError
+from ps_train.graph import transfer
+from ps_train.graph.row_sparse import adam
+from ps_train.parts.own_train_op import effects
+from ps_train.parts.own_train_op.capture import Captured
+
+# Each element's new value depends on that element only, so variables may be concatenated.
+ELEMENTWISE = (
+    tf.train.AdadeltaOptimizer, tf.train.AdagradOptimizer, tf.train.AdamOptimizer, tf.train.FtrlOptimizer,
+    tf.train.GradientDescentOptimizer, tf.train.MomentumOptimizer, tf.train.ProximalAdagradOptimizer,
+    tf.train.ProximalGradientDescentOptimizer, tf.train.RMSPropOptimizer)
+
+
+class ModelOptimizer(tf.train.GradientDescentOptimizer):
+    """Applies gradients with the optimizers that a model_fn has created, each to its own variables."""
+
+    def __init__(self, captured: Sequence[Captured], after: Sequence[tf.Operation] = ()) -> None:
+        """Prepares it; nothing is added to the graph yet.
+
+        Args:
+          captured: the calls of the model; no variable is in two of them.
+          after: operations of the model to run after each update.
+        """
+        super().__init__(learning_rate=1.0)  # has no meaning: the model's optimizers apply the gradients
+        self._captured = captured
+        self._after = after
+
+    def apply_gradients(
+        self, grads_and_vars: Sequence[transfer.Pair], global_step: tf.Variable | None = None, name: str | None = None
+    ) -> tf.Operation:
+        """Applies gradients; see `tf.compat.v1.train.Optimizer`.
+
+        With a global step this is a whole update, after which comes what the model has put there; once in a graph.
+        """
+        pairs = list(grads_and_vars)
+        applied = []
+        for one, own in zip(self._captured, self._split(pairs)):
+            if any(gradient is not None for gradient, _ in own):
+                with one.scopes():
+                    applied.append(one.optimizer.apply_gradients(own, **one.options))
+        with tf.control_dependencies(applied):
+            if global_step is None:
+                return tf.no_op(name)
+            counted = global_step.assign_add(1, read_value=False)
+        return tf.group(counted, *self._follow(counted), name=name)
+
+    def _follow(self, counted: tf.Operation) -> list[tf.Operation]:
+        """Returns what the model does after an update, made to run after this one."""
+        for one in self._captured:
+            one.after._add_control_input(counted)  # noqa: SLF001 (there is no public name for it)
+        with tf.control_dependencies([counted]):
+            averaged = [averages.apply(variables) for averages, variables in
+                        (one.averages for one in self._captured if one.averages)]
+        return [*self._after, *averaged]
+
+    def _split(self, pairs: list[transfer.Pair]) -> list[list[transfer.Pair]]:
+        """Returns the pairs of each optimizer; those that none of them knows go to the first."""
+        owners = {variable.ref(): number for number, one in enumerate(self._captured) for _, variable in one.pairs}
+        parts: list[list[transfer.Pair]] = [[] for _ in self._captured]
+        for gradient, variable in pairs:
+            parts[owners.get(variable.ref(), 0)].append((gradient, variable))
+        return parts
+
+    def get_slot(self, var: tf.Variable, name: str) -> tf.Variable | None:
+        """Returns a slot of whichever optimizer has it."""
+        slots = (one.optimizer.get_slot(var, name) for one in self._captured)
+        return next((slot for slot in slots if slot is not None), None)
+
+    def get_slot_names(self) -> list[str]:
+        """Returns the names of the slots of all optimizers."""
+        return list(dict.fromkeys(name for one in self._captured for name in one.optimizer.get_slot_names()))
+
+    def variables(self) -> list[tf.Variable]:
+        """Returns the variables of all optimizers."""
+        return [variable for one in self._captured for variable in one.optimizer.variables()]
+
+    def _non_slot_variables(self) -> list[tf.Variable]:
+        return [variable for one in self._captured
+                for variable in one.optimizer._non_slot_variables()]  # noqa: SLF001 (there is no public name)
+
+
+class OwnUpdate(NamedTuple):
+    """The update of a model that brings its own optimizer.
+
+    Attributes:
+      captured: what the model applies.
+      before: operations to run in each step before its gradients are applied.
+      after: operations to run after each update.
+      after_needs_batch: whether these need the mini-batch.
+    """
+
+    captured: list[Captured]
+    before: list[tf.Operation]
+    after: list[tf.Operation]
+    after_needs_batch: bool
+
+    @property
+    def pairs(self) -> list[transfer.Pair]:
+        """Returns (gradient or None, variable) of all variables, as the model passes them to its optimizers."""
+        return [pair for one in self.captured for pair in one.pairs]
+
+    @property
+    def waits_for(self) -> list[tf.Operation]:
+        """Returns what a step runs before its gradients are applied."""
+        return [*(one.before for one in self.captured), *self.before]
+
+    @property
+    def names(self) -> str:
+        """Returns the classes of the optimizers."""
+        return ", ".join(type(one.optimizer).__name__ for one in self.captured)
+
+    @property
+    def is_sync(self) -> bool:
+        """Tells whether the model asks for synchronous updates."""
+        return any(one.is_sync for one in self.captured)
+
+    @property
+    def does_more(self) -> bool:
+        """Tells whether something comes after each update."""
+        return bool(self.after) or any(one.averages for one in self.captured)
+
+    @property
+    def is_elementwise(self) -> bool:
+        """Tells whether its variables may be packed: each element is updated by itself, and nothing comes after."""
+        return not self.does_more and len(self.captured) == 1 and type(self.captured[0].optimizer) in ELEMENTWISE
+
+    def make_row_sparse(self) -> None:
+        """Makes TensorFlow's AdamOptimizer update only the rows of a table that have a gradient."""
+        for one in self.captured:
+            adam.make_row_sparse(one.optimizer)
+
+    def make_optimizer(self) -> ModelOptimizer:
+        """Returns what applies the gradients."""
+        return ModelOptimizer(self.captured, self.after)
+
+    def gradients_of(self, variables: Sequence[int]) -> list[Any]:
+        """Returns the gradient, or None, of each of these variables of a model, given by their `id`.
+
+        Raises:
+          UserCodeError: the model has a gradient of another variable.
+        """
+        for _, variable in self.pairs:
+            if id(variable) not in variables:
+                raise UserCodeError(f"--communication_period: the model's optimizer updates {variable.name}, which it "
+                                    "does not get from tf.compat.v1.get_variable or tf.compat.v1.trainable_variables; "
+                                    "use these")
+        found = {id(variable): gradient for gradient, variable in self.pairs}
+        return [found.get(variable) for variable in variables]
+
+    def on_copies(self, copies: Mapping[int, tf.Variable]) -> ModelOptimizer:
+        """Returns what applies the gradients to copies of the variables, given copies by the `id` of the original."""
+        return ModelOptimizer([
+            one._replace(pairs=[(gradient, copies[id(variable)]) for gradient, variable in one.pairs])
+            for one in self.captured])
+
+    def make_another(self) -> ModelOptimizer:
+        """Returns another optimizer of the same kind, without slots; only if `is_elementwise`."""
+        (own,) = self.captured
+        another = copy.copy(own.optimizer)
+        another._slots, another._non_slot_dict = {}, {}  # noqa: SLF001 (no public name; optimizer.py in TensorFlow)
+        return ModelOptimizer([own._replace(optimizer=another)])
+
+
+class StepModel(NamedTuple):
+    """A model on the mini-batch of a step.
+
+    Attributes:
+      loss: scalar.
+      own: the update that the model itself has defined, or None.
+    """
+
+    loss: tf.Tensor
+    own: OwnUpdate | None = None
+
+
+def carry(
+    train_op: tf.Operation | tf.Tensor, loss: tf.Tensor, captured: Sequence[Captured], global_step: tf.Variable,
+    created: Collection[tf.Operation],
+) -> OwnUpdate | str:
+    """Returns the update behind a train_op, or why it cannot be separated, such as "applies gradients in a loop".
+
+    Args:
+      captured: what the model_fn has applied.
+      created: the operations that model_fn has created.
+    """
+    end = train_op if isinstance(train_op, tf.Operation) else train_op.op
+    used = _used(end, captured)
+    if not used:
+        return "updates variables by other means than a tf.compat.v1.train.Optimizer that model_fn creates"
+    found = effects.find_effects(end, loss, used, global_step, created)
+    return found.problem or OwnUpdate(used, found.before, found.after, found.needs_batch)
+
+
+def _used(end: tf.Operation, captured: Sequence[Captured]) -> list[Captured]:
+    """Returns what an operation needs of what was captured, also where one update needs another."""
+    used: list[Captured] = []
+    while True:
+        gradients = [part for one in used for gradient, _ in one.pairs for part in transfer.tensors_of(gradient)]
+        needed = set(transfer.upstream([end, *gradients, *(one.before for one in used)]))
+        found = [one for one in captured if one.after in needed]
+        if len(found) == len(used):
+            return found
+        used = found
+
+
+def restore(captured: Sequence[Captured]) -> None:
+    """Applies what was captured where the model did, so that its train_op does what the model wrote."""
+    for one in captured:
+        with one.scopes(), tf.control_dependencies(None), tf.control_dependencies([one.before]):
+            applied = one.optimizer.apply_gradients(one.pairs, one.counter, **one.options)
+        one.after._add_control_input(applied.op if tf.is_tensor(applied) else applied)  # noqa: SLF001 (no public name)

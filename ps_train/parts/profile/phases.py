@@ -1,0 +1,202 @@
+"""Divides the time of a step into phases: pull, compute, push, wait and call. No TensorFlow needed.
+
+    |-- call --|------- pull -------|-- compute --|------ push ------|-- call --|
+    call    first event      last parameter   last gradient     last event     return   of session.run
+                             has arrived      is computed
+
+    pull     parameters are on their way, and no operation of the worker runs
+    compute  an operation of the worker runs; or all parameters have arrived, and TensorFlow is between two operations
+    push     all gradients are computed; the ps receive and apply them, and answer
+    wait     the worker waits before the step (--staleness_bound), for its next mini-batch, or for the other workers
+             (sync: a ps holds an operation of this step until they have come)
+    call     before the first and after the last event on any task: TensorFlow starts the run, returns from it, and
+             collects the trace
+
+Each moment counts once: a pull that goes on while the first layers compute counts as compute.
+docs/decisions/profile.md says more.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from ps_train.parts.profile.spans import TRANSFER, Span
+
+PHASES = ("pull", "compute", "push", "wait", "call")
+# These operations hold a step until the input or another worker has done its part.
+_WAITS = re.compile(r"IteratorGetNext|QueueDequeue|Accumulator\w*TakeGradient|Barrier")
+_INPUT = "IteratorGetNext"
+
+Interval = tuple[float, float]
+
+
+class Run(NamedTuple):
+    """One session run of a worker, which is one step, or several steps of the worker alone.
+
+    Times are in microseconds since 1970.
+
+    Attributes:
+      global_step: the global step that the worker knew at the start.
+      start_us: when the worker was ready for the run; earlier than `call_us` if it had to wait for slower workers.
+      call_us: when it called session.run.
+      end_us: when session.run returned.
+      spans: what the tasks did for it, each by its own clock until the runs are `aligned`.
+      gradients: names of the worker's nodes whose outputs are the gradients that it sends to the ps.
+    """
+
+    global_step: int
+    start_us: float
+    call_us: float
+    end_us: float
+    spans: Sequence[Span]
+    gradients: Collection[str]
+
+
+class Shift(NamedTuple):
+    """A correction of the times of a task whose clock differs from that of this process, and its possible error."""
+
+    added_us: float
+    error_us: float
+
+
+def aligned(runs: Sequence[Run]) -> tuple[list[Run], dict[str, Shift]]:
+    """Returns the runs by the clock of this process, and task -> the shift of its times.
+
+    A task works for a run only between the call and the return. If its times fit between them, its clock counts as
+    right. Otherwise they are moved to the middle of the range in which they fit. The bounds of the range are medians
+    over the runs, so that a single odd record has no effect.
+    """
+    least: dict[str, list[float]] = {}
+    most: dict[str, list[float]] = {}
+    for run in runs:
+        for task in {span.task for span in run.spans}:
+            spans = [span for span in run.spans if span.task == task]
+            # Only the end of a transfer is by the receiver's clock, see spans.py.
+            firsts_us = [span.end_us if span.operation == TRANSFER else span.start_us for span in spans]
+            least.setdefault(task, []).append(run.call_us - min(firsts_us))
+            most.setdefault(task, []).append(run.end_us - max(span.end_us for span in spans))
+    shifts = {}
+    for task in sorted(least):
+        low_us, high_us = statistics.median(least[task]), statistics.median(most[task])
+        if not low_us <= 0 <= high_us:
+            shifts[task] = Shift((low_us + high_us) / 2, abs(high_us - low_us) / 2)
+    return [run._replace(spans=[_moved(span, shifts) for span in run.spans]) for run in runs], shifts
+
+
+def _moved(span: Span, shifts: Mapping[str, Shift]) -> Span:
+    added_us = shifts[span.task].added_us if span.task in shifts else 0.0
+    return span._replace(start_us=span.start_us + added_us, end_us=span.end_us + added_us)
+
+
+class Segment(NamedTuple):
+    """A part of a run that belongs to one phase."""
+
+    phase: str
+    start_us: float
+    end_us: float
+
+
+def segments(run: Run, worker: str) -> list[Segment]:
+    """Returns the segments of a run in order and without gaps, from its start to its end.
+
+    Args:
+      worker: name of the task that ran it, such as `worker:1`.
+    """
+    def bounded(time_us: float) -> float:
+        return min(max(time_us, run.call_us), run.end_us)
+
+    own = [span for span in run.spans if span.task == worker]
+    busy = [span for span in own if span.operation != TRANSFER and not _WAITS.search(span.operation)]
+    first_us = bounded(min((span.start_us for span in run.spans), default=run.end_us))
+    last_us = bounded(max((span.end_us for span in run.spans), default=run.end_us))
+    computed_us = bounded(_computed_us(run, busy, default=first_us))
+    pulled_us = bounded(max((span.end_us for span in own if span.operation == TRANSFER and span.end_us <= computed_us),
+                            default=first_us))
+    ends_us = [run.call_us, first_us, pulled_us, computed_us, last_us, run.end_us]
+    found = [Segment(phase, start_us, end_us) for phase, start_us, end_us in zip(
+        ("call", "pull", "compute", "push", "call"), ends_us, ends_us[1:])]
+    found = _overlay(found, ("compute",), "wait", _waiting(own))
+    found = _overlay(found, ("push",), "wait", _waiting(span for span in run.spans if span.task != worker))
+    found = _overlay(found, ("pull", "push", "wait"), "compute", [(span.start_us, span.end_us) for span in busy])
+    return _joined([Segment("wait", run.start_us, run.call_us), *found])
+
+
+def num_batches(run: Run, worker: str) -> int:
+    """Returns how many mini-batches the worker took in a run."""
+    return sum(span.task == worker and span.operation == _INPUT for span in run.spans)
+
+
+def _computed_us(run: Run, busy: Sequence[Span], default: float) -> float:
+    """Returns when the last gradient was computed or, if no gradient is known, when the last operation ended."""
+    ends_us = [span.end_us for span in busy if span.node in run.gradients] or [span.end_us for span in busy]
+    return max(ends_us, default=default)
+
+
+def _waiting(spans: Iterable[Span]) -> list[Interval]:
+    return [(span.start_us, span.end_us) for span in spans if _WAITS.search(span.operation)]
+
+
+def _overlay(
+    ground: Iterable[Segment], over: Sequence[str], phase: str, intervals: Iterable[Interval]
+) -> list[Segment]:
+    """Returns the segments with `phase` in place of the phases in `over` where an interval covers them."""
+    covers = _union(intervals)
+    found = []
+    for segment in ground:
+        at_us = segment.start_us
+        for start_us, end_us in covers if segment.phase in over else ():
+            start_us, end_us = max(start_us, at_us), min(end_us, segment.end_us)
+            if start_us < end_us:
+                found += [Segment(segment.phase, at_us, start_us), Segment(phase, start_us, end_us)]
+                at_us = end_us
+        found.append(Segment(segment.phase, at_us, segment.end_us))
+    return found
+
+
+def _union(intervals: Iterable[Interval]) -> list[Interval]:
+    found: list[Interval] = []
+    for start_us, end_us in sorted(intervals):
+        if found and start_us <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], end_us))
+        else:
+            found.append((start_us, end_us))
+    return found
+
+
+def _joined(ground: Iterable[Segment]) -> list[Segment]:
+    """Returns the segments without empty ones, and with adjacent segments of one phase joined."""
+    found: list[Segment] = []
+    for segment in ground:
+        if segment.start_us >= segment.end_us:
+            continue
+        if found and found[-1].phase == segment.phase:
+            found[-1] = found[-1]._replace(end_us=segment.end_us)
+        else:
+            found.append(segment)
+    return found
+
+
+def total_ms(found: Iterable[Segment]) -> dict[str, float]:
+    """Returns phase -> total time in milliseconds."""
+    totals = dict.fromkeys(PHASES, 0.0)
+    for segment in found:
+        totals[segment.phase] += (segment.end_us - segment.start_us) / 1000
+    return totals
+
+
+def phase_table(runs: Sequence[Run], worker: str) -> list[str]:
+    """Returns the lines of a table with the mean of the runs and the slowest run, in milliseconds."""
+    totals = [total_ms(segments(run, worker)) for run in runs]
+    steps_ms = [sum(each.values()) for each in totals]
+    slowest = steps_ms.index(max(steps_ms))
+    mean = {phase: sum(each[phase] for each in totals) / len(runs) for phase in PHASES}
+    return ["           " + "".join(f"{phase:>9}" for phase in (*PHASES, "step")),
+            _row("mean", mean),
+            _row("slowest", totals[slowest]) + f"   (at global step {runs[slowest].global_step})"]
+
+
+def _row(name: str, times_ms: dict[str, float]) -> str:
+    return f"  {name:<9}" + "".join(f"{value:9.2f}" for value in (*times_ms.values(), sum(times_ms.values())))

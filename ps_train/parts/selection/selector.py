@@ -1,0 +1,205 @@
+"""Decides what follows from each evaluation: keep its checkpoint as the best, export it, end training.
+
+    Evaluation --> selection.json --> better than ever?    train_dir/best/, export_dir/best/STEP
+                                  --> not for a long time? should_stop
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+import shlex
+import shutil
+import time
+from collections.abc import Collection
+
+import tensorflow.compat.v1 as tf
+
+from ps_train.errors import CheckpointError, ConfigError
+from ps_train.parts.inference.found import BEST
+from ps_train.parts.selection.exporting import Exporters
+from ps_train.parts.selection.flags import Target
+from ps_train.parts.selection.record import SelectionRecord
+from ps_train.runtime.reports import Evaluation
+from ps_train.storage import checkpoints, folder_record
+from ps_train.tasks.setup import LoadedPlugins
+
+LOSS = "loss"
+_log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class SelectionSettings:
+    """What follows from evaluations.
+
+    Attributes:
+      eval_steps, eval_secs: between evaluations; 0 where that does not count.
+      keep_best: what the best checkpoint is best in, or None.
+      stopping: what must become better for training to go on, or None.
+      patience: evaluations in a row without a better value.
+      export_dir: folder of SavedModels, "" for none.
+      exporters: of "latest", "best" and "final".
+    """
+
+    eval_steps: int = 0
+    eval_secs: float = 0.0
+    keep_best: Target | None = None
+    stopping: Target | None = None
+    patience: int = 0
+    export_dir: str = ""
+    exporters: Collection[str] = ()
+
+    @property
+    def evaluates_during_training(self) -> bool:
+        """Whether there must be evaluations before the last one."""
+        return bool(self.eval_steps or self.eval_secs or self.keep_best or self.stopping or "latest" in self.exporters)
+
+    @property
+    def kept(self) -> Target | None:
+        """What the checkpoint in train_dir/best is best in, or None if none is kept."""
+        return self.keep_best or self.stopping
+
+    @property
+    def targets(self) -> dict[str, Target]:
+        """Name of a flag -> its target."""
+        found = {"keep_best": self.keep_best, "early_stopping": self.stopping}
+        return {name: target for name, target in found.items() if target}
+
+
+class EvalTimer:
+    """Tells whether a checkpoint is to be evaluated."""
+
+    def __init__(self, settings: SelectionSettings, last_step: int = 0) -> None:
+        """Prepares it; without a period, each checkpoint is evaluated."""
+        self._settings = settings
+        self._last_step, self._last_secs = max(0, last_step), time.monotonic()
+
+    def is_due(self, step: int) -> bool:
+        """Tells whether the checkpoint of this step is to be evaluated."""
+        steps, secs = self._settings.eval_steps, self._settings.eval_secs
+        if not steps and not secs:
+            return True
+        return bool(steps and step >= self._last_step + steps) or bool(
+            secs and time.monotonic() >= self._last_secs + secs)
+
+    def evaluated(self, step: int) -> None:
+        """Begins the next period."""
+        self._last_step, self._last_secs = step, time.monotonic()
+
+
+class Selector:
+    """The decisions of one training. One task at a time uses it: the evaluator, or else the chief."""
+
+    def __init__(self, settings: SelectionSettings, train_dir: str, plugins: LoadedPlugins) -> None:
+        """Prepares it; reads and writes nothing yet."""
+        self.settings = settings
+        self._train_dir = train_dir
+        self._exporters = Exporters(settings.export_dir, settings.exporters, plugins)
+
+    def check(self, metrics: Collection[str]) -> None:
+        """Checks the flags against the model.
+
+        Args:
+          metrics: the names of the model's metrics.
+
+        Raises:
+          ConfigError: there is no such metric; the error lists those that there are.
+          UserCodeError: the model cannot be exported.
+        """
+        for flag, target in self.settings.targets.items():
+            if target.metric not in {LOSS, *metrics}:
+                raise ConfigError(f"--{flag}: the model has no metric {target.metric!r}; allowed: "
+                                  f"{', '.join(sorted({LOSS, *metrics}))}")
+        self._exporters.check()
+
+    def last_step(self) -> int:
+        """Returns the global step of the last evaluation that was considered, -1 if there was none."""
+        if checkpoints.newest_sound(self._train_dir) is None:  # then a chief that starts anew will forget the record
+            return -1
+        return self._record().last_step
+
+    def should_stop(self) -> str:
+        """Returns why training is to end, "" if it is not."""
+        if self.settings.stopping is None:
+            return ""
+        standing = self._record()["early_stopping"]
+        if standing.num_worse < self.settings.patience:
+            return ""
+        best = "never had a value" if standing.value is None else f"was best with {standing.value:.6g} at step " \
+            f"{standing.step}"
+        return (f"early stopping: {standing.metric} {best}, and was not better in {standing.num_worse} evaluations "
+                "since then")
+
+    def describe_stop_before(self) -> str:
+        """Returns why a continued training would end at once, and how to go on; "" if it would not."""
+        reason = self.should_stop()
+        if not reason:
+            return ""
+        target, patience = self.settings.stopping, self.settings.patience
+        enough = self._record()["early_stopping"].num_worse + patience
+        return (f"this training was stopped early, and with a patience of {patience} it stops again at once; {reason}. "
+                "To go on, give a larger patience, such as "
+                f"--early_stopping={target.metric}:{'max' if target.is_max else 'min'}:{enough}, or leave the flag out")
+
+    def describe_best(self) -> str:
+        """Returns which checkpoint is the best, where it is and how to use it; "" if none was evaluated for that."""
+        target = self.settings.kept
+        if target is None:
+            return ""
+        standing = self._record()["keep_best" if self.settings.keep_best else "early_stopping"]
+        if standing.value is None:
+            return ""
+        best = f"best {target.metric}: {standing.value:.6g} at step {standing.step}"
+        kept = os.path.join(self._train_dir, standing.checkpoint)
+        if not standing.checkpoint or not checkpoints.exists(kept):
+            return f"{best}; its checkpoint was not kept"
+        return (f"{best}, kept as {kept}; `ps_train evaluate --train_dir={shlex.quote(self._train_dir)} "
+                "--checkpoint=best` takes it, and so do predict and export")
+
+    def consider(self, evaluation: Evaluation, path: str) -> None:
+        """Draws the conclusions from an evaluation; nothing from a second one of the same step."""
+        if not self.settings.targets and "latest" not in self.settings.exporters:
+            return
+        record = self._record()
+        if evaluation.global_step == record.last_step:
+            return
+        for best in record.count({LOSS: evaluation.loss_mean, **evaluation.metrics}, evaluation.global_step):
+            if (best.metric, best.is_max) != self.settings.kept:
+                continue
+            best.checkpoint = self._keep(path, best.metric, best.value)
+            if not best.checkpoint and self.settings.keep_best:
+                return  # a later one with that value counts as better
+        self._exporters.export("latest", path)
+        record.write()
+
+    def export_final(self, path: str) -> None:
+        """Exports the last checkpoint, if the flags ask for it.
+
+        Raises:
+          PsTrainError: it cannot be exported.
+        """
+        self._exporters.export("final", path)
+
+    def _record(self) -> SelectionRecord:
+        return SelectionRecord(self._train_dir, self.settings.targets)
+
+    def _keep(self, path: str, metric: str, value: float) -> str:
+        """Copies the best checkpoint to its folder, in place of the one before.
+
+        Returns:
+          its path, relative to the train_dir; "" if it could not be copied.
+        """
+        folder = os.path.join(self._train_dir, BEST)
+        try:
+            kept = checkpoints.copy_to(path, folder)
+            record = os.path.join(self._train_dir, folder_record.RECORD_NAME)
+            if os.path.exists(record):
+                shutil.copy(record, folder)
+        except (OSError, CheckpointError, tf.errors.OpError) as error:
+            _log.warning("cannot keep %s as the best: %s; a larger --keep_checkpoint_max keeps checkpoints for longer",
+                         path, error)
+            return ""
+        _log.info("best %s so far: %.6g, kept as %s", metric, value, kept)
+        self._exporters.export("best", kept)
+        return os.path.join(BEST, os.path.basename(kept))

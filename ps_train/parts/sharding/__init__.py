@@ -1,0 +1,9 @@
+"""Dynamic sharding: ps 0 hands out the ranges of the input, each once an epoch (docs/data.md).
+
+    flags          --dynamic_sharding and --num_epochs
+    range_plan     how the files are divided into ranges
+    operations     the queue of ranges as variables on ps 0
+    range_queue    a worker's client of that queue
+    range_batches  mini-batches of the ranges that this worker has in hand
+    range_loop     the step loop of a worker that trains on ranges; read this first
+"""

@@ -1,0 +1,120 @@
+"""Turns ranges of files into mini-batches.
+
+    FileRange --read--> chunks, parsed: [n, ...] each --> batches [batch_size, ...]
+
+`read` parses many examples at once: decoding lines one by one takes 15 times as long. A worker's share is one stream of
+full batches, which go over the ends of ranges. With `marks`, a batch ends where its range ends and says which one it
+is, so that a range can be counted as done once its last batch has been trained on.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, NamedTuple
+
+import tensorflow.compat.v1 as tf
+
+from ps_train.parts.sharding import local_ranges
+from ps_train.parts.sharding.range_plan import FileRange
+
+
+class RangeMark(NamedTuple):
+    """Where a batch comes from.
+
+    Attributes:
+      number: that of its range, int64 scalar.
+      is_last: whether it is the last batch of the range, bool scalar.
+    """
+
+    number: Any
+    is_last: Any
+
+
+def range_batches(
+    ranges: tf.data.Dataset, read: Callable[[FileRange], tf.data.Dataset], batch_size: int, *, shuffle: bool = False,
+    seed: int | None = None, marks: bool | None = None,
+) -> tf.data.Dataset:
+    """Returns the batches of the ranges.
+
+    Args:
+      ranges: dataset of `FileRange`.
+      read: returns a dataset of chunks for a range, each a nested structure of tensors [n, ...] with the same n >= 1.
+      batch_size: examples in a batch. The last batch of all may be smaller, and with `marks` that of each chunk.
+      shuffle: whether to put the examples of a chunk in a random order.
+      seed: seed of that order.
+      marks: whether to end batches at the end of a range; None does so if ps 0 hands the ranges out.
+
+    Returns:
+      A dataset of such structures [batch, ...]; with `marks` of (structure, RangeMark).
+    """
+    marks = local_ranges.of_graph() is not None if marks is None else marks
+    if marks:
+        chunks = ranges.flat_map(_traced(lambda file_range: _with_marks(file_range, read)))
+    else:
+        chunks = ranges.flat_map(_traced(read))
+    if shuffle:
+        chunks = chunks.map(_traced(lambda *chunk: _shuffled(chunk, marks, seed)))
+    chunks = chunks.prefetch(1)  # so that the next range is parsed while this one is trained on
+    return chunks.flat_map(_traced(lambda chunk, mark: _cut(chunk, mark, batch_size))) if marks else \
+        chunks.rebatch(batch_size)
+
+
+def _traced(function: Callable[..., Any]) -> Callable[..., Any]:
+    # AutoGraph would write the function to a temporary file, and it has no control flow to convert.
+    return tf.autograph.experimental.do_not_convert(function)
+
+
+def _structure(arguments: tuple) -> Any:
+    """Returns an element as the dataset has it, from the arguments that it passes to a function."""
+    return arguments if len(arguments) > 1 else arguments[0]
+
+
+def _shuffled(chunk: tuple, marks: bool, seed: int | None) -> Any:
+    examples = chunk[0] if marks else _structure(chunk)
+    order = tf.random.shuffle(tf.range(_num_examples(examples)), seed=seed)
+    shuffled = tf.nest.map_structure(lambda tensor: tf.gather(tensor, order), examples)
+    return (shuffled, chunk[1]) if marks else shuffled
+
+
+def _num_examples(chunk: Any) -> tf.Tensor:
+    return tf.shape(tf.nest.flatten(chunk)[0])[0]
+
+
+def _cut(chunk: Any, mark: RangeMark, batch_size: int) -> tf.data.Dataset:
+    """Returns the batches of a chunk, each with its mark."""
+    num_batches = (tf.cast(_num_examples(chunk), tf.int64) + batch_size - 1) // batch_size
+
+    def with_mark(index: tf.Tensor, batch: Any) -> tuple[Any, RangeMark]:
+        return batch, RangeMark(mark.number, mark.is_last & tf.equal(index, num_batches - 1))
+
+    return tf.data.Dataset.from_tensors(chunk).rebatch(batch_size).enumerate().map(_traced(with_mark))
+
+
+def _with_marks(file_range: FileRange, read: Callable[[FileRange], tf.data.Dataset]) -> tf.data.Dataset:
+    """Returns the chunks of a range, each as (chunk, RangeMark)."""
+    # Whether a chunk is the last is known only when there is no other: each one waits for the next, or for the end.
+    # It waits as an Optional: a scan has no other state that is empty at first and fits chunks of any shape.
+    chunks = read(file_range)
+    nothing = tf.raw_ops.OptionalNone()
+    end = tf.data.Dataset.from_tensors((nothing, True))
+    ended = chunks.map(_traced(lambda *chunk: (_packed(_structure(chunk)), False))).concatenate(end)
+
+    def shift(waiting: tuple[Any, tf.Tensor], arrived: tuple[Any, tf.Tensor]) -> tuple[Any, Any]:
+        (chunk, is_there), (next_chunk, is_end) = waiting, arrived
+        return (next_chunk, True), (chunk, RangeMark(file_range.number, is_end), is_there)
+
+    shifted = ended.apply(tf.data.experimental.scan((nothing, False), _traced(shift)))
+    there = shifted.filter(_traced(lambda chunk, mark, is_there: is_there))
+    return there.map(_traced(lambda chunk, mark, is_there: (_unpacked(chunk, chunks.element_spec), mark)))
+
+
+def _packed(chunk: Any) -> tf.Tensor:
+    """Returns a chunk as an Optional, a variant scalar."""
+    return tf.raw_ops.OptionalFromValue(components=tf.nest.flatten(chunk, expand_composites=True))
+
+
+def _unpacked(optional: tf.Tensor, spec: Any) -> Any:
+    """Returns the chunk in an Optional."""
+    parts = tf.nest.flatten(spec, expand_composites=True)
+    values = tf.raw_ops.OptionalGetValue(
+        optional=optional, output_types=[part.dtype for part in parts], output_shapes=[part.shape for part in parts])
+    return tf.nest.pack_sequence_as(spec, values, expand_composites=True)

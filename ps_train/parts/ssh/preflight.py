@@ -1,0 +1,140 @@
+"""Asks all hosts at once, before any task starts, whether they can run tasks, and reserves the ports there."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ps_train import __version__
+from ps_train.errors import ConfigError, refuse
+from ps_train.launch.preparation import stopped
+from ps_train.launch.process import POLL_SECS, Process
+from ps_train.parts.ssh.hosts import Host
+from ps_train.parts.ssh.relay import LOST_CONNECTION
+from ps_train.parts.ssh.shell import CONNECT_SECS, RemoteShell
+
+_ANSWER_SECS = 60.0  # for all hosts together: to connect, and to start a Python
+_GRACE_SECS = 5.0
+# What ssh, the shell or Python says on a host --> what is wrong there, and what to do.
+_FAULTS = (
+    ("Permission denied", "ssh is refused: give a key that the host knows (`ssh -i KEY` in --ssh_command), or start "
+                          "ssh-agent"),
+    ("Host key verification failed", "its host key is not known here: connect once by hand, `ssh {host}`, and "
+                                     "check it"),
+    ("Could not resolve hostname", "its name does not resolve here: is it spelt right?"),
+    ("Connection refused", "no ssh server answers there: start sshd, or give its port (`ssh -p PORT` in "
+                           "--ssh_command)"),
+    ("timed out|No route to host|unreachable", "it cannot be reached: is it up, and is a firewall between?"),
+    (r"No module named '?ps_train\.", "another version of ps_train there than {version}: install that one"),
+    ("No module named '?ps_train", "no ps_train for {python} there: install it, or give --remote_python, --remote_dir "
+                                   "or PYTHONPATH"),
+    ("not found|No such file or directory", "no {python} or no folder {folder} there: give --remote_python and "
+                                            "--remote_dir"),
+    (r"can't cd to|cd: ", "no folder {folder} there: make it, or give --remote_dir"),
+)
+
+
+@contextlib.contextmanager
+def reserved_hosts(
+    shell: RemoteShell, counts: Mapping[Host, int], first_port: int, signals: Sequence[int]
+) -> Iterator[dict[Host, list[int]]]:
+    """Yields the ports reserved on each host, which stay reserved until the block ends.
+
+    Args:
+      counts: host -> the number of its tasks.
+      first_port: the first one to try.
+      signals: see `noted_signals`.
+
+    Raises:
+      ConfigError: a line for each host that cannot be reached, or that lacks something.
+      LaunchError: this process was told to stop.
+    """
+    probes: dict[Host, Process] = {}
+    with tempfile.TemporaryDirectory(prefix="ps_train-hosts-") as folder:
+        try:
+            for number, (host, count) in enumerate(counts.items()):
+                words = ["-m", "ps_train.parts.ssh.probe", str(count), str(first_port)]
+                command = shell.relay_command(host, f"probe of {host}", words, _GRACE_SECS)
+                probes[host] = Process(f"{host}", command, os.path.join(folder, str(number)), os.environ)
+            yield _ports(_answers(probes, signals), shell)
+        finally:
+            _end(list(probes.values()))
+
+
+def _answers(probes: Mapping[Host, Process], signals: Sequence[int]) -> dict[Host, dict[str, Any] | list[str]]:
+    """Returns what each probe says, or the lines of one that ended or gave no answer in time."""
+    lines: dict[Host, list[str]] = {host: [] for host in probes}
+    answers: dict[Host, dict[str, Any] | list[str]] = {}
+    end_secs = time.monotonic() + _ANSWER_SECS
+    while len(answers) < len(probes) and time.monotonic() < end_secs:
+        if signals:
+            raise stopped(signals[0])
+        for host, probe in probes.items():
+            has_ended = probe.poll() is not None
+            for line in probe.new_lines():
+                answer = _answer(line)
+                answers.update({host: answer} if answer else {})
+                lines[host].append(line)
+            if has_ended and host not in answers:
+                answers[host] = lines[host]
+        time.sleep(POLL_SECS)
+    late = [f"ps_train: no answer within {_ANSWER_SECS:g} s, of which ssh has {CONNECT_SECS} s to connect"]
+    return {host: answers.get(host, lines[host] + late) for host in probes}
+
+
+def _answer(line: str) -> dict[str, Any] | None:
+    with contextlib.suppress(ValueError):
+        record = json.loads(line)
+        if isinstance(record, dict) and "ps_train" in record:
+            return record
+    return None
+
+
+def _ports(answers: Mapping[Host, dict[str, Any] | list[str]], shell: RemoteShell) -> dict[Host, list[int]]:
+    """Returns the ports of each host; raises a ConfigError with a line for each host with a fault."""
+    faults, found = [], {}
+    for host, answer in answers.items():
+        if isinstance(answer, list):
+            fault = explain_host_fault(answer, host, shell)
+        elif answer["ps_train"] != __version__:
+            fault = f"ps_train {answer['ps_train']} there, and {__version__} here: install the same one"
+        else:
+            fault = answer["fault"]
+            found[host] = answer.get("ports", [])
+        faults += [f"{host}: {fault}"] if fault else []
+    refuse(faults)
+    versions = {answer["tensorflow"] for answer in answers.values() if isinstance(answer, dict)}
+    if len(versions) > 1:
+        told = ", ".join(f"{host} has {answer['tensorflow']}" for host, answer in answers.items()
+                         if isinstance(answer, dict))
+        raise ConfigError(f"the hosts have different TensorFlows: {told}; install the same one on all")
+    return found
+
+
+def explain_host_fault(lines: Sequence[str], host: Host, shell: RemoteShell) -> str:
+    """Returns what is wrong with a host, from what ssh, its shell and its Python have printed."""
+    said = [line.strip() for line in lines if line.strip() and not line.startswith(LOST_CONNECTION)]
+    for line in reversed(said):  # what ended it is said last; before it come greetings and warnings
+        if line.startswith("ps_train: "):  # it says itself what to do
+            return line.removeprefix("ps_train: ")
+        for pattern, words in _FAULTS:
+            if re.search(pattern, line):
+                text = words.format(host=host, python=shell.python, folder=shell.folder, version=__version__)
+                return f"{text} ({line})"
+    return said[-1] if said else "ssh ended without a word; try `ssh` to it by hand"
+
+
+def _end(probes: Sequence[Process]) -> None:
+    for probe in probes:
+        probe.terminate()
+    end_secs = time.monotonic() + _GRACE_SECS
+    while any(probe.poll() is None for probe in probes) and time.monotonic() < end_secs:
+        time.sleep(POLL_SECS)
+    for probe in probes:
+        probe.kill()

@@ -1,0 +1,98 @@
+"""The tables of a SavedModel, which TensorFlow reads without ps_train.
+
+    checkpoint --> rows, piece by piece --> variables/   ids, numbers, values of each table
+
+A table is looked up by a binary search in its sorted ids. An id without a row has its first value. The process that
+exports holds 16 bytes a row and one piece; the process that loads holds whole tables.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from ps_train.parts.tables.files import contents, reading
+from ps_train.parts.tables.files.slices import SliceWriter
+from ps_train.parts.tables.rows.first_values import first_values
+from ps_train.parts.tables.rows.row_ops import gather, read_whole
+from ps_train.parts.tables.spec import EMPTY_KEY, TableSpec
+
+
+class ExportedTable:
+    """The rows of a table, to be read only.
+
+    The first one belongs to EMPTY_KEY, which no lookup has. It precedes all ids, so each search finds a place.
+
+    Attributes:
+      spec: the table.
+      ids: variable int64 [1 + rows], in ascending order.
+      numbers: variable int64 [1 + rows], the place of each id's row in `values`.
+      values: variable float32 [1 + rows, dim], in the order of the checkpoint.
+    """
+
+    device = ""
+
+    def __init__(self, spec: TableSpec, num_rows: int) -> None:
+        """Adds the variables to the current graph."""
+        self.spec, self.width = spec, spec.dim
+        name = f"ps_train/table/{spec.name}"
+        self.ids = _variable(f"{name}/ids", tf.int64, [1 + num_rows])
+        self.numbers = _variable(f"{name}/numbers", tf.int64, [1 + num_rows])
+        self.values = _variable(f"{name}/values", tf.float32, [1 + num_rows, spec.dim])
+
+    def read(self, ids: tf.Tensor, *, with_slots: bool = False) -> tf.Tensor:
+        """Returns the values of ids int64 [n], float32 [n, dim]; the first values of those without a row."""
+        del with_slots  # there are none
+        known = read_whole(self.ids)  # shares the memory of a variable that nobody writes
+        places = tf.searchsorted(known, ids, side="right", out_type=tf.int64) - 1
+        values = gather(self.values, tf.gather(read_whole(self.numbers), places))
+        missing = tf.where(tf.not_equal(tf.gather(known, places), ids))[:, 0]
+        first = first_values(
+            tf.gather(ids, missing), self.spec.dim, limit=self.spec.initial_limit, seed=self.spec.name)
+        return tf.tensor_scatter_nd_update(values, missing[:, tf.newaxis], first)
+
+
+def table_maker(path: str | None) -> Any:
+    """Returns what makes a table with as many rows as it has in a checkpoint; with none for None."""
+    def make(spec: TableSpec, **_: Any) -> ExportedTable:
+        return ExportedTable(spec, 0 if path is None else reading.count_rows(path, spec.name))
+
+    return make
+
+
+class PiecewiseSaver(tf.train.Saver):
+    """Saves the dense variables of a session, and tables from the pieces of a checkpoint; neither is ever whole."""
+
+    def __init__(self, dense: list[tf.Variable], tables: Mapping[str, ExportedTable], path: str) -> None:
+        of_tables = [variable for one in tables.values() for variable in (one.ids, one.numbers, one.values)]
+        super().__init__([*dense, *of_tables])
+        self._own = tf.train.Saver(dense)
+        self._tables, self._path = tables, path
+
+    def save(self, sess: tf.Session, save_path: str, *_: Any, **__: Any) -> str:
+        """Writes everything to one checkpoint."""
+        parts = f"{save_path}_temp"
+        os.makedirs(parts)
+        prefixes = [self._own.save(sess, f"{parts}/dense", write_meta_graph=False, write_state=False)]
+        writer = SliceWriter(parts)
+        for name, table in self._tables.items():
+            ids = np.concatenate([[EMPTY_KEY], *reading.read_ids(self._path, contents.read_tables(self._path)[name])])
+            numbers = np.argsort(ids, kind="stable")
+            writer.write_whole(table.numbers, numbers)
+            ids.sort()
+            writer.write_whole(table.ids, ids)
+            first = np.zeros([1, table.spec.dim], np.float32)
+            writer.write(table.values, itertools.chain(
+                [first], (values for _, values in reading.read_table(self._path, name))))
+        writer.merge(prefixes, save_path)
+        return save_path
+
+
+def _variable(name: str, dtype: tf.DType, shape: list[int]) -> tf.Variable:
+    # In the collection of global variables, by which TensorFlow finds what a SavedModel has.
+    return tf.Variable(lambda: tf.zeros(shape, dtype), trainable=False, name=name, use_resource=True)

@@ -1,0 +1,297 @@
+"""Makes, saves and restores the tables of a graph.
+
+    new training    reset: room for the rows, no values
+    a save          each ps writes its rows, piece by piece, beside the dense variables --> one checkpoint
+    a restore       each ps reads the pieces that have rows of it; all pieces if they were dealt otherwise
+    with a delta    first the delta, then the rows of its checkpoint that are not in it, as far as there is room
+
+Training goes on during a save:
+
+    large tables     all rows, then those that were touched meanwhile, until a pass is short
+    the cut          the position in the data, the global step and the dense variables
+    a last pass      the rows that were touched since; small tables whole
+    the very last    what workers had in hand since the cut
+
+So the rows are ahead of the dense variables by no more than was trained from the cut to the end of the last pass.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import math
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Callable
+
+import tensorflow.compat.v1 as tf
+
+from ps_train.errors import CheckpointError
+from ps_train.parts.tables.files import contents
+from ps_train.parts.tables.files.contents import SavedTable
+from ps_train.parts.tables.files.store_ops import StoreOps
+from ps_train.parts.tables.registry import Registry
+from ps_train.parts.tables.rows import dealing
+from ps_train.parts.tables.rows.row_ops import COUNTS, count_of
+
+_SHORT_PASS_SECS = 0.5  # leaves little to the next one: what was trained meanwhile
+_log = logging.getLogger(__name__)
+Call = tuple[Any, dict[Any, Any]]  # what to run, and its feed
+Counts = Mapping[str, list[dict[str, int]]]  # name of a table -> for each ps, the counts of `row_ops.COUNTS`
+
+
+class TableFiles:
+    """The tables of one graph, as far as files are concerned.
+
+    Attributes:
+      specs: name -> table.
+      stores: name -> the operations of its store on each ps.
+      base: the checkpoint that a delta follows: the last one that was saved, or restored; "" if there is none.
+    """
+
+    def __init__(self, found: Registry) -> None:
+        """Adds the operations to the current graph; none if it has no tables."""
+        self.specs = dict(found.specs)
+        self.base = ""
+        self._since: dict[str, list[int]] = {}  # the updates of each store when the save of `base` began
+        self.stores = {name: [StoreOps(store) for store in found.stores(name)] for name in self.specs}
+        with tf.name_scope("ps_train/table_files"):
+            self._text = tf.placeholder(tf.string, [])
+            self._prefix, self._prefixes = tf.placeholder(tf.string, []), tf.placeholder(tf.string, [None])
+            self._save_text_op = tf.raw_ops.SaveV2(
+                prefix=self._prefix, tensor_names=[contents.KEY], shape_and_slices=[""], tensors=[self._text])
+            self._merge_op = tf.raw_ops.MergeV2Checkpoints(
+                checkpoint_prefixes=self._prefixes, destination_prefix=self._prefix, delete_old_dirs=True)
+
+    def add_summaries(self) -> None:
+        """Adds scalars for TensorBoard: of each table its rows, and the share of ids that updates have found."""
+        for name, stores in self.stores.items():
+            total = tf.add_n([store.counts for store in stores])
+            used, free, hits, misses = (count_of(total, what) for what in ("used", "free", "hits", "misses"))
+            tf.summary.scalar(f"tables/{name}/rows", used - free)
+            tf.summary.scalar(f"tables/{name}/found", hits / tf.maximum(hits + misses, 1))
+            for what in ("admitted", "evicted", "refused"):
+                tf.summary.scalar(f"tables/{name}/{what}", count_of(total, what))
+
+    def reset(self, session: tf.Session) -> None:
+        """Empties all tables."""
+        self.base = ""
+        for name, stores in self.stores.items():
+            for store in stores:
+                try:
+                    store.reset(session)
+                except tf.errors.ResourceExhaustedError as error:
+                    raise CheckpointError(
+                        f"table {name}: ps {store.store.ps} has no room for {store.capacity} rows of "
+                        f"{4 * store.store.width} bytes; use more ps, or a smaller num_rows or max_rows") from error
+
+    def restore(self, session: tf.Session, path: str, delta: str | None = None) -> None:
+        """Empties all tables, then reads their rows from a checkpoint, and from a delta to it.
+
+        Raises:
+          CheckpointError: a ps cannot read the checkpoint.
+        """
+        self.reset(session)
+        if not self.specs:
+            return
+        newest = contents.read_tables(delta or path)
+        self._add_from(session, delta or path, newest)
+        self._add_seen(session, delta or path, newest)
+        self._warn_of_refused(session, delta or path)
+        if delta:  # the checkpoint may have rows that were dropped since: they get the room that is left
+            self._add_from(session, path, contents.read_tables(path), keeps_present=True)
+        self._set_updates(session, newest)
+        if not delta:  # else the next save comes at once, as there is no checkpoint of the delta's step
+            self.base = path
+            self._since = {name: [newest[name].updates] * len(stores) for name, stores in self.stores.items()}
+
+    def _add_from(
+        self, session: tf.Session, path: str, saved: Mapping[str, SavedTable], *, keeps_present: bool = False
+    ) -> None:
+        """Reads the rows in a checkpoint; with `keeps_present` only of the ids that have no row."""
+        for name, stores in self.stores.items():
+            calls = [_load_calls(saved[name], store, path, keeps_present=keeps_present) for store in stores]
+            try:
+                _run_side_by_side(session, calls)
+            except tf.errors.NotFoundError as error:
+                raise CheckpointError(
+                    f"table {name}: a ps cannot read {path}: {error.message.splitlines()[0]}; each ps reads its own "
+                    "rows, so --train_dir must be a folder that all ps share") from error
+
+    def _add_seen(self, session: tf.Session, path: str, saved: Mapping[str, SavedTable]) -> None:
+        """Reads how often ids without a row were seen.
+
+        These are counts by hash. On another number of ps, nobody knows which ids of a hash went where: the largest
+        count of all ps holds, so that no id counts less than it was seen.
+        """
+        for name, stores in self.stores.items():
+            for store in stores:
+                if store.counts_unseen and saved[name].seen:
+                    for ps in _ps_of(saved[name], store):
+                        session.run(*store.load_seen_call(path, saved[name].seen[ps]))
+
+    def _set_updates(self, session: tf.Session, saved: Mapping[str, SavedTable]) -> None:
+        for name, stores in self.stores.items():
+            for store in stores:
+                store.set_updates(session, saved[name].updates)
+
+    def _warn_of_refused(self, session: tf.Session, path: str) -> None:
+        for name, stores in self.counts(session).items():
+            num_refused = sum(one["refused"] for one in stores)
+            if num_refused:
+                _log.warning("table %s: %d rows of %s have found no room; give a larger max_rows or more ps", name,
+                             num_refused, path)
+
+    def counts(self, session: tf.Session) -> dict[str, list[dict[str, int]]]:
+        """Returns name -> for each ps, the counts of `row_ops.COUNTS` by name."""
+        found = session.run({name: [store.counts for store in stores] for name, stores in self.stores.items()})
+        return {name: [dict(zip(COUNTS, map(int, counts))) for counts in stores] for name, stores in found.items()}
+
+    def save(
+        self, session: tf.Session, path: str, dense: tf.train.Saver, cut: Callable[[], str] | None = None,
+        write_last: Callable[[str], str] | None = None,
+    ) -> str:
+        """Writes the dense variables and the rows of all tables to one checkpoint; returns its path.
+
+        Args:
+          path: of the checkpoint.
+          dense: saves what is no table.
+          cut: called when only a little is left to be written; returns the path that the checkpoint is given, as the
+            global step has grown meanwhile. None for `path`.
+          write_last: writes what must come after all rows to files with the prefix that it is given, and returns the
+            prefix of these files.
+        """
+        since = {name: [-1] * len(stores) for name, stores in self.stores.items()}
+        writing = _Writing(self, session, path, since)
+        self.base = writing.write(dense, cut, write_last)
+        self._since = writing.since
+        return self.base
+
+    def save_delta(
+        self, session: tf.Session, path: str, dense: tf.train.Saver, cut: Callable[[], str] | None = None,
+        write_last: Callable[[str], str] | None = None,
+    ) -> None:
+        """Writes the dense variables and the rows that have changed since `base`, which there must be; see `save`."""
+        _Writing(self, session, path, self._since).write(dense, cut, write_last)
+
+    def write_text(self, session: tf.Session, prefix: str, saved: Mapping[str, SavedTable]) -> None:
+        """Writes the text of a checkpoint to a file of its own."""
+        session.run(self._save_text_op, {self._prefix: prefix, self._text: contents.to_text(saved)})
+
+    def merge(self, session: tf.Session, prefixes: list[str], path: str) -> None:
+        """Makes one checkpoint of the files with these prefixes."""
+        session.run(self._merge_op, {self._prefixes: prefixes, self._prefix: path})
+
+
+class _Writing:
+    """The writing of one checkpoint or delta.
+
+    Attributes:
+      since: name of a table -> for each ps, the update up to which all changes of its rows are written.
+    """
+
+    def __init__(
+        self, tables: TableFiles, session: tf.Session, path: str, since: Mapping[str, list[int]]
+    ) -> None:
+        """Makes the folder of the parts.
+
+        Args:
+          path: names that folder.
+          since: name of a table -> for each ps, the update after which a row must have been touched to be written.
+        """
+        self._tables, self._session, self._path = tables, session, path
+        self.since = {name: list(updates) for name, updates in since.items()}
+        self._parts, self._prefixes = f"{path}_temp", []
+        self._first = {name: [[] for _ in stores] for name, stores in tables.stores.items()}
+        self._later = {name: [[] for _ in stores] for name, stores in tables.stores.items()}
+        self._begun: set[tuple[str, int]] = set()  # the stores that an earlier pass has written
+        os.makedirs(self._parts, exist_ok=True)
+
+    def write(
+        self, dense: tf.train.Saver, cut: Callable[[], str] | None, write_last: Callable[[str], str] | None
+    ) -> str:
+        """Writes everything, and returns the path; see `TableFiles.save`."""
+        self._write_ahead()
+        path = cut() if cut else self._path
+        self._prefixes.append(dense.save(
+            self._session, f"{self._parts}/dense", write_meta_graph=False, write_state=False))
+        counts = self._write_rows(is_last=True)
+        saved = {name: contents.describe_table(
+            self._tables.specs[name], updates=max(one["updates"] for one in counts[name]), pieces=self._first[name],
+            later=self._later[name], seen=self._write_seen(name)) for name in self._first}
+        if write_last:
+            self._prefixes.append(write_last(f"{self._parts}/last"))
+        self._prefixes.append(f"{self._parts}/text")
+        self._tables.write_text(self._session, self._prefixes[-1], saved)
+        self._tables.merge(self._session, self._prefixes, path)
+        return path
+
+    def _write_ahead(self) -> None:
+        """Writes the rows of large stores, then those that were touched meanwhile, as long as these become fewer."""
+        before_secs = math.inf
+        while True:
+            start_secs = time.monotonic()
+            self._write_rows(is_last=False)
+            secs = time.monotonic() - start_secs
+            if secs < _SHORT_PASS_SECS or secs > before_secs / 2:  # training touches rows as fast as they are written
+                return
+            before_secs = secs
+
+    def _write_rows(self, *, is_last: bool) -> Counts:
+        """Writes the rows that were touched since the pass before, of large stores only unless this is the last one.
+
+        Returns:
+          The counts before the first row was read.
+        """
+        counts = self._tables.counts(self._session)
+        for name, stores in self._tables.stores.items():
+            chosen = [ps for ps, store in enumerate(stores) if is_last or store.is_large(counts[name][ps])]
+            _run_side_by_side(self._session, [self._calls(name, ps, counts[name][ps]) for ps in chosen])
+            for ps in chosen:  # not before: a row that was touched since these counts may have been written too early
+                self.since[name][ps] = counts[name][ps]["updates"]
+                self._begun.add((name, ps))
+        return counts
+
+    def _write_seen(self, name: str) -> list[str]:
+        """Writes how often ids without a row were seen; returns the names of these counts."""
+        names = []
+        for ps, store in enumerate(self._tables.stores[name]):
+            if store.counts_unseen:
+                names.append(f"{name}/ps_{ps}_of_{len(self._first[name])}/seen")
+                self._prefixes.append(f"{self._parts}/{list(self._first).index(name)}-{ps}-seen")
+                self._session.run(*store.save_seen_call(self._prefixes[-1], names[-1]))
+        return names
+
+    def _calls(self, name: str, ps: int, counts: Mapping[str, int]) -> list[Call]:
+        """Returns the calls that write the rows of one store, each range of them to a file."""
+        stores, since = self._tables.stores[name], self.since[name][ps]
+        own = (self._later if (name, ps) in self._begun else self._first)[name][ps]
+        calls = []
+        for rows in stores[ps].ranges(self._session, counts, since):
+            number = len(self._first[name][ps]) + len(self._later[name][ps])
+            own.append(f"{name}/ps_{ps}_of_{len(stores)}/{number:06d}")
+            self._prefixes.append(f"{self._parts}/{list(self._first).index(name)}-{ps}-{number}")
+            calls.append(stores[ps].save_call(self._prefixes[-1], own[-1], rows, since))
+        return calls
+
+
+def _load_calls(saved: SavedTable, store: StoreOps, path: str, *, keeps_present: bool) -> list[Call]:
+    """Returns the calls that read the rows of one ps; of an id that was saved several times, the last row counts."""
+    # The newest rows come first, not last: near max_rows, one that was dropped since must not take the room of another.
+    return [store.load_call(path, piece, keeps_present=keeps_present or saved.has_repeated)
+            for ps in _ps_of(saved, store) for piece in saved.newest_first(ps)]
+
+
+def _ps_of(saved: SavedTable, store: StoreOps) -> Sequence[int]:
+    """Returns the ps that had what a store needs: all if the ids were dealt otherwise."""
+    is_dealt_alike = len(saved.pieces) == store.store.num_ps and saved.dealt == dealing.MIXED
+    return [store.store.ps] if is_dealt_alike else range(len(saved.pieces))
+
+
+def _run_side_by_side(session: tf.Session, by_ps: Iterable[list[Call]]) -> None:
+    """Runs the first calls of all ps together, then the second ones, and so on."""
+    for together in itertools.zip_longest(*by_ps):
+        calls = [call for call in together if call is not None]
+        feed = {placeholder: value for _, own in calls for placeholder, value in own.items()}
+        session.run([op for op, _ in calls], feed)

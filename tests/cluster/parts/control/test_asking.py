@@ -1,0 +1,84 @@
+"""`ps_train status`, `save` and `stop` on the blackboard of a server in this process."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import threading
+
+import pytest
+
+from ps_train.errors import ConfigError
+from ps_train.parts.control import asking
+from ps_train.parts.control import flags as control_flags
+from ps_train.parts.control.chief_service import ClientService
+from ps_train.parts.control.control_board import ControlBoard
+from ps_train.runtime.threads import Call
+from tests.children import wait_until
+
+_ASK = {"status": (control_flags.StatusConfig, asking.print_status),
+        "save": (control_flags.ControlConfig, asking.save_now), "stop": (control_flags.ControlConfig, asking.stop_all)}
+
+
+@pytest.mark.parametrize("verb", _ASK)
+def test_another_training_at_the_same_addresses_is_not_asked(tmp_path, start_servers, verb):
+    """The record stays in the folder when a training has ended, and the next one gets the same ports."""
+    ps = start_servers(1, 1).view("ps", 0).ps[0]
+    (tmp_path / "cluster.json").write_text(json.dumps({
+        "ps": {"0": ps.address}, "is_elastic": False, "train_dir": str(tmp_path), "is_launched": False,
+        "folder": str(tmp_path), "command": []}))
+    form, ask = _ASK[verb]
+    with contextlib.closing(ControlBoard(ps)) as board:
+        board.write_about({"train_dir": "/other", "heartbeat_secs": 5.0})
+        with pytest.raises(ConfigError, match=rf"^--train_dir={tmp_path}: that training has ended; at {ps.address} "
+                                              "runs the one in /other: give that folder$"):
+            ask(control_flags.parse_control([f"--train_dir={tmp_path}"], verb, form), threading.Event())
+        assert not board.is_stop_requested() and board.asked().num_saves == 0
+
+
+def test_a_request_that_ps_0_forgets_is_made_again(start_servers, capsys):
+    """It was started again while the client waited."""
+    cluster = start_servers(1, 1)
+    ps = cluster.view("ps", 0).ps[0]
+    config = control_flags.parse_control([f"--ps_hosts={ps.address}"], "save")
+    with contextlib.closing(ControlBoard(ps)) as board:
+        client = Call(lambda: asking.save_now(config, threading.Event()), name="client")
+        wait_until(lambda: board.asked().num_saves == 1, "the request")
+        cluster.create_blackboard()
+        wait_until(lambda: board.asked().num_saves == 1, "the request, once more")
+        board.answer_save(1, "model.ckpt-7", "")
+        client.join(60)
+        client.result()
+    assert capsys.readouterr().out.endswith("saved model.ckpt-7\n")
+
+
+def test_a_watch_ends_where_nobody_reads_on(start_servers, monkeypatch):
+    """`ps_train status --watch | head`."""
+    [ps] = start_servers(1, 1).view("ps", 0).ps
+    config = control_flags.parse_control([f"--ps_hosts={ps.address}", "--watch"], "status", control_flags.StatusConfig)
+    reader, writer = os.pipe()
+    os.close(reader)
+    cut_off = os.fdopen(writer, "w")
+    monkeypatch.setattr(sys, "stdout", cut_off)
+    asking.print_status(config, threading.Event())
+    with pytest.raises(BrokenPipeError):  # what is left in its buffer
+        cut_off.close()
+
+
+def test_the_status_has_the_rows_of_each_ps(start_servers, capsys):
+    """As the chief's upkeep of the tables has counted them last: as text and as JSON."""
+    cluster = start_servers(1, 1)
+    ps = cluster.view("ps", 0).ps[0]
+    tables = [{"name": "users", "rows": 40, "ps": [{"name": "ps:0", "rows": 13, "bytes": 2652},
+                                                   {"name": "ps:1", "rows": 27, "bytes": 5508}]}]
+    with contextlib.closing(ControlBoard(ps)) as board:
+        service = ClientService(board, {}, list, lambda: 7, lambda: tables)
+        service.look()
+    for flags in ([], ["--json"]):
+        config = control_flags.parse_control([f"--ps_hosts={ps.address}", *flags], "status", control_flags.StatusConfig)
+        asking.print_status(config, threading.Event())
+    text, found = capsys.readouterr().out.strip().rsplit("\n", 1)
+    assert "table users: 40 rows: 13 on ps:0 (2.65 kB), 27 on ps:1 (5.51 kB)" in text.splitlines()
+    assert json.loads(found)["tables"] == tables

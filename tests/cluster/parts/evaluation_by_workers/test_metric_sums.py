@@ -1,0 +1,99 @@
+"""The sums behind metrics: which ones there are, adding them, and what is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from models import click_metrics
+from ps_train.errors import ConfigError
+from ps_train.parts.evaluation_by_workers import metric_sums
+from ps_train.parts.evaluation_by_workers.metric_sums import MetricSums
+from tests.tensorflow_mode import tf
+
+LOGITS = np.random.default_rng(0).normal(size=900).astype(np.float32)
+LABELS = (np.random.default_rng(1).random(900) < 0.3).astype(np.float32)
+
+
+def make_metrics(labels, logits):
+    """Returns metrics of TensorFlow and of this project."""
+    return {
+        "accuracy": tf.metrics.accuracy(labels > 0.5, logits > 0),
+        "mean": tf.metrics.mean(logits),
+        "error": tf.metrics.root_mean_squared_error(labels, logits),
+        "roc": tf.metrics.auc(labels, tf.sigmoid(logits), summation_method="careful_interpolation"),
+        "confusion": tf.metrics.mean_iou(labels, tf.cast(logits > 0, tf.int64), 2),
+        **click_metrics.binary_metrics(labels, logits),
+    }
+
+
+@pytest.mark.parametrize("use_resource", [True, False], ids=["resource", "reference"])
+def test_added_sums_give_the_metrics_of_all_examples(use_resource):
+    """Three unequal shares, one of them empty: counts to the last digit."""
+    with tf.Graph().as_default(), tf.Session() as session, tf.variable_scope("model", use_resource=use_resource):
+        labels, logits = tf.placeholder(tf.float32, [None]), tf.placeholder(tf.float32, [None])
+        metrics = make_metrics(labels, logits)
+        values = {name: value for name, (value, _) in metrics.items()}
+        sums = MetricSums(values)
+
+        def run_through(some):
+            session.run(tf.local_variables_initializer())
+            before = sums.read(session)
+            session.run([update for _, update in metrics.values()], {labels: LABELS[some], logits: LOGITS[some]})
+            return metric_sums.added(before, sums.read(session))
+
+        shares = [run_through(slice(0, 700)), run_through(slice(0, 0)), run_through(slice(700, None))]
+        whole = run_through(slice(None))
+        wanted = session.run(values)
+        session.run(tf.local_variables_initializer())
+        merged = metric_sums.merge(shares, sums.read(session))
+        sums.set(session, merged)
+        found = session.run(values)
+    assert set(merged) == set(whole)
+    (counts,) = (name for name in whole if name.endswith("/counts"))  # the bins of the clicks' AUC
+    np.testing.assert_array_equal(merged[counts], whole[counts])
+    for name in wanted:
+        np.testing.assert_allclose(found[name], wanted[name], rtol=1e-6)
+    for name in ("accuracy", "auc", "confusion", "roc"):
+        assert found[name] == wanted[name]
+
+
+def test_counts_above_the_integers_of_float32_are_added_exactly():
+    """Each share is below 2^24; their sum is not, and is in float64 until it is put into the variable."""
+    shares = [{"count": np.float32(2**24 - 1)}] * 3
+    assert metric_sums.merge(shares, {"count": np.float32(0)}) == {"count": 3 * (2**24 - 1)}
+
+
+def refusal(metric):
+    """Returns why the metric of `metric()` is refused."""
+    with tf.Graph().as_default(), pytest.raises(ConfigError) as error:
+        value, _ = metric()
+        MetricSums({"mine": value})
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def maximum():
+    """A maximum, which is no sum."""
+    largest = tf.get_variable("largest", [], collections=[tf.GraphKeys.LOCAL_VARIABLES], use_resource=True)
+    return largest.read_value(), largest.assign(tf.maximum(largest, 1.0))
+
+
+def flag():
+    """A truth value."""
+    seen = tf.get_variable("seen", [], tf.bool, tf.zeros_initializer(), use_resource=True,
+                           collections=[tf.GraphKeys.LOCAL_VARIABLES])
+    return seen.read_value(), seen.assign(True)
+
+
+@pytest.mark.parametrize(("metric", "why"), [
+    (lambda: (tf.constant(1.0), tf.no_op()), "has no local variables"),
+    (lambda: (tf.data.make_one_shot_iterator(tf.data.Dataset.range(3)).get_next(), tf.no_op()),
+     "has a value that reads a mini-batch"),
+    (maximum, "changes largest by AssignVariableOp, which does not only add"),
+    (flag, "keeps bool in seen, which is no sum"),
+], ids=["none", "batch", "maximum", "bool"])
+def test_a_metric_that_is_certainly_no_sum_is_refused(metric, why):
+    """One line: the flag, the metric, why, and what to do."""
+    assert refusal(metric) == (f"--evaluate_with=workers: the metric 'mine' {why}, so the results of several workers "
+                               "cannot be added; leave the flag out, or the metric")

@@ -1,0 +1,532 @@
+"""evaluate, export and predict on one checkpoint, against numpy; and a SavedModel in a process without ps_train."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import logging
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import types
+
+import numpy as np
+import pytest
+
+import ps_train
+from ps_train import testing
+from ps_train.errors import ConfigError, DataError, PsTrainError, UserCodeError
+from ps_train.parts.inference import csv_columns, examples, on_checkpoint, outputs, saved_model, serving
+from ps_train.parts.inference import flags as inference_flags
+from ps_train.parts.inference.predictor import InputColumn
+from ps_train.plugins.contracts import ModelSpec
+from tests.plugins import served
+from tests.processes import REPO
+from tests.tensorflow_mode import tf
+
+_WEIGHTS = np.arange(8, dtype=np.float32).reshape(4, 2) / 4
+_OFFSETS = np.arange(5, dtype=np.float32)
+_LOADER = """
+import sys, numpy as np, tensorflow.compat.v1 as tf
+from tensorflow.python.tools import saved_model_cli
+tf.disable_v2_behavior()
+with tf.Session() as session:
+    signature = tf.saved_model.load(session, ["serve"], sys.argv[1]).signature_def["serving_default"]
+    assert not [op.name for op in session.graph.get_operations() if op.device]
+    given = np.load(sys.argv[2])
+    feed = {signature.inputs[name].name: given[name] for name in signature.inputs}
+    np.savez(sys.argv[3], **session.run({name: info.name for name, info in signature.outputs.items()
+                                         if name != "name"}, feed))
+assert "ps_train" not in sys.modules
+sys.argv = ["saved_model_cli", "show", "--dir", sys.argv[1], "--tag_set", "serve", "--signature_def", "serving_default"]
+saved_model_cli.main()
+"""
+
+
+def _expected():
+    features = served.features()
+    return features["x"] @ _WEIGHTS + _OFFSETS[features["kind"]][:, np.newaxis]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with the plug-in, two checkpoints in `train`, and features as files."""
+    folder = tmp_path_factory.mktemp("served")
+    shutil.copy(REPO / "tests/plugins/served.py", folder)
+    (folder / "train").mkdir()
+    for step in (3, 7):
+        with tf.Graph().as_default(), tf.Session() as session:
+            tf.get_variable("weights", initializer=_WEIGHTS * step / 7)
+            tf.get_variable("offsets", initializer=_OFFSETS)
+            tf.get_variable("global_step", initializer=np.int64(step))
+            session.run(tf.global_variables_initializer())
+            tf.train.Saver().save(session, str(folder / "train/model.ckpt"), step)
+    (folder / "train/training.json").write_text(json.dumps(
+        {"model": "served", "model_params": {"width": 2}, "dataset": "served", "dataset_params": {"width": 2}}))
+    features = served.features()
+    np.savez(folder / "features.npz", **features)
+    rows = np.column_stack([features["kind"].astype(object), features["x"].astype(object)])
+    lines = ["kind,x_0,x_1,x_2,x_3", *(",".join(map(str, row)) for row in rows)]
+    (folder / "features.csv").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def in_folder(folder, monkeypatch):
+    """The working directory is where the plug-in is."""
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(str(folder))
+
+
+def _evaluate(*flags):
+    flags = flags if any(flag.startswith("--train_dir") for flag in flags) else ["--train_dir=train", *flags]
+    on_checkpoint.evaluate_checkpoint(inference_flags.parse_evaluate(flags), threading.Event())
+
+
+def _predict(output, *flags):
+    on_checkpoint.predict_examples(inference_flags.parse_predict([f"--output={output}", *flags]), threading.Event())
+    return dict(np.load(output)) if str(output).endswith(".npz") else None
+
+
+@pytest.fixture(scope="module")
+def exported(folder):
+    """The SavedModel of the newest checkpoint."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        on_checkpoint.export_checkpoint(inference_flags.parse_export(["--train_dir=train", "--export_dir=exported"]))
+    return folder / "exported"
+
+
+@pytest.mark.parametrize("flags, step, num_examples", [
+    ([], 7, 64), (["--checkpoint=3"], 3, 64), (["--checkpoint=train/model.ckpt-3"], 3, 64),
+    (["--split=train"], 7, 64), (["--num_batches=1"], 7, 24)])
+def test_an_evaluation_is_that_of_numpy(capsys, flags, step, num_examples):
+    """Of any checkpoint, on any split; the training examples once, although the plug-in repeats them."""
+    _evaluate("--json", *flags)
+    found = json.loads(capsys.readouterr().out)
+    pair = served.features()["x"] @ (_WEIGHTS * step / 7) + _OFFSETS[served.features()["kind"]][:, np.newaxis]
+    pair, labels = pair[:num_examples], served.labels()[:num_examples]
+    assert (found["global_step"], found["num_examples"]) == (step, num_examples)
+    np.testing.assert_allclose(found["loss"], np.mean((pair[:, 0] - labels) ** 2), rtol=1e-5)
+    np.testing.assert_allclose(found["metrics"]["mean"], np.mean(pair), rtol=1e-4, atol=1e-5)
+
+
+def test_the_text_of_an_evaluation_is_that_of_the_trainer(capsys):
+    """With the name of the split."""
+    _evaluate("--split=train")
+    assert capsys.readouterr().out.startswith("After 7 training steps, on 64 training examples:\n  loss = ")
+
+
+_READS = """
+import os
+import numpy as np
+import ps_train
+
+DEFAULT_PARAMS = {"eval_files": "none"}
+
+
+def prepare(params):
+    print(params["data_dir"], params["eval_files"], params["on_bad_record"], params["seed"])
+    assert os.path.isdir(params["data_dir"])
+
+
+def input_fn(mode, params, shard):
+    arrays = np.load(os.path.join(params["data_dir"], "data.npz"))
+    return ps_train.from_arrays(({"x": arrays["x"], "kind": arrays["kind"]}, arrays["label"]), 8,
+                                repeat=mode == ps_train.TRAIN)
+"""
+
+
+def test_an_evaluation_reads_the_data_of_the_training(tmp_path, monkeypatch, capsys):
+    """From another working directory; export and predict do, too, and a flag replaces what is recorded."""
+    for name in ("trained", "other"):
+        (tmp_path / name).mkdir()
+        np.savez(tmp_path / name / "data.npz", **served.features(), label=served.labels())
+    (tmp_path / "reads_folder.py").write_text(_READS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    testing.run_in_threads(
+        "served", "reads_folder", train_dir="train", num_workers=1, train_steps=2, log_steps=0, seed=5,
+        save_summaries_steps=0, data_dir="trained", params="eval_files=mine", on_bad_record="skip")
+    monkeypatch.chdir(tmp_path / "other")
+    capsys.readouterr()
+    folder = f"--train_dir={tmp_path}/train"
+    _evaluate(folder)
+    on_checkpoint.export_checkpoint(inference_flags.parse_export([folder, "--export_dir=exported"]))
+    _predict("p.npz", folder)
+    prepared = [line for line in capsys.readouterr().out.splitlines() if line.startswith(str(tmp_path))]
+    assert prepared == [f"{tmp_path}/trained mine skip 5"] * 3
+    _evaluate(folder, "--data_dir=.", "--on_bad_record=stop", "--seed=7", "--params=eval_files=its")
+    assert capsys.readouterr().out.startswith(". its stop 7\n")
+
+
+_NO_CHECKPOINT = {
+    "step": (["--train_dir=train", "--checkpoint=5"], "--checkpoint: got '5'; train has 3, 7; give one of these"),
+    "best": (["--train_dir=train", "--checkpoint=best"], "there is no folder 'train/best'.*--keep_best"),
+    "folder": (["--train_dir=nothing"], "--train_dir: there is no folder 'nothing'"),
+    "empty": (["--train_dir=."], "--train_dir: there is no checkpoint in '.'"),
+    "model": (["--train_dir=train", "--model=mlp"], "--model is models.mlp, but served in the folder"),
+    "params": (["--train_dir=train", "--params=width=3"], "width in --params is 3, but 2 in the folder"),
+}
+
+
+@pytest.mark.parametrize("flags, message", _NO_CHECKPOINT.values(), ids=_NO_CHECKPOINT)
+def test_what_cannot_be_found_is_one_line(flags, message):
+    """With what there is."""
+    with pytest.raises(ConfigError, match=message) as caught:
+        on_checkpoint.evaluate_checkpoint(inference_flags.parse_evaluate(flags), threading.Event())
+    assert "\n" not in str(caught.value)
+
+
+def test_a_saved_model_predicts_the_same_without_ps_train(folder, exported):
+    """In a fresh process; TensorFlow's own tool shows the signature, and no operation has a device."""
+    version = exported / "7"  # TensorFlow Serving's convention: a folder called by a number
+    done = subprocess.run([sys.executable, "-c", _LOADER, str(version), "features.npz", "loaded.npz"], cwd=folder,
+                          timeout=120, capture_output=True, text=True, check=False,
+                          env={"PATH": "", "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"})
+    assert done.returncode == 0, done.stderr
+    np.testing.assert_allclose(np.load(folder / "loaded.npz")["pair"], _expected(), rtol=1e-6, atol=1e-6)
+    assert re.search(r"inputs\['x'\] tensor_info:\s+dtype: DT_FLOAT\s+shape: \(-1, 4\)", done.stdout)
+    assert [path.name for path in exported.iterdir()] == ["7"]
+    with pytest.raises(ConfigError, match="it exists; remove it"):
+        on_checkpoint.export_checkpoint(inference_flags.parse_export(["--train_dir=train", "--export_dir=exported"]))
+
+
+@pytest.mark.parametrize("source", [[], ["--input=features.npz"], ["--input=features.csv", "--batch_size=10"]],
+                         ids=["dataset", "npz", "csv"])
+@pytest.mark.parametrize("model", [["--train_dir=train"], ["--saved_model=exported", "--train_dir=train"]],
+                         ids=["checkpoint", "SavedModel"])
+def test_predictions_are_those_of_numpy_in_order(exported, tmp_path, source, model):
+    """From each source, with the checkpoint and with the SavedModel; the last batch is shorter."""
+    found = _predict(tmp_path / "found.npz", *model, *source)
+    np.testing.assert_allclose(found["pair"], _expected(), rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(found["kind"], served.features()["kind"])
+    assert found["name"].tolist() == [str(kind).encode() for kind in served.features()["kind"]]
+
+
+@pytest.mark.parametrize("flags, taken", [
+    (["--train_dir=train"], {"checkpoint": "train/model.ckpt-7"}),
+    (["--saved_model=versions"], {"saved_model": "versions/7"}),
+], ids=["checkpoint", "SavedModel"])
+def test_all_processes_of_a_prediction_take_the_same_model(folder, exported, tmp_path, monkeypatch, flags, taken):
+    """The newest is looked for once, for a training may write another meanwhile."""
+    if not (folder / "versions").exists():
+        shutil.copytree(exported, folder / "versions")
+    given = []
+
+    def capture(function, config, *_):
+        given.append(config)
+        yield {"pair": np.zeros([1, 2], np.float32)}
+
+    monkeypatch.setattr(on_checkpoint.processes, "batches_in_order", capture)
+    _predict(tmp_path / "found.npz", *flags, "--num_processes=2", "--input=features.npz")
+    [config] = given
+    assert {name: getattr(config, name).removeprefix(f"{folder}/") for name in taken} == taken
+
+
+def test_each_format_has_the_same_predictions(tmp_path):
+    """CSV and TFRecord, read back."""
+    _predict(tmp_path / "found.csv", "--train_dir=train", "--outputs=name,pair")
+    lines = (tmp_path / "found.csv").read_text().splitlines()
+    assert lines[0] == "name,pair_0,pair_1"
+    cells = [line.split(",") for line in lines[1:]]
+    assert [row[0] for row in cells] == [str(kind) for kind in served.features()["kind"]]
+    np.testing.assert_allclose(np.array([row[1:] for row in cells], np.float32), _expected(), rtol=1e-5, atol=1e-6)
+    _predict(tmp_path / "found.tfrecord", "--train_dir=train")
+    examples = [tf.train.Example.FromString(record)
+                for record in tf.python_io.tf_record_iterator(str(tmp_path / "found.tfrecord"))]
+    pairs = [one.features.feature["pair"].float_list.value for one in examples]
+    np.testing.assert_allclose(np.array(pairs), _expected(), rtol=1e-5, atol=1e-6)
+    assert {file.name for file in tmp_path.iterdir()} == {"found.csv", "found.tfrecord"}
+
+
+_WRONG_FILES = {
+    "no file": ("a.npz", None, "there is no file 'a.npz'"),
+    "no array": ("b.npz", {"x": np.zeros([2, 4])}, "b.npz has no array 'kind'; it has x, and the model takes kind"),
+    "a shape": ("c.npz", {"x": np.zeros([2, 3]), "kind": [0, 1]}, r"x is float64 \[2, 3\]; the model takes float32"),
+    "a type": ("d.npz", {"x": np.zeros([2, 4]), "kind": [0.5, 1]}, r"kind is float64 \[2\]; the model takes int64"),
+    "lengths": ("e.npz", {"x": np.zeros([2, 4]), "kind": [0]}, "differ in their number of examples: kind 1, x 2"),
+    "damaged": ("f.npz", "no zip", "cannot read f.npz"),
+    "empty": ("g.csv", "", "g.csv is empty"),
+    "no header": ("h.csv", "1,2,3,4,5\n", "h.csv has no header; its first line must name the columns kind, x_0, x_1"),
+    "no column": ("i.csv", "kind,x_0,x_1,x_2\n", "has no column 'x_3'; it has kind, x_0, x_1, x_2, and the model"),
+    "a cell": ("j.csv", "kind,x_0,x_1,x_2,x_3\n1,1,1,1,1\n1,1,1,a,1\n", "j.csv, line 3, column x_2: got 'a'; expected"),
+    "a whole number": ("k.csv", "kind,x_0,x_1,x_2,x_3\n1.5,1,1,1,1\n", "line 2, column kind: got '1.5'; expected a"),
+    "compressed": ("m.csv", gzip.compress(b"1"), r"m.csv is compressed \(gzip\); decompress it first"),
+    "a short line": ("l.csv", "kind,x_0,x_1,x_2,x_3\n1,1,1\n", "l.csv, line 2: 3 columns; expected 5"),
+}
+
+
+@pytest.mark.parametrize("name, content, message", _WRONG_FILES.values(), ids=_WRONG_FILES)
+def test_a_wrong_file_is_one_line(exported, tmp_path, name, content, message):
+    """It names the file, and the column or array; nothing is written."""
+    if isinstance(content, dict):
+        np.savez(name, **content)
+    elif content is not None:
+        with open(name, "wb") as file:
+            file.write(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(DataError, match=message) as caught:
+        _predict(tmp_path / "found.csv", "--saved_model=exported", f"--input={name}")
+    assert "\n" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_columns_that_are_not_needed_may_be_there(exported, tmp_path):
+    """In any order; a single input takes all columns, with or without a header."""
+    with open("more.csv", "w", encoding="utf-8") as file:
+        file.write("id,x_3,x_2,x_1,x_0,kind\nfirst,1,0,0,0,2\n")
+    found = _predict(tmp_path / "found.npz", "--saved_model=exported", "--input=more.csv")
+    np.testing.assert_allclose(found["pair"], [_WEIGHTS[3] + 2], rtol=1e-6)
+
+
+_NUMBERS = {"x": InputColumn(tf.float32, [3])}
+_TEXT = {"t": InputColumn(tf.string, [])}
+_TWO = {"age": InputColumn(tf.float32, []), "b": InputColumn(tf.float32, [])}
+_FIRST_LINES = {
+    "numbers": (_NUMBERS, "1,2,3\n4,5,6\n", {"x": [[1, 2, 3], [4, 5, 6]]}, ""),
+    "names": (_NUMBERS, "x_2,x_1,x_0\n4,5,6\n", {"x": [[6, 5, 4]]}, ""),
+    "other names": (_NUMBERS, "a,b,c\n4,5,6\n", {"x": [[4, 5, 6]]}, "first line is taken as a header: a, b, c"),
+    "pandas": (_NUMBERS, "0,1,2\n4,5,6\n", {"x": [[4, 5, 6]]}, "first line is taken as a header: 0, 1, 2"),
+    "Excel, numbers": (_NUMBERS, "\ufeff1,2,3\n4,5,6\n", {"x": [[1, 2, 3], [4, 5, 6]]}, ""),
+    "Excel, names": (_TWO, "\ufeffage,b\n4,5\n", {"age": [4], "b": [5]}, ""),
+    "a number as a name": (_TWO, "b,2019,age\n5,0,4\n", {"age": [4], "b": [5]}, ""),
+    "text": (_TEXT, "t\ngood\n", {"t": ["good"]}, ""),
+}
+
+
+@pytest.mark.parametrize("inputs, text, expected, logged", _FIRST_LINES.values(), ids=_FIRST_LINES)
+def test_no_example_of_a_csv_is_lost_or_added(tmp_path, caplog, inputs, text, expected, logged):
+    """The first line is a header or an example; where it need not be one, that is logged."""
+    (tmp_path / "f.csv").write_text(text, encoding="utf-8")
+    with caplog.at_level(logging.INFO, "ps_train.parts.inference.csv_columns"):
+        [batch] = csv_columns.read_batches(str(tmp_path / "f.csv"), inputs, 10, (0, 1))
+    assert {name: values.tolist() for name, values in batch.items()} == expected
+    assert ("taken as a header" in caplog.text) == bool(logged)
+    assert logged in caplog.text
+
+
+@pytest.mark.parametrize("inputs, text, message", [
+    (_NUMBERS, "1,,3\n4,5,6\n", "f.csv, line 1, column 2: got ''; expected a number, or a header without numbers"),
+    (_NUMBERS, "1,x,3\n4,5,6\n", "f.csv, line 1, column 2: got 'x'; expected a number"),
+    (_NUMBERS, ",,\n4,5,6\n", "f.csv, line 1, column 1: got ''; expected a number"),
+    (_TEXT, "good film\nbad film\n", "line 1: 'good film' may be a header or .*; begin with .* the columns: t$"),
+    ({"x": InputColumn(tf.float32, [])}, "0\n1\n", "line 1: '0' may be a header or .*; begin with .* columns: x$"),
+    (_TWO, "1,\n4,5\n", "f.csv has no header; its first line must name the columns age, b"),
+])
+def test_a_first_line_that_may_be_an_example_is_refused(tmp_path, inputs, text, message):
+    """So no example is lost."""
+    (tmp_path / "f.csv").write_text(text)
+    with pytest.raises(DataError, match=message):
+        next(csv_columns.read_batches(str(tmp_path / "f.csv"), inputs, 10, (0, 1)))
+
+
+@pytest.mark.parametrize("kind, good, bad, message", [
+    ("int32", [2**31 - 1, -2**31], 3000000000, "from -2147483648 to 2147483647$"),
+    ("uint8", [255, 0], 300, "from 0 to 255$"), ("uint8", [255, 0], -1, "from 0 to 255$"),
+    ("uint64", [2**64 - 1, 5], 2**64, "from 0 to 18446744073709551615$"),
+    ("int64", [2**63 - 1, -2**63], 2**63, "from -9223372036854775808 to 9223372036854775807$"),
+])
+def test_a_whole_number_that_does_not_fit_is_refused(tmp_path, kind, good, bad, message):
+    """It is not changed to another one; the largest and the smallest stay what they are."""
+    inputs, path = {"id": InputColumn(tf.as_dtype(kind), [])}, tmp_path / "f.csv"
+    path.write_text("".join(f"{cell}\n" for cell in ["id", *good]))
+    assert [batch["id"].tolist() for batch in csv_columns.read_batches(str(path), inputs, 10, (0, 1))] == [good]
+    path.write_text(f"id\n{bad}\n")
+    with pytest.raises(DataError, match=f"line 2, column id: got '{bad}'; expected a whole number {message}"):
+        next(csv_columns.read_batches(str(path), inputs, 10, (0, 1)))
+    if bad < 2**64:
+        np.savez(tmp_path / "f.npz", id=np.array([bad]))
+        with pytest.raises(DataError, match=rf"f.npz: id has {bad}; the model takes {kind} \[n\], {message}"):
+            examples.read_arrays(str(tmp_path / "f.npz"), inputs)
+
+
+@pytest.mark.parametrize("name, is_first, said", [("x", True, False), ("pixels", True, True), ("pixels", False, False)])
+def test_an_array_of_another_name_is_announced(tmp_path, monkeypatch, caplog, name, is_first, said):
+    """A model with one input takes the only array; one line has both names, once for all processes."""
+    caplog.set_level(logging.INFO, logger="ps_train")
+    monkeypatch.setattr(logging.getLogger("ps_train"), "propagate", True)
+    np.savez(tmp_path / "f.npz", **{name: np.ones([2, 3], np.float32)})
+    assert examples.read_arrays(str(tmp_path / "f.npz"), _NUMBERS, is_first=is_first)["x"].shape == (2, 3)
+    line = f"--input: {tmp_path}/f.npz has no array 'x'; its only array, 'pixels', is used"
+    assert set(caplog.messages) == ({line} if said else set())
+
+
+@pytest.mark.parametrize("kind, good, bad, largest", [
+    ("float32", ["3.4028235e38", "-inf", "Infinity", "nan"], "-1e39", "3.40282e\\+38, the largest float32"),
+    ("float64", ["1e308", "inf"], "1e309", "1.79769e\\+308, the largest float64"),
+    ("bfloat16", ["3e38"], "1e39", "3.38953e\\+38, the largest bfloat16"),
+])
+def test_a_number_that_would_become_infinite_is_refused(tmp_path, kind, good, bad, largest):
+    """Unless the file says so itself."""
+    inputs, path = {"x": InputColumn(tf.as_dtype(kind), [])}, tmp_path / "f.csv"
+    path.write_text("".join(f"{cell}\n" for cell in ["x", *good]))
+    [batch] = csv_columns.read_batches(str(path), inputs, 10, (0, 1))
+    np.testing.assert_array_equal(batch["x"], np.array([float(cell) for cell in good]).astype(batch["x"].dtype))
+    path.write_text(f"x\ninf\n{bad}\n")
+    with pytest.raises(DataError, match=f"line 3, column x: got '{bad}'; expected a number of at most {largest}$"):
+        next(csv_columns.read_batches(str(path), inputs, 10, (0, 1)))
+
+
+def test_two_predictions_may_write_the_same_file(tmp_path):
+    """Each writes a whole file, and the last to end has its name."""
+    path = tmp_path / "found.csv"
+    with outputs.writing(str(path)) as write_late:
+        write_late({"number": np.array([1])})
+        with outputs.writing(str(path)) as write_early:
+            write_early({"number": np.array([2])})
+        assert path.read_text() == "number\n2\n"
+        write_late({"number": np.array([3])})
+    assert path.read_text() == "number\n1\n3\n"
+    assert [file.name for file in tmp_path.iterdir()] == ["found.csv"]
+
+
+def test_a_wrong_output_is_one_line(tmp_path):
+    """A prediction that is not there, a folder that is not there."""
+    with pytest.raises(ConfigError, match="--outputs: got 'score'; served predicts kind, name, pair"):
+        _predict(tmp_path / "found.csv", "--train_dir=train", "--outputs=score")
+    with pytest.raises(ConfigError, match="--output: cannot write '/nowhere/found.csv': No such file"):
+        _predict("/nowhere/found.csv", "--train_dir=train")
+
+
+def test_a_dataset_without_what_a_saved_model_takes_is_one_line(folder, tmp_path):
+    """As one that was exported with a serving_input_fn, which takes other features than the dataset has."""
+    config = inference_flags.parse_export(["--train_dir=train", "--export_dir=x"])
+    plugins = on_checkpoint.load_as_trained(config, "train")
+
+    def make_input():
+        text = tf.placeholder(tf.string, [None])
+        features = tf.io.parse_example(text, {"x": tf.io.FixedLenFeature([4], tf.float32),
+                                              "kind": tf.io.FixedLenFeature([], tf.int64)})
+        return serving.ServingInput(features, {"examples": text}, {})
+
+    saved_model.export_model("train/model.ckpt-7", str(tmp_path / "7"), plugins.model, plugins.model_params, make_input)
+    with pytest.raises(ConfigError, match=r"^--saved_model: it takes examples string \[n\], and served has x, kind; "
+                                          "give --input=FILE with examples$"):
+        _predict(tmp_path / "found.npz", f"--saved_model={tmp_path}/7", "--train_dir=train")
+
+
+def test_the_input_is_closed_after_an_error(tmp_path, monkeypatch):
+    """In the thread that opened it: TensorFlow keeps a stack of graphs for each thread, and fails in another one."""
+    closed = []
+
+    def batches(*_):
+        with contextlib.closing(types.SimpleNamespace(close=lambda: closed.append(True))):
+            yield {"x": np.zeros([1, 4])}
+
+    def fail(_):
+        raise UserCodeError("no prediction")
+
+    made = types.SimpleNamespace(inputs={}, select=lambda names: None, predict=fail, close=lambda: None)
+    monkeypatch.setattr(on_checkpoint.examples, "dataset_batches", batches)
+    monkeypatch.setattr(on_checkpoint.predictor, "of_saved_model", lambda *_: made)
+    config = inference_flags.parse_predict(["--saved_model=x", "--train_dir=train", f"--output={tmp_path}/found.npz"])
+    with pytest.raises(UserCodeError, match="no prediction") as caught:
+        next(on_checkpoint.predicted_batches(config, (0, 1)))
+    assert caught.value.__traceback__ is not None and closed == [True]  # the traceback still holds the generator
+
+
+@pytest.mark.parametrize("name", ["found.csv", "found.npz"])
+def test_a_prediction_whose_width_varies_is_one_line(tmp_path, name):
+    """A line of a CSV would have fewer cells than the header; TFRecord can have it."""
+    batches = [{"p": np.zeros([2, 3])}, {"p": np.ones([2, 2])}]
+    message = r"prediction 'p' has the shape \[n, 2\] after \[n, 3\] in an earlier batch; .* or write FILE.tfrecord$"
+    with pytest.raises(UserCodeError, match=message), outputs.writing(str(tmp_path / name)) as write:
+        for batch in batches:
+            write(batch)
+    assert list(tmp_path.iterdir()) == []
+    with outputs.writing(str(tmp_path / "found.tfrecord")) as write:
+        for batch in batches:
+            write(batch)
+    found = [tf.train.Example.FromString(record).features.feature["p"].float_list.value[:]
+             for record in tf.python_io.tf_record_iterator(str(tmp_path / "found.tfrecord"))]
+    assert found == [[0, 0, 0], [0, 0, 0], [1, 1], [1, 1]]
+
+
+_RECEIVER = types.SimpleNamespace
+_SERVING = {
+    "a tensor": (lambda x: x, ["inputs"]),
+    "a dict": (lambda x: {"x": x}, ["x"]),
+    "features and receivers": (lambda x: ({"x": x}, {"raw": x}), ["raw"]),
+    "a receiver": (lambda x: _RECEIVER(features=x, receiver_tensors={"raw": x}), ["raw"]),
+}
+
+
+@pytest.mark.parametrize("make, names", _SERVING.values(), ids=_SERVING)
+def test_a_serving_input_has_the_forms_of_estimator(make, names):
+    """And plain tensors."""
+    with tf.Graph().as_default():
+        made = serving._as_serving_input(make(tf.placeholder(tf.float32, [None])), "m.serving_input_fn")
+    assert list(made.receivers) == names
+
+
+def test_another_serving_input_is_one_line():
+    """It says what it must be."""
+    with pytest.raises(UserCodeError, match="m.serving_input_fn returned int; it must return a tensor, a dict"):
+        serving._as_serving_input(5, "m.serving_input_fn")
+
+
+def test_export_outputs_are_signatures():
+    """One alone is also the default; of several, one must be."""
+    with tf.Graph().as_default():
+        tensor = tf.placeholder(tf.float32, [None])
+        inputs = serving.ServingInput(tensor, {"x": tensor}, {"other": {"y": tensor}})
+        output = types.SimpleNamespace(as_signature_def=lambda receivers: sorted(receivers))
+        found = saved_model._signatures(ModelSpec(export_outputs={"scores": output}), inputs)
+        assert found == {"scores": ["x"], "serving_default": ["x"], "other:scores": ["y"],
+                         "other:serving_default": ["y"]}
+        with pytest.raises(PsTrainError, match="export_outputs a, b; one of several must be called 'serving_default'"):
+            saved_model._signatures(ModelSpec(export_outputs={"a": output, "b": tensor}), inputs)
+
+
+class _Classification:
+    """As Estimator's: it takes serialized examples."""
+
+    def as_signature_def(self, receivers):
+        if [tensor.dtype for tensor in receivers.values()] != [tf.string]:
+            raise ValueError("only a single tensor of type tf.string\n Received: more")
+        return "classified"
+
+
+class _Prediction:
+    def as_signature_def(self, receivers):
+        return f"predicted from {', '.join(receivers)}"
+
+
+@pytest.mark.parametrize("outputs, left_out, default", [
+    ({"serving_default": _Classification(), "other": _Prediction(), "predict": _Prediction()},
+     "serving_default", "predict"),
+    ({"serving_default": _Classification(), "other": _Prediction()}, "serving_default", "other"),
+    ({"serving_default": _Prediction(), "classes": _Classification()}, "classes", None),
+])
+def test_a_signature_that_cannot_be_made_is_left_out(caplog, outputs, left_out, default):
+    """With its reason; the others are exported, one of them as the default."""
+    saved_model._warn.cache_clear()
+    with tf.Graph().as_default():
+        tensor = tf.placeholder(tf.float32, [None])
+        found = saved_model._signatures(ModelSpec(export_outputs=outputs), serving.ServingInput(
+            tensor, {"x": tensor}, {}))
+    assert set(found) == {name for name in outputs if name != left_out} | {"serving_default"}
+    assert set(found.values()) == {"predicted from x"}
+    assert caplog.messages == [
+        f"the signature {left_out!r} is left out: only a single tensor of type tf.string",
+        *([f"the signature 'serving_default' is that of {default!r}"] if default else [])]
+
+
+def test_a_model_without_a_signature_is_one_line():
+    """With a serving input that it can take, there is one."""
+    with tf.Graph().as_default():
+        tensor, text = tf.placeholder(tf.float32, [None]), tf.placeholder(tf.string, [None])
+        spec = ModelSpec(export_outputs={"classes": _Classification()})
+        with pytest.raises(UserCodeError, match="returned export_outputs classes, of which none can be exported: only "
+                                                "a single tensor of type tf.string$"):
+            saved_model._signatures(spec, serving.ServingInput(tensor, {"x": tensor}, {}))
+        found = saved_model._signatures(spec, serving.ServingInput(tensor, {"x": tensor}, {"text": {"examples": text}}))
+    assert found == dict.fromkeys(["text:classes", "text:serving_default", "serving_default"], "classified")
+
+
+def test_the_modes_are_those_of_estimator():
+    """So model_fn may compare with tf.estimator.ModeKeys."""
+    assert (ps_train.TRAIN, ps_train.EVAL, ps_train.PREDICT) == ("train", "eval", "infer")

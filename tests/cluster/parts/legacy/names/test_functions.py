@@ -1,0 +1,110 @@
+"""Functions and feature columns of tf.contrib, against numpy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ps_train.parts.legacy.names.contrib import feature_columns, functions
+from ps_train.parts.legacy.names.contrib.learn import datasets
+from ps_train.parts.legacy.names.examples import mnist
+from tests.tensorflow_mode import tf
+
+LOGITS = np.arange(24, dtype=np.float32).reshape(2, 3, 4) % 5
+TARGETS = np.array([[0, 1, 2], [3, 0, 1]], np.int32)
+WEIGHTS = np.array([[1, 1, 0], [1, 0, 0]], np.float32)
+
+
+@pytest.mark.parametrize(("over_time", "over_batch", "axes"), [
+    (True, True, (0, 1)), (True, False, (1,)), (False, True, (0,)), (False, False, ())])
+def test_sequence_loss_is_the_weighted_cross_entropy(over_time, over_batch, axes):
+    """Averaged over the weights along the chosen axes; padding, with weight 0, has no part."""
+    log_softmax = LOGITS - np.log(np.exp(LOGITS).sum(axis=2, keepdims=True))
+    losses = -np.take_along_axis(log_softmax, TARGETS[..., None], axis=2)[..., 0] * WEIGHTS
+    with tf.Graph().as_default(), tf.Session() as session:
+        loss = functions.sequence_loss(tf.constant(LOGITS), tf.constant(TARGETS), tf.constant(WEIGHTS), over_time,
+                                       over_batch)
+        expected = losses.sum(axis=axes) / np.maximum(WEIGHTS.sum(axis=axes), 1e-12) if axes else losses
+        np.testing.assert_allclose(session.run(loss), expected, rtol=1e-5)
+
+
+def test_embed_sequence_looks_up_rows_of_a_variable():
+    """[batch, time] of numbers become [batch, time, dimensions]; `reuse` takes the same variable."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        initializer = tf.constant_initializer(np.arange(6).reshape(3, 2))
+        one = functions.embed_sequence(tf.constant([[2, 0]]), 3, 2, initializer=initializer, scope="words")
+        other = functions.embed_sequence(tf.constant([[2, 0]]), scope="words", reuse=True)
+        session.run(tf.global_variables_initializer())
+        assert session.run([one, other])[0].tolist() == [[[4, 5], [0, 1]]]
+        assert session.run(other).tolist() == [[[4, 5], [0, 1]]] and len(tf.global_variables()) == 1
+
+
+def test_transpose_batch_time_swaps_the_first_two_axes():
+    """Whatever comes after them."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        np.testing.assert_array_equal(session.run(functions.transpose_batch_time(LOGITS)), LOGITS.transpose(1, 0, 2))
+
+
+def test_columns_of_contrib_give_the_inputs_of_those_of_today():
+    """A number, a bucket, a key, an embedding."""
+    features = {"age": np.array([[1.0], [5.0]], np.float32), "job": np.array([["a"], ["z"]])}
+    age = feature_columns.real_valued_column("age")
+    job = feature_columns.sparse_column_with_keys("job", ["a", "b"])
+    columns = [age, feature_columns.bucketized_column(age, boundaries=[4.0, 2.0]),
+               tf.feature_column.indicator_column(job), feature_columns.embedding_column(
+                   job, 1, initializer=tf.constant_initializer(7.0))]
+    with tf.Graph().as_default(), tf.Session() as session:
+        made = feature_columns.input_from_feature_columns(
+            {name: tf.constant(value) for name, value in features.items()}, columns)
+        session.run([tf.global_variables_initializer(), tf.tables_initializer()])
+        # In the order of their names: age, its buckets, the embedding, the indicator.
+        assert session.run(made).tolist() == [[1, 1, 0, 0, 7, 1, 0], [5, 0, 0, 1, 0, 0, 0]]
+
+
+def test_a_crossed_column_takes_hashed_columns():
+    """Today's crosses their raw values, and refuses the columns themselves."""
+    hashed = feature_columns.sparse_column_with_hash_bucket("job", 1e3)
+    keys = feature_columns.sparse_column_with_keys("town", ["x", "y"])
+    crossed = feature_columns.crossed_column([hashed, keys], hash_bucket_size=1e4)
+    assert (crossed.hash_bucket_size, crossed.keys[0]) == (10_000, "job")
+
+
+def test_weighted_sum_has_the_bias_beside_the_columns():
+    """The logits of a linear model with initial zeros, [2, 3]."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        logits, variables, bias = feature_columns.weighted_sum_from_feature_columns(
+            {"age": tf.constant([[1.0], [5.0]])}, [feature_columns.real_valued_column("age")], num_outputs=3)
+        session.run(tf.global_variables_initializer())
+        assert session.run(logits).tolist() == [[0] * 3] * 2
+        assert (bias.shape.as_list(), len(variables)) == ([3], 1)
+
+
+def test_the_model_of_the_tutorial_learns():
+    """Its four functions: the loss falls, and evaluation counts what is right."""
+    images = np.random.RandomState(0).uniform(size=(20, mnist.IMAGE_PIXELS)).astype(np.float32)
+    labels = np.arange(20) % mnist.NUM_CLASSES
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.set_random_seed(0)
+        logits = mnist.mnist_inference(tf.constant(images), 32, 16)
+        loss = mnist.mnist_loss(logits, tf.constant(labels))
+        train_op = mnist.mnist_training(loss, 0.1)
+        num_right = mnist.mnist_evaluation(logits, tf.constant(labels))
+        session.run(tf.global_variables_initializer())
+        first, right_at_first = session.run([loss, num_right])
+        for _ in range(200):
+            session.run(train_op)
+        last, right_at_last = session.run([loss, num_right])
+        step = session.graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES)[-1]
+        assert (step.op.name, session.run(step)) == ("global_step", 200)
+    assert last < first / 2 and right_at_last > right_at_first
+
+
+def test_a_table_in_a_file_is_read(tmp_path):
+    """The first line of one with a header is left out; the target's column may be any."""
+    path = tmp_path / "table.csv"
+    path.write_text("2,2,a,b\n1.5,2,0\n3,4,1\n")
+    with_header = datasets.load_csv_with_header(str(path), target_dtype=np.int64, features_dtype=np.float32)
+    assert (with_header.data.tolist(), with_header.target.tolist()) == ([[1.5, 2], [3, 4]], [0, 1])
+    path.write_text("1.0,5\n0.0,6\n")
+    without = datasets.load_csv_without_header(str(path), np.int64, np.float32, target_column=0)
+    assert (without.data.tolist(), without.target.tolist()) == ([[5], [6]], [1, 0])

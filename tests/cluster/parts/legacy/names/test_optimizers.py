@@ -1,0 +1,100 @@
+"""Optimizers of tf.contrib.opt, against numpy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ps_train.parts.legacy.names.contrib import optimizers
+from tests.tensorflow_mode import tf
+
+RATE, BETA1, BETA2, EPSILON = 0.1, 0.9, 0.999, 1e-8
+# TensorFlow multiplies the powers of the betas in float32.
+TOLERANCE = {"rtol": 2e-4, "atol": 1e-5}
+INITIAL = np.arange(8, dtype=np.float32).reshape(4, 2) / 10
+# The rows that each step looks up, one of them twice.
+STEPS = ([0, 2, 2], [2, 3, 0], [1, 2, 1])
+
+
+def _gradient(values, rows):
+    """Returns the gradient of the sum of (value + 1)**2 over the rows that are looked up, [4, 2]."""
+    gradient = np.zeros_like(values)
+    np.add.at(gradient, rows, 2 * (values[rows] + 1))
+    return gradient
+
+
+def _adam_step(values, m, v, gradient, step, rows=slice(None), is_nesterov=False):
+    """Changes some rows as Adam (arXiv 1412.6980, end of section 2) does."""
+    m[rows] = BETA1 * m[rows] + (1 - BETA1) * gradient[rows]
+    v[rows] = BETA2 * v[rows] + (1 - BETA2) * gradient[rows] ** 2
+    rate = RATE * np.sqrt(1 - BETA2 ** step) / (1 - BETA1 ** step)
+    moment = BETA1 * m[rows] + (1 - BETA1) * gradient[rows] if is_nesterov else m[rows]
+    values[rows] -= rate * moment / (np.sqrt(v[rows]) + EPSILON)
+
+
+def _train(optimizer, is_resource, is_sparse, **arguments):
+    """Returns the variable and its slots m and v, [4, 2] each, after each of STEPS."""
+    found = []
+    with tf.Graph().as_default(), tf.Session() as session:
+        variable = tf.get_variable("x", initializer=INITIAL, use_resource=is_resource)
+        rows = tf.placeholder(tf.int32, [None])
+        picked = tf.gather(variable, rows) if is_sparse else tf.matmul(tf.one_hot(rows, 4), variable)
+        train_op = optimizer.minimize(tf.reduce_sum((picked + 1) ** 2), var_list=[variable], **arguments)
+        slots = [optimizer.get_slot(variable, name) for name in ("m", "v") if name in optimizer.get_slot_names()]
+        session.run(tf.global_variables_initializer())
+        for step in STEPS:
+            session.run(train_op, {rows: step})
+            found.append(session.run([variable, *slots]))
+    return found
+
+
+@pytest.mark.parametrize("is_resource", [True, False])
+def test_lazy_adam_updates_the_rows_with_a_gradient_only(is_resource):
+    """They, and their moments, as Adam does; the other rows and their moments stay, which Adam itself would move."""
+    values, m, v = INITIAL.copy(), np.zeros_like(INITIAL), np.zeros_like(INITIAL)
+    for step, (rows, found) in enumerate(zip(STEPS, _train(
+            optimizers.LazyAdamOptimizer(RATE), is_resource, is_sparse=True)), start=1):
+        touched = np.unique(rows)
+        _adam_step(values, m, v, _gradient(values, rows), step, touched)
+        np.testing.assert_allclose(found, [values, m, v], **TOLERANCE)
+    adam = _train(tf.train.AdamOptimizer(RATE), is_resource, is_sparse=True)[-1][0]
+    assert np.abs(adam - values).max() > 0.01
+
+
+@pytest.mark.parametrize("is_resource", [True, False])
+def test_lazy_adam_is_adam_for_dense_gradients(is_resource):
+    """Every row has a gradient then, of zero for some."""
+    lazy, adam = (_train(optimizer(RATE), is_resource, is_sparse=False)
+                  for optimizer in (optimizers.LazyAdamOptimizer, tf.train.AdamOptimizer))
+    np.testing.assert_array_equal(lazy[-1], adam[-1])
+
+
+@pytest.mark.parametrize("is_resource", [True, False])
+def test_nadam_looks_ahead(is_resource):
+    """Adam, whose first moment is taken one gradient further."""
+    values, m, v = INITIAL.copy(), np.zeros_like(INITIAL), np.zeros_like(INITIAL)
+    for step, (rows, found) in enumerate(zip(STEPS, _train(
+            optimizers.NadamOptimizer(RATE), is_resource, is_sparse=False)), start=1):
+        _adam_step(values, m, v, _gradient(values, rows), step, is_nesterov=True)
+        np.testing.assert_allclose(found, [values, m, v], **TOLERANCE)
+
+
+@pytest.mark.parametrize("is_resource", [True, False])
+def test_adam_w_takes_a_share_of_the_variable_away_besides(is_resource):
+    """The gradient is that of the variable before."""
+    values, m, v = INITIAL.copy(), np.zeros_like(INITIAL), np.zeros_like(INITIAL)
+    for step, (rows, found) in enumerate(zip(STEPS, _train(
+            optimizers.AdamWOptimizer(0.01, RATE), is_resource, is_sparse=False)), start=1):
+        gradient = _gradient(values, rows)
+        values *= 1 - 0.01
+        _adam_step(values, m, v, gradient, step)
+        np.testing.assert_allclose(found, [values, m, v], **TOLERANCE)
+
+
+def test_momentum_w_decays_the_listed_variables_only():
+    """decay_var_list says which; the others are updated by momentum alone."""
+    plain = _train(tf.train.MomentumOptimizer(RATE, 0.9), True, is_sparse=False)[-1][0]
+    none = _train(optimizers.MomentumWOptimizer(0.01, RATE, 0.9), True, is_sparse=False, decay_var_list=[])[-1][0]
+    every = _train(optimizers.MomentumWOptimizer(0.01, RATE, 0.9), True, is_sparse=False)[-1][0]
+    np.testing.assert_array_equal(plain, none)
+    assert not np.allclose(plain, every)

@@ -1,0 +1,89 @@
+"""The end of synchronous updates in a script: the ps serve the chief to its end, and it waits for no lost ps."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+from ps_train.cluster.spec import Cluster
+from ps_train.coordination import sessions, variables
+from ps_train.coordination.state import Snapshot, State
+from ps_train.parts.legacy.classic.ps_life import PsLife
+from ps_train.parts.legacy.classic.updates import Runner
+from ps_train.runtime.threads import Call
+from ps_train.runtime.waits import Timeouts
+from ps_train.updates.sync.aggregation import SyncOperations, SyncStatus
+from ps_train.updates.sync.quorum import Quorum
+from tests.tensorflow_mode import tf
+
+CLUSTER = Cluster("ps", 0, {"ps": {0: "localhost:1"}, "worker": {0: "localhost:2", 1: "localhost:3"}})
+DEADLINE_SECS = 60
+
+
+def snapshot_of(*, here, finished):
+    """Returns what ps 0 knows of two workers: which have a claim and a heartbeat, and which have finished."""
+    zeros = np.zeros([variables.MAX_WORKERS], np.int64)
+    claims, ended = zeros.copy(), zeros.astype(bool)
+    claims[here], ended[finished] = 7, True
+    return Snapshot(state=State.RUNNING, now_secs=1.0, claims=claims, heartbeats=zeros.astype(float), steps=zeros,
+                    local_steps=zeros, finished=ended)
+
+
+@pytest.mark.parametrize(("here", "finished", "is_over"), [
+    ([0], [0, 1], False),  # the chief makes its last calls
+    ([], [0, 1], True),
+    ([1], [0, 1], True),  # another worker leaves within a second
+    ([1], [0], False),
+], ids=["chief", "nobody", "other", "training"])
+def test_a_ps_serves_until_the_chief_has_left(here, finished, is_over):
+    """Issue: it ended with the last report, while the chief released the workers that still wait for an update."""
+    life = PsLife(CLUSTER, "", Timeouts(), threading.Event())
+    assert life._have_all_ended(snapshot_of(here=here, finished=finished)) is is_over
+
+
+class SilentSession:
+    """Stands for a session with a ps that has ended: a call is not answered, whatever time-out it has."""
+
+    def __init__(self):
+        self.is_closed = threading.Event()
+
+    def run(self, fetches, feed_dict=None, options=None):
+        """Waits for the end of the test."""
+        assert options.timeout_in_ms
+        self.is_closed.wait()
+
+    def close(self):
+        """Ends all calls."""
+        self.is_closed.set()
+
+
+@pytest.fixture
+def silent(monkeypatch):
+    """A session that never answers, and time limits that the test need not wait for."""
+    monkeypatch.setattr(sessions, "_ANSWER_SECS", 0.0)
+    session = SilentSession()
+    yield session
+    session.close()
+
+
+def test_a_call_of_a_session_is_bounded_though_its_own_time_out_never_begins(silent):
+    """The caller sees what it sees of a frozen ps."""
+    with pytest.raises(tf.errors.DeadlineExceededError, match="waited 0.01 s for an answer of the servers"):
+        sessions.run_bounded(silent, None, options=tf.RunOptions(timeout_in_ms=10))
+
+
+def test_the_chief_ends_though_the_ps_has_ended_before_it_concludes(silent, monkeypatch):
+    """Issue: it waited without a bound, in `release_op` or for the number of dropped gradients."""
+    monkeypatch.setattr("ps_train.parts.legacy.classic.updates._RELEASE_OPTIONS", tf.RunOptions(timeout_in_ms=10))
+    monkeypatch.setattr("ps_train.updates.sync.runner.RUN_OPTIONS", tf.RunOptions(timeout_in_ms=10))
+    operations = SyncOperations(*[None] * len(SyncOperations._fields))
+    operations = operations._replace(status=SyncStatus(*[None] * len(SyncStatus._fields)))
+    runner = Runner(None, operations, Quorum(replicas_to_aggregate=2, floor=1, num_workers=2))
+    runner._session = silent
+    end = Call(lambda: runner.conclude(waits_for_others=False), "end of updates")
+    end.join(DEADLINE_SECS)
+    assert not end.is_alive()
+    end.result()
+    assert silent.is_closed.wait(DEADLINE_SECS)

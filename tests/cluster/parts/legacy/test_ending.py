@@ -1,0 +1,90 @@
+"""How the script of a task ends."""
+
+from __future__ import annotations
+
+import builtins
+import io
+import sys
+import threading
+
+import pytest
+
+from ps_train.parts.legacy.classic import ending
+from ps_train.runtime import tracebacks
+
+
+def test_a_fault_in_the_report_shows_the_whole_error_and_ends_nothing(monkeypatch, capsys):
+    """The process must still leave the cluster."""
+    def fail(error):
+        raise TypeError("not iterable")
+
+    monkeypatch.setattr(tracebacks, "report", fail)
+    ending.report_failure(ValueError("this batch is broken"))
+    assert capsys.readouterr().err.splitlines() == ["ValueError: this batch is broken"]
+
+
+def test_work_of_atexit_that_takes_too_long_is_cut_off_with_a_line(monkeypatch, capsys):
+    """The process ends with its code all the same."""
+    codes, is_over = [], threading.Event()
+
+    def exit_at_once(code):
+        codes.append(code)
+        is_over.set()
+
+    monkeypatch.setattr(ending.os, "_exit", exit_at_once)
+    monkeypatch.setattr(ending.atexit, "_run_exitfuncs", lambda: is_over.wait(60))
+    monkeypatch.setattr(ending, "_CLEAN_UP_SECS", 0.01)
+    ending.leave(3)
+    assert set(codes) == {3}
+    assert capsys.readouterr().err == "ps_train: what is registered with `atexit` was cut off after 0.01 s\n"
+
+
+def test_that_it_was_told_to_stop_is_said_once(monkeypatch, capsys):
+    """Also where the script ends at the moment at which another thread ends it."""
+    monkeypatch.setattr(ending, "_said_stopped", threading.Lock())
+    both = threading.Barrier(8)
+
+    def end():
+        both.wait(60)
+        ending._say_stopped()
+
+    ends = [threading.Thread(target=end) for _ in range(8)]
+    for thread in ends:
+        thread.start()
+    for thread in ends:
+        thread.join(60)
+    assert capsys.readouterr().err == "ps_train: told to stop\n"
+
+
+@pytest.fixture
+def imported(monkeypatch):
+    """A script that imports the classes has made its server; yields what ends the interpreter, and the exit codes."""
+    codes, registered = [], []
+    monkeypatch.setattr(ending.os, "_exit", codes.append)
+    monkeypatch.setattr(ending.atexit, "register", registered.append)
+    monkeypatch.setattr(ending, "SignalWatch", lambda stop_timeout_secs: None)
+    monkeypatch.setattr(ending, "script_ended", threading.Event())
+    monkeypatch.setattr(ending, "_given_code", [0])
+    monkeypatch.setattr(sys, "stdin", io.StringIO())  # `exit` closes it
+    for place, name in ((sys, "excepthook"), (sys, "exit"), (builtins, "exit"), (builtins, "quit")):
+        monkeypatch.setattr(place, name, getattr(place, name))
+    ending.watch_imported_script(1.0)
+    return registered[0], codes
+
+
+@pytest.mark.parametrize("place", [sys, builtins], ids=["sys", "builtins"])
+@pytest.mark.parametrize(("status", "code"), [((), 0), ((4,), 4), (("a message",), 1)])
+def test_an_imported_script_ends_with_the_code_that_it_gives(imported, place, status, code):
+    """By `sys.exit`, and by `exit`, which is another function."""
+    end_interpreter, codes = imported
+    with pytest.raises(SystemExit):
+        place.exit(*status)
+    end_interpreter()
+    assert codes == [code]
+
+
+def test_an_imported_script_that_runs_to_its_end_ends_with_0(imported):
+    """Nothing was said."""
+    end_interpreter, codes = imported
+    end_interpreter()
+    assert codes == [0]

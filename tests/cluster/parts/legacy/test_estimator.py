@@ -1,0 +1,261 @@
+"""tf.estimator in one process: what the bridge makes work, what it replaces, and the folders that ps_train trains."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+
+import numpy as np
+import pytest
+
+from ps_train.errors import ClusterLostError, ConfigError
+from ps_train.parts.legacy import estimator as bridge
+from ps_train.plugins import contracts
+from tests import clusters
+from tests.tensorflow_mode import tf
+
+if importlib.util.find_spec("tensorflow_estimator") is None:
+    pytest.skip("tensorflow-estimator is not installed", allow_module_level=True)
+
+FEATURES, LABELS = clusters.linear_data(40)
+COLORS = np.where(FEATURES[:, 1] > 0, "red", "blue").astype(object)
+
+
+@pytest.fixture(scope="module")
+def api():
+    """tf.estimator, as TensorFlow 1 knows it."""
+    return bridge.install_estimator()
+
+
+@pytest.fixture
+def run_config(api, tmp_path, monkeypatch):
+    """A function that returns a RunConfig, of a task of a cluster where one is named."""
+    def make(folder="model", job=None, jobs=("ps", "chief"), **others):
+        tf_config = {"cluster": {name: ["localhost:1"] for name in jobs}, "task": {"type": job, "index": 0}}
+        monkeypatch.setenv("TF_CONFIG", json.dumps(tf_config) if job else "{}")
+        return api.RunConfig(model_dir=str(tmp_path / folder), tf_random_seed=1,
+                             **{"save_checkpoints_steps": 10, "save_summary_steps": 100, **others})
+
+    return make
+
+
+def columns():
+    """Returns a numeric column and an embedding of words."""
+    words = tf.feature_column.categorical_column_with_vocabulary_list("color", ["red", "blue"])
+    return tf.feature_column.numeric_column("x", [4]), words, tf.feature_column.embedding_column(words, 2)
+
+
+def batches(epochs=None):
+    """Returns the examples in their order, in batches of 8."""
+    labels = (LABELS > 0).astype(np.int32)
+    return tf.data.Dataset.from_tensor_slices(({"x": FEATURES, "color": COLORS}, labels)).repeat(epochs).batch(8)
+
+
+def serving_input(api):
+    """Returns the function that an export needs."""
+    def receive():
+        features = {"x": tf.placeholder(tf.float32, [None, 4]), "color": tf.placeholder(tf.string, [None])}
+        return api.export.ServingInputReceiver(features, features)
+
+    return receive
+
+
+def model_fn(features, labels, mode, params, config):
+    """A classifier as the guides of Estimator write it."""
+    api = bridge.install_estimator()
+    numeric, _, embedded = columns()
+    hidden = tf.layers.dense(tf.feature_column.input_layer(features, [numeric, embedded]), 4, tf.nn.relu)
+    hidden = tf.layers.batch_normalization(hidden, momentum=0.5, training=mode == api.ModeKeys.TRAIN)
+    logits = tf.layers.dense(hidden, 2)
+    predictions = {"class": tf.argmax(logits, 1)}
+    if mode == api.ModeKeys.PREDICT:
+        return api.EstimatorSpec(mode, predictions=predictions)
+    loss = tf.losses.sparse_softmax_cross_entropy(labels, logits)
+    with tf.control_dependencies(tf.get_collection(tf.GraphKeys.UPDATE_OPS)):
+        train_op = tf.train.AdamOptimizer(params["rate"]).minimize(loss, tf.train.get_global_step())
+    return api.EstimatorSpec(mode, predictions, loss, train_op,
+                             {"accuracy": tf.metrics.accuracy(labels, predictions["class"])})
+
+
+def test_a_model_trains_evaluates_predicts_and_is_exported(api, run_config, tmp_path):
+    """Feature columns, layers, hooks, exporters and early stopping in one train_and_evaluate."""
+    own = api.Estimator(model_fn, params={"rate": 0.05}, config=run_config())
+    os.makedirs(own.eval_dir())
+    early = api.experimental.stop_if_no_decrease_hook(own, "loss", 1000, run_every_secs=None, run_every_steps=10)
+    exporters = [kind(kind.__name__, serving_input(api))
+                 for kind in (api.FinalExporter, api.LatestExporter, api.BestExporter)]
+    metrics, _ = api.train_and_evaluate(
+        own, api.TrainSpec(batches, 40, [early]),
+        api.EvalSpec(lambda: batches(1), steps=None, exporters=exporters, throttle_secs=0))
+    assert metrics["global_step"] == 40 and metrics["loss"] < np.log(2)  # that of a guess
+    assert {name: len(os.listdir(tmp_path / "model/export" / name)) > 0
+            for name in ("FinalExporter", "LatestExporter", "BestExporter")} == dict.fromkeys(
+                ("FinalExporter", "LatestExporter", "BestExporter"), True)
+    assert next(own.predict(lambda: batches(1)))["class"] in (0, 1)
+    warm = api.Estimator(model_fn, params={"rate": 0.0}, config=run_config("warm"),
+                         warm_start_from=api.WarmStartSettings(own.model_dir, vars_to_warm_start="dense.*"))
+    warm.train(batches, steps=1)
+    np.testing.assert_array_equal(warm.get_variable_value("dense/kernel"), own.get_variable_value("dense/kernel"))
+
+
+def test_a_canned_model_of_both_kinds_trains(api, run_config):
+    """DNNLinearCombinedClassifier has the parts of DNNClassifier and of LinearClassifier."""
+    numeric, words, embedded = columns()
+    canned = api.DNNLinearCombinedClassifier(
+        linear_feature_columns=[words], dnn_feature_columns=[numeric, embedded], dnn_hidden_units=[8],
+        config=run_config())
+    losses = []
+    for until in (1, 40):
+        canned.train(batches, max_steps=until)
+        losses.append(canned.evaluate(lambda: batches(1))["loss"])
+    assert losses[1] < losses[0]
+
+
+def test_the_names_are_where_code_looks_for_them(api):
+    """Version 1 in compat.v1, version 2 in TensorFlow itself, both importable."""
+    import tensorflow as tf2  # noqa: PLC0415 (after `install`)
+    import tensorflow.compat.v1.estimator as importable  # noqa: PLC0415
+
+    assert importable.Estimator is api.Estimator is tf.estimator.Estimator is tf2.compat.v1.estimator.Estimator
+    assert issubclass(tf2.estimator.Estimator, api.Estimator) and tf2.estimator.Estimator is not api.Estimator
+
+
+@pytest.mark.skipif(tf.__version__ < "2.16", reason="TensorFlow has its own Estimator")
+def test_a_missing_package_is_named_in_one_line(monkeypatch):
+    """With the command that installs it."""
+    import tensorflow as tf2  # noqa: PLC0415
+
+    from ps_train.parts.legacy.estimator import bridge as module  # noqa: PLC0415
+
+    monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.delattr(tf2, "estimator", raising=False)
+    with pytest.raises(ConfigError, match=r"pip install 'ps_train\[estimator\]'") as caught:
+        bridge.install_estimator()
+    assert "\n" not in str(caught.value)
+
+
+@pytest.fixture
+def restored(api):
+    """Takes back what `replace` has replaced."""
+    from tensorflow_estimator.python.estimator import estimator, training  # noqa: PLC0415
+
+    places = [(training, "server_lib"), (training._TrainingExecutor, "run_evaluator"), (estimator, "training")]
+    before = [(place, name, getattr(place, name)) for place, name in places]
+    yield
+    for place, name, value in before:
+        setattr(place, name, value)
+
+
+def test_servers_and_sessions_are_the_ones_that_were_given(api, run_config, restored):
+    """A ps makes the server and joins it; a chief makes the server and trains in the session."""
+    calls = []
+
+    class Server:
+        def __init__(self, cluster, job_name, task_index, **others):
+            calls.append((job_name, task_index, sorted(cluster.as_dict())))
+
+        def start(self):
+            pass
+
+        def join(self):
+            calls.append("join")
+
+    def session(master, **options):
+        calls.append((master, options["is_chief"]))
+        return tf.train.MonitoredTrainingSession("", **options)
+
+    bridge.replace(Server, session)
+    for job in ("ps", "chief"):
+        own = api.Estimator(model_fn, params={"rate": 0.05}, config=run_config(
+            job=job, session_config=tf.ConfigProto(), device_fn=lambda op: ""))
+        api.train_and_evaluate(own, api.TrainSpec(batches, 2), api.EvalSpec(batches))
+    assert calls == [("ps", 0, ["chief", "ps"]), "join", ("chief", 0, ["chief", "ps"]), ("grpc://localhost:1", True)]
+
+
+def test_the_evaluator_ends_with_training_and_evaluates_the_last_checkpoint(api, run_config, tmp_path, restored):
+    """Training ends before max_steps, while the evaluator waits for its next turn; the final export is made."""
+    trained = api.Estimator(model_fn, params={"rate": 0.05}, config=run_config())
+    trained.train(batches, steps=4)
+    asked = []
+
+    def is_over():
+        asked.append(len(asked))
+        if len(asked) == 4:  # it waits
+            trained.train(batches, steps=3)
+        return len(asked) >= 4
+
+    bridge.replace(find_end=lambda: is_over)
+    own = api.Estimator(model_fn, params={"rate": 0.05}, config=run_config(job="evaluator"))
+    evaluated = []
+    hook = type("Hook", (tf.train.SessionRunHook,), {"end": lambda self, session: evaluated.append(
+        session.run(tf.train.get_global_step(session.graph)))})()
+    exporter = api.FinalExporter("last", serving_input(api))
+    api.train_and_evaluate(own, api.TrainSpec(batches, 1000), api.EvalSpec(
+        lambda: batches(1), hooks=[hook], exporters=exporter, start_delay_secs=600, throttle_secs=600))
+    assert evaluated == [7]
+    assert len(os.listdir(tmp_path / "model/export/last")) == 1
+
+
+def test_an_evaluator_without_a_checkpoint_ends_too(api, run_config, restored):
+    """Training that died before it saved leaves nothing to evaluate."""
+    bridge.replace(find_end=lambda: lambda: True)
+    own = api.Estimator(model_fn, params={"rate": 0.05}, config=run_config(job="evaluator"))
+    api.train_and_evaluate(own, api.TrainSpec(batches, 10), api.EvalSpec(batches, throttle_secs=600))
+
+
+def never_there():
+    """Tells whether training is over, when ps 0 was not there within the start time-out."""
+    raise ClusterLostError("waited 1 s for ps:0")
+
+
+def test_an_evaluator_that_starts_after_training_evaluates_and_exports(api, run_config, tmp_path, restored):
+    """Issue: it ended with 138. Nobody is there who would tell it that training is over."""
+    api.Estimator(model_fn, params={"rate": 0.05}, config=run_config()).train(batches, steps=4)
+    bridge.replace(find_end=lambda: never_there)
+    own = api.Estimator(model_fn, params={"rate": 0.05}, config=run_config(job="evaluator"))
+    api.train_and_evaluate(own, api.TrainSpec(batches, 1000), api.EvalSpec(
+        lambda: batches(1), exporters=api.FinalExporter("last", serving_input(api)), start_delay_secs=600,
+        throttle_secs=600))
+    assert len(os.listdir(tmp_path / "model/export/last")) == 1
+
+
+def test_an_evaluator_without_a_cluster_or_a_checkpoint_is_lost(api, run_config, restored):
+    """Training may not have begun."""
+    bridge.replace(find_end=lambda: never_there)
+    own = api.Estimator(model_fn, params={"rate": 0.05}, config=run_config(job="evaluator"))
+    with pytest.raises(ClusterLostError, match="waited 1 s for ps:0"):
+        api.train_and_evaluate(own, api.TrainSpec(batches, 10), api.EvalSpec(batches, throttle_secs=600))
+
+
+def test_a_folder_of_ps_train_goes_on_under_an_estimator_and_back(api, run_config, tmp_path, start_servers):
+    """4 steps each of ps_train, Estimator and ps_train end where 12 of Estimator do: Adam's moments are carried on."""
+    def input_fn(mode="train", params=None, shard=(0, 1)):
+        return batches()
+
+    def train(steps):
+        model = contracts.Model("own", model_fn, {}, takes_config=True)
+        dataset = contracts.Dataset("own", input_fn, lambda params: None, {})
+        clusters.train_together(start_servers(1, 1), tmp_path / "mixed", steps, 1, model=model, dataset=dataset,
+                                params={"rate": 0.05})
+
+    def estimator(folder):
+        return api.Estimator(model_fn, params={"rate": 0.05}, config=run_config(folder))
+
+    # Each time, the data begin again; so do those of the Estimator that is compared.
+    first = estimator("alone")
+    first.train(batches, max_steps=1)
+    _copy_new(tmp_path / "alone", tmp_path / "mixed")
+    for until in (4, 8, 12):
+        estimator("alone").train(batches, max_steps=until)
+        train(until) if until != 8 else estimator("mixed").train(batches, max_steps=until)
+    found, expected = (clusters.read_checkpoint(tmp_path / name) for name in ("mixed", "alone"))
+    assert found.keys() == expected.keys() and any(name.endswith("Adam_1") for name in found)
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+def _copy_new(folder, other):
+    import shutil  # noqa: PLC0415
+
+    shutil.copytree(folder, other)

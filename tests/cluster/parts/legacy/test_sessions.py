@@ -1,0 +1,200 @@
+"""The sessions of an unchanged script, on in-process servers."""
+
+from __future__ import annotations
+
+import pytest
+import tensorflow as tf2
+from tensorflow.python.training import session_manager
+
+from ps_train.parts.legacy.classic import install, membership, sessions
+from ps_train.runtime.threads import Call
+from ps_train.runtime.waits import Timeouts
+from tests.tensorflow_mode import tf
+
+WORKER_FILTERS = ["/job:ps", "/job:worker/task:0"]
+
+
+def refuse_to_end(error):
+    """Stands for the end of the process."""
+    raise AssertionError from error
+
+
+@pytest.fixture
+def replaced(monkeypatch):
+    """TensorFlow's classes are replaced, as in a script, until the end of the test."""
+    places = [(session_manager, "SessionManager"), (tf2.distribute, "Server"),
+              (install.ScriptServer, "default_timeouts")]
+    for module in (tf, tf2.compat.v1):
+        places += [(module, "Session"), (module, "InteractiveSession"), (module.distribute, "Server")]
+        places += [(module.train, name) for name in (
+            "Server", "Supervisor", "SessionManager", "MonitoredTrainingSession", "SyncReplicasOptimizer",
+            "replica_device_setter")]
+    for place, name in places:
+        monkeypatch.setattr(place, name, getattr(place, name))
+    install.replace_classes(Timeouts())
+
+
+@pytest.fixture
+def worker(start_servers, replaced):
+    """The membership of a worker whose script has just made its server."""
+    cluster = start_servers(1, 1)
+    own = membership.Membership(cluster.view("worker", 0), cluster.target("worker", 0),
+                                Timeouts(start_secs=60.0, heartbeat_secs=60.0), refuse_to_end)
+    membership.set_current(own)
+    yield own
+    own.finish(0)
+    membership.set_current(None)
+
+
+@pytest.fixture
+def graph():
+    """A default graph for this test only."""
+    with tf.Graph().as_default() as graph:
+        yield graph
+
+
+def counter(name="number"):
+    """Returns the operation that counts, with its variable on the ps."""
+    with tf.device("/job:ps/task:0"):
+        return tf.get_variable(name, [], initializer=tf.zeros_initializer()).assign_add(1.0)
+
+
+@pytest.mark.parametrize("kind", ["Session", "InteractiveSession"])
+@pytest.mark.parametrize("filters", [[], WORKER_FILTERS], ids=["no filters", "filters"])
+def test_a_remote_session_joins_the_cluster_and_keeps_its_filters(worker, graph, kind, filters):
+    """Issue: one with filters of its own, or an interactive one, had no heartbeat, so the ps ended before it."""
+    count = counter()
+    session = getattr(tf, kind)(worker.target, config=tf.ConfigProto(device_filters=filters))
+    try:
+        assert worker.board is not None
+        assert worker.snapshot().alive() == [0]
+        session.run(tf.global_variables_initializer())
+        assert session.run(count) == 1.0
+        used = list(session._config.device_filters)
+        assert used == (filters or ["/job:ps/task:0", "/job:worker/task:0"])
+    finally:
+        session.close()
+
+
+def test_an_interactive_session_is_the_default_one_until_it_is_closed(worker, graph):
+    """Its `close`, too, is that of TensorFlow."""
+    count = counter()
+    session = tf.InteractiveSession(worker.target)
+    tf.global_variables_initializer().run()
+    assert count.eval() == 1.0
+    session.close()
+    assert tf.get_default_session() is None
+
+
+def test_a_session_manager_of_the_scripts_own_prepares_the_parameters_of_the_cluster(worker, graph):
+    """Its arguments by position, too."""
+    count = counter()
+    manager = tf.train.SessionManager(ready_op=tf.report_uninitialized_variables())
+    session = manager.prepare_session(worker.target, tf.global_variables_initializer())
+    assert worker.board.is_prepared()
+    assert session.run(count) == 1.0
+    session.close()
+
+
+def test_the_parameters_are_announced_before_a_local_init_op_that_waits_for_the_other_workers(worker, graph):
+    """Issue: the other workers waited for the end of the chief's local_init_op, and it for them."""
+    count = counter()
+    with tf.device("/job:ps/task:0"):
+        tokens = tf.FIFOQueue(2, [tf.bool], [[]], shared_name="tokens_of_the_barrier")
+    manager = tf.train.SessionManager(
+        local_init_op=tokens.dequeue().op, ready_op=tf.report_uninitialized_variables(),
+        ready_for_local_init_op=tf.report_uninitialized_variables(tf.global_variables()))
+    board, arrive_op = worker.join(), tokens.enqueue(True)
+    arrived = []
+
+    def come_as_another_worker():
+        worker.wait_until_prepared()
+        with sessions._TensorFlowSession(worker.target, graph=graph) as other:
+            arrived.append(other.run(count))  # the parameters are there
+            other.run(arrive_op)
+
+    other = Call(come_as_another_worker, "another worker")
+    session = manager.prepare_session(worker.target, tf.global_variables_initializer())
+    other.join(60)
+    other.result()
+    assert arrived == [1.0] and board.is_prepared()
+    session.close()
+
+
+def test_without_a_condition_for_local_init_op_the_parameters_are_announced_after_it(worker, graph):
+    """It may be what initialises them."""
+    count = counter()
+    manager = tf.train.SessionManager(
+        local_init_op=tf.global_variables_initializer(), ready_op=tf.report_uninitialized_variables())
+    was_prepared = []
+    init_fn = lambda session: was_prepared.append(worker.join().is_prepared())  # noqa: E731 (as scripts have it)
+    session = manager.prepare_session(worker.target, init_fn=init_fn)
+    assert was_prepared == [False] and worker.board.is_prepared()
+    assert session.run(count) == 1.0
+    session.close()
+
+
+def train_one_step(worker, folder, name="number"):
+    """Trains in a graph and a session of its own, as one of several trainings; returns the variable after it."""
+    with tf.Graph().as_default():
+        tf.train.get_or_create_global_step()
+        count = counter(name)
+        with tf.train.MonitoredTrainingSession(worker.target, is_chief=True, checkpoint_dir=folder) as session:
+            return session.run(count)
+
+
+@pytest.mark.parametrize("folders", [["fold0", "fold1", "tuned"], [None, None, None]], ids=["folders", "no folders"])
+def test_a_second_training_of_a_script_does_not_go_on_with_the_parameters_of_the_first(worker, tmp_path, folders):
+    """Issue: it did, as the parameters were in use; where they have other names, it never began."""
+    first, second, third = (folder and str(tmp_path / folder) for folder in folders)
+    assert train_one_step(worker, first) == 1.0
+    assert train_one_step(worker, second) == 1.0
+    assert train_one_step(worker, third, name="another") == 1.0
+
+
+class Updates:
+    """Stands for the updates of a SyncReplicasOptimizer."""
+
+    def __init__(self):
+        self.ends = []
+
+    def check(self):
+        pass
+
+    def conclude(self, *, waits_for_others):
+        self.ends.append(waits_for_others)
+
+
+def test_the_updates_of_the_first_training_end_with_it(worker):
+    """They would apply the gradients of the second one."""
+    assert train_one_step(worker, None) == 1.0
+    updates = Updates()
+    worker.update_services.append(updates)
+    assert train_one_step(worker, None) == 1.0
+    assert updates.ends == [False]
+
+
+def test_a_new_graph_with_the_same_checkpoints_goes_on_with_the_parameters_in_use(worker, tmp_path):
+    """Each Estimator.train makes one: to restore a checkpoint would take the other workers' steps back."""
+    folder = str(tmp_path)
+    assert train_one_step(worker, folder) == 1.0
+    with tf.Graph().as_default(), tf.Session(worker.target) as other:
+        assert other.run(counter()) == 2.0
+    assert train_one_step(worker, folder) == 3.0
+
+
+def test_a_restarted_chief_does_not_take_its_first_training_for_a_second_one(worker, tmp_path):
+    """Another process has prepared the parameters, so they are in use."""
+    worker.join().start_run()
+    with tf.Graph().as_default(), tf.Session(worker.target) as other:
+        count = counter()
+        other.run([tf.train.get_or_create_global_step().initializer, tf.global_variables_initializer()])
+        other.run(count)
+    assert train_one_step(worker, None) == 2.0
+
+
+def test_a_local_session_joins_nothing(worker, graph):
+    """It is the script's own affair."""
+    with tf.Session() as session:
+        assert session.run(tf.constant(3)) == 3
+    assert worker.board is None

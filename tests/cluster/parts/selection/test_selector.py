@@ -1,0 +1,231 @@
+"""What follows from evaluations: the best checkpoint, early stopping, exports; and what evaluator and chief say."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import logging
+import os
+
+import pytest
+
+import ps_train
+from ps_train import testing
+from ps_train.coordination import blackboard
+from ps_train.coordination.state import State
+from ps_train.errors import ConfigError, UserCodeError
+from ps_train.parts.inference import saved_model
+from ps_train.parts.selection.evaluator_part import EvaluatorPart
+from ps_train.parts.selection.flags import Target
+from ps_train.parts.selection.record import MetricStanding
+from ps_train.parts.selection.selector import EvalTimer, SelectionSettings, Selector
+from ps_train.parts.selection.signals import EvaluationSignals
+from ps_train.plugins.contracts import Model
+from ps_train.runtime.reports import Evaluation
+from ps_train.storage import checkpoints
+from ps_train.tasks.setup import LoadedPlugins
+from tests import clusters
+from tests.clusters import EVAL_PARAMS, save_linear
+from tests.tensorflow_mode import tf
+
+_LOSS = Target("loss", False)
+
+
+def _model_fn(features, labels, mode, params):
+    weights = tf.get_variable("weights", [4], initializer=tf.zeros_initializer())
+    return ps_train.ModelSpec(predictions=tf.linalg.matvec(features, weights))
+
+
+def _plugins():
+    return LoadedPlugins(Model("linear", _model_fn, {}), EVAL_PARAMS, clusters.array_dataset(*clusters.linear_data()),
+                         EVAL_PARAMS)
+
+
+def _evaluation(step, loss):
+    return Evaluation(step, 10, "loss", 10 * loss, {"error": loss})
+
+
+def test_the_best_checkpoint_is_kept_and_exported(tmp_path):
+    """Beside its record; a worse one changes nothing, and each checkpoint is exported as the latest."""
+    (tmp_path / "training.json").write_text("{}")
+    settings = SelectionSettings(keep_best=_LOSS, export_dir=str(tmp_path / "out"), exporters=("best", "latest"))
+    selector = Selector(settings, str(tmp_path), _plugins())
+    for step, loss in ((5, 3.0), (10, 1.0), (15, 2.0)):
+        selector.consider(_evaluation(step, loss), save_linear(tmp_path, step))
+    best = tmp_path / "best"
+    assert checkpoints.paths(str(best)) == [str(best / "model.ckpt-10")]
+    assert checkpoints.newest_sound(str(best)) == str(best / "model.ckpt-10")
+    assert (best / "training.json").exists()
+    assert {name: sorted(os.listdir(tmp_path / "out" / name)) for name in ("best", "latest")} == {
+        "best": ["10", "5"], "latest": ["10", "15", "5"]}
+
+
+def test_a_checkpoint_that_was_removed_is_not_the_best(tmp_path):
+    """A later one with that value still counts as better."""
+    selector = Selector(SelectionSettings(keep_best=_LOSS), str(tmp_path), _plugins())
+    selector.consider(_evaluation(5, 1.0), str(tmp_path / "model.ckpt-5"))
+    selector.consider(_evaluation(10, 1.0), save_linear(tmp_path, 10))
+    assert checkpoints.paths(str(tmp_path / "best")) == [str(tmp_path / "best/model.ckpt-10")]
+
+
+def test_a_checkpoint_that_was_removed_is_not_exported(tmp_path, caplog):
+    """Training removes old ones meanwhile: a warning, and the evaluations go on."""
+    settings = SelectionSettings(export_dir=str(tmp_path / "out"), exporters=("latest",))
+    Selector(settings, str(tmp_path), _plugins()).consider(_evaluation(5, 1.0), str(tmp_path / "model.ckpt-5"))
+    assert "model.ckpt-5" in caplog.text and not (tmp_path / "out").exists()
+
+
+def test_an_export_of_an_older_training_is_replaced(tmp_path, caplog):
+    """The export of this checkpoint stays as it is. A swap leaves nothing beside it."""
+    settings = SelectionSettings(export_dir=str(tmp_path / "out"), exporters=("final",))
+    selector, file = Selector(settings, str(tmp_path), _plugins()), tmp_path / "out/final/5/saved_model.pb"
+    path = save_linear(tmp_path, 5)
+    selector.export_final(path)
+    exported = file.read_bytes()
+    file.write_text("served")
+    selector.export_final(path)
+    assert file.read_text() == "served"
+    caplog.clear()
+    with caplog.at_level(logging.INFO, "ps_train.parts.selection.exporting"):
+        os.utime(file, (0, 0))
+        selector.export_final(path)
+    assert file.read_bytes() == exported
+    assert os.listdir(tmp_path / "out/final") == ["5"]
+    assert [record.getMessage() for record in caplog.records if record.name.endswith("exporting")] == [
+        f"exported {path} to {tmp_path}/out/final/5, in place of an older model; restart a server that has loaded that "
+        "one"]
+
+
+def test_an_older_export_stays_until_the_new_one_is_complete(tmp_path, monkeypatch):
+    """A server never sees a half of a model."""
+    settings = SelectionSettings(export_dir=str(tmp_path / "out"), exporters=("latest",))
+    file = tmp_path / "out/latest/5/saved_model.pb"
+    file.parent.mkdir(parents=True)
+    file.write_text("older")
+    os.utime(file, (0, 0))
+    seen = []
+
+    def fail(*_):
+        seen.append(file.read_text())
+        raise OSError("full")
+
+    monkeypatch.setattr(saved_model.ServedGraph, "write", fail)
+    Selector(settings, str(tmp_path), _plugins()).consider(_evaluation(5, 1.0), save_linear(tmp_path, 5))
+    assert seen == ["older"] and file.read_text() == "older"
+
+
+def test_training_stops_after_the_patience_also_after_a_restart(tmp_path):
+    """A second evaluation of the same step does not count."""
+    settings = SelectionSettings(stopping=_LOSS, patience=2)
+    for step, loss in ((5, 1.0), (10, 1.5), (10, 1.5)):
+        Selector(settings, str(tmp_path), _plugins()).consider(_evaluation(step, loss), "")
+    assert Selector(settings, str(tmp_path), _plugins()).should_stop() == ""
+    Selector(settings, str(tmp_path), _plugins()).consider(_evaluation(15, 1.0), "")
+    assert Selector(settings, str(tmp_path), _plugins()).should_stop() == (
+        "early stopping: loss was best with 1 at step 5, and was not better in 2 evaluations since then")
+
+
+def test_early_stopping_keeps_the_best_and_says_where_and_how_to_go_on(tmp_path):
+    """A continuation with --keep_best has the same best, and none of its worse checkpoints takes its place."""
+    settings = SelectionSettings(stopping=_LOSS, patience=2, export_dir=str(tmp_path / "out"), exporters=("best",))
+    selector = Selector(settings, str(tmp_path), _plugins())
+    assert selector.describe_best() == selector.describe_stop_before() == ""
+    for step, loss in ((5, 1.0), (10, 1.5), (15, 2.0)):
+        selector.consider(_evaluation(step, loss), save_linear(tmp_path, step))
+    best = tmp_path / "best/model.ckpt-5"
+    kept = (f"best loss: 1 at step 5, kept as {best}; `ps_train evaluate --train_dir={tmp_path} --checkpoint=best` "
+            "takes it, and so do predict and export")
+    assert selector.describe_best() == kept and os.listdir(tmp_path / "out/best") == ["5"]
+    assert selector.describe_stop_before() == (
+        "this training was stopped early, and with a patience of 2 it stops again at once; early stopping: loss was "
+        "best with 1 at step 5, and was not better in 2 evaluations since then. To go on, give a larger patience, such "
+        "as --early_stopping=loss:min:4, or leave the flag out")
+    again = Selector(SelectionSettings(keep_best=_LOSS, stopping=_LOSS, patience=4), str(tmp_path), _plugins())
+    assert again.describe_stop_before() == ""
+    again.consider(_evaluation(20, 1.2), save_linear(tmp_path, 20))
+    assert again.describe_best() == kept and checkpoints.paths(str(tmp_path / "best")) == [str(best)]
+    found = json.loads((tmp_path / "selection.json").read_text())
+    assert found["keep_best"] == found["early_stopping"] and found["keep_best"]["num_worse"] == 3
+
+
+def test_the_best_of_another_metric_is_kept_where_both_flags_are_given(tmp_path):
+    """That of --keep_best; each metric has its own count."""
+    settings = SelectionSettings(keep_best=Target("error", True), stopping=_LOSS, patience=2)
+    selector = Selector(settings, str(tmp_path), _plugins())
+    for step, loss in ((5, 1.0), (10, 1.5)):
+        selector.consider(_evaluation(step, loss), save_linear(tmp_path, step))
+    assert selector.describe_best().startswith(f"best error: 1.5 at step 10, kept as {tmp_path}/best/model.ckpt-10; ")
+    assert json.loads((tmp_path / "selection.json").read_text())["early_stopping"]["num_worse"] == 1
+
+
+def test_the_last_evaluation_counts_only_beside_a_checkpoint(tmp_path):
+    """An evaluator that starts before the chief waits for no step of a training that was removed."""
+    selector = Selector(SelectionSettings(stopping=_LOSS, patience=2), str(tmp_path), _plugins())
+    selector.consider(_evaluation(900, 1.0), "")
+    assert selector.last_step() == -1
+    save_linear(tmp_path, 900)
+    assert selector.last_step() == 900
+
+
+def test_a_training_whose_checkpoints_were_removed_is_not_ended_by_their_record(tmp_path):
+    """It takes all its steps, and its own evaluations count."""
+    (tmp_path / "selection.json").write_text(json.dumps(
+        {"last_step": 10**6, "early_stopping": dataclasses.asdict(MetricStanding("loss", False, -1.0, 5, 10**6))}))
+    result = testing.run_in_threads(
+        "tests.plugins.served", "tests.plugins.served", train_dir=tmp_path, num_workers=1, train_steps=10,
+        learning_rate=0.001, early_stopping="loss:3", log_steps=0, save_summaries_steps=0)
+    found = json.loads((tmp_path / "selection.json").read_text())
+    assert (result.outcomes[0].global_step, found["last_step"]) == (10, 10)
+    assert found["early_stopping"]["value"] >= 0
+
+
+def test_a_wrong_metric_is_one_line():
+    """It lists the metrics."""
+    selector = Selector(SelectionSettings(keep_best=Target("acc", True)), "", _plugins())
+    with pytest.raises(ConfigError, match="^--keep_best: the model has no metric 'acc'; allowed: error, loss$"):
+        selector.check(["error"])
+
+
+_MUTE = Model("mute", lambda features, labels, mode, params: ps_train.ModelSpec(), {})
+
+
+@pytest.mark.parametrize("model, message", [
+    (_MUTE, "mute.model_fn returned no predictions"),
+    (clusters.linear_model(), "linear.model_fn failed with the mode 'infer', in which labels are None: .*; ret")])
+def test_a_model_that_does_not_predict_cannot_be_exported(model, message):
+    """That shows before training."""
+    plugins = _plugins()._replace(model=model)
+    with pytest.raises(UserCodeError, match=message):
+        Selector(SelectionSettings(export_dir="x", exporters=("final",)), "", plugins).check(())
+
+
+def test_evaluations_have_a_period():
+    """In steps from the last one; without a period each checkpoint is evaluated."""
+    timer = EvalTimer(SelectionSettings(eval_steps=100), last_step=250)
+    assert [timer.is_due(step) for step in (300, 349, 350)] == [False, False, True]
+    timer.evaluated(360)
+    assert [timer.is_due(step) for step in (450, 460)] == [False, True]
+    assert EvalTimer(SelectionSettings()).is_due(1)
+    assert not EvalTimer(SelectionSettings(eval_secs=1000.0)).is_due(10**9)
+
+
+def test_an_evaluator_is_heard_and_ends_a_training_that_runs(tmp_path, start_servers):
+    """It ends none that has not begun, and none that is over."""
+    cluster = start_servers(1, 1)
+    chief = blackboard.for_worker(cluster.target("worker", 0), cluster.view("worker", 0))
+    settings = SelectionSettings(stopping=_LOSS, patience=1)
+    with contextlib.closing(chief), contextlib.closing(
+            EvaluationSignals(cluster.view("worker", 0), 1000.0)) as signals:
+        assert not signals.has_evaluator()
+        part = EvaluatorPart(Selector(settings, str(tmp_path), _plugins()), signals)
+        part.tell()
+        assert signals.has_evaluator()
+        part.consider(_evaluation(1, 1.0), "")
+        part.consider(_evaluation(2, 1.0), "")
+        found = []
+        for state in (State.IDLE, State.RUNNING, State.DONE):
+            chief.announce(state)
+            part.tell()
+            found.append(chief.state())
+    assert found == [State.IDLE, State.STOPPING, State.DONE]

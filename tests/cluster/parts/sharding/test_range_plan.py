@@ -1,0 +1,79 @@
+"""The ranges of files as a text, and what is made of it when files have come since."""
+
+from __future__ import annotations
+
+import pytest
+
+from ps_train.errors import ConfigError
+from ps_train.graph.input import file_ranges
+from ps_train.parts.sharding import local_ranges, range_plan
+from tests.tensorflow_mode import tf
+
+
+def write(folder, name, first, stop):
+    """Writes numbered lines."""
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{number}\n" for number in range(first, stop)))
+
+
+def described(pattern):
+    """Returns the ranges of the files now, and their text."""
+    plan = file_ranges.plan_ranges(str(pattern))
+    return plan, range_plan.describe_ranges(plan, [str(pattern)])
+
+
+def taken_up(text, pattern):
+    """Returns what the files now make of a text."""
+    return range_plan.take_up(text, described(pattern)[0], [str(pattern)], is_text=True)
+
+
+def test_the_ranges_of_before_keep_their_numbers_and_cuts(tmp_path):
+    """A small file is cut elsewhere if others come; a file whose name comes first is counted last."""
+    write(tmp_path, "b.txt", 0, 60_000)
+    before, text = described(tmp_path / "*.txt")
+    write(tmp_path, "a.txt", 0, 60_000)
+    now = [one for one in described(tmp_path / "*.txt")[0] if one.file.endswith("b.txt")]
+    assert [one.start for one in now] != [one.start for one in before]
+    found = taken_up(text, tmp_path / "*.txt")
+    assert found.plan[:len(before)] == before
+    assert {one.file for one in found.plan[len(before):]} == {f"{tmp_path}/a.txt"}
+    assert [one.number for one in found.plan] == list(range(len(found.plan)))
+    assert (found.num_files, found.num_ranges) == (1, len(found.plan) - len(before))
+    assert taken_up(found.text, tmp_path / "*.txt") == found._replace(num_files=0, num_ranges=0)
+
+
+def test_files_of_one_name_in_a_folder_for_each_day(tmp_path):
+    """The folder behind a wildcard is part of the name; those above may be others."""
+    write(tmp_path, "here/day1/part-0", 0, 100)
+    _, text = described(tmp_path / "here/*/part-*")
+    (tmp_path / "here").rename(tmp_path / "there")
+    write(tmp_path, "there/day2/part-0", 0, 100)
+    found = taken_up(text, tmp_path / "there/*/part-*")
+    assert found.num_files == 1
+    assert [one.file for one in found.plan] == [f"{tmp_path}/there/day{day}/part-0" for day in (1, 2)]
+
+
+def test_a_text_without_names_fits_the_same_files_only(tmp_path):
+    """Checkpoints of before have only the numbers and a fingerprint."""
+    write(tmp_path, "a.txt", 0, 100)
+    plan, text = described(tmp_path / "*.txt")
+    assert taken_up(range_plan.summary(text), tmp_path / "*.txt").plan == plan
+    write(tmp_path, "b.txt", 0, 100)
+    with pytest.raises(range_plan.MisfitError, match="^it has a position in 1 ranges of 1 file, .*; here are 2 ranges"):
+        taken_up(range_plan.summary(text), tmp_path / "*.txt")
+
+
+def test_a_worker_takes_the_ranges_of_the_chief(tmp_path):
+    """Files beside them have come since, as for a worker that is started again; a file that it lacks is an error."""
+    write(tmp_path, "a.txt", 0, 100)
+    plan, text = described(tmp_path / "*.txt")
+    write(tmp_path, "0.txt", 0, 100)
+    with tf.Graph().as_default():
+        local_ranges.request(local_ranges.RangeSettings(None, 1))
+        worker = local_ranges.LocalRanges(described(tmp_path / "*.txt")[0], [f"{tmp_path}/*.txt"], is_text=True)
+    worker.adopt(text)
+    assert (worker.plan, worker.plan_text) == (plan, text)
+    write(tmp_path, "c.txt", 0, 100)
+    with pytest.raises(ConfigError, match="not those of the training on the ps: c.txt is missing; all workers need"):
+        worker.adopt(described(tmp_path / "*.txt")[1])

@@ -1,0 +1,212 @@
+"""The queue of input ranges on in-process servers, and what several workers at once make of it."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import threading
+
+import numpy as np
+import pytest
+
+from ps_train.coordination import blackboard, variables
+from ps_train.errors import BlackboardError
+from ps_train.parts.sharding import operations
+from ps_train.parts.sharding.range_queue import Assignment, RangeQueue
+from tests.tensorflow_mode import tf
+
+GENERATION = 7
+DEADLINE_SECS = 30.0
+TIMEOUT_SECS = 1000.0  # the clock goes on while a test looks, by seconds on a busy machine
+
+
+class Queues:
+    """The workers' views of one queue."""
+
+    def __init__(self, cluster, stack):
+        self.cluster, self._stack = cluster, stack
+
+    def begin(self, done, generation=GENERATION):
+        """Does what the chief does: ranges that are done so often, in nobody's hands."""
+        with tf.Graph().as_default(), tf.device("/job:ps/task:0/cpu:0"):
+            op = operations.begin(tf.constant(done, tf.int32), tf.constant(generation, tf.int64), "plan")
+            with tf.Session(self.cluster.target("worker", 0)) as session:
+                session.run(op)
+
+    def let_time_pass(self, secs):
+        """Advances the clock of ps 0."""
+        with tf.Graph().as_default(), tf.device("/job:ps/task:0/cpu:0"):
+            op = variables.add("clock", secs)
+            with tf.Session(self.cluster.target("ps", 0)) as session:
+                session.run(op)
+
+    def of(self, worker, num_epochs=None, heartbeat_timeout_secs=TIMEOUT_SECS, seed=1):
+        """Returns a worker's view."""
+        return self._stack.enter_context(contextlib.closing(RangeQueue(
+            self.cluster.target("worker", worker), self.cluster.view("worker", worker), num_epochs=num_epochs,
+            seed=seed, heartbeat_timeout_secs=heartbeat_timeout_secs)))
+
+
+@pytest.fixture
+def queues(start_servers):
+    """A queue of a cluster of 1 ps and 2 workers."""
+    with contextlib.ExitStack() as stack:
+        yield Queues(start_servers(1, 2), stack)
+
+
+def take(queue, held=(), finished=(), generation=GENERATION):
+    """Returns what a worker is given, None if nothing is free."""
+    answer = queue.exchange(generation, finished, held, wants_another=True)
+    return Assignment(int(answer.taken), int(answer.epoch)) if answer.taken >= 0 else None
+
+
+def test_each_range_is_handed_out_once_an_epoch(queues):
+    """One worker that finishes each range before it asks for another sees all of an epoch before the next one."""
+    queues.begin([0] * 5)
+    queue, finished, seen = queues.of(0, num_epochs=3), [], []
+    while one := take(queue, finished=finished):
+        finished = [one]
+        seen.append(one)
+    assert [one.epoch for one in seen] == [0] * 5 + [1] * 5 + [2] * 5
+    assert all(sorted(one.number for one in seen[at:at + 5]) == list(range(5)) for at in (0, 5, 10))
+    assert seen[:5] != [one._replace(epoch=0) for one in seen[5:10]]  # each epoch has its own order
+    standing = queue.standing()
+    assert standing.done.tolist() == [3] * 5 and standing.num_left(3) == 0 and not standing.has_free(3)
+    assert standing.num_left(2) == 0 and standing.num_left(4) == 5
+
+
+def test_what_one_worker_holds_no_other_gets(queues):
+    """Nor does the next epoch of such a range begin; nobody else waits for it."""
+    queues.begin([0] * 3)
+    slow, fast = queues.of(0), queues.of(1)
+    held = take(slow)
+    seen, finished = [], []
+    for _ in range(6):
+        one = take(fast, finished=finished)
+        seen, finished = [*seen, one], [one]
+    assert held.number not in {one.number for one in seen}
+    assert sorted(one.epoch for one in seen) == [0, 0, 1, 1, 2, 2]
+    assert slow.standing().holders() == {0: 1, 1: 1}
+    assert take(slow, finished=[held]).epoch == 1  # it is the one that is furthest behind
+
+
+def test_a_call_that_is_repeated_changes_nothing_more(queues):
+    """The answer was lost: what was given is given again, and what was finished is not counted twice."""
+    queues.begin([0] * 4)
+    queue = queues.of(0)
+    first = take(queue)
+    answers = [queue.exchange(GENERATION, [first], [], wants_another=True) for _ in range(3)]
+    assert [answer.accepted.tolist() for answer in answers] == [[True], [False], [False]]
+    assert len({int(answer.taken) for answer in answers}) == 1
+    assert [bool(answer.is_again) for answer in answers] == [False, True, True]
+    standing = queue.standing()
+    assert sorted(standing.done.tolist()) == [0, 0, 0, 1] and standing.holders() == {0: 1}
+
+
+def test_a_worker_that_is_started_again_gets_its_own_ranges_first(queues):
+    """It holds nothing, and ps 0 says otherwise."""
+    queues.begin([0] * 6)
+    first_life = queues.of(1)
+    held = [take(first_life)]
+    held.append(take(first_life, held=held))
+    take(queues.of(0))
+    second_life, again = queues.of(1), []
+    for _ in range(3):
+        again.append(take(second_life, held=again))
+    assert set(again[:2]) == set(held) and again[2] not in held
+
+
+def test_a_range_that_another_worker_has_by_now_is_not_counted(queues):
+    """A worker that was thought dead finishes its range after all: it stays in the hands of the other one."""
+    queues.begin([0])
+    frozen, other = queues.of(0), queues.of(1)
+    held = take(frozen)
+    assert frozen.give_back() == [0]
+    assert take(other) == held
+    assert not frozen.exchange(GENERATION, [held], [], wants_another=False).accepted[0]
+    assert other.exchange(GENERATION, [held], [], wants_another=False).accepted[0]
+    assert other.standing().done.tolist() == [1]
+
+
+def test_a_queue_that_was_begun_anew_ignores_the_calls_of_before(queues):
+    """After the loss of a ps it continues from a checkpoint; then ranges of before are in nobody's hands."""
+    queues.begin([2, 1, 1])
+    queue = queues.of(0, num_epochs=9)
+    held = take(queue)
+    queues.begin([1, 1, 1], generation=GENERATION + 1)
+    answer = queue.exchange(GENERATION, [held], [], wants_another=True)
+    assert (answer.generation, answer.taken, answer.accepted.tolist()) == (GENERATION + 1, -1, [False])
+    standing = queue.standing()
+    assert standing.done.tolist() == [1, 1, 1] and standing.holders() == {}
+    assert queue.plan() == "plan"
+
+
+def test_a_silent_worker_loses_its_ranges_and_another_does_not(queues):
+    """Its heartbeat counts, and so do its calls; who asks first is told, and only once."""
+    queues.begin([0] * 4)
+    silent, calling, asking = queues.of(1), queues.of(0), queues.of(0)
+    lost, kept = take(silent), take(calling)
+    queues.let_time_pass(0.6 * TIMEOUT_SECS)
+    calling.exchange(GENERATION, [], [kept], wants_another=False)
+    assert calling.release_silent() == {}
+    queues.let_time_pass(0.6 * TIMEOUT_SECS)
+    assert calling.release_silent() == {1: [lost.number]}
+    assert calling.release_silent() == {}
+    assert asking.standing().holders() == {0: 1}
+
+
+def test_a_heartbeat_keeps_a_workers_ranges(queues):
+    """A range may take longer than the time-out, in which its worker does not call."""
+    queues.begin([0] * 2)
+    queue = queues.of(1)
+    held = take(queue)
+    with contextlib.closing(blackboard.for_worker(
+            queues.cluster.target("worker", 1), queues.cluster.view("worker", 1))) as board:
+        board.claim(1, 5)
+        for _ in range(3):
+            queues.let_time_pass(0.6 * TIMEOUT_SECS)
+            assert board.beat(1, claim=5, step=0)
+            assert queue.release_silent() == {}
+    queues.let_time_pass(1.1 * TIMEOUT_SECS)
+    assert queue.release_silent() == {1: [held.number]}
+
+
+def test_workers_that_call_at_once_never_get_the_same_range(queues):
+    """Two threads take and finish 3 epochs of 40 ranges; each one is handed out once in each epoch."""
+    queues.begin([0] * 40)
+    seen, lock = collections.Counter(), threading.Lock()
+
+    def work(worker):
+        queue, finished = queues.of(worker, num_epochs=3), []
+        while one := take(queue, finished=finished, held=[]):
+            finished = [one]
+            with lock:
+                seen[one] += 1
+        queue.exchange(GENERATION, finished, [], wants_another=False)
+
+    threads = [threading.Thread(target=work, args=(worker,), daemon=True) for worker in (0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(DEADLINE_SECS)
+    assert seen == collections.Counter([Assignment(number, epoch) for number in range(40) for epoch in range(3)])
+    assert queues.of(0).standing().done.tolist() == [3] * 40
+
+
+def test_before_the_queue_has_begun_there_is_no_answer(queues):
+    """Ps 0 has restarted, and the chief has not restored anything yet."""
+    with pytest.raises(BlackboardError, match="does not answer"):
+        queues.of(0).standing()
+
+
+def test_the_order_follows_from_the_seed(queues):
+    """The same one for the same seed."""
+    def order(seed):
+        queues.begin([0] * 8)
+        queue, held = queues.of(0, seed=seed), []
+        while len(held) < 8:
+            held.append(take(queue, held=held))
+        return [one.number for one in held]
+
+    assert order(1) == order(1) != order(2)
+    np.testing.assert_array_equal(sorted(order(2)), range(8))

@@ -1,0 +1,130 @@
+"""The rules of rows, against numpy and against TensorFlow's own optimizers on a table whose rows are all touched."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from ps_train.errors import ConfigError
+from ps_train.parts.tables import rules
+from tests.tensorflow_mode import tf
+
+_ROWS, _DIM, _UPDATES = 5, 3, 4
+_RULES = {
+    "sgd": (rules.Sgd(0.1), lambda: tf.train.GradientDescentOptimizer(0.1)),
+    "momentum": (rules.Momentum(0.1, momentum=0.8), lambda: tf.train.MomentumOptimizer(0.1, 0.8)),
+    "adagrad": (rules.Adagrad(0.1), lambda: tf.train.AdagradOptimizer(0.1)),
+    "ftrl": (rules.Ftrl(0.1), lambda: tf.train.FtrlOptimizer(0.1)),
+    "ftrl with l1": (rules.Ftrl(0.1, l1=0.5),
+                     lambda: tf.train.FtrlOptimizer(0.1, l1_regularization_strength=0.5)),
+    "ftrl with l1 and l2": (
+        rules.Ftrl(0.1, l1=0.3, l2=0.7, initial_accumulator=0.4),
+        lambda: tf.train.FtrlOptimizer(0.1, initial_accumulator_value=0.4, l1_regularization_strength=0.3,
+                                       l2_regularization_strength=0.7)),
+    "adam": (rules.Adam(0.1), lambda: tf.train.AdamOptimizer(0.1)),  # the same where every row is touched
+}
+
+
+def _data(seed=0):
+    """Returns first values [rows, dim] and gradients [updates, rows, dim]."""
+    random = np.random.default_rng(seed)
+    return (random.normal(size=[_ROWS, _DIM]).astype(np.float32),
+            random.normal(size=[_UPDATES, _ROWS, _DIM]).astype(np.float32))
+
+
+def _by_rule(rule, values, gradients, settles=False):
+    """Returns the values after all updates, and the slots."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        dim = values.shape[1]
+        rows, gradient = tf.placeholder(tf.float32, [None, dim + rule.num_slots(dim)]), tf.placeholder(
+            tf.float32, [None, dim])
+        number = tf.placeholder(tf.float32, [])
+        updated = rule.update(rows, gradient, number)
+        updated = rule.settle(updated) if settles else updated
+        now = np.concatenate([values, session.run(rule.first_slots(tf.constant(len(values)), dim))], 1)
+        for count, own in enumerate(gradients):
+            now = session.run(updated, {rows: now, gradient: own, number: count + 1})
+    return now[:, :dim], now[:, dim:]
+
+
+def _by_tensorflow(make_optimizer, values, gradients):
+    with tf.Graph().as_default(), tf.Session() as session:
+        variable = tf.get_variable("table", initializer=values)
+        gradient = tf.placeholder(tf.float32, variable.shape)
+        train_op = make_optimizer().apply_gradients([(gradient, variable)])
+        session.run(tf.global_variables_initializer())
+        for own in gradients:
+            session.run(train_op, {gradient: own})
+        return session.run(variable)
+
+
+@pytest.mark.parametrize("rule, make_optimizer", _RULES.values(), ids=_RULES)
+def test_a_rule_gives_the_numbers_of_tensorflows_optimizer(rule, make_optimizer):
+    """Four updates of all rows of a table."""
+    values, gradients = _data()
+    np.testing.assert_allclose(_by_rule(rule, values, gradients)[0], _by_tensorflow(make_optimizer, values, gradients),
+                               rtol=2e-5, atol=1e-6)
+
+
+def test_an_l1_penalty_makes_values_exactly_zero():
+    """Ftrl with a penalty above the sum of the gradients; a row without any gradient stays finite."""
+    values, gradients = _data()
+    gradients[:, 0] = 0.0
+    found, _ = _by_rule(rules.Ftrl(0.1, l1=100.0, initial_accumulator=0.0), values, gradients)
+    np.testing.assert_array_equal(found, np.zeros_like(values))
+    found, _ = _by_rule(rules.Ftrl(0.1, initial_accumulator=0.0), values, gradients)
+    assert np.isfinite(found).all()
+
+
+def test_rowwise_adagrad_has_one_sum_for_a_row():
+    """sum += mean(g^2); value -= rate * g / sqrt(sum)."""
+    values, gradients = _data()
+    found, slots = _by_rule(rules.RowwiseAdagrad(0.1), values, gradients)
+    total = np.full([_ROWS, 1], 0.1)
+    for own in gradients:
+        total = total + np.mean(own**2, axis=1, keepdims=True)
+        values = values - 0.1 * own / np.sqrt(total)
+    np.testing.assert_allclose(found, values, rtol=1e-5)
+    np.testing.assert_allclose(slots, total, rtol=1e-6)
+
+
+def test_lazy_adam_corrects_the_bias_by_the_updates_of_the_table():
+    """A row that is touched for the first time in update 7 takes the step of Adam's seventh update."""
+    rule, gradient = rules.Adam(0.1), np.array([[2.0, -1.0]], np.float32)
+    with tf.Graph().as_default(), tf.Session() as session:
+        found = session.run(rule.update(tf.zeros([1, 6]), tf.constant(gradient), tf.constant(7.0)))
+    mean, square = 0.1 * gradient, 0.001 * gradient**2
+    rate = 0.1 * np.sqrt(1 - 0.999**7) / (1 - 0.9**7)
+    expected = np.concatenate([-rate * mean / (np.sqrt(square) + 1e-8), mean, square], 1)
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", rules.RULES)
+def test_every_rule_takes_an_empty_batch_and_settles_to_what_it_was(name):
+    """No rows in, no rows out; rows that one worker alone has changed are settled already."""
+    rule = rules.make_rule(name).with_defaults(0.1)
+    values, gradients = _data(1)
+    assert rule.name == name
+    assert _by_rule(rule, values[:0], gradients[:, :0])[0].shape == (0, _DIM)
+    for found, settled in zip(_by_rule(rule, values, gradients), _by_rule(rule, values, gradients, settles=True)):
+        np.testing.assert_allclose(found, settled, rtol=1e-5, atol=1e-6)
+
+
+def test_a_rules_own_rate_wins_over_the_flag():
+    """with_defaults fills in a missing rate only; an unknown rule is refused with the known ones."""
+    assert rules.Sgd().with_defaults(0.5).learning_rate == 0.5
+    assert rules.Sgd(0.1).with_defaults(0.5).learning_rate == 0.1
+    with pytest.raises(ConfigError, match="unknown embedding optimizer 'adamax'; allowed: sgd, momentum, .*adam"):
+        rules.make_rule("adamax")
+
+
+def test_a_rule_of_the_users_own_has_a_name_for_the_checkpoint():
+    """Not that of tables that are only read, with which a checkpoint of any rule could be read."""
+    @dataclasses.dataclass(frozen=True)
+    class Signed(rules.Sgd):
+        """Steps by the sign of the gradient."""
+
+    assert Signed(0.1).name == "signed"
+    assert rules.Frozen(0.0).name == rules.FROZEN

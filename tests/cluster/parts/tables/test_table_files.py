@@ -1,0 +1,579 @@
+"""Tables in checkpoints: saved by some ps, restored by others, and what happens when they do not fit."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+
+import numpy as np
+import pytest
+
+import ps_train
+from ps_train.errors import CheckpointError
+from ps_train.parts.inference import predictor, serving
+from ps_train.parts.tables import connection, deltas, rules
+from ps_train.parts.tables.files import contents, read_only, reading, store_ops, upkeep
+from ps_train.parts.tables.rows import dealing, index, store
+from ps_train.parts.tables.rules import Adagrad, Frozen
+from ps_train.parts.tables.spec import TableSpec
+from ps_train.plugins import contracts
+from ps_train.storage import checkpoints
+from ps_train.training import evaluation
+from tests import clusters
+from tests.cluster.parts.tables.lookups import Model
+from tests.cluster.parts.tables.owners import owners_of
+from tests.tensorflow_mode import tf
+
+_IDS = np.array([0, 1, 5, 8, 13, 14, 15, 31, 44])
+_DIMS = {"a/b": 2, "a-b": 3, "items": 2}
+_KINDS = {"a/b": {}, "a-b": {"num_rows": 60}}
+_ITEMS = {"items": {"initial_limit": 0.5}}
+_RULE = Adagrad(0.5)
+
+
+class Tables(Model):
+    """Two tables, dynamic and fixed, whose names differ in little, and a dense variable."""
+
+    def __init__(self, num_ps=1, rule=_RULE, kinds=_KINDS):
+        """Makes them, empty."""
+        def build():
+            self.step = tf.train.create_global_step()
+            self.ids = tf.placeholder(tf.int64, [None])
+            tables = {name: ps_train.embedding_table(name, _DIMS[name], **options)
+                      for name, options in kinds.items()}
+            self.rows = {name: table.lookup(self.ids) for name, table in tables.items()}
+            self.factor = tf.placeholder_with_default(1.0, [])
+            return self.factor * tf.add_n([tf.reduce_sum(tf.square(rows + 1)) for rows in self.rows.values()])
+
+        super().__init__(build, num_ps, rule=rule)
+        with self.graph.as_default():
+            self.saver = tf.train.Saver([self.step])
+            self.session.run(self.step.initializer)
+            self.prefix = tf.placeholder(tf.string, [])
+            self.extra_op = tf.raw_ops.SaveV2(
+                prefix=self.prefix, tensor_names=["extra"], shape_and_slices=[""], tensors=[tf.constant(7)])
+            stores = {name: self.registry.stores(name) for name in kinds}
+            self.own_ids = {name: [tf.placeholder(tf.int64, [None]) for _ in found] for name, found in stores.items()}
+            self.whole = {name: [store.read(ids, with_slots=True) for store, ids in zip(found, self.own_ids[name])]
+                          for name, found in stores.items()}
+
+    def train(self, ids=_IDS, factor=1.0):
+        """Takes a step on these ids."""
+        self.session.run(self.train_op, {self.ids: ids, self.factor: factor})
+
+    def values(self, ids=_IDS):
+        """Returns name -> values by id."""
+        return self.session.run(self.rows, {self.ids: ids})
+
+    def values_and_slots(self, ids=_IDS):
+        """Returns name -> rows by id."""
+        owners = {name: owners_of(ids, len(own), is_dynamic=self.registry.specs[name].is_dynamic)
+                  for name, own in self.own_ids.items()}
+        feed = {one: ids[owners[name] == ps] for name, own in self.own_ids.items() for ps, one in enumerate(own)}
+        found = self.session.run(self.whole, feed)
+        return {name: np.concatenate(parts)[np.argsort(np.argsort(owners[name], kind="stable"))]
+                for name, parts in found.items()}
+
+    def write_extra(self, prefix):
+        """Writes a tensor to a file of its own."""
+        self.session.run(self.extra_op, {self.prefix: prefix})
+
+    def save(self, folder, step=1):
+        """Returns the path of a checkpoint of everything."""
+        path = checkpoints.path_of(str(folder), step)
+        self.tables.save(self.session, path, self.saver)
+        return path
+
+    def save_delta(self, step=2):
+        """Returns the path of a delta to the last checkpoint."""
+        path = deltas.delta_path(self.tables.base, step)
+        self.tables.save_delta(self.session, path, self.saver)
+        return path
+
+
+def _ids_in(path):
+    """Returns the ids of all rows in a checkpoint or delta."""
+    reader = tf.train.load_checkpoint(path)
+    return sorted(int(one) for part in reader.get_variable_to_shape_map() if part.endswith("/ids")
+                  for one in reader.get_tensor(part))
+
+
+def _ids_in_pieces(path, pieces):
+    reader = tf.train.load_checkpoint(path)
+    return sorted(int(one) for piece in pieces for one in reader.get_tensor(f"{piece}/ids"))
+
+
+def _assert_same(found, expected):
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+@pytest.fixture
+def small_pieces(monkeypatch):
+    """Tables are saved in pieces of two rows or so."""
+    monkeypatch.setattr(store_ops, "_PIECE_BYTES", 60)
+    monkeypatch.setattr(store_ops, "_COUNTED_ROWS", 8)
+
+
+def test_what_two_ps_have_saved_is_the_same_on_any_number(tmp_path, small_pieces):
+    """Values and slots by id, and those of ids without a row; restored in place of what was there."""
+    saving = Tables(num_ps=2)
+    with saving:
+        for ids in (_IDS, _IDS[:4], _IDS[2:7]):
+            saving.train(ids)
+        everywhere = np.arange(60)
+        expected, updates = saving.values_and_slots(everywhere), 3
+        path = saving.save(tmp_path)
+    checkpoints.verify(path)
+    assert not os.path.exists(f"{path}_temp")
+    saved = contents.read_tables(path)
+    assert all(len(pieces) > 1 for table in saved.values() for pieces in table.pieces)
+    for num_ps in (1, 2, 3):
+        restored = Tables(num_ps)
+        with restored:
+            restored.train(np.arange(0, 60, 7))
+            restored.tables.restore(restored.session, path)
+            _assert_same(restored.values_and_slots(everywhere), expected)
+            counts = restored.tables.counts(restored.session)
+            assert {one["updates"] for stores in counts.values() for one in stores} == {updates}
+            assert {sum(one["used"] for one in stores) for stores in counts.values()} == {len(_IDS)}
+            restored.train()
+            after = restored.values_and_slots()
+            if num_ps == 1:
+                first = after
+            for name, value in after.items():
+                np.testing.assert_allclose(value, first[name], rtol=1e-5)
+
+
+def test_an_evaluation_reads_values_only(tmp_path):
+    """Tables that are only read have no slots, whatever the rule was."""
+    saving = Tables(num_ps=2)
+    with saving:
+        saving.train()
+        expected, path = saving.values(), saving.save(tmp_path)
+    frozen = Tables(rule=Frozen(0.0))
+    with frozen:
+        contents.check_tables_fit(path, frozen.tables.specs)
+        frozen.tables.restore(frozen.session, path)
+        _assert_same(frozen.values(), expected)
+        assert {store.store.width for stores in frozen.tables.stores.values() for store in stores} == {2, 3}
+
+
+def _sum_model(kinds):
+    """Returns a model whose loss is the mean of the sums of its rows, which it predicts."""
+    def model_fn(features, labels, mode, params):
+        sums = tf.reduce_sum(ps_train.embedding_table("items", 2, **kinds).lookup(features), axis=1)
+        return ps_train.ModelSpec(loss=None if labels is None else tf.reduce_mean(sums), predictions=sums)
+
+    return contracts.Model("sums", model_fn, {})
+
+
+@pytest.mark.parametrize("kinds", [{}, {"max_rows": 10}], ids=["no limit", "max_rows"])
+def test_evaluation_and_prediction_have_room_for_the_rows_of_all_ps(tmp_path, monkeypatch, caplog, kinds):
+    """Without max_rows, each of the three ps has room of its own; with it, four rows, which are 12 together."""
+    monkeypatch.setattr(store_ops, "_VIRTUAL_BYTES", 4 * (4 * 4 + 12))  # four rows of two floats and two slots
+    everywhere = np.arange(100)
+    owners = owners_of(everywhere, 3, is_dynamic=True)
+    ids = np.concatenate([everywhere[owners == ps][:4] for ps in range(3)])
+    saving = Tables(num_ps=3, kinds={"items": kinds})
+    with saving:
+        saving.train(ids)
+        assert [one["used"] for one in saving.tables.counts(saving.session)["items"]] == [4, 4, 4]
+        expected, path = np.sum(saving.values(ids)["items"], axis=1), saving.save(tmp_path)
+    model, params = _sum_model(kinds), {"batch_size": 5, "seed": 1}
+    found = evaluation.Evaluator(model, params, clusters.array_dataset(ids, ids), params).evaluate(path)
+    assert found.num_examples == 12
+    np.testing.assert_allclose(found.loss_sum, np.sum(expected), rtol=1e-5)
+
+    def made():
+        given = tf.placeholder(tf.int64, [None])
+        return serving.ServingInput(given, {"ids": given}, {})
+
+    reading = predictor.of_checkpoint(path, model, params, made, num_threads=1)
+    np.testing.assert_allclose(reading.predict({"ids": ids})["predictions"], expected, rtol=1e-5)
+    reading.close()
+    assert "no room" not in caplog.text
+
+
+def test_more_rows_than_a_process_can_hold_are_one_line(tmp_path, monkeypatch):
+    """As many as the ps of a training may have together."""
+    monkeypatch.setattr(read_only, "MAX_ROWS_PER_PS", 8)
+    saving = Tables(num_ps=2, kinds=_ITEMS)
+    with saving:
+        saving.train()
+        path = saving.save(tmp_path)
+    frozen = Tables(rule=Frozen(0.0), kinds=_ITEMS)
+    with frozen, frozen.graph.as_default(), pytest.raises(
+            CheckpointError, match=f"table items: {path} has 9 rows; allowed: at most 8 in one process; evaluate with"):
+        read_only.ReadOnlyTables(frozen.registry).restore(frozen.session, path)
+
+
+def test_rows_changed_since_a_save_are_a_delta(tmp_path, small_pieces):
+    """A checkpoint and its delta give the state of the delta; the delta has only the rows that were touched.
+
+    A checkpoint of an empty table gives every id its first value again.
+    """
+    saving = Tables(num_ps=2, kinds=_ITEMS)
+    with saving:
+        assert saving.tables.base == ""
+        empty, first = saving.save(tmp_path, 0), saving.values_and_slots()
+        saving.train()
+        path = saving.save(tmp_path)
+        assert saving.tables.base == path
+        saving.train(np.array([5, 8, 50]))
+        expected = saving.values_and_slots(np.arange(60))
+        delta = saving.save_delta()
+    assert _ids_in(delta) == [5, 8, 50]
+    restored = Tables(num_ps=1, kinds=_ITEMS)
+    with restored:
+        restored.tables.restore(restored.session, path, delta)
+        _assert_same(restored.values_and_slots(np.arange(60)), expected)
+        restored.tables.restore(restored.session, empty)
+        _assert_same(restored.values_and_slots(), first)
+
+
+def _save_while_training(tables, folder, *, is_delta=False):
+    """Saves while others train: at the cut on three ids, of which 50 is new, and then no more.
+
+    Returns:
+      the path, and the rows of the ids 0 to 59 at the cut.
+    """
+    at_cut = []
+
+    def cut():
+        tables.train(np.array([5, 8, 50]))
+        at_cut.append(tables.values_and_slots(np.arange(60)))
+        return deltas.delta_path(tables.tables.base, 9) if is_delta else checkpoints.path_of(str(folder), 9)
+
+    save = tables.tables.save_delta if is_delta else tables.tables.save
+    save(tables.session, checkpoints.path_of(str(folder), 1), tables.saver, cut)
+    (expected,) = at_cut
+    return deltas.delta_path(tables.tables.base, 9) if is_delta else tables.tables.base, expected
+
+
+def test_a_checkpoint_has_the_rows_of_its_cut(tmp_path, small_pieces):
+    """Rows that were touched after they were written are written again; every reader takes the last ones."""
+    saving = Tables(num_ps=2)
+    with saving:
+        saving.train()
+        path, expected = _save_while_training(saving, tmp_path)
+    assert path == checkpoints.path_of(str(tmp_path), 9) == checkpoints.newest_sound(str(tmp_path))
+    assert not any(name.endswith("_temp") for name in os.listdir(tmp_path))
+    saved = contents.read_tables(path)
+    assert all(table.has_repeated for table in saved.values())
+    assert _ids_in(path) == sorted(2 * [*_IDS, 5, 8, 50])  # of two tables, the three twice
+    for num_ps in (1, 2, 3):
+        restored = Tables(num_ps)
+        with restored:
+            restored.tables.restore(restored.session, path)
+            _assert_same(restored.values_and_slots(np.arange(60)), expected)
+            counts = restored.tables.counts(restored.session)
+            assert sum(one["used"] for one in counts["a/b"]) == len(_IDS) + 1
+    for name, values in expected.items():
+        rows = [(one, value) for ids, values in ps_train.read_table(path, name) for one, value in zip(ids, values)]
+        assert sorted(one for one, _ in rows) == sorted([*_IDS, 50])
+        for one, value in rows:
+            np.testing.assert_array_equal(value, values[one, :_DIMS[name]])
+        assert reading.count_rows(path, name) == len(rows)
+
+
+def test_a_delta_has_the_rows_of_its_cut(tmp_path, small_pieces):
+    """What the checkpoint before has missed, too: what was touched from its last pass on."""
+    saving = Tables(num_ps=2, kinds=_ITEMS)
+    with saving:
+        saving.train()
+        path = saving.save(tmp_path)
+        saving.train(np.arange(0, 20))
+        delta, expected = _save_while_training(saving, tmp_path, is_delta=True)
+    assert set(_ids_in(delta)) == {*range(20), 50}
+    restored = Tables(num_ps=3, kinds=_ITEMS)
+    with restored:
+        restored.tables.restore(restored.session, path, delta)
+        _assert_same(restored.values_and_slots(np.arange(60)), expected)
+
+
+def test_the_last_part_is_written_after_all_rows(tmp_path, small_pieces):
+    """What is touched while it is written is in the next delta, not in the checkpoint."""
+    saving = Tables(num_ps=1, kinds=_ITEMS)
+    with saving:
+        saving.train()
+        before = saving.values_and_slots()
+
+        def write_last(prefix):
+            saving.train(np.array([13, 51]))
+            saving.write_extra(prefix)
+            return prefix
+
+        first = checkpoints.path_of(str(tmp_path), 1)
+        path = saving.tables.save(saving.session, first, saving.saver, write_last=write_last)
+        delta = saving.save_delta()
+    assert tf.train.load_checkpoint(path).get_tensor("extra") == 7
+    assert _ids_in(path) == sorted(_IDS) and _ids_in(delta) == [13, 51]
+    restored = Tables(kinds=_ITEMS)
+    with restored:
+        restored.tables.restore(restored.session, path)
+        _assert_same(restored.values_and_slots(), before)
+
+
+@pytest.mark.parametrize("is_delta", [False, True], ids=["checkpoint", "delta"])
+def test_how_often_an_id_was_seen_outlives_a_restart(tmp_path, is_delta):
+    """On another number of ps, too: an id that has come twice of three times needs one more time, others three."""
+    kinds = {"items": {"min_count": 3}}
+    saving = Tables(num_ps=2, kinds=kinds)
+    with saving:
+        saving.train(np.array([1, 2, 3]))
+        path, delta = saving.save(tmp_path), None
+        saving.train(np.array([1, 2, 9]))
+        if is_delta:
+            delta = saving.save_delta()
+        else:
+            path = saving.save(tmp_path, step=2)
+    for num_ps in (1, 2, 3):
+        restored = Tables(num_ps, kinds=kinds)
+        with restored:
+            restored.train(np.array([9]))  # is forgotten
+            restored.tables.restore(restored.session, path, delta)
+            for ids, known in (([2, 3, 4], [2]), ([3, 4], [2, 3]), ([4], [2, 3, 4]), ([1], [1, 2, 3, 4])):
+                restored.train(np.array(ids))
+                again = restored.save(tmp_path / str(num_ps), step=3 + len(known))
+                assert _ids_in(again) == known, num_ps
+
+
+def test_a_checkpoint_without_these_counts_restores(tmp_path):
+    """Of a table that admitted all ids when it was saved, or of an older ps_train."""
+    saving, restored = Tables(kinds={"items": {}}), Tables(kinds={"items": {"min_count": 2}})
+    with saving:
+        saving.train()
+        expected, path = saving.values_and_slots(), saving.save(tmp_path)
+    with restored:
+        restored.tables.restore(restored.session, path)
+        _assert_same(restored.values_and_slots(), expected)
+
+
+def test_a_row_that_was_dropped_during_a_save_leaves_its_room(tmp_path, small_pieces, caplog):
+    """It is in the checkpoint, as it was written first; the row that took its place is there, too."""
+    tables = Tables(kinds={"items": {"max_rows": 4}})
+    with tables:
+        for one in (1, 2, 3, 4):
+            tables.train(np.array([one]))
+
+        def cut():
+            for new in (5, 6, 7):
+                upkeep.drop_old_rows(tables.session, tables.tables)
+                tables.train(np.array([new]))
+            return checkpoints.path_of(str(tmp_path), 1)
+
+        path = tables.tables.save(tables.session, checkpoints.path_of(str(tmp_path), 1), tables.saver, cut)
+        kept = np.array([5, 6, 7])
+        expected = tables.values_and_slots(kept)
+        assert {5, 6, 7} < set(_ids_in(path)) and len(_ids_in(path)) > 4
+        tables.tables.restore(tables.session, path)
+        _assert_same(tables.values_and_slots(kept), expected)
+
+
+def _deal_as_before(patch):
+    """Saves as versions did whose rows were dealt by `id % num_ps`, which no checkpoint says."""
+    def modulo(ids, num_ps, *, is_dynamic):
+        del is_dynamic
+        return tf.cast(ids % num_ps, tf.int32) if tf.is_tensor(ids) else ids % num_ps
+
+    for module in (connection, store):
+        patch.setattr(module, "owner_of", modulo)
+    patch.setattr("tests.cluster.parts.tables.test_table_files.owners_of", modulo)
+    patch.setattr(index, "fixed_id_of", lambda rows, ps, num_ps: rows * num_ps + ps)
+    described = dataclasses.make_dataclass("SavedTable", [
+        field.name for field in dataclasses.fields(contents.SavedTable) if field.name != "dealt"])
+    patch.setattr(contents, "describe_table", lambda *args, _real=contents.describe_table, **kwargs: described(
+        **{name: value for name, value in dataclasses.asdict(_real(*args, **kwargs)).items() if name != "dealt"}))
+
+
+@pytest.fixture
+def old_files(tmp_path, small_pieces, monkeypatch):
+    """A checkpoint and its delta by 2 ps that dealt their rows by `id % num_ps`, and the rows that both give."""
+    everywhere = np.arange(60)
+    with monkeypatch.context() as patch:
+        _deal_as_before(patch)
+        saving = Tables(num_ps=2)
+        with saving:
+            saving.train()
+            path, of_path = saving.save(tmp_path), saving.values_and_slots(everywhere)
+            saving.train(np.array([5, 8, 50]))
+            delta, of_delta = saving.save_delta(), saving.values_and_slots(everywhere)
+    assert all("dealt" not in one for one in contents.read_text(path)["tables"].values())
+    ids = [_ids_in_pieces(path, pieces) for pieces in contents.read_tables(path)["a/b"].pieces]
+    assert ids == [[one for one in _IDS if one % 2 == ps] for ps in (0, 1)]
+    return path, of_path, delta, of_delta
+
+
+@pytest.mark.parametrize("num_ps", [1, 2, 3])
+def test_rows_that_were_dealt_by_a_remainder_are_dealt_anew(old_files, num_ps):
+    """From checkpoints and deltas of before, on as many ps and on others: each ps gets its rows and no other."""
+    path, of_path, delta, of_delta = old_files
+    everywhere = np.arange(60)
+    for one, expected, ids in ((None, of_path, _IDS), (delta, of_delta, np.union1d(_IDS, [5, 8, 50]))):
+        restored = Tables(num_ps)
+        with restored:
+            restored.tables.restore(restored.session, path, one)
+            _assert_same(restored.values_and_slots(everywhere), expected)
+            for name, counts in restored.tables.counts(restored.session).items():
+                owners = owners_of(ids, num_ps, is_dynamic=restored.registry.specs[name].is_dynamic)
+                assert [own["used"] for own in counts] == list(np.bincount(owners, minlength=num_ps))
+            restored.train()
+            assert not np.array_equal(restored.values()["a/b"], expected["a/b"][_IDS, :2])
+
+
+def test_a_delta_may_be_dealt_otherwise_than_its_checkpoint(old_files):
+    """The first training of a new version saves deltas to a checkpoint of the last one."""
+    path, everywhere = old_files[0], np.arange(60)
+    going_on, restored = Tables(num_ps=2), Tables(num_ps=2)
+    with going_on:
+        going_on.tables.restore(going_on.session, path)
+        going_on.train(np.array([1, 5, 52]))
+        expected, delta = going_on.values_and_slots(everywhere), going_on.save_delta(3)
+    assert _ids_in(delta) == sorted(2 * [1, 5, 52])
+    assert {one.dealt for one in contents.read_tables(delta).values()} == {dealing.MIXED}
+    with restored:
+        restored.tables.restore(restored.session, path, delta)
+        _assert_same(restored.values_and_slots(everywhere), expected)
+
+
+def test_an_evaluation_reads_rows_that_were_dealt_by_a_remainder(old_files):
+    """In a process of its own, as export and predict do."""
+    path, expected, _, _ = old_files
+    frozen = Tables(rule=Frozen(0.0))
+    with frozen, frozen.graph.as_default():
+        read_only.ReadOnlyTables(frozen.registry).restore(frozen.session, path)
+        for name, rows in frozen.values(np.arange(60)).items():
+            np.testing.assert_array_equal(rows, expected[name][:, :_DIMS[name]])
+
+
+def test_after_a_restart_a_delta_follows_the_checkpoint_that_was_restored(tmp_path):
+    """On another number of ps, too; the next run need not save everything first."""
+    saving, restored, again = Tables(num_ps=2, kinds=_ITEMS), Tables(num_ps=1, kinds=_ITEMS), Tables(kinds=_ITEMS)
+    with saving:
+        saving.train()
+        path = saving.save(tmp_path)
+    with restored:
+        restored.tables.restore(restored.session, path)
+        assert restored.tables.base == path
+        restored.train(np.array([5, 8, 50]))
+        expected, delta = restored.values_and_slots(np.arange(60)), restored.save_delta()
+    assert _ids_in(delta) == [5, 8, 50]
+    with again:
+        again.tables.restore(again.session, path, delta)
+        _assert_same(again.values_and_slots(np.arange(60)), expected)
+        assert again.tables.base == ""  # what is new since the checkpoint is not known
+
+
+def test_rows_that_were_dropped_leave_the_room_to_those_of_the_delta(tmp_path, caplog):
+    """A full table whose rows have changed since the checkpoint: none of the delta's is refused."""
+    tables = Tables(kinds={"items": {"max_rows": 4}})
+    with tables:
+        for one in (1, 2, 3, 4):
+            tables.train(np.array([one]))
+        path = tables.save(tmp_path)
+        for new in (5, 6, 7):
+            upkeep.drop_old_rows(tables.session, tables.tables)
+            tables.train(np.array([new]))
+        kept = np.array([5, 6, 7])
+        expected, delta = tables.values_and_slots(kept), tables.save_delta()
+        assert _ids_in(delta) == [5, 6, 7]
+        tables.tables.restore(tables.session, path, delta)
+        _assert_same(tables.values_and_slots(kept), expected)
+        assert tables.tables.counts(tables.session)["items"][0]["used"] == 4
+    assert "found no room" not in caplog.text
+
+
+def _spec(**fields):
+    return {"items": dataclasses.replace(TableSpec("items", 2, rule=Adagrad(0.5)), **fields)}
+
+
+_MISFITS = {
+    "dim": (_spec(dim=3), "table items has dim 2 there, and 3 in the model"),
+    "fixed": (_spec(num_rows=7), "table items has num_rows None there, and 7 in the model"),
+    "rule": (_spec(rule=rules.Adam(0.1)), "table items has optimizer adagrad there, and adam in the model"),
+    "missing": ({"users": TableSpec("users", 2, rule=Adagrad(0.5))}, "table users is missing"),
+}
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    """The path of a checkpoint of a table."""
+    saving = Tables(kinds=_ITEMS)
+    with saving:
+        saving.train()
+        return saving.save(tmp_path_factory.mktemp("checkpoint"))
+
+
+@pytest.mark.parametrize("specs, expected", _MISFITS.values(), ids=_MISFITS)
+def test_tables_of_another_model_are_one_line(checkpoint, specs, expected):
+    """It says what differs, with both values, and what to do; another rate is no difference."""
+    contents.check_tables_fit(checkpoint, _spec(rule=Adagrad(0.1)))
+    with pytest.raises(CheckpointError) as caught:
+        contents.check_tables_fit(checkpoint, specs)
+    assert expected in str(caught.value) and "give another --train_dir" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_checkpoint_without_tables_fits_a_model_without(tmp_path):
+    """And a model with one misses it there."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.train.create_global_step()
+        session.run(tf.global_variables_initializer())
+        path = tf.train.Saver().save(session, f"{tmp_path}/model.ckpt", 1)
+    contents.check_tables_fit(path, {})
+    with pytest.raises(CheckpointError, match="table items is missing"):
+        contents.check_tables_fit(path, _spec())
+
+
+def test_rows_that_find_no_room_are_told(tmp_path, caplog):
+    """A table whose max_rows is smaller than its checkpoint keeps as many rows as it has room for."""
+    saving = Tables(kinds={"items": {}})
+    with saving:
+        saving.train()
+        path = saving.save(tmp_path)
+    small = Tables(kinds={"items": {"max_rows": 4}})
+    with small:
+        small.tables.restore(small.session, path)
+        assert small.tables.counts(small.session)["items"][0]["used"] == 4
+    assert f"table items: 5 rows of {path} have found no room" in caplog.text
+
+
+def test_a_full_table_drops_the_rows_that_were_not_touched_for_the_longest_time():
+    """Enough for new ids, and never those of the last update, even where all rows are as old as each other."""
+    full = Tables(kinds={"items": {"max_rows": 10}})
+    with full:
+        full.train(np.arange(10))
+        upkeep.drop_old_rows(full.session, full.tables)
+        assert full.tables.counts(full.session)["items"][0]["evicted"] == 0
+        for first in (2, 4, 6):
+            full.train(np.arange(first, 10))
+        upkeep.drop_old_rows(full.session, full.tables)
+        kept = full.tables.counts(full.session)["items"][0]
+        assert (kept["evicted"], kept["used"] - kept["free"]) == (2, 8)
+
+
+def test_rows_that_no_update_has_touched_for_long_are_dropped():
+    """ttl_steps=2: the id of the first update goes after the fourth."""
+    aging = Tables(kinds={"items": {"ttl_steps": 2}})
+    with aging:
+        for ids in ([1], [2], [2], [3]):
+            aging.train(np.array(ids))
+        upkeep.drop_old_rows(aging.session, aging.tables)
+        (counts,) = aging.tables.counts(aging.session)["items"]
+        assert (counts["evicted"], counts["used"] - counts["free"]) == (1, 2)
+
+
+def test_the_rows_of_each_ps_are_told(caplog):
+    """With their bytes: two floats of value, two of slots, id and mark; in the line of the log, and as JSON."""
+    tables = Tables(num_ps=2, kinds={"items": {}})
+    with tables, caplog.at_level("INFO"):
+        tables.train()
+        found = upkeep.shares_of(tables.tables, tables.tables.counts(tables.session))
+        upkeep.log_use(tables.session, tables.tables)
+    rows = [int(count) for count in np.bincount(owners_of(_IDS, 2, is_dynamic=True))]
+    assert found == [{"name": "items", "rows": 9, "ps": [
+        {"name": f"ps:{ps}", "rows": own, "bytes": own * (4 * 4 + 8 + 4)} for ps, own in enumerate(rows)]}]
+    assert f"table items: 9 rows: {rows[0]} on ps:0 ({rows[0] * 28} B), {rows[1]} on ps:1 ({rows[1] * 28} B); " \
+        in caplog.text

@@ -1,0 +1,181 @@
+"""What a model says about its tables: arguments, names, and the errors of wrong ones."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import ps_train
+from ps_train.errors import UserCodeError
+from ps_train.parts.tables import registry, rules
+from tests.tensorflow_mode import tf
+
+
+@pytest.fixture
+def found():
+    """The registry of a new graph, with a model that is being built."""
+    with tf.Graph().as_default():
+        found = registry.install_registry([""], rules.Adam(0.01))
+        found.begin_build()
+        yield found
+
+
+_WRONG = {
+    "name": (dict(name="a b"), "the name must consist of letters, digits and"),
+    "dim": (dict(dim=0), "got dim=0; allowed: whole numbers above 0"),
+    "dim of another type": (dict(dim=2.0), "got dim=2.0; allowed: whole numbers"),
+    "num_rows": (dict(num_rows=-1), "got num_rows=-1; allowed: whole numbers above 0"),
+    "num_hashes": (dict(num_rows=5, num_hashes=-1), "got num_hashes=-1; allowed: whole numbers from 0"),
+    "min_count": (dict(min_count=0), "got min_count=0; allowed: whole numbers above 0"),
+    "optimizer": (dict(optimizer="adamax"), "got optimizer='adamax'; allowed: sgd, .*adam, or a rule"),
+    "learning_rate": (dict(learning_rate=0.0), "got learning_rate=0.0; allowed: numbers above 0"),
+    "learning_rate of another type": (dict(learning_rate="fast"), "got learning_rate='fast'; allowed: numbers"),
+    "initial_limit": (dict(initial_limit=-0.1), "got initial_limit=-0.1; allowed: numbers from 0"),
+    "hashes of a dynamic table": (dict(num_hashes=2), "num_hashes is for tables with num_rows"),
+    "eviction of a fixed table": (dict(num_rows=5, ttl_steps=3, max_rows=4),
+                                  "only dynamic tables have ttl_steps, max_rows, and num_rows makes a fixed table"),
+}
+
+
+@pytest.mark.parametrize("arguments, message", _WRONG.values(), ids=_WRONG)
+def test_a_wrong_argument_is_one_line(found, arguments, message):
+    """It names the table, what was given, and what is allowed."""
+    with pytest.raises(UserCodeError, match=f"^embedding_table '.*': {message}") as caught:
+        ps_train.embedding_table(**{"name": "items", "dim": 2, **arguments})
+    assert "\n" not in str(caught.value)
+    assert found.specs == {}
+
+
+def test_numpys_numbers_are_numbers(found):
+    """A parameter that was computed may be one."""
+    table = ps_train.embedding_table("items", np.int64(4), num_rows=np.int32(10), learning_rate=np.float32(0.5))
+    assert table.lookup([1]).shape == [1, 4]
+    assert found.specs["items"].rule == rules.Adam(0.5)
+
+
+def test_a_name_is_used_once_in_a_model_and_again_in_its_next_build(found):
+    """A second table of the name is refused; a second call of model_fn has to make it with the same arguments."""
+    ps_train.embedding_table("items", 2)
+    with pytest.raises(UserCodeError, match="the model has a table of this name; to share it, look both features up"):
+        ps_train.embedding_table("items", 2)
+    found.begin_build()
+    ps_train.embedding_table("items", 2)
+    found.begin_build()
+    with pytest.raises(UserCodeError, match="model_fn has made it with other arguments before"):
+        ps_train.embedding_table("items", 3)
+
+
+def test_the_rule_comes_from_the_table_or_from_the_flags(found):
+    """A table's rate goes with its own rule, or with that of the flags; a rule's other settings stay."""
+    for name, options in {"none": {}, "name": {"optimizer": "sgd"}, "rate": {"learning_rate": 0.5},
+                          "both": {"optimizer": "ftrl", "learning_rate": 0.5},
+                          "rule": {"optimizer": rules.Ftrl(l1=0.1), "learning_rate": 0.5}}.items():
+        ps_train.embedding_table(name, 2, **options)
+    assert {name: spec.rule for name, spec in found.specs.items()} == {
+        "none": rules.Adam(0.01), "name": rules.Sgd(0.01), "rate": rules.Adam(0.5), "both": rules.Ftrl(0.5),
+        "rule": rules.Ftrl(0.5, l1=0.1)}
+
+
+def test_the_names_of_other_frameworks_make_the_same_table(found):
+    """get_embedding_variable, with 0 for what is not wanted."""
+    ps_train.get_embedding_variable("items", 4, capacity=1000, filter_freq=3, steps_to_live=50, initial_limit=0.5)
+    ps_train.get_embedding_variable("plain", embedding_dim=4, steps_to_live=0)
+    assert found.specs["items"] == registry.TableSpec(
+        "items", 4, rule=rules.Adam(0.01), min_count=3, ttl_steps=50, max_rows=1000, initial_limit=0.5)
+    assert found.specs["plain"] == registry.TableSpec("plain", 4, rule=rules.Adam(0.01))
+
+
+def test_ids_of_a_wrong_type_are_refused(found):
+    """Floats always; strings where ids are row numbers; a combiner that there is not."""
+    fixed, dynamic = ps_train.embedding_table("fixed", 2, num_rows=5), ps_train.embedding_table("dynamic", 2)
+    with pytest.raises(UserCodeError, match="table dynamic: ages has float32; ids are integers or strings"):
+        dynamic.lookup(tf.constant([1.0]), name="ages")
+    with pytest.raises(UserCodeError, match="table fixed: words has strings, .*; give num_hashes=1, or leave"):
+        fixed.lookup(tf.constant(["a"], name="words"))
+    with pytest.raises(UserCodeError, match="table fixed: got the combiner 'max'; allowed: sum, mean, sqrtn"):
+        fixed.lookup_sparse(tf.SparseTensor([[0, 0]], [1], [1, 1]), combiner="max")
+
+
+_INITIALIZERS = {
+    "uniform": (lambda: tf.random_uniform_initializer(-0.25, 0.25, seed=7), 0.25),
+    "uniform of TensorFlow 2": (lambda: tf.compat.v2.random_uniform_initializer(-0.25, 0.25), 0.25),
+    "zeros": (tf.zeros_initializer, 0.0),
+    "zeros, not called": (lambda: tf.zeros_initializer, 0.0),
+    "constant": (lambda: tf.constant_initializer(0), 0.0),
+}
+
+
+@pytest.mark.parametrize("make, limit", _INITIALIZERS.values(), ids=_INITIALIZERS)
+def test_an_initializer_that_a_table_can_have_is_its_limit(found, make, limit):
+    """Uniform around 0, or 0; the other arguments of DeepRec that change nothing are taken with it."""
+    ps_train.get_embedding_variable(
+        "items", 4, initializer=make(), key_dtype=tf.int64, value_dtype=tf.float32, trainable=True, steps_to_live=None,
+        partitioner=tf.fixed_size_partitioner(4), collections=[tf.GraphKeys.GLOBAL_VARIABLES], ev_option=None,
+        steps_to_live_l2reg=0, init_data_source=None, validate_shape=False)
+    assert found.specs["items"] == registry.TableSpec("items", 4, rule=rules.Adam(0.01), initial_limit=limit)
+
+
+_NOT_IN_A_TABLE = {
+    "normal": (dict(initializer=tf.truncated_normal_initializer(stddev=0.1)),
+               "an initializer of type TruncatedNormal; allowed: tf.random_uniform_initializer\\(-a, a\\), tf.zeros_"),
+    "uniform from 0": (dict(initializer=tf.random_uniform_initializer(0, 1)), "an initializer of type RandomUniform"),
+    "ones": (dict(initializer=tf.constant_initializer(1.0)), "an initializer of type Constant"),
+    "a function": (dict(initializer=lambda shape: tf.zeros(shape)), "an initializer of type function"),
+    "two limits": (dict(initializer=tf.zeros_initializer(), initial_limit=0.1),
+                   "initializer and initial_limit; allowed: one of them"),
+    "trainable": (dict(trainable=False), "trainable=False; allowed: True; .* use tf.stop_gradient"),
+    "ev_option": (dict(ev_option={}), "ev_option={}; allowed: None; give filter_freq"),
+    "l2": (dict(steps_to_live_l2reg=100), "steps_to_live_l2reg=100; allowed: None; give steps_to_live"),
+    "source": (dict(init_data_source="oss://x"), "init_data_source='oss://x'; allowed: None"),
+    "collections": (dict(collections=["mine"]), "collections=\\['mine'\\]; allowed: None; a table is no variable"),
+    "key_dtype": (dict(key_dtype=tf.float32), "key_dtype=tf.float32; allowed: integers, or tf.string"),
+    "value_dtype": (dict(value_dtype=tf.float16), "value_dtype=tf.float16; allowed: tf.float32"),
+    "filter_freq": (dict(filter_freq="often"), "filter_freq='often'; allowed: whole numbers from 0"),
+    "the name of a table's argument": (dict(min_count=3), "min_count=3; allowed: None; it is called filter_freq here"),
+    "unknown": (dict(dimension=3), "dimension=3; allowed: the names capacity, filter_freq, .*num_hashes$"),
+}
+
+
+@pytest.mark.parametrize("arguments, message", _NOT_IN_A_TABLE.values(), ids=_NOT_IN_A_TABLE)
+def test_what_a_table_cannot_do_of_other_frameworks_is_one_line(found, arguments, message):
+    """It says what was given and what is allowed; no table is made."""
+    with pytest.raises(UserCodeError, match=f"^get_embedding_variable 'items': got {message}") as caught:
+        ps_train.get_embedding_variable("items", 4, **arguments)
+    assert "\n" not in str(caught.value)
+    assert found.specs == {}
+
+
+def _sparse(values, indices=((0, 0), (1, 0))):
+    return tf.SparseTensor(np.array(indices, np.int64)[:len(values)], values, [2, 1])
+
+
+_NO_TENSOR = "an embedding_table is no tensor, .*; call table.lookup\\(ids\\) in place of tf.nn.embedding_lookup"
+_WRONG_LOOKUPS = {
+    "embedding_lookup": (lambda table: tf.nn.embedding_lookup(table, [1]), _NO_TENSOR),
+    "embedding_lookup_sparse": (lambda table: tf.nn.embedding_lookup_sparse(table, _sparse([1, 2]), None), _NO_TENSOR),
+    "safe lookup": (lambda table: tf.nn.safe_embedding_lookup_sparse(table, _sparse([1, 2])), _NO_TENSOR),
+    "gather": (lambda table: tf.gather(table, [1]), _NO_TENSOR),
+    "sparse ids": (lambda table: table.lookup(_sparse([1, 2])), "lookup got a SparseTensor; give it to"),
+    "dense ids": (lambda table: table.lookup_sparse(tf.constant([1])),
+                  "lookup_sparse got ids of type Tensor; allowed: .*; look dense ids up with table.lookup$"),
+    "dense weights": (lambda table: table.lookup_sparse(_sparse([1, 2]), [1.0, 2.0]),
+                      "lookup_sparse got weights of type list; allowed: a SparseTensor or a RaggedTensor$"),
+    "one weight": (lambda table: table.lookup_sparse(_sparse([1, 2]), _sparse([1.0]), name="friends"),
+                   "friends has 2 ids and 1 weights; allowed: one weight for each id"),
+    "weights of another type": (lambda table: table.lookup_sparse(_sparse([1, 2]), _sparse(["a", "b"]), name="friends"),
+                                "friends has weights of type string; allowed: numbers"),
+}
+
+
+@pytest.mark.parametrize("look_up, message", _WRONG_LOOKUPS.values(), ids=_WRONG_LOOKUPS)
+def test_a_wrong_lookup_is_one_line(found, look_up, message):
+    """While the model is built; with what to call instead."""
+    with pytest.raises(UserCodeError, match=f"^table items: {message}") as caught:
+        look_up(ps_train.embedding_table("items", 2))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_model_that_is_built_by_hand_gets_tables_of_one_process():
+    """model_fn in a notebook, without ps_train around it."""
+    with tf.Graph().as_default():
+        assert ps_train.embedding_table("items", 2).lookup([[1, 2]]).shape == [1, 2, 2]

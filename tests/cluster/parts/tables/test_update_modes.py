@@ -1,0 +1,139 @@
+"""Embedding tables in the update modes: local steps, several steps, rows staged ahead, each against single steps."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import ps_train
+from ps_train.errors import UserCodeError
+from ps_train.parts.tables import rules
+from ps_train.parts.tables.files import contents
+from ps_train.training.outcome import End
+from ps_train.updates.local_steps.period import Period
+from tests import clusters
+from tests.tensorflow_mode import tf
+
+_NUM_IDS = 40
+_RATE = 0.1
+
+
+def data(num_examples=96):
+    """Returns ids int64 [n, 3] of which some are frequent, and labels float32 [n]."""
+    random = np.random.default_rng(3)
+    ids = np.minimum(random.geometric(0.15, size=(num_examples, 3)), _NUM_IDS) - 1
+    return ids.astype(np.int64), random.normal(size=num_examples).astype(np.float32)
+
+
+def model(num_rows=None, rule=None):
+    """Two tables, the first one by a rule of its own if given, and a bias; the prediction is their sum."""
+    def model_fn(features, labels, mode, params):
+        items = ps_train.embedding_table("items", 2, num_rows=num_rows, optimizer=rule)
+        others = ps_train.embedding_table("others", 1)
+        bias = tf.get_variable("bias", [], initializer=tf.zeros_initializer())
+        predictions = (bias + tf.reduce_sum(items.lookup(features), [1, 2])
+                       + tf.reduce_sum(others.lookup(features[:, :1] + 1000), [1, 2]))
+        return ps_train.ModelSpec(loss=tf.reduce_mean(tf.square(predictions - labels)), predictions=predictions)
+
+    return clusters.contracts.Model("tables", model_fn, {})
+
+
+def dataset(**options):
+    """Yields the data, always in the same order."""
+    ids, labels = data()
+
+    def input_fn(mode, params, shard):
+        return ps_train.from_arrays((ids, labels), params["batch_size"], repeat=options.get("repeat", True))
+
+    return clusters.contracts.Dataset("ids", input_fn, lambda params: None, {})
+
+
+def rows_of(folder):
+    """Returns table -> {id: value and slots} of the newest checkpoint, and the dense bias."""
+    path = tf.train.latest_checkpoint(str(folder))
+    reader = tf.train.load_checkpoint(path)
+    found = {}
+    for name, saved in contents.read_tables(path).items():
+        found[name] = {}
+        for piece in (piece for pieces in saved.pieces for piece in pieces):
+            ids, values, slots = (reader.get_tensor(f"{piece}/{part}") for part in ("ids", "values", "slots"))
+            found[name].update(zip(ids.tolist(), np.concatenate([values, slots], 1)))
+    return found, reader.get_tensor("bias")
+
+
+def train(cluster, folder, steps, num_workers=1, **options):
+    """Trains to the end and returns `rows_of` the last checkpoint."""
+    options = {"model": model(), "dataset": dataset(), "learning_rate": _RATE,
+               "table_rule": rules.Adagrad(_RATE), **options}
+    outcomes = clusters.train_together(cluster, folder, steps, num_workers, **options)
+    return outcomes, *rows_of(folder)
+
+
+def assert_same(found, expected):
+    """Compares the rows of all tables."""
+    assert found.keys() == expected.keys()
+    for name, rows in expected.items():
+        assert found[name].keys() == rows.keys()
+        for row, value in rows.items():
+            np.testing.assert_allclose(found[name][row], value, rtol=1e-4, atol=1e-6, err_msg=f"{name} {row}")
+
+
+def test_one_worker_comes_to_the_same_rows_with_local_steps(tmp_path, start_servers):
+    """Values and slots after 22 steps in rounds of 5, on 2 ps: with one worker there is nothing to merge."""
+    # One slot of the other table's Adagrad, two of Ftrl; for a table without slots see that of two workers.
+    ends = [train(start_servers(2, 1), tmp_path / str(steps), 22, model=model(rule=rules.Ftrl(_RATE, l1=0.01)),
+                  period=Period(steps, train_steps=22)) for steps in (1, 5)]
+    assert_same(ends[1][1], ends[0][1])
+    np.testing.assert_allclose(ends[1][2], ends[0][2], rtol=1e-4)
+
+
+def test_a_fixed_table_comes_to_the_same_rows_with_several_steps_in_a_run(tmp_path, start_servers):
+    """Each of the steps pulls the rows that the one before has left."""
+    ends = [train(start_servers(2, 1), tmp_path / str(steps), 21, model=model(_NUM_IDS), steps_per_execution=steps)
+            for steps in (1, 3)]
+    assert_same(ends[1][1], ends[0][1])
+
+
+def test_the_end_of_the_data_cuts_a_round_short(tmp_path, start_servers):
+    """12 batches in rounds of 5: the last round has two, and none is lost."""
+    outcomes, rows, bias = train(start_servers(1, 1), tmp_path / "rounds", 100, dataset=dataset(repeat=False),
+                                 period=Period(5))
+    assert (outcomes[0].end, outcomes[0].local_steps) == (End.DATA, 12)
+    _, expected, expected_bias = train(start_servers(1, 1), tmp_path / "single", 12)
+    assert_same(rows, expected)
+    np.testing.assert_allclose(bias, expected_bias, rtol=1e-4)
+
+
+def test_two_workers_add_their_whole_changes(tmp_path, start_servers):
+    """With sgd, a table ends as if each worker's change were added to its first values; the mean in sync."""
+    sgd = {"table_rule": rules.Sgd(_RATE), "optimizer_name": "sgd", "learning_rate": 1e-9}
+    _, first, _ = train(start_servers(1, 1), tmp_path / "one", 4, period=Period(4), **sgd)
+    _, synced, _ = train(start_servers(1, 2), tmp_path / "sync", 4, num_workers=2, gradients=2, period=Period(4), **sgd)
+    assert_same(synced, first)  # both have the same data, so the mean of their changes is that of one
+
+
+def test_ids_that_the_model_draws_are_refused_where_it_would_draw_twice(start_servers):
+    """The rows of one draw would be trained with the other numbers of the second; random values of rows are fine."""
+    def model_of(choose, keep=tf.identity):
+        def model_fn(features, labels, mode, params):
+            rows = ps_train.embedding_table("items", 2, initial_limit=0.5).lookup(choose(features))
+            return ps_train.ModelSpec(loss=tf.reduce_sum(keep(rows)) + tf.get_variable("bias", []))
+
+        return clusters.contracts.Model("drawing", model_fn, {})
+
+    cluster = start_servers(1, 1)
+    drawn = {"negatives": lambda ids: tf.random.uniform([8], 1, 30, tf.int64),
+             "some of them": lambda ids: tf.boolean_mask(ids, tf.random.uniform(tf.shape(ids)) < 0.5)}
+    for choose in drawn.values():
+        with pytest.raises(UserCodeError, match="^--communication_period: model_fn draws ids of table items at random"):
+            clusters.build_graph(cluster, 0, model=model_of(choose), dataset=dataset(), period=Period(5))
+    clusters.build_graph(cluster, 0, model=model_of(drawn["negatives"]), dataset=dataset())
+    dropping = model_of(tf.identity, keep=lambda rows: tf.nn.dropout(rows, rate=0.5))
+    clusters.build_graph(cluster, 0, model=dropping, dataset=dataset(), period=Period(5))
+
+
+def test_a_table_without_a_lock_comes_to_the_same_rows_with_one_worker(tmp_path, start_servers):
+    """--noexact_embedding_updates leaves the critical section out, and nothing else."""
+    ends = [train(start_servers(1, 1), tmp_path / str(locks), 9, model=model(_NUM_IDS), locks_tables=locks)
+            for locks in (True, False)]
+    assert_same(ends[1][1], ends[0][1])

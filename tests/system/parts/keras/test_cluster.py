@@ -1,0 +1,151 @@
+"""`ps_train keras` as several processes: they train together, end together, and resume after a loss."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import shutil
+import signal
+import socket
+import threading
+import time
+
+import pytest
+import tensorflow as tf
+
+from ps_train.cluster.spec import Cluster, Task
+from ps_train.errors import ClusterLostError, StoppedError
+from tests import processes
+from tests.processes import DEADLINE_SECS, REPO
+
+pytest.importorskip("tf_keras", reason="the Keras road needs the extra `keras`")
+
+from ps_train.parts.keras.strategies import servers
+from ps_train.parts.keras.training import trainer
+
+MIRRORED = ["keras", "--strategy=multi_worker_mirrored", "--job_name=worker", "--save_summaries_steps=0"]
+
+
+@pytest.fixture
+def hosts():
+    """The addresses of two workers, as the flag has them."""
+    return ",".join(f"localhost:{port}" for port in processes.free_ports(2))
+
+
+def test_a_killed_worker_is_restarted_and_training_resumes(start_process, tmp_path, hosts):
+    """kill -9 of one: the other ends with 138 and names it; both again: from the backup to the end."""
+    for plugin in ("tiny.py", "keras_tiny.py"):
+        shutil.copy(REPO / "tests/plugins" / plugin, tmp_path)
+    flags = [*MIRRORED, f"--worker_hosts={hosts}", "--model=keras_tiny", "--dataset=keras_tiny", "--batch_size=8",
+             "--log_steps=10", "--train_steps=100", "--save_model_steps=10", "--learning_rate=0.1",
+             f"--params=gate={tmp_path}/gate,gate_batch=40", f"--train_dir={tmp_path}/train"]
+
+    def start(life):
+        for index in range(2):
+            start_process.start(f"{life}-{index}", [*flags, f"--task_index={index}"], cwd=tmp_path)
+
+    start("first")
+    start_process.wait_for_line("first-0", "step 20 of 100")
+    start_process.kill("first-1")
+    pathlib.Path(f"{tmp_path}/gate.0").touch()
+    assert start_process.exit_code("first-0") == 138
+    assert "ps_train: worker:0 lost another task (" in start_process.log("first-0")
+    assert f"worker:1 {hosts.split(',')[1]} cannot be reached" in start_process.log("first-0")
+    start("second")
+    assert [start_process.exit_code(f"second-{index}") for index in range(2)] == [0, 0]
+    output = start_process.log("second-0")
+    assert "multi_worker_mirrored: 2 replicas; batch size 8 per replica, 16 in all; 2 workers" in output
+    begun = re.findall(r"restored \S+/ckpt-0*(\d+)\.keras|resumed at step (\d+), from the backup", output)
+    assert int("".join(begun[-1])) in (10, 20, 30, 40)
+    assert "After 100 training steps, on 640 held-out examples:" in output
+    assert "After" not in start_process.log("second-1")
+
+
+def test_a_worker_that_is_still_dying_is_named(monkeypatch):
+    """Its connections may be gone before its port is."""
+    answers = iter([True, True, False])
+    monkeypatch.setattr(trainer.reachability, "accepts", lambda _: next(answers))
+    cluster = Cluster("worker", 0, {"worker": {0: "a:1", 1: "b:2"}})
+    with pytest.raises(ClusterLostError) as caught, trainer._losses_explained(cluster, "train_dir", threading.Event()):
+        raise tf.errors.UnavailableError(None, None, "Connection reset by peer")
+    assert str(caught.value) == "worker:0 lost another task (UnavailableError): worker:1 b:2 cannot be reached; look " \
+                                "at its log"
+
+
+def test_an_absent_worker_is_named(start_process, tmp_path, hosts):
+    """TensorFlow would wait for ever; exit code 138."""
+    start_process.start("worker-0", [*MIRRORED, f"--worker_hosts={hosts}", "--task_index=0", "--dataset=data.digits",
+                                     "--start_timeout_secs=1", f"--train_dir={tmp_path}"])
+    assert start_process.exit_code("worker-0") == 138
+    assert start_process.log("worker-0").splitlines()[-1] == (
+        f"ps_train: waited 1 s for worker:1 {hosts.split(',')[1]}; is it started, and reachable from this machine?")
+
+
+def test_sigterm_is_heard_while_a_worker_waits(start_process, tmp_path, hosts):
+    """Exit code 143, naming whom it waited for."""
+    start_process.start("worker-0", [*MIRRORED, f"--worker_hosts={hosts}", "--task_index=0", "--dataset=data.digits",
+                                     f"--train_dir={tmp_path}"])
+    port, end_secs = int(hosts.split(",")[0].split(":")[1]), time.monotonic() + DEADLINE_SECS
+    while not processes.is_open(port):  # it waits for the other worker then
+        assert time.monotonic() < end_secs
+        time.sleep(0.05)
+    start_process.signal("worker-0", signal.SIGTERM)
+    assert start_process.exit_code("worker-0") == 143
+    assert f"told to stop while waiting for worker:1 {hosts.split(',')[1]}" in start_process.log("worker-0")
+
+
+def test_launch_runs_a_parameter_server_cluster_to_its_end(start_process, tmp_path):
+    """Coordinator, ps and workers as processes; the ps and workers, which TensorFlow never ends, exit 0 too."""
+    start_process.start("launch", [
+        "launch", "keras", "--strategy=parameter_server", "--num_ps=1", "--dataset=data.digits", "--train_steps=200",
+        "--steps_per_epoch=100", f"--train_dir={tmp_path}/train"])
+    assert start_process.exit_code("launch") == 0
+    output = start_process.log("launch")
+    assert re.search(r"^Exit codes: ps:0 0 .*, chief:0 0 .*, worker:0 0 .*, worker:1 0 ", output, re.MULTILINE)
+    assert "parameter_server: 2 workers and 1 ps" in output
+    assert float(re.search(r"chief:0  \|   accuracy = (\S+)", output)[1]) > 0.9
+
+
+def test_training_data_that_end_are_the_coordinators_error(start_process, tmp_path):
+    """With exit code 1: it said that it had lost all other tasks, with 138."""
+    for plugin in ("tiny.py", "keras_tiny.py"):
+        shutil.copy(REPO / "tests/plugins" / plugin, tmp_path)
+    start_process.start("launch", [
+        "launch", "keras", "--strategy=parameter_server", "--num_ps=1", "--num_workers=1", "--model=keras_tiny",
+        "--dataset=keras_tiny", "--batch_size=16", "--params=repeat=false", "--train_steps=200",
+        f"--train_dir={tmp_path}/train"], cwd=tmp_path)
+    assert start_process.exit_code("launch") == 1, start_process.log("launch")
+    assert "keras_tiny.input_fn: the training data ended after step" in start_process.log("launch")
+
+
+# --- a server of parameter_server
+
+@pytest.fixture
+def chief():
+    """A task that accepts connections until its socket, the second of the pair, is closed."""
+    with socket.create_server(("localhost", 0)) as listener:
+        yield Task("chief", 0, f"localhost:{listener.getsockname()[1]}"), listener
+
+
+@pytest.mark.parametrize("verdict", [servers.DONE, servers.FAILED])
+def test_a_server_serves_until_the_verdict(tmp_path, monkeypatch, chief, stop, verdict):
+    """It is what the coordinator wrote into its folder."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / servers._VERDICT).write_text(verdict)
+    assert servers._verdict(chief[0], 5, stop) == verdict
+
+
+def test_a_server_whose_coordinator_is_gone_ends(tmp_path, monkeypatch, chief, stop):
+    """After the time-out, naming it."""
+    monkeypatch.chdir(tmp_path)
+    chief[1].close()
+    with pytest.raises(ClusterLostError, match=r"^chief:0 localhost:\d+ could not be reached for 0.3 s, and did not"):
+        servers._verdict(chief[0], 0.3, stop)
+
+
+def test_a_server_stops_when_told_to(tmp_path, monkeypatch, chief, stop):
+    """While its coordinator is there."""
+    monkeypatch.chdir(tmp_path)
+    stop.set()
+    with pytest.raises(StoppedError):
+        servers._verdict(chief[0], 5, stop)

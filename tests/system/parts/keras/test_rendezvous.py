@@ -1,0 +1,66 @@
+"""Workers that find each other before TensorFlow starts."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from ps_train.cluster.spec import Task
+from ps_train.errors import ClusterLostError
+from ps_train.parts.keras.strategies import rendezvous
+from tests.processes import REPO, free_ports, is_open
+
+
+@pytest.fixture
+def workers():
+    """Three tasks of this machine."""
+    return [Task("worker", index, f"localhost:{port}") for index, port in enumerate(free_ports(3))]
+
+
+def test_all_meet_whoever_comes_first(workers, stop):
+    """Each returns when it has seen the others; afterwards every port is free for TensorFlow."""
+    errors = []
+
+    def come(own):
+        try:
+            rendezvous.meet(own, [task for task in workers if task != own], 30, stop)
+        except ClusterLostError as error:
+            errors.append(error)
+        finally:
+            # As TensorFlow's server would: whoever is late still finds this worker.
+            door = rendezvous._accepting(int(own.address.rpartition(":")[2]))
+            door.__enter__()
+            held.append(door)
+
+    held = []
+    threads = [threading.Thread(target=come, args=(task,)) for task in workers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not any(thread.is_alive() for thread in threads)
+    for door in held:
+        door.__exit__(None, None, None)
+    assert errors == []
+    assert not any(is_open(int(task.address.rpartition(":")[2])) for task in workers)
+
+
+def test_who_does_not_come_is_named(workers, stop):
+    """All of them, and the port is free again."""
+    with pytest.raises(ClusterLostError, match=r"^waited 0.3 s for worker:1 localhost:\d+, worker:2 localhost:\d+; is"):
+        rendezvous.meet(workers[0], workers[1:], 0.3, stop)
+    assert not is_open(int(workers[0].address.rpartition(":")[2]))
+
+
+def test_a_wait_that_holds_pythons_lock_is_ended():
+    """SIGALRM ends the process, after it has printed where it stood; a block that ends in time is left alone."""
+    code = ("import ctypes; from ps_train.parts.keras.strategies.rendezvous import bounded_without_python as bounded\n"
+            "with bounded(60): pass\n"
+            "with bounded(0.3): ctypes.PyDLL(None).sleep(30)")
+    ended = subprocess.run([sys.executable, "-c", code], cwd=REPO, capture_output=True, text=True, timeout=25,
+                           check=False)
+    assert ended.returncode == -14
+    assert "Timeout (0:00:00.3" in ended.stderr and "line 3" in ended.stderr

@@ -1,0 +1,310 @@
+"""Unchanged scripts around Supervisor and MonitoredTrainingSession: they end, and go on after a loss."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tests.processes import DEADLINE_SECS, REPO, TaskCluster
+from tests.system.parts.legacy.scripts import SCRIPTS, ScriptCluster
+
+ENDLESS = ["--train_steps=1000000", "--step_secs=0.02"]
+
+
+def _checkpoint(folder):
+    from tests import clusters  # noqa: PLC0415 (it imports TensorFlow, which the processes need and this one does not)
+
+    return clusters.read_checkpoint(folder)
+
+
+def assert_ps_ended_well(group, name):
+    """The ps ends in `join`: the code behind it was never reached."""
+    assert "beyond join" not in group.log(name)
+    assert "every worker has ended" in group.log(name)
+
+
+def test_a_supervisor_script_trains_in_sync_and_every_process_ends(start_process, tmp_path):
+    """The chief saves the last step. For async see the one that loses its ps."""
+    cluster = ScriptCluster(start_process, "supervised.py", [f"--log_dir={tmp_path}/train", "--sync_replicas"],
+                            by_flags=True)
+    cluster.assert_ends_well()
+    assert_ps_ended_well(start_process, "ps-0")
+    assert _checkpoint(tmp_path / "train")["global_step"] >= 60
+    assert "dropped" in start_process.log("worker-0")
+
+
+def test_a_killed_worker_leaves_the_others_training_in_sync_and_may_come_back(start_process, tmp_path):
+    """TensorFlow's own class waits for its gradients for ever."""
+    arguments = [f"--model_dir={tmp_path}/train", "--sync", "--train_steps=80"]
+    cluster = ScriptCluster(start_process, "monitored.py", [*arguments, f"--gate={tmp_path}/gate"])
+    start_process.wait_for_line("worker-1", "is at gate 20")
+    start_process.kill("worker-1")
+    (tmp_path / "gate20").touch()
+    start_process.wait_for_line("worker-0", "dead, or did not come: worker:1")
+    start_process.wait_for_line("worker-0", "is at gate 40")
+    cluster.start("worker", 1, name="worker-1-again", arguments=arguments)
+    start_process.wait_for_line("worker-1-again", "has joined")
+    (tmp_path / "gate40").touch()
+    cluster.assert_ends_well(killed=("worker-1",))
+    assert _checkpoint(tmp_path / "train")["global_step"] >= 79
+
+
+def test_a_killed_chief_is_waited_for_in_sync_and_does_not_overwrite_the_parameters(start_process, tmp_path):
+    """Matrix row 10, for a script: the step never goes back."""
+    cluster = ScriptCluster(start_process, "monitored.py", [
+        f"--model_dir={tmp_path}/train", "--sync", f"--gate={tmp_path}/gate", "--train_steps=120"], chief=True)
+    start_process.wait_for_line("chief-0", "is at gate 20")
+    start_process.kill("chief-0")
+    for step in (20, 40):
+        (tmp_path / f"gate{step}").touch()
+    cluster.start("chief", 0, name="chief-0-again")
+    cluster.assert_ends_well(killed=("chief-0",))
+    steps = [int(line.rpartition(" ")[2]) for line in start_process.log("worker-0").splitlines() if "at step" in line]
+    assert steps == sorted(steps) and steps[-1] >= 110
+
+
+def test_after_the_death_of_a_ps_all_continue_from_one_checkpoint(start_process, tmp_path):
+    """Matrix rows 12 and 13, for MonitoredTrainingSession; two ps, of which one is lost."""
+    cluster = ScriptCluster(start_process, "monitored.py", [
+        f"--model_dir={tmp_path}/train", f"--gate={tmp_path}/gate", "--train_steps=100"], num_ps=2)
+    for worker in ("worker-0", "worker-1"):
+        start_process.wait_for_line(worker, "is at gate 20")
+    start_process.kill("ps-1")
+    cluster.start("ps", 1, name="ps-1-again")
+    for step in (20, 40):
+        (tmp_path / f"gate{step}").touch()
+    cluster.assert_ends_well(killed=("ps-1",))
+    assert _checkpoint(tmp_path / "train")["global_step"] >= 100
+
+
+def test_a_supervisor_script_that_loses_its_ps_ends_with_138(start_process, tmp_path):
+    """A Supervisor makes one session, so the process ends, in one line; started again, all train to the end."""
+    cluster = ScriptCluster(start_process, "supervised.py", [
+        f"--log_dir={tmp_path}/train", f"--gate={tmp_path}/gate"], by_flags=True)
+    for worker in ("worker-0", "worker-1"):
+        start_process.wait_for_line(worker, "is at the gate")
+    start_process.kill("ps-0")
+    (tmp_path / "gate").touch()
+    assert {start_process.exit_code(worker) for worker in ("worker-0", "worker-1")} == {138}
+    last_line = start_process.log("worker-1").splitlines()[-1]
+    assert last_line.startswith("ps_train: lost the session:") and "--max_restarts" in last_line
+    for job, index in cluster.tasks:
+        cluster.start(job, index, name=f"{job}-{index}-again")
+    assert {start_process.exit_code(f"{job}-{index}-again") for job, index in cluster.tasks} == {0}
+    assert_ps_ended_well(start_process, "ps-0-again")
+    assert _checkpoint(tmp_path / "train")["global_step"] >= 60
+
+
+def test_sigterm_saves_and_ends_every_task_with_143(start_process, tmp_path):
+    """The loop of MonitoredTrainingSession ends, with a checkpoint."""
+    cluster = ScriptCluster(start_process, "monitored.py", [f"--model_dir={tmp_path}/train", *ENDLESS])
+    for worker in ("worker-0", "worker-1"):
+        start_process.wait_for_line(worker, "at step")
+    for job, index in cluster.tasks:
+        start_process.signal(f"{job}-{index}", signal.SIGTERM)
+    assert set(start_process.wait().values()) == {143}
+    last_step = max(int(line.rpartition(" ")[2]) for line in start_process.log("worker-0").splitlines()
+                    if "at step" in line)
+    assert _checkpoint(tmp_path / "train")["global_step"] >= last_step
+
+
+def test_the_chief_saves_on_sigterm_though_its_script_does_not_listen(start_process, tmp_path):
+    """The script stands still in its own code, and its main thread cannot handle a signal."""
+    ScriptCluster(start_process, "supervised.py", [f"--log_dir={tmp_path}/train", f"--gate={tmp_path}/gate"],
+                  by_flags=True, num_workers=1)
+    start_process.wait_for_line("worker-0", "is at the gate")
+    start_process.signal("worker-0", signal.SIGTERM)
+    assert start_process.exit_code("worker-0") == 143
+    assert _checkpoint(tmp_path / "train")["global_step"] == 20
+    start_process.signal("ps-0", signal.SIGTERM)
+    assert start_process.exit_code("ps-0") == 143
+
+
+def test_ctrl_c_reaches_a_script_without_a_loop_that_can_be_asked_to_end(start_process, tmp_path):
+    """It ends as in plain Python, `finally` included, and says why; SIGTERM, as there, ends it at once."""
+    script = tmp_path / "waiting.py"
+    script.write_text("import time\ntry:\n    print('waits')\n    time.sleep(600)\n"
+                      "except KeyboardInterrupt:\n    print('cleans up')\n")
+    for name, number in (("interrupted", signal.SIGINT), ("terminated", signal.SIGTERM)):
+        start_process.start(name, ["run", str(script)])
+        start_process.wait_for_line(name, "waits")
+        start_process.signal(name, number)
+        assert start_process.exit_code(name) == 143
+        log = start_process.log(name)  # in which another thread's line may stand before the end of the script's own
+        assert log.splitlines().count("ps_train: told to stop") == 1
+        assert ("cleans up" in log) is (name == "interrupted")
+
+
+THREADS = """
+import concurrent.futures, os, sys, threading, time
+
+def work(name):
+    while not os.path.exists("gate"):
+        time.sleep(0.05)
+    sys.stdout.write(f"{name} ends\\n")  # in one piece: print's pieces mix with those of the other thread
+
+pool = concurrent.futures.ThreadPoolExecutor(2)
+pool.submit(print, "is idle from now on")
+pool.submit(work, "a call")
+threading.Thread(target=work, args=("a thread",), name="agent").start()
+threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+print("main ends", flush=True)
+"""
+
+
+def test_a_script_ends_with_its_threads(start_process, tmp_path):
+    """As in plain Python, but that a daemon and an idle executor do not matter; SIGTERM ends it meanwhile."""
+    script = tmp_path / "threads.py"
+    script.write_text(THREADS)
+    start_process.start("stopped", ["run", str(script)], cwd=tmp_path)
+    start_process.start("kept", ["run", str(script)], cwd=tmp_path)
+    for name in ("stopped", "kept"):
+        start_process.wait_for_line(name, "waiting for its thread")
+    start_process.signal("stopped", signal.SIGTERM)
+    assert start_process.exit_code("stopped") == 143
+    (tmp_path / "gate").touch()
+    assert start_process.exit_code("kept") == 0
+    assert {"a call ends", "a thread ends"} <= set(start_process.log("kept").splitlines())
+
+
+def test_a_failing_chief_ends_the_others(start_process, tmp_path):
+    """Its traceback has the script's own lines only; the others end with 138 and say why."""
+    cluster = ScriptCluster(start_process, "monitored.py", [f"--model_dir={tmp_path}/train", *ENDLESS])
+    start_process.wait_for_line("worker-1", "at step")
+    start_process.kill("worker-0")
+    cluster.start("worker", 0, name="worker-0-again",
+                  arguments=[f"--model_dir={tmp_path}/train", *ENDLESS, "--fail_at=5"])
+    assert start_process.exit_code("worker-0-again") == 1
+    assert "ValueError: this batch is broken" in start_process.log("worker-0-again")
+    assert start_process.exit_code("ps-0") == start_process.exit_code("worker-1") == 138
+    assert "the chief gave up training" in start_process.log("worker-1")
+
+
+def test_a_chief_whose_updates_fail_ends_the_others(start_process, tmp_path):
+    """Its main thread waits inside TensorFlow for the update, so another thread ends the process."""
+    ScriptCluster(start_process, "monitored.py", [f"--model_dir={tmp_path}/train", "--sync", "--fail_update_at=10"],
+                  num_workers=1)
+    assert start_process.exit_code("worker-0") == 1
+    assert "InvalidArgumentError: assertion failed" in start_process.log("worker-0")
+    assert start_process.exit_code("ps-0") == 138
+    assert start_process.log("ps-0").count("the chief gave up training") == 1
+
+
+def test_a_missing_ps_is_named_within_the_start_timeout(start_process, tmp_path):
+    """TensorFlow's own Session waits for it without a bound, and says nothing."""
+    group = start_process
+    group.start("worker", ["run", "--start_timeout_secs=1", str(SCRIPTS / "supervised.py"), f"--log_dir={tmp_path}",
+                           "--ps_hosts=localhost:9", "--worker_hosts=localhost:9997", "--job_name=worker"])
+    assert group.exit_code("worker") == 138
+    assert "waited 1 s for ps:0 localhost:9" in group.log("worker")
+
+
+def test_a_ps_that_never_finds_ps_0_ends_after_the_idle_timeout(start_process, tmp_path):
+    """Only ps 0 knows of the workers."""
+    cluster = {"ps": ["localhost:9", "localhost:9996"], "worker": ["localhost:9997"]}
+    start_process.start("ps", ["run", "--idle_timeout_secs=1", str(SCRIPTS / "monitored.py")], env={
+        "TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": "ps", "index": 1}})})
+    assert start_process.exit_code("ps") == 138
+    assert "no worker was there for 1 s" in start_process.log("ps")
+
+
+@pytest.mark.parametrize(("words", "message"), [
+    (["run"], "no script given"),
+    (["run", "nowhere.py"], "no file 'nowhere.py'"),
+    (["run", "--start_timeout_secs", "3", "nowhere.py", "--version"], "no file 'nowhere.py'"),
+    (["run", "--nowhere=3", "x.py"], "`ps_train run --help` lists the flags"),
+    (["run", "-m", "sys"], "no module 'sys'"),
+    (["launch", "run", "--log_dir=/dev/null/logs", str(SCRIPTS / "monitored.py")],
+     "cannot make the folder '/dev/null/logs'"),
+    (["run", "-m", "nowhere.to.be.found"], "no module 'nowhere.to.be.found'"),
+    (["run", "--start_timeout_sec=3", "x.py"], "did you mean --start_timeout_secs?"),
+    (["launch", "run", "--env=A=1", str(SCRIPTS / "monitored.py")], "--env: has an effect only with --hosts"),
+    (["launch", "run", "--hosts=a:1,b:1", str(SCRIPTS / "monitored.py")], "--hosts: 3 tasks, but 2 slots"),
+    (["launch", "run", "--num_ps=-1", str(SCRIPTS / "monitored.py")], "--num_ps: got -1"),
+    (["launch", "run", "--hosts_flags=ps_hosts=servers", str(SCRIPTS / "supervised.py")], "no flag 'servers'"),
+])
+def test_a_wrong_command_line_is_refused_before_tensorflow_is_imported(start_process, words, message):
+    """One line, exit code 2."""
+    start_process.start("wrong", words)
+    assert start_process.exit_code("wrong") == 2
+    assert message in start_process.log("wrong") and len(start_process.log("wrong").splitlines()) == 1
+
+
+def test_launch_run_starts_all_tasks_of_a_script_with_its_hosts_written_in(start_process, tmp_path):
+    """The script's own addresses are replaced, also in the target of its session."""
+    start_process.start("launch", ["launch", "run", str(SCRIPTS / "written_hosts.py"), "{job_name}", "{task_index}",
+                                   str(tmp_path / "train")])
+    assert start_process.exit_code("launch") == 0
+    taken = [int(line.split()[-2]) for line in start_process.log("launch").splitlines() if " took " in line]
+    assert len(taken) == 2 and sum(taken) >= 19
+    assert "ps:0 0 (" in start_process.log("launch")
+    assert (tmp_path / "train" / "checkpoint").exists()
+
+
+def test_launch_run_finds_flags_in_an_imported_module_and_refuses_to_call_lonely_training_a_success(
+        start_process, tmp_path):
+    """Issue: tasks that knew of no cluster trained alone, and the launcher ended with 0 and no word."""
+    (tmp_path / "main.py").write_text("import own\nown.tf.app.run(own.main)\n")
+    (tmp_path / "own.py").write_text((SCRIPTS / "supervised.py").read_text())
+    start_process.start("found", ["launch", "run", "--num_workers=1", str(tmp_path / "main.py"),
+                                  f"--log_dir={tmp_path}/train"])
+    (tmp_path / "alone.py").write_text("import tensorflow as tf\nprint(tf.Session().run(tf.constant(3)))\n")
+    start_process.start("alone", ["launch", "run", "--num_workers=1", str(tmp_path / "alone.py")])
+    assert start_process.exit_code("found") == 0
+    assert (tmp_path / "train" / "checkpoint").exists()
+    assert start_process.exit_code("alone") == 1
+    last_line = start_process.log("alone").splitlines()[-1]
+    assert "no worker of" in last_line and "has joined the ps" in last_line and "--hosts_flags=" in last_line
+
+
+def test_launch_run_names_the_worker_that_did_not_join(start_process, tmp_path):
+    """The ps waits for it, and is ended then. A script that only prints its help needs nobody."""
+    (tmp_path / "own.py").write_text((SCRIPTS / "supervised.py").read_text())
+    (tmp_path / "main.py").write_text(
+        "import sys\nimport tensorflow as tf\nimport own\n"
+        "if '--task_index=1' in sys.argv and '--job_name=worker' in sys.argv:\n"
+        "    print(tf.Session().run(tf.constant(3)))\n"
+        "else:\n    tf.app.run(own.main)\n")
+    start_process.start("launch", ["launch", "run", str(tmp_path / "main.py"), f"--log_dir={tmp_path}/train"])
+    (tmp_path / "helping.py").write_text(
+        "import argparse\nimport tensorflow as tf\nparser = argparse.ArgumentParser()\n"
+        "parser.add_argument('--task_index')\nparser.parse_args()\n")
+    start_process.start("help", ["launch", "run", str(tmp_path / "helping.py"), "--help"])
+    assert start_process.exit_code("launch") == 138
+    assert "Warning: worker:1 did not join the ps" in start_process.log("launch")
+    assert start_process.exit_code("help") == 0
+    assert "--task_index" in start_process.log("help")
+
+
+def test_workers_that_wait_for_each_other_in_local_init_op_train(start_process):
+    """Issue: they waited for the chief, which waited for them."""
+    start_process.start("launch", ["launch", "run", str(SCRIPTS / "barrier.py")])
+    assert start_process.exit_code("launch") == 0
+    assert {"worker 0 ends", "worker 1 ends"} <= {
+        line.rpartition("| ")[2] for line in start_process.log("launch").splitlines()}
+
+
+def test_a_script_of_ones_own_imports_the_classes(tmp_path):
+    """Plain Python runs it: `join` returns, the chief makes updates to the end, and every process exits with 0."""
+    ports = TaskCluster(1, 2)
+    processes = {}
+    for job, index in ports.tasks():
+        log = open(tmp_path / f"{job}-{index}.log", "wb")  # noqa: SIM115 (the process has it)
+        processes[job, index] = subprocess.Popen(
+            [sys.executable, str(SCRIPTS / "imported.py"), ",".join(ports.ps), ",".join(ports.workers), job, str(index),
+             str(tmp_path / "train")], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(REPO)}, stdout=log,
+            stderr=subprocess.STDOUT)
+    try:
+        codes = {task: process.wait(DEADLINE_SECS) for task, process in processes.items()}
+    finally:
+        for process in processes.values():
+            process.kill()
+        logs = {task: (tmp_path / f"{task[0]}-{task[1]}.log").read_text(errors="replace") for task in processes}
+    assert set(codes.values()) == {0}, logs
+    assert "training is over" in logs["ps", 0] and "worker 1 ends" in logs["worker", 1], logs
+    assert _checkpoint(tmp_path / "train")["global_step"] >= 40

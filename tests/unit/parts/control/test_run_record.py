@@ -1,0 +1,53 @@
+"""The records of a training's tasks and of its launch."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ps_train.errors import ConfigError
+from ps_train.parts.control import run_record
+
+
+def test_a_launch_comes_back(tmp_path, monkeypatch):
+    """With the folder in which it was started."""
+    monkeypatch.chdir(tmp_path)
+    run_record.write_launch(str(tmp_path), ["launch", "--num_ps=1"])
+    assert run_record.read_launch(str(tmp_path)) == {"folder": str(tmp_path), "command": ["launch", "--num_ps=1"]}
+
+
+@pytest.mark.parametrize("text", ["{", "[]", json.dumps({"ps": {}})], ids=["cut off", "no mapping", "another's"])
+def test_a_file_that_ps_train_did_not_write_is_one_line(tmp_path, text):
+    """Other programs call a file cluster.json, too."""
+    (tmp_path / "cluster.json").write_text(text)
+    with pytest.raises(ConfigError, match="^--train_dir: cannot read .*cluster.json: .*; give --ps_hosts$"):
+        run_record.read_run(str(tmp_path))
+
+
+def test_the_newest_launch_of_a_folder_is_known(tmp_path, monkeypatch):
+    """Of this folder, and only while its record is there and says so."""
+    here, there, run, other = (tmp_path / name for name in ("here", "there", "run", "other"))
+    for folder in (here, there, run, other):
+        folder.mkdir()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.chdir(here)
+    assert run_record.newest_launch() == ""
+    for train_dir in (other, run):
+        run_record.write_launch(str(train_dir), ["launch"])
+    assert run_record.newest_launch() == str(run)
+    monkeypatch.chdir(there)
+    assert run_record.newest_launch() == ""
+    run_record.write_launch(str(run), ["launch"])  # the same folder for the checkpoints, launched from elsewhere
+    monkeypatch.chdir(here)
+    assert run_record.newest_launch() == ""
+
+
+def test_a_note_that_cannot_be_written_costs_nothing(tmp_path, monkeypatch):
+    """The launch itself goes on."""
+    (tmp_path / "state").write_text("a file")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+    run_record.write_launch(str(tmp_path), ["launch"])
+    assert run_record.newest_launch() == ""
+    assert run_record.read_launch(str(tmp_path))["command"] == ["launch"]

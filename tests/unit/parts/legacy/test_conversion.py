@@ -1,0 +1,158 @@
+"""Code of Python 2 and paths that are written into it, on their way into Python."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import sys
+
+import numpy as np
+import pytest
+
+from ps_train.errors import ConfigError
+from ps_train.parts.legacy.conversion import division, paths, python2
+from ps_train.parts.legacy.conversion.loading import Conversion
+from ps_train.parts.legacy.flags import parse_mapped
+
+needs_fissix = pytest.mark.skipif(importlib.util.find_spec("fissix") is None, reason="needs the extra python2")
+
+
+def values_of(text, tmp_path, **conversion):
+    """Runs a text as a script, and returns its names."""
+    path = tmp_path / "script.py"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    made = Conversion(**{"is_python2": True, "mapped": (), **conversion})
+    division.install_division()
+    names = {"__name__": "__main__"}
+    exec(made.compile(str(path)), names)
+    assert path.read_bytes() == (text if isinstance(text, bytes) else text.encode())
+    return names
+
+
+def test_tabs_before_code_are_expanded_and_those_in_strings_stay(tmp_path):
+    """To stops of eight columns, as Python 2 read them."""
+    text = 'if True:\n\ta = 1\n        b = "\t2"\n    \tc = """\n\t3 # "\n"""\n\td = \'#\'\t# \'\n'
+    expanded = python2.expand_tabs(text)
+    assert expanded.split("\n")[1:4] == ["        a = 1", '        b = "\t2"', '        c = """']
+    assert {name: value for name, value in values_of(text, tmp_path).items() if len(name) == 1} == {
+        "a": 1, "b": "\t2", "c": '\n\t3 # "\n', "d": "#"}
+
+
+@needs_fissix
+def test_statements_of_python_2_become_those_of_python_3(tmp_path, capsys):
+    """Print, exceptions, names and modules; a file with the print function, too."""
+    found = values_of('import cPickle\nfrom Queue import Queue\nprint "x",\nprint 1\ntry:\n\traise ValueError, "y"\n'
+                      "except ValueError, error:\n\ttext = unicode(error)\nkeys = {1: 2}.keys()\nkeys.sort()\n"
+                      "has = {1: 2}.has_key(1), 0777, 10L, map(str, xrange(2))\n", tmp_path)
+    assert capsys.readouterr().out == "x 1\n"
+    assert (found["text"], found["keys"], found["has"]) == ("y", [1], (True, 0o777, 10, ["0", "1"]))
+    assert values_of("print('a', file=__import__('sys').stderr)\nx = xrange(2)[1]\n", tmp_path)["x"] == 1
+
+
+@needs_fissix
+def test_the_lines_stay(tmp_path):
+    """So a traceback shows those of the original."""
+    with pytest.raises(ZeroDivisionError) as caught:
+        values_of("import urllib2, cPickle\n\n\ndef f():\n\tprint 'x'\n\treturn 1 / 0\nf()\n", tmp_path)
+    frames = [(entry.path.name, entry.lineno + 1) for entry in caught.traceback if entry.path.name == "script.py"]
+    assert frames == [("script.py", 7), ("script.py", 6)]
+
+
+def test_whole_numbers_are_divided_as_in_python_2(tmp_path):
+    """Also in place, and numpy's; what is a float stays exact; tensors and old classes by their __div__."""
+    found = values_of(
+        "import numpy as np\n"
+        "class Old(object):\n    def __div__(self, other): return 'div', other\n"
+        "    def __rdiv__(self, other): return 'r'\n"
+        "a = 7 / 2, 7. / 2, -7 / 2, np.int64(7) / 2, Old() / 3, 3 / Old()\n"
+        "b = np.array([7, 8]) / 2\nc = 7\nc /= 2\nd = np.array([7, 8])\ne = d\nd /= 2\nf = {'x': 9}\nf['x'] /= 2\n"
+        "g = np.array([7, 8])\ng /= 2.5\n", tmp_path)
+    assert found["a"] == (3, 3.5, -4, 3, ("div", 3), "r")
+    assert (found["b"].tolist(), found["c"], found["e"].tolist(), found["f"]["x"]) == ([3, 4], 3, [3, 4], 4)
+    assert found["g"].tolist() == [2, 3] and np.issubdtype(found["g"].dtype, np.integer)
+
+
+@pytest.mark.parametrize("line", [
+    "from __future__ import division", "from __future__ import print_function, division",
+    "from __future__ import (absolute_import,\n    division)"])
+def test_a_file_may_have_asked_for_true_division(tmp_path, line):
+    """With the statement that Python 2 has for it."""
+    assert values_of(f"{line}\nx = 7 / 2\n", tmp_path)["x"] == 3.5
+
+
+def test_a_file_is_read_in_its_encoding(tmp_path):
+    """As its first lines say; Latin-1 if it says nothing and is no UTF-8; a byte order mark is none of the code."""
+    assert values_of("# -*- coding: latin-1 -*-\nx = u'\xe4'\n".encode("latin-1"), tmp_path)["x"] == "\xe4"
+    assert values_of("x = u'\xe4'\r\n".encode("latin-1"), tmp_path)["x"] == "\xe4"
+    assert values_of("\ufeffx = u'\u20ac'\n".encode(), tmp_path)["x"] == "\u20ac"
+
+
+def test_without_fissix_tabs_are_expanded_and_the_rest_names_the_extra(tmp_path, monkeypatch):
+    """Most old files need no more than that."""
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "fissix" else find(name))
+    assert values_of("if True:\n\tx = 1\n        y = 2\n", tmp_path)["y"] == 2
+    with pytest.raises(ConfigError, match=r"^--python2: .*/script.py needs fissix, .* 'ps_train\[python2\]'$"):
+        values_of("print 1\n", tmp_path)
+
+
+@needs_fissix
+def test_what_is_wrong_in_both_is_a_syntax_error_of_the_file(tmp_path):
+    """With its name and line."""
+    with pytest.raises(SyntaxError) as caught:
+        values_of("x = 1\ny = 5 5\n", tmp_path)
+    assert (caught.value.filename, caught.value.lineno) == (str(tmp_path / "script.py"), 2)
+
+
+def test_local_modules_are_converted_too_and_no_code_of_theirs_is_kept(tmp_path, monkeypatch):
+    """Those of a package as well; an installed module is left alone."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "old_package").mkdir()
+    (tmp_path / "old_package/__init__.py").write_text("")
+    (tmp_path / "old_package/part.py").write_text("if True:\n\tx = 7 / 2\n        y = 'hdfs://a/b'\n")
+    before = list(sys.meta_path)
+    Conversion(True, (("hdfs://a", "/local"),)).install()
+    try:
+        part = importlib.import_module("old_package.part")
+    finally:
+        sys.meta_path[:] = before
+        sys.modules.pop("old_package.part", None)
+        sys.modules.pop("old_package", None)
+    assert (part.x, part.y) == (3, "/local/b")
+    assert list(tmp_path.rglob("*.pyc")) == []
+
+
+@pytest.mark.parametrize(("text", "expected"), [
+    ("'hdfs://x/y'", "/z"), ("'hdfs://x/y/train*.csv'", "/z/train*.csv"), ("'hdfs://x/yy'", "/rest/yy"),
+    ("'hdfs://xx'", "hdfs://xx"),
+    ("'hdfs://x/w'", "/rest/w"), ("b'hdfs://x/y/a'", b"/z/a"), ("f'hdfs://x/y/{1}'", "/z/1"),
+    ("'hdfs://x/y/a,hdfs://x/y/b'", "/z/a,/z/b"), ("'hdfs://x/y' + '/a'", "/z/a"),
+    ("'hdfs://%s/a' % 'x'", "hdfs://x/a"),
+    ("'/data/a'", "/mine/a"), ("'/other/data/a'", "/other/data/a"), ("'/database'", "/database"),
+    ("'--dir=/data/a'", "--dir=/mine/a"), ("'s3://' + 'b'", "/s3/b"),
+])
+def test_paths_in_constants_are_replaced(tmp_path, text, expected):
+    """The longest one counts; a path in the middle of a longer name is another one."""
+    mapped = parse_mapped("--map_path", "hdfs://x=/rest,hdfs://x/y=/z,/data=/mine,s3://=/s3/")
+    assert values_of(f"x = {text}\n", tmp_path, is_python2=False, mapped=mapped)["x"] == expected
+
+
+def test_pairs_of_paths_are_parsed():
+    """The first = before a path separates them, as a partition has one in its name."""
+    assert parse_mapped("--map_path", "hdfs://x/day=1=/z, a=b,/c=~/d,") == (
+        ("hdfs://x/day=1", "/z"), ("a", "b"), ("/c", "~/d"))
+    with pytest.raises(ConfigError, match="^--map_path: got 'hdfs://x'; allowed: PATH=PATH, as in"):
+        parse_mapped("--map_path", "hdfs://x")
+
+
+def test_a_scheme_that_tensorflow_does_not_know_leads_to_the_flag():
+    """With the folder of the path that it could not open."""
+    error = RuntimeError("File system scheme 'hdfs' not implemented (file: 'hdfs://x/y/z.txt')")
+    assert "--map_path=hdfs://x/y=/local/folder" in paths.hint(error)
+    assert paths.hint(RuntimeError("x")) == ""
+
+
+def test_a_replaced_tree_is_what_it_was_but_for_the_paths():
+    """Positions stay."""
+    tree = paths.replace_paths(ast.parse("x = 1\ny = 'a/b'"), [("a", "c")])
+    assert tree.body[1].lineno == 2 and ast.unparse(tree) == "x = 1\ny = 'c/b'"

@@ -1,0 +1,111 @@
+"""What is found out about a script before it runs."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from ps_train.errors import ConfigError
+from ps_train.parts.legacy import source
+from ps_train.parts.legacy.flags import Script
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The working directory, with a package that only imports where TensorFlow 1's names are."""
+    package = tmp_path / "of_the_user"
+    (package / "inner").mkdir(parents=True)
+    (package / "__init__.py").write_text("import tensorflow.contrib.nowhere\n")
+    (package / "train.py").write_text("")
+    (package / "inner" / "__init__.py").write_text("")
+    (package / "inner" / "__main__.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    return tmp_path
+
+
+@pytest.mark.parametrize(("name", "file"), [
+    ("of_the_user.train", "of_the_user/train.py"),
+    ("of_the_user.inner", "of_the_user/inner/__main__.py"),
+])
+def test_a_module_is_found_without_importing_its_package(folder, name, file):
+    """The package may need TensorFlow 1's names, which are not there yet."""
+    assert source.find(Script(name, True, ())) == folder / file
+    assert "of_the_user" not in sys.modules
+
+
+@pytest.mark.parametrize("name", [
+    "of_the_user", "of_the_user.none", "of_the_user.train.none", "none.train", "sys", ".", "of_the_user.",
+])
+def test_what_is_no_module_to_run_is_refused(folder, name):
+    """A package without `__main__`, a module that is not a file, a name that is none."""
+    with pytest.raises(ConfigError, match="^ps_train run: no module "):
+        source.find(Script(name, True, ()))
+
+
+def test_a_script_that_cannot_be_read_is_one_line(tmp_path):
+    """Here it is a folder; a file without the right to read it is the same."""
+    with pytest.raises(ConfigError, match="^ps_train run: cannot read .*: Is a directory$"):
+        source.text_of(tmp_path)
+
+
+@pytest.mark.parametrize(("text", "is_defined"), [
+    ('tf.app.flags.DEFINE_string("job_name", "", "ps or worker")', True),
+    ("flags.DEFINE_enum(\n    'job_name', None, JOBS, '')", True),
+    ("DEFINE_string(name='job_name', default='')", True),
+    ("parser.add_argument('--job_name')", True),
+    ("parser.add_argument('-j', \"--job_name\", type=str)", True),
+    ("options = {'job_name': name}", False),
+    ("options['job_name']", False),
+    ("parser.add_argument('--job_names')", False),
+    ("DEFINE_string('a', 'job_name')", False),
+])
+def test_a_flag_is_known_by_its_definition(text, is_defined):
+    """A dictionary with such a key defines none: the script would refuse the flag."""
+    assert source.defines_flag(text, "job_name") is is_defined
+
+
+FLAGS = 'flags.DEFINE_string("job_name", "", "ps or worker")'
+
+
+@pytest.mark.parametrize(("script", "module"), [
+    ("import settings", "settings.py"),
+    ("import os, settings as own", "settings.py"),
+    ("from settings import FLAGS", "settings.py"),
+    ("from lib import (\n    other,\n    settings)", "lib/settings.py"),
+    ("    from lib.settings import FLAGS  # inside a function", "lib/settings.py"),
+    ("import lib.deep.settings", "lib/__init__.py"),
+    ("from lib import train", "lib/settings.py"),
+], ids=["import", "several", "from", "submodule", "inner", "package", "through another"])
+def test_flags_are_found_in_modules_beside_the_script(tmp_path, script, module):
+    """Issue: each task trained alone, with 0, as flags were looked for in the text of the main script only."""
+    (tmp_path / "lib").mkdir()
+    files = {"main.py": script, "lib/__init__.py": "", "lib/train.py": "from .settings import FLAGS\n", module: FLAGS}
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    path = tmp_path / "main.py"
+    assert not source.defines_flag(source.text_of(path), "job_name")
+    assert source.defines_flag(source.text_with_imports(path, Script(str(path), False, ())), "job_name")
+
+
+def test_modules_that_import_each_other_are_read_once(tmp_path):
+    """And a comment or a missing module does no harm."""
+    (tmp_path / "main.py").write_text("import other\nimport nowhere.at.all\n# import hidden\nfrom . import other\n")
+    (tmp_path / "other.py").write_text("import main, other\nfrom ........... import main\n")
+    (tmp_path / "hidden.py").write_text(FLAGS)
+    path = tmp_path / "main.py"
+    text = source.text_with_imports(path, Script(str(path), False, ()))
+    assert text.count("nowhere") == 1 and "job_name" not in text
+
+
+@pytest.mark.parametrize(("text", "is_tf1"), [
+    ("import tensorflow as tf\ntf.Session()", True),
+    ("import tensorflow.compat.v1 as tf", True),
+    ("strategy = tf.distribute.MultiWorkerMirroredStrategy()", False),
+    ("model = tf.keras.Sequential()\nsession = tf.compat.v1.Session()", True),
+    ("print(1)", True),
+])
+def test_the_names_that_a_script_uses_tell_its_tensorflow(text, is_tf1):
+    """If nothing shows it, it is TensorFlow 1."""
+    assert source.uses_tensorflow_1(text) is is_tf1

@@ -1,0 +1,77 @@
+"""What selection.json remembers."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import pytest
+
+from ps_train.parts.selection.flags import Target
+from ps_train.parts.selection.record import MetricStanding, SelectionRecord, forget_selection
+
+_ACCURACY = {"keep_best": Target("accuracy", True)}
+
+
+@pytest.mark.parametrize("is_max, values, best, num_worse", [
+    (True, [0.1, 0.3, 0.2, 0.3], 0.3, 2), (False, [3.0, 2.0, 2.5], 2.0, 1), (True, [float("nan"), 0.1], 0.1, 0),
+    (True, [0.1, float("nan")], 0.1, 1), (False, [float("nan")], None, 1)])
+def test_only_a_better_value_counts(is_max, values, best, num_worse):
+    """An equal one does not, and NaN never does."""
+    standing = MetricStanding("m", is_max)
+    for step, value in enumerate(values):
+        standing.count(value, step)
+    assert (standing.value, standing.num_worse) == (best, num_worse)
+
+
+def test_a_record_is_remembered(tmp_path):
+    """The best value, its step, and the count; of another metric nothing."""
+    record = SelectionRecord(str(tmp_path), _ACCURACY)
+    assert record.last_step == -1
+    record["keep_best"].count(0.5, 10)
+    record["keep_best"].count(0.4, 20)
+    record.last_step = 20
+    record.write()
+    again = SelectionRecord(str(tmp_path), _ACCURACY)
+    assert (again.last_step, again["keep_best"]) == (20, MetricStanding("accuracy", True, 0.5, 10, 1))
+    other = SelectionRecord(str(tmp_path), {"keep_best": Target("accuracy", False)})
+    assert other["keep_best"] == MetricStanding("accuracy", False)
+
+
+def test_a_record_of_an_older_version_has_one_best(tmp_path):
+    """Its flags may have had different ones after a continuation. The patience is that of early stopping."""
+    older = {"metric": "loss", "is_max": False}
+    (tmp_path / "selection.json").write_text(json.dumps({
+        "last_step": 40, "early_stopping": {**older, "value": 0.5, "step": 10, "num_worse": 3},
+        "keep_best": {**older, "value": 0.7, "step": 30, "num_worse": 1}}))
+    loss = Target("loss", False)
+    record = SelectionRecord(str(tmp_path), {"keep_best": loss, "early_stopping": loss})
+    assert record["keep_best"] is record["early_stopping"]
+    assert record["keep_best"] == MetricStanding("loss", False, 0.5, 10, 3)
+    (tmp_path / "best").mkdir()
+    (tmp_path / "best/model.ckpt-30.index").touch()
+    assert SelectionRecord(str(tmp_path), {"keep_best": loss})["keep_best"].checkpoint == ""  # 30 is not the best
+    (tmp_path / "selection.json").write_text(json.dumps(
+        {"last_step": 40, "keep_best": {**older, "value": 0.7, "step": 30, "num_worse": 1}}))
+    assert SelectionRecord(str(tmp_path), {"keep_best": loss})["keep_best"].checkpoint == "best/model.ckpt-30"
+    assert record.count({"loss": 0.4}, 50) == [MetricStanding("loss", False, 0.4, 50, 0)]
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"keep_best": {"old": 1}}'])
+def test_a_damaged_record_starts_anew(tmp_path, caplog, text):
+    """With a warning where it cannot be read."""
+    (tmp_path / "selection.json").write_text(text)
+    with caplog.at_level(logging.WARNING):
+        assert SelectionRecord(str(tmp_path), _ACCURACY)["keep_best"].value is None
+    assert (len(caplog.records) == 1) == (text == "{")
+
+
+def test_a_record_is_forgotten_in_one_line(tmp_path, caplog):
+    """Where there is none, nothing is said."""
+    SelectionRecord(str(tmp_path), _ACCURACY).write()
+    with caplog.at_level(logging.INFO):
+        for _ in range(2):
+            forget_selection(str(tmp_path))
+    assert caplog.messages == [f"removed {tmp_path}/selection.json, whose checkpoints are gone: evaluations and the "
+                               "choice of the best start anew"]
+    assert list(tmp_path.iterdir()) == []

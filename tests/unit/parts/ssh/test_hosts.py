@@ -1,0 +1,166 @@
+"""Other machines: hostfiles, who runs where, and the words for ssh; no connection is made."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shlex
+import subprocess
+
+import pytest
+
+from ps_train.errors import ConfigError
+from ps_train.parts.ssh import frames, hosts, preflight, shell
+from ps_train.parts.ssh.frames import OutputFrame
+from ps_train.parts.ssh.hosts import Host
+from ps_train.runtime.reports import Failure, Progress
+
+NAMES = ["ps:0", "ps:1", "worker:0", "worker:1", "worker:2"]
+REMOTE = shell.RemoteShell(["ssh", "-p", "24"], "/my dir", "/opt/py thon", {"A": "it's"})
+
+
+def test_a_file_is_read_as_mpirun_reads_it(tmp_path):
+    """Comments and empty lines are skipped, slots are optional, and a host named twice has the sum of its slots."""
+    path = tmp_path / "hosts"
+    path.write_text("# my machines\nnode1 slots=2\n\nme@node2.lan slots=1 address=10.0.0.2  # fast\n"
+                    "node1 slots=3\nn3\n")
+    assert hosts.read_hosts(str(path)) == [
+        Host("node1", 5, "node1"), Host("me@node2.lan", 1, "10.0.0.2"), Host("n3", None, "n3")]
+    assert hosts.read_hosts("node1:2,me@node2") == [Host("node1", 2, "node1"), Host("me@node2", None, "node2")]
+
+
+@pytest.mark.parametrize(("value", "told"), [
+    ("a,", "--hosts entry '': got ''"), ("a:x", "got slots='x'"), ("a:0", "got slots='0'"), ("-oProxyCommand=x", "got"),
+    ("a b", "got 'a b'"), ("a,a", "named twice"), ("::1", "'::1': an IPv6 address"),
+    ("a,[::1]:2", "an IPv6 address"), ("no/such/file", "cannot read 'no/such/file': No such file"),
+])
+def test_a_wrong_entry_is_named(value, told):
+    """An option of ssh, too, is no host."""
+    with pytest.raises(ConfigError) as caught:
+        hosts.read_hosts(value)
+    assert told in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("line", "told"), [
+    ("a slots=1 slots=2", "each once"), ("a cpus=2", "got 'cpus=2'"), ("a address=;", "got address=';'"),
+    ("#", "no host"), ("a slots=1 address=b\na slots=2", "line 2: a is named twice, with the addresses b and a")])
+def test_a_wrong_line_is_named(tmp_path, line, told):
+    """With its number, where there is one."""
+    (tmp_path / "hosts").write_text(f"{line}\n")
+    with pytest.raises(ConfigError, match=told):
+        hosts.read_hosts(str(tmp_path / "hosts"))
+
+
+@pytest.mark.parametrize(("value", "placement", "placed"), [
+    ("a,b", "round_robin", "ababa"), ("a:1,b", "round_robin", "abbbb"), ("a:2,b:3", "round_robin", "ababb"),
+    ("a:3,b:9", "fill", "aaabb"), ("a,b,c,d,e,f", "round_robin", "abcde"),
+])
+def test_each_task_has_a_host(value, placement, placed):
+    """In turn, or host by host; nobody has more than its slots."""
+    found = hosts.place_tasks(NAMES, hosts.read_hosts(value), placement)
+    assert "".join(host.login for host in found) == placed
+
+
+@pytest.mark.parametrize(("value", "placement", "told"), [
+    ("a:2,b:2", "round_robin", "5 tasks, but 4 slots on 2 hosts"), ("a,b:9", "fill", "a without slots")])
+def test_too_few_slots_are_refused(value, placement, told):
+    """Before any connection."""
+    with pytest.raises(ConfigError, match=told):
+        hosts.place_tasks(NAMES, hosts.read_hosts(value), placement)
+
+
+def test_a_folder_may_have_the_name_of_a_host(tmp_path, monkeypatch):
+    """It is no list of hosts."""
+    (tmp_path / "gpu1").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert hosts.read_hosts("gpu1") == [Host("gpu1", None, "gpu1")]
+
+
+@pytest.mark.parametrize("value", ["localhost,b", "b,me@127.0.0.1:9"])
+def test_localhost_is_no_address_for_others(value):
+    """They would look for its tasks on themselves, and wait until their time is over; alone it is right."""
+    found = hosts.read_hosts(value)
+    with pytest.raises(ConfigError, match="the other hosts would look for the tasks of (localhost|me@127.0.0.1) at "):
+        hosts.place_tasks(NAMES, found, "round_robin")
+    local = [host for host in found if host.login != "b"]
+    assert hosts.place_tasks(NAMES, local, "round_robin") == local * 5
+    known = [dataclasses.replace(host, address=host.address if host.login == "b" else "a") for host in found]
+    assert len(hosts.place_tasks(NAMES, known, "round_robin")) == 5
+
+
+def test_the_words_survive_two_shells():
+    """ssh gives the host's shell one text, which starts sh, which starts python."""
+    command = REMOTE.ssh_command(Host("me@h", None, "h"), ["-c", "print('a  b')"])
+    assert command[:3] == ["ssh", "-p", "24"]
+    assert "BatchMode=yes" in command and command[-2] == "me@h"
+    text = shlex.split(shlex.split(command[-1])[-1])
+    assert text == ["cd", "/my dir", "&&", "env", "A=it's", "/opt/py thon", "-c", "print('a  b')"]
+
+
+@pytest.mark.parametrize("environ", [{}, {"A": "1"}])
+def test_a_path_may_begin_in_the_home_folder(tmp_path, environ):
+    """That of the host: the local shell leaves `--remote_dir=~/x` as it is."""
+    (tmp_path / "my dir").mkdir()
+    (tmp_path / "my dir/python").symlink_to("/bin/echo")
+    remote = shell.RemoteShell(["ssh"], "~/my dir", "~/my dir/python", environ)
+    ended = subprocess.run(["sh", "-c", f"{remote.typed(['~/a b'])} && pwd"], capture_output=True, text=True,
+                           env={**os.environ, "HOME": str(tmp_path)})
+    assert ended.stdout.splitlines() == ["~/a b", str(tmp_path / "my dir")], ended.stderr
+
+
+def test_a_task_has_variables_of_its_own():
+    """Such as its TF_CONFIG, beside those of all."""
+    command = REMOTE.relay_command(Host("h", None, "h"), "ps:0", ["x"], 1.0, variables={"TF_CONFIG": '{"a": 1}'})
+    text = shlex.split(shlex.split(command[-1])[-1])
+    assert text[3:7] == ["env", "A=it's", 'TF_CONFIG={"a": 1}', "/opt/py thon"]
+
+
+def test_the_environment_is_chosen():
+    """TensorFlow's variables and PYTHONPATH, and what the flag names; never TF_CONFIG, nor Terraform's secrets."""
+    here = {"TF_X": "1", "TF_CONFIG": "{}", "TF_VAR_password": "p", "PYTHONPATH": "a", "HOME": "h", "MINE": "m"}
+    assert shell.chosen_environment("MINE,NEW=a=b", here) == {
+        "TF_X": "1", "PYTHONPATH": "a", "MINE": "m", "NEW": "a=b"}
+    for flag, told in (("NONE", "NONE is not set here"), ("1=2", "got '1=2'")):
+        with pytest.raises(ConfigError, match=told):
+            shell.chosen_environment(flag, here)
+    with pytest.raises(ConfigError, match="No closing quotation"):
+        shell.split_ssh_command("ssh '")
+
+
+@pytest.mark.parametrize("frame", [
+    OutputFrame("plain"), OutputFrame('{"exit_code": 3}'),
+    OutputFrame("step 1", Progress(1, 2, float("nan"), 1.5, 2.5)),
+    OutputFrame("ps_train: no", Failure(["no"])), OutputFrame("", exit_code=138)], ids=str)
+def test_a_frame_arrives_as_it_was_sent(frame):
+    """Also a line of output that looks like a frame."""
+    assert repr(frames.unpack_frame(frames.pack_frame(frame).rstrip(b"\n"))) == repr(frame)
+
+
+def test_other_output_is_a_line():
+    """A shell's greeting, for example."""
+    for text in ("Welcome!", "[1, 2]", '{"a": 1}', "7"):
+        assert frames.unpack_frame(text.encode()) == OutputFrame(text)
+
+
+@pytest.mark.parametrize(("line", "told"), [
+    ("me@h: Permission denied (publickey).", "ssh is refused"),
+    ("ssh: connect to host h port 22: Connection timed out", "cannot be reached"),
+    ("(ModuleNotFoundError: No module named 'ps_train')", "no ps_train for /opt/py thon there"),
+    ("(ModuleNotFoundError: No module named 'ps_train.parts.ssh')", "another version of ps_train there"),
+    ("sh: 1: cd: can't cd to /my dir", "no folder /my dir"), ("ps_train: odd", "odd")])
+def test_a_fault_of_a_host_is_explained(line, told):
+    """What to do, and in brackets what was said."""
+    assert told in preflight.explain_host_fault(["Welcome!", line], Host("me@h", None, "h"), REMOTE)
+
+
+@pytest.mark.parametrize(("lines", "told"), [
+    (["Warning: Identity file k not accessible: No such file or directory.", "me@h: Permission denied (publickey)."],
+     "ssh is refused: "),
+    (["bash: fortune: command not found", "python: No module named ps_train"], "no ps_train for "),
+    (["ps_train: cannot start 'sshh': No such file or directory; correct --ssh_command"], "cannot start 'sshh': "),
+    (["bash: fortune: command not found", "ps_train: no answer within 60 s"], "no answer within 60 s"),
+])
+def test_a_warning_before_is_not_the_fault(lines, told):
+    """What ended the connection is said last, and a line of ps_train's own needs no explanation."""
+    assert preflight.explain_host_fault(lines, Host("me@h", None, "h"), REMOTE).startswith(told)
