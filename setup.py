@@ -42,7 +42,7 @@ setup(
     ],
     packages=[*find_packages(include=["ps_train", "ps_train.*"]), *_PLUGINS],
     package_dir=_PLUGINS,
-    package_data={"ps_train": ["py.typed", "verbs/new_files/*"]},
+    package_data={"ps_train": ["py.typed", "*.pyi", "verbs/new_files/*"]},
     python_requires=">=3.9",
     # Not TensorFlow, which several packages contain: beside tensorflow-cpu, pip would install tensorflow too, which
     # takes 2 GB with its GPU libraries. ps_train/runtime/installed.py checks for it. absl-py and numpy come with it.

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import re
 import tempfile
 from typing import Any, Optional
 
@@ -32,34 +31,19 @@ _CLUSTER = "Cluster and task"
 DATA = "Model and data"
 TRAINING = "Training"
 _TRANSFER = "What lies on which ps, and how it travels"
-_SAVING = "Saving and reporting"
+SAVING = "Saving and reporting"
 _WAITING = "How long to wait"
 
 _MAX_SECS = 10**9  # about 30 years: Python's waits raise OverflowError at 292 years
 
 # Each step has its own copy in the graph: with 32 steps, the first session run of a model of 43 variables took 13 s.
 _MAX_STEPS_PER_EXECUTION = 20
-_MAX_PROFILED_STEPS = 1000  # a step has hundreds of events, thousands for a large model
 
 _field = fields.field
 
 
 def _secs(default: float, help: str) -> Any:  # noqa: A002 (absl's own word)
     return _field(default, _WAITING, help, unit="seconds", above=0, maximum=_MAX_SECS)
-
-
-def parse_steps(what: str, text: str) -> range:
-    """Returns the steps A to B - 1 for "A:B", or no steps for an empty text.
-
-    Raises:
-      ConfigError: the text has another form, or gives no steps or too many; the error names `what`.
-    """
-    match = re.fullmatch(r"([0-9]{1,18}):([0-9]{1,18})", text)
-    steps = range(int(match[1]), int(match[2])) if match else range(0)
-    if text and not 0 < len(steps) <= _MAX_PROFILED_STEPS:
-        raise ConfigError(f"{what}: got {text!r}; allowed: A:B with 0 <= A < B, as in 200:220, and at most "
-                          f"{_MAX_PROFILED_STEPS} steps")
-    return steps
 
 
 def parse_accepted(what: str, text: str) -> list[str]:
@@ -124,9 +108,9 @@ class ModelFlags:
     hidden_units: int = _field(100, DATA, "Units in the hidden layer (models.mlp).", minimum=1)
     learning_rate: float = _field(0.01, TRAINING, "Learning rate of the optimizer.", above=0)
 
-    train_dir: str = _field("", _SAVING, "Folder for checkpoints and summaries; a second run continues from it.",
+    train_dir: str = _field("", SAVING, "Folder for checkpoints and summaries; a second run continues from it.",
                             unit="path", unset="ps_train/MODEL in the temporary folder; launch creates a new one")
-    tf_log: bool = _field(False, _SAVING, "Show TensorFlow's own messages and full tracebacks.")
+    tf_log: bool = _field(False, SAVING, "Show TensorFlow's own messages and full tracebacks.")
     given: frozenset[str] = frozenset()
 
 
@@ -164,16 +148,16 @@ class TrainingFlags:
         unit="steps", minimum=1, maximum=_MAX_STEPS_PER_EXECUTION)
 
     accept_params: str = _field(
-        "", _SAVING, "Parameters of --params that may differ from those of the training in --train_dir, such as a "
+        "", SAVING, "Parameters of --params that may differ from those of the training in --train_dir, such as a "
         "path that has changed.", unit="name,...", form=parse_accepted, unset="none")
     save_model_steps: int = _field(
-        0, _SAVING, "Global steps between checkpoints, in addition to --save_model_secs; 0 saves by time only.",
+        0, SAVING, "Global steps between checkpoints, in addition to --save_model_secs; 0 saves by time only.",
         unit="global steps", minimum=0)
-    keep_checkpoint_max: int = _field(5, _SAVING, "Checkpoints to keep in --train_dir; older ones are removed.",
+    keep_checkpoint_max: int = _field(5, SAVING, "Checkpoints to keep in --train_dir; older ones are removed.",
                                       unit="checkpoints", minimum=1)
-    save_summaries_steps: int = _field(100, _SAVING, "Steps of the chief between summaries; 0 writes none.",
+    save_summaries_steps: int = _field(100, SAVING, "Steps of the chief between summaries; 0 writes none.",
                                        unit="steps", minimum=0)
-    log_steps: int = _field(100, _SAVING, "Steps of a worker between progress lines; 0 prints none.",
+    log_steps: int = _field(100, SAVING, "Steps of a worker between progress lines; 0 prints none.",
                             unit="steps", minimum=0)
 
 
@@ -242,18 +226,15 @@ class GraphReportFlags:
     """Saving, reporting and waiting that only graph training has."""
 
     save_model_secs: int = _field(
-        600, _SAVING, "Time between checkpoints; 0 saves only by --save_model_steps and at the end.", unit="seconds",
+        600, SAVING, "Time between checkpoints; 0 saves only by --save_model_steps and at the end.", unit="seconds",
         minimum=0, maximum=_MAX_SECS)
     log_format: str = _field(
-        "ps_train", _SAVING, "Format of a task's log: that of ps_train, or the lines of the dist_mnist script on "
+        "ps_train", SAVING, "Format of a task's log: that of ps_train, or the lines of the dist_mnist script on "
         "stdout, for existing log parsers.", choices=LOG_FORMATS)
-    profile_steps: str = _field(
-        "", _SAVING, "Trace the steps that begin at global steps A to B - 1, and report where their time goes, as "
-        "a table and a timeline.", unit="A:B", form=parse_steps, unset="none")
     evaluate_with: str = _field(
-        "chief", _SAVING, "Who evaluates at the end: the chief, with all parameters in its own memory, or all workers, "
+        "chief", SAVING, "Who evaluates at the end: the chief, with all parameters in its own memory, or all workers, "
         "each a share of the held-out data, with the parameters on the ps.", choices=("chief", "workers"))
-    log_placement: bool = _field(False, _SAVING, "Print each variable with its ps and its size in bytes.")
+    log_placement: bool = _field(False, SAVING, "Print each variable with its ps and its size in bytes.")
 
     save_timeout_secs: float = _secs(120.0, "Time for the last checkpoint, which is retried while it fails.")
     end_timeout_secs: float = _secs(30.0, "Time to wait for the other workers to finish, after the last step.")

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 from collections.abc import Mapping, Sequence
 
 from ps_train.config import fields, groups, optimizer
 from ps_train.errors import refuse
-from ps_train.parts.selection import flags as selection_flags
-from ps_train.parts.sharding import flags as sharding_flags
-from ps_train.parts.tables import flags as tables_flags
+from ps_train.parts import table
 from ps_train.runtime.reports import NO_STEP_LIMIT
 from ps_train.runtime.waits import Timeouts
+
+_PART_FLAGS = table.flag_classes()
 
 
 @dataclasses.dataclass(frozen=True)
 class Config(
     groups.ClusterFlags, groups.ServerFlags, groups.ModelFlags, groups.OptimizerFlags, groups.TrainingFlags,
-    groups.UpdateFlags, optimizer.RuleFlags, optimizer.WarmStartFlags, tables_flags.EmbeddingFlags,
-    sharding_flags.ShardingFlags, groups.TransferFlags, groups.WaitFlags, groups.GraphReportFlags,
-    selection_flags.SelectionFlags,
+    groups.UpdateFlags, optimizer.RuleFlags, optimizer.WarmStartFlags, groups.TransferFlags, groups.WaitFlags,
+    groups.GraphReportFlags, *_PART_FLAGS,  # type: ignore[misc]
 ):
     """The configuration of one task; flags that dist_mnist has too keep their meaning.
 
@@ -30,7 +30,9 @@ class Config(
 
     def __post_init__(self) -> None:
         problems = fields.problems(vars(self), Config)
-        problems += [] if problems else self._problem_of_profile() + optimizer.rule_problems(self)
+        if not problems:  # what compares values needs values of the right form
+            problems += optimizer.rule_problems(self)
+            problems += itertools.chain(*(flags.part_problems(self, self) for flags in _PART_FLAGS))
         problems += optimizer.warm_start_problems(self)
         problems += self._aggregation_problems() + self._problems_of_engine()
         if self.staleness_bound is not None and self.sync_replicas:
@@ -43,13 +45,7 @@ class Config(
         if self.adam_decays_all_rows and not self.sync_replicas:
             problems.append("--adam_decays_all_rows: given without --sync_replicas; several async workers would undo "
                             "each other's updates; add that flag, or leave this one out")
-        if self.sum_embedding_gradients and not self.sync_replicas:
-            problems.append("--sum_embedding_gradients: has an effect only with --sync_replicas; add that flag")
-        if self.sum_embedding_gradients and self.communication_period > 1:
-            problems.append("--sum_embedding_gradients: given with --communication_period, whose rounds push rows "
-                            "with their slots, not gradients; leave one of them out")
-        problems += self._problems_of_execution() + sharding_flags.sharding_problems(self, self.sync_engine)
-        problems += self._problems_of_selection(self.evaluate_with) if not problems else []
+        problems += self._problems_of_execution()
         if self.communication_warmup_steps and self.communication_period == 1:
             problems.append(f"--communication_warmup_steps: got {self.communication_warmup_steps!r}, which has an "
                             "effect only with --communication_period; add that flag")
@@ -86,7 +82,6 @@ class Config(
 
     def _problems_of_engine(self) -> list[str]:
         cannot = {"communication_period": (self.communication_period > 1, "does not support rounds of several steps"),
-                  "sum_embedding_gradients": (self.sum_embedding_gradients, "averages all gradients"),
                   "min_replicas_to_aggregate": (self.min_replicas_to_aggregate is not None,
                                                 "always waits for --replicas_to_aggregate gradients")}
         return [f"--sync_engine: got 'tensorflow' with --{name}, but TensorFlow's SyncReplicasOptimizer {why}; leave "
@@ -95,21 +90,9 @@ class Config(
 
     def _problems_of_execution(self) -> list[str]:
         others = {"sync_replicas": (self.sync_replicas, "whose workers wait for each other after every step"),
-                  "communication_period": (self.communication_period > 1, "whose local steps share a session run"),
-                  "profile_steps": (self.profile_steps, "which reports where the time of a single step goes")}
+                  "communication_period": (self.communication_period > 1, "whose local steps share a session run")}
         return [f"--steps_per_execution: got {self.steps_per_execution!r} with --{name}, {why}; leave one of them out"
                 for name, (is_given, why) in others.items() if is_given and self.steps_per_execution > 1]
-
-    @property
-    def steps_to_profile(self) -> range:
-        """The global steps at which traced steps begin."""
-        return groups.parse_steps("--profile_steps", self.profile_steps)
-
-    def _problem_of_profile(self) -> list[str]:
-        if self.steps_to_profile.start < self.train_steps:
-            return []
-        return [f"--profile_steps: got {self.profile_steps!r}, but training ends at --train_steps={self.train_steps}; "
-                "start earlier"]
 
 
 def parse_task(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> Config:

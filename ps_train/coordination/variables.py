@@ -11,11 +11,14 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
+from ps_train.parts import table
+
 # Fixed sizes, so that no task needs to know the number of workers or ps.
 MAX_WORKERS = 1024
 MAX_PS = 1024
 
-# Variable -> shape and dtype. Those of shape [MAX_WORKERS] have an element for each worker.
+# Variable -> shape and dtype. Those of shape [MAX_WORKERS] have an element for each worker. Parts have further ones, in
+# their board.py.
 _ON_EVERY_PS = {
     "state": ([], tf.int64),
     "incarnation": ([], tf.int64),
@@ -29,7 +32,6 @@ _ON_FIRST_PS = {
     "prepared": ([MAX_PS], tf.int64),  # incarnation of each ps when the chief prepared the parameters
     "fingerprint": ([], tf.string),
     "chief_activity": ([], tf.string),  # what the chief does before training begins, such as "restores PATH"
-    "evaluator_heard": ([], tf.float64),  # the clock at its last sign of life (parts/selection/signals.py)
     "claims": ([MAX_WORKERS], tf.int64),
     "admissions": ([MAX_WORKERS], tf.int64),  # claim of the process that may use the parameters (training/admission.py)
     "heartbeats": ([MAX_WORKERS], tf.float64),  # the clock at the last heartbeat
@@ -52,15 +54,12 @@ _ON_FIRST_PS = {
     "marks": ([MAX_WORKERS], tf.float64),  # updates/sync/gate.py: of the gradients pushed for that step
     "included": ([MAX_WORKERS], tf.float64),  # the marks that the last update with a gradient of the worker had
     "updates_ended": ([], tf.int64),  # updates/sync/standalone.py: 1 after the chief's last update
-    # coordination/control/: what a client asks of the chief, and the answer
-    "about": ([], tf.string),  # the training, as JSON
-    "save_requested": ([], tf.int64),  # the number of the last request
-    "save_answer": ([], tf.string),  # to which request, and what came of it, as JSON
-    # parts/evaluation_by_workers/exchange.py
-    "evaluation_plan": ([], tf.string),  # who evaluates what, as JSON
-    "evaluation_results": ([MAX_WORKERS], tf.string),  # the result of each share
-    "evaluation_rounds": ([MAX_WORKERS], tf.int64),  # the round of the plan that this result belongs to
 }
+for _name, _declared in table.board_variables().items():
+    if _name in _ON_EVERY_PS or _name in _ON_FIRST_PS:
+        raise ValueError(f"a part declares {_name}, which is a variable of the spine")
+    (_ON_EVERY_PS if _declared.is_on_every_ps else _ON_FIRST_PS)[_name] = (
+        [MAX_WORKERS] if _declared.is_per_worker else [], tf.as_dtype(_declared.dtype))
 _ALL = {**_ON_EVERY_PS, **_ON_FIRST_PS}
 
 

@@ -31,9 +31,8 @@ from ps_train.launch.machines import machines_of
 from ps_train.launch.process import Process
 from ps_train.launch.restarts import FIRST_RETRYABLE_CODE, Restarts
 from ps_train.launch.supervision import ClusterProcesses
-from ps_train.parts.control import run_record
 from ps_train.parts.tmux.panes import Panes
-from ps_train.storage import lock_file
+from ps_train.storage import lock_file, run_record
 
 KILL_SECS = 5.0  # for a task to end after all the time that it has to stop, before SIGKILL
 _log = logging.getLogger(__name__)

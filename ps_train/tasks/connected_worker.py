@@ -13,11 +13,11 @@ from ps_train.cluster.spec import Cluster
 from ps_train.coordination import agreement, blackboard, fingerprint
 from ps_train.coordination.heartbeat import Heartbeat, WorkerProgress
 from ps_train.errors import BlackboardError, ClusterLostError, ConfigError, StoppedError
-from ps_train.parts.control.journal import Journal
 from ps_train.parts.sharding.range_loop import RangeLoop
 from ps_train.parts.tables.rows import dealing
 from ps_train.runtime import waits
 from ps_train.storage.folder_lock import FolderLock
+from ps_train.storage.journal import Journal
 from ps_train.tasks.settings import WorkerSettings
 from ps_train.training import loop, recovery
 from ps_train.training.outcome import Outcome

@@ -17,12 +17,11 @@ from ps_train.errors import (
     ConfigError,
     StoppedError,
 )
-from ps_train.parts.control import journal
 from ps_train.parts.selection.evaluator_part import EvaluatorPart
 from ps_train.runtime import signals, threads, waits
 from ps_train.runtime.reports import Evaluation
 from ps_train.runtime.waits import Timeouts
-from ps_train.storage import checkpoints
+from ps_train.storage import checkpoints, journal
 from ps_train.training.evaluation import Evaluator, evaluate_bounded, write_summaries
 from ps_train.training.reporting import Report
 

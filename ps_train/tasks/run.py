@@ -16,6 +16,7 @@ from ps_train.config.groups import parse_accepted
 from ps_train.config.task import Config
 from ps_train.coordination import agreement, blackboard
 from ps_train.errors import ConfigError, StoppedError
+from ps_train.parts import table
 from ps_train.parts.selection.evaluator_part import EvaluatorPart
 from ps_train.parts.selection.selector import Selector
 from ps_train.parts.selection.signals import EvaluationSignals
@@ -44,7 +45,8 @@ def run_task(config: Config, cluster: Cluster, stop: threading.Event) -> WorkerR
     elif cluster.job == "evaluator":
         _evaluate_until_done(config, cluster, plugins, report, stop)
     else:
-        return worker.WorkerTask(worker_settings(config, cluster), cluster, plugins, report, stop).run()
+        settings, parts = worker_settings(config, cluster), table.make_parts(config, cluster)
+        return worker.WorkerTask(settings, cluster, plugins, report, stop, parts).run()
     return None
 
 

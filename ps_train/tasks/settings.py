@@ -58,7 +58,6 @@ class WorkerSettings:
       timeouts: the bounds of its waits.
       seed: graph-level seed, or None.
       steps_per_execution: single steps in one session run.
-      profiled_steps: the global steps at which a traced step begins.
       logs_placement: whether the chief prints which variable is on which ps.
       ranges: how ps 0 hands out the ranges of the input; None if it does not.
       evaluates_with_all: whether all workers evaluate the last checkpoint, and not the chief alone.
@@ -81,7 +80,6 @@ class WorkerSettings:
     timeouts: Timeouts
     seed: int | None
     steps_per_execution: int
-    profiled_steps: range
     logs_placement: bool
     ranges: RangeSettings | None
     evaluates_with_all: bool
@@ -111,7 +109,6 @@ def worker_settings(config: Config, cluster: Cluster) -> WorkerSettings:
         timeouts=config.timeouts,
         seed=config.seed,
         steps_per_execution=config.steps_per_execution,
-        profiled_steps=config.steps_to_profile,
         logs_placement=config.log_placement,
         ranges=RangeSettings(config.num_epochs, config.seed or 0) if config.dynamic_sharding else None,
         evaluates_with_all=config.evaluate_with == "workers",

@@ -16,15 +16,14 @@ from ps_train.coordination.state import State
 from ps_train.errors import BlackboardError, ClusterLostError, ConfigError, StoppedError
 from ps_train.graph import placement
 from ps_train.graph.input import bad_records
-from ps_train.parts.control import chief_service, description, diary, run_record
-from ps_train.parts.control.journal import Journal
-from ps_train.parts.profile import recorder
+from ps_train.part import Parts
 from ps_train.parts.selection.record import forget_selection
 from ps_train.parts.sharding import saved
 from ps_train.runtime import reports
 from ps_train.runtime.reports import Evaluation, Stage
 from ps_train.storage import checkpoints, folder_record
 from ps_train.storage.folder_lock import FolderLock
+from ps_train.storage.journal import Journal
 from ps_train.storage.warm_start import WarmStart
 from ps_train.tasks import server
 from ps_train.tasks.connected_worker import ConnectedWorker
@@ -32,6 +31,7 @@ from ps_train.tasks.final_evaluation import FinalEvaluation
 from ps_train.tasks.settings import WorkerSettings
 from ps_train.tasks.setup import LoadedPlugins
 from ps_train.training import evaluation, replica_graph, shutdown
+from ps_train.training import loop as step_loop
 from ps_train.training.evaluation import Evaluator
 from ps_train.training.outcome import End, Outcome
 from ps_train.training.replica_graph import TrainGraph
@@ -66,6 +66,22 @@ def build_graph(own: WorkerSettings, cluster: Cluster, plugins: LoadedPlugins) -
         steps_per_execution=own.steps_per_execution, ranges=own.ranges)
 
 
+class PreparedWorker(NamedTuple):
+    """A worker before its server starts; what its parts see of it.
+
+    Attributes:
+      settings: what it was told.
+      cluster: the cluster, and which of its tasks this is.
+      graph: the finished training graph.
+      journal: of the chief; that of another worker keeps nothing.
+    """
+
+    settings: WorkerSettings
+    cluster: Cluster
+    graph: TrainGraph
+    journal: Journal
+
+
 class WorkerResult(NamedTuple):
     """What a worker did.
 
@@ -85,15 +101,17 @@ class WorkerTask:
     """
 
     def __init__(
-        self, own: WorkerSettings, cluster: Cluster, plugins: LoadedPlugins, report: Report, stop: threading.Event
+        self, own: WorkerSettings, cluster: Cluster, plugins: LoadedPlugins, report: Report, stop: threading.Event,
+        parts: Parts,
     ) -> None:
         """Starts nothing yet.
 
         Args:
           report: prints the progress and the results.
           stop: ends training after the current step, with a checkpoint.
+          parts: what the features of the table of parts do in this worker.
         """
-        self._own = own
+        self._own, self._parts = own, parts
         self._cluster = cluster
         self._plugins = plugins
         self._report = report
@@ -117,7 +135,8 @@ class WorkerTask:
                 checkpoints.check_writable(self._own.train_dir)
                 stack.enter_context(self._lock.holding())
                 self._prepare_as_chief(graph)
-            stack.enter_context(diary.noting_failure(self._journal))
+            self._parts.prepare(PreparedWorker(self._own, self._cluster, graph, self._journal))
+            stack.enter_context(self._journal.noting_failure())
             final = FinalEvaluation(self._own, self._cluster, self._plugins, graph, self._stop)
             result = self._train_and_finish(graph, final)
             if result.outcome.end is End.SIGNAL:  # raised inside: the lock may know another reason
@@ -147,9 +166,6 @@ class WorkerTask:
             forget_selection(own.train_dir)
         folder_record.write_record(own.train_dir, {**record, **folder_record.make_input_record(
             self._plugins.dataset, self._plugins.dataset_params)})
-        run = description.describe_run(own, self._cluster)
-        run_record.write_run(own.train_dir, run)
-        self._journal.note("start", run=run, placed=description.describe_placement(graph, len(self._cluster.ps)))
         _log.info(placement.model_summary(graph.saved_variables, len(self._cluster.ps)))
         for line in placement.variable_table(graph.saved_variables) if own.logs_placement else ():
             _log.info(line)
@@ -167,9 +183,10 @@ class WorkerTask:
                                     journal=self._journal)
         with contextlib.closing(connected):
             connected.claim_number()
-            with connected.heartbeat.running(), self._announcing_failure(connected.board), self._answering(connected):
+            with connected.heartbeat.running(), self._announcing_failure(connected.board), \
+                    self._parts.at_server(connected):
                 self._report.opening(target if own.uses_existing_servers else "")
-                with final.before(connected), self._keeping_diary(connected):
+                with final.before(connected), self._parts.training(connected):
                     outcome = self._train(connected)
                 self._report.ended(outcome, own.loop.train_steps, own.loop.batch_size)
                 found = None
@@ -180,26 +197,13 @@ class WorkerTask:
                     final.take_part(connected, outcome)
         return WorkerResult(outcome, found)
 
-    def _answering(self, connected: ConnectedWorker) -> Any:
-        """Returns a context in which the chief answers `ps_train status` and `ps_train save`."""
-        if not self._cluster.is_chief:
-            return contextlib.nullcontext()
-        return chief_service.answering_clients(
-            self._cluster, connected.target, description.describe_run(self._own, self._cluster),
-            connected.supervised.request_save, lambda: connected.progress.step, connected.supervised.table_shares)
-
-    def _keeping_diary(self, connected: ConnectedWorker) -> Any:
-        return diary.keeping_diary(self._journal, connected.board, self._cluster, lambda: connected.progress.step)
-
     def _train(self, connected: ConnectedWorker) -> Outcome:
         own = self._own
-        profile = recorder.Profile(own.profiled_steps, self._cluster.task.name, own.train_dir)
-
         def train_once(session: Any, write_summary: Any) -> Outcome:
             self._report.training()
             hooked = connected.graph.hooks.around(session)
-            loop = connected.loop(session, write_summary, report=self._report,
-                                  run_step=profile.run_step(hooked, connected.graph.graph))
+            run_step = self._parts.around_step(hooked, connected.graph.graph, step_loop.plain_step(hooked))
+            loop = connected.loop(session, write_summary, report=self._report, run_step=run_step)
             try:
                 outcome = loop.run()
             finally:
@@ -207,7 +211,7 @@ class WorkerTask:
             self._report.trained()
             if self._cluster.is_chief:
                 self._report.stage(Stage(outcome.global_step, own.loop.train_steps, reports.FINISHING))
-            profile.finish()
+            self._parts.ended_loop()
             return outcome
 
         return connected.train(train_once)

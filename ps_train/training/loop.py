@@ -34,6 +34,11 @@ _log = logging.getLogger(__name__)
 RunStep = Callable[[int, float, Any, tf.RunOptions], Any]
 
 
+def plain_step(session: Any) -> RunStep:
+    """Returns what runs a training step with the `run` of a session, and nothing else."""
+    return lambda step, held_secs, fetches, options: session.run(fetches, options=options)
+
+
 class LoopSettings(NamedTuple):
     """When the loop does what.
 
@@ -84,7 +89,7 @@ class Loop:
         """
         self._session = session
         hooked = graph.hooks.around(session)
-        self._run_step = run_step or (lambda step, held_secs, fetches, options: hooked.run(fetches, options=options))
+        self._run_step = run_step or plain_step(hooked)
         self._held_secs = 0.0
         self._graph = graph
         self._settings = settings

@@ -24,13 +24,13 @@ from ps_train.coordination import sessions
 from ps_train.coordination.blackboard import Blackboard
 from ps_train.coordination.heartbeat import Heartbeat, WorkerProgress
 from ps_train.errors import BlackboardError, ChiefFailedError, ClusterLostError, StoppedError
-from ps_train.parts.control.journal import Journal
 from ps_train.parts.sharding.range_loop import RangeService
 from ps_train.parts.tables.files import upkeep
 from ps_train.runtime import tensorflow_errors, threads, waits
 from ps_train.runtime.waits import Timeouts
 from ps_train.storage import event_files, saver
 from ps_train.storage.folder_lock import FolderLock
+from ps_train.storage.journal import Journal
 from ps_train.training import shutdown
 from ps_train.training.admission import Admission, Parameters
 from ps_train.training.outcome import End, Outcome

@@ -12,9 +12,9 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.cluster.spec import Cluster
 from ps_train.coordination import sessions
-from ps_train.parts.control.journal import Journal
 from ps_train.parts.tables import deltas
 from ps_train.storage import checkpoints
+from ps_train.storage.journal import Journal
 from ps_train.training.replica_graph import TrainGraph
 
 _RECOVERY_WAIT_SECS = 1  # TensorFlow's default of 30 makes every worker wait that long (tensorflow/tensorflow#10679)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ps_train.parts.control import run_record
 from ps_train.runtime import logs
+from ps_train.storage import run_record
 
 # Flags that say by themselves what a verb is about.
 _OTHERS = {"train_dir", "ps_hosts", "saved_model", "flagfile"}

@@ -9,27 +9,16 @@ from collections.abc import Sequence
 from ps_train.config import fields
 from ps_train.config.task import Config
 from ps_train.errors import ConfigError
+from ps_train.parts import table as parts
 from ps_train.verbs.verb import Verb
 
-# In the order of `ps_train --help`. A module is imported only when its verb is used.
+# A module is imported only when its verb is used.
 _PLACES = {
     "train": "ps_train.verbs.train:TRAIN",
     "launch": "ps_train.verbs.launch:LAUNCH",
     "serve": "ps_train.verbs.train:SERVE",
-    "keras": "ps_train.parts.keras.verb:KERAS",
-    "run": "ps_train.parts.legacy.verb:RUN",
-    "evaluate": "ps_train.parts.inference.verb:EVALUATE",
-    "predict": "ps_train.parts.inference.verb:PREDICT",
-    "export": "ps_train.parts.inference.verb:EXPORT",
-    "status": "ps_train.parts.control.verb:STATUS",
-    "save": "ps_train.parts.control.verb:SAVE",
-    "stop": "ps_train.parts.control.verb:STOP",
-    "resume": "ps_train.parts.control.verb:RESUME",
-    "report": "ps_train.parts.report.verb:REPORT",
     "new": "ps_train.verbs.new:NEW",
-    "plan": "ps_train.parts.plan.verb:PLAN",
-    "doctor": "ps_train.parts.doctor.verb:DOCTOR",
-    "convert": "ps_train.parts.keras.verb:CONVERT",
+    **parts.verbs(),
 }
 NAMES = tuple(_PLACES)
 

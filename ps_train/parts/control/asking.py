@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from ps_train.cluster import reachability
 from ps_train.cluster.spec import Task
 from ps_train.errors import ClusterLostError, ConfigError, SaveError
-from ps_train.parts.control import ended, run_record, wording
+from ps_train.parts.control import ended, wording
 from ps_train.parts.control.control_board import ControlBoard
 from ps_train.parts.control.flags import ControlConfig, StatusConfig
 from ps_train.parts.control.looking import TrainingPlace, ask_one, ask_training, find_place, in_parallel, look
 from ps_train.runtime import logs, waits
+from ps_train.storage import run_record
 
 _CLEAR = "\x1b[H\x1b[2J"  # the cursor home, and an empty screen
 

@@ -17,8 +17,8 @@ from ps_train.cluster.spec import Cluster
 from ps_train.coordination.blackboard import Blackboard
 from ps_train.coordination.state import Snapshot
 from ps_train.errors import BlackboardError
-from ps_train.parts.control.journal import Journal
 from ps_train.runtime import threads
+from ps_train.storage.journal import Journal
 
 _POLL_SECS = 1.0
 _SAMPLE_SECS = 5.0  # between two samples at the start
@@ -108,23 +108,8 @@ class Diary:
 def keeping_diary(
     journal: Journal, board: Blackboard, cluster: Cluster, global_step: Callable[[], int]
 ) -> Iterator[None]:
-    """Keeps the journal while its body runs, if this task is the chief."""
-    if not cluster.is_chief:
-        yield
-        return
+    """Keeps the journal while its body runs; for the chief."""
     diary = Diary(journal, board, cluster, global_step)
     with threads.repeating(diary.look, period_secs=_POLL_SECS, name="diary", join_secs=_POLL_SECS):
         yield
     diary.conclude()
-
-
-@contextlib.contextmanager
-def noting_failure(journal: Journal) -> Iterator[None]:
-    """Notes an exception that ends its body, and closes the journal."""
-    try:
-        yield
-    except BaseException as error:
-        journal.note("end", why=f"{type(error).__name__}: {error}".partition("\n")[0])
-        raise
-    finally:
-        journal.close()

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ps_train.errors import TrainingEndedError
-from ps_train.parts.control import journal
+from ps_train.storage import journal
 
 FINISHED, STOPPED_EARLY, STOPPED, FAILED, LOST = "finished", "stopped early", "stopped", "failed", "lost"
 _EXIT_CODES = {FINISHED: 0, STOPPED_EARLY: 0, STOPPED: 143, FAILED: 1, LOST: 138}

@@ -15,7 +15,6 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
 from ps_train.errors import ConfigError
-from ps_train.parts.control.journal import read_journal
 from ps_train.parts.report import charts, page
 from ps_train.parts.report.charts import TimeAxis
 from ps_train.parts.report.flags import ReportConfig
@@ -24,6 +23,7 @@ from ps_train.parts.report.series import Point, read_series, thinned
 from ps_train.parts.report.story import Story, tell_story
 from ps_train.runtime import logs
 from ps_train.storage.event_files import LOSS_TAG
+from ps_train.storage.journal import read_journal
 
 _RATE_TAGS = ("global_step/sec", "examples/sec")
 _STALENESS_TAG = "staleness"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ps_train.config import fields
 from ps_train.errors import ConfigError
@@ -96,7 +96,8 @@ class SelectionFlags:
         "", _SELECTION, "What to export: the last checkpoint, the best, and that of each evaluation.",
         unit="final,best,latest", form=parse_exporters, unset="final, and best with --keep_best or --early_stopping")
 
-    def _problems_of_selection(self, evaluate_with: str) -> list[str]:
+    def part_problems(self, config: Any) -> list[str]:
+        """Returns a line for each way in which the flags do not fit the others."""
         wanted = parse_exporters("--exporters", self.exporters)
         problems = []
         if wanted and not self.export_dir:
@@ -106,7 +107,7 @@ class SelectionFlags:
                             "metric is to be best")
         during = [name for name in ("eval_steps", "eval_secs", "keep_best", "early_stopping") if getattr(self, name)]
         during += ["exporters"] if "latest" in wanted else []
-        if evaluate_with == "workers":
+        if config.evaluate_with == "workers":
             problems += [f"--{name}: given with --evaluate_with=workers, which evaluates only at the end; leave one of "
                          "them out" for name in during]
         return problems

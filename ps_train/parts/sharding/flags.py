@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Optional
+from typing import Any, Optional
 
 from ps_train.config import fields
 from ps_train.config.groups import DATA, TRAINING
@@ -20,14 +20,13 @@ class ShardingFlags:
         None, TRAINING, "Epochs after which training ends (with --dynamic_sharding); without --train_steps there is "
         "no other end then.", unit="epochs", minimum=1, unset="no end but --train_steps")
 
-
-def sharding_problems(flags: ShardingFlags, sync_engine: str | None) -> list[str]:
-    """Returns a line for each flag that does not fit the others."""
-    found = []
-    if flags.num_epochs is not None and not flags.dynamic_sharding:
-        found.append(f"--num_epochs: got {flags.num_epochs!r}, which has an effect only with --dynamic_sharding; add "
-                     "that flag, or use --train_steps")
-    if flags.dynamic_sharding and sync_engine == "tensorflow":
-        found.append("--dynamic_sharding: given with --sync_engine=tensorflow, whose updates wait for workers that "
-                     "have no range left; leave one of them out")
-    return found
+    def part_problems(self, config: Any) -> list[str]:
+        """Returns a line for each way in which the flags do not fit the others."""
+        problems = []
+        if self.num_epochs is not None and not self.dynamic_sharding:
+            problems.append(f"--num_epochs: got {self.num_epochs!r}, which has an effect only with --dynamic_sharding; "
+                            "add that flag, or use --train_steps")
+        if self.dynamic_sharding and config.sync_engine == "tensorflow":
+            problems.append("--dynamic_sharding: given with --sync_engine=tensorflow, whose updates wait for workers "
+                            "that have no range left; leave one of them out")
+        return problems

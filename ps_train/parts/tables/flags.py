@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Optional
+from typing import Any, Optional
 
 from ps_train.config import fields
 
@@ -31,3 +31,16 @@ class EmbeddingFlags:
     sum_embedding_gradients: bool = _field(
         False, _EMBEDDINGS, "Sum a row's gradients over the workers that have it; by default they are averaged, as "
         "TensorFlow does (with --sync_replicas).")
+
+    def part_problems(self, config: Any) -> list[str]:
+        """Returns a line for each way in which the flags do not fit the others."""
+        problems = []
+        if self.sum_embedding_gradients and not config.sync_replicas:
+            problems.append("--sum_embedding_gradients: has an effect only with --sync_replicas; add that flag")
+        if self.sum_embedding_gradients and config.communication_period > 1:
+            problems.append("--sum_embedding_gradients: given with --communication_period, whose rounds push rows "
+                            "with their slots, not gradients; leave one of them out")
+        if self.sum_embedding_gradients and config.sync_engine == "tensorflow":
+            problems.append("--sync_engine: got 'tensorflow' with --sum_embedding_gradients, but TensorFlow's "
+                            "SyncReplicasOptimizer averages all gradients; leave one of them out")
+        return problems

@@ -16,9 +16,9 @@ from ps_train.errors import (
     ConfigError,
     StoppedError,
 )
-from ps_train.parts.control.journal import Journal
 from ps_train.runtime.waits import Timeouts
 from ps_train.storage import checkpoints
+from ps_train.storage.journal import Journal
 from ps_train.tasks import evaluator
 from ps_train.training import evaluation
 from ps_train.training.reporting import Report

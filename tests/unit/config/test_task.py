@@ -13,6 +13,7 @@ from ps_train.config import task as config
 from ps_train.config.launch import LaunchConfig
 from ps_train.config.task import Config
 from ps_train.errors import ConfigError
+from ps_train.parts.profile.flags import parse_steps
 from ps_train.runtime import reports
 
 
@@ -195,15 +196,15 @@ def test_tensorflows_engine_refuses_what_it_cannot_do(flag, value, why):
 
 def test_profile_steps_are_read():
     """The first one is traced, the last one is not; none where the flag is not given."""
-    assert config.parse_task(["--profile_steps=200:220"], {}).steps_to_profile == range(200, 220)
-    assert config.parse_task([], {}).steps_to_profile == range(0)
+    assert parse_steps("--profile_steps", "200:220") == range(200, 220)
+    assert parse_steps("--profile_steps", "") == range(0)
 
 
 def test_profile_steps_must_begin_before_training_ends():
     """Else nothing would be traced, which would show at the end only."""
     assert _refusal(config.parse_task, ["--profile_steps=600:620", "--train_steps=600"], {}) == (
         "--profile_steps: got '600:620', but training ends at --train_steps=600; start earlier")
-    assert config.parse_task(["--profile_steps=599:620", "--train_steps=600"], {}).steps_to_profile[0] == 599
+    assert config.parse_task(["--profile_steps=599:620", "--train_steps=600"], {}).profile_steps == "599:620"
 
 
 def test_all_wrong_values_are_told_together():

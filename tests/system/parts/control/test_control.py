@@ -12,7 +12,7 @@ import pytest
 
 from ps_train.cluster.spec import Task
 from ps_train.parts.control.control_board import ControlBoard
-from ps_train.parts.control.journal import read_journal
+from ps_train.storage.journal import read_journal
 from tests.children import wait_until
 from tests.processes import TaskCluster
 

@@ -9,7 +9,7 @@ import numpy as np
 from ps_train.coordination.state import Snapshot, State
 from ps_train.errors import BlackboardError
 from ps_train.parts.control.diary import Diary, changes
-from ps_train.parts.control.journal import Journal, read_journal
+from ps_train.storage.journal import Journal, read_journal
 
 
 def snapshot(claims, *, heard=None, finished=None, now_secs=100.0, steps=None):

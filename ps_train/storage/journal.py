@@ -8,12 +8,14 @@ report` reads it. docs/report.md lists the events.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
 import queue
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any, Optional
 
 JOURNAL_NAME = "journal.jsonl"
@@ -51,6 +53,17 @@ class Journal:
         if self._thread.is_alive():
             _log.warning("%s is slow: the last events may be missing in %s", self._train_dir, JOURNAL_NAME)
         self._thread = None
+
+    @contextlib.contextmanager
+    def noting_failure(self) -> Iterator[None]:
+        """Notes an exception that ends its body, and closes the journal."""
+        try:
+            yield
+        except BaseException as error:
+            self.note("end", why=f"{type(error).__name__}: {error}".partition("\n")[0])
+            raise
+        finally:
+            self.close()
 
     def _work(self) -> None:
         path = os.path.join(self._train_dir, JOURNAL_NAME)

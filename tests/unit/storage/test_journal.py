@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from ps_train.parts.control import journal
-from ps_train.parts.control.journal import Journal, read_journal
+from ps_train.storage import journal
+from ps_train.storage.journal import Journal, read_journal
 
 
 def test_events_are_read_in_the_order_in_which_they_were_noted(tmp_path):

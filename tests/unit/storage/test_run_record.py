@@ -7,7 +7,7 @@ import json
 import pytest
 
 from ps_train.errors import ConfigError
-from ps_train.parts.control import run_record
+from ps_train.storage import run_record
 
 
 def test_a_launch_comes_back(tmp_path, monkeypatch):

@@ -1,0 +1,30 @@
+# What type checkers and editors see of the package, whose names are imported on first use; __init__.py has them.
+from ps_train.errors import CheckpointError as CheckpointError
+from ps_train.errors import ClusterLostError as ClusterLostError
+from ps_train.errors import ConfigError as ConfigError
+from ps_train.errors import DataError as DataError
+from ps_train.errors import PsTrainError as PsTrainError
+from ps_train.errors import StoppedError as StoppedError
+from ps_train.errors import UserCodeError as UserCodeError
+from ps_train.graph.input.arrays import from_arrays as from_arrays
+from ps_train.graph.input.arrays import input_feed as input_feed
+from ps_train.graph.input.file_ranges import file_ranges as file_ranges
+from ps_train.graph.input.readers import LineReader as LineReader
+from ps_train.graph.input.readers import RecordReader as RecordReader
+from ps_train.parts.keras.plugins import KerasTwin as KerasTwin
+from ps_train.parts.legacy.classic.placement import replica_device_setter as replica_device_setter
+from ps_train.parts.legacy.classic.server import Server as Server
+from ps_train.parts.legacy.classic.sessions import MonitoredTrainingSession as MonitoredTrainingSession
+from ps_train.parts.legacy.classic.sessions import Supervisor as Supervisor
+from ps_train.parts.sharding.range_batches import range_batches as range_batches
+from ps_train.parts.tables.files.reading import read_table as read_table
+from ps_train.parts.tables.tables import embedding_table as embedding_table
+from ps_train.parts.tables.variable import get_embedding_variable as get_embedding_variable
+from ps_train.plugins.contracts import EVAL as EVAL
+from ps_train.plugins.contracts import PREDICT as PREDICT
+from ps_train.plugins.contracts import TRAIN as TRAIN
+from ps_train.plugins.contracts import VALIDATION as VALIDATION
+from ps_train.plugins.contracts import ModelSpec as ModelSpec
+from ps_train.updates.sync.sync_replicas import SyncReplicasOptimizer as SyncReplicasOptimizer
+
+__version__: str

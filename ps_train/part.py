@@ -1,0 +1,128 @@
+"""The seam between the spine and its parts: what a part may add to a task. Nothing here knows a part by name.
+
+    parts/table.py --make_parts--> Parts, in the order of the table <-- the spine calls a method, and each part has it
+
+A part is a folder in `parts/`. What it has of these is named in its row of the table:
+
+    flags.py   a dataclass that joins the flags of a task
+    board.py   its variables on the blackboard, as VARIABLES
+    part.py    a subclass of Part
+    verb.py    its verbs on the command line
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from typing import Any, Callable, NamedTuple
+
+
+class BoardVariable(NamedTuple):
+    """A variable of the blackboard that belongs to a part; it has no value but zeros, or "", until the part writes one.
+
+    Attributes:
+      dtype: the name of its type, such as "int64".
+      is_per_worker: whether it has an element for each worker.
+      is_on_every_ps: whether each ps has one; otherwise it is on ps 0.
+    """
+
+    dtype: str
+    is_per_worker: bool = False
+    is_on_every_ps: bool = False
+
+
+class Part:
+    """One feature in one worker. Every method does nothing by default.
+
+    `config` is the Config of the task, with the part's own flags in it; `cluster` is its Cluster. A part reads its
+    settings there, when it is made, so that no settings of the spine name them.
+    """
+
+    def __init__(self, config: Any, cluster: Any) -> None:
+        """Takes the part's settings from the flags."""
+
+    def prepare(self, task: Any) -> None:
+        """Prepares what the part needs, and finds faults, before a socket opens.
+
+        Args:
+          task: the `tasks.worker.PreparedWorker`, with the finished graph.
+
+        Raises:
+          PsTrainError: the part cannot do what the flags ask for.
+        """
+
+    def at_server(self, connected: Any) -> contextlib.AbstractContextManager:
+        """Returns a context around all that this worker does at its server: training and the final evaluation.
+
+        Args:
+          connected: the `tasks.connected_worker.ConnectedWorker`.
+        """
+        return contextlib.nullcontext()
+
+    def training(self, connected: Any) -> contextlib.AbstractContextManager:
+        """Returns a context around the training of this worker, all its sessions together; see `at_server`."""
+        return contextlib.nullcontext()
+
+    def running(self, session: Any, is_live: bool) -> contextlib.AbstractContextManager:
+        """Returns a context around one session, from ready parameters to the end of its steps.
+
+        Args:
+          session: the `tf.Session`.
+          is_live: whether the parameters were in use before; false if the chief has just prepared them.
+        """
+        return contextlib.nullcontext()
+
+    def around_step(self, session: Any, graph: Any, run_step: Callable) -> Callable:
+        """Returns what runs the training steps of a session in place of `run_step`, a `training.loop.RunStep`.
+
+        Args:
+          session: has the `run` of a `tf.Session`, around which the model's hooks run.
+          graph: the `tf.Graph`.
+        """
+        return run_step
+
+    def ended_loop(self) -> None:
+        """Reports what the part has gathered, after the last step."""
+
+    def status(self) -> Mapping[str, Any]:
+        """Returns what `ps_train status` shows of the part, as values that fit into JSON; any thread may ask."""
+        return {}
+
+
+class Parts(Part):
+    """All parts of a worker, in the order of the table: contexts are left in reverse."""
+
+    def __init__(self, parts: Sequence[Part] = ()) -> None:
+        self._parts = list(parts)
+
+    def prepare(self, task: Any) -> None:
+        for part in self._parts:
+            part.prepare(task)
+
+    def at_server(self, connected: Any) -> contextlib.AbstractContextManager:
+        return self._entered(lambda part: part.at_server(connected))
+
+    def training(self, connected: Any) -> contextlib.AbstractContextManager:
+        return self._entered(lambda part: part.training(connected))
+
+    def running(self, session: Any, is_live: bool) -> contextlib.AbstractContextManager:
+        return self._entered(lambda part: part.running(session, is_live))
+
+    def around_step(self, session: Any, graph: Any, run_step: Callable) -> Callable:
+        for part in self._parts:
+            run_step = part.around_step(session, graph, run_step)
+        return run_step
+
+    def ended_loop(self) -> None:
+        for part in self._parts:
+            part.ended_loop()
+
+    def status(self) -> Mapping[str, Any]:
+        return {name: value for part in self._parts for name, value in part.status().items()}
+
+    @contextlib.contextmanager
+    def _entered(self, context_of: Callable[[Part], contextlib.AbstractContextManager]):
+        with contextlib.ExitStack() as stack:
+            for part in self._parts:
+                stack.enter_context(context_of(part))
+            yield

@@ -1,0 +1,11 @@
+"""What a client asks of the chief, and the answer, on the blackboard."""
+
+from __future__ import annotations
+
+from ps_train.part import BoardVariable
+
+VARIABLES = {
+    "about": BoardVariable("string"),  # the training, as JSON
+    "save_requested": BoardVariable("int64"),  # the number of the last request
+    "save_answer": BoardVariable("string"),  # to which request, and what came of it, as JSON
+}

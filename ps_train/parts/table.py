@@ -1,0 +1,97 @@
+"""The table of parts: the only place that names them all.
+
+The order counts: parts start in it, and stop in reverse. To leave a part out, delete its folder and its row.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from ps_train.part import BoardVariable, Part, Parts
+
+
+class PartRow(NamedTuple):
+    """One part.
+
+    Attributes:
+      name: its folder in `parts/`.
+      flags: the dataclass in its flags.py that joins the flags of a task, or "".
+      part: the subclass of Part in its part.py, or "".
+      has_board: whether its board.py declares variables of the blackboard.
+      verbs: the verbs that its verb.py defines: the verb `status` as STATUS.
+      names: the public names of `ps_train` that it provides: name -> module in its folder.
+    """
+
+    name: str
+    flags: str = ""
+    part: str = ""
+    has_board: bool = False
+    verbs: tuple[str, ...] = ()
+    names: Mapping[str, str] = {}
+
+
+TABLE = (
+    PartRow("tables", flags="EmbeddingFlags", names={
+        "embedding_table": "tables", "get_embedding_variable": "variable", "read_table": "files.reading"}),
+    PartRow("sharding", flags="ShardingFlags", has_board=False, names={"range_batches": "range_batches"}),
+    PartRow("selection", flags="SelectionFlags", has_board=True),
+    PartRow("evaluation_by_workers", has_board=True),
+    PartRow("control", part="ControlPart", has_board=True, verbs=("status", "save", "stop", "resume")),
+    PartRow("report", verbs=("report",)),
+    # Innermost: what the others do around a step is not part of the step.
+    PartRow("profile", flags="ProfileFlags", part="ProfilePart"),
+    # These have verbs only, and so no place in the order.
+    PartRow("inference", verbs=("evaluate", "predict", "export")),
+    PartRow("plan", verbs=("plan",)),
+    PartRow("doctor", verbs=("doctor",)),
+    PartRow("legacy", verbs=("run",), names={
+        "MonitoredTrainingSession": "classic.sessions", "Server": "classic.server", "Supervisor": "classic.sessions",
+        "replica_device_setter": "classic.placement"}),
+    PartRow("keras", verbs=("keras", "convert"), names={"KerasTwin": "plugins"}),
+)
+
+
+def flag_classes() -> list[type]:
+    """Returns the dataclasses of flags that join those of a task."""
+    return [_attribute(row, "flags", row.flags) for row in TABLE if row.flags]
+
+
+def board_variables() -> dict[str, BoardVariable]:
+    """Returns the variables of all parts on the blackboard.
+
+    Raises:
+      ValueError: two parts declare the same name.
+    """
+    found: dict[str, BoardVariable] = {}
+    for row in TABLE:
+        declared = _attribute(row, "board", "VARIABLES") if row.has_board else {}
+        if twice := found.keys() & declared.keys():
+            raise ValueError(f"parts/{row.name}/board.py declares {', '.join(sorted(twice))}, as another part does")
+        found.update(declared)
+    return found
+
+
+def make_parts(config: Any, cluster: Any) -> Parts:
+    """Returns the parts of a worker; they take their settings from its Config."""
+    classes: list[type[Part]] = [_attribute(row, "part", row.part) for row in TABLE if row.part]
+    return Parts([cls(config, cluster) for cls in classes])
+
+
+def verbs() -> dict[str, str]:
+    """Returns the verbs of the parts: name -> "module:CONSTANT"."""
+    return {verb: f"{_module(row, 'verb')}:{verb.upper()}" for row in TABLE for verb in row.verbs}
+
+
+def public_names() -> dict[str, str]:
+    """Returns the names of the parts in the package's API: name -> module."""
+    return {name: _module(row, place) for row in TABLE for name, place in row.names.items()}
+
+
+def _module(row: PartRow, name: str) -> str:
+    return f"ps_train.parts.{row.name}.{name}"
+
+
+def _attribute(row: PartRow, module: str, name: str) -> Any:
+    return getattr(importlib.import_module(_module(row, module)), name)
