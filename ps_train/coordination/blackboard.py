@@ -99,6 +99,8 @@ class Blackboard:
         self._read_fingerprint = variables.read("fingerprint")
         self._write_activity = variables.write("chief_activity", self._text)
         self._read_activity = variables.read("chief_activity")
+        self._write_reason = variables.write("end_reason", self._text)
+        self._read_reason, self._clear_reason = variables.read("end_reason"), variables.clear("end_reason")
         self._secs = tf.placeholder(tf.float64, [])
         self._tick = variables.add("clock", self._secs)
         self._read_snapshot = [self._read_state, *(
@@ -230,7 +232,7 @@ class Blackboard:
             self._run(self._clear_finished_of_claimed)
         incarnations = np.zeros([variables.MAX_PS], np.int64)
         incarnations[:len(self._ps)] = self._run(self._read_incarnations)
-        self._run([self._write_prepared, self._write_fingerprint, self._write_first_ps],
+        self._run([self._write_prepared, self._write_fingerprint, self._write_first_ps, self._clear_reason],
                   {self._incarnations: incarnations, self._text: fingerprint})
         self.announce(State.RUNNING)
 
@@ -239,9 +241,19 @@ class Blackboard:
         cleared = self._clear_stops if state == State.IDLE else []
         self._run([self._write_states, cleared], {self._value: state})
 
-    def announce_stopping(self) -> None:
-        """Announces that no more steps are taken, unless training has ended meanwhile: the state never goes back."""
+    def announce_stopping(self, reason: str = "") -> None:
+        """Announces that no more steps are taken, unless training has ended meanwhile: the state never goes back.
+
+        Args:
+          reason: what the tasks say, if it is not that all steps are taken.
+        """
+        if reason:
+            self._run(self._write_reason, {self._text: reason})
         self._run(self._raise_states, {self._value: State.STOPPING})
+
+    def end_reason(self) -> str:
+        """Returns the reason that was given with the end of training, or ""."""
+        return self._run(self._read_reason).decode()
 
     def announce_done(self) -> None:
         """Announces that all work is done, if a ps is there. One that ends before it answers has received it."""

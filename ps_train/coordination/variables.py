@@ -29,6 +29,7 @@ _ON_FIRST_PS = {
     "prepared": ([MAX_PS], tf.int64),  # incarnation of each ps when the chief prepared the parameters
     "fingerprint": ([], tf.string),
     "chief_activity": ([], tf.string),  # what the chief does before training begins, such as "restores PATH"
+    "end_reason": ([], tf.string),  # why training ends before the last step, such as early stopping; "" if unknown
     "evaluator_heard": ([], tf.float64),  # the clock at its last sign of life (tasks/selection/signals.py)
     "claims": ([MAX_WORKERS], tf.int64),
     "admissions": ([MAX_WORKERS], tf.int64),  # claim of the process that may use the parameters (training/admission.py)

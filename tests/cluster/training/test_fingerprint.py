@@ -12,6 +12,7 @@ from ps_train.coordination import blackboard, fingerprint
 from ps_train.coordination.state import State
 from ps_train.embeddings.spec import TableSpec
 from ps_train.errors import ClusterLostError, ConfigError
+from ps_train.tasks.selection.signals import EvaluationSignals
 from ps_train.training.admission import Admission, Parameters
 from tests import clusters
 from tests.children import wait_until
@@ -196,6 +197,23 @@ def test_the_end_of_training_is_announced_once(start_servers):
         chief_board.announce(State.DONE)
         board.announce_stopping()
         assert board.state() is State.DONE
+        chief_board.announce(State.IDLE)
+
+
+def test_the_reason_for_the_end_is_announced_until_the_next_run(start_servers):
+    """Such as early stopping; the last step needs none, and takes none away."""
+    with _left_over_training(start_servers) as (cluster, (chief_board, board)):
+        assert board.end_reason() == ""
+        with contextlib.closing(EvaluationSignals(cluster.view("worker", 0), 10.0)) as signals:
+            signals.end_training("early stopping: x")
+        assert (board.state(), board.end_reason()) == (State.STOPPING, "early stopping: x")
+        chief_board.announce_stopping()
+        assert board.end_reason() == "early stopping: x"
+        chief_board.announce_stopping("the data ran out for worker:1")
+        assert board.end_reason() == "the data ran out for worker:1"
+        chief_board.announce(State.IDLE)
+        chief_board.start_run("")
+        assert board.end_reason() == ""
         chief_board.announce(State.IDLE)
 
 
