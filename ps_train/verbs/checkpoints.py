@@ -26,17 +26,17 @@ def _run_stoppably(config: inference.CheckpointFlags, body: Callable[[Any, threa
 
 
 def _evaluate(argv: Sequence[str]) -> None:
-    config = inference.parse_evaluate(name_train_dir(argv))
+    config = inference.parse_evaluate(name_train_dir(argv, inference.EvaluateConfig))
     _run_stoppably(config, lambda tasks, stop: tasks.evaluate_checkpoint(config, stop))
 
 
 def _export(argv: Sequence[str]) -> None:
-    config = inference.parse_export(name_train_dir(argv))
+    config = inference.parse_export(name_train_dir(argv, inference.ExportConfig))
     _run_stoppably(config, lambda tasks, stop: tasks.export_checkpoint(config))
 
 
 def _predict(argv: Sequence[str]) -> None:
-    config = inference.parse_predict(name_train_dir(argv))
+    config = inference.parse_predict(name_train_dir(argv, inference.PredictConfig))
     _run_stoppably(config, lambda tasks, stop: tasks.predict_examples(config, stop))
 
 

@@ -25,27 +25,27 @@ def _run(config: running.ControlConfig, body: Callable[[Any, threading.Event], N
 
 
 def _status(argv: Sequence[str]) -> None:
-    config = running.parse_control(name_train_dir(argv), "status", running.StatusConfig)
+    config = running.parse_control(name_train_dir(argv, running.StatusConfig), "status", running.StatusConfig)
     _run(config, lambda asking, stop: asking.print_status(config, stop))
 
 
 def _save(argv: Sequence[str]) -> None:
-    config = running.parse_control(name_train_dir(argv), "save")
+    config = running.parse_control(name_train_dir(argv, running.ControlConfig), "save")
     _run(config, lambda asking, stop: asking.save_now(config, stop))
 
 
 def _stop(argv: Sequence[str]) -> None:
-    config = running.parse_control(name_train_dir(argv), "stop")
+    config = running.parse_control(name_train_dir(argv, running.ControlConfig), "stop")
     _run(config, lambda asking, stop: asking.stop_all(config, stop))
 
 
 def _resume(argv: Sequence[str]) -> None:
-    config = running.parse_control(name_train_dir(argv), "resume")
+    config = running.parse_control(name_train_dir(argv, running.ControlConfig), "resume")
     _run(config, lambda asking, stop: asking.print_resume(config))
 
 
 def _report(argv: Sequence[str]) -> None:
-    config = report.parse_report(name_train_dir(argv))
+    config = report.parse_report(name_train_dir(argv, report.ReportConfig))
     with signals.on_signals() as stop:
         installed.import_tensorflow(needs_gpu=False, tf_log=config.tf_log)
         from ps_train.control.report import writing  # noqa: PLC0415 (as above)

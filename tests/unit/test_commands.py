@@ -54,11 +54,14 @@ PARSERS = {
     "train": lambda argv: task.parse_task(argv, {"TF_CONFIG": "{}"}), "serve": task.parse_serve, "launch": _launch,
     "keras": lambda argv: keras_flags.parse_keras_task(argv, {}), "convert": keras_flags.parse_convert,
     "run": lambda argv: _script(argv, ScriptConfig),
-    **{verb: lambda argv, parse=parse: parse(name_train_dir(argv)) for verb, parse in (
-        ("evaluate", inference.parse_evaluate), ("predict", inference.parse_predict),
-        ("export", inference.parse_export), ("report", report.parse_report))},
-    "status": lambda argv: running.parse_control(name_train_dir(argv), "status", running.StatusConfig),
-    **{verb: lambda argv, verb=verb: running.parse_control(name_train_dir(argv), verb)
+    **{verb: lambda argv, parse=parse, cls=cls: parse(name_train_dir(argv, cls)) for verb, parse, cls in (
+        ("evaluate", inference.parse_evaluate, inference.EvaluateConfig),
+        ("predict", inference.parse_predict, inference.PredictConfig),
+        ("export", inference.parse_export, inference.ExportConfig),
+        ("report", report.parse_report, report.ReportConfig))},
+    "status": lambda argv: running.parse_control(
+        name_train_dir(argv, running.StatusConfig), "status", running.StatusConfig),
+    **{verb: lambda argv, verb=verb: running.parse_control(name_train_dir(argv, running.ControlConfig), verb)
        for verb in ("save", "stop", "resume")},
     "plan": plan.parse_plan, "doctor": doctor.parse_doctor,
     "new": lambda argv: argv,

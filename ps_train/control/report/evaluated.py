@@ -43,7 +43,7 @@ def happenings(evaluations: Mapping[str, Sequence[Point]], target: Target | None
     return found
 
 
-def figures(evaluations: Mapping[str, Sequence[Point]], target: Target | None) -> Iterator[tuple[str, str]]:
+def best_figure(evaluations: Mapping[str, Sequence[Point]], target: Target | None) -> Iterator[tuple[str, str]]:
     """Yields the best value of the folder, if one was chosen."""
     if target and (best := _best_so_far(evaluations, target)):
         _, step = list(best)[-1]

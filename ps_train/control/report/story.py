@@ -101,7 +101,7 @@ def _is_over(run: Sequence[Mapping[str, Any]], start: Mapping[str, Any]) -> bool
         return False
     commands = [event["run"].get("command") for event in before if event["event"] == "start"]
     return commands[-1:] != [start["run"].get("command")] or (
-        before[-1]["event"] == "end" and not ended.is_lost(before[-1]))
+        before[-1]["event"] == "end" and not ended.is_lost_end(before[-1]))
 
 
 def tell_story(events: Sequence[Mapping[str, Any]]) -> Story:

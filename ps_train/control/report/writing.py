@@ -78,7 +78,7 @@ def make_report(
     run_of = functools.partial(run_at, stories)
     happenings = evaluated.happenings(evaluations, target)
     runs = [
-        Run(number, dataclasses.replace(story, happenings=sorted(
+        ReportedRun(number, dataclasses.replace(story, happenings=sorted(
             [*story.happenings, *(event for event in happenings if run_of(event.time) == number - 1)],
             key=lambda event: event.time)), *(
                 {tag: mine for tag, points in values.items()
@@ -89,7 +89,7 @@ def make_report(
     run = last.story.run
     title = f"{run['model']} on {run['dataset']}" if run else os.path.basename(os.path.abspath(train_dir))
     sections = [
-        page.figures(itertools.chain(_figures(last), evaluated.figures(evaluations, target))), *_run_table(runs),
+        page.figures(itertools.chain(_figures(last), evaluated.best_figure(evaluations, target))), *_run_table(runs),
         page.heading("Loss and metrics"), page.charts(_value_charts(runs)),
         *itertools.chain.from_iterable(_worker_section(one, len(runs)) for one in runs[-_MOST_RUNS:]),
         *_happening_table(runs), *_placement(last.story), *_flags(last.story)]
@@ -98,7 +98,7 @@ def make_report(
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
+class ReportedRun:
     """What is known of one run.
 
     Attributes:
@@ -130,7 +130,7 @@ class Run:
                 *self.story.happenings, *self.story.samples]
 
 
-def _figures(run: Run) -> Iterator[tuple[str, str]]:
+def _figures(run: ReportedRun) -> Iterator[tuple[str, str]]:
     story, (begin, end), step = run.story, run.times(), run.last_step()
     limit = story.run.get("train_steps")
     yield f"{step:,}", f"global steps of {limit:,}" if limit and step <= limit else "global steps"
@@ -144,7 +144,7 @@ def _figures(run: Run) -> Iterator[tuple[str, str]]:
         yield story.ending or "not said", "how it ended"
 
 
-def _run_table(runs: Sequence[Run]) -> Iterator[str]:
+def _run_table(runs: Sequence[ReportedRun]) -> Iterator[str]:
     if len(runs) == 1:
         return
     yield page.heading("Runs")
@@ -155,7 +155,7 @@ def _run_table(runs: Sequence[Run]) -> Iterator[str]:
         numbers=(0, 3, 4, 5))
 
 
-def _value_charts(runs: Sequence[Run]) -> Iterator[tuple[str, str]]:
+def _value_charts(runs: Sequence[ReportedRun]) -> Iterator[tuple[str, str]]:
     evaluations = sorted({tag for run in runs for tag in run.evaluations})
     others = sorted({tag for run in runs for tag in run.training} - {
         LOSS_TAG, _STALENESS_TAG, *_RATE_TAGS, *evaluations})
@@ -172,7 +172,7 @@ def _value_charts(runs: Sequence[Run]) -> Iterator[tuple[str, str]]:
                                           losses=[step for run in runs for _, step in run.story.losses])
 
 
-def _worker_section(run: Run, num_runs: int) -> Iterator[str]:
+def _worker_section(run: ReportedRun, num_runs: int) -> Iterator[str]:
     drawn = list(_worker_charts(run.story, run.training, TimeAxis.over(*run.times())))
     if drawn or num_runs == 1:
         yield page.heading("Speed and workers" + (f" of run {run.number}" if num_runs > 1 else ""))
@@ -210,7 +210,7 @@ def _worker_table(story: Story) -> Iterator[str]:
         for name, steps in sorted(last.steps.items(), key=lambda item: (len(item[0]), item[0]))], numbers=(2, 3, 4))
 
 
-def _happening_table(runs: Sequence[Run]) -> Iterator[str]:
+def _happening_table(runs: Sequence[ReportedRun]) -> Iterator[str]:
     rows = [(run.number, event) for run in runs for event in run.story.happenings]
     yield page.heading("What happened")
     if not any(run.story.run for run in runs):

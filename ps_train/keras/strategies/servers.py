@@ -49,8 +49,9 @@ def serve_coordinator(config: KerasConfig, cluster: Cluster, stop: threading.Eve
         stack.callback(os.chdir, os.getcwd())
         os.chdir(folder)
         running = _start(config, cluster)
-        _log.info("%s serves at %s, on every network interface and without authentication", cluster.task.name,
-                  cluster.task.address)
+        _log.info("%s serves at %s%s", cluster.task.name, cluster.task.address,
+                  "; all tasks serve on every network interface and without authentication"
+                  if cluster.task == cluster.ps[0] else "")
         waits.until(lambda: reachability.accepts(cluster.chief.address), config.start_timeout_secs, str(cluster.chief),
                       stop, "is it started, and reachable from this machine?")
         verdict = _verdict(cluster.chief, config.beat_timeout_secs, stop)

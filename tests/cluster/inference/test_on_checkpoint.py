@@ -162,6 +162,12 @@ def test_an_evaluation_reads_the_data_of_the_training(tmp_path, monkeypatch, cap
     assert prepared == [f"{tmp_path}/trained mine skip 5"] * 3
     _evaluate(folder, "--data_dir=.", "--on_bad_record=stop", "--seed=7", "--params=eval_files=its")
     assert capsys.readouterr().out.startswith(". its stop 7\n")
+    (tmp_path / "trained").rename(tmp_path / "elsewhere")
+    for use in (_evaluate, lambda *flags: _predict("p.npz", *flags)):
+        with pytest.raises(ConfigError, match=f"--data_dir: not given, and that of the training, '{tmp_path}/trained'"):
+            use(folder)
+    assert not (tmp_path / "trained").exists()
+    _evaluate(folder, f"--data_dir={tmp_path}/elsewhere")
 
 
 _NO_CHECKPOINT = {
