@@ -27,7 +27,7 @@ from typing import Callable, NoReturn
 from ps_train.errors import PsTrainError
 from ps_train.legacy.classic import membership
 from ps_train.legacy.conversion import paths
-from ps_train.runtime import logs, reports, tensorflow_errors, tracebacks
+from ps_train.runtime import logs, reports, tensorflow_errors, tracebacks, waits
 from ps_train.runtime.threads import Call
 
 STOPPED_CODE = 143
@@ -224,7 +224,7 @@ class SignalWatch:
             _never.wait(share_secs)
         elif own is not None:
             for save in _savers:
-                _save(save)
+                _save(save, share_secs)
             with contextlib.suppress(Exception):
                 own.finish(STOPPED_CODE)
         _say_stopped()
@@ -242,9 +242,9 @@ def _noted(number: int, frame: object) -> None:
         raise KeyboardInterrupt
 
 
-def _save(save: Callable[[], None]) -> None:
+def _save(save: Callable[[], None], timeout_secs: float) -> None:
     try:
-        save()
+        waits.bounded(save, timeout_secs, "the last checkpoint")
     except Exception as error:  # noqa: BLE001 (whatever it is, this process ends now)
         _log.warning("no checkpoint was saved: %s", tensorflow_errors.reason(error))
 

@@ -88,3 +88,12 @@ def test_an_imported_script_that_runs_to_its_end_ends_with_0(imported):
     end_interpreter, codes = imported
     end_interpreter()
     assert codes == [0]
+
+
+def test_a_checkpoint_that_cannot_be_saved_does_not_keep_a_told_process(caplog):
+    """A call to a frozen ps may never return; the launcher would have to kill the process."""
+    never = threading.Event()
+    with caplog.at_level("WARNING"):
+        ending._save(never.wait, 0.01)
+    assert "no checkpoint was saved: waited 0.01 s for the last checkpoint" in caplog.text
+    never.set()
