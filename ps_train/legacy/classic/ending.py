@@ -142,6 +142,7 @@ def wait_for_threads() -> None:
         # The idle threads of an executor end only with this, which Python calls when the main thread has ended.
         Call(executors._python_exit, "end of executors")  # noqa: SLF001 (there is no public name)
     named: set[str] = set()
+    reminder = waits.Reminder(lambda: f"the script's thread {found[0].name!r}")
     with contextlib.suppress(KeyboardInterrupt):
         while found := [thread for thread in threading.enumerate()
                         if not thread.daemon and thread is not threading.current_thread()]:
@@ -149,6 +150,7 @@ def wait_for_threads() -> None:
             if found[0].is_alive() and found[0].name not in named:
                 named.add(found[0].name)
                 _log.info("the script's main thread has ended; waiting for its thread %r", found[0].name)
+            reminder.remind()
 
 
 def leave(code: int) -> None:
