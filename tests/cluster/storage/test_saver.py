@@ -93,8 +93,7 @@ def training(tmp_path):
 @pytest.fixture
 def quick(monkeypatch):
     """Makes the pauses short."""
-    for module in (saver, schedule):
-        monkeypatch.setattr(module, "_FIRST_PAUSE_SECS", 0.05)
+    monkeypatch.setattr(saver, "_FIRST_PAUSE_SECS", 0.05)
     monkeypatch.setattr(saver, "_POLL_SECS", 0.01)
 
 
