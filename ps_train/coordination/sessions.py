@@ -52,10 +52,10 @@ def run_bounded(
       tf.errors.DeadlineExceededError: no answer within the time-out.
       tf.errors.OpError: see `tf.compat.v1.Session.run`.
     """
-    return bounded(lambda: session.run(fetches, feed_dict=feed, options=options), options)
+    return call_bounded(lambda: session.run(fetches, feed_dict=feed, options=options), options)
 
 
-def bounded(call: Callable[[], Any], options: tf.RunOptions, what: str = "an answer of the servers") -> Any:
+def call_bounded(call: Callable[[], Any], options: tf.RunOptions, what: str = "an answer of the servers") -> Any:
     """Returns `call()`, which runs a session with these options; `what` is what it waits for. See `run_bounded`."""
     # The time-out of RunOptions may never begin if a server has ended (connection.py), and it begins late: each new set
     # of fetches is first sent to the ps, and one that is frozen (SIGSTOP) lets that wait for ever. So a second bound is

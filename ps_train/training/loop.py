@@ -216,7 +216,7 @@ class Loop:
         return status
 
     def _bounded_at_first(self, kind: tuple[bool, bool], step: Callable[[], Any]) -> Any:
-        """Returns `step()`; the first of a kind needs a second bound, see `sessions.bounded`."""
+        """Returns `step()`; the first of a kind needs a second bound, see `sessions.call_bounded`."""
         if kind in self._sent:
             return step()
 
@@ -224,7 +224,7 @@ class Loop:
             with self._graph.graph.as_default():  # for hooks; the default graph is one of the calling thread
                 return step()
 
-        values = sessions.bounded(first_step, self._options, "the end of a first step")
+        values = sessions.call_bounded(first_step, self._options, "the end of a first step")
         self._sent.add(kind)
         return values
 

@@ -401,7 +401,7 @@ def make_worker(cluster, folder, train_steps, **schedule):
     """Returns a chief that writes summaries of each step."""
     saves = saver.SaveSchedule(**{"every_secs": 0, "every_steps": 1, "keep_max": 5, "timeout_secs": 20.0, **schedule})
     worker = clusters.Worker(cluster, 0, folder, train_steps, saves=saves)
-    worker.schedule = worker.saver._replace(save_summaries_steps=1)
+    worker.schedule = worker.schedule._replace(save_summaries_steps=1)
     return worker
 
 
