@@ -89,6 +89,7 @@ class SupervisedTraining:
         self._stop = stop
         self._fingerprint = own_fingerprint
         self._has_begun = False
+        self._incarnations: tuple[int, ...] | None = None  # of the ps, before the chief prepared the parameters
         self._start_options = tf.RunOptions(timeout_in_ms=int(settings.timeouts.start_secs * 1000))
         self._summaries = event_files.Summaries(settings.train_dir)
         self.ranges = RangeService(cluster, target, graph, board, progress, settings.timeouts, stop)
@@ -185,6 +186,8 @@ class SupervisedTraining:
     def _session(self, is_live: bool) -> Iterator[tf.Session]:
         """Yields a session with ready parameters and input; then closes it and stops the Supervisor's threads."""
         timeout_secs = self._settings.timeouts.start_secs
+        if not is_live:
+            self._note_incarnations()
         session = waits.bounded(lambda: self._opener.open(is_live, self._progress.step, timeout_secs), timeout_secs,
                                   f"a session with {', '.join(map(str, self._cluster.ps))}", self._stop)
         try:
@@ -244,9 +247,15 @@ class SupervisedTraining:
         with contextlib.suppress(BlackboardError):  # only the messages of workers that wait say less then
             self._board.note_activity(text)
 
+    def _note_incarnations(self) -> None:
+        try:
+            self._incarnations = self._board.incarnations()
+        except BlackboardError as error:  # a ps is lost again: start over
+            raise tf.errors.UnavailableError(None, None, str(error)) from error
+
     def _start_run(self) -> None:
         try:
-            self._board.start_run(self._fingerprint)
+            self._board.start_run(self._fingerprint, self._incarnations)
         except BlackboardError as error:  # ps 0 is lost again, and this session with it: start over
             raise tf.errors.UnavailableError(None, None, str(error)) from error
 
