@@ -19,6 +19,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import DataError
+from ps_train.graph.input.range_plan import compression_of
 from ps_train.inference.predictor import Batch, InputColumn
 
 _MOST_LISTED = 12
@@ -53,8 +54,8 @@ def read_batches(
 
 def _refuse_compressed(path: str) -> None:
     with open(path, "rb") as file:
-        if file.read(2) == b"\x1f\x8b":
-            raise DataError(f"--input: {path} is compressed (gzip); decompress it first")
+        if kind := compression_of(file.read(16)):
+            raise DataError(f"--input: {path} is compressed ({kind}); decompress it first")
 
 
 def _has_header(path: str, first: Sequence[str], inputs: Mapping[str, InputColumn]) -> bool:

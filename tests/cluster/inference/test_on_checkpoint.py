@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import contextlib
 import gzip
 import json
@@ -263,6 +264,7 @@ _WRONG_FILES = {
     "a cell": ("j.csv", "kind,x_0,x_1,x_2,x_3\n1,1,1,1,1\n1,1,1,a,1\n", "j.csv, line 3, column x_2: got 'a'; expected"),
     "a whole number": ("k.csv", "kind,x_0,x_1,x_2,x_3\n1.5,1,1,1,1\n", "line 2, column kind: got '1.5'; expected a"),
     "compressed": ("m.csv", gzip.compress(b"1"), r"m.csv is compressed \(gzip\); decompress it first"),
+    "compressed otherwise": ("n.csv", bz2.compress(b"1"), r"n.csv is compressed \(bzip2\); decompress it first"),
     "a short line": ("l.csv", "kind,x_0,x_1,x_2,x_3\n1,1,1\n", "l.csv, line 2: 3 columns; expected 5"),
 }
 
