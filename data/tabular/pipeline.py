@@ -17,7 +17,7 @@ import tensorflow.compat.v1 as tf
 import ps_train
 from ps_train.errors import ConfigError, DataError
 from ps_train.graph.input.file_ranges import find_files
-from ps_train.parts.sharding.range_plan import open_bytes
+from ps_train.parts.sharding.range_plan import compression_of, open_bytes
 
 from .columns import LineForm
 
@@ -32,7 +32,6 @@ DEFAULT_PARAMS: dict[str, Any] = {
 EVAL_BATCH_SIZE = 2048
 _CHECKED_BYTES = 16 << 10  # of each file, by `prepare`
 _NUM_THREADS = 16
-_COMPRESSED = {b"\x1f\x8b": "gzip", b"BZ": "bzip2", b"PK": "zip", b"\x28\xb5\x2f\xfd": "zstd"}
 
 
 def file_dataset(
@@ -117,9 +116,8 @@ def first_lines(name: str) -> list[bytes]:
                 start += more
     except (OSError, tf.errors.OpError) as error:
         raise DataError(f"{name}: {getattr(error, 'strerror', None) or error}") from error
-    for mark, kind in _COMPRESSED.items():
-        if start.startswith(mark) and b"\x00" in start:
-            raise DataError(f"{name} is compressed ({kind}), and ranges of it cannot be read; decompress it first")
+    if kind := compression_of(start):
+        raise DataError(f"{name} is compressed ({kind}), and ranges of it cannot be read; decompress it first")
     lines = start.removeprefix(codecs.BOM_UTF8).split(b"\n")
     if not lines[-1] or len(start) >= _CHECKED_BYTES:
         lines = lines[:-1]  # it may be incomplete
@@ -145,7 +143,10 @@ def check_record_files(parse: Callable[[tf.Tensor], Any], expected: str, params:
         try:
             first = next(tf.io.tf_record_iterator(name), None)
         except tf.errors.DataLossError:
-            raise DataError(f"{name} is no TFRecord file; expected records that are {expected}") from None
+            with open_bytes(name) as file:
+                kind = compression_of(file.read(_CHECKED_BYTES))
+            problem = f"is compressed ({kind}); decompress it first" if kind else "is no TFRecord file"
+            raise DataError(f"{name} {problem}; expected records that are {expected}") from None
         if first is None:
             continue
         try:

@@ -253,12 +253,16 @@ def check_data_dir(config: Any) -> None:
     """
     # A preparation of the launcher has --download_only and --job_name: nobody asked for a download into that folder.
     is_download = getattr(config, "download_only", False) and "job_name" not in config.given
-    if "data_dir" not in config.given or is_download or not config.data_dir or "://" in config.data_dir:
-        return
-    if not os.path.exists(os.path.expanduser(config.data_dir)):
-        raise ConfigError(f"--data_dir: got {config.data_dir!r}, which does not exist (working directory "
-                          f"{os.getcwd()}); give the folder with the dataset's files, or create one for a "
-                          "dataset that downloads them")
+    if "data_dir" in config.given and not is_download and (problem := problem_of_data_dir(config.data_dir)):
+        raise ConfigError(problem)
+
+
+def problem_of_data_dir(data_dir: str) -> str:
+    """Returns a line if a folder of data that was set does not exist on this machine, else ""."""
+    if not data_dir or "://" in data_dir or os.path.exists(os.path.expanduser(data_dir)):
+        return ""
+    return (f"--data_dir: got {data_dir!r}, which does not exist (working directory {os.getcwd()}); give the folder "
+            "with the dataset's files, or create one for a dataset that downloads them")
 
 
 def default_train_dir(model: str) -> str:

@@ -22,7 +22,8 @@ from ps_train.coordination import variables
 from ps_train.coordination.claims import new_claim
 from ps_train.coordination.connection import Connection
 from ps_train.coordination.state import AdmissionView, Snapshot, State
-from ps_train.errors import BlackboardError
+from ps_train.errors import BlackboardError, ClusterLostError
+from ps_train.runtime import waits
 from ps_train.runtime.waits import Timeouts
 
 _LONGEST_TICK_SECS = 1.0
@@ -93,12 +94,15 @@ class Blackboard:
         self._read_stop_requested = variables.read("stop_requested")
         self._read_prepared = variables.read("prepared")
         self._incarnations = tf.placeholder(tf.int64, [variables.MAX_PS])
-        self._write_prepared = variables.write("prepared", self._incarnations)
         self._text = tf.placeholder(tf.string, [])
         self._write_fingerprint = variables.write("fingerprint", self._text)
+        with tf.control_dependencies([self._write_fingerprint]):  # see `_build_admission_view`
+            self._write_prepared = variables.write("prepared", self._incarnations)
         self._read_fingerprint = variables.read("fingerprint")
         self._write_activity = variables.write("chief_activity", self._text)
         self._read_activity = variables.read("chief_activity")
+        self._write_reason = variables.write("end_reason", self._text)
+        self._read_reason, self._clear_reason = variables.read("end_reason"), variables.clear("end_reason")
         self._secs = tf.placeholder(tf.float64, [])
         self._tick = variables.add("clock", self._secs)
         self._read_snapshot = [self._read_state, *(
@@ -124,17 +128,20 @@ class Blackboard:
             self._write_claim = self._record_heartbeat(0)
 
     def _build_admission_view(self) -> list[Any]:
-        """Reads in the order in which a chief does not write: admissions, state, fingerprint.
+        """Reads in the order in which a chief does not write: admissions, state, prepared, fingerprint.
 
         A chief that begins another training announces "idle", admits itself, and announces "running" after it has
-        written its fingerprint. So whoever sees it admitted also sees "idle", or "running" with its fingerprint.
+        written its fingerprint. So whoever sees it admitted also sees "idle", or "running" with its fingerprint. After
+        the loss of a ps the state may still be "running", and `prepared` tells: it is written behind the fingerprint.
         """
         admissions = [variables.read(name) for name in ("admissions", "clock", "claims", "heartbeats")]
         with tf.control_dependencies(admissions):
             state = variables.read("state")
         with tf.control_dependencies([state]):
+            prepared = variables.read("prepared")
+        with tf.control_dependencies([prepared]):
             texts = [variables.read(name) for name in ("fingerprint", "mismatch")]
-            return [admissions, state, texts, variables.read("prepared"), self._read_incarnations]
+        return [admissions, state, texts, prepared, self._read_incarnations]
 
     def _record_steps(self) -> tf.Tensor:
         """Returns true, after recording how many steps the worker has taken, how stale, and that it is alive."""
@@ -212,8 +219,15 @@ class Blackboard:
     def describe_joined(self, cluster: Cluster) -> str:
         """Returns which workers have joined, and what the chief does, for the messages of a worker that waits for it.
 
-        For example "worker:0 (chief) has joined and restores /runs/7/model.ckpt-40; also here: worker:2".
+        For example "worker:0 (chief) has joined and restores /runs/7/model.ckpt-40; also here: worker:2". If ps 0 is
+        silent, it returns that soon: neither a signal nor the end of the wait may wait for a message.
         """
+        try:
+            return waits.bounded(lambda: self._describe_joined(cluster), waits.DESCRIBE_SECS, "who is here")
+        except ClusterLostError:  # or BlackboardError, which is one
+            return f"{self.first_ps} does not answer"
+
+    def _describe_joined(self, cluster: Cluster) -> str:
         activity, snapshot = self._run(self._read_activity).decode(), self.snapshot()
         chief, alive = cluster.number_of(cluster.chief), snapshot.alive()
         others = ", ".join(cluster.worker_name(number) for number in alive if number != chief)
@@ -222,15 +236,30 @@ class Blackboard:
             text += f" and {activity}"
         return text + (f"; also here: {others}" if others else "")
 
-    def start_run(self, fingerprint: str = "") -> None:
-        """Announces that the parameters on the ps are ready; for the chief."""
+    def incarnations(self) -> tuple[int, ...]:
+        """Returns the incarnation of each ps; the chief reads them before it prepares the parameters."""
+        return tuple(int(number) for number in self._run(self._read_incarnations))
+
+    def start_run(self, fingerprint: str = "", prepared: tuple[int, ...] | None = None) -> None:
+        """Announces that the parameters on the ps are ready; for the chief.
+
+        Args:
+          fingerprint: the chief's.
+          prepared: the incarnations from before the parameters were prepared, None if no ps can have restarted.
+
+        Raises:
+          BlackboardError: a ps has restarted since then, so its parameters are lost.
+        """
+        found = self.incarnations()
+        if prepared is not None and found != prepared:
+            raise BlackboardError("a ps has restarted while the chief prepared the parameters")
         if self.state() == State.IDLE:
             self._run([self._clear_local_steps, self._clear_finished])
         else:  # training continues after the loss of a ps: a worker that has finished and left does not come back
             self._run(self._clear_finished_of_claimed)
         incarnations = np.zeros([variables.MAX_PS], np.int64)
-        incarnations[:len(self._ps)] = self._run(self._read_incarnations)
-        self._run([self._write_prepared, self._write_fingerprint, self._write_first_ps],
+        incarnations[:len(self._ps)] = found
+        self._run([self._write_prepared, self._write_fingerprint, self._write_first_ps, self._clear_reason],
                   {self._incarnations: incarnations, self._text: fingerprint})
         self.announce(State.RUNNING)
 
@@ -239,9 +268,19 @@ class Blackboard:
         cleared = self._clear_stops if state == State.IDLE else []
         self._run([self._write_states, cleared], {self._value: state})
 
-    def announce_stopping(self) -> None:
-        """Announces that no more steps are taken, unless training has ended meanwhile: the state never goes back."""
+    def announce_stopping(self, reason: str = "") -> None:
+        """Announces that no more steps are taken, unless training has ended meanwhile: the state never goes back.
+
+        Args:
+          reason: what the tasks say, if it is not that all steps are taken.
+        """
+        if reason:
+            self._run(self._write_reason, {self._text: reason})
         self._run(self._raise_states, {self._value: State.STOPPING})
+
+    def end_reason(self) -> str:
+        """Returns the reason that was given with the end of training, or ""."""
+        return self._run(self._read_reason).decode()
 
     def announce_done(self) -> None:
         """Announces that all work is done, if a ps is there. One that ends before it answers has received it."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Callable
 
 import tensorflow.compat.v1 as tf
 
@@ -52,11 +52,17 @@ def run_bounded(
       tf.errors.DeadlineExceededError: no answer within the time-out.
       tf.errors.OpError: see `tf.compat.v1.Session.run`.
     """
-    # The time-out of RunOptions may never begin if a server has ended (connection.py), so a second bound is needed.
+    return call_bounded(lambda: session.run(fetches, feed_dict=feed, options=options), options)
+
+
+def call_bounded(call: Callable[[], Any], options: tf.RunOptions, what: str = "an answer of the servers") -> Any:
+    """Returns `call()`, which runs a session with these options; `what` is what it waits for. See `run_bounded`."""
+    # The time-out of RunOptions may never begin if a server has ended (connection.py), and it begins late: each new set
+    # of fetches is first sent to the ps, and one that is frozen (SIGSTOP) lets that wait for ever. So a second bound is
+    # needed.
     timeout_secs = options.timeout_in_ms / 1000 + _ANSWER_SECS
     try:
-        return waits.bounded(lambda: session.run(fetches, feed_dict=feed, options=options), timeout_secs,
-                             "an answer of the servers")
+        return waits.bounded(call, timeout_secs, what)
     except ClusterLostError as error:
         raise tf.errors.DeadlineExceededError(None, None, str(error)) from error
 

@@ -9,6 +9,8 @@ import numpy as np
 
 from ps_train.runtime.waits import Timeouts
 
+NO_DATA = "the data ran out"  # how a reason for the end of training begins
+
 
 class State(enum.IntEnum):
     """The state of training. It only increases, until the servers are used for another run."""

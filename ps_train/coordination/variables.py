@@ -32,6 +32,7 @@ _ON_FIRST_PS = {
     "prepared": ([MAX_PS], tf.int64),  # incarnation of each ps when the chief prepared the parameters
     "fingerprint": ([], tf.string),
     "chief_activity": ([], tf.string),  # what the chief does before training begins, such as "restores PATH"
+    "end_reason": ([], tf.string),  # why training ends before the last step, such as early stopping; "" if unknown
     "claims": ([MAX_WORKERS], tf.int64),
     "admissions": ([MAX_WORKERS], tf.int64),  # claim of the process that may use the parameters (training/admission.py)
     "heartbeats": ([MAX_WORKERS], tf.float64),  # the clock at the last heartbeat

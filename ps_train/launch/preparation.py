@@ -40,7 +40,7 @@ def prepare(
     Raises:
       LaunchError: the preparation failed, or this process was told to stop.
     """
-    display.write(f"Loading TensorFlow, and preparing the data of {config.dataset}")
+    display.write(f"Loading TensorFlow, {config.model} and {config.dataset}")
     code, failure = _run(config, tasks, display, signals, command)
     is_default_dataset = fallback_dataset(config) is not None and not config.download_only
     if code and failure.missing_data and is_default_dataset and not signals:

@@ -97,7 +97,7 @@ class Joined(NamedTuple):
 
     Attributes:
       name: of the task, such as "worker:1".
-      ps: the names and addresses of the parameter servers.
+      ps: the names and addresses of the parameter servers; "" if it has only made a server.
     """
 
     name: str

@@ -86,19 +86,20 @@ class CheckpointSaver:
 
     def __init__(
         self, savable: Savable, train_dir: str, schedule: SaveSchedule, is_lost: Callable[[tf.errors.OpError], bool],
-        lock: FolderLock | None = None,
+        lock: FolderLock | None = None, note_saved: Callable[[str], None] = lambda path: None,
     ) -> None:
         """Prepares; nothing is started yet.
 
         Args:
           is_lost: tells whether an error means that the session is lost, which the session's owner handles.
           lock: the lock of the folder, checked before a file there is written or removed; None to skip the check.
+          note_saved: takes the path of each checkpoint that was read back.
         """
         self._savable = savable
         self._train_dir = train_dir
         self._schedule = schedule
         self._is_lost = is_lost
-        self._lock = lock
+        self._lock, self._note_saved = lock, note_saved
         self._stop, self._wake = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
         self._waiting: collections.deque[Callable[[str, str], None]] = collections.deque()
@@ -182,8 +183,8 @@ class CheckpointSaver:
         self._write(self._savable.save_delta, session, lambda step: deltas.delta_path(base, step), step, stop)
         deltas.remove_older_deltas(base, keep=2)
 
-    def save_last(self, session: tf.Session) -> None:
-        """Saves the current global step, with retries.
+    def save_last(self, session: tf.Session) -> str:
+        """Saves the current global step, with retries; returns the path of its checkpoint.
 
         Raises:
           SaveError: no attempt succeeded.
@@ -200,6 +201,7 @@ class CheckpointSaver:
             raise
         except ClusterLostError as error:
             raise ClusterLostError(f"{error}; {self._last_good()}") from None
+        return self._last_path
 
     def _save_before(self, session: tf.Session, deadline_secs: float) -> None:
         if self._thread is not None:
@@ -241,6 +243,7 @@ class CheckpointSaver:
         self._check_folder()
         if not checkpoints.is_sound(path):
             path = self._write(self._savable.save, session, self._path_of, step, stop)
+            self._note_saved(path)
         self._check_folder()
         if not stop.is_set():  # otherwise the thread of another session may be working in the folder
             checkpoints.record_and_prune(self._train_dir, path, self._schedule.keep_max)

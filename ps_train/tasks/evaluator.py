@@ -50,6 +50,7 @@ def evaluate_until_done(
     done_path = None
     state: State | None = State.IDLE
     heard = [State.IDLE]
+    reminder = waits.Reminder(f"the first checkpoint in {train_dir}")
     while state not in (State.DONE, None):
         state = _next_state(board, heard[-1], timeouts.start_secs, stop, train_dir)
         path = checkpoints.newest_sound(train_dir)  # read after the state, so that the last one is not missed
@@ -63,6 +64,8 @@ def evaluate_until_done(
                     part.consider(found, path)
         if part and state is not None:
             part.tell()
+        if path is None:
+            reminder.remind()
         _hear_request(board, stop)
         if stop.wait(_POLL_SECS):
             raise StoppedError("told to stop while evaluating")

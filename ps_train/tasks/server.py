@@ -33,8 +33,9 @@ def start(cluster: Cluster, num_gpus: int | None) -> str:
                                  config=_session_config(cluster, num_gpus))
     except tf.errors.OpError as error:
         raise ConfigError(f"TensorFlow could not start the server of {cluster.task}: {error.message}") from error
-    _log.info("%s serves at %s; without authentication, to whoever reaches %s", cluster.task.name,
-              cluster.task.address, addresses.reachable_at(addresses.port_of(cluster.task.address)))
+    _log.info("%s serves at %s, which others reach at %s%s", cluster.task.name, cluster.task.address,
+              addresses.reachable_at(addresses.port_of(cluster.task.address)),
+              "; all tasks serve without authentication, to whoever reaches them" if cluster.is_chief else "")
     if cluster.job != "ps":
         index = devices.gpu_index(cluster, num_gpus)
         devices.tell_devices(cluster.task.name, ["CPU:0" if index is None else f"GPU:{index}"], num_gpus)

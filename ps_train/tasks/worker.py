@@ -142,8 +142,8 @@ class WorkerTask:
             if result.outcome.end is End.SIGNAL:  # raised inside: the lock may know another reason
                 raise StoppedError(f"told to stop at step {result.outcome.global_step}; with "
                                    f"--train_dir={shlex.quote(self._own.train_dir)} it continues from there")
-            self._journal.note("end", why=result.outcome.end.value, step=result.outcome.global_step,
-                               is_data_end=result.outcome.end is End.DATA,
+            self._journal.note("end", why=result.outcome.why, step=result.outcome.global_step,
+                               is_data_end=result.outcome.is_data_end,
                                metrics=dict(result.evaluation.metrics) if result.evaluation else {})
         return result
 

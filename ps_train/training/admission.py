@@ -63,13 +63,7 @@ class Admission:
         if self._cluster.is_chief:
             return self._until(self._ask_as_chief, f"an answer of {all_ps}")
         awaited = f"{self._cluster.chief} (chief) to prepare {all_ps}"
-        return self._until(self._ask_as_worker, lambda: awaited + self._describe_joined())
-
-    def _describe_joined(self) -> str:
-        try:
-            return f" ({self._board.describe_joined(self._cluster)})"
-        except BlackboardError:
-            return f" ({self._board.first_ps} does not answer)"
+        return self._until(self._ask_as_worker, lambda: f"{awaited} ({self._board.describe_joined(self._cluster)})")
 
     def _ask_as_chief(self) -> Parameters | None:
         """Returns None if a worker of the training that was to be replaced has come at this moment."""

@@ -90,6 +90,7 @@ class Loop:
         self._session = session
         hooked = graph.hooks.around(session)
         self._run_step = run_step or plain_step(hooked)
+        self._sent: set[tuple[bool, bool]] = set()  # kinds of steps that the servers have the graph of
         self._held_secs = 0.0
         self._graph = graph
         self._settings = settings
@@ -208,14 +209,29 @@ class Loop:
         is_near_end = status.step + several.num_steps > self._settings.train_steps
         execution = self._graph.single if due.summarises or is_near_end else several
         held_secs, self._held_secs = self._held_secs, 0.0
-        progress, loss, *summary = self._run_step(
-            status.step, held_secs, [execution.progress, execution.loss, *summary_op], self._options)
+        fetches = [execution.progress, execution.loss, *summary_op]
+        progress, loss, *summary = self._bounded_at_first(
+            (execution is self._graph.single, bool(summary_op)),
+            lambda: self._run_step(status.step, held_secs, fetches, self._options))
         status = self._count(progress)
         if any(due) and status.num_taken:
             self._reports.report(due, step=status.step, local_steps=self._local_steps,
                                  total_steps=self._progress.local_steps, loss=float(loss),
                                  summary=next(iter(summary), None))
         return status
+
+    def _bounded_at_first(self, kind: tuple[bool, bool], step: Callable[[], Any]) -> Any:
+        """Returns `step()`; the first of a kind needs a second bound, see `sessions.call_bounded`."""
+        if kind in self._sent:
+            return step()
+
+        def first_step() -> Any:
+            with self._graph.graph.as_default():  # for hooks; the default graph is one of the calling thread
+                return step()
+
+        values = sessions.call_bounded(first_step, self._options, "the end of a first step")
+        self._sent.add(kind)
+        return values
 
     def _count(self, progress: Any) -> StepStatus:
         statuses = [StepStatus(*map(int, row)) for row in progress]

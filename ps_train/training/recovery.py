@@ -28,7 +28,7 @@ from ps_train.parts.sharding.range_loop import RangeService
 from ps_train.parts.tables.files import upkeep
 from ps_train.runtime import tensorflow_errors, threads, waits
 from ps_train.runtime.waits import Timeouts
-from ps_train.storage import event_files, saver
+from ps_train.storage import checkpoints, event_files, saver
 from ps_train.storage.folder_lock import FolderLock
 from ps_train.storage.journal import Journal
 from ps_train.training import shutdown
@@ -89,13 +89,16 @@ class SupervisedTraining:
         self._stop = stop
         self._fingerprint = own_fingerprint
         self._has_begun = False
+        self._incarnations: tuple[int, ...] | None = None  # of the ps, before the chief prepared the parameters
         self._start_options = tf.RunOptions(timeout_in_ms=int(settings.timeouts.start_secs * 1000))
         self._summaries = event_files.Summaries(settings.train_dir)
         self.ranges = RangeService(cluster, target, graph, board, progress, settings.timeouts, stop)
         savable = saver.Savable(
             graph.save, graph.global_step, graph.update.slots.before_save_op, graph.save_delta,
             lambda: graph.tables.base)
-        self._saving = saver.CheckpointSaver(savable, settings.train_dir, settings.saves, sessions.is_lost, lock)
+        self._saving = saver.CheckpointSaver(
+            savable, settings.train_dir, settings.saves, sessions.is_lost, lock,
+            note_saved=lambda path: self._journal.note("checkpoint", path=path, step=checkpoints.step_in_name(path)))
         self._upkeep = upkeep.TableUpkeep(graph.tables)
         self._admission = Admission(
             cluster, board, start_timeout_secs=settings.timeouts.start_secs, stop=stop, own_fingerprint=own_fingerprint)
@@ -159,22 +162,32 @@ class SupervisedTraining:
     def _run_once(self, body: Body) -> Outcome:
         found = self._admission.wait()
         if found is Parameters.OVER:
-            outcome = Outcome(End.ANNOUNCED, 0, 0, 0, 0.0)
+            outcome = self._with_reason(Outcome(End.ANNOUNCED, 0, 0, 0, 0.0))
             shutdown.report_finished(self._cluster, self._board, outcome)
             return outcome
         with self._session(found is Parameters.LIVE) as session:
-            outcome = body(session, self._summaries.write if self._cluster.is_chief else None)
+            outcome = self._with_reason(body(session, self._summaries.write if self._cluster.is_chief else None))
             if outcome.end is End.DATA:
                 self._graph.queues.check()
             self._graph.hooks.end(session)
             if not self._heartbeat.is_replaced:
-                self._end(session, outcome)
+                return self._end(session, outcome)
             return outcome
+
+    def _with_reason(self, outcome: Outcome) -> Outcome:
+        """Returns the outcome with the reason for which training was announced to end."""
+        reason = ""
+        if outcome.end is End.ANNOUNCED:
+            with contextlib.suppress(BlackboardError):  # only the messages say less then
+                reason = self._board.end_reason()
+        return outcome._replace(reason=reason)
 
     @contextlib.contextmanager
     def _session(self, is_live: bool) -> Iterator[tf.Session]:
         """Yields a session with ready parameters and input; then closes it and stops the Supervisor's threads."""
         timeout_secs = self._settings.timeouts.start_secs
+        if not is_live:
+            self._note_incarnations()
         session = waits.bounded(lambda: self._opener.open(is_live, self._progress.step, timeout_secs), timeout_secs,
                                   f"a session with {', '.join(map(str, self._cluster.ps))}", self._stop)
         try:
@@ -234,9 +247,15 @@ class SupervisedTraining:
         with contextlib.suppress(BlackboardError):  # only the messages of workers that wait say less then
             self._board.note_activity(text)
 
+    def _note_incarnations(self) -> None:
+        try:
+            self._incarnations = self._board.incarnations()
+        except BlackboardError as error:  # a ps is lost again: start over
+            raise tf.errors.UnavailableError(None, None, str(error)) from error
+
     def _start_run(self) -> None:
         try:
-            self._board.start_run(self._fingerprint)
+            self._board.start_run(self._fingerprint, self._incarnations)
         except BlackboardError as error:  # ps 0 is lost again, and this session with it: start over
             raise tf.errors.UnavailableError(None, None, str(error)) from error
 
@@ -247,13 +266,17 @@ class SupervisedTraining:
             board=self._board, worker_names=names, chief_number=self._cluster.worker_number,
             start_timeout_secs=settings.timeouts.start_secs, is_resumed=is_live)
 
-    def _end(self, session: tf.Session, outcome: Outcome) -> None:
-        """Ends training in this task. The chief also waits for the others and saves, whatever they do."""
+    def _end(self, session: tf.Session, outcome: Outcome) -> Outcome:
+        """Ends training in this task. The chief also waits for the others and saves, whatever they do.
+
+        Returns:
+          the outcome; that of the chief has the global step of the last checkpoint.
+        """
         try:
             shutdown.announce(session, self._graph, self._board, outcome)
             self._heartbeat.beat()  # so that the chief reads the last count of steps
             if self._heartbeat.is_replaced:  # noticed by that beat: another process has the number
-                return
+                return outcome
             shutdown.report_finished(self._cluster, self._board, outcome)
             if self._cluster.is_chief and outcome.end is End.SIGNAL:
                 # Usually all tasks are told to stop together. No last step may wait for an update that never comes.
@@ -265,9 +288,10 @@ class SupervisedTraining:
             if not self._cluster.is_chief:
                 raise
             _log.warning("%s; saving without waiting for the other workers", error)
-        if self._cluster.is_chief:
-            self._chief_service.conclude(session)
-            self._opener.supervisor.request_stop()
-            waits.bounded(lambda: upkeep.log_use(session, self._graph.tables), self._settings.timeouts.save_secs,
-                          "the counts of the tables")
-            self._saving.save_last(session)
+        if not self._cluster.is_chief:
+            return outcome
+        self._chief_service.conclude(session)
+        self._opener.supervisor.request_stop()
+        waits.bounded(lambda: upkeep.log_use(session, self._graph.tables), self._settings.timeouts.save_secs,
+                      "the counts of the tables")
+        return outcome._replace(global_step=checkpoints.step_in_name(self._saving.save_last(session)))

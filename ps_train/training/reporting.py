@@ -53,12 +53,12 @@ class Report:
         if outcome.local_steps:
             rate = outcome.local_steps * batch_size / max(outcome.elapsed_secs, 1e-9)
             _log.info("training ended at step %d: %s; this worker did %d steps in %.2f s, %.0f examples/s",
-                      outcome.global_step, outcome.end.value, outcome.local_steps, outcome.elapsed_secs, rate)
+                      outcome.global_step, outcome.why, outcome.local_steps, outcome.elapsed_secs, rate)
             _log.info("%s", outcome.staleness)
         elif outcome.end is End.STEPS:
             _log.info("nothing to train: the global step is %d, and --train_steps=%d", outcome.global_step, train_steps)
         else:
-            _log.info("this worker took no step: %s", outcome.end.value)
+            _log.info("this worker took no step: %s", outcome.why)
 
     def evaluated(self, global_step: int, loss_sum: float, text: str) -> None:
         """Prints the result of an evaluation, of which `text` is the whole report."""

@@ -1,9 +1,10 @@
-"""Which training a verb is about: the folder of its first word, of --train_dir, or the newest run launched here."""
+"""Which training a verb is about: the folder in its words or in --train_dir, or the newest run launched here."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ps_train.config import fields
 from ps_train.runtime import logs
 from ps_train.storage import run_record
 
@@ -11,13 +12,22 @@ from ps_train.storage import run_record
 _OTHERS = {"train_dir", "ps_hosts", "saved_model", "flagfile"}
 
 
-def name_train_dir(argv: Sequence[str]) -> list[str]:
-    """Returns the arguments of a verb with a --train_dir, if one is known; says which, where none was given."""
-    if argv and not argv[0].startswith("-"):
-        return [f"--train_dir={argv[0]}", *argv[1:]]
+def name_train_dir(argv: Sequence[str], cls: type) -> list[str]:
+    """Returns the arguments of a verb with a --train_dir, if one is known; says which, where none was given.
+
+    Args:
+      cls: the class with the verb's flags, which says whether the word behind a flag is its value.
+    """
+    words = list(argv)
+    with_value = {name for name, (_, kind, _) in fields.rules(cls).items() if kind is not bool}
+    free = [index for index, word in enumerate(words) if not word.startswith("-") and not (
+        index and words[index - 1].startswith("-") and words[index - 1].lstrip("-") in with_value)]
+    if free:
+        train_dir = words.pop(free[0])
+        return [f"--train_dir={train_dir}", *words]
     names = {word.lstrip("-").partition("=")[0] for word in argv if word.startswith("-")}
     if names & _OTHERS or not (train_dir := run_record.newest_launch()):
-        return list(argv)
+        return words
     # Not among the lines of the answer, which a program may read.
     logs.complain(f"ps_train: --train_dir={train_dir}, the newest run that was launched here\n")
-    return [f"--train_dir={train_dir}", *argv]
+    return [f"--train_dir={train_dir}", *words]

@@ -83,9 +83,10 @@ def test_nobody_outside_reaches_a_cluster_in_a_network_of_its_own(train, own_net
 
 
 def test_a_server_says_that_it_trusts_whoever_connects(train):
-    """Matrix row 53: each task says so in its first line, as TensorFlow has neither authentication nor encryption."""
-    training = train(1, 1)
-    for name in ("ps-0", "worker-0"):
+    """Matrix row 53: the chief says so, once a run, and each task where it is reached."""
+    training = train(1, 2)
+    for name in ("ps-0", "worker-0", "worker-1"):
         line = training.group.wait_for_line(name, "serves at")
-        assert "without authentication, to whoever reaches" in line
+        assert "which others reach at" in line
+        assert ("all tasks serve without authentication, to whoever reaches them" in line) is (name == "worker-0")
     assert "has neither authentication nor encryption" in (REPO / "README.md").read_text(encoding="utf-8")

@@ -58,11 +58,15 @@ PARSERS = {
     "train": lambda argv: task.parse_task(argv, {"TF_CONFIG": "{}"}), "serve": task.parse_serve, "launch": _launch,
     "keras": lambda argv: keras_flags.parse_keras_task(argv, {}), "convert": keras_flags.parse_convert,
     "run": lambda argv: _script(argv, ScriptConfig),
-    **{verb: lambda argv, parse=parse: parse(name_train_dir(argv)) for verb, parse in (
-        ("evaluate", inference_flags.parse_evaluate), ("predict", inference_flags.parse_predict),
-        ("export", inference_flags.parse_export), ("report", report_flags.parse_report))},
-    "status": lambda argv: control_flags.parse_control(name_train_dir(argv), "status", control_flags.StatusConfig),
-    **{verb: lambda argv, verb=verb: control_flags.parse_control(name_train_dir(argv), verb)
+    **{verb: lambda argv, parse=parse, cls=cls: parse(name_train_dir(argv, cls)) for verb, parse, cls in (
+        ("evaluate", inference_flags.parse_evaluate, inference_flags.EvaluateConfig),
+        ("predict", inference_flags.parse_predict, inference_flags.PredictConfig),
+        ("export", inference_flags.parse_export, inference_flags.ExportConfig),
+        ("report", report_flags.parse_report, report_flags.ReportConfig))},
+    "status": lambda argv: control_flags.parse_control(
+        name_train_dir(argv, control_flags.StatusConfig), "status", control_flags.StatusConfig),
+    **{verb: lambda argv, verb=verb: control_flags.parse_control(name_train_dir(argv, control_flags.ControlConfig),
+                                                                 verb)
        for verb in ("save", "stop", "resume")},
     "plan": plan_flags.parse_plan, "doctor": doctor_flags.parse_doctor,
     "new": lambda argv: argv,

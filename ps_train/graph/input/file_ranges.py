@@ -23,7 +23,7 @@ import tensorflow.compat.v1 as tf
 from ps_train.errors import DataError
 from ps_train.graph.input import single_pass
 from ps_train.parts.sharding import local_ranges
-from ps_train.parts.sharding.range_plan import FileRange, open_bytes
+from ps_train.parts.sharding.range_plan import FileRange, compression_of, open_bytes
 from ps_train.plugins.contracts import TRAIN
 
 # A range of Criteo's lines has 16,000 examples then. With fewer than _FEW_RANGES of that size, ranges are smaller, so
@@ -33,7 +33,6 @@ _LEAST_BYTES = 4 << 10
 _FEW_RANGES = 32
 _LOOK_BYTES = 4 << 10  # bytes read at a time to find the end of a line
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_COMPRESSED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}  # no text begins like that
 _NUM_THREADS = 16  # they wait for files, which may be far away
 
 
@@ -148,10 +147,9 @@ def _cuts(name: str, size: int, range_bytes: int, has_header: bool) -> list[int]
     """Returns where the ranges of a file begin, and its end: [0, ..., size]; [size] if there are none."""
     num_ranges = -(-size // range_bytes)
     with open_bytes(name) as file:
-        start = file.read(4)
-        for mark, kind in _COMPRESSED.items():
-            if start.startswith(mark):
-                raise DataError(f"{name} is compressed ({kind}), and ranges of it cannot be read; decompress it first")
+        start = file.read(_LOOK_BYTES)
+        if kind := compression_of(start):
+            raise DataError(f"{name} is compressed ({kind}), and ranges of it cannot be read; decompress it first")
         first = _next_line(file, 1) if has_header else len(_BYTE_ORDER_MARK) * start.startswith(_BYTE_ORDER_MARK)
         cuts = {first, size, *(_next_line(file, size * part // num_ranges) for part in range(1, num_ranges))}
     return sorted(cut for cut in cuts if cut >= first)

@@ -50,12 +50,24 @@ def _has_ended(place: TrainingPlace) -> bool:
     Raises:
       PsTrainError: it has not ended as it should; with the exit code of how it ended.
     """
-    if reachability.accepts(place.ps[0].address) or (found := ended.read_ended(place.train_dir)) is None:
+    found = ended.read_ended(place.train_dir)
+    if found is None or (reachability.accepts(place.ps[0].address) and not _is_of_another(place)):
         return False
     if found.state != ended.STOPPED:  # what `stop` asks for
         ended.raise_if_failed(found, place.train_dir)
     logs.show(f"the training in {place.train_dir} does not run: {found}")
     return True
+
+
+def _is_of_another(place: TrainingPlace) -> bool:
+    """Returns whether ps 0 is known to be that of another training, which has the addresses now."""
+    try:
+        ask_training(place, lambda board: None)
+    except ConfigError:
+        return True
+    except ClusterLostError:  # what is asked next fails for the same reason, and says so
+        return False
+    return False
 
 
 def save_now(config: ControlConfig, stop: threading.Event) -> None:

@@ -77,10 +77,15 @@ def raise_if_failed(ended: Ended, train_dir: str) -> None:
             "command that continues it", ended.exit_code)
 
 
+def is_lost_end(end: Mapping[str, Any]) -> bool:
+    """Returns whether an event "end" says that the cluster was lost: the same command continues the training."""
+    return "step" not in end and str(end.get("why", "")).partition(":")[0] in _LOST_ERRORS
+
+
 def _state(end: Mapping[str, Any], start: Mapping[str, Any]) -> str:
     if "step" not in end:
         kind = str(end.get("why", "")).partition(":")[0]
-        return STOPPED if kind in _STOP_ERRORS else LOST if kind in _LOST_ERRORS else FAILED
+        return STOPPED if kind in _STOP_ERRORS else LOST if is_lost_end(end) else FAILED
     train_steps = (start.get("run") or {}).get("train_steps")
     is_early = train_steps is not None and end["step"] < train_steps and not end.get("is_data_end")
     return STOPPED_EARLY if is_early else FINISHED

@@ -20,7 +20,7 @@ from ps_train.coordination.blackboard import Blackboard
 from ps_train.coordination.state import Snapshot
 from ps_train.errors import BlackboardError, ClusterLostError, ConfigError
 from ps_train.parts.control.control_board import ControlBoard
-from ps_train.parts.control.ended import Ended, read_ended
+from ps_train.parts.control.ended import LOST, Ended, read_ended
 from ps_train.runtime import threads, waits
 from ps_train.storage import run_record
 
@@ -74,6 +74,9 @@ def ask_training(place: TrainingPlace, question: Callable[[ControlBoard], Any]) 
 
 def _refuse_other(place: TrainingPlace, about: Mapping[str, Any]) -> None:
     # cluster.json stays when a training has ended, and the next one on this machine gets the same ports.
+    if place.run and not about and (found := read_ended(place.train_dir)) is not None and found.state != LOST:
+        raise ConfigError(f"--train_dir={place.train_dir}: that training has ended; at {place.ps[0].address} another "
+                          "one starts, whose folder is not known yet: ask again when its chief is there")
     if place.run and about.get("train_dir", place.run["train_dir"]) != place.run["train_dir"]:
         raise ConfigError(f"--train_dir={place.train_dir}: that training has ended; at {place.ps[0].address} runs "
                           f"the one in {about['train_dir']}: give that folder")

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from ps_train.cluster import resolve
 from ps_train.cluster.spec import Cluster, Task
+from ps_train.config.groups import problem_of_data_dir
 from ps_train.errors import ConfigError, LaunchError
 from ps_train.launch import supervision
 from ps_train.launch.process import killed_with_parent
@@ -84,6 +85,8 @@ def _findings(
 
 def _data(config: DoctorConfig) -> Finding:
     """Loads the dataset in another process, and fetches it if it is not there, as a training would."""
+    if config.data_dir != DoctorConfig.data_dir and (problem := problem_of_data_dir(config.data_dir)):
+        return Finding(FAIL, "data", problem)  # a dataset that downloads its files would make the folder
     # In a process of its own: a dataset imports TensorFlow, and may hang.
     command = [sys.executable, "-m", "ps_train", "--download_only", f"--dataset={config.dataset}",
                *([f"--data_dir={config.data_dir}"] if config.data_dir else [])]

@@ -20,6 +20,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.errors import DataError
 from ps_train.parts.inference.predictor import Batch, InputColumn
+from ps_train.parts.sharding.range_plan import compression_of
 
 _MOST_LISTED = 12
 _log = logging.getLogger(__name__)
@@ -53,8 +54,8 @@ def read_batches(
 
 def _refuse_compressed(path: str) -> None:
     with open(path, "rb") as file:
-        if file.read(2) == b"\x1f\x8b":
-            raise DataError(f"--input: {path} is compressed (gzip); decompress it first")
+        if kind := compression_of(file.read(16)):
+            raise DataError(f"--input: {path} is compressed ({kind}); decompress it first")
 
 
 def _has_header(path: str, first: Sequence[str], inputs: Mapping[str, InputColumn]) -> bool:

@@ -121,19 +121,19 @@ class PredictConfig(CheckpointFlags):
 
 def parse_evaluate(argv: Sequence[str]) -> EvaluateConfig:
     """Returns the EvaluateConfig of a command line; raises ConfigError if it is wrong."""
-    return EvaluateConfig(**_parse(argv, EvaluateConfig))
+    return EvaluateConfig(**_parse(argv, EvaluateConfig, "evaluate"))
 
 
 def parse_export(argv: Sequence[str]) -> ExportConfig:
     """Returns the ExportConfig of a command line; raises ConfigError if it is wrong."""
-    return ExportConfig(**_parse(argv, ExportConfig))
+    return ExportConfig(**_parse(argv, ExportConfig, "export"))
 
 
 def parse_predict(argv: Sequence[str]) -> PredictConfig:
     """Returns the PredictConfig of a command line; raises ConfigError if it is wrong."""
-    return PredictConfig(**_parse(argv, PredictConfig))
+    return PredictConfig(**_parse(argv, PredictConfig, "predict"))
 
 
-def _parse(argv: Sequence[str], cls: type) -> dict[str, Any]:
-    values, given = fields.parse_flags(argv, cls, others=[Config])
+def _parse(argv: Sequence[str], cls: type, verb: str) -> dict[str, Any]:
+    values, given = fields.parse_flags(argv, cls, others=[Config], help_command=f"ps_train {verb} --help")
     return {**values, "given": given}

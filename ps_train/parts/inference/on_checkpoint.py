@@ -11,8 +11,9 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from ps_train.config.groups import parse_accepted
+from ps_train.config.groups import parse_accepted, problem_of_data_dir
 from ps_train.config.task import Config
+from ps_train.errors import ConfigError
 from ps_train.parts.inference import examples, found, outputs, predictor, processes, saved_model, serving
 from ps_train.parts.inference.flags import CheckpointFlags, EvaluateConfig, ExportConfig, PredictConfig
 from ps_train.parts.inference.predictor import Predictor
@@ -37,7 +38,7 @@ def evaluate_checkpoint(config: EvaluateConfig, stop: threading.Event) -> None:
       PsTrainError: there is no such checkpoint, it is of another model, or the data is wrong.
     """
     path, plugins = _prepare(config)
-    plugins.dataset.prepare(plugins.dataset_params)
+    prepare_data(config, plugins)
     evaluator = Evaluator(*plugins, EvalData(_MODES[config.split], config.num_batches))
     result = evaluation.evaluate_bounded(config.eval_timeout_secs, evaluator, path, stop)
     if config.split != "test":
@@ -78,6 +79,21 @@ def load_as_trained(config: CheckpointFlags, folder: str) -> LoadedPlugins:
     return plugins
 
 
+def prepare_data(config: CheckpointFlags, plugins: LoadedPlugins) -> None:
+    """Prepares the data.
+
+    Raises:
+      ConfigError: its folder is that of the training, and is not here: a dataset may make it, and fetch other data.
+      PsTrainError: the data is wrong.
+    """
+    data_dir = str(plugins.dataset_params.get("data_dir") or "")
+    is_recorded = "data_dir" not in config.given and data_dir != Config.__dataclass_fields__["data_dir"].default
+    if is_recorded and problem_of_data_dir(data_dir):
+        raise ConfigError(f"--data_dir: not given, and that of the training, {data_dir!r}, does not exist here; give "
+                          "the folder with the dataset's files")
+    plugins.dataset.prepare(plugins.dataset_params)
+
+
 def _with_defaults(config: CheckpointFlags, record: dict[str, Any]) -> Any:
     """Returns the flags; where one is not set, with what a record has, else with the default of a training."""
     defaults = {name: str(record.get(name) or Config.__dataclass_fields__[name].default)
@@ -95,7 +111,7 @@ def export_checkpoint(config: ExportConfig) -> None:
     """
     path, plugins = _prepare(config)
     if serving.needs_dataset(plugins.model, plugins.dataset):
-        plugins.dataset.prepare(plugins.dataset_params)
+        prepare_data(config, plugins)
     output_dir = os.path.join(config.export_dir, str(checkpoints.step_of(path)))
     make_input = serving.serving_input_maker(*plugins)
     signatures = saved_model.export_model(path, output_dir, plugins.model, plugins.model_params, make_input)
@@ -150,7 +166,7 @@ def _plugins_to_predict(config: PredictConfig) -> tuple[str, LoadedPlugins]:
     path = "" if config.saved_model else found.find_checkpoint(config.train_dir, config.checkpoint)
     plugins = load_as_trained(config, os.path.dirname(path) or config.train_dir)
     if not config.input or serving.needs_dataset(plugins.model, plugins.dataset):
-        plugins.dataset.prepare(plugins.dataset_params)
+        prepare_data(config, plugins)
     return path, plugins
 
 

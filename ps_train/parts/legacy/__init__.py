@@ -8,6 +8,7 @@ Start with `run.py`. Nothing in the core imports this folder.
     run.py        runs a script as one task, from the mode of TensorFlow to the exit code
     launching.py  runs all tasks of a script, here or on other machines
     source.py     looks into a script before it runs
+    joining.py    reports that TensorFlow's own servers and strategies have made the cluster
     global_step.py  finds a global step that the script made by hand
     conversion/   Python 2, and paths that are written into a script
     names/        TensorFlow 1's names, on today's TensorFlow

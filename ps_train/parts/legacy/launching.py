@@ -75,10 +75,11 @@ def _tell_who_did_not_join(
     processes: supervision.ClusterProcesses, config: ScriptLaunchConfig, display: Display
 ) -> bool:
     """Returns whether no worker has joined the ps; if some have, the others are named."""
-    alone = [process.name for process in processes.workers if not process.has_joined]
-    if config.num_ps and 0 < len(alone) < len(processes.workers):
+    workers = [process for process in processes.workers if not process.name.startswith("evaluator:")]
+    alone = [process.name for process in workers if not process.has_joined]
+    if config.num_ps and 0 < len(alone) < len(workers):
         display.write(f"Warning: {' and '.join(alone)} did not join the ps: training was over, or it ran by itself")
-    return len(alone) == len(processes.workers)
+    return len(alone) == len(workers)
 
 
 def _text_with_flags(config: ScriptLaunchConfig, script: Script, text: str) -> str:
@@ -92,17 +93,19 @@ def _text_with_flags(config: ScriptLaunchConfig, script: Script, text: str) -> s
 def _refuse_lonely_training(
     config: ScriptLaunchConfig, script: Script, text: str, flags: Mapping[str, str]
 ) -> None:
-    """Checks, when no worker has joined a ps, that none had to: there is no ps, or the strategy of TensorFlow 2 has it.
+    """Checks, when no worker has joined the others, that none had to: there is only one task.
 
     Raises:
       LaunchError: each task has trained by itself.
     """
-    if not config.num_ps or not source.is_tensorflow_1(config.tf_mode, text):
+    if config.num_ps + config.num_workers == 1:  # an evaluator reads checkpoints only
         return
     means = f"--{', --'.join(flags.values())}" if flags else "TF_CONFIG"
+    lacks = ("session with a tf.train.Server" if source.is_tensorflow_1(config.tf_mode, text) else
+             "tf.distribute strategy or server")
     raise LaunchError(
-        f"no worker of {script.name} has joined the ps, so each task ran by itself: it got {means}, and made no "
-        "session with a tf.train.Server of these addresses; name the script's own flags with "
+        f"no worker of {script.name} has joined the {'ps' if config.num_ps else 'others'}, so each task ran by itself: "
+        f"it got {means}, and made no {lacks} of these addresses; name the script's own flags with "
         "--hosts_flags=ps_hosts=NAME,..., write {job_name} and {ps_hosts} into its arguments, or run it as one process "
         "with `ps_train run`",
         UserCodeError.exit_code)

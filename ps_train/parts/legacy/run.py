@@ -20,7 +20,7 @@ import tensorflow.compat.v1 as tf
 from tensorflow.python.util import deprecation
 
 from ps_train.cluster import ports
-from ps_train.parts.legacy import source
+from ps_train.parts.legacy import joining, source
 from ps_train.parts.legacy.classic import ending, install, sessions
 from ps_train.parts.legacy.conversion.loading import Conversion
 from ps_train.parts.legacy.flags import Script, ScriptConfig, parse_mapped
@@ -38,11 +38,13 @@ def run_script(config: ScriptConfig, script: Script) -> None:
         _prepare_tensorflow_1(config)
     else:
         ports.release_held_port()  # its strategy starts the server
+        joining.report_servers()
     ending.SignalWatch(config.stop_timeout_secs)
     words = " ".join(Script(script.name, script.is_module, ()).words)
     ending.set_python2_advice("" if config.python2 else f"run it with `ps_train run --python2 {words}`, which converts "
                               "a copy (docs/migrate.md)")
     code = _run(script, Conversion(config.python2, parse_mapped("--map_path", config.map_path)))
+    joining.report_strategy()
     server = install.script_server()
     is_ps = server is not None and server.cluster.job == "ps"
     if code == 0 and not is_ps:  # a failed script ends at once, as the other tasks wait for it

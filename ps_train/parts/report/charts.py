@@ -124,6 +124,6 @@ def _svg(draw: Callable[[Any], None], height: float = _SIZE[1]) -> str:
         figure, axes = pyplot.subplots(figsize=(_SIZE[0], height), layout="constrained")
         draw(axes)
         text = io.StringIO()
-        figure.savefig(text, format="svg", metadata={"Date": None})
+        figure.savefig(text, format="svg", metadata={"Date": None}, transparent=True)  # page.py has a dark mode
         pyplot.close(figure)
     return text.getvalue()

@@ -13,9 +13,11 @@ _PAGE = """\
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
 <title>{title}</title>
 <style>
-body {{ font: 15px/1.5 system-ui, sans-serif; color: #222; margin: 0 auto; max-width: 1080px; padding: 1.5rem; }}
+body {{ font: 15px/1.5 system-ui, sans-serif; color: #222; background: #fff; }}
+body {{ margin: 0 auto; max-width: 1080px; padding: 1.5rem; }}
 h1 {{ font-size: 1.6rem; margin: 0 0 .2rem; }}
 h2 {{ font-size: 1.15rem; margin: 2rem 0 .6rem; border-bottom: 1px solid #ddd; padding-bottom: .2rem; }}
 .figures {{ display: flex; flex-wrap: wrap; gap: .7rem; margin: 1rem 0; }}
@@ -32,6 +34,15 @@ th, td {{ text-align: left; padding: .2rem .8rem .2rem 0; border-bottom: 1px sol
 td.number, th.number {{ text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }}
 tr.fault td {{ color: #a93226; }}
 code {{ background: #f3f5f8; padding: .1rem .3rem; overflow-wrap: anywhere; }}
+@media (prefers-color-scheme: dark) {{
+  body {{ color: #ddd; background: #16181c; }}
+  h2 {{ border-color: #444; }}
+  th, td {{ border-color: #333; }}
+  .figures div, code {{ background: #24272d; }}
+  .figures span {{ color: #aaa; }}
+  tr.fault td {{ color: #ff8a7a; }}
+  img {{ filter: invert(1) hue-rotate(180deg); }}  /* the charts have no background: black text becomes white */
+}}
 </style>
 </head>
 <body>

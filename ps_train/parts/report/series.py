@@ -6,7 +6,7 @@ import glob
 import logging
 import os
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
@@ -22,17 +22,22 @@ class Point(NamedTuple):
     value: float
 
 
-def read_series(folder: str) -> Mapping[str, list[Point]]:
-    """Returns tag -> points, in the order of steps; a histogram gives its mean.
+def read_series(folder: str, run_at: Callable[[float], int] = lambda time: 0) -> Mapping[str, list[Point]]:
+    """Returns tag -> points, in the order of steps within each run; a histogram gives its mean.
 
-    Steps after which training continued from a checkpoint count once, as they were taken last. A file whose end is
+    Steps after which a run continued from a checkpoint count once, as they were taken last. A file whose end is
     missing, because its process was killed, counts as far as it goes.
+
+    Args:
+      run_at: returns the number of the run that had begun at a time.
     """
     found: dict[str, list[Point]] = {}
     for path in sorted(glob.glob(os.path.join(glob.escape(folder), "events.out.tfevents.*")), key=_begin):
         for event in _events(path):
             if event.HasField("session_log") and event.session_log.status == tf.SessionLog.START:
-                found = {tag: [point for point in points if point.step < event.step] for tag, points in found.items()}
+                run = run_at(event.wall_time)
+                found = {tag: [point for point in points if point.step < event.step or run_at(point.time) != run]
+                         for tag, points in found.items()}
             for value in event.summary.value:
                 if (number := _number(value)) is not None:
                     found.setdefault(value.tag, []).append(Point(event.wall_time, event.step, number))

@@ -1,10 +1,17 @@
-"""What the journal of a train_dir tells: the cluster, its events in words, and how far each worker was, when."""
+"""What the journal of a train_dir tells of each run: the cluster, its events in words, and how far each worker was.
+
+A run begins with a process of the chief. A chief that was killed or has lost the cluster, and is started again with the
+same command, continues its run.
+"""
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
+
+from ps_train.parts.control import ended
 
 _SOURCES = {
     "new parameters": "training begins with new parameters",
@@ -29,6 +36,7 @@ class Happening(NamedTuple):
       who: the task, or "chief".
       text: what happened.
       is_fault: whether something went wrong.
+      is_routine: whether it is one of many, such as a checkpoint.
     """
 
     time: float
@@ -36,6 +44,7 @@ class Happening(NamedTuple):
     who: str
     text: str
     is_fault: bool
+    is_routine: bool = False
 
 
 class Sample(NamedTuple):
@@ -49,9 +58,10 @@ class Sample(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Story:
-    """What a journal tells.
+    """What a journal tells of one run.
 
     Attributes:
+      begin: its first time, in seconds since the epoch; 0 without a journal.
       run: what the chief said of the last process of this training, see `describe_run`; {} without a journal.
       placed: what is on each ps, see `describe_placement`; {} without a journal.
       happenings: in order.
@@ -60,6 +70,7 @@ class Story:
       ending: how the last process of the chief ended, "" if it did not say.
     """
 
+    begin: float
     run: Mapping[str, Any]
     placed: Mapping[str, Any]
     happenings: Sequence[Happening]
@@ -68,13 +79,38 @@ class Story:
     ending: str
 
 
+def tell_stories(events: Sequence[Mapping[str, Any]]) -> list[Story]:
+    """Returns what the events of a journal tell of each run; one story of nothing without a journal."""
+    runs: list[list[Mapping[str, Any]]] = [[]]
+    for event in events:
+        if event["event"] == "start" and _is_over(runs[-1], event):
+            runs.append([])
+        runs[-1].append(event)
+    return [tell_story(run) for run in runs]
+
+
+def run_at(stories: Sequence[Story], time: float) -> int:
+    """Returns the index of the run that had begun last at a time; 0 before the first one."""
+    return max(0, bisect.bisect_right([story.begin for story in stories], time) - 1)
+
+
+def _is_over(run: Sequence[Mapping[str, Any]], start: Mapping[str, Any]) -> bool:
+    """Returns whether another run begins with a start of the chief."""
+    before = [event for event in run if event["event"] in ("start", "end")]
+    if not before:
+        return False
+    commands = [event["run"].get("command") for event in before if event["event"] == "start"]
+    return commands[-1:] != [start["run"].get("command")] or (
+        before[-1]["event"] == "end" and not ended.is_lost_end(before[-1]))
+
+
 def tell_story(events: Sequence[Mapping[str, Any]]) -> Story:
-    """Returns what the events of a journal tell."""
+    """Returns what the events of one run tell."""
     starts = [index for index, event in enumerate(events) if event["event"] == "start"]
     last = events[starts[-1]] if starts else {}
     ends = [event for event in events[starts[-1]:] if event["event"] == "end"] if starts else []
     return Story(
-        run=last.get("run", {}), placed=last.get("placed", {}),
+        begin=events[0]["time"] if events else 0.0, run=last.get("run", {}), placed=last.get("placed", {}),
         happenings=[told for event in events if (told := _happening(event)) is not None],
         samples=[_sample(event) for event in events if event["event"] == "sample"],
         losses=[(event["time"], event["step"]) for event in events if event["event"] == "lost"],
@@ -82,7 +118,7 @@ def tell_story(events: Sequence[Mapping[str, Any]]) -> Story:
 
 
 def _happening(event: Mapping[str, Any]) -> Happening | None:
-    kind, name, is_fault = event["event"], "chief", False
+    kind, name, is_fault, is_routine = event["event"], "chief", False, False
     if kind == "start":
         text = f"starts: {event['run']['model']} on {event['run']['dataset']}"
     elif kind == "session":
@@ -90,13 +126,15 @@ def _happening(event: Mapping[str, Any]) -> Happening | None:
     elif kind == "lost":
         gone = f"{', '.join(event['gone'])} did not answer; " if event["gone"] else ""
         text, is_fault = f"lost its session: {gone}{event['reason']}", True
+    elif kind == "checkpoint":
+        text, is_routine = f"has saved {event['path']}", True
     elif kind == "worker":
         name, text, is_fault = event["name"], _WORKERS.get(event["what"], event["what"]), event["what"] == "silent"
     elif kind == "end":
         text, is_fault = f"ends: {event['why']}", "Error:" in event["why"]
     else:  # a sample, or of a later version of ps_train
         return None
-    return Happening(event["time"], event.get("step"), name, text, is_fault)
+    return Happening(event["time"], event.get("step"), name, text, is_fault, is_routine)
 
 
 def _session(event: Mapping[str, Any]) -> tuple[str, bool]:

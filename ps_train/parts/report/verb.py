@@ -14,7 +14,7 @@ _GRACE_SECS = 1.0  # nothing is to be saved
 
 
 def _report(argv: Sequence[str]) -> None:
-    config = parse_report(name_train_dir(argv))
+    config = parse_report(name_train_dir(argv, ReportConfig))
     with signals.on_signals() as stop:
         installed.import_tensorflow(needs_gpu=False, tf_log=config.tf_log)
         from ps_train.parts.report import writing  # noqa: PLC0415 (TensorFlow takes seconds; a wrong flag should not)

@@ -1,11 +1,12 @@
 """Reads a train_dir and writes its report.
 
-    events.* --series--> values over steps ---+
-    journal.jsonl --story--> events, workers --+--charts, tables--> report.html
+    events.* --series--> values over steps --evaluated--> events --+
+    journal.jsonl --story--> runs, with their events and workers --+--charts, tables--> report.html
 """
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import functools
 import itertools
@@ -13,14 +14,16 @@ import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from ps_train.errors import ConfigError
-from ps_train.parts.report import charts, page
+from ps_train.parts.report import charts, evaluated, page
 from ps_train.parts.report.charts import TimeAxis
 from ps_train.parts.report.flags import ReportConfig
 from ps_train.parts.report.page import Row
 from ps_train.parts.report.series import Point, read_series, thinned
-from ps_train.parts.report.story import Story, tell_story
+from ps_train.parts.report.story import Story, run_at, tell_stories
+from ps_train.parts.selection.flags import Target
 from ps_train.runtime import logs
 from ps_train.storage.event_files import LOSS_TAG
 from ps_train.storage.journal import read_journal
@@ -28,6 +31,7 @@ from ps_train.storage.journal import read_journal
 _RATE_TAGS = ("global_step/sec", "examples/sec")
 _STALENESS_TAG = "staleness"
 _MOST_OTHERS = 12  # charts of the model's own summaries
+_MOST_RUNS = 5  # the last ones have charts of their workers
 _MOST_HAPPENINGS = 500  # the first and the last ones are shown
 
 
@@ -41,15 +45,17 @@ def write_report(config: ReportConfig) -> None:
     if not os.path.isdir(config.train_dir):
         raise ConfigError(f"{config.train_dir}: there is no such folder; give the --train_dir of a training")
     try:
-        story = tell_story(read_journal(config.train_dir))
+        stories = tell_stories(read_journal(config.train_dir))
     except OSError as error:
         raise ConfigError(f"cannot read the journal in {config.train_dir}: {error.strerror}") from None
-    training, evaluations = read_series(config.train_dir), read_series(os.path.join(config.train_dir, "eval"))
-    if not (story.happenings or training or evaluations):
+    run_of = functools.partial(run_at, stories)
+    training, evaluations = (read_series(folder, run_of)
+                             for folder in (config.train_dir, os.path.join(config.train_dir, "eval")))
+    if not (any(story.happenings for story in stories) or training or evaluations):
         raise ConfigError(f"{config.train_dir}: no training has written a journal or event files there; give the "
                           "--train_dir of a training")
     path = config.output or os.path.join(config.train_dir, "report.html")
-    text = make_report(config.train_dir, story, training, evaluations)
+    text = make_report(config.train_dir, stories, training, evaluations, evaluated.read_target(config.train_dir))
     try:
         with open(path, "w", encoding="utf-8") as file:
             file.write(text)
@@ -59,51 +65,119 @@ def write_report(config: ReportConfig) -> None:
 
 
 def make_report(
-    train_dir: str, story: Story, training: Mapping[str, Sequence[Point]], evaluations: Mapping[str, Sequence[Point]]
+    train_dir: str, stories: Sequence[Story], training: Mapping[str, Sequence[Point]],
+    evaluations: Mapping[str, Sequence[Point]], target: Target | None = None,
 ) -> str:
-    """Returns the page; see `read_series` for the values of training and of evaluations."""
-    run = story.run
+    """Returns the page.
+
+    Args:
+      stories: that of each run, at least one.
+      training, evaluations: see `read_series`.
+      target: the metric by which the best checkpoint was chosen.
+    """
+    run_of = functools.partial(run_at, stories)
+    happenings = evaluated.happenings(evaluations, target)
+    runs = [
+        ReportedRun(number, dataclasses.replace(story, happenings=sorted(
+            [*story.happenings, *(event for event in happenings if run_of(event.time) == number - 1)],
+            key=lambda event: event.time)), *(
+                {tag: mine for tag, points in values.items()
+                 if (mine := [point for point in points if run_of(point.time) == number - 1])}
+                for values in (training, evaluations)))
+        for number, story in enumerate(stories, start=1)]
+    last = runs[-1]
+    run = last.story.run
     title = f"{run['model']} on {run['dataset']}" if run else os.path.basename(os.path.abspath(train_dir))
-    times = [point.time for point in itertools.chain(*training.values(), *evaluations.values())]
-    times += [happening.time for happening in story.happenings] + [sample.time for sample in story.samples]
-    begin, end = min(times), max(times)
     sections = [
-        page.figures(_figures(story, training, evaluations, end - begin)),
-        page.heading("Loss and metrics"), page.charts(_value_charts(story, training, evaluations)),
-        page.heading("Speed and workers"), page.charts(_worker_charts(story, training, TimeAxis.over(begin, end))),
-        *_worker_table(story), *_happening_table(story), *_placement(story), *_flags(story)]
+        page.figures(itertools.chain(_figures(last), evaluated.best_figure(evaluations, target))), *_run_table(runs),
+        page.heading("Loss and metrics"), page.charts(_value_charts(runs)),
+        *itertools.chain.from_iterable(_worker_section(one, len(runs)) for one in runs[-_MOST_RUNS:]),
+        *_happening_table(runs), *_placement(last.story), *_flags(last.story)]
+    begin, end = min(one.times()[0] for one in runs), max(one.times()[1] for one in runs)
     return page.page(title, f"{os.path.abspath(train_dir)}, from {_clock(begin)} to {_clock(end)}", sections)
 
 
-def _figures(
-    story: Story, training: Mapping[str, Sequence[Point]], evaluations: Mapping[str, Sequence[Point]], secs: float
-) -> Iterator[tuple[str, str]]:
-    steps = [point.step for points in (*training.values(), *evaluations.values()) for point in points]
-    steps += [sample.step for sample in story.samples] + [event.step for event in story.happenings if event.step]
+@dataclasses.dataclass(frozen=True)
+class ReportedRun:
+    """What is known of one run.
+
+    Attributes:
+      number: from 1.
+      story: what the journal tells, and its evaluations among the events.
+      training, evaluations: tag -> its points.
+    """
+
+    number: int
+    story: Story
+    training: Mapping[str, Sequence[Point]]
+    evaluations: Mapping[str, Sequence[Point]]
+
+    def times(self) -> tuple[float, float]:
+        """Returns its first and its last time."""
+        times = [one.time for one in self._all()]
+        return min(times, default=self.story.begin), max(times, default=self.story.begin)
+
+    def last_step(self) -> int:
+        """Returns the last global step."""
+        return max((one.step for one in self._all() if one.step), default=0)
+
+    def num_workers(self) -> int:
+        """Returns how many workers took part."""
+        return len({name for sample in self.story.samples for name in sample.steps})
+
+    def _all(self) -> list[Any]:
+        return [*itertools.chain(*self.training.values(), *self.evaluations.values()),
+                *self.story.happenings, *self.story.samples]
+
+
+def _figures(run: ReportedRun) -> Iterator[tuple[str, str]]:
+    story, (begin, end), step = run.story, run.times(), run.last_step()
     limit = story.run.get("train_steps")
-    yield f"{max(steps, default=0):,}", f"global steps of {limit:,}" if limit else "global steps"
-    yield str(datetime.timedelta(seconds=round(secs))), "from first to last event"
-    for tag, points in sorted(evaluations.items()):
+    yield f"{step:,}", f"global steps of {limit:,}" if limit and step <= limit else "global steps"
+    yield _duration(end - begin), "from first to last event"
+    for tag, points in sorted(run.evaluations.items()):
         yield f"{points[-1].value:.4g}", f"{tag} in the last evaluation"
     if story.samples:
-        yield f"{len(story.samples[-1].steps)}", "workers"
-        yield f"{len(story.losses)}", "lost sessions"
+        yield f"{run.num_workers()}", "worker" if run.num_workers() == 1 else "workers"
+        yield f"{len(story.losses)}", "lost session" if len(story.losses) == 1 else "lost sessions"
     if story.run:
         yield story.ending or "not said", "how it ended"
 
 
-def _value_charts(
-    story: Story, training: Mapping[str, Sequence[Point]], evaluations: Mapping[str, Sequence[Point]]
-) -> Iterator[tuple[str, str]]:
-    others = [tag for tag in sorted(training) if tag not in (LOSS_TAG, _STALENESS_TAG, *_RATE_TAGS, *evaluations)]
-    known = {LOSS_TAG: None, **dict.fromkeys(sorted(evaluations)), **dict.fromkeys(others[:_MOST_OTHERS])}
-    for tag in known:
-        lines = [charts.by_step("training", training[tag])] if tag in training else []
-        if tag in evaluations:
-            lines.append(charts.by_step("evaluation", evaluations[tag], has_marks=True))
+def _run_table(runs: Sequence[ReportedRun]) -> Iterator[str]:
+    if len(runs) == 1:
+        return
+    yield page.heading("Runs")
+    yield page.text(f"This folder has {len(runs):,} runs. The figures above are those of the last one.")
+    yield page.table(["run", "begin", "duration", "last global step", "workers", "lost sessions", "how it ended"], [
+        Row([one.number, _clock(one.times()[0]), _duration(one.times()[1] - one.times()[0]), f"{one.last_step():,}",
+             one.num_workers() or "", len(one.story.losses), one.story.ending or "not said"]) for one in runs],
+        numbers=(0, 3, 4, 5))
+
+
+def _value_charts(runs: Sequence[ReportedRun]) -> Iterator[tuple[str, str]]:
+    evaluations = sorted({tag for run in runs for tag in run.evaluations})
+    others = sorted({tag for run in runs for tag in run.training} - {
+        LOSS_TAG, _STALENESS_TAG, *_RATE_TAGS, *evaluations})
+    for tag in dict.fromkeys([LOSS_TAG, *evaluations, *others[:_MOST_OTHERS]]):
+        lines = []
+        for run in runs:
+            suffix = f", run {run.number}" if len(runs) > 1 else ""
+            if tag in run.training:
+                lines.append(charts.by_step(f"training{suffix}", run.training[tag]))
+            if tag in run.evaluations:
+                lines.append(charts.by_step(f"evaluation{suffix}", run.evaluations[tag], has_marks=True))
         if lines:
             yield tag, charts.lines_chart(lines, x_label="global step", y_label=tag,
-                                          losses=[step for _, step in story.losses])
+                                          losses=[step for run in runs for _, step in run.story.losses])
+
+
+def _worker_section(run: ReportedRun, num_runs: int) -> Iterator[str]:
+    drawn = list(_worker_charts(run.story, run.training, TimeAxis.over(*run.times())))
+    if drawn or num_runs == 1:
+        yield page.heading("Speed and workers" + (f" of run {run.number}" if num_runs > 1 else ""))
+        yield page.charts(drawn)
+        yield from _worker_table(run.story)
 
 
 def _worker_charts(
@@ -136,19 +210,24 @@ def _worker_table(story: Story) -> Iterator[str]:
         for name, steps in sorted(last.steps.items(), key=lambda item: (len(item[0]), item[0]))], numbers=(2, 3, 4))
 
 
-def _happening_table(story: Story) -> Iterator[str]:
-    rows = story.happenings
+def _happening_table(runs: Sequence[ReportedRun]) -> Iterator[str]:
+    rows = [(run.number, event) for run in runs for event in run.story.happenings]
     yield page.heading("What happened")
-    if not rows:
+    if not any(run.story.run for run in runs):
         yield page.text("There is no journal in this folder; training with this version of ps_train writes one.")
-        return
+    if len(rows) > _MOST_HAPPENINGS:
+        num_all, rows = len(rows), [row for row in rows if not row[1].is_routine]
+        if len(rows) < num_all:
+            yield page.text(f"Without {num_all - len(rows):,} checkpoints and evaluations that were not the best.")
     if len(rows) > _MOST_HAPPENINGS:
         half = _MOST_HAPPENINGS // 2
         yield page.text(f"The first and the last {half} of {len(rows):,} events.")
         rows = [*rows[:half], *rows[-half:]]
-    yield page.table(["time", "global step", "task", "event"], [
-        Row([_clock(row.time), "" if row.step is None else f"{row.step:,}", row.who, row.text], row.is_fault)
-        for row in rows], numbers=(1,))
+    first = 0 if len(runs) > 1 else 1
+    if rows:
+        yield page.table(["run", "time", "global step", "task", "event"][first:], [
+            Row([number, _clock(row.time), "" if row.step is None else f"{row.step:,}", row.who, row.text][first:],
+                row.is_fault) for number, row in rows], numbers=(0, 2) if len(runs) > 1 else (1,))
 
 
 def _placement(story: Story) -> Iterator[str]:
@@ -178,6 +257,10 @@ def _flags(story: Story) -> Iterator[str]:
     yield page.text(shlex.join(["ps_train", *story.run["command"]]), is_code=True)
     yield page.table(["flag", "value"], [
         Row(re.sub("^--", "", flag).partition("=")[::2]) for flag in sorted(story.run["command"])])
+
+
+def _duration(secs: float) -> str:
+    return str(datetime.timedelta(seconds=round(secs)))
 
 
 def _clock(secs: float) -> str:

@@ -83,7 +83,7 @@ class ChiefEvaluations:
                 if not self._has_told:
                     _log.info("%s", reason)
                 self._has_told = True
-                signals.end_training()
+                signals.end_training(reason)
         except (BlackboardError, StoppedError) as error:  # a later look may succeed; or the task ends anyway
             _log.debug("%s", error)
         except Exception as error:  # noqa: BLE001 (of the user's code, for example: it must not end this thread unseen)

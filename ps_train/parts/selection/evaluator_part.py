@@ -30,7 +30,7 @@ class EvaluatorPart:
                 if not self._has_told:
                     _log.info("%s", reason)
                 self._has_told = True
-                self._signals.end_training()
+                self._signals.end_training(reason)
 
     def is_due(self, path: str) -> bool:
         """Tells whether a new checkpoint is to be evaluated."""

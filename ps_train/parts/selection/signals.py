@@ -20,6 +20,8 @@ class EvaluationSignals:
             self._clock, self._heard = variables.read("clock"), variables.read("evaluator_heard")
             self._beat = variables.write("evaluator_heard", tf.maximum(self._clock, 1e-3))  # 0: never heard of
             state = variables.read("state")
+            self._reason = tf.placeholder(tf.string, [])
+            self._write_reason = variables.write("end_reason", self._reason)
             # On ps 0 and not here: meanwhile the chief may have ended the training.
             self._end = variables.write("state", tf.where(
                 tf.equal(state, int(State.RUNNING)), tf.constant(int(State.STOPPING), tf.int64), state))
@@ -36,8 +38,9 @@ class EvaluationSignals:
         now_secs, heard_secs = self._connection.run([self._clock, self._heard])
         return heard_secs > 0 and now_secs - heard_secs < self._timeout_secs
 
-    def end_training(self) -> None:
-        """Lets all workers take their last step, if training is running."""
+    def end_training(self, reason: str) -> None:
+        """Lets all workers take their last step, if training is running, and say why."""
+        self._connection.run(self._write_reason, {self._reason: reason})
         self._connection.run(self._end)
 
     def close(self) -> None:

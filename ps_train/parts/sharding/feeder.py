@@ -22,6 +22,7 @@ from ps_train.coordination import sessions
 from ps_train.coordination.claims import new_claim
 from ps_train.coordination.heartbeat import WorkerProgress
 from ps_train.errors import BlackboardError, ConfigError
+from ps_train.parts.sharding import saved
 from ps_train.parts.sharding.accounts import Accounts
 from ps_train.parts.sharding.range_queue import Assignment, RangeQueue
 from ps_train.parts.sharding.saved import RangeOps
@@ -63,6 +64,7 @@ class RangeFeeder:
         """Begins the queue, new or as restored; for the chief, before any worker trains."""
         done, in_hand, text = sessions.run_bounded(
             session, [self._ops.done, self._ops.in_hand, self._ops.plan], options=_CALL)
+        times = saved.times_in_hand(in_hand, len(done))
         found = self._ops.local.extended(text.decode())
         # Of --num_epochs, new ranges have all before them; where there is no end, they join the present epoch.
         has_end = self._ops.local.settings.num_epochs is not None
@@ -74,9 +76,11 @@ class RangeFeeder:
         if found.num_files:
             _log.info("input: %d file%s came after the checkpoint: %d new range%s", found.num_files,
                       "s" * (found.num_files > 1), found.num_ranges, "s" * (found.num_ranges > 1))
-        if done.any() or in_hand.any():
+        if done.any() or times.any():
             _log.info("continuing in epoch %d, in which %d ranges are done; in hand during the save, and given "
-                      "again: %s", done.min(), (done > done.min()).sum(), self._shown(np.flatnonzero(in_hand).tolist()))
+                      "again: %s%s", done.min(), (done > done.min()).sum(),
+                      self._shown(np.repeat(np.arange(len(times)), times).tolist()),
+                      "; those that are named twice were given for two epochs meanwhile" if (times > 1).any() else "")
 
     def start(self, session: tf.Session) -> None:
         """Starts feeding the input of a session, which must be initialised and not in use.

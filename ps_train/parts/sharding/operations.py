@@ -2,7 +2,7 @@
 
     done        int32 [ranges]        how often each range was trained on; the queue is in its epoch min(done)
     owners      int32 [ranges]        the number, plus 1, of the worker that has the range in hand; 0 for none
-    given       bool [ranges]         whether a worker had the range in hand at any moment since the last `mark`
+    given       int32 [ranges]        how often workers have had the range in hand since the last `mark`
     heard       float64 [workers]     the clock of ps 0 at each worker's last call
     generation  int64 scalar          drawn by the chief when it begins the queue, anew or from a checkpoint
     plan        string scalar         the ranges, as text
@@ -23,7 +23,7 @@ import tensorflow.compat.v1 as tf
 from ps_train.coordination import variables
 
 _NAME = "ps_train/ranges/"
-_DTYPES = {"done": tf.int32, "owners": tf.int32, "given": tf.bool, "heard": tf.float64, "generation": tf.int64,
+_DTYPES = {"done": tf.int32, "owners": tf.int32, "given": tf.int32, "heard": tf.float64, "generation": tf.int64,
            "plan": tf.string}
 _LAST = tf.int32.max
 
@@ -79,7 +79,7 @@ def begin(done: tf.Tensor, generation: tf.Tensor, plan: tf.Tensor | str) -> tf.O
     """
     def build(done: tf.Tensor, generation: tf.Tensor, plan: tf.Tensor) -> list[tf.Operation]:
         return [_write("done", done), _write("owners", tf.zeros_like(done)), _write("plan", plan),
-                _write("given", tf.zeros_like(done, tf.bool)), _write("generation", generation),
+                _write("given", tf.zeros_like(done)), _write("generation", generation),
                 _write("heard", tf.zeros([variables.MAX_WORKERS], tf.float64))]
 
     inputs = [done, generation, tf.convert_to_tensor(plan)]
@@ -90,7 +90,7 @@ def mark() -> tuple[tf.Tensor, tf.Tensor]:
     """Begins `given` anew; returns `done`, and which ranges workers have in hand, bool [ranges], of the same moment."""
     def build() -> list[tf.Tensor]:
         done, is_in_hand = read_queue("done"), read_queue("owners") > 0
-        with tf.control_dependencies([_write("given", is_in_hand)]):
+        with tf.control_dependencies([_write("given", tf.cast(is_in_hand, tf.int32))]):
             return [tf.identity(done), tf.identity(is_in_hand)]
 
     done, is_in_hand = _one_at_a_time([], build)
@@ -120,11 +120,11 @@ def exchange(request: Request, num_epochs: int | None, seed: int) -> Exchange:
         candidates = tf.where(is_again, unknown, is_free)
         chosen = _first(candidates, done, seed)
         is_given = is_known & wants_another & tf.reduce_any(candidates)
-        owners = tf.where(is_given & tf.equal(tf.range(tf.size(owners), dtype=tf.int64), chosen),
-                          tf.fill(tf.shape(owners), worker + 1), owners)
+        is_taken = is_given & tf.equal(tf.range(tf.size(owners), dtype=tf.int64), chosen)
+        owners = tf.where(is_taken, tf.fill(tf.shape(owners), worker + 1), owners)
         heard = tf.raw_ops.ResourceScatterUpdate(
             resource=_handle("heard"), indices=worker, updates=variables.read("clock"))
-        given = read_queue("given") | (owners > 0)
+        given = read_queue("given") + tf.cast(is_taken & ~is_again, tf.int32)
         with tf.control_dependencies([_write("done", done), _write("owners", owners), _write("given", given), heard]):
             return [read_queue("generation"), tf.identity(accepted), tf.where(is_given, chosen, -1),
                     tf.gather(done, chosen), is_given & is_again]

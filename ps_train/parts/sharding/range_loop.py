@@ -16,6 +16,7 @@ from typing import NamedTuple
 import tensorflow.compat.v1 as tf
 
 from ps_train.cluster.spec import Cluster
+from ps_train.coordination import sessions
 from ps_train.coordination.blackboard import Blackboard
 from ps_train.coordination.heartbeat import WorkerProgress
 from ps_train.coordination.state import Snapshot, State
@@ -114,7 +115,7 @@ class RangeService:
     def restart_input(self, session: tf.Session) -> None:
         """Lets the input go on with further ranges, after the data has ended for now."""
         options = tf.RunOptions(timeout_in_ms=int(self._timeouts.start_secs * 1000))
-        session.run(self._graph.input_init_op, self._graph.feed, options)
+        sessions.run_bounded(session, self._graph.input_init_op, self._graph.feed, options=options)
         self.start(session)
 
     def _look(self) -> _Found | None:

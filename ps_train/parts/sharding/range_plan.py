@@ -18,6 +18,9 @@ from typing import IO, Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
+# No text begins like that.
+_COMPRESSED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ\x00": "xz", b"PK\x03\x04": "zip"}
+
 
 class FileRange(NamedTuple):
     """A part of a file; in a dataset, each field is a scalar tensor.
@@ -158,3 +161,10 @@ def _text(files: Sequence[_File]) -> str:
     num_ranges = sum(len(file.cuts) - 1 for file in files)
     line = f"{num_ranges} ranges of {len(files)} file{'s' if len(files) > 1 else ''}, {digest.hexdigest()[:12]}"
     return f"{line}\n{json.dumps(files, separators=(',', ':'))}"
+
+
+def compression_of(start: bytes) -> str | None:
+    """Returns how a file is compressed that begins with these bytes, 10 or more; None if it is not, as far as known."""
+    if start.startswith(b"BZh") and start[4:10] == b"1AY&SY":  # text may begin with BZh
+        return "bzip2"
+    return next((kind for mark, kind in _COMPRESSED.items() if start.startswith(mark)), None)

@@ -5,13 +5,15 @@
 `done` is read before the parameters are saved. So every range that is done in a checkpoint has all of its updates
 there. A save takes a while, and workers train on. `in_hand` is saved after all parameters, and has every range that a
 worker had in hand at any moment from the reading of `done` on: each range that is given again and of which parameters
-in the checkpoint may have updates already.
+in the checkpoint may have updates already. At the end of an epoch, a range may be done in that time and be given for
+the next epoch, so `in_hand` says how often: it has `more than 0 times` of all ranges, then `more than once`, and so on.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import ConfigError
@@ -35,7 +37,8 @@ class RangeOps(NamedTuple):
       after_save_op: updates `in_hand`; run it when everything else is saved.
       in_hand_variable: is saved last, after `after_save_op`.
       done: int32 [ranges], how often each range was trained on, as saved.
-      in_hand: bool [ranges], which ranges workers had in hand during the save, as saved.
+      in_hand: bool [n * ranges], as saved, how often workers had each range in hand during the save; `times_in_hand`
+        reads it.
       plan: string scalar, the text of the ranges, as saved.
     """
 
@@ -68,9 +71,21 @@ def build_range_ops(first_ps_device: str) -> RangeOps | None:
             begin_op=tf.group(operations.begin(now_done, generation, text), plan.assign(text, read_value=False)),
             before_save_op=tf.group(done.assign(done_at_mark, read_value=False),
                                     in_hand.assign(in_hand_at_mark, read_value=False)),
-            after_save_op=in_hand.assign(operations.read_queue("given"), read_value=False),
+            after_save_op=in_hand.assign(in_unary(operations.read_queue("given")), read_value=False),
             in_hand_variable=in_hand,
             done=done.read_value(), in_hand=in_hand.read_value(), plan=plan.read_value())
+
+
+def in_unary(times: tf.Tensor) -> tf.Tensor:
+    """Returns for counts int32 [ranges] bool [n * ranges]: which are above 0, which are above 1, ..., n at least 1."""
+    # No int32: checkpoints of before have only the first part.
+    levels = tf.range(tf.maximum(tf.reduce_max(times), 1))
+    return tf.reshape(times > levels[:, tf.newaxis], [-1])
+
+
+def times_in_hand(in_hand: np.ndarray, num_ranges: int) -> np.ndarray:
+    """Returns how often workers had each range in hand during a save, int64 [ranges]; see `RangeOps.in_hand`."""
+    return np.reshape(in_hand, [-1, num_ranges]).sum(0)
 
 
 def is_position(name: str) -> bool:

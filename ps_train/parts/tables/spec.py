@@ -26,6 +26,8 @@ class TableSpec:
       min_count: the update with an id, counted from 1, in which a dynamic table makes its row.
       ttl_steps: updates of the table without the id after which a dynamic table drops its row; None keeps all.
       max_rows: rows of a dynamic table on all ps together; None for as many as 4 GB on each ps hold.
+      expected_rows: rows for which the index of a dynamic table has room from the start, on all ps together; None for
+        the least, from which it grows.
     """
 
     name: str
@@ -37,6 +39,7 @@ class TableSpec:
     min_count: int = 1
     ttl_steps: Optional[int] = None
     max_rows: Optional[int] = None
+    expected_rows: Optional[int] = None
 
     @property
     def is_dynamic(self) -> bool:

@@ -26,9 +26,10 @@ from ps_train.parts.tables.spec import TableSpec
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.\-/]*")
 _COMBINERS = ("sum", "mean", "sqrtn")
-_OPTIONAL = ("num_rows", "ttl_steps", "max_rows")
+_OPTIONAL = ("num_rows", "ttl_steps", "max_rows", "expected_rows")
 _MAX_HASH = 2**63 - 1
 _SPARSE = (tf.SparseTensor, tf.SparseTensorValue)
+_RAGGED = (tf.RaggedTensor, tf.ragged.RaggedTensorValue)
 
 
 class Table:
@@ -53,7 +54,8 @@ class Table:
         Raises:
           UserCodeError: the ids have another type, or the lookup is in a tf.cond, a loop or a function.
         """
-        if isinstance(ids, tf.RaggedTensor):
+        if isinstance(ids, _RAGGED):
+            ids = _as_ragged(ids)
             return ids.with_flat_values(self.lookup(ids.flat_values, name))
         if isinstance(ids, _SPARSE):
             raise UserCodeError(f"table {self.spec.name}: lookup got a SparseTensor; give it to table.lookup_sparse, "
@@ -102,8 +104,8 @@ class Table:
         return summed
 
     def _as_sparse(self, given: Any, what: str) -> tf.SparseTensor:
-        if isinstance(given, tf.RaggedTensor):
-            return given.to_sparse()
+        if isinstance(given, _RAGGED):
+            return _as_ragged(given).to_sparse()
         if isinstance(given, _SPARSE):
             return tf.SparseTensor.from_value(given)
         advice = "; look dense ids up with table.lookup" if what == "ids" else ""
@@ -127,6 +129,12 @@ class Table:
         return tf.strings.to_hash_bucket_strong(tf.as_string(numbers), self.spec.num_rows, [number, 0x5eed])
 
 
+def _as_ragged(given: Any) -> tf.RaggedTensor:
+    if isinstance(given, tf.RaggedTensor):
+        return given
+    return tf.RaggedTensor.from_nested_row_splits(given.flat_values, given.nested_row_splits)
+
+
 def _refuse_conversion(table: Table, *_: Any, **__: Any) -> Any:
     """Is called where TensorFlow needs a tensor and has got a table."""
     raise UserCodeError(f"table {table.spec.name}: an embedding_table is no tensor, because its rows are on the ps; "
@@ -140,7 +148,7 @@ tf.register_tensor_conversion_function(Table, _refuse_conversion)
 def embedding_table(
     name: str, dim: int, num_rows: Optional[int] = None, *, optimizer: str | RowRule | None = None,
     learning_rate: Optional[float] = None, initial_limit: float = 0.01, num_hashes: int = 0, min_count: int = 1,
-    ttl_steps: Optional[int] = None, max_rows: Optional[int] = None,
+    ttl_steps: Optional[int] = None, max_rows: Optional[int] = None, expected_rows: Optional[int] = None,
 ) -> Table:
     """Returns a table of the model that is being built, with its rows spread over all ps.
 
@@ -159,16 +167,17 @@ def embedding_table(
       ttl_steps: dynamic tables only: drop a row after this many updates of the table that did not touch it.
       max_rows: dynamic tables only: rows on all ps together. A table that is nearly full drops its least recently
         updated rows. None for as many as fit into 4 GB on each ps; memory is used only as rows are made.
+      expected_rows: dynamic tables only: make the index for so many rows on all ps; None lets it grow, in which updates
+        of the table wait.
 
     Raises:
       UserCodeError: an argument is wrong, or the model has another table of this name.
     """
     rule = make_rule(optimizer) if isinstance(optimizer, str) and optimizer in RULES else optimizer
     counts = {"dim": dim, "num_rows": num_rows, "min_count": min_count, "ttl_steps": ttl_steps, "max_rows": max_rows,
-              "num_hashes": num_hashes}
-    problem = (_problem_of_numbers(counts, learning_rate=learning_rate, initial_limit=initial_limit)
-               or _problem(name, rule, **counts))
-    if problem:
+              "expected_rows": expected_rows, "num_hashes": num_hashes}
+    if problem := (_problem_of_numbers(counts, learning_rate=learning_rate, initial_limit=initial_limit)
+                   or _problem(name, rule, **counts)):
         raise UserCodeError(f"embedding_table {name!r}: {problem}")
     found = registry.current_registry()
     if learning_rate is not None:
@@ -194,7 +203,7 @@ def _problem_of_numbers(counts: dict[str, Any], *, learning_rate: Any, initial_l
 
 def _problem(
     name: Any, rule: Any, *, dim: int, num_rows: Optional[int], num_hashes: int, min_count: int,
-    ttl_steps: Optional[int], max_rows: Optional[int],
+    ttl_steps: Optional[int], max_rows: Optional[int], expected_rows: Optional[int],
 ) -> str | None:
     """Returns what is wrong with the other arguments of `embedding_table`, or None."""
     if not (isinstance(name, str) and _NAME.fullmatch(name)):
@@ -204,7 +213,8 @@ def _problem(
         return f"got optimizer={rule!r}; allowed: {', '.join(RULES)}, or a rule of ps_train.parts.tables.rules"
     if num_rows is None and num_hashes:
         return "num_hashes is for tables with num_rows; a dynamic table needs no hashing"
-    dynamic = {"min_count": min_count > 1, "ttl_steps": ttl_steps is not None, "max_rows": max_rows is not None}
+    dynamic = {"min_count": min_count > 1, "ttl_steps": ttl_steps is not None, "max_rows": max_rows is not None,
+               "expected_rows": expected_rows is not None}
     given = [what for what, is_given in dynamic.items() if is_given]
     if num_rows is not None and given:
         return f"only dynamic tables have {', '.join(given)}, and num_rows makes a fixed table; leave one of them out"

@@ -12,7 +12,8 @@ from ps_train.parts.tables.tables import Table, embedding_table
 
 _INITIALIZERS = ("tf.random_uniform_initializer(-a, a), tf.zeros_initializer() or tf.constant_initializer(0); "
                  "initial_limit=a is the first of them")
-_OWN = ("num_rows", "optimizer", "learning_rate", "initial_limit", "num_hashes")  # arguments of `embedding_table`
+# Arguments of `embedding_table`.
+_OWN = ("num_rows", "optimizer", "learning_rate", "initial_limit", "expected_rows", "num_hashes")
 # They say how a variable is stored. The rows of a table are on all ps, whatever they are.
 _WITHOUT_EFFECT = ("caching_device", "partitioner", "use_resource", "validate_shape")
 _COLLECTIONS = {tf.GraphKeys.GLOBAL_VARIABLES, tf.GraphKeys.TRAINABLE_VARIABLES}

@@ -15,7 +15,7 @@ from typing import Callable
 import tensorflow.compat.v1 as tf
 
 from ps_train.coordination import sessions
-from ps_train.coordination.state import State
+from ps_train.coordination.state import NO_DATA, State
 from ps_train.errors import BlackboardError, ClusterLostError
 from ps_train.updates.chief import CHECK_SECS, RUN_OPTIONS, ChiefContext, ChiefService
 from ps_train.updates.sync.aggregation import SyncOperations, SyncStatus
@@ -136,7 +136,7 @@ class UpdateRunner(ChiefService):
 
     def _end_for_lack_of_data(self, session: tf.Session, context: ChiefContext, quorum: QuorumStatus) -> None:
         if context.board.state() < State.STOPPING:
-            _log.info("%s ran out of data, and too few workers are left for an update: training ends",
-                      context.names_of(quorum.finished))
-            context.board.announce_stopping()
+            who = context.names_of(quorum.finished)
+            _log.info("%s ran out of data, and too few workers are left for an update: training ends", who)
+            context.board.announce_stopping(f"{NO_DATA} for {who}, and too few workers are left for an update")
         sessions.run_bounded(session, self._operations.release_op, options=RUN_OPTIONS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import pathlib
 
 import numpy as np
@@ -152,6 +153,9 @@ def test_broken_records_are_left_out_or_named(tmp_path):
         read_batches(click_records, "eval", {**params, "on_bad_record": "stop"})
     (tmp_path / "text").write_text("no TFRecord file at all, but some text\n")
     with pytest.raises(DataError, match="text is no TFRecord file"):
+        click_records.prepare({**params, "train_files": "text"})
+    (tmp_path / "text").write_bytes(gzip.compress(b"records"))
+    with pytest.raises(DataError, match=r"text is compressed \(gzip\); decompress it first"):
         click_records.prepare({**params, "train_files": "text"})
     with pytest.raises(DataError, match=f"{path}, record 0: not a tf.train.Example with .*numbers float .12."):
         click_records.prepare({**params, "num_numbers": 12})

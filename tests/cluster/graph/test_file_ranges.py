@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
 import collections
 import gzip
+import lzma
 
 import numpy as np
 import pytest
@@ -126,6 +128,20 @@ def test_a_byte_order_mark_is_in_no_range(tmp_path, range_bytes):
     (tmp_path / "mark").write_bytes(b"\xef\xbb\xbf")
     with pytest.raises(DataError, match="mark is empty"):
         plan_ranges(str(tmp_path / "mark"))
+
+
+_COMPRESSIONS = {"gzip": gzip.compress, "bzip2": bz2.compress, "xz": lzma.compress,
+                 "zstd": lambda text: b"\x28\xb5\x2f\xfd" + text, "zip": lambda text: b"PK\x03\x04" + text}
+
+
+@pytest.mark.parametrize("kind", _COMPRESSIONS)
+def test_a_compressed_text_file_is_refused_by_name(tmp_path, kind):
+    """Of each usual kind, whatever its name; text that begins with the letters of one is text."""
+    (tmp_path / "lines").write_bytes(_COMPRESSIONS[kind](b"1\n2\n"))
+    with pytest.raises(DataError, match=rf"lines is compressed \({kind}\), and ranges of it cannot be read; decomp"):
+        plan_ranges(str(tmp_path / "lines"))
+    (tmp_path / "lines").write_bytes(b"BZh9 is a word\nPK too\n")
+    assert len(plan_ranges(str(tmp_path / "lines"))) == 1
 
 
 def test_wrong_files_are_one_line(tmp_path, files):

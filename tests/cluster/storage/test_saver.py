@@ -42,7 +42,7 @@ class Training:
             self.session.run(tf.global_variables_initializer())
         self.folder = str(folder)
         self.save = self.saver.save
-        self.saved_steps = []
+        self.saved_steps, self.noted = [], []
         self.base = ""
         savable = saver.Savable(self.counted_save, self.global_step, keeping.before_save_op,
                                 lambda session, _, cut: self.saver.save(session, cut(), write_state=False),
@@ -50,7 +50,8 @@ class Training:
         self.schedule = saver.SaveSchedule(**{"every_secs": 0, "every_steps": 0, "keep_max": 5, "timeout_secs": 20.0,
                                            **schedule})
         self.saving = saver.CheckpointSaver(savable, self.folder, self.schedule,
-                                    lambda error: isinstance(error, tf.errors.AbortedError))
+                                    lambda error: isinstance(error, tf.errors.AbortedError),
+                                    note_saved=lambda path: self.noted.append(os.path.basename(path)))
 
     def counted_save(self, session, _, cut):
         path = cut()
@@ -65,7 +66,7 @@ class Training:
     def save_last(self, step=None):
         if step is not None:
             self.go_to(step)
-        self.saving.save_last(self.session)
+        return self.saving.save_last(self.session)
 
     def steps(self):
         """Returns the global steps of the checkpoints in the folder."""
@@ -204,8 +205,8 @@ def test_without_an_interval_it_saves_on_request_and_at_the_end(training):
     run.saving.request(lambda *answer: answers.put(answer))
     path, problem = answers.get(timeout=60)
     assert path == "" and "the disk is full" in problem and run.steps() == [0]
-    run.save_last(12)
-    assert run.steps() == [0, 12]
+    assert run.save_last(12) == checkpoints.path_of(run.folder, 12)
+    assert run.steps() == [0, 12] and run.noted == ["model.ckpt-0", "model.ckpt-12"]
     run.saving.request(lambda *answer: answers.put(answer))  # while the chief evaluates: nothing is left to save
     assert answers.get_nowait() == (checkpoints.path_of(run.folder, 12), "")
 

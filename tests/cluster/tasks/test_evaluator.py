@@ -16,6 +16,7 @@ from ps_train.errors import (
     ConfigError,
     StoppedError,
 )
+from ps_train.runtime import waits
 from ps_train.runtime.waits import Timeouts
 from ps_train.storage import checkpoints
 from ps_train.storage.journal import Journal
@@ -165,3 +166,12 @@ def test_an_evaluator_obeys_a_signal(tmp_path, start_servers):
     with pytest.raises(StoppedError):
         evaluator.evaluate_until_done(linear_evaluator(*clusters.linear_data()), str(tmp_path), board, TIMEOUTS, stop)
     board.close()
+
+
+def test_an_evaluator_without_a_checkpoint_says_what_it_waits_for(tmp_path, stop, monkeypatch):
+    """Every ten seconds, as long as there is none."""
+    texts, states = [], [State.IDLE, State.RUNNING, State.DONE]
+    board = types.SimpleNamespace(state=lambda: states.pop(0), mismatch=lambda: "", is_stop_requested=lambda: False)
+    monkeypatch.setattr(waits.Reminder, "remind", lambda self: texts.append(self.name()))
+    evaluator.evaluate_until_done(None, str(tmp_path), board, TIMEOUTS, stop)
+    assert texts == [f"the first checkpoint in {tmp_path}"] * 3

@@ -11,6 +11,8 @@ from ps_train.cluster.spec import Cluster
 from ps_train.coordination import blackboard, fingerprint
 from ps_train.coordination.state import State
 from ps_train.errors import ClusterLostError, ConfigError
+from ps_train.graph import transfer
+from ps_train.parts.selection.signals import EvaluationSignals
 from ps_train.parts.tables.spec import TableSpec
 from ps_train.training.admission import Admission, Parameters
 from tests import clusters
@@ -188,6 +190,34 @@ def test_a_chief_does_not_replace_a_training_that_a_worker_joins_meanwhile(start
             chief._ask_as_chief()
 
 
+def test_what_belongs_together_is_read_in_the_order_in_which_no_chief_writes(start_servers):
+    """Whoever sees new parameters as prepared sees the fingerprint of their training, also after the loss of a ps."""
+    with _left_over_training(start_servers) as (_, (board, _)):
+        admissions, state, texts, prepared, _ = board._read_admission_view
+        for earlier, later in ((admissions, [state]), ([state], [prepared]), ([prepared], texts)):
+            assert all({read.op for read in earlier} <= set(transfer.upstream([tensor])) for tensor in later)
+        assert board._write_fingerprint in transfer.upstream([board._write_prepared])
+
+
+def test_a_chief_whose_ps_restarts_before_it_announces_prepares_again(start_servers, tmp_path):
+    """Else the lost parameters would count as prepared, and everybody would wait for them."""
+    cluster = start_servers(2, 1)
+    worker = _worker(cluster, 0, tmp_path, "adam", 5)
+    noted, start_run = [], worker.board.start_run
+
+    def lose_a_ps(fingerprint, prepared):
+        noted.append(prepared)
+        if len(noted) == 1:
+            with contextlib.closing(blackboard.for_ps(cluster.target("ps", 1), cluster.view("ps", 1))) as own:
+                own.create()
+        start_run(fingerprint, prepared)
+
+    worker.board.start_run = lose_a_ps
+    worker.start()
+    assert worker.result().global_step == 5
+    assert len(noted) == 2 and noted[0][1] != noted[1][1]
+
+
 def test_the_end_of_training_is_announced_once(start_servers):
     """A worker that has slept through the end does not bring the state back."""
     with _left_over_training(start_servers) as (_, (chief_board, board)):
@@ -197,6 +227,33 @@ def test_the_end_of_training_is_announced_once(start_servers):
         board.announce_stopping()
         assert board.state() is State.DONE
         chief_board.announce(State.IDLE)
+
+
+def test_the_reason_for_the_end_is_announced_until_the_next_run(start_servers):
+    """Such as early stopping; the last step needs none, and takes none away."""
+    with _left_over_training(start_servers) as (cluster, (chief_board, board)):
+        assert board.end_reason() == ""
+        with contextlib.closing(EvaluationSignals(cluster.view("worker", 0), 10.0)) as signals:
+            signals.end_training("early stopping: x")
+        assert (board.state(), board.end_reason()) == (State.STOPPING, "early stopping: x")
+        chief_board.announce_stopping()
+        assert board.end_reason() == "early stopping: x"
+        chief_board.announce_stopping("the data ran out for worker:1")
+        assert board.end_reason() == "the data ran out for worker:1"
+        chief_board.announce(State.IDLE)
+        chief_board.start_run("")
+        assert board.end_reason() == ""
+        chief_board.announce(State.IDLE)
+
+
+def test_a_message_about_who_is_here_does_not_wait_for_a_silent_ps(start_servers, monkeypatch):
+    """A signal would not be heard meanwhile; a call to a frozen ps takes ten seconds and more."""
+    monkeypatch.setattr("ps_train.runtime.waits.DESCRIBE_SECS", 0.05)
+    cluster, never = start_servers(1, 2), threading.Event()
+    with contextlib.closing(blackboard.for_worker(cluster.target("worker", 1), cluster.view("worker", 1))) as board:
+        board._run = lambda *_: never.wait(60)
+        assert board.describe_joined(cluster.view("worker", 1)) == f"{board.first_ps} does not answer"
+        never.set()
 
 
 def test_a_worker_that_waits_for_its_chief_says_who_is_here_and_what_the_chief_does(start_servers):

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import re
+import threading
+import types
 
 import numpy as np
 import pytest
 
 import models.mlp
 from data import digits
+from ps_train.coordination import sessions
+from ps_train.coordination.heartbeat import WorkerProgress
 from ps_train.graph import transfer
+from ps_train.graph.hooks import Hooks
 from ps_train.plugins import contracts
+from ps_train.training.loop import Loop, LoopSettings
 from ps_train.training.outcome import End
 from ps_train.training.status.step_status import StepStatus
 from tests import clusters
@@ -111,3 +117,56 @@ def test_the_loop_fetches_operations_and_scalars_only(tmp_path, start_servers):
     num = len(StepStatus._fields)
     status, progress, loss = ((num,), np.int64), ((1, num), np.int64), ((), np.float32)
     assert [(value.shape, value.dtype) for value in fetched] == [status, *[progress, loss] * 3]
+
+
+class FrozenAtFirst:
+    """Stands for a session with a ps that is frozen before the first step of a kind; RunOptions bound the others."""
+
+    def __init__(self, num_steps):
+        self.num_steps, self.never, self.graphs = num_steps, threading.Event(), []
+
+    def run(self, fetches, feed_dict=None, options=None, run_metadata=None):
+        """Returns the values of a step, for so many steps; then waits for the end of the test."""
+        status = [len(self.graphs), 1, 1, 0, 0, 0]
+        if fetches == "status":
+            return status
+        if len(self.graphs) == self.num_steps:
+            self.never.wait(60)
+        self.graphs.append(tf.get_default_graph())
+        return ([status], 1.0, *[b"summary"] * (len(fetches) - 2))
+
+
+@pytest.mark.parametrize("summaries_steps", [0, 3])
+def test_the_first_step_of_a_kind_ends_though_a_ps_is_frozen(monkeypatch, summaries_steps):
+    """Its fetches are new to the servers, and the time-out of RunOptions begins when they have them."""
+    monkeypatch.setattr(sessions, "_ANSWER_SECS", 0.0)
+    execution = types.SimpleNamespace(progress="progress", loss="loss", num_steps=1)
+    built = types.SimpleNamespace(graph=tf.Graph(), hooks=Hooks(), single=execution, several=execution,
+                                  status="status", summary_op="summary", update=None)
+    # With summaries, which the first step fetches, the second one is the first without.
+    session = FrozenAtFirst(num_steps=1 if summaries_steps else 0)
+    loop = Loop(session, built, LoopSettings("worker:0", 9, 1, 0, summaries_steps, 0.05), WorkerProgress(),
+                stop=threading.Event(), write_summary=lambda *_: None)
+    with pytest.raises(tf.errors.DeadlineExceededError, match="waited 0.05 s for the end of a first step"):
+        loop.run()
+    assert len(session.graphs) == session.num_steps
+    session.never.set()
+
+
+def test_hooks_of_the_first_step_find_the_graph_of_the_training(tmp_path, start_servers):
+    """The first step runs in a thread of its own, and the default graph is one of the thread."""
+    worker = clusters.Worker(start_servers(1, 1), 0, tmp_path, 3)
+    graphs = []
+
+    class Recording:
+        def __init__(self, live):
+            self.live = live
+
+        def run(self, fetches, **kwargs):
+            graphs.append(tf.get_default_graph())
+            return self.live.run(fetches, **kwargs)
+
+    worker.body = lambda live, write: worker.loop(Recording(live)).run()
+    worker.start()
+    worker.result()
+    assert graphs[1] is worker.graph.graph

@@ -214,7 +214,7 @@ def test_a_fault_in_the_model_is_found_once_before_anything_starts(start):
     path = run.train_dir.parent / "toy.py"
     line = path.read_text().splitlines().index("        features = tf.nn.rellu(features)") + 1
     assert run.output.splitlines() == [
-        "Loading TensorFlow, and preparing the data of toy",
+        "Loading TensorFlow, toy and toy",
         "Traceback (most recent call last), your own code only:", f'  File "{path}", line {line}, in model_fn',
         "    features = tf.nn.rellu(features)",
         "AttributeError: module 'tensorflow._api.v2.compat.v1.nn' has no attribute 'rellu'",
@@ -298,7 +298,7 @@ def test_a_mistake_is_told_once_before_anything_starts(start):
     run = start("--params=no_such=1")
     if run.wait() != 2:
         run.fail("exit code")
-    assert run.output == ("Loading TensorFlow, and preparing the data of toy\n"
+    assert run.output == ("Loading TensorFlow, toy and toy\n"
                           "ps_train: --params: unknown parameter 'no_such'; known to toy and toy: batch_secs, "
                           "broken_shard, fault\n")
     assert not run.train_dir.exists()
@@ -363,7 +363,7 @@ def test_without_mnist_the_embedded_digits_are_used_and_one_line_says_so(monkeyp
     told, said, tried = prepared(monkeypatch, [], NO_MNIST, (0, Failure([])))
     assert tried == ["data.mnist", "data.digits"]
     assert command_lines.task_flags(told) == ["--dataset=data.digits"]
-    assert said == ["Loading TensorFlow, and preparing the data of data.mnist",
+    assert said == ["Loading TensorFlow, models.mlp and data.mnist",
                     "MNIST is not used (data_dir is /tmp/mnist-data): https://x/train.gz: cannot be downloaded (no "
                     "answer within 10 s); training on the synthetic digits instead (--dataset=data.digits)"]
 

@@ -308,7 +308,8 @@ def test_a_url_of_a_file_is_refused_with_its_path():
 
 
 @pytest.mark.parametrize(("read", "argument"), [
-    (lambda words: report_flags.parse_report(name_train_dir(words)), "report"), (NEW.run, "new")])
+    (lambda words: report_flags.parse_report(name_train_dir(words, report_flags.ReportConfig)), "report"), (NEW.run,
+     "new")])
 def test_a_folder_by_position_is_no_url_either(tmp_path, monkeypatch, read, argument):
     """And nothing is made."""
     monkeypatch.chdir(tmp_path)

@@ -30,6 +30,15 @@ After 201 training step(s), validation cross entropy = 1530.04
 """
 
 
+def test_an_outcome_has_the_reason_that_was_announced():
+    """And else how it ended; only one that begins as the end of the data is one."""
+    early = OUTCOME._replace(end=End.ANNOUNCED, reason="early stopping: x")
+    data = early._replace(reason="the data ran out for worker:1, and too few workers are left for an update")
+    assert [one.why for one in (OUTCOME, early, data)] == [End.STEPS.value, early.reason, data.reason]
+    assert [one.is_data_end for one in (OUTCOME, OUTCOME._replace(end=End.DATA), early, data)] == [
+        False, True, False, True]
+
+
 @pytest.fixture
 def sent(tmp_path, monkeypatch):
     """A function that returns what has been sent to the launcher."""

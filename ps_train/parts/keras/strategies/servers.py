@@ -49,8 +49,9 @@ def serve_coordinator(config: KerasConfig, cluster: Cluster, stop: threading.Eve
         stack.callback(os.chdir, os.getcwd())
         os.chdir(folder)
         running = _start(config, cluster)
-        _log.info("%s serves at %s, on every network interface and without authentication", cluster.task.name,
-                  cluster.task.address)
+        _log.info("%s serves at %s%s", cluster.task.name, cluster.task.address,
+                  "; all tasks serve on every network interface and without authentication"
+                  if cluster.task == cluster.ps[0] else "")
         waits.until(lambda: reachability.accepts(cluster.chief.address), config.start_timeout_secs, str(cluster.chief),
                       stop, "is it started, and reachable from this machine?")
         verdict = _verdict(cluster.chief, config.beat_timeout_secs, stop)
@@ -85,13 +86,15 @@ def _verdict(chief: Task, timeout_secs: float, stop: threading.Event) -> str:
     """
     path = pathlib.Path(_VERDICT)
     seen_secs = time.monotonic()
+    reminder = waits.Reminder(str(chief), timeout_secs)
     while not (verdict := path.read_text() if path.exists() else ""):
         now_secs = time.monotonic()
         if reachability.accepts(chief.address):
-            seen_secs = now_secs
+            seen_secs, reminder = now_secs, waits.Reminder(str(chief), timeout_secs)
         elif now_secs - seen_secs > timeout_secs:
             raise ClusterLostError(f"{chief} could not be reached for {timeout_secs:g} s, and did not say that "
                                    "training is done")
+        reminder.remind(now_secs)
         if stop.wait(_POLL_SECS):
             raise StoppedError("told to stop while serving")
     return verdict

@@ -27,7 +27,7 @@ from typing import Callable, NoReturn
 from ps_train.errors import PsTrainError
 from ps_train.parts.legacy.classic import membership
 from ps_train.parts.legacy.conversion import paths
-from ps_train.runtime import logs, reports, tensorflow_errors, tracebacks
+from ps_train.runtime import logs, reports, tensorflow_errors, tracebacks, waits
 from ps_train.runtime.threads import Call
 
 STOPPED_CODE = 143
@@ -142,6 +142,7 @@ def wait_for_threads() -> None:
         # The idle threads of an executor end only with this, which Python calls when the main thread has ended.
         Call(executors._python_exit, "end of executors")  # noqa: SLF001 (there is no public name)
     named: set[str] = set()
+    reminder = waits.Reminder(lambda: f"the script's thread {found[0].name!r}")
     with contextlib.suppress(KeyboardInterrupt):
         while found := [thread for thread in threading.enumerate()
                         if not thread.daemon and thread is not threading.current_thread()]:
@@ -149,6 +150,7 @@ def wait_for_threads() -> None:
             if found[0].is_alive() and found[0].name not in named:
                 named.add(found[0].name)
                 _log.info("the script's main thread has ended; waiting for its thread %r", found[0].name)
+            reminder.remind()
 
 
 def leave(code: int) -> None:
@@ -224,7 +226,7 @@ class SignalWatch:
             _never.wait(share_secs)
         elif own is not None:
             for save in _savers:
-                _save(save)
+                _save(save, share_secs)
             with contextlib.suppress(Exception):
                 own.finish(STOPPED_CODE)
         _say_stopped()
@@ -242,9 +244,9 @@ def _noted(number: int, frame: object) -> None:
         raise KeyboardInterrupt
 
 
-def _save(save: Callable[[], None]) -> None:
+def _save(save: Callable[[], None], timeout_secs: float) -> None:
     try:
-        save()
+        waits.bounded(save, timeout_secs, "the last checkpoint")
     except Exception as error:  # noqa: BLE001 (whatever it is, this process ends now)
         _log.warning("no checkpoint was saved: %s", tensorflow_errors.reason(error))
 

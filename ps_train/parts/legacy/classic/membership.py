@@ -94,6 +94,7 @@ class Membership:
         self._watch: Watch | None = None
         self._progress = WorkerProgress()
         self._training: Training | None = None  # the parameters on the ps are those of this one
+        self._incarnations: tuple[int, ...] | None = None  # of the ps, when `find_parameters` asked
         self._has_joined = False
         self._is_late = False  # it joins to report its end: it has trained without the ps
         self._lock = threading.RLock()
@@ -142,8 +143,8 @@ class Membership:
         Raises:
           ClusterLostError: a ps did not answer within the start time-out.
         """
-        is_live = self._ask(lambda board: "live" if board.is_prepared() else "new",
-                            "an answer of " + ", ".join(map(str, self.cluster.ps))) == "live"
+        is_live, self._incarnations = self._ask(lambda board: (board.is_prepared(), board.incarnations()),
+                                                "an answer of " + ", ".join(map(str, self.cluster.ps)))
         is_another = self._training is not None and not training.continues(self._training)
         self.was_live = is_live and not is_another
         if not self.was_live:
@@ -164,8 +165,12 @@ class Membership:
         self.update_services.clear()
 
     def announce_prepared(self, training: Training) -> None:
-        """Tells the workers that the chief has prepared the parameters."""
-        self.join().start_run()
+        """Tells the workers that the chief has prepared the parameters.
+
+        Raises:
+          BlackboardError: a ps is gone, or has restarted meanwhile.
+        """
+        self.join().start_run(prepared=self._incarnations)
         self._training = training
 
     def wait_until_prepared(self) -> None:
@@ -176,26 +181,20 @@ class Membership:
         """
         all_ps = ", ".join(map(str, self.cluster.ps))
         awaited = f"{self.cluster.chief} (chief) to prepare {all_ps}"
-        self._ask(self._ask_whether_prepared, lambda: f"{awaited}{self._describe_joined()}")
+        self._ask(self._ask_whether_prepared, lambda: f"{awaited} ({self.join().describe_joined(self.cluster)})")
         self.was_live = True
-
-    def _describe_joined(self) -> str:
-        try:
-            return f" ({self.join().describe_joined(self.cluster)})"
-        except BlackboardError:
-            return f" ({self.cluster.ps[0]} does not answer)"
 
     def _ask_whether_prepared(self, board: Blackboard) -> bool:
         if board.state() == State.FAILED:
             raise ChiefFailedError
         return board.is_prepared()
 
-    def _ask(self, ask: Callable[[Blackboard], object], what: str | Callable[[], str]) -> object:
+    def _ask(self, ask: Callable[[Blackboard], Any], what: str | Callable[[], str]) -> Any:
         """Returns the first true answer; a ps that is gone may come back within the start time-out."""
         timeout_secs = self.timeouts.start_secs
         reachability.wait_for_tasks(self.cluster.ps, timeout_secs, self.stop)
 
-        def answer() -> object:
+        def answer() -> Any:
             try:
                 return ask(self.join())
             except ChiefFailedError:

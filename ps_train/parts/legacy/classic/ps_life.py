@@ -22,7 +22,7 @@ from ps_train.coordination.blackboard import Blackboard
 from ps_train.coordination.state import Snapshot, State
 from ps_train.errors import BlackboardError, ChiefFailedError, ClusterLostError, ConfigError, StoppedError
 from ps_train.parts.legacy.classic.membership import SERVES_ONLY
-from ps_train.runtime.waits import Timeouts
+from ps_train.runtime.waits import Reminder, Timeouts
 from ps_train.tasks import ps
 
 _POLL_SECS = 0.5
@@ -44,6 +44,8 @@ class PsLife:
         self._cluster, self._target, self._timeouts, self._stop = cluster, target, timeouts, stop
         self._begun_secs = self._needed_secs = time.monotonic()
         self._had_first = False
+        self._awaited = "a worker"
+        self._reminder = self._new_reminder()
 
     def run(self) -> None:
         """Serves to the end.
@@ -115,9 +117,15 @@ class PsLife:
         now_secs = time.monotonic()
         if has_workers:
             self._needed_secs = now_secs
+            self._reminder = self._new_reminder()
         elif now_secs - self._needed_secs > self._timeouts.idle_secs:
             raise ClusterLostError(f"no worker was there for {self._timeouts.idle_secs:g} s; were they ended, or never "
                                    "started?")
+        else:
+            self._reminder.remind()
+
+    def _new_reminder(self) -> Reminder:
+        return Reminder(lambda: self._awaited, self._timeouts.idle_secs)
 
     def _have_all_ended(self, snapshot: Snapshot) -> bool:
         expected = {number for number in map(self._cluster.number_of, self._cluster.workers)
@@ -128,6 +136,7 @@ class PsLife:
         # The chief reports its end before that of the updates which it makes for the others, and leaves after it.
         chief = self._cluster.number_of(self._cluster.chief)
         is_there = expected & set(snapshot.alive()) - (finished - {chief})
+        self._awaited = ", ".join(map(self._cluster.worker_name, sorted(expected - came))) or "a worker"
         if not finished or is_there or not (came == expected or is_late):
             return False
         _log.info("every worker has ended%s; this ps ends",

@@ -20,6 +20,7 @@ from ps_train.parts.legacy.classic import ending, membership, updates
 from ps_train.parts.legacy.classic.membership import Membership
 from ps_train.parts.legacy.classic.ps_life import PsLife
 from ps_train.parts.legacy.source import CLUSTER_VARIABLE
+from ps_train.runtime import reports
 from ps_train.runtime.threads import Call
 from ps_train.runtime.waits import Timeouts
 from ps_train.tasks.setup import session_threads
@@ -77,6 +78,7 @@ class Server(tf.train.Server):
 
     def _enter_cluster(self) -> None:
         if not self.cluster.ps:
+            reports.send(reports.Joined(self.cluster.task.name, ""), [])
             return
         if not self.exits_after_join:
             ending.watch_imported_script(self._timeouts.stop_secs)

@@ -21,6 +21,7 @@ from tensorflow.python.client.session import BaseSession  # as below
 from tensorflow.python.training import monitored_session, session_manager  # there is no public place to set these
 
 from ps_train.cluster import reachability
+from ps_train.errors import BlackboardError
 from ps_train.graph import transfer
 from ps_train.parts.legacy.classic import ending, filters, membership
 from ps_train.parts.legacy.classic.membership import Membership, Training
@@ -92,6 +93,7 @@ class SessionManager(_TensorFlowManager):
         super().__init__(*args, **kwargs)
         self._recovery_wait_secs = min(self._recovery_wait_secs, _RECOVERY_WAIT_SECS)
         self._announcement: Callable[[], None] | None = None  # what is still to be announced by the chief
+        self._unready_op = self._make_unready_op()
 
     def prepare_session(self, master: str, *args: Any, **kwargs: Any) -> tf.Session:
         """Returns a session whose parameters are restored or initialised, unless they are in use already."""
@@ -117,17 +119,33 @@ class SessionManager(_TensorFlowManager):
 
     def _announce(self) -> None:
         announce, self._announcement = self._announcement, None
-        if announce is not None:
+        if announce is None:
+            return
+        try:
             announce()
+        except BlackboardError as error:  # a ps is lost, and its parameters: MonitoredTrainingSession begins again
+            raise tf.errors.UnavailableError(None, None, str(error)) from error
 
     def _try_run_local_init_op(self, sess: tf.Session) -> tuple[bool, str | None]:
         # TensorFlow's method, which it calls when the parameters are restored or initialised. Where the script says by
-        # `ready_for_local_init_op` that the others may come so far, they may: a `local_init_op` may wait for all.
-        if self._announcement and self._local_init_op is not None and self._ready_for_local_init_op is not None:
-            is_ready, _ = self._model_ready_for_local_init(sess)
-            if is_ready:
-                self._announce()
+        # `ready_for_local_init_op` that the others may come so far, they may: a `local_init_op` may wait for all. One
+        # that does not say it lets them come at once in TensorFlow; here, when the parameters are ready.
+        if self._announcement and self._local_init_op is not None and self._are_parameters_ready(sess):
+            self._announce()
         return super()._try_run_local_init_op(sess)
+
+    def _are_parameters_ready(self, sess: tf.Session) -> bool:
+        if self._ready_for_local_init_op is not None:
+            return self._model_ready_for_local_init(sess)[0]
+        return self._unready_op is not None and not len(sess.run(self._unready_op))
+
+    def _make_unready_op(self) -> tf.Tensor | None:
+        """Returns the names of the parameters that have no value, for a script that does not say when others may go."""
+        is_needed = self._local_init_op is not None and self._ready_for_local_init_op is None
+        if not is_needed or membership.current() is None or self._graph.finalized:
+            return None
+        with self._graph.as_default(), tf.device(None), tf.control_dependencies(None):
+            return tf.report_uninitialized_variables(tf.global_variables(), "ps_train_unready")
 
     def wait_for_session(self, master: str, config: Any = None, max_wait_secs: float | None = None) -> tf.Session:
         """Returns a session once the chief has prepared the parameters."""

@@ -50,7 +50,8 @@ class StoreOps:
                 self._load_seen_op = store.raise_seen(saved)
             self._keeps_present = tf.placeholder(tf.bool, [])
             self._load_op = store.load_piece(self._read_piece(), keeps_present=self._keeps_present)
-            self._reset_op = store.reset(self._number)
+            self._expected = tf.placeholder(tf.int64, [])
+            self._reset_op = store.reset(self._number, self._expected)
             self._set_op = store.set_updates(self._number)
             self._drop_op = store.drop_rows(self._begin, self._end, self._since) if store.spec.is_dynamic else None
             self._build_op = store.build_index_anew() if store.spec.is_dynamic else None
@@ -91,7 +92,9 @@ class StoreOps:
         Raises:
           tf.errors.ResourceExhaustedError: the ps has no room of that size.
         """
-        session.run(self._reset_op, {self._number: self.capacity})
+        capacity, expected = self.capacity, self.store.spec.expected_rows or 0
+        session.run(self._reset_op, {self._number: capacity,
+                                     self._expected: min(-(-expected // self.store.num_ps), capacity)})
 
     def set_updates(self, session: tf.Session, number: int) -> None:
         """Sets how many updates the store had."""

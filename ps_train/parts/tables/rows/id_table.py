@@ -7,13 +7,17 @@ ids are copied to a second table, which then takes the place of the first in one
 
 from __future__ import annotations
 
+import math
+
 import tensorflow.compat.v1 as tf
 
 from ps_train.parts.tables.rows.row_ops import gather
 from ps_train.parts.tables.rows.scrambling import scramble, scrambled
 from ps_train.parts.tables.spec import DELETED_KEY, EMPTY_KEY
 
-FIRST_BUCKETS = 2**14
+FIRST_BUCKETS, _MAX_BUCKETS = 2**14, 2**30
+_MAX_LOAD = 0.8  # of the buckets, from which on TensorFlow makes twice as many
+_MARGIN = 1.05  # no ps has exactly its share of the ids, and TensorFlow counts those of a batch as new ones
 _EMPTY = scrambled(EMPTY_KEY)
 _COPIED_ROWS = 2**18  # are put into the second table together
 
@@ -44,9 +48,9 @@ class IdTable:
         """Returns the operation that removes ids int64 [n]."""
         return tf.raw_ops.LookupTableRemoveV2(table_handle=self._table, keys=_keys(ids))
 
-    def clear(self) -> list[tf.Operation]:
-        """Returns the operations that empty it."""
-        return [_clear(self._table), _clear(self._second)]
+    def clear(self, expected: tf.Tensor) -> list[tf.Operation]:
+        """Returns the operations that empty it, and make it large enough for `expected` ids, an int64 scalar."""
+        return [_clear(self._table, _num_buckets(expected)), _clear(self._second, FIRST_BUCKETS)]
 
     def build_anew(self, id_of_row: tf.Variable, used: tf.Tensor) -> tf.Operation:
         """Returns the operation that removes the marks of removed ids. Searches may run meanwhile, changes must not.
@@ -69,7 +73,7 @@ class IdTable:
             # Both tables have the same memory for a moment, until the second one gets its own.
             made = tf.raw_ops.LookupTableExportV2(table_handle=self._second, Tkeys=tf.int64, Tvalues=tf.int64)
         with tf.control_dependencies([_replace(self._table, made.keys, made.values)]):
-            return _clear(self._second)
+            return _clear(self._second, FIRST_BUCKETS)
 
 
 def _make_table(name: str) -> tf.Tensor:
@@ -87,10 +91,19 @@ def _insert(table: tf.Tensor, ids: tf.Tensor, rows: tf.Tensor) -> tf.Operation:
     return tf.raw_ops.LookupTableInsertV2(table_handle=table, keys=_keys(ids), values=rows[:, tf.newaxis])
 
 
-def _clear(table: tf.Tensor) -> tf.Operation:
+def _num_buckets(expected: tf.Tensor) -> tf.Tensor:
+    """Returns a power of two, as TensorFlow needs: the least number of buckets that so many ids do not make grow."""
+    least = tf.cast(expected, tf.float64) * (_MARGIN / _MAX_LOAD) / FIRST_BUCKETS
+    doublings = tf.cast(tf.math.ceil(tf.math.log(tf.maximum(least, 1.0)) / math.log(2.0)), tf.int64)
+    num_buckets = tf.bitwise.left_shift(tf.constant(FIRST_BUCKETS, tf.int64), doublings)
+    return tf.minimum(num_buckets, _MAX_BUCKETS)
+
+
+def _clear(table: tf.Tensor, num_buckets: tf.Tensor | int) -> tf.Operation:
     # The table takes over the memory of what it imports, and writes to it later. So this must be new memory in each
     # run, which a constant is not.
-    zeros = [tf.raw_ops.Empty(shape=[FIRST_BUCKETS, 1], dtype=tf.int64, init=True) for _ in range(2)]
+    shape = tf.stack([tf.cast(num_buckets, tf.int32), 1])
+    zeros = [tf.raw_ops.Empty(shape=shape, dtype=tf.int64, init=True) for _ in range(2)]
     return _replace(table, zeros[0] + _EMPTY, zeros[1])
 
 

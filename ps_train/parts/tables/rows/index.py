@@ -51,8 +51,9 @@ class FixedIndex:
         """Uses the marks of a store; it has no variables of its own."""
         self._marks, self._ps, self._num_ps = marks, ps, num_ps
 
-    def reset(self, capacity: tf.Tensor) -> list[tf.Operation]:
+    def reset(self, capacity: tf.Tensor, expected: tf.Tensor) -> list[tf.Operation]:
         """Returns the operations that empty the index; the marks must be zeros here."""
+        del expected  # there is nothing that grows
         marks = tf.zeros(tf.reshape(capacity, [1]), tf.int32)
         return [replace_value(self._marks, marks)]
 
@@ -99,13 +100,13 @@ class HashIndex:
         self._seen = make_variable(f"{name}/seen", tf.int32, [_NUM_SEEN]) if min_count > 1 else None
         self._table = IdTable(f"{name}/index")
 
-    def reset(self, capacity: tf.Tensor) -> list[tf.Operation]:
-        """Returns the operations that empty the index."""
+    def reset(self, capacity: tf.Tensor, expected: tf.Tensor) -> list[tf.Operation]:
+        """Returns the operations that empty the index; see `Store.reset`."""
         shape = tf.cast(tf.reshape(capacity, [1]), tf.int32)
         # The system gives memory when it is written, and only rows that were made are ever read.
         made = [replace_value(variable, tf.raw_ops.Empty(shape=shape, dtype=variable.dtype.base_dtype, init=False))
                 for variable in (self._ids, self._free, self._marks)]
-        made += self._table.clear()
+        made += self._table.clear(expected)
         if self._seen is not None:
             made.append(self._seen.initializer)
         return made

@@ -77,16 +77,21 @@ class Store:
         with tf.name_scope(None), tf.device(None), tf.device(self.device or None):
             yield
 
-    def reset(self, capacity: tf.Tensor) -> tf.Operation:
-        """Returns the operation that empties the store and gives it room for `capacity` rows, an int64 scalar."""
+    def reset(self, capacity: tf.Tensor, expected: tf.Tensor) -> tf.Operation:
+        """Returns the operation that empties the store.
+
+        Args:
+          capacity: int64 scalar, the rows that it is given room for.
+          expected: int64 scalar, the rows for which the index of a dynamic table is made; it grows if there are more.
+        """
         with self._on_ps():
-            capacity = tf.identity(capacity)
+            capacity, expected = tf.identity(capacity), tf.identity(expected)
             # `Empty` leaves the memory as it is: a row is written before it is read.
             shape = tf.stack([tf.cast(capacity, tf.int32), self.width])
             rows = tf.raw_ops.Empty(shape=shape, dtype=tf.float32, init=False)
             counts = tf.one_hot(COUNTS.index("capacity"), len(COUNTS), capacity, tf.constant(0, tf.int64))
-            return tf.group(
-                replace_value(self.rows, rows), replace_value(self.counts, counts), *self._index.reset(capacity))
+            return tf.group(replace_value(self.rows, rows), replace_value(self.counts, counts),
+                            *self._index.reset(capacity, expected))
 
     def read(self, ids: tf.Tensor, *, with_slots: bool = False) -> tf.Tensor:
         """Returns the values of ids int64 [n], float32 [n, dim], with their slots [n, width] if asked for.

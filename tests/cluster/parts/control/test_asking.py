@@ -38,6 +38,29 @@ def test_another_training_at_the_same_addresses_is_not_asked(tmp_path, start_ser
         assert not board.is_stop_requested() and board.asked().num_saves == 0
 
 
+@pytest.mark.parametrize("about", [{"train_dir": "/other", "heartbeat_secs": 5.0}, None], ids=["runs", "starts"])
+@pytest.mark.parametrize("verb", _ASK)
+def test_an_ended_training_is_told_while_another_has_its_addresses(tmp_path, start_servers, capsys, verb, about):
+    """Also while that one starts, before its chief has said whose it is: nothing may be asked of it."""
+    cluster = start_servers(1, 1)
+    ps = cluster.view("ps", 0).ps[0]
+    (tmp_path / "cluster.json").write_text(json.dumps({
+        "ps": {"0": ps.address}, "is_elastic": False, "train_dir": str(tmp_path), "is_launched": False,
+        "folder": str(tmp_path), "command": []}))
+    (tmp_path / "journal.jsonl").write_text("".join(json.dumps({"time": 1.0, **event}) + "\n" for event in (
+        {"event": "start", "run": {"train_steps": 9}}, {"event": "end", "why": "x", "step": 9})))
+    form, ask = _ASK[verb]
+    with contextlib.closing(ControlBoard(ps)) as board:
+        cluster.create_blackboard()
+        if about:
+            board.write_about(about)
+        ask(control_flags.parse_control([f"--train_dir={tmp_path}"], verb, form), threading.Event())
+        assert not board.is_stop_requested() and board.asked().num_saves == 0
+    said = capsys.readouterr().out
+    does_not_run = f"the training in {tmp_path} does not run: finished at step 9"
+    assert said.startswith("finished: step 9" if verb == "status" else does_not_run)
+
+
 def test_a_request_that_ps_0_forgets_is_made_again(start_servers, capsys):
     """It was started again while the client waited."""
     cluster = start_servers(1, 1)

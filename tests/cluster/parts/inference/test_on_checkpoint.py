@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import contextlib
 import gzip
 import json
@@ -161,6 +162,12 @@ def test_an_evaluation_reads_the_data_of_the_training(tmp_path, monkeypatch, cap
     assert prepared == [f"{tmp_path}/trained mine skip 5"] * 3
     _evaluate(folder, "--data_dir=.", "--on_bad_record=stop", "--seed=7", "--params=eval_files=its")
     assert capsys.readouterr().out.startswith(". its stop 7\n")
+    (tmp_path / "trained").rename(tmp_path / "elsewhere")
+    for use in (_evaluate, lambda *flags: _predict("p.npz", *flags)):
+        with pytest.raises(ConfigError, match=f"--data_dir: not given, and that of the training, '{tmp_path}/trained'"):
+            use(folder)
+    assert not (tmp_path / "trained").exists()
+    _evaluate(folder, f"--data_dir={tmp_path}/elsewhere")
 
 
 _NO_CHECKPOINT = {
@@ -256,6 +263,7 @@ _WRONG_FILES = {
     "a cell": ("j.csv", "kind,x_0,x_1,x_2,x_3\n1,1,1,1,1\n1,1,1,a,1\n", "j.csv, line 3, column x_2: got 'a'; expected"),
     "a whole number": ("k.csv", "kind,x_0,x_1,x_2,x_3\n1.5,1,1,1,1\n", "line 2, column kind: got '1.5'; expected a"),
     "compressed": ("m.csv", gzip.compress(b"1"), r"m.csv is compressed \(gzip\); decompress it first"),
+    "compressed otherwise": ("n.csv", bz2.compress(b"1"), r"n.csv is compressed \(bzip2\); decompress it first"),
     "a short line": ("l.csv", "kind,x_0,x_1,x_2,x_3\n1,1,1\n", "l.csv, line 2: 3 columns; expected 5"),
 }
 

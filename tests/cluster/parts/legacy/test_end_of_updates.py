@@ -12,6 +12,7 @@ from ps_train.coordination import sessions, variables
 from ps_train.coordination.state import Snapshot, State
 from ps_train.parts.legacy.classic.ps_life import PsLife
 from ps_train.parts.legacy.classic.updates import Runner
+from ps_train.runtime import waits
 from ps_train.runtime.threads import Call
 from ps_train.runtime.waits import Timeouts
 from ps_train.updates.sync.aggregation import SyncOperations, SyncStatus
@@ -41,6 +42,20 @@ def test_a_ps_serves_until_the_chief_has_left(here, finished, is_over):
     """Issue: it ended with the last report, while the chief released the workers that still wait for an update."""
     life = PsLife(CLUSTER, "", Timeouts(), threading.Event())
     assert life._have_all_ended(snapshot_of(here=here, finished=finished)) is is_over
+
+
+@pytest.mark.parametrize(("here", "finished", "text"), [([], [0], "worker:1"), ([], [], "a worker")])
+def test_a_ps_that_waits_for_workers_says_so(monkeypatch, here, finished, text):
+    """Every ten seconds, with the names of those that have not come once the others have ended."""
+    names = []
+    monkeypatch.setattr(waits._log, "info", lambda form, name, *args: names.append(name))
+    life = PsLife(Cluster("ps", 0, {**CLUSTER.addresses, "worker": {0: "localhost:2", 1: "localhost:3"}}), "",
+                  Timeouts(), threading.Event())
+    if finished:
+        assert not life._have_all_ended(snapshot_of(here=here, finished=finished))
+    life._reminder._next_secs = 0.0
+    life._check_needed(has_workers=False)
+    assert names == [text]
 
 
 class SilentSession:

@@ -88,3 +88,29 @@ def test_an_imported_script_that_runs_to_its_end_ends_with_0(imported):
     end_interpreter, codes = imported
     end_interpreter()
     assert codes == [0]
+
+
+def test_a_checkpoint_that_cannot_be_saved_does_not_keep_a_told_process(caplog):
+    """A call to a frozen ps may never return; the launcher would have to kill the process."""
+    never = threading.Event()
+    with caplog.at_level("WARNING"):
+        ending._save(never.wait, 0.01)
+    assert "no checkpoint was saved: waited 0.01 s for the last checkpoint" in caplog.text
+    never.set()
+
+
+def test_threads_of_a_script_that_go_on_are_named_again_and_again(monkeypatch):
+    """After its main thread has ended, nothing else says why the process is still there."""
+    names, has_reminded = [], threading.Event()
+
+    def remind(self):
+        names.append(self.name())
+        has_reminded.set()
+
+    monkeypatch.setattr(ending, "_POLL_SECS", 0.01)
+    monkeypatch.setattr(ending.waits.Reminder, "remind", remind)
+    thread = threading.Thread(target=has_reminded.wait, args=(60,), name="reader", daemon=False)
+    thread.start()
+    monkeypatch.setattr(ending.threading, "enumerate", lambda: [thread] if thread.is_alive() else [])
+    ending.wait_for_threads()
+    assert names[0] == "the script's thread 'reader'"

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 import tensorflow as tf2
 from tensorflow.python.training import session_manager
 
+from ps_train.cluster.spec import Cluster
+from ps_train.coordination import blackboard
 from ps_train.parts.legacy.classic import install, membership, sessions
 from ps_train.runtime.threads import Call
 from ps_train.runtime.waits import Timeouts
@@ -96,14 +100,19 @@ def test_a_session_manager_of_the_scripts_own_prepares_the_parameters_of_the_clu
     session.close()
 
 
-def test_the_parameters_are_announced_before_a_local_init_op_that_waits_for_the_other_workers(worker, graph):
-    """Issue: the other workers waited for the end of the chief's local_init_op, and it for them."""
+@pytest.mark.parametrize("has_condition", [True, False], ids=["condition", "no condition"])
+def test_the_parameters_are_announced_before_a_local_init_op_that_waits_for_the_other_workers(
+        worker, graph, has_condition):
+    """Issue: the other workers waited for the end of the chief's local_init_op, and it for them.
+
+    Also where the script does not say when the others may go: TensorFlow lets them go at once then.
+    """
     count = counter()
     with tf.device("/job:ps/task:0"):
         tokens = tf.FIFOQueue(2, [tf.bool], [[]], shared_name="tokens_of_the_barrier")
     manager = tf.train.SessionManager(
         local_init_op=tokens.dequeue().op, ready_op=tf.report_uninitialized_variables(),
-        ready_for_local_init_op=tf.report_uninitialized_variables(tf.global_variables()))
+        ready_for_local_init_op=tf.report_uninitialized_variables(tf.global_variables()) if has_condition else None)
     board, arrive_op = worker.join(), tokens.enqueue(True)
     arrived = []
 
@@ -132,6 +141,21 @@ def test_without_a_condition_for_local_init_op_the_parameters_are_announced_afte
     assert was_prepared == [False] and worker.board.is_prepared()
     assert session.run(count) == 1.0
     session.close()
+
+
+def test_parameters_of_a_ps_that_restarts_while_the_chief_prepares_are_not_announced(worker, graph):
+    """Its script may initialise for long; the others would wait for the lost parameters, and the chief as well."""
+    counter()
+    ps = Cluster("ps", 0, worker.cluster.addresses)
+
+    def restart_ps(session):
+        with contextlib.closing(blackboard.for_ps(f"grpc://{ps.task.address}", ps)) as own:
+            own.create()
+
+    manager = tf.train.SessionManager(ready_op=tf.report_uninitialized_variables())
+    with pytest.raises(tf.errors.UnavailableError, match="a ps has restarted while the chief prepared"):
+        manager.prepare_session(worker.target, init_op=tf.global_variables_initializer(), init_fn=restart_ps)
+    assert not worker.join().is_prepared()
 
 
 def train_one_step(worker, folder, name="number"):

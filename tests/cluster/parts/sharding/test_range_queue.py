@@ -103,6 +103,23 @@ def test_a_call_that_is_repeated_changes_nothing_more(queues):
     assert sorted(standing.done.tolist()) == [0, 0, 0, 1] and standing.holders() == {0: 1}
 
 
+def test_a_range_that_is_done_and_given_for_the_next_epoch_was_twice_in_hand(queues):
+    """From a mark on, as a save sets one; a call that is repeated counts once, and the next mark begins anew."""
+    queues.begin([0, 5])
+    queue = queues.of(0)
+    first = take(queue)
+    with tf.Graph().as_default(), tf.device("/job:ps/task:0/cpu:0"):
+        mark, given = operations.mark(), operations.read_queue("given")
+        with tf.Session(queues.cluster.target("worker", 0)) as session:
+            done, is_in_hand = session.run(mark)
+            assert (done.tolist(), is_in_hand.tolist()) == ([0, 5], [True, False])
+            second = [take(queue, finished=[first]) for _ in range(2)][-1]
+            assert (second.number, second.epoch) == (0, 1)
+            assert session.run(given).tolist() == [2, 0]
+            session.run(mark)
+            assert session.run(given).tolist() == [1, 0]
+
+
 def test_a_worker_that_is_started_again_gets_its_own_ranges_first(queues):
     """It holds nothing, and ps 0 says otherwise."""
     queues.begin([0] * 6)

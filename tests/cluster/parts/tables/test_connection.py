@@ -250,17 +250,21 @@ def test_ragged_ids_have_the_rows_of_dense_and_sparse_ones():
         table = ps_train.embedding_table("items", 2, num_rows=9)
         found.extend([table.lookup(ids).to_tensor(), table.lookup([[1, 2], [3, 3]]), table.lookup_sparse(ids),
                       table.lookup_sparse(ids, weights, combiner="sum"),
-                      table.lookup_sparse(ids.to_sparse(), weights, combiner="sum")])
+                      table.lookup_sparse(ids.to_sparse(), weights, combiner="sum"),
+                      table.lookup(tf.ragged.constant_value([[1, 2], [], [3]])).to_tensor(),
+                      table.lookup_sparse(tf.ragged.constant_value([[1, 2], [], [3]]))])
         return tf.reduce_sum(found[0])
 
     model = Model(build)
     with model as session:
-        ragged, dense, mean, weighted, mixed = session.run(found)
+        ragged, dense, mean, weighted, mixed, of_value, mean_of_value = session.run(found)
         np.testing.assert_array_equal(ragged[0], dense[0])
         np.testing.assert_array_equal(ragged[2], [dense[1, 0], [0, 0]])
         np.testing.assert_allclose(mean, [dense[0].mean(0), [0, 0], dense[1, 0]], rtol=1e-6)
         np.testing.assert_allclose(weighted, [dense[0, 0] / 2 + dense[0, 1], [0, 0], 2 * dense[1, 0]], rtol=1e-6)
         np.testing.assert_array_equal(mixed, weighted)
+        np.testing.assert_array_equal(of_value, ragged)
+        np.testing.assert_array_equal(mean_of_value, mean)
         (gradient,) = session.run(model.gradients)
         np.testing.assert_array_equal(gradient.values, np.ones([3, 2]))
 

@@ -10,6 +10,7 @@ import pytest
 from ps_train.errors import ConfigError
 from ps_train.parts.tables import rules
 from tests.cluster.parts.tables.sharded import ShardedTable
+from tests.tensorflow_mode import tf
 
 _SGD = rules.Sgd(1.0)
 _KINDS = {"fixed": {"num_rows": 100}, "dynamic": {}}
@@ -160,6 +161,35 @@ def test_a_reset_table_has_first_values_again(kind):
         table.update([1, 2], _ones([1, 2]))
         np.testing.assert_array_equal(table.reset().rows([1, 2, 3]), before)
         assert table.counts() == counts
+
+
+def _num_buckets(table):
+    """Returns the buckets in the index of a dynamic table on ps 0."""
+    with table.session.graph.as_default() as graph:
+        (index,) = [op for op in graph.get_operations() if op.type == "MutableDenseHashTableV2"
+                    and op.get_attr("shared_name") == b"ps_train/table/items/0/index"]
+        made = tf.raw_ops.LookupTableExportV2(table_handle=index.outputs[0], Tkeys=tf.int64, Tvalues=tf.int64)
+    return table.session.run(tf.shape(made.keys))[0]
+
+
+@pytest.mark.parametrize("num_ps", [1, 2])
+def test_the_index_of_a_table_whose_rows_are_expected_does_not_grow(num_ps):
+    """It is made as large as it needs to be, and not larger; a second reset makes it so, too. More ids let it grow."""
+    sizes = {}
+    for name, expected in {"expected": {"expected_rows": 60_000}, "unexpected": {}}.items():
+        with ShardedTable(_SGD, num_ps, **expected) as table:
+            sizes[name] = [_num_buckets(table.reset())]
+            for _ in range(2):
+                for begin in range(0, 60_000, 2000):
+                    table.update(np.arange(begin, begin + 2000), _ones(range(2000)))
+                sizes[name].append(_num_buckets(table))
+                assert table.values([59_999])[0, 0] < -0.9
+                table.reset()
+            table.update(np.arange(120_000), _ones(range(120_000)))
+            sizes[f"{name}, more"] = _num_buckets(table)
+    size = 2**17 // num_ps
+    assert sizes == {"expected": [size] * 3, "expected, more": 2 * size,
+                     "unexpected": [2**14, size, size], "unexpected, more": 2 * size}
 
 
 def _resident_bytes():

@@ -27,6 +27,8 @@ _WRONG = {
     "num_rows": (dict(num_rows=-1), "got num_rows=-1; allowed: whole numbers above 0"),
     "num_hashes": (dict(num_rows=5, num_hashes=-1), "got num_hashes=-1; allowed: whole numbers from 0"),
     "min_count": (dict(min_count=0), "got min_count=0; allowed: whole numbers above 0"),
+    "expected_rows": (dict(expected_rows=0.5), "got expected_rows=0.5; allowed: whole numbers above 0"),
+    "expected rows of a fixed table": (dict(num_rows=5, expected_rows=5), "only dynamic tables have expected_rows"),
     "optimizer": (dict(optimizer="adamax"), "got optimizer='adamax'; allowed: sgd, .*adam, or a rule"),
     "learning_rate": (dict(learning_rate=0.0), "got learning_rate=0.0; allowed: numbers above 0"),
     "learning_rate of another type": (dict(learning_rate="fast"), "got learning_rate='fast'; allowed: numbers"),

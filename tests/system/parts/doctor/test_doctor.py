@@ -13,6 +13,7 @@ import pytest
 from ps_train.cluster import resolve
 from ps_train.errors import ConfigError
 from ps_train.parts.doctor import examine, machine, network
+from ps_train.parts.doctor.findings import FAIL
 from ps_train.parts.doctor.flags import parse_doctor
 from ps_train.parts.plan.flags import parse_plan
 from tests import processes
@@ -180,3 +181,10 @@ def test_a_plan_is_printed(tmp_path):
         "hidden/weights": 784 * 100 * 4, "hidden/biases": 400, "softmax/weights": 4000, "softmax/biases": 40}
     assert record["worker"]["pulls"]["bytes"] >= (784 * 100 + 100 + 1000 + 10) * 4
     assert not (tmp_path / "train").exists()
+
+
+def test_a_mistyped_folder_of_data_is_told_and_not_made(tmp_path):
+    """A dataset that downloads its files would make it."""
+    finding = examine._data(parse_doctor([f"--data_dir={tmp_path}/nowhere"]))
+    assert finding.verdict == FAIL and f"--data_dir: got '{tmp_path}/nowhere', which does not exist" in finding.text
+    assert not (tmp_path / "nowhere").exists()

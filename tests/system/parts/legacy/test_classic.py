@@ -262,6 +262,23 @@ def test_launch_run_finds_flags_in_an_imported_module_and_refuses_to_call_lonely
     assert "no worker of" in last_line and "has joined the ps" in last_line and "--hosts_flags=" in last_line
 
 
+def test_launch_run_refuses_lonely_training_of_tensorflow_2_and_without_ps(start_process, tmp_path):
+    """Issue: these, too, ended with 0; a strategy is a cluster without a ps of ours, and is none of them."""
+    (tmp_path / "keras.py").write_text(
+        "import numpy as np\nimport tensorflow as tf\nmodel = tf.keras.Sequential([tf.keras.layers.Dense(1)])\n"
+        "model.compile('sgd', 'mse')\nmodel.fit(np.zeros((8, 2)), np.zeros((8, 1)), verbose=0)\n")
+    (tmp_path / "alone.py").write_text("import tensorflow as tf\nprint(tf.Session().run(tf.constant(3)))\n")
+    start_process.start("keras", ["launch", "run", "--num_workers=1", str(tmp_path / "keras.py")])
+    assert start_process.exit_code("keras") == 1
+    assert "made no tf.distribute strategy or server" in start_process.log("keras").splitlines()[-1]
+    start_process.start("alone", ["launch", "run", "--num_ps=0", str(tmp_path / "alone.py")])
+    assert start_process.exit_code("alone") == 1
+    assert "has joined the others, so each task ran by itself" in start_process.log("alone").splitlines()[-1]
+    start_process.start("strategy", ["launch", "run", "--num_ps=0", str(SCRIPTS / "keras_strategy.py"),
+                                     str(tmp_path)])
+    assert start_process.exit_code("strategy") == 0
+
+
 def test_launch_run_names_the_worker_that_did_not_join(start_process, tmp_path):
     """The ps waits for it, and is ended then. A script that only prints its help needs nobody."""
     (tmp_path / "own.py").write_text((SCRIPTS / "supervised.py").read_text())

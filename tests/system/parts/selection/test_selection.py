@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 
+from ps_train.parts.control import ended
+from ps_train.storage import journal
 from tests.processes import REPO, TaskCluster
 
 _FLAGS = ["--model=served", "--dataset=served", "--train_steps=100000000", "--eval_steps=1", "--log_steps=0",
@@ -20,6 +23,12 @@ def test_early_stopping_ends_every_task_with_0_and_a_process_each_predicts_in_or
     assert start_process.wait() == {"ps-0": 0, "worker-0": 0, "worker-1": 0}
     log = start_process.log("worker-0")
     assert "early stopping: constant was best with 1 at step" in log
+    for name in ("worker-0", "worker-1"):
+        assert re.search(r"training ended at step \d+: early stopping: constant was best", start_process.log(name))
+    *_, saved, end = [event for event in journal.read_journal(str(tmp_path / "train"))
+                      if event["event"] in ("checkpoint", "end")]
+    assert end["why"].startswith("early stopping: constant was best with 1 at step") and end["step"] == saved["step"]
+    assert ended.read_ended(str(tmp_path / "train")).state == ended.STOPPED_EARLY
     assert "best constant: 1 at step" in log and "--checkpoint=best` takes it" in log
     found = json.loads((tmp_path / "train/selection.json").read_text())
     [best] = (tmp_path / "train/best").glob("*.index")

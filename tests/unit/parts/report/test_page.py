@@ -9,10 +9,11 @@ import re
 import pytest
 
 from ps_train.errors import ConfigError
-from ps_train.parts.report import charts, writing
+from ps_train.parts.report import charts, evaluated, writing
 from ps_train.parts.report.flags import ReportConfig, parse_report
 from ps_train.parts.report.series import Point
-from ps_train.parts.report.story import tell_story
+from ps_train.parts.report.story import tell_stories, tell_story
+from ps_train.parts.selection.flags import Target
 
 RUN = {"model": "models.<b>", "dataset": "digits", "train_steps": 100, "command": ["--optimizer=adam", "--x=a b"],
        "ps": {"0": "h:1", "1": "h:2"}, "workers": {"0": ["worker:0", "h:3"], "1": ["worker:1", "h:4"]}}
@@ -49,8 +50,107 @@ def test_the_story_has_every_event_in_words():
 
 def test_the_ending_is_that_of_the_last_process():
     """A chief that was killed said nothing."""
-    assert tell_story([*EVENTS, EVENTS[0]]).ending == ""
+    [story] = tell_stories([*EVENTS[:-1], EVENTS[0]])
+    assert story.ending == ""
     assert tell_story([]).run == {}
+
+
+def moved(events, secs, **run):
+    """Returns events at a later time, with other flags."""
+    return [{**event, "time": event["time"] + secs, **({"run": {**event["run"], **run}} if "run" in event else {})}
+            for event in events]
+
+
+@pytest.mark.parametrize(("why", "run", "num_runs"), [
+    (None, {}, 1), ("ClusterLostError: ps:0 is gone", {}, 1), (None, {"command": ["--train_steps=9"]}, 2),
+    ("StoppedError: told to stop", {}, 2), ("ValueError: x", {}, 2), ("the global step reached train_steps", {}, 2),
+])
+def test_a_chief_that_was_lost_continues_its_run_and_any_other_begins_one(why, run, num_runs):
+    """With the same command, as of a launcher that starts it again."""
+    end = {"time": 1010.0, "event": "end", "why": why, **({} if why is None or "Error" in why else {"step": 100})}
+    stories = tell_stories([*EVENTS[:5], *([end] if why else []), *moved(EVENTS, 5000, **run)])
+    assert len(stories) == num_runs
+    assert [len(story.losses) for story in stories] == ([2] if num_runs == 1 else [1, 1])
+
+
+def drawn_lines(monkeypatch):
+    """Returns the lists of lines of the charts that are drawn from now on, by the label of the y axis."""
+    found, draw = {}, charts.lines_chart
+
+    def note(lines, **values):
+        found.setdefault(values["y_label"], lines)
+        return draw(lines, **values)
+
+    monkeypatch.setattr(charts, "lines_chart", note)
+    return found
+
+
+def test_the_runs_of_a_folder_are_apart(tmp_path, monkeypatch):
+    """They were one line, "14,693 global steps of 100", "1 workers", and the workers of the last run only."""
+    charts_of = drawn_lines(monkeypatch)
+    later = [*moved(EVENTS[:2], 90000, train_steps=40), {
+        "time": 91005.0, "event": "sample", "step": 130, "workers": {"worker:0": {"steps": 30, "staleness": 0.0}}}]
+    series = {"loss": [Point(1005.0, 1, 2.0), Point(1008.0, 99, 1.0), Point(91004.0, 101, 1.5),
+                       Point(91005.0, 130, 1.0)]}
+    evaluations = {"accuracy": [Point(1011.0, 100, 0.7), Point(91006.0, 130, 0.6)]}
+    text = writing.make_report(str(tmp_path), tell_stories([*EVENTS, *later]), series, evaluations)
+    assert [(line.name, list(line.xs)) for line in charts_of["loss"]] == [
+        ("training, run 1", [1, 99]), ("training, run 2", [101, 130])]
+    assert [line.name for line in charts_of["accuracy"]] == ["evaluation, run 1", "evaluation, run 2"]
+    reader = Reader()
+    reader.feed(text)
+    assert reader.words[reader.words.index("global steps") - 1] == "130"  # beyond the 40 of its --train_steps
+    assert reader.words[reader.words.index("worker") - 1] == "1"
+    assert {"Speed and workers of run 1", "Speed and workers of run 2", "75.0%", "100.0%", "not said",
+            "This folder has 2 runs. The figures above are those of the last one."} <= set(reader.words)
+
+
+def test_evaluations_checkpoints_and_the_best_step_are_events(tmp_path):
+    """Those that were not the best make room, and the best of the folder is one of the figures."""
+    saved = [{"time": 1003.0 + step / 1000, "event": "checkpoint", "path": f"/t/model.ckpt-{step}", "step": step}
+             for step in range(600)]
+    evaluations = {"accuracy": [Point(1004.0, 10, 0.5), Point(1006.0, 20, 0.9), Point(1011.0, 30, 0.8)],
+                   "loss": [Point(1004.0, 10, 2.0), Point(1006.0, 20, 1.0), Point(1011.0, 30, float("nan"))]}
+
+    def words(events, target):
+        reader = Reader()
+        reader.feed(writing.make_report(str(tmp_path), tell_stories(events), {}, evaluations, target))
+        return reader.words
+
+    few = words(sorted([*EVENTS, *saved[:3]], key=lambda event: event["time"]), Target("accuracy", True))
+    assert [word for word in few if word.startswith("accuracy 0")] == [
+        "accuracy 0.5, loss 2; the best accuracy so far", "accuracy 0.9, loss 1; the best accuracy so far",
+        "accuracy 0.8, loss nan"]
+    assert "has saved /t/model.ckpt-2" in few
+    assert few[few.index("best accuracy, at step 20") - 1] == "0.9"
+    many = words(sorted([*EVENTS, *saved], key=lambda event: event["time"]), Target("accuracy", True))
+    assert "Without 601 checkpoints and evaluations that were not the best." in many
+    assert not any(word.startswith("has saved") for word in many)
+    assert "accuracy 0.9, loss 1; the best accuracy so far" in many
+    assert "accuracy 0.9, loss 1" in words(EVENTS, None)
+
+
+@pytest.mark.parametrize(("text", "target"), [
+    (None, None), ("{", None), ("[]", None), ('{"last_step": 3}', None),
+    ('{"early_stopping": {"metric": "loss", "is_max": false}}', Target("loss", False)),
+    ('{"keep_best": {"metric": "accuracy", "is_max": true}, "early_stopping": {"metric": "loss", "is_max": false}}',
+     Target("accuracy", True)),
+])
+def test_the_metric_of_the_best_is_that_of_the_selection(tmp_path, text, target):
+    """None without one, or in a file of another version."""
+    if text is not None:
+        (tmp_path / "selection.json").write_text(text)
+    assert evaluated.read_target(str(tmp_path)) == target
+
+
+def test_the_page_has_a_dark_mode(tmp_path):
+    """Charts have no background of their own, and are inverted."""
+    text = writing.make_report(str(tmp_path), [tell_story(EVENTS)], {}, {})
+    dark = text.partition("@media (prefers-color-scheme: dark) {")[2]
+    assert "body { color: #ddd; background: #16181c; }" in dark and "filter: invert(1)" in dark
+    svg = charts.bars_chart({"ps:0": 1.0}, "MB")
+    patch = svg.partition('<g id="patch_1">')[2].partition("</g>")[0]
+    assert "fill: none" in patch  # the background of the figure
 
 
 class Reader(html.parser.HTMLParser):
@@ -72,14 +172,14 @@ class Reader(html.parser.HTMLParser):
 
     def handle_data(self, data):
         """Takes a text."""
-        self.words.append(data.strip())
+        self.words += [data.strip()] if data.strip() else []
 
 
 def test_the_page_is_whole_and_needs_no_other_file(tmp_path):
     """Figures, shares and placement are in it; what a user wrote is no HTML."""
     series = {"loss": [Point(1000.0 + step / 10, step, 1.0 / (1 + step)) for step in range(100)]}
     evaluations = {"loss": [Point(1012.0, 100, 0.25)], "accuracy": [Point(1012.0, 100, 0.5)]}
-    text = writing.make_report(str(tmp_path), tell_story(EVENTS), series, evaluations)
+    text = writing.make_report(str(tmp_path), [tell_story(EVENTS)], series, evaluations)
     reader = Reader()
     reader.feed(text)
     assert reader.open == []
@@ -92,7 +192,7 @@ def test_the_page_is_whole_and_needs_no_other_file(tmp_path):
 
 def test_a_folder_with_event_files_only_has_a_page_too(tmp_path):
     """A training of an earlier version."""
-    text = writing.make_report(str(tmp_path), tell_story([]), {"loss": [Point(1.0, 1, 2.0)]}, {})
+    text = writing.make_report(str(tmp_path), [tell_story([])], {"loss": [Point(1.0, 1, 2.0)]}, {})
     assert "There is no journal" in text
 
 

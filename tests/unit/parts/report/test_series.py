@@ -33,6 +33,18 @@ def test_steps_that_were_taken_again_count_once(tmp_path):
     assert [(point.step, point.value) for point in read_series(str(tmp_path))["loss"]] == [(10, 3.0), (25, 1.5)]
 
 
+def test_another_run_leaves_the_steps_of_the_one_before(tmp_path):
+    """It may have begun at the first step again."""
+    write(tmp_path, 1, [start(0), scalar(10, 3.0), scalar(20, 2.0)])
+    again = start(0)
+    again.wall_time = 200.0
+    late = scalar(5, 4.0)
+    late.wall_time = 205.0
+    write(tmp_path, 2, [again, late])
+    found = read_series(str(tmp_path), lambda time: int(time >= 150.0))
+    assert [point.step for point in found["loss"]] == [10, 20, 5]
+
+
 def test_a_folder_may_have_any_name(tmp_path):
     """Such as one with brackets, which a pattern of file names would take for a choice of letters."""
     folder = tmp_path / "run[1]"
