@@ -13,8 +13,8 @@ from ps_train.errors import ConfigError, LaunchError
 from ps_train.launch import supervision
 from ps_train.launch.process import killed_with_parent
 from ps_train.parts.doctor import machine, network
-from ps_train.parts.doctor.findings import FAIL, OK, WARN, Finding
 from ps_train.parts.doctor.flags import DoctorConfig
+from ps_train.parts.doctor.machine import FAIL, OK, WARN, Finding
 from ps_train.parts.ssh import hosts, preflight, shell
 from ps_train.parts.ssh.hosts import Host
 from ps_train.parts.ssh.shell import RemoteShell

@@ -9,10 +9,9 @@ import re
 import pytest
 
 from ps_train.errors import ConfigError
-from ps_train.parts.report import charts, writing
+from ps_train.parts.report import page, writing
 from ps_train.parts.report.flags import ReportConfig, parse_report
-from ps_train.parts.report.series import Point
-from ps_train.parts.report.story import tell_story
+from ps_train.parts.report.history import Point, tell_story
 
 RUN = {"model": "models.<b>", "dataset": "digits", "train_steps": 100, "command": ["--optimizer=adam", "--x=a b"],
        "ps": {"0": "h:1", "1": "h:2"}, "workers": {"0": ["worker:0", "h:3"], "1": ["worker:1", "h:4"]}}
@@ -98,14 +97,14 @@ def test_a_folder_with_event_files_only_has_a_page_too(tmp_path):
 
 def test_the_same_figures_give_the_same_chart():
     """So that two reports can be compared."""
-    line = charts.Line("x", [1, 2], [3, 4])
-    assert charts.lines_chart([line], x_label="a", y_label="b") == charts.lines_chart([line], x_label="a", y_label="b")
+    line = page.Line("x", [1, 2], [3, 4])
+    assert page.lines_chart([line], x_label="a", y_label="b") == page.lines_chart([line], x_label="a", y_label="b")
 
 
 @pytest.mark.parametrize("name", ["loss$x$", r"cost_$\foo$", "<i>&"])
 def test_a_name_is_no_formula(name):
     """Such as that of a summary, or of a worker."""
-    svg = charts.lines_chart([charts.Line(name, [1, 2], [3, 4])] * 2, x_label="a", y_label=name)
+    svg = page.lines_chart([page.Line(name, [1, 2], [3, 4])] * 2, x_label="a", y_label=name)
     assert svg.count(f"<!-- {html.escape(name, quote=False)} -->") == 3  # matplotlib draws letters as paths
 
 
