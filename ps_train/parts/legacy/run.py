@@ -22,7 +22,7 @@ from tensorflow.python.util import deprecation
 from ps_train.cluster import ports
 from ps_train.parts.legacy import source
 from ps_train.parts.legacy.classic import ending, install, sessions
-from ps_train.parts.legacy.conversion.loading import Conversion
+from ps_train.parts.legacy.conversion import Conversion
 from ps_train.parts.legacy.flags import Script, ScriptConfig, parse_mapped
 from ps_train.runtime.waits import Timeouts
 
@@ -73,15 +73,14 @@ def _prepare_estimator(timeouts: Timeouts, server_class: type) -> None:
     """Puts `tf.estimator` there, with ps_train's server and sessions, if the package is installed."""
     if importlib.util.find_spec("tensorflow_estimator") is None or importlib.util.find_spec("tf_keras") is None:
         return
-    from ps_train.parts.legacy import estimator  # noqa: PLC0415 (most scripts have none)
-    from ps_train.parts.legacy.estimator import observer  # noqa: PLC0415 (the same)
+    from ps_train.parts.legacy import estimator_tasks  # noqa: PLC0415 (most scripts have none)
 
     def find_end() -> Callable[[], bool] | None:
-        own = observer.from_environment(timeouts)  # not before: some scripts set TF_CONFIG themselves
+        own = estimator_tasks.observer_from_environment(timeouts)  # not before: some scripts set TF_CONFIG themselves
         return own.is_over if own else None
 
-    estimator.replace(server_class, sessions.MonitoredTrainingSession, find_end)
-    estimator.start_servers(server_class, lambda: install.script_server() is not None)
+    estimator_tasks.replace(server_class, sessions.MonitoredTrainingSession, find_end)
+    estimator_tasks.start_servers(server_class, lambda: install.script_server() is not None)
 
 
 def _run(script: Script, conversion: Conversion) -> int:
