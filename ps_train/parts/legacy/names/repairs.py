@@ -25,7 +25,7 @@ from tensorflow.python.framework import dtypes
 from tensorflow.python.ops import resource_variable_ops, variables
 from tensorflow.python.training import training_util
 
-from ps_train.parts.legacy.global_step import note_global_step
+from ps_train.parts.legacy.classic.sessions import note_global_step
 from ps_train.parts.legacy.names import tables
 
 
