@@ -12,8 +12,8 @@ from ps_train.graph.input.file_ranges import file_ranges as file_ranges
 from ps_train.graph.input.readers import LineReader as LineReader
 from ps_train.graph.input.readers import RecordReader as RecordReader
 from ps_train.parts.keras.plugins import KerasTwin as KerasTwin
-from ps_train.parts.legacy.classic.placement import replica_device_setter as replica_device_setter
 from ps_train.parts.legacy.classic.server import Server as Server
+from ps_train.parts.legacy.classic.server import replica_device_setter as replica_device_setter
 from ps_train.parts.legacy.classic.sessions import MonitoredTrainingSession as MonitoredTrainingSession
 from ps_train.parts.legacy.classic.sessions import Supervisor as Supervisor
 from ps_train.parts.sharding.range_batches import range_batches as range_batches

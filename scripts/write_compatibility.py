@@ -17,24 +17,23 @@ _OURS = "ps_train.parts.legacy.names."
 
 def names_text() -> str:
     """Returns the tables."""
-    from ps_train.parts.legacy.names import inside, renamed  # noqa: PLC0415 (main finds them)
-    from ps_train.parts.legacy.names.tables import TABLES  # noqa: PLC0415 (the same)
+    from ps_train.parts.legacy.names import tables  # noqa: PLC0415 (main finds them)
 
-    contrib = {name: today for name, today in TABLES.names.items() if name.startswith("tf.contrib.")}
-    others = {name: today for name, today in TABLES.names.items() if name not in contrib}
+    contrib = {name: today for name, today in tables.TABLES.names.items() if name.startswith("tf.contrib.")}
+    others = {name: today for name, today in tables.TABLES.names.items() if name not in contrib}
     moved = {f"{module}.{name}": today for module, names in
-             (*inside.MOVED.items(), *inside.REPLACED.items()) for name, today in names.items()}
+             (*tables.MOVED.items(), *tables.REPLACED.items()) for name, today in names.items()}
     parts = [
         "### Renamed, or with other arguments", _table("name", "today", _rows(others)),
         "### tf.contrib: modules that are looked up elsewhere", _table("module", "looked up in", (
             (f"`{name}`", ", ".join(_today(source) for source in sources))
-            for name, sources in sorted(TABLES.modules.items()) if sources)),
+            for name, sources in sorted(tables.TABLES.modules.items()) if sources)),
         "### tf.contrib: names", _table("name", "today", _rows(contrib)),
         "### Without a stand-in", "Other names of `tf.contrib` have none either.",
-        _table("name", "what to do", ((f"`{name}`", hint) for name, hint in sorted(TABLES.advice.items())
+        _table("name", "what to do", ((f"`{name}`", hint) for name, hint in sorted(tables.TABLES.advice.items())
                                       if name != "tf.contrib")),
-        "### Inside TensorFlow", _table("name", "today", _rows({**moved, **inside.PACKAGES})),
-        "### numpy", _table("name", "today", _rows({f"np.{name}": today for name, today in renamed.NUMPY.items()})),
+        "### Inside TensorFlow", _table("name", "today", _rows({**moved, **tables.PACKAGES})),
+        "### numpy", _table("name", "today", _rows({f"np.{name}": today for name, today in tables.NUMPY.items()})),
     ]
     return "\n\n".join(parts)
 

@@ -19,9 +19,8 @@ from ps_train.config.launch import LaunchConfig
 from ps_train.launch import command_lines
 from ps_train.launch.command_lines import TaskList
 from ps_train.parts.legacy.flags import ScriptLaunchConfig
-from ps_train.parts.ssh import hosts, preflight, shell
-from ps_train.parts.ssh.hosts import Host
-from ps_train.parts.ssh.shell import RemoteShell
+from ps_train.parts.ssh import hosts, preflight
+from ps_train.parts.ssh.hosts import Host, RemoteShell
 
 _NO_MORE: Mapping[str, str] = types.MappingProxyType({})
 
@@ -113,8 +112,8 @@ def machines_of(
         return
     placed = hosts.place_tasks(tasks.names, hosts.read_hosts(launch_config.hosts), launch_config.task_placement)
     remote = RemoteShell(
-        shell.split_ssh_command(launch_config.ssh_command), launch_config.remote_dir or os.getcwd(),
-        launch_config.remote_python or sys.executable, shell.chosen_environment(launch_config.env, os.environ))
+        hosts.split_ssh_command(launch_config.ssh_command), launch_config.remote_dir or os.getcwd(),
+        launch_config.remote_python or sys.executable, hosts.chosen_environment(launch_config.env, os.environ))
     counts = collections.Counter(placed)
     with preflight.reserved_hosts(remote, counts, launch_config.base_port, signals) as reserved:
         yield OtherMachines(tasks, placed, remote, reserved, grace_secs)

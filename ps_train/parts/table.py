@@ -48,7 +48,7 @@ TABLE = (
     PartRow("doctor", verbs=("doctor",)),
     PartRow("legacy", verbs=("run",), names={
         "MonitoredTrainingSession": "classic.sessions", "Server": "classic.server", "Supervisor": "classic.sessions",
-        "replica_device_setter": "classic.placement"}),
+        "replica_device_setter": "classic.server"}),
     PartRow("keras", verbs=("keras", "convert"), names={"KerasTwin": "plugins"}),
 )
 

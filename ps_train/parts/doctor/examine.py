@@ -14,11 +14,10 @@ from ps_train.errors import ConfigError, LaunchError
 from ps_train.launch import supervision
 from ps_train.launch.process import killed_with_parent
 from ps_train.parts.doctor import machine, network
-from ps_train.parts.doctor.findings import FAIL, OK, WARN, Finding
 from ps_train.parts.doctor.flags import DoctorConfig
-from ps_train.parts.ssh import hosts, preflight, shell
-from ps_train.parts.ssh.hosts import Host
-from ps_train.parts.ssh.shell import RemoteShell
+from ps_train.parts.doctor.machine import FAIL, OK, WARN, Finding
+from ps_train.parts.ssh import hosts, preflight
+from ps_train.parts.ssh.hosts import Host, RemoteShell
 from ps_train.runtime import logs
 
 _DATA_SECS = 120.0
@@ -57,8 +56,8 @@ def _hosts(config: DoctorConfig) -> tuple[RemoteShell, list[Host]] | None:
         return None
     found = hosts.read_hosts(config.hosts)
     hosts.refuse_loopback(found)
-    return RemoteShell(shell.split_ssh_command(config.ssh_command), config.remote_dir or os.getcwd(),
-                       config.remote_python or sys.executable, shell.chosen_environment(config.env, os.environ)), found
+    return RemoteShell(hosts.split_ssh_command(config.ssh_command), config.remote_dir or os.getcwd(),
+                       config.remote_python or sys.executable, hosts.chosen_environment(config.env, os.environ)), found
 
 
 def _findings(

@@ -1,4 +1,4 @@
-"""Examines this machine: Python, TensorFlow, numpy, processor, memory, ports, disk and GPU."""
+"""Examines this machine: Python, TensorFlow, numpy, processor, memory, ports, disk and GPU; and what a `Finding` is."""
 
 from __future__ import annotations
 
@@ -13,17 +13,36 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from ps_train import __version__
 from ps_train.cluster import ports
 from ps_train.errors import ConfigError
-from ps_train.parts.doctor.findings import FAIL, OK, WARN, Finding
 from ps_train.runtime.installed import tensorflow_problem, tensorflow_version
 
+OK, WARN, FAIL = "ok", "warn", "fail"
 _TASK_BYTES = 700e6  # of a task's memory: TensorFlow 2.21 and a small model, measured with `ps_train plan`
 _FREE_BYTES = 1e9
 _PROBE_BYTES = 16 << 20
 _SLOW_BYTES_PER_SEC = 20e6
+
+
+class Finding(NamedTuple):
+    """What a check found.
+
+    Attributes:
+      verdict: OK, WARN, or FAIL, with which no training can begin.
+      subject: what was examined, such as "TensorFlow".
+      text: what is there, and, unless it is ok, what to do.
+    """
+
+    verdict: str
+    subject: str
+    text: str
+
+    def line(self) -> str:
+        """Returns the line of the report."""
+        return f"{self.verdict:4} {self.subject}: {self.text}"
 
 
 def software() -> Iterator[Finding]:

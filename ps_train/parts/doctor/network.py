@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from ps_train.cluster.addresses import host_of, port_of
 from ps_train.cluster.reachability import accepts
 from ps_train.cluster.spec import Cluster, Task
-from ps_train.parts.doctor.findings import FAIL, OK, WARN, Finding
+from ps_train.parts.doctor.machine import FAIL, OK, WARN, Finding
 
 _PINGS = 20
 _BULK_BYTES = 16 << 20

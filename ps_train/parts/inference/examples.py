@@ -2,19 +2,27 @@
 
     dataset      mini-batches as input_fn makes them
     FILE.npz     an array for each feature                               } batches of --batch_size
-    FILE.csv     columns, see `csv_columns.py`                           }
+    FILE.csv     columns                                                 }
 
-Process `index` of `count` takes the batches whose number modulo `count` is `index`.
+Process `index` of `count` takes the batches whose number modulo `count` is `index`. In a CSV file:
+
+    inputs {"age": int64 [n], "pixels": float32 [n, 3]}      age,pixels_0,pixels_1,pixels_2
+    one input float32 [n, 784]                               any 784 columns in their order; the header may be left out
+
+One input of numbers may have any header: a line without a number in it, or pandas' 0,1,2,...
 """
 
 from __future__ import annotations
 
 import contextlib
+import csv
+import itertools
 import logging
+import math
 import os
 import zipfile
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Callable
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -23,12 +31,14 @@ from ps_train.errors import ConfigError, DataError
 from ps_train.graph.input import bad_records
 from ps_train.graph.input.arrays import input_feed
 from ps_train.graph.input.batches import Batches
-from ps_train.parts.inference import csv_columns, serving
+from ps_train.parts.inference import serving
 from ps_train.parts.inference.predictor import Batch, InputColumn
+from ps_train.parts.sharding.range_plan import compression_of
 from ps_train.plugins.contracts import PREDICT, Dataset
 from ps_train.training import queues
 
 _log = logging.getLogger(__name__)
+_MOST_LISTED = 12
 
 
 def dataset_batches(
@@ -95,7 +105,7 @@ def file_batches(
         raise DataError(f"--input: the model takes sparse {', '.join(sparse)}, which no file has; predict from the "
                         "dataset")
     if path.endswith(".csv"):
-        yield from csv_columns.read_batches(path, inputs, batch_size, share)
+        yield from csv_batches(path, inputs, batch_size, share)
         return
     arrays = read_arrays(path, inputs, is_first=share[0] == 0)
     num_examples = len(next(iter(arrays.values())))
@@ -160,3 +170,183 @@ def _checked(path: str, name: str, array: np.ndarray, column: InputColumn) -> np
                 raise DataError(f"--input: {path}: {name} has {value}; the model takes {column}, from {limits.min} to "
                                 f"{limits.max}")
     return array.astype(wanted)
+
+
+def csv_batches(
+    path: str, inputs: Mapping[str, InputColumn], batch_size: int, share: tuple[int, int]
+) -> Iterator[Batch]:
+    """Yields the batches of a share; see `file_batches`.
+
+    Raises:
+      DataError: a column is missing, or a cell is wrong; the error names file, line and column.
+    """
+    _refuse_compressed(path)
+    index, count = share
+    with open(path, newline="", encoding="utf-8-sig", errors="replace") as file:  # Excel begins a file with a BOM
+        rows = csv.reader(file)
+        first = next(rows, None)
+        if first is None:
+            raise DataError(f"--input: {path} is empty")
+        has_header = _has_header(path, first, inputs)
+        columns = find_csv_columns(path, first if has_header else None, len(first), inputs)
+        lines = itertools.chain([] if has_header else [first], rows)
+        number, line = 0, 1 + has_header
+        while chunk := list(itertools.islice(lines, batch_size)):
+            if number % count == index:
+                yield {name: _values(path, line, chunk, columns[name], column, first)
+                       for name, column in inputs.items()}
+            number, line = number + 1, line + len(chunk)
+
+
+def _refuse_compressed(path: str) -> None:
+    with open(path, "rb") as file:
+        if kind := compression_of(file.read(16)):
+            raise DataError(f"--input: {path} is compressed ({kind}); decompress it first")
+
+
+def _has_header(path: str, first: Sequence[str], inputs: Mapping[str, InputColumn]) -> bool:
+    """Tells whether the first line names columns.
+
+    Raises:
+      DataError: it may be a header or an example.
+    """
+    names = [cell.strip() for cell in first]
+    by_name = {name: index for index, name in enumerate(names)}
+    wanted = {one for name, column in inputs.items() for one in _column_names(name, column, by_name)}
+    if wanted <= by_name.keys():
+        return True
+    if len(inputs) > 1:  # `find_csv_columns` says what it lacks
+        return bool(wanted & by_name.keys()) or not any(map(_is_number, names))
+    [column] = inputs.values()
+    if column.dtype == tf.string or names == ["0"]:
+        raise DataError(f"--input: {path}, line 1: {_listed(first)!r} may be a header or an example; begin with a line "
+                        f"that names the columns: {_listed(sorted(wanted))}")
+    return _is_header_of_numbers(path, names)
+
+
+def _is_header_of_numbers(path: str, cells: Sequence[str]) -> bool:
+    """Tells whether the first line of columns of numbers is a header, whatever it calls them; raises DataError."""
+    numbers = [cell for cell in cells if _is_number(cell)]
+    is_counted = list(cells) == [str(number) for number in range(len(cells))]  # as pandas does without names
+    if len(numbers) == len(cells) and not is_counted:
+        return False
+    if not is_counted and (numbers or not any(cells)):
+        number, wrong = next((number, cell) for number, cell in enumerate(cells, 1) if not _is_number(cell))
+        raise DataError(f"--input: {path}, line 1, column {number}: got {wrong!r}; expected a number, or a header "
+                        "without numbers; correct that cell, or begin with a header")
+    _log.info("%s: the first line is taken as a header: %s", path, _listed(cells))
+    return True
+
+
+def find_csv_columns(
+    path: str, header: Sequence[str] | None, num_columns: int, inputs: Mapping[str, InputColumn]
+) -> dict[str, list[int]]:
+    """Returns name of an input -> the indices of its columns.
+
+    Raises:
+      DataError: a column is missing, or there are too many or too few.
+    """
+    by_name = {name.strip(): index for index, name in enumerate(header or ())}
+    wanted = {name: _column_names(name, column, by_name) for name, column in inputs.items()}
+    missing = [one for names in wanted.values() for one in names if one not in by_name]
+    if len(inputs) == 1 and missing:
+        [column] = inputs.values()
+        size = num_columns if column.shape is None or None in column.shape else math.prod(column.shape)
+        if size == num_columns:
+            return {name: list(range(num_columns)) for name in inputs}
+        raise DataError(f"--input: {path} has {num_columns} columns; the model takes {size} for {next(iter(inputs))} "
+                        f"{column}")
+    if header is None:
+        raise DataError(f"--input: {path} has no header; its first line must name the columns "
+                        f"{_listed(one for names in wanted.values() for one in names)}")
+    if missing:
+        raise DataError(f"--input: {path} has no column {missing[0]!r}; it has {_listed(by_name)}, and the model takes "
+                        f"{_listed(one for names in wanted.values() for one in names)}")
+    unused = by_name.keys() - {one for names in wanted.values() for one in names}
+    if unused:
+        _log.info("%s: columns that the model does not take: %s", path, _listed(sorted(unused)))
+    return {name: [by_name[one] for one in names] for name, names in wanted.items()}
+
+
+def _column_names(name: str, column: InputColumn, there: Mapping[str, int]) -> list[str]:
+    """Returns the names of the columns of an input."""
+    if column.shape == [] or (column.shape is None and name in there):
+        return [name]
+    if column.shape is None or None in column.shape:
+        numbers = itertools.takewhile(lambda number: f"{name}_{number}" in there, itertools.count())
+        return [f"{name}_{number}" for number in numbers] or [f"{name}_0"]
+    return [f"{name}_{number}" for number in range(math.prod(column.shape))]
+
+
+def _values(
+    path: str, line: int, rows: Sequence[Sequence[str]], indices: Sequence[int], column: InputColumn,
+    header: Sequence[str],
+) -> np.ndarray:
+    """Returns the values of an input in some rows, of which the first is that line of the file."""
+    short = next((number for number, row in enumerate(rows) if len(row) != len(header)), None)
+    if short is not None:
+        raise DataError(f"--input: {path}, line {line + short}: {len(rows[short])} columns; expected {len(header)}")
+    cells: Any = [[row[index] for index in indices] for row in rows]
+    if column.dtype == tf.string:
+        values = np.array(cells, object)
+    else:
+        values = _numbers(path, line, cells, [header[index] for index in indices], column.dtype)
+    shape = [-1 if size is None else size for size in column.shape or ([] if column.shape == [] else [len(indices)])]
+    return values.reshape([len(rows), *shape])
+
+
+def _numbers(path: str, line: int, cells: Any, names: Sequence[str], dtype: tf.DType) -> np.ndarray:
+    kind = np.dtype(dtype.as_numpy_dtype)
+    parse, expected = (_whole_numbers(np.iinfo(kind)) if kind.kind in "iu" else (float, "a number"))
+    try:
+        with np.errstate(over="ignore"):  # what becomes infinite is looked for below
+            # At once, not by way of float64, which lacks large whole numbers.
+            values = np.array([list(map(parse, row)) for row in cells], kind)
+    except (ValueError, OverflowError):
+        _refuse_first(path, line, expected, (
+            (number, name, cell) for number, row in enumerate(cells)
+            for name, cell in zip(names, row) if not _parses(parse, cell)))
+        raise
+    if kind.kind not in "iu":
+        infinite = ((row, column, cells[row][column]) for row, column in np.argwhere(np.isinf(values)).tolist())
+        _refuse_first(path, line, f"a number of at most {float(dtype.max):.6g}, the largest {dtype.name}", (
+            (row, names[column], cell) for row, column, cell in infinite if "inf" not in cell.lower()))
+    return values
+
+
+def _refuse_first(path: str, line: int, expected: str, bad_cells: Iterable[tuple[int, str, str]]) -> None:
+    """Raises DataError for the first bad cell, (row, name of the column, text); `line` is that of the first row."""
+    for row, name, cell in bad_cells:
+        place = f"{path}, line {line + row}, column {name}"
+        raise DataError(f"--input: {place}: got {cell!r}; expected {expected}") from None
+
+
+def _whole_numbers(limits: np.iinfo) -> tuple[Callable[[str], int], str]:
+    """Returns what parses a whole number of a type, and what it expects, in words."""
+    lowest, highest = int(limits.min), int(limits.max)
+
+    def parse(cell: str) -> int:
+        number = int(cell)
+        if not lowest <= number <= highest:  # numpy would take its lowest bits
+            raise OverflowError
+        return number
+
+    return parse, f"a whole number from {lowest} to {highest}"
+
+
+def _parses(parse: Callable[[str], Any], cell: str) -> bool:
+    try:
+        parse(cell)
+    except (ValueError, OverflowError):
+        return False
+    return True
+
+
+def _is_number(cell: str) -> bool:
+    return _parses(float, cell)
+
+
+def _listed(names: Any) -> str:
+    names = list(names)
+    return ", ".join(names[:_MOST_LISTED]) + (f" and {len(names) - _MOST_LISTED} more"
+                                              if len(names) > _MOST_LISTED else "")

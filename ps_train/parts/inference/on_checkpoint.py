@@ -1,4 +1,4 @@
-"""Evaluates, exports and predicts with a checkpoint: the work of `ps_train evaluate`, `export` and `predict`."""
+"""Evaluates, exports and predicts with the checkpoint that the user means: `ps_train evaluate`, `export`, `predict`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from typing import Any
 from ps_train.config.groups import parse_accepted, problem_of_data_dir
 from ps_train.config.task import Config
 from ps_train.errors import ConfigError
-from ps_train.parts.inference import examples, found, outputs, predictor, processes, saved_model, serving
-from ps_train.parts.inference.flags import CheckpointFlags, EvaluateConfig, ExportConfig, PredictConfig
+from ps_train.parts.inference import examples, outputs, predictor, processes, serving
+from ps_train.parts.inference.flags import BEST, CheckpointFlags, EvaluateConfig, ExportConfig, PredictConfig
 from ps_train.parts.inference.predictor import Predictor
 from ps_train.plugins.contracts import EVAL, TRAIN, VALIDATION
 from ps_train.plugins.params import split_params
@@ -27,8 +27,43 @@ from ps_train.tasks.setup import LoadedPlugins
 from ps_train.training import evaluation
 from ps_train.training.evaluation import EvalData, Evaluator
 
+_MOST_LISTED = 8
 _MODES = {"test": EVAL, "train": TRAIN, "validation": VALIDATION}
 _NAMES = {"train": "training", "validation": "validation"}
+
+
+def find_checkpoint(train_dir: str, wanted: str) -> str:
+    """Returns the path prefix of a checkpoint.
+
+    Args:
+      train_dir: the folder of the checkpoints.
+      wanted: a global step, a path, `best`, or "" for the newest sound one.
+
+    Raises:
+      ConfigError: there is none; the error lists those that are there.
+    """
+    if wanted == BEST:
+        train_dir, wanted = os.path.join(train_dir, BEST), ""
+    if not os.path.isdir(train_dir):
+        needs = ", which must have --keep_best or --early_stopping" if os.path.basename(train_dir) == BEST else ""
+        raise ConfigError(f"--train_dir: there is no folder {train_dir!r}; give the --train_dir of the training{needs}")
+    if not wanted:
+        path = checkpoints.newest_sound(train_dir)
+        if path is None:
+            raise ConfigError(f"--train_dir: there is no checkpoint in {train_dir!r}")
+        return path
+    if wanted.isdigit():
+        candidates = [checkpoints.path_of(train_dir, int(wanted))]
+    else:
+        prefix = wanted.removesuffix(".index").removesuffix(".meta")
+        candidates = [prefix, os.path.join(train_dir, prefix)]
+    path = next((path for path in candidates if checkpoints.exists(path)), None)
+    if path is None:
+        known = [os.path.basename(path).rpartition("-")[2] for path in checkpoints.paths(train_dir)]
+        shown = ", ".join(known[-_MOST_LISTED:]) or "no checkpoint"
+        raise ConfigError(f"--checkpoint: got {wanted!r}; {train_dir} has {shown}; give one of these, or a path")
+    checkpoints.verify(path)
+    return path
 
 
 def evaluate_checkpoint(config: EvaluateConfig, stop: threading.Event) -> None:
@@ -55,7 +90,7 @@ def _as_json(result: Evaluation, path: str, split: str) -> dict[str, Any]:
 def _prepare(config: CheckpointFlags) -> tuple[str, LoadedPlugins]:
     """Returns the checkpoint and the plug-ins, those of its training unless the flags name others."""
     setup.prepare_tensorflow(config.tf_log)
-    path = found.find_checkpoint(config.train_dir, config.checkpoint)
+    path = find_checkpoint(config.train_dir, config.checkpoint)
     return path, load_as_trained(config, os.path.dirname(path))
 
 
@@ -114,7 +149,7 @@ def export_checkpoint(config: ExportConfig) -> None:
         prepare_data(config, plugins)
     output_dir = os.path.join(config.export_dir, str(checkpoints.step_of(path)))
     make_input = serving.serving_input_maker(*plugins)
-    signatures = saved_model.export_model(path, output_dir, plugins.model, plugins.model_params, make_input)
+    signatures = serving.export_model(path, output_dir, plugins.model, plugins.model_params, make_input)
     logs.show("\n".join([f"Exported {path} to {output_dir}, with the signatures:",
                          *(f"  {name}: {line}" for name, line in sorted(signatures.items()))]))
 
@@ -131,7 +166,7 @@ def predict_examples(config: PredictConfig, stop: threading.Event) -> None:
     if config.saved_model:
         config = dataclasses.replace(config, saved_model=predictor.newest_version(config.saved_model))
     else:
-        path = os.path.abspath(found.find_checkpoint(config.train_dir, config.checkpoint))
+        path = os.path.abspath(find_checkpoint(config.train_dir, config.checkpoint))
         config = dataclasses.replace(config, checkpoint=path)
     folder = os.path.dirname(os.path.abspath(config.output))
     num_examples = 0
@@ -163,7 +198,7 @@ def predicted_batches(config: PredictConfig, share: tuple[int, int]) -> Iterator
 
 
 def _plugins_to_predict(config: PredictConfig) -> tuple[str, LoadedPlugins]:
-    path = "" if config.saved_model else found.find_checkpoint(config.train_dir, config.checkpoint)
+    path = "" if config.saved_model else find_checkpoint(config.train_dir, config.checkpoint)
     plugins = load_as_trained(config, os.path.dirname(path) or config.train_dir)
     if not config.input or serving.needs_dataset(plugins.model, plugins.dataset):
         prepare_data(config, plugins)

@@ -16,7 +16,7 @@ import tensorflow.compat.v1 as tf
 from ps_train.errors import ConfigError, UserCodeError
 from ps_train.graph import devices
 from ps_train.graph.plugin_calls import call_model_fn
-from ps_train.parts.inference import saved_model, serving
+from ps_train.parts.inference import serving
 from ps_train.parts.tables import connection, id_check, registry
 from ps_train.parts.tables.files import contents
 from ps_train.parts.tables.files.read_only import ReadOnlyTables
@@ -170,10 +170,10 @@ def of_saved_model(folder: str, num_threads: int) -> Predictor:
     with tf.Graph().as_default() as graph:
         session = tf.Session(graph=graph, config=session_options(num_threads))
         signatures = tf.saved_model.load(session, [tf.saved_model.tag_constants.SERVING], folder).signature_def
-        if saved_model.DEFAULT_SIGNATURE not in signatures:
+        if serving.DEFAULT_SIGNATURE not in signatures:
             raise ConfigError(f"--saved_model: {folder} has the signatures {', '.join(sorted(signatures))}, and none "
-                              f"that is called {saved_model.DEFAULT_SIGNATURE!r}")
-        found = signatures[saved_model.DEFAULT_SIGNATURE]
+                              f"that is called {serving.DEFAULT_SIGNATURE!r}")
+        found = signatures[serving.DEFAULT_SIGNATURE]
         tensors = [{name: tf.saved_model.utils.get_tensor_from_tensor_info(info, graph) for name, info in one.items()}
                    for one in (found.inputs, found.outputs)]
         return Predictor(session, *tensors, what=folder)

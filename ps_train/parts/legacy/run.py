@@ -14,17 +14,20 @@ import pathlib
 import runpy
 import sys
 import warnings
-from typing import Callable
+from typing import Any, Callable
 
+import tensorflow as tf2
 import tensorflow.compat.v1 as tf
 from tensorflow.python.util import deprecation
 
 from ps_train.cluster import ports
 from ps_train.parts.legacy import joining, source
-from ps_train.parts.legacy.classic import ending, install, sessions
-from ps_train.parts.legacy.conversion.loading import Conversion
+from ps_train.parts.legacy.classic import ending, server, sessions
+from ps_train.parts.legacy.classic.server import Server
+from ps_train.parts.legacy.conversion import Conversion
 from ps_train.parts.legacy.flags import Script, ScriptConfig, parse_mapped
 from ps_train.runtime.waits import Timeouts
+from ps_train.updates.sync.sync_replicas import SyncReplicasOptimizer
 
 
 def run_script(config: ScriptConfig, script: Script) -> None:
@@ -45,7 +48,7 @@ def run_script(config: ScriptConfig, script: Script) -> None:
                               "a copy (docs/migrate.md)")
     code = _run(script, Conversion(config.python2, parse_mapped("--map_path", config.map_path)))
     joining.report_strategy()
-    server = install.script_server()
+    server = script_server()
     is_ps = server is not None and server.cluster.job == "ps"
     if code == 0 and not is_ps:  # a failed script ends at once, as the other tasks wait for it
         ending.wait_for_threads()
@@ -66,7 +69,7 @@ def _prepare_tensorflow_1(config: ScriptConfig) -> None:
         tf.disable_resource_variables()
     else:
         tf.enable_resource_variables()
-    server_class = install.replace_classes(config.timeouts)
+    server_class = replace_classes(config.timeouts)
     _prepare_estimator(config.timeouts, server_class)
     names.install()
 
@@ -75,15 +78,14 @@ def _prepare_estimator(timeouts: Timeouts, server_class: type) -> None:
     """Puts `tf.estimator` there, with ps_train's server and sessions, if the package is installed."""
     if importlib.util.find_spec("tensorflow_estimator") is None or importlib.util.find_spec("tf_keras") is None:
         return
-    from ps_train.parts.legacy import estimator  # noqa: PLC0415 (most scripts have none)
-    from ps_train.parts.legacy.estimator import observer  # noqa: PLC0415 (the same)
+    from ps_train.parts.legacy import estimator_tasks  # noqa: PLC0415 (most scripts have none)
 
     def find_end() -> Callable[[], bool] | None:
-        own = observer.from_environment(timeouts)  # not before: some scripts set TF_CONFIG themselves
+        own = estimator_tasks.observer_from_environment(timeouts)  # not before: some scripts set TF_CONFIG themselves
         return own.is_over if own else None
 
-    estimator.replace(server_class, sessions.MonitoredTrainingSession, find_end)
-    estimator.start_servers(server_class, lambda: install.script_server() is not None)
+    estimator_tasks.replace(server_class, sessions.MonitoredTrainingSession, find_end)
+    estimator_tasks.start_servers(server_class, lambda: script_server() is not None)
 
 
 def _run(script: Script, conversion: Conversion) -> int:
@@ -120,3 +122,41 @@ def _code_of(error: SystemExit) -> int:
     return 1
 
 
+class ScriptServer(Server):
+    """The server of an unchanged script, whose `join` ends the process: code after it was never reached before."""
+
+    exits_after_join = True
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        _servers.append(self)
+
+
+_servers: list[ScriptServer] = []
+
+
+def script_server() -> ScriptServer | None:
+    """Returns the server that the script has made last, or None."""
+    return _servers[-1] if _servers else None
+
+
+def replace_classes(timeouts: Timeouts) -> type[Server]:
+    """Replaces the classes in `tf.compat.v1`; returns the class of the server.
+
+    Args:
+      timeouts: the bounds of every wait.
+    """
+    ScriptServer.default_timeouts = timeouts
+    sessions.install_session_manager()
+    for module in (tf, tf2.compat.v1):
+        module.Session = sessions.Session
+        module.InteractiveSession = sessions.InteractiveSession
+        module.train.SessionManager = sessions.SessionManager
+        module.train.Server = ScriptServer
+        module.train.Supervisor = sessions.Supervisor
+        module.train.MonitoredTrainingSession = sessions.MonitoredTrainingSession
+        module.train.SyncReplicasOptimizer = SyncReplicasOptimizer
+        module.train.replica_device_setter = server.replica_device_setter
+        module.distribute.Server = ScriptServer
+    tf2.distribute.Server = ScriptServer
+    return ScriptServer

@@ -1,22 +1,96 @@
-"""What a training will place on each ps and transfer in each step, as a value, as text and as JSON.
+"""What a training will place on each ps and transfer in each step: `ps_train plan`.
 
-    worker's graph --make_plan--> TrainingPlan --plan_lines, plan_record--> what `ps_train plan` prints
+    flags --print_plan--> graph of a worker --make_plan--> TrainingPlan --plan_lines, plan_record--> text or JSON
+                                            --sent_in_step--> the tensors that one task makes and another one uses
+
+TensorFlow sends a tensor once to each task that uses it, whatever number of operations read it there.
 """
 
 from __future__ import annotations
 
 import collections
-from collections.abc import Mapping, Sequence
+import dataclasses
+import json
+import logging
+import resource
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from ps_train.graph import devices, placement
-from ps_train.parts.plan.transfers import Sent, sent_in_step
+from ps_train.cluster.spec import Cluster
+from ps_train.config.task import Config
+from ps_train.errors import MissingDataError
+from ps_train.graph import devices, placement, transfer
+from ps_train.launch.preparation import fallback_dataset
+from ps_train.runtime import logs
+from ps_train.tasks import setup, worker
+from ps_train.tasks.settings import worker_settings
 from ps_train.training.replica_graph import TrainGraph
 
+# Not sent: they say where something is, and their readers run there.
+_BOUND = (tf.resource, tf.variant)
 _FLOAT_BYTES = 4
 PARAMETER, SLOT, STATE, TABLE = "parameter", "optimizer slot", "state", "table"
+_log = logging.getLogger(__name__)
+
+
+class Sent(NamedTuple):
+    """A tensor that travels in each step.
+
+    Attributes:
+      tensor: its name.
+      sender: such as `ps:0`.
+      receiver: such as `worker:0`.
+      num_bytes: its size; None if only a mini-batch says it.
+    """
+
+    tensor: str
+    sender: str
+    receiver: str
+    num_bytes: int | None
+
+
+def sent_in_step(fetches: Sequence[tf.Tensor], client: str) -> list[Sent]:
+    """Returns what travels when these tensors are fetched, as far as the graph says; constants do not travel.
+
+    Messages that only say that an operation has run are left out.
+
+    Args:
+      client: the task that fetches them, such as `worker:0`.
+    """
+    step = transfer.upstream(fetches)
+    found = {(tensor.name, client): Sent(tensor.name, _task(tensor.op), client, tensor_bytes(tensor))
+             for tensor in fetches if _task(tensor.op) not in ("", client)}
+    for op in step:
+        receiver = _task(op)
+        for tensor in op.inputs:
+            sender = _task(tensor.op)
+            is_sent = sender and receiver and sender != receiver and tensor.dtype.base_dtype not in _BOUND
+            # A constant is copied to its readers when the graph is prepared (grappler, constant folding).
+            if is_sent and tensor.op.type != "Const":
+                found[tensor.name, receiver] = Sent(tensor.name, sender, receiver, tensor_bytes(tensor))
+    return list(found.values())
+
+
+def tensor_bytes(tensor: tf.Tensor) -> int | None:
+    """Returns the size of a tensor, or None if the graph does not say it."""
+    count = tensor.shape.num_elements()
+    return None if count is None or not tensor.dtype.base_dtype.size else count * tensor.dtype.base_dtype.size
+
+
+def _task(op: tf.Operation) -> str:
+    """Returns the task that runs an operation: that of the variable or iterator that it uses, if it uses one."""
+    for place in (*(held.op.device for held in _resources(op)), op.device):
+        job, index = devices.task_of(place)
+        if job is not None:
+            return f"{job}:{index or 0}"
+    return ""
+
+
+def _resources(op: tf.Operation) -> Iterator[tf.Tensor]:
+    yield from (tensor for tensor in op.inputs if tensor.dtype.base_dtype == tf.resource)
 
 
 class PlacedVariable(NamedTuple):
@@ -163,3 +237,43 @@ def _shown(num_bytes: int | None) -> str:
 
 def _megabytes(num_bytes: int) -> str:
     return f"{num_bytes / 1e6:,.0f} MB"
+
+
+def print_plan(config: Config, cluster: Cluster, is_json: bool) -> None:
+    """Prints the plan of a training; starts nothing, opens no socket and writes no file.
+
+    Raises:
+      PsTrainError: a flag or a plug-in is wrong.
+      Exception: whatever a plug-in raises.
+    """
+    setup.prepare_tensorflow(config.tf_log)
+    ps_process_bytes = _own_bytes()  # a ps loads neither the data nor the model
+    config, plugins = _with_data(config)
+    graph = worker.build_graph(worker_settings(config, cluster), cluster, plugins)
+    per_run = config.steps_per_execution * config.communication_period
+    made = make_plan(graph, cluster.task.name, num_ps=len(cluster.ps), num_steps=per_run,
+                     process_bytes=_own_bytes(), ps_process_bytes=ps_process_bytes)
+    logs.show(json.dumps(plan_record(made)) if is_json else "\n".join(plan_lines(made)))
+
+
+def _with_data(config: Config) -> tuple[Config, setup.LoadedPlugins]:
+    """Returns the flags and the plug-ins of a training that has its data: those that `launch` would train with."""
+    plugins = setup.load_plugins(config)
+    try:
+        plugins.dataset.prepare(plugins.dataset_params)
+    except MissingDataError as error:
+        name = fallback_dataset(config)
+        if name is None:
+            raise
+        _log.warning("MNIST is not used (data_dir is %s): %s; this is the plan for --dataset=%s, on which `launch` "
+                     "would train", config.data_dir, error.fault, name)
+        config = dataclasses.replace(config, dataset=name, given=config.given | {"dataset"})
+        plugins = setup.load_plugins(config)
+        plugins.dataset.prepare(plugins.dataset_params)
+    return config, plugins
+
+
+def _own_bytes() -> int:
+    """Returns the most memory that this process has used."""
+    unit = 1 if sys.platform == "darwin" else 1024  # getrusage(2): bytes on macOS, KiB on Linux
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -16,9 +16,9 @@ def _plan(argv: Sequence[str]) -> None:
     config, cluster, flags = parse_plan(argv)
     check_data_dir(config)
     installed.import_tensorflow(needs_gpu=False, tf_log=config.tf_log)
-    from ps_train.parts.plan import planning  # noqa: PLC0415 (TensorFlow takes seconds; a wrong flag should not)
+    from ps_train.parts.plan import plan  # noqa: PLC0415 (TensorFlow takes seconds; a wrong flag should not)
 
-    planning.print_plan(config, cluster, flags.json)
+    plan.print_plan(config, cluster, flags.json)
 
 
 PLAN = Verb(

@@ -10,8 +10,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 
-from ps_train.parts.report.series import Point
-from ps_train.parts.report.story import Happening
+from ps_train.parts.report.history import Happening, Point
 from ps_train.parts.selection.flags import Target
 from ps_train.parts.selection.record import SELECTION_RECORD
 

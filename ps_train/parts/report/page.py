@@ -1,12 +1,25 @@
-"""Puts charts and tables into one HTML file that needs no other file and no network."""
+"""Draws charts as SVG, with matplotlib, and puts them and tables into one HTML file that needs no network."""
 
 from __future__ import annotations
 
 import base64
 import html
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Callable, NamedTuple
 
+from ps_train.errors import ConfigError
+from ps_train.parts.report.history import Point, Sample
+
+_SIZE = (7.0, 3.2)  # inches; the page scales it
+_MOST_NAMED = 10  # lines in a legend
+_UNITS = ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
+_LOSS_COLOR = "#c0392b"
+_STYLE = {
+    "svg.hashsalt": "ps_train",  # the same figures give the same file
+    "font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.3,
+    "axes.formatter.useoffset": False, "lines.linewidth": 1.4,
+}
 _PAGE = """\
 <!DOCTYPE html>
 <html lang="en">
@@ -52,6 +65,114 @@ code {{ background: #f3f5f8; padding: .1rem .3rem; overflow-wrap: anywhere; }}
 </body>
 </html>
 """
+
+
+class TimeAxis(NamedTuple):
+    """Where time begins in a chart, in seconds since the epoch, and its unit."""
+
+    begin: float
+    unit_secs: float
+    unit: str
+
+    @classmethod
+    def over(cls, begin: float, end: float) -> TimeAxis:
+        """Returns the axis with the unit that suits."""
+        unit_secs, unit = next(((secs, name) for secs, name in _UNITS if end - begin > 3 * secs), _UNITS[-1])
+        return cls(begin, unit_secs, unit)
+
+    def place(self, time: float) -> float:
+        """Returns where a time is on this axis."""
+        return (time - self.begin) / self.unit_secs
+
+
+class Line(NamedTuple):
+    """A line of a chart; with `has_marks`, each point is shown, as few of them are there."""
+
+    name: str
+    xs: Sequence[float]
+    ys: Sequence[float]
+    has_marks: bool = False
+
+
+def check_matplotlib() -> None:
+    """Raises ConfigError, with the command that helps, if matplotlib is missing."""
+    try:
+        import matplotlib  # noqa: F401, PLC0415 (an extra: only this verb needs it)
+    except ImportError as error:
+        raise ConfigError(f"the charts of `ps_train report` need matplotlib: {error}; install it with "
+                          "`pip install 'ps_train[report]'`, or `pip install matplotlib`") from None
+
+
+def lines_chart(
+    lines: Sequence[Line], *, x_label: str, y_label: str, losses: Sequence[float] = (), is_from_zero: bool = False
+) -> str:
+    """Returns a chart of lines, with a dashed upright line where a session was lost."""
+
+    def draw(axes: Any) -> None:
+        for number, line in enumerate(lines):
+            axes.plot(line.xs, line.ys, label=_plain(line.name), color=f"C{number % 10}",
+                      marker="o" if line.has_marks else "", markersize=3.5)
+        for index, place in enumerate(losses):
+            axes.axvline(place, color=_LOSS_COLOR, linestyle="--", linewidth=0.9,
+                         label="" if index else "session lost")
+        if len(lines) + bool(losses) > 1 and len(lines) <= _MOST_NAMED:
+            axes.legend(frameon=False)
+        axes.set(xlabel=x_label, ylabel=_plain(y_label))
+        if is_from_zero:
+            axes.set_ylim(bottom=0)
+
+    return _svg(draw)
+
+
+def bars_chart(amounts: Mapping[str, float], label: str) -> str:
+    """Returns a chart of lying bars, the first one at the top."""
+
+    def draw(axes: Any) -> None:
+        axes.barh(range(len(amounts)), list(amounts.values()), color="C0", height=0.6)
+        axes.set(xlabel=label, yticks=range(len(amounts)), yticklabels=list(amounts))
+        axes.invert_yaxis()
+        axes.grid(visible=False, axis="y")
+
+    return _svg(draw, height=0.8 + 0.32 * max(1, len(amounts)))
+
+
+def by_step(name: str, points: Sequence[Point], *, has_marks: bool = False) -> Line:
+    """Returns a line over global steps."""
+    return Line(name, [point.step for point in points], [point.value for point in points], has_marks)
+
+
+def rates(points: Sequence[Point] | Sequence[Sample], axis: TimeAxis) -> Line:
+    """Returns global steps per second over time, from pairs of points that follow each other."""
+    pairs = [(one, two) for one, two in zip(points, points[1:]) if two.time > one.time and two.step >= one.step]
+    return Line("global steps/s", [axis.place(two.time) for _, two in pairs],
+                [(two.step - one.step) / (two.time - one.time) for one, two in pairs])
+
+
+def by_worker(samples: Sequence[Sample], axis: TimeAxis, what: Callable[[Sample], Mapping[str, float]]) -> list[Line]:
+    """Returns a line for each worker over time."""
+    names = sorted({name for sample in samples for name in what(sample)}, key=lambda name: (len(name), name))
+    return [Line(name, *zip(*[(axis.place(sample.time), what(sample)[name])
+                              for sample in samples if name in what(sample)])) for name in names]
+
+
+def _plain(name: str) -> str:
+    """Returns a name that a user chose as matplotlib shows it: text between two `$` would be a formula."""
+    return name.replace("$", r"\$")
+
+
+def _svg(draw: Callable[[Any], None], height: float = _SIZE[1]) -> str:
+    import matplotlib  # noqa: PLC0415 (see check_matplotlib)
+
+    matplotlib.use("Agg")  # a machine may have no screen
+    from matplotlib import pyplot  # noqa: PLC0415 (after the choice of Agg)
+
+    with matplotlib.rc_context(_STYLE):
+        figure, axes = pyplot.subplots(figsize=(_SIZE[0], height), layout="constrained")
+        draw(axes)
+        text = io.StringIO()
+        figure.savefig(text, format="svg", metadata={"Date": None}, transparent=True)  # the page has a dark mode
+        pyplot.close(figure)
+    return text.getvalue()
 
 
 class Row(NamedTuple):

@@ -1,7 +1,7 @@
 """Reads a train_dir and writes its report.
 
-    events.* --series--> values over steps --evaluated--> events --+
-    journal.jsonl --story--> runs, with their events and workers --+--charts, tables--> report.html
+    events.*      --history--> values over steps --evaluated--> events --+
+    journal.jsonl --history--> runs, with their events and workers ------+--page--> report.html
 """
 
 from __future__ import annotations
@@ -17,12 +17,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ps_train.errors import ConfigError
-from ps_train.parts.report import charts, evaluated, page
-from ps_train.parts.report.charts import TimeAxis
+from ps_train.parts.report import evaluated, page
 from ps_train.parts.report.flags import ReportConfig
-from ps_train.parts.report.page import Row
-from ps_train.parts.report.series import Point, read_series, thinned
-from ps_train.parts.report.story import Story, run_at, tell_stories
+from ps_train.parts.report.history import Point, Story, read_series, run_at, tell_stories, thinned
+from ps_train.parts.report.page import Row, TimeAxis
 from ps_train.parts.selection.flags import Target
 from ps_train.runtime import logs
 from ps_train.storage.event_files import LOSS_TAG
@@ -41,7 +39,7 @@ def write_report(config: ReportConfig) -> None:
     Raises:
       ConfigError: the folder has nothing to report, the file cannot be written, or matplotlib is missing.
     """
-    charts.check_matplotlib()
+    page.check_matplotlib()
     if not os.path.isdir(config.train_dir):
         raise ConfigError(f"{config.train_dir}: there is no such folder; give the --train_dir of a training")
     try:
@@ -164,11 +162,11 @@ def _value_charts(runs: Sequence[ReportedRun]) -> Iterator[tuple[str, str]]:
         for run in runs:
             suffix = f", run {run.number}" if len(runs) > 1 else ""
             if tag in run.training:
-                lines.append(charts.by_step(f"training{suffix}", run.training[tag]))
+                lines.append(page.by_step(f"training{suffix}", run.training[tag]))
             if tag in run.evaluations:
-                lines.append(charts.by_step(f"evaluation{suffix}", run.evaluations[tag], has_marks=True))
+                lines.append(page.by_step(f"evaluation{suffix}", run.evaluations[tag], has_marks=True))
         if lines:
-            yield tag, charts.lines_chart(lines, x_label="global step", y_label=tag,
+            yield tag, page.lines_chart(lines, x_label="global step", y_label=tag,
                                           losses=[step for run in runs for _, step in run.story.losses])
 
 
@@ -183,20 +181,20 @@ def _worker_section(run: ReportedRun, num_runs: int) -> Iterator[str]:
 def _worker_charts(
     story: Story, training: Mapping[str, Sequence[Point]], axis: TimeAxis
 ) -> Iterator[tuple[str, str]]:
-    over_time = functools.partial(charts.lines_chart, x_label=axis.unit, is_from_zero=True,
+    over_time = functools.partial(page.lines_chart, x_label=axis.unit, is_from_zero=True,
                                   losses=[axis.place(time) for time, _ in story.losses])
     samples = thinned(list(story.samples))
     counted = max(samples, training.get(LOSS_TAG, ()), key=len)
     if len(counted) > 2:
-        yield "Speed", over_time([charts.rates(counted, axis)], y_label="global steps/s")
+        yield "Speed", over_time([page.rates(counted, axis)], y_label="global steps/s")
     if samples:
         yield "Steps of each worker", over_time(
-            charts.by_worker(samples, axis, lambda sample: sample.steps), y_label="steps")
+            page.by_worker(samples, axis, lambda sample: sample.steps), y_label="steps")
         yield "Staleness of each worker's updates, mean so far", over_time(
-            charts.by_worker(samples, axis, lambda sample: sample.staleness), y_label="global steps")
+            page.by_worker(samples, axis, lambda sample: sample.staleness), y_label="global steps")
     if points := training.get(_STALENESS_TAG):
-        yield "Staleness of the chief's updates, mean since the point before", charts.lines_chart(
-            [charts.by_step("staleness", points)], x_label="global step", y_label="global steps", is_from_zero=True)
+        yield "Staleness of the chief's updates, mean since the point before", page.lines_chart(
+            [page.by_step("staleness", points)], x_label="global step", y_label="global steps", is_from_zero=True)
 
 
 def _worker_table(story: Story) -> Iterator[str]:
@@ -236,7 +234,7 @@ def _placement(story: Story) -> Iterator[str]:
         return
     yield page.heading("Placement")
     addresses = story.run.get("ps", {})
-    yield page.charts([("Variables on each ps", charts.bars_chart(
+    yield page.charts([("Variables on each ps", page.bars_chart(
         {f"ps:{ps}": size / 1e6 for ps, size in placed["ps_bytes"].items()}, "MB, without tables"))])
     if placed["tables"]:
         yield page.table(["table", "rows", "dim"], [

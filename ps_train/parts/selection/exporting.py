@@ -10,7 +10,7 @@ from collections.abc import Collection
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import PsTrainError, SaveError
-from ps_train.parts.inference import saved_model, serving
+from ps_train.parts.inference import serving
 from ps_train.storage import checkpoints
 from ps_train.tasks.setup import LoadedPlugins
 
@@ -33,7 +33,7 @@ class Exporters:
         """
         if self._names:
             model, params, *_ = self._plugins
-            saved_model.check_exportable(model, params, serving.serving_input_maker(*self._plugins))
+            serving.check_exportable(model, params, serving.serving_input_maker(*self._plugins))
 
     def export(self, name: str, path: str) -> None:
         """Exports a checkpoint, if there is an exporter of that name; during training a failure is only a warning.
@@ -51,8 +51,8 @@ class Exporters:
                 return
             is_old = os.path.exists(output_dir)
             model, params, *_ = self._plugins
-            saved_model.export_model(path, output_dir, model, params, serving.serving_input_maker(*self._plugins),
-                                     replaces=True)
+            serving.export_model(path, output_dir, model, params, serving.serving_input_maker(*self._plugins),
+                                 replaces=True)
         except (PsTrainError, OSError, tf.errors.OpError) as error:
             if name == "final":
                 raise SaveError(f"cannot export {path} to {output_dir}: {error}; the checkpoint is sound; then "

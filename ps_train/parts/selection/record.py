@@ -18,7 +18,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from ps_train.parts.inference.found import BEST
+from ps_train.parts.inference.flags import BEST
 from ps_train.parts.selection.flags import Target
 
 SELECTION_RECORD = "selection.json"

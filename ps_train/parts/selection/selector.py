@@ -17,7 +17,7 @@ from collections.abc import Collection
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import CheckpointError, ConfigError
-from ps_train.parts.inference.found import BEST
+from ps_train.parts.inference.flags import BEST
 from ps_train.parts.selection.exporting import Exporters
 from ps_train.parts.selection.flags import Target
 from ps_train.parts.selection.record import SelectionRecord

@@ -8,11 +8,9 @@ To the launcher a relay is a task like any other: it prints what the task prints
 its exit code. A watcher ends its task when the connection breaks. Start with `preflight.py`. Nothing here imports
 TensorFlow.
 
-    hosts       the list of hosts, and which task runs where
-    shell       the command line of ssh, and the words that the host's shell runs
-    preflight   asks all hosts at once, before any task starts, and keeps the connections that reserve the ports
-    probe       on a host: says what is installed, and keeps ports free
-    relay       here, for one task: starts ssh, passes output and signals on
+    hosts       the list of hosts, which task runs where, and the command line of ssh
+    preflight   asks all hosts at once, before any task starts, and keeps the connections that reserve the ports;
+                run on a host, it is the probe that answers
+    relay       here, for one task: starts ssh, passes output and signals on; the frames that a watcher writes
     watcher     on a host, for one task: starts it, passes its output back, and ends it when the connection breaks
-    frames      what a watcher writes to its relay
 """

@@ -1,23 +1,32 @@
-"""Asks all hosts at once, before any task starts, whether they can run tasks, and reserves the ports there."""
+"""Asks all hosts at once, before any task starts, whether they can run tasks, and reserves the ports there.
+
+    python -m ps_train.parts.ssh.preflight COUNT FIRST_PORT  -->  one line of JSON
+
+is the probe that runs on each host: it reports what is installed there, and holds free ports until SIGTERM.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
+import platform
 import re
+import signal
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ps_train import __version__
+from ps_train.cluster import ports
 from ps_train.errors import ConfigError, refuse
 from ps_train.launch.preparation import stopped
 from ps_train.launch.process import POLL_SECS, Process
-from ps_train.parts.ssh.hosts import Host
+from ps_train.parts.ssh.hosts import CONNECT_SECS, Host, RemoteShell
 from ps_train.parts.ssh.relay import LOST_CONNECTION
-from ps_train.parts.ssh.shell import CONNECT_SECS, RemoteShell
+from ps_train.runtime.installed import tensorflow_problem, tensorflow_version
 
 _ANSWER_SECS = 60.0  # for all hosts together: to connect, and to start a Python
 _GRACE_SECS = 5.0
@@ -59,7 +68,7 @@ def reserved_hosts(
     with tempfile.TemporaryDirectory(prefix="ps_train-hosts-") as folder:
         try:
             for number, (host, count) in enumerate(counts.items()):
-                words = ["-m", "ps_train.parts.ssh.probe", str(count), str(first_port)]
+                words = ["-m", "ps_train.parts.ssh.preflight", str(count), str(first_port)]
                 command = shell.relay_command(host, f"probe of {host}", words, _GRACE_SECS)
                 probes[host] = Process(f"{host}", command, os.path.join(folder, str(number)), os.environ)
             yield _ports(_answers(probes, signals), shell)
@@ -138,3 +147,26 @@ def _end(probes: Sequence[Process]) -> None:
         time.sleep(POLL_SECS)
     for probe in probes:
         probe.kill()
+
+
+def main(argv: Sequence[str]) -> int:
+    """Prints what this host has, and waits for SIGTERM; then the ports are free again."""
+    count, first = map(int, argv)
+    version = tensorflow_version()
+    found: dict[str, Any] = {"ps_train": __version__, "python": platform.python_version(), "tensorflow": version,
+                             "fault": tensorflow_problem(version)}
+    try:
+        held = ports.hold_ports(count, first)
+        found["ports"] = [holder.getsockname()[1] for holder in held]
+        for holder in held:
+            ports.let_server_bind(holder)
+    except ConfigError as error:
+        found["fault"] = found["fault"] or str(error)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    print(json.dumps(found), flush=True)
+    signal.sigwait({signal.SIGTERM})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -3,7 +3,7 @@
     python -m ps_train.parts.ssh.watcher NAME GRACE_SECS PORT WORDS_OF_PYTHON...
 
     stdin    "beat" every second; "stop" asks the task to stop
-    stdout   an empty line, then frames, see `frames.py`
+    stdout   an empty line, then frames, see `relay.py`
 
 The end of stdin, or `SILENCE_SECS` without a beat, is a broken connection: SIGTERM, and SIGKILL after GRACE_SECS.
 """
@@ -21,8 +21,8 @@ import time
 from collections.abc import Sequence
 
 from ps_train.launch.process import POLL_SECS, Process
-from ps_train.parts.ssh.frames import OutputFrame, pack_frame
-from ps_train.parts.ssh.shell import SILENCE_SECS
+from ps_train.parts.ssh.hosts import SILENCE_SECS
+from ps_train.parts.ssh.relay import OutputFrame, pack_frame
 
 _READ_BYTES = 1 << 16
 _STDIN, _STDOUT = 0, 1

@@ -25,8 +25,8 @@ import threading
 from typing import Callable, NoReturn
 
 from ps_train.errors import PsTrainError
+from ps_train.parts.legacy import conversion
 from ps_train.parts.legacy.classic import membership
-from ps_train.parts.legacy.conversion import paths
 from ps_train.runtime import logs, reports, tensorflow_errors, tracebacks, waits
 from ps_train.runtime.threads import Call
 
@@ -95,7 +95,7 @@ def _report(error: BaseException) -> None:
                               "give --max_restarts to `ps_train launch`"]
     else:
         trace, message = tracebacks.report(error, *_python2_advice)
-        message += filter(None, [paths.hint(error)])
+        message += filter(None, [conversion.path_hint(error)])
     failure = reports.Failure(message, is_in_user_code=bool(trace))
     lines = [*trace, *failure.lines()]
     reports.send(failure, lines)

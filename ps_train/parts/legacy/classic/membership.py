@@ -4,6 +4,13 @@
                       the ps are there, the claim, the heartbeat       the others need not wait for it
 
 A script has at most one server per process, so there is at most one membership: `current()`.
+
+A `Watch` ends a worker whose script is inside TensorFlow, waiting for something that may never come:
+
+    another process has its number       --> ClusterLostError
+    its cluster differs from the others' --> ConfigError
+    the chief's script has failed        --> ChiefFailedError, unless the script ends by itself first
+    a ps, or in sync the chief, is gone  --> ClusterLostError, after the start time-out
 """
 
 from __future__ import annotations
@@ -11,8 +18,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
+import math
 import threading
+import time
+from collections.abc import Collection
 from typing import Any, Callable, Protocol
+
+import tensorflow.compat.v1 as tf
 
 from ps_train.cluster import reachability
 from ps_train.cluster.spec import Cluster
@@ -20,8 +32,8 @@ from ps_train.coordination import agreement, blackboard
 from ps_train.coordination.blackboard import Blackboard
 from ps_train.coordination.heartbeat import Heartbeat, WorkerProgress
 from ps_train.coordination.state import Snapshot, State
-from ps_train.errors import BlackboardError, ChiefFailedError, PsTrainError
-from ps_train.parts.legacy.classic.watch import Watch
+from ps_train.errors import BlackboardError, ChiefFailedError, ClusterLostError, ConfigError, PsTrainError
+from ps_train.graph.devices import task_of
 from ps_train.runtime import reports, threads, waits
 from ps_train.runtime.waits import Timeouts
 
@@ -275,3 +287,93 @@ def current() -> Membership | None:
 def set_current(membership: Membership | None) -> None:
     """Sets the membership of this process."""
     _current[:] = [membership] if membership else []
+
+
+_CHIEF_FAILED_SECS = 3.0  # for the script to end by itself
+
+
+class Watch:
+    """Raises the error that must end a worker which has joined."""
+
+    def __init__(self, cluster: Cluster, board: Blackboard, heartbeat: Heartbeat, timeouts: Timeouts) -> None:
+        """Begins to count.
+
+        Args:
+          board: the worker's view of the blackboard.
+          heartbeat: it has claimed the worker's number.
+          timeouts: a ps, or in sync the chief, may be gone for its `start_secs`.
+        """
+        self._cluster, self._board, self._heartbeat, self._timeouts = cluster, board, heartbeat, timeouts
+        self._answered_secs = self._chief_seen_secs = time.monotonic()
+        self._chief_failed_secs = math.inf
+
+    def check_own(self) -> None:
+        """Checks what this worker's heartbeat has learnt.
+
+        Raises:
+          ClusterLostError: another process has taken the place of this one.
+          ConfigError: the tasks were told of different clusters.
+          ChiefFailedError: the chief's script has failed, and this one has not ended because of that.
+        """
+        heartbeat, cluster = self._heartbeat, self._cluster
+        if heartbeat.is_replaced:
+            raise ClusterLostError(f"another process has taken the place of {cluster.task}, which was not heard of for "
+                                   f"{self._timeouts.heartbeat_secs:g} s; this one ends")
+        if heartbeat.mismatch:
+            raise ConfigError(heartbeat.mismatch)
+        if heartbeat.has_chief_failed and not cluster.is_chief:
+            self._chief_failed_secs = min(self._chief_failed_secs, time.monotonic())
+            if time.monotonic() - self._chief_failed_secs > _CHIEF_FAILED_SECS:
+                raise ChiefFailedError
+
+    def check_others(self, *, waits_for_chief: bool) -> None:
+        """Asks every ps.
+
+        Args:
+          waits_for_chief: whether this worker trains in sync, with the updates of the chief.
+
+        Raises:
+          ClusterLostError: a ps, or a chief that is waited for, has been gone for the start time-out.
+        """
+        start_secs, now_secs = self._timeouts.start_secs, time.monotonic()
+        try:
+            self._board.is_prepared()  # asks every ps
+            chief = self._cluster.number_of(self._cluster.chief)
+            snapshot = self._board.snapshot()
+        except BlackboardError as error:
+            if now_secs - self._answered_secs > start_secs:
+                raise ClusterLostError(f"waited {start_secs:g} s for an answer of "
+                                       f"{', '.join(map(str, self._cluster.ps))}: {error}") from error
+            return
+        self._answered_secs = now_secs
+        if snapshot.is_alive(chief) or not waits_for_chief:
+            self._chief_seen_secs = now_secs
+        elif now_secs - self._chief_seen_secs > start_secs:
+            raise ClusterLostError(f"waited {start_secs:g} s for {self._cluster.chief} (chief), which makes the "
+                                   "updates")
+
+
+def filters_of(graph: tf.Graph, cluster: Cluster) -> list[str]:
+    """Returns the device filters of a session of this task; [] if the graph has no operation yet."""
+    operations = graph.get_operations()
+    if not operations:
+        return []
+    named = {device for device in map(_task_device, {operation.device for operation in operations}) if device}
+    return sorted(named | {cluster.task.device} | {task.device for task in cluster.ps})
+
+
+def _task_device(device: str) -> str:
+    job, index = task_of(device)
+    if job is None:
+        return ""
+    return f"/job:{job}" if index is None else f"/job:{job}/task:{index}"
+
+
+def with_filters(config: tf.ConfigProto | None, filters: Collection[str]) -> tf.ConfigProto:
+    """Returns session options with the filters, unless the script has given filters of its own."""
+    merged = tf.ConfigProto(allow_soft_placement=True)
+    if config is not None:
+        merged.CopyFrom(config)
+    if not merged.device_filters:
+        merged.device_filters.extend(filters)
+    return merged

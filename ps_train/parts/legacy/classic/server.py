@@ -1,4 +1,7 @@
-"""`Server`: TensorFlow's, which here checks its cluster and its port, and whose `join` ends with the training."""
+"""`Server`: TensorFlow's, which here checks its cluster and its port, and whose `join` ends with the training.
+
+`replica_device_setter` balances the bytes on the ps, where TensorFlow's assigns variables in turn.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import logging
 import os
 import threading
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Callable
 
 import tensorflow.compat.v1 as tf
 
@@ -16,6 +19,8 @@ from ps_train.cluster import ports, reachability
 from ps_train.cluster.spec import Cluster
 from ps_train.cluster.tf_config import CHIEF_JOBS
 from ps_train.errors import ConfigError, StoppedError
+from ps_train.graph.devices import task_of
+from ps_train.graph.placement import LeastBytes
 from ps_train.parts.legacy.classic import ending, membership, updates
 from ps_train.parts.legacy.classic.membership import Membership
 from ps_train.parts.legacy.classic.ps_life import PsLife
@@ -29,6 +34,7 @@ _POLL_SECS = 0.5
 _JOIN_GRACE_SECS = 3.0  # for a ps whose script does not call `join` to end by itself
 _TRAINING_JOBS = ("worker", *CHIEF_JOBS)
 _log = logging.getLogger(__name__)
+_tensorflow_setter = tf.train.replica_device_setter
 
 Addresses = dict[str, dict[int, str]]
 
@@ -212,3 +218,19 @@ def _server_config(config: tf.ConfigProto | None, cluster: Cluster) -> tf.Config
     return merged
 
 
+def replica_device_setter(
+    ps_tasks: int = 0, ps_device: str = "/job:ps", worker_device: str = "/job:worker", merge_devices: bool = True,
+    cluster: Any = None, ps_ops: Any = None, ps_strategy: Callable[[tf.Operation], int] | None = None,
+) -> Any:
+    """Returns a device function; the parameters are those of `tf.compat.v1.train.replica_device_setter`.
+
+    Args:
+      ps_strategy: by default each variable goes to the ps with the fewest bytes so far. Every worker must create its
+        variables in the same order, as with TensorFlow's.
+    """
+    if cluster is not None:
+        job = task_of(ps_device)[0] or "ps"
+        ps_tasks = len(tf.train.ClusterSpec(cluster).as_dict().get(job, ()))
+    strategy = ps_strategy or (LeastBytes(ps_tasks) if ps_tasks else None)
+    return _tensorflow_setter(ps_tasks=ps_tasks, ps_device=ps_device, worker_device=worker_device,
+                              merge_devices=merge_devices, cluster=cluster, ps_ops=ps_ops, ps_strategy=strategy)

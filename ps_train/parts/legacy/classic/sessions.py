@@ -23,10 +23,9 @@ from tensorflow.python.training import monitored_session, session_manager  # the
 from ps_train.cluster import reachability
 from ps_train.errors import BlackboardError
 from ps_train.graph import transfer
-from ps_train.parts.legacy.classic import ending, filters, membership
+from ps_train.parts.legacy.classic import ending, membership
 from ps_train.parts.legacy.classic.membership import Membership, Training
 from ps_train.parts.legacy.classic.server import real_target
-from ps_train.parts.legacy.global_step import note_global_step
 from ps_train.runtime import waits
 from ps_train.runtime.threads import Call
 
@@ -78,11 +77,11 @@ class InteractiveSession(_TensorFlowInteractiveSession, _ClusterSession):
 def _with_filters(own: Membership, graph: tf.Graph, config: tf.ConfigProto | None) -> tf.ConfigProto:
     if config is not None and config.device_filters:
         return config
-    found = filters.filters_of(graph, own.cluster)
+    found = membership.filters_of(graph, own.cluster)
     if not found:  # what the graph will name is unknown, so every task has to be there
         cluster = own.cluster
         reachability.wait_for_tasks([*cluster.ps, *cluster.workers], own.timeouts.start_secs, own.stop)
-    return filters.with_filters(config, found)
+    return membership.with_filters(config, found)
 
 
 class SessionManager(_TensorFlowManager):
@@ -228,6 +227,24 @@ class _StopHook(tf.train.SessionRunHook):
     def begin(self) -> None:
         """Registers that the loop can be ended; see TensorFlow's class."""
         ending.on_stop(lambda: None)
+
+
+def note_global_step(graph: tf.Graph | None = None) -> None:
+    """Adds a variable named "global_step" to the collection GLOBAL_STEP, unless there is one already.
+
+    `tf.Variable(0, name="global_step")` is in no such collection. TF1's hooks and its Supervisor found it by the name
+    of its tensor, which is that of a handle now. Call this before a session is made.
+
+    Args:
+      graph: the default graph if None.
+    """
+    graph = graph or tf.get_default_graph()
+    if graph.get_collection(tf.GraphKeys.GLOBAL_STEP):
+        return
+    for variable in graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES):
+        if variable.op.name == "global_step" and variable.dtype.is_integer and variable.shape.rank == 0:
+            graph.add_to_collection(tf.GraphKeys.GLOBAL_STEP, variable)
+            return
 
 
 def install_session_manager() -> None:

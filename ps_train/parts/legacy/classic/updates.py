@@ -15,7 +15,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.coordination import sessions
 from ps_train.errors import BlackboardError, StoppedError
-from ps_train.parts.legacy.classic import filters
+from ps_train.parts.legacy.classic import membership
 from ps_train.parts.legacy.classic.membership import Membership
 from ps_train.runtime import waits
 from ps_train.updates.chief import ChiefContext
@@ -69,7 +69,7 @@ class Runner:
         own = self._own
         self._stop()
         # A session of its own: the script closes its session while other workers may still need an update.
-        config = filters.with_filters(None, filters.filters_of(self._graph, own.cluster))
+        config = membership.with_filters(None, membership.filters_of(self._graph, own.cluster))
         self._session = tf.Session(own.target, graph=self._graph, config=config)
         names = {own.cluster.number_of(worker): str(worker) for worker in own.cluster.workers}
         self._service.start(self._session, ChiefContext(

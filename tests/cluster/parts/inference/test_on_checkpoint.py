@@ -20,7 +20,7 @@ import pytest
 import ps_train
 from ps_train import testing
 from ps_train.errors import ConfigError, DataError, PsTrainError, UserCodeError
-from ps_train.parts.inference import csv_columns, examples, on_checkpoint, outputs, saved_model, serving
+from ps_train.parts.inference import examples, on_checkpoint, outputs, serving
 from ps_train.parts.inference import flags as inference_flags
 from ps_train.parts.inference.predictor import InputColumn
 from ps_train.plugins.contracts import ModelSpec
@@ -309,8 +309,8 @@ _FIRST_LINES = {
 def test_no_example_of_a_csv_is_lost_or_added(tmp_path, caplog, inputs, text, expected, logged):
     """The first line is a header or an example; where it need not be one, that is logged."""
     (tmp_path / "f.csv").write_text(text, encoding="utf-8")
-    with caplog.at_level(logging.INFO, "ps_train.parts.inference.csv_columns"):
-        [batch] = csv_columns.read_batches(str(tmp_path / "f.csv"), inputs, 10, (0, 1))
+    with caplog.at_level(logging.INFO, "ps_train.parts.inference.examples"):
+        [batch] = examples.csv_batches(str(tmp_path / "f.csv"), inputs, 10, (0, 1))
     assert {name: values.tolist() for name, values in batch.items()} == expected
     assert ("taken as a header" in caplog.text) == bool(logged)
     assert logged in caplog.text
@@ -328,7 +328,7 @@ def test_a_first_line_that_may_be_an_example_is_refused(tmp_path, inputs, text, 
     """So no example is lost."""
     (tmp_path / "f.csv").write_text(text)
     with pytest.raises(DataError, match=message):
-        next(csv_columns.read_batches(str(tmp_path / "f.csv"), inputs, 10, (0, 1)))
+        next(examples.csv_batches(str(tmp_path / "f.csv"), inputs, 10, (0, 1)))
 
 
 @pytest.mark.parametrize("kind, good, bad, message", [
@@ -341,10 +341,10 @@ def test_a_whole_number_that_does_not_fit_is_refused(tmp_path, kind, good, bad, 
     """It is not changed to another one; the largest and the smallest stay what they are."""
     inputs, path = {"id": InputColumn(tf.as_dtype(kind), [])}, tmp_path / "f.csv"
     path.write_text("".join(f"{cell}\n" for cell in ["id", *good]))
-    assert [batch["id"].tolist() for batch in csv_columns.read_batches(str(path), inputs, 10, (0, 1))] == [good]
+    assert [batch["id"].tolist() for batch in examples.csv_batches(str(path), inputs, 10, (0, 1))] == [good]
     path.write_text(f"id\n{bad}\n")
     with pytest.raises(DataError, match=f"line 2, column id: got '{bad}'; expected a whole number {message}"):
-        next(csv_columns.read_batches(str(path), inputs, 10, (0, 1)))
+        next(examples.csv_batches(str(path), inputs, 10, (0, 1)))
     if bad < 2**64:
         np.savez(tmp_path / "f.npz", id=np.array([bad]))
         with pytest.raises(DataError, match=rf"f.npz: id has {bad}; the model takes {kind} \[n\], {message}"):
@@ -371,11 +371,11 @@ def test_a_number_that_would_become_infinite_is_refused(tmp_path, kind, good, ba
     """Unless the file says so itself."""
     inputs, path = {"x": InputColumn(tf.as_dtype(kind), [])}, tmp_path / "f.csv"
     path.write_text("".join(f"{cell}\n" for cell in ["x", *good]))
-    [batch] = csv_columns.read_batches(str(path), inputs, 10, (0, 1))
+    [batch] = examples.csv_batches(str(path), inputs, 10, (0, 1))
     np.testing.assert_array_equal(batch["x"], np.array([float(cell) for cell in good]).astype(batch["x"].dtype))
     path.write_text(f"x\ninf\n{bad}\n")
     with pytest.raises(DataError, match=f"line 3, column x: got '{bad}'; expected a number of at most {largest}$"):
-        next(csv_columns.read_batches(str(path), inputs, 10, (0, 1)))
+        next(examples.csv_batches(str(path), inputs, 10, (0, 1)))
 
 
 def test_two_predictions_may_write_the_same_file(tmp_path):
@@ -410,7 +410,7 @@ def test_a_dataset_without_what_a_saved_model_takes_is_one_line(folder, tmp_path
                                               "kind": tf.io.FixedLenFeature([], tf.int64)})
         return serving.ServingInput(features, {"examples": text}, {})
 
-    saved_model.export_model("train/model.ckpt-7", str(tmp_path / "7"), plugins.model, plugins.model_params, make_input)
+    serving.export_model("train/model.ckpt-7", str(tmp_path / "7"), plugins.model, plugins.model_params, make_input)
     with pytest.raises(ConfigError, match=r"^--saved_model: it takes examples string \[n\], and served has x, kind; "
                                           "give --input=FILE with examples$"):
         _predict(tmp_path / "found.npz", f"--saved_model={tmp_path}/7", "--train_dir=train")
@@ -482,11 +482,11 @@ def test_export_outputs_are_signatures():
         tensor = tf.placeholder(tf.float32, [None])
         inputs = serving.ServingInput(tensor, {"x": tensor}, {"other": {"y": tensor}})
         output = types.SimpleNamespace(as_signature_def=lambda receivers: sorted(receivers))
-        found = saved_model._signatures(ModelSpec(export_outputs={"scores": output}), inputs)
+        found = serving._signatures(ModelSpec(export_outputs={"scores": output}), inputs)
         assert found == {"scores": ["x"], "serving_default": ["x"], "other:scores": ["y"],
                          "other:serving_default": ["y"]}
         with pytest.raises(PsTrainError, match="export_outputs a, b; one of several must be called 'serving_default'"):
-            saved_model._signatures(ModelSpec(export_outputs={"a": output, "b": tensor}), inputs)
+            serving._signatures(ModelSpec(export_outputs={"a": output, "b": tensor}), inputs)
 
 
 class _Classification:
@@ -511,10 +511,10 @@ class _Prediction:
 ])
 def test_a_signature_that_cannot_be_made_is_left_out(caplog, outputs, left_out, default):
     """With its reason; the others are exported, one of them as the default."""
-    saved_model._warn.cache_clear()
+    serving._warn.cache_clear()
     with tf.Graph().as_default():
         tensor = tf.placeholder(tf.float32, [None])
-        found = saved_model._signatures(ModelSpec(export_outputs=outputs), serving.ServingInput(
+        found = serving._signatures(ModelSpec(export_outputs=outputs), serving.ServingInput(
             tensor, {"x": tensor}, {}))
     assert set(found) == {name for name in outputs if name != left_out} | {"serving_default"}
     assert set(found.values()) == {"predicted from x"}
@@ -530,8 +530,8 @@ def test_a_model_without_a_signature_is_one_line():
         spec = ModelSpec(export_outputs={"classes": _Classification()})
         with pytest.raises(UserCodeError, match="returned export_outputs classes, of which none can be exported: only "
                                                 "a single tensor of type tf.string$"):
-            saved_model._signatures(spec, serving.ServingInput(tensor, {"x": tensor}, {}))
-        found = saved_model._signatures(spec, serving.ServingInput(tensor, {"x": tensor}, {"text": {"examples": text}}))
+            serving._signatures(spec, serving.ServingInput(tensor, {"x": tensor}, {}))
+        found = serving._signatures(spec, serving.ServingInput(tensor, {"x": tensor}, {"text": {"examples": text}}))
     assert found == dict.fromkeys(["text:classes", "text:serving_default", "serving_default"], "classified")
 
 

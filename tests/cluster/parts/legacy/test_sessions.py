@@ -10,7 +10,8 @@ from tensorflow.python.training import session_manager
 
 from ps_train.cluster.spec import Cluster
 from ps_train.coordination import blackboard
-from ps_train.parts.legacy.classic import install, membership, sessions
+from ps_train.parts.legacy import run
+from ps_train.parts.legacy.classic import membership, sessions
 from ps_train.runtime.threads import Call
 from ps_train.runtime.waits import Timeouts
 from tests.tensorflow_mode import tf
@@ -27,7 +28,7 @@ def refuse_to_end(error):
 def replaced(monkeypatch):
     """TensorFlow's classes are replaced, as in a script, until the end of the test."""
     places = [(session_manager, "SessionManager"), (tf2.distribute, "Server"),
-              (install.ScriptServer, "default_timeouts")]
+              (run.ScriptServer, "default_timeouts")]
     for module in (tf, tf2.compat.v1):
         places += [(module, "Session"), (module, "InteractiveSession"), (module.distribute, "Server")]
         places += [(module.train, name) for name in (
@@ -35,7 +36,7 @@ def replaced(monkeypatch):
             "replica_device_setter")]
     for place, name in places:
         monkeypatch.setattr(place, name, getattr(place, name))
-    install.replace_classes(Timeouts())
+    run.replace_classes(Timeouts())
 
 
 @pytest.fixture

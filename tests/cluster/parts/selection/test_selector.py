@@ -15,7 +15,7 @@ from ps_train import testing
 from ps_train.coordination import blackboard
 from ps_train.coordination.state import State
 from ps_train.errors import ConfigError, UserCodeError
-from ps_train.parts.inference import saved_model
+from ps_train.parts.inference import serving
 from ps_train.parts.selection.evaluator_part import EvaluatorPart
 from ps_train.parts.selection.flags import Target
 from ps_train.parts.selection.record import MetricStanding
@@ -110,7 +110,7 @@ def test_an_older_export_stays_until_the_new_one_is_complete(tmp_path, monkeypat
         seen.append(file.read_text())
         raise OSError("full")
 
-    monkeypatch.setattr(saved_model.ServedGraph, "write", fail)
+    monkeypatch.setattr(serving.ServedGraph, "write", fail)
     Selector(settings, str(tmp_path), _plugins()).consider(_evaluation(5, 1.0), save_linear(tmp_path, 5))
     assert seen == ["older"] and file.read_text() == "older"
 

@@ -10,7 +10,7 @@ import pytest
 
 import ps_train
 from ps_train.errors import CheckpointError, ConfigError, UserCodeError
-from ps_train.parts.inference import saved_model
+from ps_train.parts.inference import serving
 from ps_train.parts.tables import connection, registry
 from ps_train.parts.tables.files import store_ops
 from ps_train.parts.tables.files.table_files import TableFiles
@@ -118,7 +118,7 @@ def test_a_table_that_is_not_there_is_one_line(trained):
 def test_an_exported_model_predicts_what_an_evaluation_does_in_a_process_without_ps_train(trained, tmp_path):
     """Fixed and dynamic tables, strings, ids with a row and ids without, dense variables."""
     path, _, scores = trained
-    saved_model.export_model(path, str(tmp_path / "exported"), _MODEL, _PARAMS, _SPECS)
+    serving.export_model(path, str(tmp_path / "exported"), _MODEL, _PARAMS, _SPECS)
     np.savez(tmp_path / "features.npz", **_FEATURES)
     done = subprocess.run(
         [sys.executable, "-c", _LOADER, "exported", "features.npz", "scores.npy"], cwd=tmp_path, timeout=90,
@@ -142,7 +142,7 @@ def test_one_id_that_its_table_cannot_have_does_not_fail_a_request_of_ten(traine
     """It has a first value, in a dynamic and a fixed table; the other nine have what they have without it."""
     path, (ids, _), _ = trained
     specs = {name: tf.TensorSpec([None], tf.int64, name=name) for name in ("items", "words")}
-    saved_model.export_model(path, str(tmp_path / "exported"), Model("two", _two_tables, {}), {}, specs)
+    serving.export_model(path, str(tmp_path / "exported"), Model("two", _two_tables, {}), {}, specs)
     good = {"items": np.arange(20, 30), "words": ids["words"][:10]}
     bad = {name: np.where(np.arange(10) == 4, wrong, own) for name, own in good.items()}
     bad["items"][5] = 50  # more than the last row number
@@ -181,7 +181,7 @@ def test_what_cannot_be_exported_is_one_line(trained, tmp_path, changed, error, 
     output_dir = tmp_path / changed.get("output_dir", "exported")
     before = output_dir.exists()
     with pytest.raises(error, match=message) as caught:
-        saved_model.export_model(trained[0], str(output_dir), Model("clicks", model_fn, {}),
+        serving.export_model(trained[0], str(output_dir), Model("clicks", model_fn, {}),
                             changed.get("model_params", _PARAMS), _SPECS)
     assert "\n" not in str(caught.value)
     assert output_dir.exists() == before

@@ -10,19 +10,19 @@ import numpy as np
 import pytest
 
 from ps_train.errors import ConfigError
-from ps_train.parts.legacy.conversion import division, paths, python2
-from ps_train.parts.legacy.conversion.loading import Conversion
+from ps_train.parts.legacy import conversion, python2
+from ps_train.parts.legacy.conversion import Conversion
 from ps_train.parts.legacy.flags import parse_mapped
 
 needs_fissix = pytest.mark.skipif(importlib.util.find_spec("fissix") is None, reason="needs the extra python2")
 
 
-def values_of(text, tmp_path, **conversion):
+def values_of(text, tmp_path, **options):
     """Runs a text as a script, and returns its names."""
     path = tmp_path / "script.py"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    made = Conversion(**{"is_python2": True, "mapped": (), **conversion})
-    division.install_division()
+    made = Conversion(**{"is_python2": True, "mapped": (), **options})
+    python2.install_division()
     names = {"__name__": "__main__"}
     exec(made.compile(str(path)), names)
     assert path.read_bytes() == (text if isinstance(text, bytes) else text.encode())
@@ -148,11 +148,11 @@ def test_pairs_of_paths_are_parsed():
 def test_a_scheme_that_tensorflow_does_not_know_leads_to_the_flag():
     """With the folder of the path that it could not open."""
     error = RuntimeError("File system scheme 'hdfs' not implemented (file: 'hdfs://x/y/z.txt')")
-    assert "--map_path=hdfs://x/y=/local/folder" in paths.hint(error)
-    assert paths.hint(RuntimeError("x")) == ""
+    assert "--map_path=hdfs://x/y=/local/folder" in conversion.path_hint(error)
+    assert conversion.path_hint(RuntimeError("x")) == ""
 
 
 def test_a_replaced_tree_is_what_it_was_but_for_the_paths():
     """Positions stay."""
-    tree = paths.replace_paths(ast.parse("x = 1\ny = 'a/b'"), [("a", "c")])
+    tree = conversion.replace_paths(ast.parse("x = 1\ny = 'a/b'"), [("a", "c")])
     assert tree.body[1].lineno == 2 and ast.unparse(tree) == "x = 1\ny = 'c/b'"

@@ -9,10 +9,9 @@ import re
 import pytest
 
 from ps_train.errors import ConfigError
-from ps_train.parts.report import charts, evaluated, writing
+from ps_train.parts.report import evaluated, page, writing
 from ps_train.parts.report.flags import ReportConfig, parse_report
-from ps_train.parts.report.series import Point
-from ps_train.parts.report.story import tell_stories, tell_story
+from ps_train.parts.report.history import Point, tell_stories, tell_story
 from ps_train.parts.selection.flags import Target
 
 RUN = {"model": "models.<b>", "dataset": "digits", "train_steps": 100, "command": ["--optimizer=adam", "--x=a b"],
@@ -75,13 +74,13 @@ def test_a_chief_that_was_lost_continues_its_run_and_any_other_begins_one(why, r
 
 def drawn_lines(monkeypatch):
     """Returns the lists of lines of the charts that are drawn from now on, by the label of the y axis."""
-    found, draw = {}, charts.lines_chart
+    found, draw = {}, page.lines_chart
 
     def note(lines, **values):
         found.setdefault(values["y_label"], lines)
         return draw(lines, **values)
 
-    monkeypatch.setattr(charts, "lines_chart", note)
+    monkeypatch.setattr(page, "lines_chart", note)
     return found
 
 
@@ -148,7 +147,7 @@ def test_the_page_has_a_dark_mode(tmp_path):
     text = writing.make_report(str(tmp_path), [tell_story(EVENTS)], {}, {})
     dark = text.partition("@media (prefers-color-scheme: dark) {")[2]
     assert "body { color: #ddd; background: #16181c; }" in dark and "filter: invert(1)" in dark
-    svg = charts.bars_chart({"ps:0": 1.0}, "MB")
+    svg = page.bars_chart({"ps:0": 1.0}, "MB")
     patch = svg.partition('<g id="patch_1">')[2].partition("</g>")[0]
     assert "fill: none" in patch  # the background of the figure
 
@@ -198,14 +197,14 @@ def test_a_folder_with_event_files_only_has_a_page_too(tmp_path):
 
 def test_the_same_figures_give_the_same_chart():
     """So that two reports can be compared."""
-    line = charts.Line("x", [1, 2], [3, 4])
-    assert charts.lines_chart([line], x_label="a", y_label="b") == charts.lines_chart([line], x_label="a", y_label="b")
+    line = page.Line("x", [1, 2], [3, 4])
+    assert page.lines_chart([line], x_label="a", y_label="b") == page.lines_chart([line], x_label="a", y_label="b")
 
 
 @pytest.mark.parametrize("name", ["loss$x$", r"cost_$\foo$", "<i>&"])
 def test_a_name_is_no_formula(name):
     """Such as that of a summary, or of a worker."""
-    svg = charts.lines_chart([charts.Line(name, [1, 2], [3, 4])] * 2, x_label="a", y_label=name)
+    svg = page.lines_chart([page.Line(name, [1, 2], [3, 4])] * 2, x_label="a", y_label=name)
     assert svg.count(f"<!-- {html.escape(name, quote=False)} -->") == 3  # matplotlib draws letters as paths
 
 

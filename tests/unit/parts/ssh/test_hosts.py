@@ -10,13 +10,13 @@ import subprocess
 import pytest
 
 from ps_train.errors import ConfigError
-from ps_train.parts.ssh import frames, hosts, preflight, shell
-from ps_train.parts.ssh.frames import OutputFrame
+from ps_train.parts.ssh import hosts, preflight, relay
 from ps_train.parts.ssh.hosts import Host
+from ps_train.parts.ssh.relay import OutputFrame
 from ps_train.runtime.reports import Failure, Progress
 
 NAMES = ["ps:0", "ps:1", "worker:0", "worker:1", "worker:2"]
-REMOTE = shell.RemoteShell(["ssh", "-p", "24"], "/my dir", "/opt/py thon", {"A": "it's"})
+REMOTE = hosts.RemoteShell(["ssh", "-p", "24"], "/my dir", "/opt/py thon", {"A": "it's"})
 
 
 def test_a_file_is_read_as_mpirun_reads_it(tmp_path):
@@ -103,7 +103,7 @@ def test_a_path_may_begin_in_the_home_folder(tmp_path, environ):
     """That of the host: the local shell leaves `--remote_dir=~/x` as it is."""
     (tmp_path / "my dir").mkdir()
     (tmp_path / "my dir/python").symlink_to("/bin/echo")
-    remote = shell.RemoteShell(["ssh"], "~/my dir", "~/my dir/python", environ)
+    remote = hosts.RemoteShell(["ssh"], "~/my dir", "~/my dir/python", environ)
     ended = subprocess.run(["sh", "-c", f"{remote.typed(['~/a b'])} && pwd"], capture_output=True, text=True,
                            env={**os.environ, "HOME": str(tmp_path)})
     assert ended.stdout.splitlines() == ["~/a b", str(tmp_path / "my dir")], ended.stderr
@@ -119,13 +119,13 @@ def test_a_task_has_variables_of_its_own():
 def test_the_environment_is_chosen():
     """TensorFlow's variables and PYTHONPATH, and what the flag names; never TF_CONFIG, nor Terraform's secrets."""
     here = {"TF_X": "1", "TF_CONFIG": "{}", "TF_VAR_password": "p", "PYTHONPATH": "a", "HOME": "h", "MINE": "m"}
-    assert shell.chosen_environment("MINE,NEW=a=b", here) == {
+    assert hosts.chosen_environment("MINE,NEW=a=b", here) == {
         "TF_X": "1", "PYTHONPATH": "a", "MINE": "m", "NEW": "a=b"}
     for flag, told in (("NONE", "NONE is not set here"), ("1=2", "got '1=2'")):
         with pytest.raises(ConfigError, match=told):
-            shell.chosen_environment(flag, here)
+            hosts.chosen_environment(flag, here)
     with pytest.raises(ConfigError, match="No closing quotation"):
-        shell.split_ssh_command("ssh '")
+        hosts.split_ssh_command("ssh '")
 
 
 @pytest.mark.parametrize("frame", [
@@ -134,13 +134,13 @@ def test_the_environment_is_chosen():
     OutputFrame("ps_train: no", Failure(["no"])), OutputFrame("", exit_code=138)], ids=str)
 def test_a_frame_arrives_as_it_was_sent(frame):
     """Also a line of output that looks like a frame."""
-    assert repr(frames.unpack_frame(frames.pack_frame(frame).rstrip(b"\n"))) == repr(frame)
+    assert repr(relay.unpack_frame(relay.pack_frame(frame).rstrip(b"\n"))) == repr(frame)
 
 
 def test_other_output_is_a_line():
     """A shell's greeting, for example."""
     for text in ("Welcome!", "[1, 2]", '{"a": 1}', "7"):
-        assert frames.unpack_frame(text.encode()) == OutputFrame(text)
+        assert relay.unpack_frame(text.encode()) == OutputFrame(text)
 
 
 @pytest.mark.parametrize(("line", "told"), [

@@ -20,8 +20,7 @@ import unittest
 
 import numpy as np
 
-from ps_train.parts.legacy.names import inside, renamed
-from ps_train.parts.legacy.names.tables import TABLES
+from ps_train.parts.legacy.names import tables
 from tests.cluster.parts.legacy.names.installed import real, tf
 
 CHECKS = []
@@ -61,14 +60,14 @@ def text_of_error(function):
 def unresolved():
     """Names and modules of the tables that lead nowhere, here or in an import statement."""
     root, found = sys.modules["tensorflow"], []
-    for full in (*TABLES.names, *TABLES.modules):
+    for full in (*tables.TABLES.names, *tables.TABLES.modules):
         try:
             value = root
             for leaf in full.split(".")[1:]:
                 value = getattr(value, leaf)
-            if full in TABLES.modules:
+            if full in tables.TABLES.modules:
                 importlib.import_module("tensorflow" + full.removeprefix("tf"))
-                for source in TABLES.modules[full]:
+                for source in tables.TABLES.modules[full]:
                     root._target(source)
         except (AttributeError, ImportError) as error:
             found.append(f"{full}: {error}")
@@ -77,24 +76,24 @@ def unresolved():
 
 @check
 def missing_inside():
-    return [f"{module}.{name}" for module, names in inside.MOVED.items() for name in names
+    return [f"{module}.{name}" for module, names in tables.MOVED.items() for name in names
             if not hasattr(importlib.import_module(module), name)]
 
 
 @check
 def missing_in_numpy():
-    return [name for name in renamed.NUMPY if not hasattr(np, name)]
+    return [name for name in tables.NUMPY if not hasattr(np, name)]
 
 
 @check
 def still_without_a_stand_in():
     """Names with advice that are there nevertheless: the advice is never read."""
     found = []
-    for full in TABLES.advice:
+    for full in tables.TABLES.advice:
         value = sys.modules["tensorflow"]
         for leaf in full.split(".")[1:]:
             value = getattr(value, leaf, None)
-        if value is not None and full not in TABLES.modules and full != "tf.estimator":
+        if value is not None and full not in tables.TABLES.modules and full != "tf.estimator":
             found.append(full)
     return found
 

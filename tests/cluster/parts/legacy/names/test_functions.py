@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ps_train.parts.legacy.names.contrib import feature_columns, functions
-from ps_train.parts.legacy.names.contrib.learn import datasets
-from ps_train.parts.legacy.names.examples import mnist
+from ps_train.parts.legacy.names import examples, feature_columns, functions
 from tests.tensorflow_mode import tf
 
 LOGITS = np.arange(24, dtype=np.float32).reshape(2, 3, 4) % 5
@@ -81,14 +79,14 @@ def test_weighted_sum_has_the_bias_beside_the_columns():
 
 def test_the_model_of_the_tutorial_learns():
     """Its four functions: the loss falls, and evaluation counts what is right."""
-    images = np.random.RandomState(0).uniform(size=(20, mnist.IMAGE_PIXELS)).astype(np.float32)
-    labels = np.arange(20) % mnist.NUM_CLASSES
+    images = np.random.RandomState(0).uniform(size=(20, examples.IMAGE_PIXELS)).astype(np.float32)
+    labels = np.arange(20) % examples.NUM_CLASSES
     with tf.Graph().as_default(), tf.Session() as session:
         tf.set_random_seed(0)
-        logits = mnist.mnist_inference(tf.constant(images), 32, 16)
-        loss = mnist.mnist_loss(logits, tf.constant(labels))
-        train_op = mnist.mnist_training(loss, 0.1)
-        num_right = mnist.mnist_evaluation(logits, tf.constant(labels))
+        logits = examples.mnist_inference(tf.constant(images), 32, 16)
+        loss = examples.mnist_loss(logits, tf.constant(labels))
+        train_op = examples.mnist_training(loss, 0.1)
+        num_right = examples.mnist_evaluation(logits, tf.constant(labels))
         session.run(tf.global_variables_initializer())
         first, right_at_first = session.run([loss, num_right])
         for _ in range(200):
@@ -103,8 +101,8 @@ def test_a_table_in_a_file_is_read(tmp_path):
     """The first line of one with a header is left out; the target's column may be any."""
     path = tmp_path / "table.csv"
     path.write_text("2,2,a,b\n1.5,2,0\n3,4,1\n")
-    with_header = datasets.load_csv_with_header(str(path), target_dtype=np.int64, features_dtype=np.float32)
+    with_header = examples.load_csv_with_header(str(path), target_dtype=np.int64, features_dtype=np.float32)
     assert (with_header.data.tolist(), with_header.target.tolist()) == ([[1.5, 2], [3, 4]], [0, 1])
     path.write_text("1.0,5\n0.0,6\n")
-    without = datasets.load_csv_without_header(str(path), np.int64, np.float32, target_column=0)
+    without = examples.load_csv_without_header(str(path), np.int64, np.float32, target_column=0)
     assert (without.data.tolist(), without.target.tolist()) == ([[5], [6]], [1, 0])

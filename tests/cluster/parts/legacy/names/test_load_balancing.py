@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ps_train.parts.legacy.names.contrib.load_balancing import (
+from ps_train.parts.legacy.names.functions import (
     GreedyLoadBalancingStrategy,
     RandomStrategy,
     byte_size_load_fn,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ps_train.parts.legacy.names.contrib import optimizers
+from ps_train.parts.legacy.names import optimizers
 from tests.tensorflow_mode import tf
 
 RATE, BETA1, BETA2, EPSILON = 0.1, 0.9, 0.999, 1e-8

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from ps_train.parts.legacy.names.contrib.hparams import HParams, parse_values
+from ps_train.parts.legacy.names.hparams import HParams, parse_values
 
 
 def _made():

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import tensorflow.compat.v1 as tf
 
-from ps_train.parts.report import series
-from ps_train.parts.report.series import read_series
+from ps_train.parts.report import history
+from ps_train.parts.report.history import read_series
 
 
 def write(folder, number, events):
@@ -81,6 +81,6 @@ def test_a_folder_without_events_has_none(tmp_path):
 def test_long_series_are_thinned_and_keep_their_ends():
     """A picture has no more points than that."""
     points = list(range(2500))
-    kept = series.thinned(points)
+    kept = history.thinned(points)
     assert kept[0] == 0 and kept[-1] == 2499 and 500 < len(kept) <= 1001
-    assert series.thinned([1, 2]) == [1, 2]
+    assert history.thinned([1, 2]) == [1, 2]

@@ -10,8 +10,8 @@ from tests.processes import REPO
 SCRIPT = """
 import sys
 import data, data.own
-from ps_train.parts.legacy.names.examples import input_data
-found = input_data.read_data_sets("unused", fake_data=True, one_hot=True)
+from ps_train.parts.legacy.names import examples
+found = examples.read_data_sets("unused", fake_data=True, one_hot=True)
 images, labels = found.train.next_batch(2)
 import models
 print(data.NAME, data.own.NAME, models.NAME, sorted(name for name in sys.modules if name.split(".")[0] == "data"))
@@ -35,8 +35,8 @@ def test_the_reader_leaves_a_scripts_own_data_and_models_alone(tmp_path):
 
 def test_without_the_source_folder_the_reader_says_what_to_do(tmp_path):
     """A wheel has no data/."""
-    code = ("import pathlib; from ps_train.parts.legacy.names.examples import input_data; "
-            f"input_data._CHECKOUT = pathlib.Path({str(tmp_path)!r}); input_data._load_reader()")
+    code = ("import pathlib; from ps_train.parts.legacy.names import examples; "
+            f"examples._CHECKOUT = pathlib.Path({str(tmp_path)!r}); examples._load_reader()")
     ended = subprocess.run([sys.executable, "-c", code], cwd=REPO, capture_output=True, text=True, timeout=60)
     assert "MissingDataError: the tutorial's MNIST reader is not in" in ended.stderr
     assert "pip install -e" in ended.stderr

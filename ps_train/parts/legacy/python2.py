@@ -1,7 +1,14 @@
-"""The text of a Python 2 file as Python 3: its tabs by ps_train, the rest by fissix, if it is installed."""
+"""Code of Python 2 as Python 3: its text, by fissix if that is installed, and its division.
+
+    file --> decode_source --> as_python3 --> divide_as_python2, unless it asks for the division of Python 3
+
+7 / 2 is 3 there, and so are whole numbers of numpy and TensorFlow divided.
+"""
 
 from __future__ import annotations
 
+import ast
+import builtins
 import functools
 import importlib.util
 import io
@@ -9,6 +16,8 @@ import logging
 import re
 import tokenize
 from typing import Any
+
+import numpy as np
 
 from ps_train.errors import ConfigError
 
@@ -87,3 +96,75 @@ def _tool(has_print_function: bool) -> Any:
     logging.getLogger("RefactoringTool").setLevel(logging.ERROR)
     fixers = refactor.get_fixers_from_package("fissix.fixes")
     return refactor.RefactoringTool(fixers, {"print_function": has_print_function})
+
+
+_FUTURE = re.compile(r"^\s*from\s+__future__\s+import\b[^#\n]*(\([^)]*)?\bdivision\b", re.MULTILINE)
+# In the built-ins, where every module finds them.
+_DIVIDE, _DIVIDE_IN_PLACE = "__ps_train_divide__", "__ps_train_divide_in_place__"
+
+
+def is_true_division(text: str) -> bool:
+    """Returns whether a Python 2 file has asked for Python 3's division."""
+    return _FUTURE.search(text) is not None
+
+
+def install_division() -> None:
+    """Puts the functions where the changed code calls them."""
+    setattr(builtins, _DIVIDE, _divide)
+    setattr(builtins, _DIVIDE_IN_PLACE, _divide_in_place)
+
+
+def divide_as_python2(tree: ast.Module) -> ast.Module:
+    """Returns the code with Python 2's division."""
+    return ast.fix_missing_locations(_Divisions().visit(tree))
+
+
+class _Divisions(ast.NodeTransformer):
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
+        self.generic_visit(node)
+        return _call(_DIVIDE, node, node.left, node.right) if isinstance(node.op, ast.Div) else node
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST:
+        self.generic_visit(node)
+        if not isinstance(node.op, ast.Div):
+            return node
+        value = ast.parse(ast.unparse(node.target), mode="eval").body
+        for part in ast.walk(value):
+            ast.copy_location(part, node)
+        return ast.copy_location(
+            ast.Assign([node.target], _call(_DIVIDE_IN_PLACE, node, value, node.value)), node)
+
+
+def _call(name: str, node: ast.AST, *arguments: ast.expr) -> ast.expr:
+    function = ast.copy_location(ast.Name(name, ast.Load()), node)
+    return ast.copy_location(ast.Call(function, list(arguments), []), node)
+
+
+def _divide(left: Any, right: Any) -> Any:
+    if _is_whole(left) and _is_whole(right):
+        return left // right
+    for owner, other, name in ((left, right, "__div__"), (right, left, "__rdiv__")):
+        # Tensors and classes of Python 2 have it; the numbers of Python 3 do not.
+        method = getattr(type(owner), name, None)
+        if method is not None:
+            found = method(owner, other)
+            if found is not NotImplemented:
+                return found
+    return left / right
+
+
+def _divide_in_place(left: Any, right: Any) -> Any:
+    if isinstance(left, np.ndarray):
+        if _is_whole(left) and _is_whole(right):
+            left //= right
+        elif _is_whole(left):
+            left[...] = left / right  # numpy would not convert the result
+        else:
+            left /= right
+        return left
+    return _divide(left, right)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, (int, np.integer)) or (
+        isinstance(value, np.ndarray) and np.issubdtype(value.dtype, np.integer))

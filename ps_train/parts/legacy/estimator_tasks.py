@@ -2,26 +2,37 @@
 
     train_and_evaluate   ps, chief, worker --> Server --> MonitoredTrainingSession     those that `replace` is given
                          evaluator         --> evaluate each new checkpoint --> training is over: the last one, too
+    Estimator.train      called directly in a cluster, as scripts do that were made for one process: the original
+                         expects a server that nobody has started, `start_servers` lets it start one
 
 The original evaluator ends only once it has evaluated a checkpoint of `TrainSpec.max_steps`. It therefore waits for
 ever if training ends earlier (early stopping, the end of the data, a chief that died), sleeps through the end of
 training for up to `throttle_secs`, and misses the checkpoint that the chief saves after the last worker went past
-`max_steps`.
+`max_steps`. An `Observer` says when training is over.
 """
 
 from __future__ import annotations
 
+import functools
 import logging
+import os
 import time
 import types
 from typing import Any, Callable
 
 import tensorflow.compat.v1 as tf
 
-from ps_train.errors import ClusterLostError
-from ps_train.parts.legacy.estimator import bridge
+from ps_train.cluster import reachability, resolve
+from ps_train.cluster.spec import Cluster
+from ps_train.coordination import blackboard
+from ps_train.coordination.blackboard import Blackboard
+from ps_train.coordination.state import State
+from ps_train.errors import BlackboardError, ClusterLostError
+from ps_train.parts.legacy.estimator import install_estimator
+from ps_train.runtime.waits import Timeouts
 
 _POLL_SECS = 1.0
+_ASK_PERIOD_SECS = 1.0
 _log = logging.getLogger(__name__)
 
 
@@ -40,11 +51,11 @@ def replace(
         cluster was never there.
 
     Raises:
-      ConfigError: there is no Estimator here, see `install`.
+      ConfigError: there is no Estimator here, see `install_estimator`.
     """
-    bridge.install_estimator()
+    install_estimator()
     # Not the public modules: only they hold the names that the package calls.
-    from tensorflow_estimator.python.estimator import estimator, training  # noqa: PLC0415 (after `install`)
+    from tensorflow_estimator.python.estimator import estimator, training  # noqa: PLC0415 (after `install_estimator`)
 
     if server_class is not None:
         training.server_lib = _Overlay(training.server_lib, Server=server_class)
@@ -146,7 +157,7 @@ class _Evaluation:
 
     def _export_last(self) -> None:
         # The other exporters have exported this checkpoint already.
-        from tensorflow_estimator.python.estimator import exporter  # noqa: PLC0415 (after `install`)
+        from tensorflow_estimator.python.estimator import exporter  # noqa: PLC0415 (after `install_estimator`)
 
         final = [one for one in self._spec.exporters if isinstance(one, exporter.FinalExporter)]
         self._evaluator._eval_spec = self._spec._replace(exporters=final)  # noqa: SLF001
@@ -156,3 +167,83 @@ class _Evaluation:
         end_secs = time.monotonic() + secs
         while (left_secs := end_secs - time.monotonic()) > 0 and not self._is_training_over():
             time.sleep(min(left_secs, _POLL_SECS))
+
+
+def start_servers(server_class: Any, has_server: Callable[[], bool]) -> None:
+    """Lets `Estimator.train` start the server of its task, if the cluster has several and none is started yet.
+
+    Args:
+      server_class: called as `tf.train.Server` is; its `join` ends the process of a ps when training is over.
+      has_server: tells whether this process has made a server.
+    """
+    install_estimator()
+    from tensorflow_estimator.python.estimator import estimator  # noqa: PLC0415 (after `install_estimator`)
+
+    train = estimator.Estimator.train
+
+    @functools.wraps(train)
+    def train_with_server(self: Any, *args: Any, **kwargs: Any) -> Any:
+        config = self.config
+        jobs = set(config.cluster_spec.jobs) if config.cluster_spec else set()
+        if "ps" in jobs and config.task_type in jobs and not has_server():
+            server = server_class(config.cluster_spec, job_name=config.task_type, task_index=config.task_id,
+                                  config=config.session_config)
+            if config.task_type == "ps":
+                server.join()
+        return train(self, *args, **kwargs)
+
+    estimator.Estimator.train = train_with_server
+
+
+class Observer:
+    """Asks ps 0 about the chief: once its script has ended, no further checkpoint is to come."""
+
+    def __init__(self, cluster: Cluster, timeouts: Timeouts) -> None:
+        """Prepares it; nothing is sent yet."""
+        self._cluster, self._timeouts = cluster, timeouts
+        self._board: Blackboard | None = None
+        self._begun_secs = self._asked_secs = time.monotonic()
+        self._answered_secs: float | None = None
+        self._is_over = False
+
+    def is_over(self) -> bool:
+        """Tells whether training is over, asking at most once a second.
+
+        Raises:
+          ClusterLostError: ps 0 was not there within the start time-out.
+        """
+        now_secs = time.monotonic()
+        if not self._is_over and now_secs - self._asked_secs >= _ASK_PERIOD_SECS:
+            self._asked_secs = now_secs
+            self._is_over = self._ask(now_secs)
+        return self._is_over
+
+    def _ask(self, now_secs: float) -> bool:
+        first = self._cluster.ps[0]
+        try:
+            if not reachability.accepts(first.address):
+                raise BlackboardError(f"{first} is not there")
+            if self._board is None:
+                self._board = blackboard.for_client(self._cluster, self._timeouts.heartbeat_secs)
+            snapshot = self._board.snapshot()
+        except BlackboardError as error:
+            return self._is_gone(now_secs, error)
+        self._answered_secs = now_secs
+        return snapshot.state == State.FAILED or bool(snapshot.finished[self._cluster.number_of(self._cluster.chief)])
+
+    def _is_gone(self, now_secs: float, error: BlackboardError) -> bool:
+        """Tells whether ps 0 has ended; one that was killed may come back within the heartbeat time-out."""
+        if self._answered_secs is not None:
+            return now_secs - self._answered_secs > self._timeouts.heartbeat_secs
+        if now_secs - self._begun_secs > self._timeouts.start_secs:
+            raise ClusterLostError(f"waited {self._timeouts.start_secs:g} s for {self._cluster.ps[0]}: {error}")
+        return False
+
+
+def observer_from_environment(timeouts: Timeouts) -> Observer | None:
+    """Returns the observer of the cluster in TF_CONFIG if this task is its evaluator and the cluster has a ps."""
+    text = os.environ.get("TF_CONFIG", "").strip()
+    if not text or '"evaluator"' not in text or '"ps"' not in text:
+        return None
+    cluster = resolve.find_cluster(tf_config=text)
+    return Observer(cluster, timeouts) if cluster.job == "evaluator" else None

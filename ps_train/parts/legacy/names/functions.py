@@ -1,13 +1,102 @@
-"""Functions of tf.contrib that are a few lines over today's."""
+"""Functions whose arguments had another order or other names, and small functions and classes of tf.contrib.
+
+Those of the first kind take both forms: that of before TensorFlow 1.0, too.
+"""
 
 from __future__ import annotations
 
+import functools
+import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow.compat.v1 as tf
 from tensorflow.python.client import device_lib
 from tensorflow.python.ops import lookup_ops
+
+
+def _renamed(function: Callable, **old_to_new: str) -> Callable:
+    """Returns the function, which also takes the old names of its arguments."""
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **{old_to_new.get(name, name): value for name, value in kwargs.items()})
+    return call
+
+
+def _is_axis(value: Any) -> bool:
+    """Says whether an argument is the number of an axis: no list, no array, no tensor with axes."""
+    if isinstance(value, (bool, str, list, tuple)):
+        return False
+    return np.ndim(value) == 0 if isinstance(value, (int, np.integer, np.ndarray)) else _is_scalar_tensor(value)
+
+
+def _is_scalar_tensor(value: Any) -> bool:
+    return isinstance(value, tf.Tensor) and value.shape.rank == 0 and value.dtype.is_integer
+
+
+def concat(values: Any = None, axis: Any = None, name: str = "concat", concat_dim: Any = None) -> tf.Tensor:
+    """`tf.concat(values, axis)` of 1.0, and `tf.concat(concat_dim, values)` of before."""
+    if concat_dim is not None:
+        values, axis = values if values is not None else axis, concat_dim
+    elif _is_axis(values) and not _is_axis(axis):
+        values, axis = axis, values
+    return tf.concat(values, axis, name)
+
+
+def split(value: Any = None, num_or_size_splits: Any = None, axis: Any = 0, num: Any = None, name: str = "split",
+          split_dim: Any = None, num_split: Any = None) -> list[tf.Tensor]:
+    """`tf.split(value, num_or_size_splits, axis)` of 1.0, and `tf.split(split_dim, num_split, value)` of before."""
+    if num_split is not None:
+        num_or_size_splits = num_split
+    if split_dim is not None:
+        axis = split_dim
+    elif _is_axis(value) and not _is_axis(axis):
+        value, axis = axis, value
+    return tf.split(value, num_or_size_splits, axis, num, name)
+
+
+def reverse(tensor: Any, axis: Any = None, name: str | None = None, dims: Any = None) -> tf.Tensor:
+    """`tf.reverse(tensor, axis)` of 1.0, and `tf.reverse(tensor, dims)` of before: a bool for each axis."""
+    axis = dims if axis is None else axis
+    if isinstance(axis, (list, tuple)) and any(isinstance(flag, (bool, np.bool_)) for flag in axis):
+        axis = [index for index, is_reversed in enumerate(axis) if is_reversed]
+    return tf.reverse(tensor, axis, name)
+
+
+def select(condition: Any, t: Any = None, e: Any = None, name: str | None = None) -> tf.Tensor:
+    """`tf.where` with both values."""
+    return tf.where(condition, t, e, name)
+
+
+def batch_matmul(x: Any, y: Any, adj_x: bool = False, adj_y: bool = False, name: str | None = None) -> tf.Tensor:
+    """`tf.matmul`, which multiplies the last two axes."""
+    return tf.matmul(x, y, adjoint_a=adj_x, adjoint_b=adj_y, name=name)
+
+
+def _by_position(function: Callable, *names: str) -> Callable:
+    """Returns a cross entropy that takes arguments by position, as before 1.0; 1.0 refuses that."""
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> tf.Tensor:
+        if args and args[0] is not None:
+            kwargs.update(zip(names, args))
+            args = ()
+        return function(*args, **kwargs)
+    return call
+
+
+softmax_cross_entropy_with_logits = _by_position(
+    tf.nn.softmax_cross_entropy_with_logits, "logits", "labels", "dim", "name")
+sparse_softmax_cross_entropy_with_logits = _by_position(
+    tf.nn.sparse_softmax_cross_entropy_with_logits, "logits", "labels", "name")
+sigmoid_cross_entropy_with_logits = _by_position(
+    _renamed(tf.nn.sigmoid_cross_entropy_with_logits, targets="labels"), "logits", "labels", "name")
+
+scalar_summary = _renamed(tf.summary.scalar, tags="name", values="tensor")
+histogram_summary = _renamed(tf.summary.histogram, tag="name")
+image_summary = _renamed(tf.summary.image, tag="name", max_images="max_outputs")
+audio_summary = _renamed(tf.summary.audio, tag="name")
+
 
 FLOAT_OPS_OPTIONS = tf.profiler.ProfileOptionBuilder.float_operation()
 TRAINABLE_VARS_PARAMS_STAT_OPTIONS = tf.profiler.ProfileOptionBuilder.trainable_variables_parameter()
@@ -30,21 +119,6 @@ def index_table_from_tensor(mapping: Any, num_oov_buckets: int = 0, default_valu
 def index_to_string_table_from_tensor(mapping: Any, default_value: str = "UNK", name: str | None = None) -> Any:
     """A table from positions, int64, to the strings of a list or tensor."""
     return lookup_ops.index_to_string_table_from_tensor(mapping, default_value, name)
-
-
-def flipped_softmax_cross_entropy(logits: Any, labels: Any, dim: int = -1, name: str | None = None) -> tf.Tensor:
-    """`tf.nn.softmax_cross_entropy_with_logits`; logits come first."""
-    return tf.nn.softmax_cross_entropy_with_logits(labels=labels, logits=logits, dim=dim, name=name)
-
-
-def flipped_sparse_softmax_cross_entropy(logits: Any, labels: Any, name: str | None = None) -> tf.Tensor:
-    """`tf.nn.sparse_softmax_cross_entropy_with_logits`; logits come first."""
-    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits, name=name)
-
-
-def flipped_sigmoid_cross_entropy(logits: Any, targets: Any, name: str | None = None) -> tf.Tensor:
-    """`tf.nn.sigmoid_cross_entropy_with_logits`; logits come first."""
-    return tf.nn.sigmoid_cross_entropy_with_logits(labels=targets, logits=logits, name=name)
 
 
 def lstm_block_cell(num_units: int, forget_bias: float = 1.0, cell_clip: float | None = None,
@@ -137,3 +211,44 @@ def parameter_server_strategy(num_gpus_per_worker: int = 0, **ignored: Any) -> A
 def list_devices() -> list[str]:
     """Returns the names of this machine's devices."""
     return [device.name for device in device_lib.list_local_devices()]
+
+
+class GreedyLoadBalancingStrategy:
+    """Places each variable on the ps with the least load so far; the first of them if there are several."""
+
+    def __init__(self, num_tasks: int, load_fn: Callable[[tf.Operation], float]) -> None:
+        """Takes the number of ps, and the load of an operation, in any unit."""
+        self._loads = [0.0] * num_tasks
+        self._load_fn = load_fn
+
+    def __call__(self, op: tf.Operation) -> int:
+        task = self._loads.index(min(self._loads))
+        self._loads[task] += self._load_fn(op)
+        return task
+
+
+class RandomStrategy:
+    """Places each variable on a random ps; every worker draws the same, from the same seed."""
+
+    def __init__(self, num_tasks: int, seed: int = 0) -> None:
+        """Takes the number of ps."""
+        self._num_tasks = num_tasks
+        self._random = random.Random(seed)
+
+    def __call__(self, op: tf.Operation) -> int:
+        return self._random.randrange(self._num_tasks)
+
+
+def byte_size_load_fn(op: tf.Operation) -> int:
+    """Returns the bytes of the variable that an operation makes; of its output if that is another operation.
+
+    Raises:
+      ValueError: the shape is not fully defined.
+    """
+    # The output of a resource variable's operation is a handle: the variable's shape and type are attributes.
+    if op.type in ("VarHandleOp", "VariableV2", "Variable"):
+        shape, dtype = tf.TensorShape(op.get_attr("shape")), tf.as_dtype(op.get_attr("dtype"))
+    else:
+        shape, dtype = op.outputs[0].shape, op.outputs[0].dtype
+    shape.assert_is_fully_defined()
+    return shape.num_elements() * dtype.size

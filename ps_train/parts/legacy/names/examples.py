@@ -1,0 +1,179 @@
+"""Data and model of the tutorials: `tensorflow.examples.tutorials.mnist`, Keras' MNIST, and contrib.learn.datasets.
+
+`input_data` is the project's own reader, data/input_data.py. Its folder `data/` is found beside the installed package's
+folder, and is loaded without a trace in `sys.path` and `sys.modules`: a script may have modules named `data` and
+`models` of its own.
+"""
+
+from __future__ import annotations
+
+import csv
+import functools
+import importlib
+import math
+import os
+import pathlib
+import sys
+import types
+import urllib.request
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from ps_train.errors import MissingDataError
+
+_CHECKOUT = pathlib.Path(__file__).resolve().parents[4]
+_PACKAGES = ("data", "models")
+
+
+@functools.cache
+def _load_reader() -> types.ModuleType:
+    """Returns the project's module data.input_data.
+
+    Raises:
+      MissingDataError: ps_train is installed without its `data/`.
+    """
+    if not (_CHECKOUT / "data/input_data.py").exists():
+        raise MissingDataError(f"the tutorial's MNIST reader is not in {_CHECKOUT}",
+                               "install ps_train from its source folder: pip install -e <folder>")
+    of_script = _take_out()
+    sys.path.insert(0, str(_CHECKOUT))
+    try:
+        return importlib.import_module("data.input_data")
+    finally:
+        sys.path.remove(str(_CHECKOUT))
+        _take_out()
+        sys.modules.update(of_script)
+
+
+def _take_out() -> dict[str, types.ModuleType]:
+    """Removes the modules `data` and `models`, and those inside, from `sys.modules`, and returns them."""
+    found = [name for name in sys.modules if name.partition(".")[0] in _PACKAGES]
+    return {name: sys.modules.pop(name) for name in found}
+
+
+def __getattr__(name: str) -> Any:
+    """Returns a function or class of the reader, which is loaded on first use."""
+    if name in ("read_data_sets", "DataSet", "dense_to_one_hot"):
+        return getattr(_load_reader(), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+NUM_CLASSES = 10
+IMAGE_SIZE = 28
+IMAGE_PIXELS = IMAGE_SIZE * IMAGE_SIZE
+
+
+def mnist_inference(images: tf.Tensor, hidden1_units: int, hidden2_units: int) -> tf.Tensor:
+    """Builds the model: float32 [batch, IMAGE_PIXELS] -> logits, float32 [batch, NUM_CLASSES]."""
+    hidden1 = tf.nn.relu(_linear(images, IMAGE_PIXELS, hidden1_units, "hidden1"))
+    hidden2 = tf.nn.relu(_linear(hidden1, hidden1_units, hidden2_units, "hidden2"))
+    return _linear(hidden2, hidden2_units, NUM_CLASSES, "softmax_linear")
+
+
+def _linear(inputs: tf.Tensor, num_inputs: int, num_outputs: int, name: str) -> tf.Tensor:
+    with tf.name_scope(name):
+        weights = tf.Variable(
+            tf.truncated_normal([num_inputs, num_outputs], stddev=1.0 / math.sqrt(num_inputs)), name="weights")
+        biases = tf.Variable(tf.zeros([num_outputs]), name="biases")
+        return tf.matmul(inputs, weights) + biases
+
+
+def mnist_loss(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    """Returns the mean cross entropy of logits [batch, NUM_CLASSES] and integer labels [batch]."""
+    return tf.losses.sparse_softmax_cross_entropy(labels=tf.to_int64(labels), logits=logits)
+
+
+def mnist_training(loss: tf.Tensor, learning_rate: float) -> tf.Operation:
+    """Returns the op of a step of gradient descent, which counts a new variable "global_step" and has a summary."""
+    tf.summary.scalar("loss", loss)
+    global_step = tf.Variable(0, name="global_step", trainable=False)
+    return tf.train.GradientDescentOptimizer(learning_rate).minimize(loss, global_step=global_step)
+
+
+def mnist_evaluation(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    """Returns the number of examples whose largest logit is that of the label: int32 []."""
+    return tf.reduce_sum(tf.cast(tf.nn.in_top_k(logits, labels, 1), tf.int32))
+
+
+def load_mnist(path: str = "mnist.npz") -> tuple:
+    """`tf.keras.datasets.mnist.load_data`: a path that is a file is read, without a download or a look at its hash.
+
+    Returns:
+      ((images, labels) for training, the same for testing): uint8 [n, 28, 28] and uint8 [n].
+    """
+    if not os.path.isfile(path):
+        return tf.keras.datasets.mnist.load_data(path)
+    with np.load(path) as arrays:
+        return (arrays["x_train"], arrays["y_train"]), (arrays["x_test"], arrays["y_test"])
+
+
+class LearnDataset(NamedTuple):
+    """Examples: [n, features], and their classes or values: [n]."""
+
+    data: np.ndarray
+    target: np.ndarray
+
+
+class LearnDatasets(NamedTuple):
+    """The parts of a data set."""
+
+    train: Any
+    validation: Any
+    test: Any
+
+
+def load_mnist_sets(train_dir: str = "MNIST-data", **options: Any) -> Any:
+    """Reads MNIST, see data/input_data.py."""
+    return _load_reader().read_data_sets(train_dir, **options)
+
+
+DATASETS = {"mnist": load_mnist_sets}  # name -> what reads it
+
+
+def load_learn_dataset(name: str, size: str = "small", **options: Any) -> Any:
+    """Reads the data set of a name.
+
+    Raises:
+      ValueError: the name is not "mnist".
+    """
+    if name not in DATASETS:
+        raise ValueError(f"load_dataset: name is {name!r}; ps_train has {', '.join(DATASETS)} only")
+    return DATASETS[name](**options)
+
+
+def maybe_download(filename: str, work_directory: str, source_url: str) -> str:
+    """Downloads a file to a folder, unless it is there, and returns its path.
+
+    Raises:
+      urllib.error.URLError: it cannot be downloaded.
+    """
+    path = os.path.join(work_directory, filename)
+    if not os.path.exists(path):
+        os.makedirs(work_directory, exist_ok=True)
+        urllib.request.urlretrieve(source_url, path + ".part")
+        os.replace(path + ".part", path)
+    return path
+
+
+def load_csv_with_header(filename: str, target_dtype: Any, features_dtype: Any,
+                         target_column: int = -1) -> LearnDataset:
+    """Reads a file whose first line has the number of examples and of features, then names."""
+    return _read(filename, target_dtype, features_dtype, target_column, num_header_lines=1)
+
+
+def load_csv_without_header(filename: str, target_dtype: Any, features_dtype: Any,
+                            target_column: int = -1) -> LearnDataset:
+    """Reads a file of examples."""
+    return _read(filename, target_dtype, features_dtype, target_column, num_header_lines=0)
+
+
+def _read(filename: str, target_dtype: Any, features_dtype: Any, target_column: int,
+          num_header_lines: int) -> LearnDataset:
+    with open(filename, newline="", encoding="utf-8") as lines:
+        rows = [row for row in csv.reader(lines) if row][num_header_lines:]
+    targets = np.array([row.pop(target_column) for row in rows])
+    if np.issubdtype(target_dtype, np.number):
+        targets = targets.astype(float)  # "3.0" is no integer for numpy, but 3.0 is
+    return LearnDataset(np.array(rows, dtype=features_dtype), targets.astype(target_dtype))
