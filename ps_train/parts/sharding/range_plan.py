@@ -14,27 +14,9 @@ import json
 import os
 import re
 from collections.abc import Sequence
-from typing import IO, Any, NamedTuple
+from typing import NamedTuple
 
-import tensorflow.compat.v1 as tf
-
-
-class FileRange(NamedTuple):
-    """A part of a file; in a dataset, each field is a scalar tensor.
-
-    Attributes:
-      number: its index in the plan, int64.
-      file: the path, string.
-      start: the first byte, int64.
-      stop: the byte after the last one, int64.
-      file_bytes: the size of the file, int64.
-    """
-
-    number: Any
-    file: Any
-    start: Any
-    stop: Any
-    file_bytes: Any
+from ps_train.graph.input.file_ranges import FileRange, open_bytes
 
 
 class Extension(NamedTuple):
@@ -124,12 +106,6 @@ def _begin_lines(path: str, positions: Sequence[int]) -> bool:
             if opened.read(1) != b"\n":
                 return False
     return True
-
-
-def open_bytes(name: str) -> IO[bytes]:
-    """Opens a file for reading; not through TensorFlow if it is on this machine."""
-    # TensorFlow reads 512 kB ahead after each seek (tensorflow/python/lib/io/file_io.py).
-    return tf.io.gfile.GFile(name, "rb") if "://" in name else open(name, "rb", buffering=0)
 
 
 def _files(plan: Sequence[FileRange], names: dict[str, str]) -> list[_File]:
