@@ -35,6 +35,7 @@ _WITH_TENSORFLOW = {
     "file_ranges": "ps_train.graph.input.file_ranges",
     "from_arrays": "ps_train.graph.input.arrays",
     "input_feed": "ps_train.graph.input.arrays",
+    "range_batches": "ps_train.graph.input.range_batches",
     **table.public_names(),
 }
 

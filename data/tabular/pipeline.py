@@ -16,8 +16,7 @@ import tensorflow.compat.v1 as tf
 
 import ps_train
 from ps_train.errors import ConfigError, DataError
-from ps_train.graph.input.file_ranges import find_files
-from ps_train.parts.sharding.range_plan import compression_of, open_bytes
+from ps_train.graph.input.file_ranges import compression_of, find_files, open_bytes
 
 from .columns import LineForm
 

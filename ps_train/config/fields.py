@@ -46,6 +46,7 @@ class Rule:
       form: `form(what, value)` raises a ConfigError that names `what` if a text has the wrong form; or None.
       unset: the default that `--help` shows if the default is None or empty.
       is_path: whether it is a file or folder in a file system of the machine, which a URL is not.
+      is_shared: whether all workers of a training must have the same value.
     """
 
     group: str
@@ -59,6 +60,7 @@ class Rule:
     form: Callable[[str, str], Any] | None = None
     unset: str = ""
     is_path: bool = False
+    is_shared: bool = False
 
     def allowed(self, kind: type) -> str:
         """Describes the allowed values in words."""
@@ -99,6 +101,11 @@ def redeclare(cls: type, name: str, **changes: Any) -> Any:
     [known] = [spec for spec in dataclasses.fields(cls) if spec.name == name]
     default = changes.pop("default", known.default)
     return dataclasses.field(default=default, metadata={"rule": dataclasses.replace(known.metadata["rule"], **changes)})
+
+
+def shared(config: Any) -> dict[str, Any]:
+    """Returns name -> value of the flags that all workers of a training must have in common."""
+    return {name: getattr(config, name) for name, (rule, _, _) in rules(type(config)).items() if rule.is_shared}
 
 
 def rules(*classes: type) -> dict[str, tuple[Rule, type, Any]]:

@@ -102,11 +102,11 @@ class ModelFlags:
     """
 
     model: str = _field("models.mlp", DATA, "Module with model_fn, imported from the working directory.",
-                        unit="dotted name")
+                        unit="dotted name", is_shared=True)
     params: str = _field("", DATA, "Values for parameters in the DEFAULT_PARAMS of the model and the dataset.",
-                         unit="name=value,...", form=split_params, unset="none")
+                         unit="name=value,...", form=split_params, unset="none", is_shared=True)
     hidden_units: int = _field(100, DATA, "Units in the hidden layer (models.mlp).", minimum=1)
-    learning_rate: float = _field(0.01, TRAINING, "Learning rate of the optimizer.", above=0)
+    learning_rate: float = _field(0.01, TRAINING, "Learning rate of the optimizer.", above=0, is_shared=True)
 
     train_dir: str = _field("", SAVING, "Folder for checkpoints and summaries; a second run continues from it.",
                             unit="path", unset="ps_train/MODEL in the temporary folder; launch creates a new one")
@@ -120,7 +120,7 @@ class OptimizerFlags:
 
     optimizer: str = _field(
         "adam", TRAINING, "Optimizer that applies the gradients. Of a table with sparse gradients, adam updates only "
-        "the rows that have one (lazy Adam).", choices=OPTIMIZERS)
+        "the rows that have one (lazy Adam).", choices=OPTIMIZERS, is_shared=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,7 +128,7 @@ class TrainingFlags:
     """The data, how long to train, and what to save and report."""
 
     dataset: str = _field("data.mnist", DATA, "Module with input_fn, imported from the working directory.",
-                          unit="dotted name")
+                          unit="dotted name", is_shared=True)
     data_dir: str = _field(
         "/tmp/mnist-data", DATA, "Folder with the dataset's files, or Keras' mnist.npz.", unit="path",
         is_path=False)  # ranges of files are read by TensorFlow, from whatever storage it knows
@@ -178,28 +178,29 @@ class WaitFlags:
 class UpdateFlags:
     """How an update reaches the parameters in graph training."""
 
-    sync_replicas: bool = _field(False, TRAINING, "Average the gradients of several workers in each update.")
+    sync_replicas: bool = _field(
+        False, TRAINING, "Average the gradients of several workers in each update.", is_shared=True)
     sync_engine: Optional[str] = _field(
         None, TRAINING, "Implementation of --sync_replicas: ps_train continues when a worker is lost; tensorflow "
-        "is TensorFlow's own SyncReplicasOptimizer.", choices=SYNC_ENGINES, unset="ps_train")
+        "is TensorFlow's own SyncReplicasOptimizer.", choices=SYNC_ENGINES, unset="ps_train", is_shared=True)
     replicas_to_aggregate: Optional[int] = _field(
         None, TRAINING, "Gradients in one update (with --sync_replicas); with fewer than workers, the rest are "
-        "backup workers.", minimum=1, unset="all workers")
+        "backup workers.", minimum=1, unset="all workers", is_shared=True)
     min_replicas_to_aggregate: Optional[int] = _field(
         None, TRAINING, "Minimum number of gradients in one update (with --sync_replicas); if fewer workers are "
         "left, they wait.", minimum=1, unset="1")
     communication_period: int = _field(
         1, TRAINING, "Steps on the copy of a worker between two exchanges with the ps.",
-        unit="steps", minimum=1)
+        unit="steps", minimum=1, is_shared=True)
     communication_warmup_steps: int = _field(
         0, TRAINING, "Exchange after every step up to this global step (with --communication_period).",
-        unit="global steps", minimum=0)
+        unit="global steps", minimum=0, is_shared=True)
     staleness_bound: Optional[int] = _field(
         None, TRAINING, "How many steps a worker may be ahead of the slowest live one; async only.", unit="steps",
-        minimum=1, unset="unbounded")
+        minimum=1, unset="unbounded", is_shared=True)
     adam_decays_all_rows: bool = _field(
         False, TRAINING, "Let adam decay the moments of every row of a table in each update, as TensorFlow's "
-        "does (with --sync_replicas); its cost grows with the table.")
+        "does (with --sync_replicas); its cost grows with the table.", is_shared=True)
     on_nan: str = _field(
         "stop", TRAINING, "What to do if a loss or gradient is not finite; checked before it is applied.",
         choices=("stop", "skip"))
@@ -211,10 +212,10 @@ class TransferFlags:
 
     placement: str = _field(
         "bytes", _TRANSFER, "Place each variable on the ps with the fewest bytes so far, or on each ps in turn.",
-        choices=PLACEMENTS)
+        choices=PLACEMENTS, is_shared=True)
     partition_bytes: int = _field(
         0, _TRANSFER, "Split variables larger than this into parts, at most one per ps; 0 splits none.",
-        unit="bytes", minimum=0)
+        unit="bytes", minimum=0, is_shared=True)
     wire_dtype: str = _field(
         "as_is", _TRANSFER, "Type that dense floats are rounded to for transfer, with error feedback.",
         choices=WIRE_DTYPES)
@@ -231,9 +232,6 @@ class GraphReportFlags:
     log_format: str = _field(
         "ps_train", SAVING, "Format of a task's log: that of ps_train, or the lines of the dist_mnist script on "
         "stdout, for existing log parsers.", choices=LOG_FORMATS)
-    evaluate_with: str = _field(
-        "chief", SAVING, "Who evaluates at the end: the chief, with all parameters in its own memory, or all workers, "
-        "each a share of the held-out data, with the parameters on the ps.", choices=("chief", "workers"))
     log_placement: bool = _field(False, SAVING, "Print each variable with its ps and its size in bytes.")
 
     save_timeout_secs: float = _secs(120.0, "Time for the last checkpoint, which is retried while it fails.")

@@ -6,6 +6,7 @@ Here are also those of the values with which a new training begins.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from typing import Any, Optional
 
@@ -16,6 +17,7 @@ from ps_train.runtime.reports import NO_STEP_LIMIT
 SCHEDULES = ("constant", "exponential", "cosine", "piecewise", "polynomial")
 _OPTIMIZER = "Optimizer"
 _field = fields.field
+_shared_field = functools.partial(fields.field, is_shared=True)
 # Flag -> the schedules that use it.
 _NEEDED_BY = {"decay_steps": ("exponential", "cosine", "polynomial"), "decay_rate": ("exponential",),
               "decay_power": ("polynomial",), "end_learning_rate": ("cosine", "polynomial"),
@@ -60,41 +62,42 @@ def parse_boundaries(what: str, text: str) -> tuple[int, ...]:
 class RuleFlags:
     """The rule by which the optimizer updates; docs/optimizers.md explains them together."""
 
-    learning_rate_schedule: str = _field(
+    learning_rate_schedule: str = _shared_field(
         "constant", _OPTIMIZER, "The learning rate as a function of the global step, from --learning_rate on.",
         choices=SCHEDULES)
-    warmup_steps: int = _field(0, _OPTIMIZER, "Global steps in which the learning rate rises to its value, linearly.",
-                               unit="global steps", minimum=0, maximum=10**12)
-    decay_steps: Optional[int] = _field(
+    warmup_steps: int = _shared_field(
+        0, _OPTIMIZER, "Global steps in which the learning rate rises to its value, linearly.", unit="global steps",
+        minimum=0, maximum=10**12)
+    decay_steps: Optional[int] = _shared_field(
         None, _OPTIMIZER, "exponential: global steps per factor --decay_rate; cosine and polynomial: the global step "
         "at which the learning rate is at its end.", unit="global steps", minimum=1, maximum=10**12,
         unset="--train_steps; exponential needs it")
-    decay_rate: Optional[float] = _field(
+    decay_rate: Optional[float] = _shared_field(
         None, _OPTIMIZER, "Factor of the learning rate per --decay_steps (exponential).", above=0, maximum=1,
         unset="none; exponential needs it")
-    decay_power: Optional[float] = _field(None, _OPTIMIZER, "Power of polynomial.", above=0, unset="1, linear")
-    end_learning_rate: Optional[float] = _field(
+    decay_power: Optional[float] = _shared_field(None, _OPTIMIZER, "Power of polynomial.", above=0, unset="1, linear")
+    end_learning_rate: Optional[float] = _shared_field(
         None, _OPTIMIZER, "Learning rate at the end of cosine and polynomial.", minimum=0, unset="0")
-    learning_rate_boundaries: str = _field(
+    learning_rate_boundaries: str = _shared_field(
         "", _OPTIMIZER, "Global steps up to which the values of piecewise hold.", unit="step,...",
         form=parse_boundaries, unset="none; piecewise needs them")
-    learning_rate_values: str = _field(
+    learning_rate_values: str = _shared_field(
         "", _OPTIMIZER, "Learning rates of piecewise, one more than boundaries; the first is --learning_rate.",
         unit="rate,...", form=parse_numbers, unset="none; piecewise needs them")
-    clip_norm: Optional[float] = _field(
+    clip_norm: Optional[float] = _shared_field(
         None, _OPTIMIZER, "Scale the gradients of a step down to this global norm, over all variables and tables.",
         above=0, unset="none")
-    weight_decay: float = _field(
+    weight_decay: float = _shared_field(
         0.0, _OPTIMIZER, "Decoupled weight decay, as AdamW's: an update takes the learning rate times this from each "
         "dense variable. Not with ftrl.", minimum=0)
-    momentum: Optional[float] = _field(
+    momentum: Optional[float] = _shared_field(
         None, _OPTIMIZER, "Momentum of momentum and rmsprop.", minimum=0, maximum=1, unset="0.9; rmsprop 0")
-    nesterov: bool = _field(False, _OPTIMIZER, "Nesterov's momentum (with --optimizer=momentum).")
-    adam_beta1: Optional[float] = _field(
+    nesterov: bool = _shared_field(False, _OPTIMIZER, "Nesterov's momentum (with --optimizer=momentum).")
+    adam_beta1: Optional[float] = _shared_field(
         None, _OPTIMIZER, "Decay of Adam's mean.", minimum=0, below=1, unset="0.9")
-    adam_beta2: Optional[float] = _field(
+    adam_beta2: Optional[float] = _shared_field(
         None, _OPTIMIZER, "Decay of Adam's mean square.", minimum=0, below=1, unset="0.999")
-    epsilon: Optional[float] = _field(
+    epsilon: Optional[float] = _shared_field(
         None, _OPTIMIZER, "What adam and rmsprop add to keep the divisor from 0.", above=0, unset="1e-8; rmsprop 1e-10")
 
     @property

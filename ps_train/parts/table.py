@@ -35,9 +35,9 @@ class PartRow(NamedTuple):
 TABLE = (
     PartRow("tables", flags="EmbeddingFlags", names={
         "embedding_table": "tables", "get_embedding_variable": "variable", "read_table": "files.reading"}),
-    PartRow("sharding", flags="ShardingFlags", has_board=False, names={"range_batches": "range_batches"}),
+    PartRow("sharding", flags="ShardingFlags"),
     PartRow("selection", flags="SelectionFlags", has_board=True),
-    PartRow("evaluation_by_workers", has_board=True),
+    PartRow("evaluation_by_workers", flags="EvaluationFlags", has_board=True),
     PartRow("control", part="ControlPart", has_board=True, verbs=("status", "save", "stop", "resume")),
     PartRow("report", verbs=("report",)),
     # Innermost: what the others do around a step is not part of the step.

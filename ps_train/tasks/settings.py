@@ -33,11 +33,6 @@ from ps_train.updates import staleness
 from ps_train.updates.local_steps.period import Period
 from ps_train.updates.update import UpdateSettings
 
-_SHARED_FLAGS = ("model", "dataset", "params", "optimizer", "learning_rate", "adam_decays_all_rows",
-                 "embedding_optimizer", "embedding_learning_rate", "sum_embedding_gradients", "sync_replicas",
-                 "sync_engine", "replicas_to_aggregate", "communication_period", "communication_warmup_steps",
-                 "staleness_bound", "placement", "partition_bytes", "num_epochs", "evaluate_with",
-                 *fields.rules(RuleFlags))
 _WIRE_DTYPES = {"as_is": None, "bfloat16": tf.bfloat16}
 _log = logging.getLogger(__name__)
 
@@ -114,7 +109,7 @@ def worker_settings(config: Config, cluster: Cluster) -> WorkerSettings:
         evaluates_with_all=config.evaluate_with == "workers",
         selection=selection_settings(config),
         accepted_params=groups.parse_accepted("--accept_params", config.accept_params),
-        shared_flags={name: getattr(config, name) for name in _SHARED_FLAGS},
+        shared_flags=fields.shared(config),
         init_checkpoint=config.init_checkpoint,
         init_map=parse_init_map(config.init_map),
         command=fields.as_flags(config, config.given),

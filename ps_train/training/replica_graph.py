@@ -15,6 +15,7 @@ import tensorflow.compat.v1 as tf
 from ps_train.cluster.spec import Cluster
 from ps_train.graph import devices, placement, plugin_calls, simplify
 from ps_train.graph.hooks import Hooks, local_init_ops, training_hooks
+from ps_train.graph.input import file_ranges
 from ps_train.graph.input.arrays import input_feed
 from ps_train.graph.input.batches import Batches
 from ps_train.graph.plugin_calls import TrainModel
@@ -184,7 +185,8 @@ def _install_tables(cluster: Cluster, settings: UpdateSettings) -> registry.Regi
 
 def _begin_graph(cluster: Cluster, seed: int | None, ranges: local_ranges.RangeSettings | None) -> None:
     """Sets the seed of the current graph, and creates the global step."""
-    local_ranges.request(ranges)
+    if ranges is not None:
+        file_ranges.set_source(local_ranges.QueueSource(ranges))
     if seed is not None:
         # Each worker draws its own dropout. All initial values come from the chief, which is number 0.
         tf.set_random_seed(seed + cluster.worker_number)

@@ -38,10 +38,6 @@ MAY_IMPORT = {folder: set(imported.split()) for folder, imported in {
 }.items()}
 # What the spine still imports of the parts (docs/decisions/parts.md). This list gets shorter, never longer.
 NOT_YET = {
-    "graph/input/bad_records.py": "sharding",
-    "graph/input/batches.py": "sharding",
-    "graph/input/file_ranges.py": "sharding",
-    "graph/input/readers.py": "sharding",
     "graph/plugin_calls.py": "own_train_op",
     "graph/shaping/plan.py": "own_train_op",
     "launch/launcher.py": "tmux",

@@ -9,5 +9,4 @@ Start with `batches.py`.
     bad_records    stops at malformed records or leaves them out, and names them
     range_batches  parses the examples of ranges and cuts them into mini-batches (`ps_train.range_batches`)
     single_pass    lets training data end after one pass, for an evaluation on it
-    local_ranges   the ranges that ps 0 hands out to this worker, with --dynamic_sharding
 """

@@ -16,7 +16,7 @@ from typing import Any, Callable
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import ConfigError, DataError
-from ps_train.parts.sharding.range_plan import FileRange, open_bytes
+from ps_train.graph.input.file_ranges import FileRange, open_bytes
 
 STOP, SKIP = "stop", "skip"
 _MARK, _END = "ps_train bad record", "end of bad record"

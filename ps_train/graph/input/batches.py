@@ -13,10 +13,8 @@ from typing import Any, Callable
 
 import tensorflow.compat.v1 as tf
 
-from ps_train.errors import ConfigError, UserCodeError
-from ps_train.graph.input import bad_records
-from ps_train.parts.sharding import local_ranges
-from ps_train.parts.sharding.range_batches import RangeMark
+from ps_train.errors import UserCodeError
+from ps_train.graph.input import bad_records, file_ranges
 from ps_train.plugins.contracts import Dataset
 
 INPUT_SCOPE = "input"  # of all operations of the input
@@ -45,17 +43,16 @@ class Batches:
 
         Raises:
           UserCodeError: the input_fn returns neither a Dataset nor a pair of tensors.
-          ConfigError: ps 0 is to hand out ranges, and the input_fn has none.
+          ConfigError: the ranges of files are to come from a source, and the input_fn takes none.
         """
         self._name, self._needs_labels = dataset.name, needs_labels
         self.device = device
         with tf.device(device), tf.name_scope(INPUT_SCOPE):
             self._made = dataset.input_fn(mode=mode, params=params, shard=shard)
             self.is_one_a_run = _is_pair_of_tensors(self._made)
-            self._ranges = local_ranges.of_graph()
-            if local_ranges.are_requested() and self._ranges is None:
-                raise ConfigError(f"--dynamic_sharding: {self._name}.input_fn does not call ps_train.file_ranges, so "
-                                  "there are no ranges to hand out; leave the flag out")
+            self._source = file_ranges.source_of_graph()
+            if self._source is not None:
+                self._source.check_used(self._name)
             if self.is_one_a_run:
                 self.initializer = tf.no_op()
                 return
@@ -80,7 +77,7 @@ class Batches:
     @property
     def element_spec(self) -> Any:
         """The types of a mini-batch; only for a tf.data.Dataset."""
-        return self._made.element_spec if self._ranges is None else self._made.element_spec[0]
+        return self._made.element_spec if self._source is None else self._made.element_spec[0]
 
     def cardinality(self) -> tf.Tensor:
         """Returns the number of mini-batches as far as TensorFlow knows it, see `tf.data.experimental.cardinality`."""
@@ -97,24 +94,14 @@ class Batches:
             return found.has_value(), lambda: self._pair(found.get_value())
 
     def _pair(self, element: Any) -> tuple[Any, Any]:
-        if self._ranges is not None:
-            element = self._noted(element)
+        if self._source is not None:
+            element = self._source.taken(element, self._name)
         if not isinstance(element, tuple) or len(element) != 2:
             if not self._needs_labels:
                 return element, None
             raise UserCodeError(f"{self._name}.input_fn: its dataset yields {self._made.element_spec}; it must "
                                 "yield (features, labels)")
         return element
-
-    def _noted(self, element: Any) -> Any:
-        """Returns the batch of a marked one; whoever uses it makes the note."""
-        if not isinstance(element, tuple) or len(element) != 2 or not isinstance(element[1], RangeMark):
-            raise UserCodeError(f"{self._name}.input_fn: with --dynamic_sharding its dataset must yield ((features, "
-                                f"labels), RangeMark), as ps_train.range_batches does; it yields "
-                                f"{self._made.element_spec}")
-        batch, mark = element
-        with tf.control_dependencies([self._ranges.note(mark.number, mark.is_last)]):
-            return tf.nest.map_structure(tf.identity, batch, expand_composites=True)
 
 
 def _is_pair_of_tensors(made: Any) -> bool:

@@ -7,23 +7,22 @@ is in the range in which it begins, and no range is empty; a byte order mark is 
 TFRecord file, is one range: its records cannot be found without reading all of it.
 
 The plan depends on the files alone, so all workers make the same one, and the number of a range names it among them.
-With --dynamic_sharding the plan of the chief counts, which may be older than some of the files: see `range_plan.py`.
+A part may set a `RangeSource` for a graph: then the ranges of its training come from there.
 """
 
 from __future__ import annotations
 
+import abc
 import functools
 from collections.abc import Iterable, Sequence
 from concurrent import futures
-from typing import IO, Union
+from typing import IO, Any, NamedTuple, Union
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import DataError
 from ps_train.graph.input import single_pass
-from ps_train.parts.sharding import local_ranges
-from ps_train.parts.sharding.range_plan import FileRange, compression_of, open_bytes
 from ps_train.plugins.contracts import TRAIN
 
 # A range of Criteo's lines has 16,000 examples then. With fewer than _FEW_RANGES of that size, ranges are smaller, so
@@ -33,7 +32,71 @@ _LEAST_BYTES = 4 << 10
 _FEW_RANGES = 32
 _LOOK_BYTES = 4 << 10  # bytes read at a time to find the end of a line
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+# No text begins like that.
+_COMPRESSED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ\x00": "xz", b"PK\x03\x04": "zip"}
 _NUM_THREADS = 16  # they wait for files, which may be far away
+_SOURCE = "ps_train_range_source"
+
+
+class FileRange(NamedTuple):
+    """A part of a file; in a dataset, each field is a scalar tensor.
+
+    Attributes:
+      number: its index in the plan, int64.
+      file: the path, string.
+      start: the first byte, int64.
+      stop: the byte after the last one, int64.
+      file_bytes: the size of the file, int64.
+    """
+
+    number: Any
+    file: Any
+    start: Any
+    stop: Any
+    file_bytes: Any
+
+
+class RangeSource(abc.ABC):
+    """Where the input of a training takes its ranges from, in place of a share of this worker."""
+
+    @abc.abstractmethod
+    def ranges(self, plan: Sequence[FileRange], patterns: Sequence[str], *, is_text: bool) -> tf.data.Dataset:
+        """Returns a dataset of `FileRange`.
+
+        Args:
+          plan: all ranges of the files.
+          patterns: find these files.
+          is_text: whether a range begins where a line does.
+        """
+
+    @abc.abstractmethod
+    def check_used(self, dataset: str) -> None:
+        """Checks that the input_fn of this dataset takes its ranges from here.
+
+        Raises:
+          ConfigError: it does not.
+        """
+
+    @abc.abstractmethod
+    def taken(self, element: Any, dataset: str) -> Any:
+        """Returns the batch of an element (batch, RangeMark); computing it notes that a step has taken it.
+
+        Raises:
+          UserCodeError: this is no such pair.
+        """
+
+
+def set_source(source: RangeSource) -> None:
+    """Makes the training input of the current graph take its ranges from this source."""
+    tf.add_to_collection(_SOURCE, source)
+
+
+def source_of_graph() -> RangeSource | None:
+    """Returns the source that was set for the current graph, or None."""
+    graph = tf.get_default_graph()
+    while getattr(graph, "outer_graph", None) is not None:  # of a function, such as the body of a loop
+        graph = graph.outer_graph
+    return next(iter(graph.get_collection(_SOURCE)), None)
 
 
 def file_ranges(
@@ -62,8 +125,8 @@ def file_ranges(
     """
     plan = plan_ranges(files, is_text=is_text, has_header=has_header, range_bytes=range_bytes)
     is_endless = mode == TRAIN and not single_pass.is_single_pass()
-    if is_endless and local_ranges.are_requested():
-        return local_ranges.LocalRanges(plan, [files] if isinstance(files, str) else files, is_text=is_text).ranges()
+    if is_endless and (source := source_of_graph()) is not None:
+        return source.ranges(plan, [files] if isinstance(files, str) else files, is_text=is_text)
     index, count = shard
     if count > len(plan):
         raise DataError(f"{plan[0].file}{' and others' if len(plan) > 1 else ''}: {len(plan)} ranges for {count} "
@@ -153,6 +216,19 @@ def _cuts(name: str, size: int, range_bytes: int, has_header: bool) -> list[int]
         first = _next_line(file, 1) if has_header else len(_BYTE_ORDER_MARK) * start.startswith(_BYTE_ORDER_MARK)
         cuts = {first, size, *(_next_line(file, size * part // num_ranges) for part in range(1, num_ranges))}
     return sorted(cut for cut in cuts if cut >= first)
+
+
+def compression_of(start: bytes) -> str | None:
+    """Returns how a file is compressed that begins with these bytes, 10 or more; None if it is not, as far as known."""
+    if start.startswith(b"BZh") and start[4:10] == b"1AY&SY":  # text may begin with BZh
+        return "bzip2"
+    return next((kind for mark, kind in _COMPRESSED.items() if start.startswith(mark)), None)
+
+
+def open_bytes(name: str) -> IO[bytes]:
+    """Opens a file for reading; not through TensorFlow if it is on this machine."""
+    # TensorFlow reads 512 kB ahead after each seek (tensorflow/python/lib/io/file_io.py).
+    return tf.io.gfile.GFile(name, "rb") if "://" in name else open(name, "rb", buffering=0)
 
 
 def _next_line(file: IO[bytes], position: int) -> int:

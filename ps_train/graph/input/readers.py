@@ -7,7 +7,7 @@ from typing import Any, Callable
 import tensorflow.compat.v1 as tf
 
 from ps_train.graph.input.bad_records import BadRecords
-from ps_train.parts.sharding.range_plan import FileRange
+from ps_train.graph.input.file_ranges import FileRange
 
 _CHUNK_RECORDS = 4096
 _BUFFER_BYTES = 1 << 20

@@ -31,9 +31,9 @@ from ps_train.errors import ConfigError, DataError
 from ps_train.graph.input import bad_records
 from ps_train.graph.input.arrays import input_feed
 from ps_train.graph.input.batches import Batches
+from ps_train.graph.input.file_ranges import compression_of
 from ps_train.parts.inference import serving
 from ps_train.parts.inference.predictor import Batch, InputColumn
-from ps_train.parts.sharding.range_plan import compression_of
 from ps_train.plugins.contracts import PREDICT, Dataset
 from ps_train.training import queues
 

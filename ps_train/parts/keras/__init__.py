@@ -1,15 +1,18 @@
-"""How does a Keras model train under a tf.distribute strategy? `ps_train keras`, beside graph training.
+"""How does a Keras model train under a tf.distribute strategy? `ps_train keras`, and `ps_train convert`.
 
-    flags --> task --> strategies/ --> training/ --> storage/
-                ^
-             plugins
+    verb, flags --> task --> processes, strategies --> inputs --> fitting or custom_loops --> checkpoints
 
-Start with `task.py`. Only `parts/keras/verb.py` imports this folder. The decisions: docs/decisions/keras.md.
+Start with `task.py`. Tests: tests/*/parts/keras. Documentation: docs/migrate.md; decisions: docs/decisions/keras.md.
 
-    flags        the flags of `keras`, `launch keras` and `convert`
-    task         one process from start to end
-    plugins      what a user writes: build_model, train_step, train, make_callbacks
-    strategies/  which processes a strategy has, how they meet and how they end
-    training/    training by Model.fit, or by a loop of the plug-in
-    storage/     the checkpoints, and their conversion to and from those of graph training
+    flags         the flags of `keras`, `launch keras` and `convert`
+    verb          the verbs
+    plugins       what a user writes: build_model, train_step, train, make_callbacks, KERAS_TWIN
+    task          one process from start to end
+    processes     which processes a strategy has, how they meet, and a time limit on their training
+    strategies    creates the tf.distribute strategy; a ps or worker of parameter_server
+    inputs        the batches of the dataset, as each strategy takes them
+    fitting       training by Model.fit, its callbacks, and which epochs are left
+    custom_loops  training by the plug-in's `train_step` or `train`
+    checkpoints   writes, finds, checks and loads `.keras` checkpoints and the backups
+    conversion    a graph checkpoint to a Keras one, and back
 """

@@ -26,25 +26,17 @@ from ps_train.errors import ConfigError, refuse
 STRATEGIES = ("default", "one_device", "mirrored", "central_storage", "multi_worker_mirrored", "parameter_server",
               "tpu")
 
-_IN_CLUSTER = ("multi_worker_mirrored", "parameter_server")
 # flag -> the strategies that read it
-_ONLY_WITH = {
-    "num_virtual_devices": ("mirrored", "central_storage"),
+_ONLY_WITH = {flag: strategies for flags, strategies in {
     "devices": ("one_device", "mirrored", "central_storage"),
+    "num_virtual_devices": ("mirrored", "central_storage"),
     "cross_device_ops": ("mirrored",),
-    "variable_partitioner": ("parameter_server",),
+    "worker_hosts job_name task_index num_workers": ("multi_worker_mirrored", "parameter_server"),
     "communication": ("multi_worker_mirrored",),
-    "worker_hosts": _IN_CLUSTER,
-    "job_name": _IN_CLUSTER,
-    "task_index": _IN_CLUSTER,
-    "ps_hosts": ("parameter_server",),
-    "coordinator_host": ("parameter_server",),
-    "beat_timeout_secs": ("parameter_server",),
-    "num_workers": _IN_CLUSTER,
-    "num_ps": ("parameter_server",),
+    "coordinator_host ps_hosts num_ps variable_partitioner beat_timeout_secs": ("parameter_server",),
     "tpu_name": ("tpu",),
     "save_model_steps": tuple(name for name in STRATEGIES if name != "parameter_server"),
-}
+}.items() for flag in flags.split()}
 _DEVICE = re.compile(r"(cpu|gpu):(\d{1,3})")
 _PARTITIONER = re.compile(r"(min_size|fixed|max_size):(\d{1,15})")
 
@@ -55,17 +47,17 @@ def parse_devices(what: str, text: str) -> list[tuple[str, int]]:
     Raises:
       ConfigError: the text has another form, names a device twice, or names CPUs and GPUs together.
     """
-    found = []
+    devices = []
     for name in filter(None, text.lower().split(",")):
         match = _DEVICE.fullmatch(name.strip())
         if not match:
             raise ConfigError(f"{what}: got {name!r}; allowed: devices of one kind, as in cpu:0,cpu:1 or gpu:0,gpu:1")
-        found.append((match[1], int(match[2])))
-    if len(set(found)) < len(found):
+        devices.append((match[1], int(match[2])))
+    if len(set(devices)) < len(devices):
         raise ConfigError(f"{what}: got {text!r}, which names a device twice; name each once")
-    if len({kind for kind, _ in found}) > 1:
+    if len({kind for kind, _ in devices}) > 1:
         raise ConfigError(f"{what}: got {text!r}; allowed: devices of one kind, cpu or gpu")
-    return found
+    return devices
 
 
 def parse_partitioner(what: str, text: str) -> tuple[str, int] | None:
@@ -146,19 +138,18 @@ class KerasConfig(ClusterFlags, ModelFlags, TrainingFlags, WaitFlags):
 
     def __post_init__(self) -> None:
         problems = fields.problems(vars(self), KerasConfig) + fields.foreign(self.given, "keras", KerasConfig)
-        refuse(problems + misplaced(self.strategy, self.given) + self._problems_of_devices())
+        refuse(problems + _misplaced(self.strategy, self.given) + self._problems_of_devices())
         # The ps write their part of a backup, and work in folders of their own.
         object.__setattr__(self, "train_dir", os.path.abspath(self.train_dir or default_train_dir(self.model)))
 
     def _problems_of_devices(self) -> list[str]:
         if not self.devices:
             return []
-        found = [f"--{name}: --devices selects the devices already; leave one of the two out"
-                 for name in ("num_gpus", "num_virtual_devices") if name in self.given]
-        named = parse_devices("--devices", self.devices)
-        if self.strategy == "one_device" and len(named) > 1:
-            found.append(f"--devices: got {self.devices!r}; allowed with --strategy=one_device: one device")
-        return found
+        problems = [f"--{name}: --devices selects the devices already; leave one of the two out"
+                    for name in ("num_gpus", "num_virtual_devices") if name in self.given]
+        if self.strategy == "one_device" and len(parse_devices("--devices", self.devices)) > 1:
+            problems.append(f"--devices: got {self.devices!r}; allowed with --strategy=one_device: one device")
+        return problems
 
 
 @dataclasses.dataclass(frozen=True)
@@ -188,7 +179,7 @@ class ConvertConfig(ModelFlags, OptimizerFlags):
 PLACED = PLACED_BY_LAUNCH | {"coordinator_host"}
 
 
-def misplaced(strategy: str, given: frozenset[str]) -> list[str]:
+def _misplaced(strategy: str, given: frozenset[str]) -> list[str]:
     """Returns a line for each given flag that means nothing with the strategy."""
     return [f"--{name}: means something with --strategy={' or '.join(_ONLY_WITH[name])} only, and it is {strategy}"
             for name in sorted(given & _ONLY_WITH.keys()) if strategy not in _ONLY_WITH[name]]
@@ -212,7 +203,7 @@ def parse_keras_launch(argv: Sequence[str]) -> tuple[KerasConfig, LaunchConfig]:
     """
     return parse_launch_of(
         KerasConfig, argv, PLACED, others=[Config],
-        more_problems=lambda values, given: misplaced(values["strategy"], given & {"num_ps", "num_workers"}))
+        more_problems=lambda values, given: _misplaced(values["strategy"], given & {"num_ps", "num_workers"}))
 
 
 def parse_convert(argv: Sequence[str]) -> ConvertConfig:

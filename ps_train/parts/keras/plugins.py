@@ -55,7 +55,7 @@ class KerasTwin(NamedTuple):
 
     Attributes:
       model: dotted name of the plug-in with the twin's build_model.
-      params: parameters with which the twin is the same network, beside those that both have.
+      params: parameters with which the twin is the same network, in addition to those that both have.
       weights: name of each variable in the graph -> "layer/weight" in the twin, such as "hidden/kernel".
     """
 
@@ -95,13 +95,13 @@ def load_keras_model(name: str) -> KerasModel:
     """
     module = modules.find_module("--model", name, function="build_model")
     function = loader.checked_function("--model", module, "build_model", ("params",))
-    found = {hook: loader.checked_function("--model", module, hook, arguments)
+    hooks = {hook: loader.checked_function("--model", module, hook, arguments)
              for hook, arguments in _HOOKS.items() if hasattr(module, hook)}
-    if len(found) > 1:
-        raise ConfigError(f"--model: module {module.__name__!r} ({module.__file__}) has {' and '.join(found)}; keep "
+    if len(hooks) > 1:
+        raise ConfigError(f"--model: module {module.__name__!r} ({module.__file__}) has {' and '.join(hooks)}; keep "
                           "one: train and train_step each replace Model.fit, and only Model.fit has callbacks")
     objects = {name: value for name, value in vars(module).items() if isinstance(value, (type, types.FunctionType))}
-    return KerasModel(module.__name__, function, loader.checked_params("--model", module), objects, **found)
+    return KerasModel(module.__name__, function, loader.checked_params("--model", module), objects, **hooks)
 
 
 def load_twin(name: str) -> KerasTwin:

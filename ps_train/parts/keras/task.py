@@ -3,25 +3,43 @@
     no cluster            train
     multi_worker_mirrored train; the chief also evaluates and reports
     parameter_server      the chief coordinates, evaluates and reports; a ps or worker serves it
+
+    to train:  strategy --> model, new or restored --> Model.fit, or the plug-in's loop
+                        --> the chief evaluates the checkpoint and reports --> the other tasks may end
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import shlex
+import shutil
 import threading
+from collections.abc import Iterator
 
-from absl import logging as absl_logging
+import tensorflow as tf
+import tf_keras
 
+from ps_train.cluster import ports, reachability
 from ps_train.cluster.spec import Cluster
 from ps_train.config.groups import parse_accepted
-from ps_train.parts.keras.flags import ConvertConfig, KerasConfig
-from ps_train.parts.keras.plugins import load_keras_plugins
-from ps_train.parts.keras.storage import conversion, keras_checkpoints
-from ps_train.parts.keras.strategies import servers
-from ps_train.parts.keras.training import trainer
-from ps_train.parts.keras.training.inputs import KerasInputs
-from ps_train.plugins.contracts import TRAIN
+from ps_train.errors import ClusterLostError, ConfigError, PsTrainError, StoppedError
+from ps_train.parts.keras import checkpoints, custom_loops, fitting, processes, strategies
+from ps_train.parts.keras.fitting import EpochPlan, TrainingContext, TrainingSpan
+from ps_train.parts.keras.flags import KerasConfig
+from ps_train.parts.keras.inputs import KerasInputs, sum_over_replicas
+from ps_train.parts.keras.plugins import KerasPlugins, load_keras_plugins
+from ps_train.plugins.contracts import EVAL, TRAIN
+from ps_train.runtime import waits
+from ps_train.runtime.reports import Evaluation
+from ps_train.storage import checkpoints as graph_checkpoints
 from ps_train.storage import folder_record
+from ps_train.storage.folder_lock import FolderLock
+
+# What TensorFlow raises when a peer or its server is lost, and what follows from that in other threads.
+_LOSSES = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError,
+           tf.errors.DeadlineExceededError)
+_log = logging.getLogger(__name__)
 
 
 def run_keras_task(config: KerasConfig, cluster: Cluster | None, stop: threading.Event) -> None:
@@ -30,12 +48,11 @@ def run_keras_task(config: KerasConfig, cluster: Cluster | None, stop: threading
     Raises:
       PsTrainError: what went wrong, with its exit code.
     """
-    _quieten(config.tf_log)
     plugins = load_keras_plugins(config)
     if config.strategy == "parameter_server" and not cluster.is_chief:
-        servers.serve_coordinator(config, cluster, stop)
+        strategies.serve_coordinator(config, cluster, stop)
     else:
-        trainer.run_training(config, cluster, plugins, stop)
+        _run_training(config, cluster, plugins, stop)
 
 
 def download_data(config: KerasConfig) -> None:
@@ -44,25 +61,161 @@ def download_data(config: KerasConfig) -> None:
     Raises:
       ConfigError: the given train_dir has another training.
     """
-    _quieten(config.tf_log)
     plugins = load_keras_plugins(config)
     plugins.dataset.prepare(plugins.dataset_params)
-    if "train_dir" in config.given and keras_checkpoints.has_training(config.train_dir):
+    if "train_dir" in config.given:
+        _check_record(config, plugins)
+    if config.job_name is not None:
+        checkpoints.build_model(plugins.model, plugins.model_params)
+        _inputs(config, plugins).batches(TRAIN)
+
+
+def _check_record(config: KerasConfig, plugins: KerasPlugins) -> None:
+    if checkpoints.has_training(config.train_dir):
         folder_record.check_record(config.train_dir, folder_record.make_record(*plugins),
                                    parse_accepted("--accept_params", config.accept_params))
-    if config.job_name is not None:
-        keras_checkpoints.build_model(plugins.model, plugins.model_params)
-        KerasInputs(config, plugins.dataset, plugins.dataset_params).batches(TRAIN)
 
 
-def convert(config: ConvertConfig) -> None:
-    """Turns a checkpoint of one road into one of the other."""
-    _quieten(config.tf_log)
-    conversion.convert_checkpoint(config)
+def _inputs(config: KerasConfig, plugins: KerasPlugins) -> KerasInputs:
+    return KerasInputs(config, plugins.dataset, plugins.dataset_params)
 
 
-def _quieten(tf_log: bool) -> None:
-    """Hides TensorFlow's own messages, unless --tf_log asks for them."""
-    if not tf_log:
-        logging.getLogger("tensorflow").setLevel(logging.ERROR)
-        absl_logging.set_verbosity(absl_logging.ERROR)
+def _run_training(config: KerasConfig, cluster: Cluster | None, plugins: KerasPlugins, stop: threading.Event) -> None:
+    plugins.dataset.prepare(plugins.dataset_params)
+    graph_checkpoints.check_writable(config.train_dir)
+    lock = FolderLock(config.train_dir, config.beat_timeout_secs, stop)
+    is_chief = cluster is None or cluster.is_chief
+    saver = checkpoints.ModelSaver(config, plugins, is_chief, lock)
+    context = TrainingContext(config, cluster, plugins, lock, saver, stop)
+    with lock.holding() if is_chief else contextlib.nullcontext():
+        if is_chief:
+            _check_record(config, plugins)
+            folder_record.write_record(config.train_dir, folder_record.make_record(*plugins))
+            checkpoints.set_damaged_aside(config.train_dir)
+        if cluster is None:
+            _train_and_report(context)
+        else:
+            _train_in_cluster(context, cluster)
+
+
+def _train_in_cluster(context: TrainingContext, cluster: Cluster) -> None:
+    config, stop = context.config, context.stop
+    ports.release_held_port()
+    ports.check_port(cluster.task)
+    if config.strategy == "multi_worker_mirrored":
+        processes.meet(cluster.task, processes.peers(cluster), config.start_timeout_secs, stop)
+        body = _train_and_report
+    else:
+        reachability.wait_for_tasks(processes.peers(cluster), config.start_timeout_secs, stop)
+        body = _coordinate
+    with _explaining_losses(cluster, config.train_dir, stop):
+        processes.run_watched(lambda: body(context), context.pulse, lambda: processes.who_is_missing(
+            cluster, "all of them can be reached, so one of them hangs; look at their logs"))
+
+
+@contextlib.contextmanager
+def _explaining_losses(cluster: Cluster, train_dir: str, stop: threading.Event) -> Iterator[None]:
+    """Turns TensorFlow's errors about a lost task into one line that names it."""
+    try:
+        yield
+    except _LOSSES as error:
+        if stop.is_set():
+            raise StoppedError(f"told to stop, as another task was; with --train_dir={shlex.quote(train_dir)} it "
+                               "continues from the last backup") from error
+        who = processes.who_is_missing(cluster, "all of them can be reached again")
+        raise ClusterLostError(f"{cluster.task.name} lost another task ({type(error).__name__}): {who}") from error
+
+
+def _coordinate(context: TrainingContext) -> None:
+    """Trains as the coordinator of parameter_server, and tells the servers when it ends."""
+    verdict = strategies.FAILED
+    try:
+        _train_and_report(context)
+        verdict = strategies.DONE
+    finally:
+        strategies.send_verdict(processes.peers(context.cluster), verdict)
+
+
+def _train_and_report(context: TrainingContext) -> None:
+    config, plugins, pulse = context.config, context.plugins, context.pulse
+    with processes.bounded_without_python(config.start_timeout_secs):
+        strategy = strategies.make_strategy(config, context.cluster)
+    pulse.expect("the other tasks", config.start_timeout_secs)
+    if config.seed is not None:
+        tf_keras.utils.set_random_seed(config.seed)
+    if context.is_chief:
+        _log.info("%s", strategies.describe_strategy(strategy, config, context.cluster))
+    with strategy.scope():
+        model = checkpoints.make_or_restore_model(plugins.model, plugins.model_params, config.train_dir)
+    checkpoints.check_readable(model, plugins.model)
+    span = _train(context, strategy, model)
+    # The chief's own limits, for its counting and its evaluation, expire first: so the others hear from it.
+    pulse.expect("the chief's evaluation", 2 * config.eval_timeout_secs + config.step_timeout_secs)
+    if context.is_chief:
+        _report(config, plugins, span, strategies.global_batch_size(strategy, config))
+    if config.strategy == "multi_worker_mirrored":  # nobody leaves before the chief is done
+        sum_over_replicas(strategy, 0)
+
+
+def _train(context: TrainingContext, strategy: tf.distribute.Strategy, model: tf_keras.Model) -> TrainingSpan:
+    config, plugins, step = context.config, context.plugins, fitting.global_step(model)
+    plan = fitting.plan_epochs(config.train_steps, config.steps_per_epoch, step)
+    if config.strategy == "multi_worker_mirrored":
+        _check_agreement(context, strategy, plan)
+        # Else Keras sums its metrics over the workers after each batch: one more all-reduce, and a wrong number.
+        model.distribute_reduction_method = "first"
+    if not plugins.model.has_own_loop:  # which knows no backups
+        begin = checkpoints.begin_of_epochs(config.train_dir, plan.steps_per_epoch, step)
+        plan = fitting.plan_epochs(config.train_steps, config.steps_per_epoch, begin)
+    if plan.first_epoch == plan.epochs:
+        _log.info("nothing to train: the global step is %d, and --train_steps=%d", step, config.train_steps)
+        span = TrainingSpan(step, 0.0)
+    else:
+        context.pulse.expect("the held-out data to be counted", 2 * config.eval_timeout_secs)
+        feed = _inputs(config, plugins).feed(strategy)
+        train = custom_loops.train_by_loop if plugins.model.has_own_loop else fitting.fit
+        span = train(context, strategy, model, plan, feed)
+    if context.is_chief:
+        context.lock.check()
+        shutil.rmtree(checkpoints.backup_dir(config.train_dir, plan.steps_per_epoch), ignore_errors=True)
+    return span
+
+
+def _check_agreement(context: TrainingContext, strategy: tf.distribute.Strategy, plan: EpochPlan) -> None:
+    """Raises ConfigError if the workers would continue from different states."""
+    train_dir = context.config.train_dir
+    number = checkpoints.state_number(train_dir, plan.steps_per_epoch)
+    if sum_over_replicas(strategy, number) != number * strategy.num_replicas_in_sync:
+        raise ConfigError(f"--train_dir: the workers found different checkpoints ({context.cluster.task.name} those "
+                          f"of {train_dir}); multi_worker_mirrored needs one folder that all of them can read, and the "
+                          "same --train_steps and --steps_per_epoch")
+
+
+def _report(config: KerasConfig, plugins: KerasPlugins, span: TrainingSpan, examples_per_step: int) -> None:
+    """Prints the metrics of the newest checkpoint, evaluated in this process alone, and the speed of training."""
+    evaluation = _evaluate_newest(config, plugins)
+    print(evaluation.format(), flush=True)
+    steps = evaluation.global_step - span.first_step
+    if steps > 0:
+        rate = steps * examples_per_step / max(span.secs, 1e-9)
+        print(f"Training took {span.secs:.2f} s, {rate:.0f} examples per second over all workers", flush=True)
+
+
+def _evaluate_newest(config: KerasConfig, plugins: KerasPlugins) -> Evaluation:
+    """Returns the metrics of the newest checkpoint on the whole held-out set."""
+    newest = checkpoints.newest_readable(config.train_dir)
+    if newest is None:
+        raise PsTrainError(f"there is no checkpoint in {config.train_dir} that could be evaluated")
+    step, path = newest
+    model = checkpoints.load_model_file(path, plugins.model.objects)
+    inputs = _inputs(config, plugins)
+    sizes = inputs.eval_sizes()
+    try:
+        values = waits.bounded(
+            lambda: model.evaluate(inputs.batches(EVAL), steps=len(sizes), verbose=0, return_dict=True),
+            config.eval_timeout_secs, "the evaluation")
+    except ClusterLostError as error:
+        raise PsTrainError(f"--eval_timeout_secs: {error} of {path}; training is saved: give more time, and the "
+                           "same command evaluates again") from error
+    loss_name = getattr(model.loss, "name", None) or getattr(model.loss, "__name__", "loss")
+    return Evaluation(step, sum(sizes), loss_name.replace("_", " "), values.pop("loss") * sum(sizes), values)

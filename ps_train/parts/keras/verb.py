@@ -1,4 +1,4 @@
-"""The verbs of the tf.distribute road: `keras` and `convert`, and what `launch` does with `keras`."""
+"""The verbs `keras` and `convert`, and `launch keras`."""
 
 from __future__ import annotations
 
@@ -7,21 +7,22 @@ import importlib.metadata
 from collections.abc import Sequence
 from typing import cast
 
+from absl import logging as absl_logging
+
 from ps_train.config import fields
 from ps_train.config.groups import ModelFlags, check_data_dir
 from ps_train.config.launch import LaunchConfig
 from ps_train.config.task import Config
 from ps_train.errors import ConfigError
 from ps_train.launch import launcher
-from ps_train.parts.keras import flags
-from ps_train.parts.keras.strategies import roles
+from ps_train.parts.keras import flags, processes
 from ps_train.runtime import installed, signals
 from ps_train.verbs.verb import Verb
 
 
 def _run(argv: Sequence[str]) -> None:
     config = flags.parse_keras_task(argv)
-    cluster = None if config.download_only else roles.resolve_cluster(config)
+    cluster = None if config.download_only else processes.resolve_cluster(config)
     if config.strategy != "parameter_server" or cluster is None or cluster.is_chief:  # its other tasks read no data
         check_data_dir(config)
     if config.download_only:
@@ -36,13 +37,16 @@ def launch_keras(argv: Sequence[str]) -> None:
     """`ps_train launch keras`: runs all tasks of a strategy on this machine."""
     config, launch_config = flags.parse_keras_launch(argv)
     check_installed()
-    of_launcher = cast(Config, config)  # a KerasConfig has every flag that the launcher reads
-    launcher.run(of_launcher, launch_config, roles.strategy_tasks(config, launch_config))
+    # A KerasConfig has every flag that the launcher reads.
+    launcher.run(cast(Config, config), launch_config, processes.strategy_tasks(config, launch_config))
 
 
 def _convert(argv: Sequence[str]) -> None:
     config = flags.parse_convert(argv)
-    _import_task(config, needs_gpu=False).convert(config)
+    _import_tensorflow(config, needs_gpu=False)
+    from ps_train.parts.keras import conversion  # noqa: PLC0415 (TensorFlow takes seconds; a wrong flag should not)
+
+    conversion.convert_checkpoint(config)
 
 
 def launch_help() -> str:
@@ -50,10 +54,15 @@ def launch_help() -> str:
     return fields.help_text(LaunchConfig, flags.KerasConfig, omit=flags.PLACED)
 
 
-def _import_task(config: ModelFlags, needs_gpu: bool):
-    """Imports what needs TensorFlow."""
+def _import_tensorflow(config: ModelFlags, needs_gpu: bool) -> None:
     check_installed()
     installed.import_tensorflow(needs_gpu=needs_gpu, tf_log=config.tf_log, needs_keras=True)
+    if not config.tf_log:
+        absl_logging.set_verbosity(absl_logging.ERROR)  # Keras logs there
+
+
+def _import_task(config: flags.KerasConfig, needs_gpu: bool):
+    _import_tensorflow(config, needs_gpu)
     from ps_train.parts.keras import task  # noqa: PLC0415 (TensorFlow takes seconds; a wrong flag should not)
 
     return task

@@ -105,9 +105,4 @@ class SelectionFlags:
         if "best" in wanted and not (self.keep_best or self.early_stopping):
             problems.append("--exporters: got 'best' without --keep_best or --early_stopping; say which "
                             "metric is to be best")
-        during = [name for name in ("eval_steps", "eval_secs", "keep_best", "early_stopping") if getattr(self, name)]
-        during += ["exporters"] if "latest" in wanted else []
-        if config.evaluate_with == "workers":
-            problems += [f"--{name}: given with --evaluate_with=workers, which evaluates only at the end; leave one of "
-                         "them out" for name in during]
         return problems

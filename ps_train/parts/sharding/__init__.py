@@ -4,6 +4,5 @@
     range_plan     how the files are divided into ranges
     operations     the queue of ranges as variables on ps 0
     range_queue    a worker's client of that queue
-    range_batches  mini-batches of the ranges that this worker has in hand
     range_loop     the step loop of a worker that trains on ranges; read this first
 """

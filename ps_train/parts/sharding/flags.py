@@ -18,7 +18,7 @@ class ShardingFlags:
         "epoch, even if workers die, and a slow worker gets fewer.")
     num_epochs: Optional[int] = fields.field(
         None, TRAINING, "Epochs after which training ends (with --dynamic_sharding); without --train_steps there is "
-        "no other end then.", unit="epochs", minimum=1, unset="no end but --train_steps")
+        "no other end then.", unit="epochs", minimum=1, unset="no end but --train_steps", is_shared=True)
 
     def part_problems(self, config: Any) -> list[str]:
         """Returns a line for each way in which the flags do not fit the others."""

@@ -4,22 +4,22 @@
            <-- [notes] <-- (number, is it the last batch?) when a step takes the batch ----------------+
                        <-- in sync, whether the gradients of what was taken were lost, at the end of the step
 
-Both are queues on the worker's server, so the step itself asks no ps. `file_ranges` finds out here that ps 0 hands out
-ranges; training/ranges/ feeds the queues.
+Both are queues on the worker's server, so the step itself asks no ps. `feeder.py` feeds the first and reads the other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from ps_train.errors import ConfigError
+from ps_train.errors import ConfigError, UserCodeError
+from ps_train.graph.input import file_ranges
+from ps_train.graph.input.file_ranges import FileRange
+from ps_train.graph.input.range_batches import RangeMark
 from ps_train.parts.sharding import range_plan
-from ps_train.parts.sharding.range_plan import FileRange
 
-_REQUESTED, _LOCAL = "ps_train_dynamic_sharding", "ps_train_local_ranges"
 _TYPES = FileRange(tf.int64, tf.string, tf.int64, tf.int64, tf.int64)
 _END = -1  # in place of a range: there are no more
 VERDICT = -1  # in place of a range in a note: what was taken since the last one is in an update (0), or lost (1)
@@ -37,20 +37,45 @@ class RangeSettings(NamedTuple):
     seed: int
 
 
-def request(settings: RangeSettings | None) -> None:
-    """Makes the training input of the current graph take its ranges from a LocalRanges; None asks for nothing."""
-    if settings is not None:
-        tf.add_to_collection(_REQUESTED, settings)
+class QueueSource(file_ranges.RangeSource):
+    """Makes the input of one training graph take its ranges from a LocalRanges.
 
+    Attributes:
+      settings: how ranges are handed out.
+      local: the ranges, once the input_fn has called `file_ranges`; None before.
+    """
 
-def are_requested() -> bool:
-    """Tells whether `request` was called for the current graph."""
-    return bool(_graph().get_collection(_REQUESTED))
+    def __init__(self, settings: RangeSettings) -> None:
+        self.settings = settings
+        self.local: LocalRanges | None = None
 
+    def ranges(self, plan: Sequence[FileRange], patterns: Sequence[str], *, is_text: bool) -> tf.data.Dataset:
+        """Returns the ranges as they come in; see `RangeSource`.
 
-def of_graph() -> LocalRanges | None:
-    """Returns the LocalRanges of the current graph, if its input has made one."""
-    return next(iter(_graph().get_collection(_LOCAL)), None)
+        Raises:
+          ConfigError: the input has ranges already.
+        """
+        if self.local is not None:
+            raise ConfigError("--dynamic_sharding: input_fn calls file_ranges twice; give all files to one call, or "
+                              "leave the flag out")
+        self.local = LocalRanges(plan, patterns, self.settings, is_text=is_text)
+        return self.local.ranges()
+
+    def check_used(self, dataset: str) -> None:
+        """Raises a ConfigError if the input has no ranges."""
+        if self.local is None:
+            raise ConfigError(f"--dynamic_sharding: {dataset}.input_fn does not call ps_train.file_ranges, so there "
+                              "are no ranges to hand out; leave the flag out")
+
+    def taken(self, element: Any, dataset: str) -> Any:
+        """Returns the batch of a marked one; see `RangeSource`."""
+        if not isinstance(element, tuple) or len(element) != 2 or not isinstance(element[1], RangeMark):
+            raise UserCodeError(f"{dataset}.input_fn: with --dynamic_sharding its dataset must yield ((features, "
+                                f"labels), RangeMark), as ps_train.range_batches does; it yields "
+                                f"{tf.nest.map_structure(tf.type_spec_from_value, element)}")
+        batch, mark = element
+        with tf.control_dependencies([self.local.note(mark.number, mark.is_last)]):
+            return tf.nest.map_structure(tf.identity, batch, expand_composites=True)
 
 
 class LocalRanges:
@@ -70,22 +95,18 @@ class LocalRanges:
       reset_op: empties both queues.
     """
 
-    def __init__(self, plan: Sequence[FileRange], patterns: Sequence[str], *, is_text: bool) -> None:
+    def __init__(
+        self, plan: Sequence[FileRange], patterns: Sequence[str], settings: RangeSettings, *, is_text: bool
+    ) -> None:
         """Adds the queues to the current graph, on the current device.
 
         Args:
           plan: the ranges of the files here.
           patterns: find these files.
           is_text: whether a range begins where a line does.
-
-        Raises:
-          ConfigError: the input has ranges already.
         """
-        if of_graph() is not None:
-            raise ConfigError("--dynamic_sharding: input_fn calls file_ranges twice; give all files to one call, or "
-                              "leave the flag out")
         self.has_verdicts = False
-        self.settings, = tf.get_collection(_REQUESTED)
+        self.settings = settings
         self._here, self._patterns, self._is_text = list(plan), patterns, is_text
         self.plan, self.plan_text = self._here, range_plan.describe_ranges(plan, patterns)
         # Without shared_name: `training.queues` removes the queues that have one.
@@ -99,7 +120,6 @@ class LocalRanges:
         notes = self._notes.dequeue_many(self._notes.size())
         self.poll = (num_waiting, notes)
         self.reset_op = tf.group(self._waiting.dequeue_many(self._waiting.size()), notes)
-        tf.add_to_collection(_LOCAL, self)
 
     def ranges(self) -> tf.data.Dataset:
         """Returns a dataset of `FileRange`, as they come in."""
@@ -140,10 +160,3 @@ class LocalRanges:
             is_settled, is_lost = tf.identity(is_settled), tf.identity(is_lost)
             return tf.group(tf.cond(
                 is_settled, lambda: tf.group(self.note(tf.constant(VERDICT), is_lost)), tf.no_op))
-
-
-def _graph() -> tf.Graph:
-    graph = tf.get_default_graph()
-    while getattr(graph, "outer_graph", None) is not None:  # of a function, such as the body of a loop
-        graph = graph.outer_graph
-    return graph

@@ -14,30 +14,9 @@ import json
 import os
 import re
 from collections.abc import Sequence
-from typing import IO, Any, NamedTuple
+from typing import NamedTuple
 
-import tensorflow.compat.v1 as tf
-
-# No text begins like that.
-_COMPRESSED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ\x00": "xz", b"PK\x03\x04": "zip"}
-
-
-class FileRange(NamedTuple):
-    """A part of a file; in a dataset, each field is a scalar tensor.
-
-    Attributes:
-      number: its index in the plan, int64.
-      file: the path, string.
-      start: the first byte, int64.
-      stop: the byte after the last one, int64.
-      file_bytes: the size of the file, int64.
-    """
-
-    number: Any
-    file: Any
-    start: Any
-    stop: Any
-    file_bytes: Any
+from ps_train.graph.input.file_ranges import FileRange, open_bytes
 
 
 class Extension(NamedTuple):
@@ -129,12 +108,6 @@ def _begin_lines(path: str, positions: Sequence[int]) -> bool:
     return True
 
 
-def open_bytes(name: str) -> IO[bytes]:
-    """Opens a file for reading; not through TensorFlow if it is on this machine."""
-    # TensorFlow reads 512 kB ahead after each seek (tensorflow/python/lib/io/file_io.py).
-    return tf.io.gfile.GFile(name, "rb") if "://" in name else open(name, "rb", buffering=0)
-
-
 def _files(plan: Sequence[FileRange], names: dict[str, str]) -> list[_File]:
     found: dict[str, _File] = {}
     for one in plan:
@@ -161,10 +134,3 @@ def _text(files: Sequence[_File]) -> str:
     num_ranges = sum(len(file.cuts) - 1 for file in files)
     line = f"{num_ranges} ranges of {len(files)} file{'s' if len(files) > 1 else ''}, {digest.hexdigest()[:12]}"
     return f"{line}\n{json.dumps(files, separators=(',', ':'))}"
-
-
-def compression_of(start: bytes) -> str | None:
-    """Returns how a file is compressed that begins with these bytes, 10 or more; None if it is not, as far as known."""
-    if start.startswith(b"BZh") and start[4:10] == b"1AY&SY":  # text may begin with BZh
-        return "bzip2"
-    return next((kind for mark, kind in _COMPRESSED.items() if start.startswith(mark)), None)

@@ -17,7 +17,8 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import ConfigError
-from ps_train.parts.sharding import local_ranges, operations
+from ps_train.graph.input import file_ranges
+from ps_train.parts.sharding import operations
 from ps_train.parts.sharding.local_ranges import LocalRanges
 from ps_train.parts.sharding.range_plan import MisfitError
 from ps_train.updates.update import Update
@@ -55,9 +56,10 @@ class RangeOps(NamedTuple):
 
 def build_range_ops(first_ps_device: str) -> RangeOps | None:
     """Adds the variables and what moves them to the current graph; returns None if its input takes no such ranges."""
-    local = local_ranges.of_graph()
-    if local is None:
+    source = file_ranges.source_of_graph()
+    if source is None:
         return None
+    local = source.local
     with tf.device(first_ps_device):
         done = _variable(_DONE, tf.zeros([len(local.plan)], tf.int32))
         in_hand = _variable(_IN_HAND, tf.zeros([len(local.plan)], tf.bool))

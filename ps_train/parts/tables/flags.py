@@ -19,9 +19,9 @@ class EmbeddingFlags:
 
     embedding_optimizer: Optional[str] = _field(
         None, _EMBEDDINGS, "Rule that updates the rows of embedding tables.", choices=EMBEDDING_OPTIMIZERS,
-        unset="that of --optimizer; adagrad for rmsprop")
+        unset="that of --optimizer; adagrad for rmsprop", is_shared=True)
     embedding_learning_rate: Optional[float] = _field(
-        None, _EMBEDDINGS, "Learning rate of embedding tables.", above=0, unset="--learning_rate")
+        None, _EMBEDDINGS, "Learning rate of embedding tables.", above=0, unset="--learning_rate", is_shared=True)
     exact_embedding_updates: bool = _field(
         True, _EMBEDDINGS, "Let one update at a time change a table on a ps, so that none is lost. Without it, the "
         "updates of async workers to the same rows of a table with num_rows may undo each other's.")
@@ -30,7 +30,7 @@ class EmbeddingFlags:
         "the changed rows; 0 saves none.", unit="seconds", minimum=0, maximum=10**9)
     sum_embedding_gradients: bool = _field(
         False, _EMBEDDINGS, "Sum a row's gradients over the workers that have it; by default they are averaged, as "
-        "TensorFlow does (with --sync_replicas).")
+        "TensorFlow does (with --sync_replicas).", is_shared=True)
 
     def part_problems(self, config: Any) -> list[str]:
         """Returns a line for each way in which the flags do not fit the others."""

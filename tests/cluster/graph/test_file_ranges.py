@@ -13,7 +13,7 @@ import pytest
 import ps_train
 from ps_train.errors import DataError
 from ps_train.graph.input.file_ranges import plan_ranges
-from ps_train.parts.sharding.range_batches import range_batches
+from ps_train.graph.input.range_batches import range_batches
 from tests.tensorflow_mode import tf
 
 

@@ -13,8 +13,7 @@ pytest.importorskip("tf_keras", reason="the Keras road needs the extra `keras`")
 
 import ps_train
 from ps_train.errors import ConfigError, DataError
-from ps_train.parts.keras import flags
-from ps_train.parts.keras.training import inputs
+from ps_train.parts.keras import flags, inputs
 from ps_train.plugins.contracts import Dataset
 from ps_train.runtime.threads import Call
 

@@ -70,8 +70,8 @@ def test_a_worker_takes_the_ranges_of_the_chief(tmp_path):
     plan, text = described(tmp_path / "*.txt")
     write(tmp_path, "0.txt", 0, 100)
     with tf.Graph().as_default():
-        local_ranges.request(local_ranges.RangeSettings(None, 1))
-        worker = local_ranges.LocalRanges(described(tmp_path / "*.txt")[0], [f"{tmp_path}/*.txt"], is_text=True)
+        worker = local_ranges.LocalRanges(described(tmp_path / "*.txt")[0], [f"{tmp_path}/*.txt"],
+                                          local_ranges.RangeSettings(None, 1), is_text=True)
     worker.adopt(text)
     assert (worker.plan, worker.plan_text) == (plan, text)
     write(tmp_path, "c.txt", 0, 100)

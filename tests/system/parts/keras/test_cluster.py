@@ -6,22 +6,20 @@ import pathlib
 import re
 import shutil
 import signal
-import socket
 import threading
 import time
 
 import pytest
 import tensorflow as tf
 
-from ps_train.cluster.spec import Cluster, Task
-from ps_train.errors import ClusterLostError, StoppedError
+from ps_train.cluster.spec import Cluster
+from ps_train.errors import ClusterLostError
 from tests import processes
 from tests.processes import DEADLINE_SECS, REPO
 
 pytest.importorskip("tf_keras", reason="the Keras road needs the extra `keras`")
 
-from ps_train.parts.keras.strategies import servers
-from ps_train.parts.keras.training import trainer
+from ps_train.parts.keras import task
 
 MIRRORED = ["keras", "--strategy=multi_worker_mirrored", "--job_name=worker", "--save_summaries_steps=0"]
 
@@ -64,9 +62,9 @@ def test_a_killed_worker_is_restarted_and_training_resumes(start_process, tmp_pa
 def test_a_worker_that_is_still_dying_is_named(monkeypatch):
     """Its connections may be gone before its port is."""
     answers = iter([True, True, False])
-    monkeypatch.setattr(trainer.reachability, "accepts", lambda _: next(answers))
+    monkeypatch.setattr(task.reachability, "accepts", lambda _: next(answers))
     cluster = Cluster("worker", 0, {"worker": {0: "a:1", 1: "b:2"}})
-    with pytest.raises(ClusterLostError) as caught, trainer._losses_explained(cluster, "train_dir", threading.Event()):
+    with pytest.raises(ClusterLostError) as caught, task._explaining_losses(cluster, "train_dir", threading.Event()):
         raise tf.errors.UnavailableError(None, None, "Connection reset by peer")
     assert str(caught.value) == "worker:0 lost another task (UnavailableError): worker:1 b:2 cannot be reached; look " \
                                 "at its log"
@@ -116,36 +114,3 @@ def test_training_data_that_end_are_the_coordinators_error(start_process, tmp_pa
         f"--train_dir={tmp_path}/train"], cwd=tmp_path)
     assert start_process.exit_code("launch") == 1, start_process.log("launch")
     assert "keras_tiny.input_fn: the training data ended after step" in start_process.log("launch")
-
-
-# --- a server of parameter_server
-
-@pytest.fixture
-def chief():
-    """A task that accepts connections until its socket, the second of the pair, is closed."""
-    with socket.create_server(("localhost", 0)) as listener:
-        yield Task("chief", 0, f"localhost:{listener.getsockname()[1]}"), listener
-
-
-@pytest.mark.parametrize("verdict", [servers.DONE, servers.FAILED])
-def test_a_server_serves_until_the_verdict(tmp_path, monkeypatch, chief, stop, verdict):
-    """It is what the coordinator wrote into its folder."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / servers._VERDICT).write_text(verdict)
-    assert servers._verdict(chief[0], 5, stop) == verdict
-
-
-def test_a_server_whose_coordinator_is_gone_ends(tmp_path, monkeypatch, chief, stop):
-    """After the time-out, naming it."""
-    monkeypatch.chdir(tmp_path)
-    chief[1].close()
-    with pytest.raises(ClusterLostError, match=r"^chief:0 localhost:\d+ could not be reached for 0.3 s, and did not"):
-        servers._verdict(chief[0], 0.3, stop)
-
-
-def test_a_server_stops_when_told_to(tmp_path, monkeypatch, chief, stop):
-    """While its coordinator is there."""
-    monkeypatch.chdir(tmp_path)
-    stop.set()
-    with pytest.raises(StoppedError):
-        servers._verdict(chief[0], 5, stop)

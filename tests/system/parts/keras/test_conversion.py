@@ -34,9 +34,9 @@ for to, source, target in (("keras", start, keras_dir), ("graph", keras_dir, gra
     if code:
         sys.exit(code)
 import tf_keras
-from ps_train.parts.keras.storage import keras_checkpoints
-step, path = keras_checkpoints.newest_readable(keras_dir)
-model = keras_checkpoints.load_model_file(path, {})
+from ps_train.parts.keras import checkpoints
+step, path = checkpoints.newest_readable(keras_dir)
+model = checkpoints.load_model_file(path, {})
 probabilities = tf_keras.layers.Softmax()(model.predict(np.load(features), verbose=0)).numpy()
 np.savez(out, probabilities=probabilities, iterations=model.optimizer.iterations.numpy(), step=step)
 """

@@ -13,8 +13,8 @@ from typing import Any, Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from ps_train.parts.sharding import local_ranges
-from ps_train.parts.sharding.range_plan import FileRange
+from ps_train.graph.input import file_ranges
+from ps_train.graph.input.file_ranges import FileRange
 
 
 class RangeMark(NamedTuple):
@@ -46,7 +46,7 @@ def range_batches(
     Returns:
       A dataset of such structures [batch, ...]; with `marks` of (structure, RangeMark).
     """
-    marks = local_ranges.of_graph() is not None if marks is None else marks
+    marks = file_ranges.source_of_graph() is not None if marks is None else marks
     if marks:
         chunks = ranges.flat_map(_traced(lambda file_range: _with_marks(file_range, read)))
     else:

@@ -1,4 +1,4 @@
-"""Training by a loop of the plug-in's own in place of Model.fit: by its `train_step`, or by its `train`.
+"""Training by a loop of the plug-in in place of Model.fit: by its `train_step`, or by its `train`.
 
     train_step   strategy.run(train_step) in a tf.function; with parameter_server closures for ClusterCoordinator
     train        the whole loop; it reports each step by run.advance
@@ -15,11 +15,8 @@ import tensorflow as tf
 import tf_keras
 
 from ps_train.errors import DataError
-from ps_train.parts.keras.strategies import factory
-from ps_train.parts.keras.training.callbacks import Meter
-from ps_train.parts.keras.training.data_end import data_ended
-from ps_train.parts.keras.training.inputs import Feed
-from ps_train.parts.keras.training.planning import EpochPlan, TrainingContext, TrainingSpan, global_step
+from ps_train.parts.keras import inputs, strategies
+from ps_train.parts.keras.fitting import EpochPlan, Meter, TrainingContext, TrainingSpan, global_step
 
 _MOST_SCHEDULED = 100  # closures between two looks at the end, if there are no progress lines
 _log = logging.getLogger(__name__)
@@ -39,16 +36,14 @@ class CustomRun:
 
     def __init__(
         self, context: TrainingContext, strategy: tf.distribute.Strategy, model: tf_keras.Model, plan: EpochPlan,
-        feed: Feed,
+        feed: inputs.Feed,
     ) -> None:
         config = context.config
+        self._context, self._model, self._feed = context, model, feed
         self.params: Mapping[str, Any] = context.plugins.model_params
         self.train_steps = config.train_steps
         self.step = global_step(model)
         self.coordinator = None
-        self._context = context
-        self._model = model
-        self._feed = feed
         self._save_period = config.save_model_steps or plan.steps_per_epoch
         self._validation_period = plan.steps_per_epoch * config.validation_epochs
         if config.strategy == "parameter_server":
@@ -56,8 +51,7 @@ class CustomRun:
             self.dataset = self.coordinator.create_per_worker_dataset(lambda: feed.training.dataset_fn(None))
         else:
             self.dataset = strategy.experimental_distribute_dataset(feed.training)
-        self._meter = Meter(factory.global_batch_size(strategy, config), config.train_steps)
-        self._meter.start(self.step)
+        self._meter = Meter(strategies.global_batch_size(strategy, config), config.train_steps, self.step)
 
     @property
     def is_done(self) -> bool:
@@ -76,13 +70,16 @@ class CustomRun:
           StoppedError: the process was told to stop; do not catch it.
         """
         before, self.step = self.step, self.step + num_steps
-        config = self._context.config
+
+        def is_due(period: int) -> bool:
+            return period > 0 and self.step // period > before // period
+
         self.beat()
-        if self._context.is_chief and self._is_due(config.log_steps, before):
+        if self._context.is_chief and is_due(self._context.config.log_steps):
             self._meter.report(self.step, float(loss))
-        if self._is_due(self._save_period, before):
+        if is_due(self._save_period):
             self.save()
-        if self._is_due(self._validation_period, before):
+        if is_due(self._validation_period):
             self.validate()
         if self._context.stop.is_set():
             raise self._context.stopped(self.step, self.save, "checkpoint")
@@ -114,57 +111,52 @@ class CustomRun:
                       ", ".join(f"{name} {value:.4f}" for name, value in values.items()))
         return values
 
-    def _is_due(self, period: int, before: int) -> bool:
-        return period > 0 and self.step // period > before // period
-
 
 def train_by_loop(
-    context: TrainingContext, strategy: tf.distribute.Strategy, model: tf_keras.Model, plan: EpochPlan, feed: Feed
+    context: TrainingContext, strategy: tf.distribute.Strategy, model: tf_keras.Model, plan: EpochPlan,
+    feed: inputs.Feed,
 ) -> TrainingSpan:
-    """Trains by the plug-in's own loop up to --train_steps, and saves.
+    """Trains by the plug-in's loop up to --train_steps, and saves.
 
     Raises:
       StoppedError: the process was told to stop.
       DataError: the training data ends before training does, or the plug-in reported no step.
     """
-    name = context.plugins.model.name
+    plugin = context.plugins.model
     run = CustomRun(context, strategy, model, plan, feed)
     first_step = run.step
     context.pulse.expect("a step of training", context.config.step_timeout_secs)
     if context.is_chief:
-        _log.info("the loop of %s: from step %d to step %d", name, first_step, run.train_steps)
+        _log.info("the loop of %s: from step %d to step %d", plugin.name, first_step, run.train_steps)
     start_secs = time.monotonic()
-    if context.plugins.model.train is not None:
-        context.plugins.model.train(strategy=strategy, model=model, run=run)
+    if plugin.train is not None:
+        plugin.train(strategy=strategy, model=model, run=run)
     else:
-        _repeat_train_step(context, strategy, model, run)
+        try:
+            _repeat_train_step(run, _execution(strategy, model, plugin.train_step), context.config.steps_per_execution)
+        except (tf.errors.OutOfRangeError, StopIteration) as error:
+            raise inputs.data_ended(context.plugins.dataset.name, run.step, run.train_steps) from error
     secs = time.monotonic() - start_secs
     if run.step == first_step:
-        raise DataError(f"{name}.train reported no step: call run.advance(loss) after each one")
+        raise DataError(f"{plugin.name}.train reported no step: call run.advance(loss) after each one")
     run.save()
     return TrainingSpan(first_step, secs)
 
 
-def _repeat_train_step(
-    context: TrainingContext, strategy: tf.distribute.Strategy, model: tf_keras.Model, run: CustomRun
-) -> None:
-    most, batches = context.config.steps_per_execution, iter(run.dataset)
-    execute = _execution(strategy, model, context.plugins.model.train_step)
-    try:
-        while not run.is_done:
-            if run.coordinator is None:
-                num_steps = min(most, run.train_steps - run.step)
-                loss = execute(batches, num_steps)
-            else:  # closures up to the next report, checkpoint or validation
-                num_steps = run.steps_to_next_look()
-                parts = [min(most, num_steps - done) for done in range(0, num_steps, most)]
-                for closure in [run.coordinator.schedule(execute, args=(batches, part)) for part in parts]:
-                    loss = closure.fetch()
-                    run.beat()
-                run.coordinator.join()
-            run.advance(loss, num_steps)
-    except (tf.errors.OutOfRangeError, StopIteration) as error:
-        raise data_ended(context.plugins.dataset.name, run.step, run.train_steps) from error
+def _repeat_train_step(run: CustomRun, execute: Callable[..., tf.Tensor], most_steps: int) -> None:
+    batches = iter(run.dataset)
+    while not run.is_done:
+        if run.coordinator is None:
+            num_steps = min(most_steps, run.train_steps - run.step)
+            loss = execute(batches, num_steps)
+        else:  # closures up to the next report, checkpoint or validation
+            num_steps = run.steps_to_next_look()
+            parts = [min(most_steps, num_steps - done) for done in range(0, num_steps, most_steps)]
+            for closure in [run.coordinator.schedule(execute, args=(batches, part)) for part in parts]:
+                loss = closure.fetch()
+                run.beat()
+            run.coordinator.join()
+        run.advance(loss, num_steps)
 
 
 def _execution(

@@ -1,7 +1,10 @@
-"""The batches of the dataset plug-in, as each strategy takes them.
+"""The batches of the dataset plug-in, as each strategy takes them, and the error in place of their end.
 
     one process, multi_worker_mirrored   a dataset of global batches, which the strategy splits; between workers by data
     parameter_server                     a function that makes a dataset on each worker
+
+Training data that end before training does are an error: Model.fit would stop there without a word, and under
+parameter_server it would say that all other tasks are lost.
 """
 
 from __future__ import annotations
@@ -16,20 +19,21 @@ import tensorflow as tf
 import tf_keras
 
 from ps_train.errors import ConfigError, DataError, UserCodeError
+from ps_train.parts.keras import strategies
 from ps_train.parts.keras.flags import KerasConfig
-from ps_train.parts.keras.strategies import factory
 from ps_train.plugins.contracts import EVAL, TRAIN, VALIDATION, Dataset
 from ps_train.runtime.threads import Call
 
 _LARGEST_DRAW = 2**16
+_END_MARK = "ps_train: the training data ended"
 
 
 class Feed(NamedTuple):
-    """What Model.fit takes.
+    """What training takes.
 
     Attributes:
-      training: repeats without end.
-      validation: once through; with parameter_server it repeats.
+      training: a dataset of global batches or, with parameter_server, a DatasetCreator.
+      validation: the same, once through; with parameter_server it repeats.
       validation_steps: batches in one validation; Keras cannot count them if an execution has several steps.
     """
 
@@ -61,12 +65,14 @@ class KerasInputs:
             # With one seed, all workers would read the data in the same order.
             return Feed(creator(lambda context: self.batches(TRAIN, seed=None)),
                         creator(lambda context: self.batches(mode, seed=None).repeat()), steps)
-        changes = {"batch_size": factory.global_batch_size(strategy, self.config)}
+        changes = {"batch_size": strategies.global_batch_size(strategy, self.config)}
         if self.config.strategy == "multi_worker_mirrored" and self.params["seed"] is None:
             # Each worker takes its share of the same order, so all workers need one seed.
             changes["seed"] = sum_over_replicas(strategy, random.SystemRandom().randrange(_LARGEST_DRAW))
-        return Feed(_sharded_by_data(self.batches(TRAIN, **changes)), _sharded_by_data(self.batches(mode, **changes)),
-                    steps)
+        options = tf.data.Options()
+        options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
+        return Feed(self.batches(TRAIN, **changes).with_options(options),
+                    self.batches(mode, **changes).with_options(options), steps)
 
     @property
     def _validation_mode(self) -> str:
@@ -80,13 +86,13 @@ class KerasInputs:
           UserCodeError: the plug-in returned no dataset of (features, labels).
         """
         name = f"{self.dataset.name}.input_fn"
-        made = self.dataset.input_fn(mode=mode, params={**self.params, **changes}, shard=(0, 1))
-        if not isinstance(made, tf.data.Dataset):
-            raise UserCodeError(f"{name} returned {type(made).__name__}; it must return a tf.data.Dataset of "
+        dataset = self.dataset.input_fn(mode=mode, params={**self.params, **changes}, shard=(0, 1))
+        if not isinstance(dataset, tf.data.Dataset):
+            raise UserCodeError(f"{name} returned {type(dataset).__name__}; it must return a tf.data.Dataset of "
                                 "(features, labels)")
-        if not isinstance(made.element_spec, tuple) or len(made.element_spec) != 2:
-            raise UserCodeError(f"{name}: its dataset yields {made.element_spec}; it must yield (features, labels)")
-        return made.prefetch(2)
+        if not isinstance(dataset.element_spec, tuple) or len(dataset.element_spec) != 2:
+            raise UserCodeError(f"{name}: its dataset yields {dataset.element_spec}; it must yield (features, labels)")
+        return dataset.prefetch(2)
 
     def validation_steps(self) -> int:
         """Returns the number of batches in one validation; raises what `feed` raises."""
@@ -112,13 +118,13 @@ class KerasInputs:
 
     def _count(self, held_out: tf.data.Dataset, mode: str) -> list[int]:
         """Returns the number of examples in each batch."""
-        found: list[int] = []
+        sizes: list[int] = []
         timeout_secs = self.config.eval_timeout_secs
         end_secs = time.monotonic() + timeout_secs
 
         def count() -> None:
             for size in held_out.map(lambda features, labels: tf.shape(tf.nest.flatten(features)[0])[0]):
-                found.append(int(size))
+                sizes.append(int(size))
                 if time.monotonic() > end_secs:
                     return
 
@@ -126,19 +132,13 @@ class KerasInputs:
         counter.join(timeout_secs)
         if counter.is_alive() or time.monotonic() > end_secs:
             raise DataError(f"--eval_timeout_secs: the dataset of mode \"{mode}\" of {self.dataset.name} gave "
-                            f"{len(found)} batches in {timeout_secs:g} s, and did not end; give "
+                            f"{len(sizes)} batches in {timeout_secs:g} s, and did not end; give "
                             "--validation_steps, the number of batches to evaluate on, or more time")
         counter.result()
-        if not found:
+        if not sizes:
             raise DataError(f"{self.dataset.name}.input_fn: the dataset of mode \"{mode}\" is empty; there is nothing "
                             "to evaluate on")
-        return found
-
-
-def _sharded_by_data(batches: tf.data.Dataset) -> tf.data.Dataset:
-    options = tf.data.Options()
-    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
-    return batches.with_options(options)
+        return sizes
 
 
 def sum_over_replicas(strategy: tf.distribute.Strategy, number: int) -> int:
@@ -150,3 +150,28 @@ def sum_over_replicas(strategy: tf.distribute.Strategy, number: int) -> int:
         return context.all_reduce(tf.distribute.ReduceOp.SUM, tf.constant(number, tf.int64))
 
     return int(strategy.experimental_local_results(strategy.run(add))[0])
+
+
+def failing_at_end(batches: tf.data.Dataset) -> tf.data.Dataset:
+    """Returns the batches, with an error in place of their end."""
+    # Not known where parameter_server makes the dataset: in a tf.function.
+    if tf.get_static_value(batches.cardinality()) == tf.data.INFINITE_CARDINALITY:
+        return batches
+
+    def fail(*batch: Any) -> Any:
+        with tf.control_dependencies([tf.debugging.Assert(False, [_END_MARK])]):
+            return tf.nest.map_structure(tf.identity, batch)
+
+    # Repeated: each of several devices must get the error, and none an end.
+    return batches.concatenate(batches.take(1).repeat().map(fail))
+
+
+def is_end(error: tf.errors.OpError) -> bool:
+    """Returns whether an error is the one in place of the end."""
+    return _END_MARK in error.message
+
+
+def data_ended(dataset_name: str, step: int, train_steps: int) -> DataError:
+    """Returns the error that says after which step the data ended."""
+    return DataError(f"{dataset_name}.input_fn: the training data ended after step {step} of {train_steps}; let it "
+                     "repeat, or give a smaller --train_steps")

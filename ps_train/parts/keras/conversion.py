@@ -5,7 +5,7 @@
     Keras  train_dir/ckpt-N.keras    hidden/kernel    Adam's m              Adam's v                iterations
 
 The graph model's KERAS_TWIN names the weight of each variable. Training continues from the new checkpoint. If the
-optimizer of either road is not Adam, or the checkpoint has no moments, the optimizer begins anew.
+optimizer of either road is not Adam, or the checkpoint has no moments, the optimizer's state is new.
 """
 
 from __future__ import annotations
@@ -23,11 +23,10 @@ from ps_train.config.groups import TrainingFlags
 from ps_train.errors import CheckpointError, ConfigError, UserCodeError
 from ps_train.graph import devices, optimizers
 from ps_train.graph.plugin_calls import call_model_fn
+from ps_train.parts.keras import checkpoints as keras_checkpoints
 from ps_train.parts.keras import plugins
 from ps_train.parts.keras.flags import ConvertConfig
-from ps_train.parts.keras.storage import keras_checkpoints
 from ps_train.plugins import contracts, loader
-from ps_train.plugins.contracts import TRAIN
 from ps_train.plugins.params import resolve_params
 from ps_train.storage import checkpoints
 
@@ -63,7 +62,6 @@ def convert_checkpoint(config: ConvertConfig) -> None:
 
 
 def _load_twins(config: ConvertConfig) -> _Twins:
-    """Imports the plug-ins of both roads."""
     model, twin = loader.load_model(config.model), plugins.load_twin(config.model)
     keras_model = plugins.load_keras_model(twin.model)
     defaults = TrainingFlags()  # convert has none of these flags, but plug-ins may read their values
@@ -74,7 +72,6 @@ def _load_twins(config: ConvertConfig) -> _Twins:
 
 
 def _to_keras(config: ConvertConfig, twins: _Twins) -> str:
-    """Makes a Keras checkpoint of the newest one of the graph road, and returns its path."""
     source = checkpoints.newest_sound(config.train_dir)
     if source is None:
         raise ConfigError(f"--train_dir: there is no checkpoint model.ckpt-N in {config.train_dir!r}")
@@ -97,7 +94,6 @@ def _to_keras(config: ConvertConfig, twins: _Twins) -> str:
 
 
 def _to_graph(config: ConvertConfig, twins: _Twins) -> str:
-    """Makes a checkpoint of the graph road of the newest Keras one, and returns its path."""
     newest = keras_checkpoints.newest_readable(config.train_dir)
     if newest is None:
         raise ConfigError(f"--train_dir: there is no checkpoint ckpt-N.keras in {config.train_dir!r}")
@@ -113,17 +109,12 @@ def _to_graph(config: ConvertConfig, twins: _Twins) -> str:
         _log.info("%s and --optimizer=%s are not both Adam: the optimizer begins anew", source, config.optimizer)
     values.update({name: variable.numpy() for name, variable in variables.items()})
     with tf.Graph().as_default(), devices.ignoring_tasks():
-        _build_graph(config, twins, model)
+        features = tf.placeholder(tf.float32, model.inputs[0].shape, name="features")
+        labels = tf.placeholder(tf.int32, [None], name="labels")
+        global_step = tf.train.create_global_step()
+        spec = call_model_fn(twins.model, features, labels, contracts.TRAIN, twins.model_params)
+        optimizers.make_optimizer(config.optimizer, config.learning_rate).minimize(spec.loss, global_step)
         return _save_graph(config, source, values)
-
-
-def _build_graph(config: ConvertConfig, twins: _Twins, model: tf_keras.Model) -> None:
-    """Adds the variables of the graph road: the model's, the optimizer's and the global step."""
-    features = tf.placeholder(tf.float32, model.inputs[0].shape, name="features")
-    labels = tf.placeholder(tf.int32, [None], name="labels")
-    global_step = tf.train.create_global_step()
-    spec = call_model_fn(twins.model, features, labels, TRAIN, twins.model_params)
-    optimizers.make_optimizer(config.optimizer, config.learning_rate).minimize(spec.loss, global_step)
 
 
 def _save_graph(config: ConvertConfig, source: str, values: Mapping[str, np.ndarray]) -> str:
@@ -145,20 +136,20 @@ def _weights(twins: _Twins, model: tf_keras.Model) -> dict[str, Any]:
     Raises:
       UserCodeError: KERAS_TWIN names a weight that is not there, or leaves one out.
     """
-    found = {}
+    weights = {}
     for name, place in twins.twin.weights.items():
         layer, _, attribute = place.partition("/")
         try:
-            found[name] = getattr(model.get_layer(layer), attribute)
+            weights[name] = getattr(model.get_layer(layer), attribute)
         except (ValueError, AttributeError):
             raise UserCodeError(f"{twins.model.name}.KERAS_TWIN: {name!r} is {place!r}, which {twins.keras_model.name} "
                                 "does not have") from None
-    taken = {id(weight) for weight in found.values()}
-    left_out = [weight.name for weight in model.weights if id(weight) not in taken]
+    named = {id(weight) for weight in weights.values()}
+    left_out = [weight.name for weight in model.weights if id(weight) not in named]
     if left_out:
         raise UserCodeError(f"{twins.model.name}.KERAS_TWIN leaves out weights of {twins.keras_model.name}: "
                             f"{', '.join(left_out)}")
-    return found
+    return weights
 
 
 def _moments(twins: _Twins, model: tf_keras.Model) -> dict[str, Any]:
@@ -172,9 +163,9 @@ def _moments(twins: _Twins, model: tf_keras.Model) -> dict[str, Any]:
 
 def _check_shapes(source: str, shapes: Mapping[str, tuple[list[int] | None, list[int] | None]]) -> None:
     """Compares name -> (shape in the checkpoint, shape in the model), each None if there is no such variable."""
-    differing = [f"{name} is not there" if found is None
-                 else f"{name} has shape {found} instead of {'none' if wanted is None else wanted}"
-                 for name, (found, wanted) in shapes.items() if found != wanted]
+    differing = [f"{name} is not there" if shape is None
+                 else f"{name} has shape {shape} instead of {'none' if wanted is None else wanted}"
+                 for name, (shape, wanted) in shapes.items() if shape != wanted]
     if differing:
         raise CheckpointError(f"checkpoint {source} is not of this model: {'; '.join(differing)}; give the --model, "
                               "--hidden_units and --params that it was trained with")

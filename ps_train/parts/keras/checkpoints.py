@@ -1,0 +1,342 @@
+"""What is in a train_dir of `ps_train keras`, and how a model comes back from it.
+
+    train_dir/
+      ckpt-00001000.keras    the model after that global step: weights, optimizer, architecture; a user reads it with
+                             `tf_keras.models.load_model`
+      saving.keras           a checkpoint that is being written; after a `kill -9` the next one overwrites it
+      backup-500/            the state within an epoch of 500 steps (BackupAndRestore), while training is unfinished
+      damaged-backup-500/    a backup that could not be read; nothing reads it
+      train/ validation/     TensorBoard's event files
+
+A checkpoint that is cut off or damaged is skipped: its zip directory or a checksum shows it. A checkpoint has the whole
+variables, however --variable_partitioner cuts them:
+
+    hidden/kernel/part_0 [400, 256], hidden/kernel/part_1 [384, 256]  <-->  hidden/kernel [784, 256]
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import logging
+import os
+import re
+import shutil
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+import tf_keras
+
+from ps_train.errors import CheckpointError, SaveError, UserCodeError
+from ps_train.parts.keras.flags import KerasConfig
+from ps_train.parts.keras.plugins import KerasModel, KerasPlugins
+from ps_train.runtime import tensorflow_errors
+from ps_train.runtime.threads import Call
+from ps_train.storage import checkpoints as graph_checkpoints
+from ps_train.storage.folder_lock import FolderLock
+
+_CHECKPOINT = re.compile(r"ckpt-(\d+)\.keras")
+_PART = re.compile(r"(.*)/part_(\d+)(?::0)?")  # as ShardedVariable's creator names them (sharded_variable.py)
+_UNFINISHED = "saving.keras"
+_MOST_CHARACTERS, _MOST_SHOWN = 200, 8
+_REGISTER = ("a layer, loss or metric of your own that is not defined in the model's module needs "
+             "@tf_keras.saving.register_keras_serializable()")
+_FAILURES = (OSError, tf.errors.ResourceExhaustedError)  # the second is TensorFlow's for a full disk
+_log = logging.getLogger(__name__)
+
+
+def checkpoint_path(train_dir: str, step: int) -> str:
+    """Returns the path of the checkpoint of a global step."""
+    return os.path.join(train_dir, f"ckpt-{step:08d}.keras")
+
+
+def checkpoint_paths(train_dir: str) -> dict[int, str]:
+    """Returns global step -> path of all checkpoints in the folder, readable or not, in order."""
+    names = os.listdir(train_dir) if os.path.isdir(train_dir) else []
+    matches = filter(None, map(_CHECKPOINT.fullmatch, names))
+    return dict(sorted((int(match[1]), os.path.join(train_dir, match[0])) for match in matches))
+
+
+def newest_readable(train_dir: str) -> tuple[int, str] | None:
+    """Returns (global step, path) of the newest checkpoint that can be read, or None; warns of damaged ones."""
+    for step, path in reversed(checkpoint_paths(train_dir).items()):
+        try:
+            with zipfile.ZipFile(path) as file:
+                damaged = file.testzip()
+            problem = f"{damaged} in it is damaged" if damaged else ""
+        except (zipfile.BadZipFile, OSError, zlib.error) as error:
+            problem = str(error)
+        if not problem:
+            return step, path
+        _log.warning("checkpoint %s cannot be read: %s; it is skipped", path, problem)
+    return None
+
+
+def remove_older(train_dir: str, keep: int) -> None:
+    """Removes all checkpoints but the newest ones."""
+    for path in list(checkpoint_paths(train_dir).values())[:-keep]:
+        os.remove(path)
+
+
+def has_training(train_dir: str) -> bool:
+    """Returns whether the folder has a checkpoint or a backup from which training would continue."""
+    return bool(checkpoint_paths(train_dir) or _backup_dirs(train_dir))
+
+
+def state_number(train_dir: str, steps_per_epoch: int) -> int:
+    """Returns a number by which two workers find out whether they would continue from the same state."""
+    newest = newest_readable(train_dir)
+    return zlib.crc32(f"{newest and newest[0]} {_backups(train_dir, steps_per_epoch)}".encode())
+
+
+# --- backups
+
+
+def backup_dir(train_dir: str, steps_per_epoch: int) -> str:
+    """Returns BackupAndRestore's folder; a backup counts epochs, so it is valid for epochs of that length only."""
+    return os.path.join(train_dir, f"backup-{steps_per_epoch}")
+
+
+def begin_of_epochs(train_dir: str, steps_per_epoch: int, step: int) -> int:
+    """Returns the step from which whole epochs count: the checkpoint's or, with a backup, the first of its epoch."""
+    return step - step % steps_per_epoch if _backups(train_dir, steps_per_epoch) else step
+
+
+def set_damaged_aside(train_dir: str) -> None:
+    """Renames each damaged `backup-N` to `damaged-backup-N`; call it as the chief, before any worker reads them."""
+    for folder in _backup_dirs(train_dir):
+        problem = _backup_damage(os.path.join(folder, "chief"))
+        if problem:
+            aside = os.path.join(train_dir, f"damaged-{os.path.basename(folder)}")
+            shutil.rmtree(aside, ignore_errors=True)
+            os.replace(folder, aside)
+            _log.warning("the backup %s cannot be read: %s; it is now %s, and training continues from the newest "
+                         "checkpoint", folder, problem, aside)
+
+
+def _backup_damage(folder: str) -> str:
+    """Says what is wrong with the backup in a folder, "" for nothing."""
+    try:
+        newest = tf.train.latest_checkpoint(folder)
+        if newest is None:
+            return "it names no checkpoint that is there"
+        graph_checkpoints.verify(newest)
+    except CheckpointError as error:
+        return str(error)
+    except (tf.errors.OpError, ValueError) as error:  # of the file `checkpoint`
+        return tensorflow_errors.reason(error)
+    return ""
+
+
+def _backup_dirs(train_dir: str) -> list[str]:
+    return glob.glob(os.path.join(glob.escape(train_dir), "backup-*"))
+
+
+def _backups(train_dir: str, steps_per_epoch: int) -> list[str]:
+    chief = os.path.join(backup_dir(train_dir, steps_per_epoch), "chief")
+    return sorted(name for name in (os.listdir(chief) if os.path.isdir(chief) else []) if name.endswith(".index"))
+
+
+# --- writing
+
+
+class ModelSaver:
+    """Writes the checkpoints of one training."""
+
+    def __init__(self, config: KerasConfig, plugins: KerasPlugins, is_chief: bool, lock: FolderLock) -> None:
+        self._config, self._plugins, self._is_chief, self._lock = config, plugins, is_chief, lock
+        self._saved_step = -1
+
+    def save(self, model: tf_keras.Model, step: int) -> None:
+        """Saves the model under its global step, unless it is saved, and removes older checkpoints.
+
+        Every worker saves, because reading the variables may be a collective operation; all but the chief write into a
+        temporary folder.
+
+        Raises:
+          SaveError: the checkpoint cannot be written.
+          FolderLostError: another training has taken the folder.
+        """
+        if step == self._saved_step:
+            return
+        self._saved_step = step
+        with explaining_failures(f"the checkpoint of step {step}", self._config.train_dir):
+            if self._is_chief:
+                self._save_as_chief(model, step)
+                return
+            with tempfile.TemporaryDirectory(prefix="ps_train-") as folder:
+                write_model(model, os.path.join(folder, _UNFINISHED))
+
+    def _save_as_chief(self, model: tf_keras.Model, step: int) -> None:
+        train_dir = self._config.train_dir
+        unfinished = os.path.join(train_dir, _UNFINISHED)
+        try:
+            write_model(self._whole(model) if self._config.variable_partitioner else model, unfinished)
+        except _FAILURES:
+            with contextlib.suppress(OSError):
+                os.remove(unfinished)  # frees the room for the next try
+            raise
+        self._lock.check()
+        os.replace(unfinished, checkpoint_path(train_dir, step))
+        remove_older(train_dir, self._config.keep_checkpoint_max)
+
+    def _whole(self, model: tf_keras.Model) -> tf_keras.Model:
+        """Returns the model with whole variables."""
+        # A new thread is not in the strategy's scope, which would cut the variables of this model, too.
+        building = Call(lambda: build_model(self._plugins.model, self._plugins.model_params), "whole model")
+        building.join()
+        whole = building.result()
+        copy_variables(whole, model, "what is trained")
+        return whole
+
+
+@contextlib.contextmanager
+def explaining_failures(what: str, train_dir: str) -> Iterator[None]:
+    """Turns the error of a full disk or an unusable folder into a SaveError that names the newest good checkpoint."""
+    try:
+        yield
+    except _FAILURES as error:
+        newest = newest_readable(train_dir)
+        good = f"the last good checkpoint is {newest[1]}" if newest else "there is no good checkpoint"
+        raise SaveError(f"cannot write {what} in {train_dir}: {tensorflow_errors.reason(error)}; {good}; fix that, "
+                        "then run the same command again") from error
+
+
+def write_model(model: tf_keras.Model, path: str) -> None:
+    """Writes a `.keras` file."""
+    # Outside the main thread tf_keras writes `.keras` once, and then HDF5 under that name (a thread-local default in
+    # saving/saving_lib.py), unless the format is given.
+    model.save(path, overwrite=True, save_format="keras_v3")
+
+
+# --- reading
+
+
+def build_model(plugin: KerasModel, params: Mapping[str, Any]) -> tf_keras.Model:
+    """Returns the plug-in's model, with the variables of its optimizer.
+
+    Raises:
+      UserCodeError: the plug-in returned no compiled, built model.
+    """
+    model = plugin.build_model(params=params)
+    if not isinstance(model, tf_keras.Model):
+        raise UserCodeError(f"{plugin.name}.build_model returned {type(model).__module__}.{type(model).__name__}; it "
+                            "must return a tf_keras.Model (of tf_keras, not of Keras 3)")
+    if model.optimizer is None or not model.built:
+        what = "is not compiled" if model.optimizer is None else "has no input shape yet: begin it with an Input layer"
+        raise UserCodeError(f"{plugin.name}.build_model: the model {what}; it must return a compiled, built model")
+    model.optimizer.build(model.trainable_variables)
+    return model
+
+
+def make_or_restore_model(plugin: KerasModel, params: Mapping[str, Any], train_dir: str) -> tf_keras.Model:
+    """Returns the plug-in's model, with weights and optimizer of the newest readable checkpoint if there is one.
+
+    Call it in the strategy's scope; `model.optimizer.iterations` is the global step.
+
+    Raises:
+      UserCodeError: the plug-in breaks its contract.
+      CheckpointError: the checkpoint is of another model.
+    """
+    model = build_model(plugin, params)
+    newest = newest_readable(train_dir)
+    if newest is not None:
+        step, path = newest
+        # The new model is filled, not replaced, so that it has the learning rate that the user gives now.
+        copy_variables(model, load_model_file(path, plugin.objects), f"checkpoint {path}")
+        model.optimizer.iterations.assign(step)  # the step of the file, whatever the optimizer has counted
+        _log.info("restored %s", path)
+    return model
+
+
+def load_model_file(path: str, objects: Mapping[str, Any]) -> tf_keras.Model:
+    """Returns the compiled model of a checkpoint; `objects` are the classes and functions of the plug-in by name.
+
+    Raises:
+      CheckpointError: the model has a layer, loss or metric that Keras does not know.
+    """
+    try:
+        # Without custom_objects, Keras looks for unregistered objects nowhere, and for those of a module whose name
+        # begins with "keras" in the wrong module (saving/serialization_lib.py).
+        return tf_keras.models.load_model(path, custom_objects=dict(objects))
+    except (TypeError, ValueError) as error:
+        raise CheckpointError(f"checkpoint {path} cannot be read: {_first_line(error)}; {_REGISTER}") from error
+
+
+def check_readable(model: tf_keras.Model, plugin: KerasModel) -> None:
+    """Checks, before training, that a checkpoint of the model can be read afterwards.
+
+    Raises:
+      UserCodeError: the model has a layer, loss or metric that Keras cannot write or would not find.
+    """
+    try:
+        tf_keras.saving.deserialize_keras_object(tf_keras.saving.serialize_keras_object(model),
+                                                 custom_objects=dict(plugin.objects))
+    except Exception as error:  # any error of the user's get_config or from_config
+        raise UserCodeError(f"{plugin.name}.build_model: a checkpoint of this model could not be read: "
+                            f"{type(error).__name__}: {_first_line(error)}; {_REGISTER}") from error
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), "")[:_MOST_CHARACTERS]
+
+
+def copy_variables(target: tf_keras.Model, source: tf_keras.Model, what: str) -> None:
+    """Copies the weights and the optimizer's variables, which --variable_partitioner may have cut in either model.
+
+    Raises:
+      CheckpointError: they have different shapes; the text names the source as `what`.
+    """
+    for kind, to, origin in (("weights", target.weights, source.weights),
+                             ("optimizer", target.optimizer.variables, source.optimizer.variables)):
+        targets, sources = _join_parts(to), _join_parts(origin)
+        pairs = list(zip(targets, sources))
+        differing = [f"{mine.name} has shape {theirs.shape} instead of {mine.shape}"
+                     for mine, theirs in pairs if mine.shape != theirs.shape]
+        if len(targets) != len(sources):
+            differing = [f"{len(sources)} variables instead of {len(targets)}"]
+        if differing:
+            more = f" and {len(differing) - _MOST_SHOWN} more" if len(differing) > _MOST_SHOWN else ""
+            raise CheckpointError(f"{what} is of another model: {kind}: "
+                                  f"{'; '.join(differing[:_MOST_SHOWN])}{more}; give another --train_dir, or the "
+                                  "--model, --params and --hidden_units that it was trained with")
+        for mine, theirs in pairs:
+            mine.assign([part.numpy() for part in theirs.parts])
+
+
+class _WholeVariable(NamedTuple):
+    """A variable with all of its parts, which follow each other along its first dimension."""
+
+    name: str
+    parts: list[Any]
+
+    @property
+    def shape(self) -> list[int]:
+        first = self.parts[0].shape.as_list()
+        return first if len(self.parts) == 1 else [sum(part.shape[0] for part in self.parts), *first[1:]]
+
+    def assign(self, values: list[np.ndarray]) -> None:
+        if len(self.parts) == len(values) == 1:  # it may be a scalar
+            self.parts[0].assign(values[0])
+            return
+        ends = np.cumsum([part.shape[0] for part in self.parts])
+        for part, rows in zip(self.parts, np.split(np.concatenate(values), ends[:-1])):
+            part.assign(rows)
+
+
+def _join_parts(variables: Iterable[Any]) -> list[_WholeVariable]:
+    """Joins the parts of each variable: Keras lists those of a weight one by one, those of an optimizer as one."""
+    joined: list[_WholeVariable] = []
+    for variable in variables:
+        parts = list(getattr(variable, "variables", [variable]))
+        match = _PART.fullmatch(parts[0].name)
+        if match and int(match[2]) and joined:
+            joined[-1].parts.extend(parts)
+        else:
+            joined.append(_WholeVariable(match[1] if match else parts[0].name, parts))
+    return joined

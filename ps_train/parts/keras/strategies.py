@@ -1,0 +1,296 @@
+"""Makes the tf.distribute strategy that --strategy names, and serves the coordinator of parameter_server.
+
+    a server   waits for the coordinator's port --> serves --> finds the coordinator's verdict --> ends
+
+TensorFlow never tells such a server that training is over. So at the end the coordinator makes each server write a file
+into its working directory, which needs no second port and no shared folder. A server that loses its coordinator without
+a verdict ends by itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import glob
+import logging
+import os
+import pathlib
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from typing import Callable
+
+import tensorflow as tf
+
+from ps_train.cluster import ports, reachability
+from ps_train.cluster.spec import Cluster, Task
+from ps_train.errors import ClusterLostError, ConfigError, StoppedError
+from ps_train.graph import devices
+from ps_train.parts.keras.flags import KerasConfig, parse_devices, parse_partitioner
+from ps_train.runtime import tensorflow_errors, waits
+from ps_train.runtime.threads import Call
+
+DONE, FAILED = "done", "failed"
+_VERDICT = "ps_train_verdict"  # of the coordinator, in the server's working directory
+_POLL_SECS = 0.25
+_LINGER_SECS = 1.0  # so that the coordinator gets the answer to its call before the server ends
+_TELL_SECS = 5.0
+# What TensorFlow's TPUClusterResolver reads (distribute/cluster_resolver/tpu/tpu_cluster_resolver.py), and where the
+# driver of a TPU VM puts its devices.
+_TPU_VARIABLES = ("TPU_NAME", "KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS")
+_TPU_DEVICES = ("/dev/accel*", "/dev/vfio/[0-9]*")
+_log = logging.getLogger(__name__)
+
+
+def make_strategy(config: KerasConfig, cluster: Cluster | None) -> tf.distribute.Strategy:
+    """Returns the strategy. For a cluster, call it before any other TensorFlow operation; it may block forever.
+
+    Raises:
+      ConfigError: there is no such device here.
+    """
+    if config.strategy == "tpu":
+        return _connect_tpu(config)
+    if config.strategy == "parameter_server":  # here, too, other processes compute, and report their devices
+        return tf.distribute.ParameterServerStrategy(
+            _resolver(cluster), variable_partitioner=_partitioner(config, cluster))
+    strategy = _local_strategy(config) if cluster is None else _multi_worker_mirrored(config, cluster)
+    devices.tell_devices(cluster.task.name if cluster else "this process", _used_devices(strategy, config),
+                         config.num_gpus)
+    return strategy
+
+
+def describe_strategy(strategy: tf.distribute.Strategy, config: KerasConfig, cluster: Cluster | None) -> str:
+    """Returns the line with the replicas and their batch size, and with how data and gradients are distributed."""
+    replicas = strategy.num_replicas_in_sync
+    if config.strategy == "parameter_server":
+        num_workers = len(cluster.addresses["worker"])
+        return (f"parameter_server: {num_workers} workers and {len(cluster.ps)} ps, updates without waiting for each "
+                f"other; batch size {config.batch_size}, each worker reads all data in an order of its own"
+                + (f"; variables cut by {config.variable_partitioner}" if config.variable_partitioner else ""))
+    text = (f"{config.strategy}: {replicas} replica{'s' * (replicas > 1)}; batch size {config.batch_size} per replica, "
+            f"{global_batch_size(strategy, config)} in all")
+    if config.devices:
+        text += f"; on {', '.join(f'{kind}:{index}' for kind, index in parse_devices('--devices', config.devices))}"
+    if config.cross_device_ops != "auto":
+        text += f"; gradients by {config.cross_device_ops}"
+    if config.strategy == "multi_worker_mirrored":
+        text += f"; {cluster.num_workers} workers, communication {config.communication}, auto-shard by data"
+    return text
+
+
+def global_batch_size(strategy: tf.distribute.Strategy, config: KerasConfig) -> int:
+    """Returns the number of examples in one step; with parameter_server one worker takes a step alone."""
+    return config.batch_size * strategy.num_replicas_in_sync
+
+
+def _used_devices(strategy: tf.distribute.Strategy, config: KerasConfig) -> list[str]:
+    gpus = [gpu.name.rpartition("/physical_device:")[2] for gpu in tf.config.get_visible_devices("GPU")]
+    if config.strategy == "default":  # it has no list of devices: TensorFlow takes the first one
+        return [*gpus, "CPU:0"][:1]
+    specs = [tf.DeviceSpec.from_string(device) for device in strategy.extended.worker_devices]
+    return [gpus[spec.device_index] if spec.device_type == "GPU" else f"CPU:{spec.device_index}" for spec in specs]
+
+
+def _local_strategy(config: KerasConfig) -> tf.distribute.Strategy:
+    names = _replica_devices(config)
+    if config.strategy == "one_device":
+        return tf.distribute.OneDeviceStrategy(names[0])
+    if config.strategy == "central_storage":
+        return tf.distribute.experimental.CentralStorageStrategy(names, "/cpu:0")
+    if config.strategy == "mirrored":
+        return tf.distribute.MirroredStrategy(names, _cross_device_ops(config, names))
+    return tf.distribute.get_strategy()
+
+
+def _replica_devices(config: KerasConfig) -> list[str]:
+    """Returns the names of --devices, else of the GPUs, else of the CPU; shows TensorFlow these devices."""
+    gpus = tf.config.list_physical_devices("GPU")
+    named = [("cpu", index) for index in range(config.num_virtual_devices or 0)] or parse_devices("--devices",
+                                                                                                config.devices)
+    indices = [index for _, index in named]
+    if not named:
+        return _show_gpus(gpus[:config.num_gpus]) or ["/cpu:0"]
+    if named[0][0] == "cpu":  # which is divided into as many devices as the indices need
+        _show_gpus([])
+        [cpu] = tf.config.list_physical_devices("CPU")
+        tf.config.set_logical_device_configuration(
+            cpu, [tf.config.LogicalDeviceConfiguration() for _ in range(max(indices) + 1)])
+        return [f"/cpu:{index}" for index in indices]
+    if max(indices) >= len(gpus):
+        present = f"gpu:0 to gpu:{len(gpus) - 1}" if gpus else "no GPU that TensorFlow can use"
+        raise ConfigError(f"--devices: got {config.devices!r}; this machine has {present}; name one of its devices")
+    return _show_gpus([gpus[index] for index in indices])
+
+
+def _show_gpus(gpus: list) -> list[str]:
+    """Shows TensorFlow these GPUs only, and returns their names."""
+    tf.config.set_visible_devices(gpus, "GPU")
+    for gpu in gpus:
+        tf.config.experimental.set_memory_growth(gpu, True)
+    return [f"/gpu:{index}" for index in range(len(gpus))]
+
+
+def _cross_device_ops(config: KerasConfig, names: list[str]) -> tf.distribute.CrossDeviceOps | None:
+    """Returns how gradients are reduced, None for TensorFlow's own choice.
+
+    Raises:
+      ConfigError: it works between GPUs only; TensorFlow would silently reduce in another way.
+    """
+    name = config.cross_device_ops
+    if name in ("nccl", "hierarchical_copy") and any("cpu" in device for device in names):
+        raise ConfigError(f"--cross_device_ops: got {name!r}, which reduces between GPUs, and the replicas are on "
+                          f"{', '.join(names)}; choose auto or reduction_to_one, or name GPUs by --devices")
+    makers = {"nccl": tf.distribute.NcclAllReduce, "hierarchical_copy": tf.distribute.HierarchicalCopyAllReduce,
+              "reduction_to_one": tf.distribute.ReductionToOneDevice}
+    return makers[name]() if name in makers else None
+
+
+def _multi_worker_mirrored(config: KerasConfig, cluster: Cluster) -> tf.distribute.Strategy:
+    gpus = tf.config.list_physical_devices("GPU")[:config.num_gpus]
+    if config.num_gpus is not None and gpus:
+        # One for each worker of a machine: two workers cannot reduce on the same GPU.
+        gpus = [gpus[cluster.worker_number % len(gpus)]]
+    _show_gpus(gpus)
+    implementation = tf.distribute.experimental.CommunicationImplementation[config.communication]
+    return tf.distribute.MultiWorkerMirroredStrategy(
+        cluster_resolver=_resolver(cluster),
+        communication_options=tf.distribute.experimental.CommunicationOptions(implementation=implementation))
+
+
+def _partitioner(config: KerasConfig, cluster: Cluster) -> Callable | None:
+    parsed = parse_partitioner("--variable_partitioner", config.variable_partitioner)
+    if parsed is None:
+        return None
+    rule, number = parsed
+    kinds = tf.distribute.experimental.partitioners
+    if rule == "fixed":
+        return kinds.FixedShardsPartitioner(number)
+    if rule == "min_size":
+        return kinds.MinSizePartitioner(min_shard_bytes=number, max_shards=len(cluster.ps))
+    return kinds.MaxSizePartitioner(max_shard_bytes=number)
+
+
+def _resolver(cluster: Cluster) -> tf.distribute.cluster_resolver.ClusterResolver:
+    return tf.distribute.cluster_resolver.SimpleClusterResolver(
+        tf.train.ClusterSpec(cluster.server_spec), task_type=cluster.job, task_id=cluster.index, rpc_layer="grpc")
+
+
+def _connect_tpu(config: KerasConfig) -> tf.distribute.Strategy:
+    name = find_tpu(config.tpu_name, os.environ)
+
+    def connect() -> tf.distribute.Strategy:
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=name)
+        if name != "local":
+            tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+        return tf.distribute.TPUStrategy(resolver)
+
+    try:
+        return waits.bounded(connect, config.start_timeout_secs, f"the TPU {name}")
+    except ClusterLostError:
+        raise
+    except Exception as error:  # one of many kinds, by where it fails: the name, the network, the driver
+        raise ConfigError(f"--strategy=tpu: the TPU {name} cannot be used: {type(error).__name__}: "
+                          f"{tensorflow_errors.reason(error)}") from error
+
+
+def find_tpu(tpu_name: str, environ: Mapping[str, str], root: str = "") -> str:
+    """Returns the argument of TPUClusterResolver: a name, an address, or `local` for the chips of a TPU VM.
+
+    Args:
+      tpu_name: the flag, "" if it is not given.
+      root: stands before the paths of devices; for tests.
+
+    Raises:
+      ConfigError: there is no TPU; the text says where it was looked for.
+    """
+    for name in (tpu_name, *(environ.get(variable, "") for variable in _TPU_VARIABLES)):
+        if name:
+            return name
+    if any(glob.glob(root + pattern) for pattern in _TPU_DEVICES):
+        return "local"
+    raise ConfigError("--strategy=tpu: no TPU was found. Looked for --tpu_name (not given), "
+                      + ", ".join(f"{variable} (not set)" for variable in _TPU_VARIABLES)
+                      + f", and devices {', '.join(_TPU_DEVICES)} (none). Run it on a TPU VM, name the TPU, or choose "
+                        "another strategy")
+
+
+# --- the servers of parameter_server
+
+
+def serve_coordinator(config: KerasConfig, cluster: Cluster, stop: threading.Event) -> None:
+    """Serves as a ps or worker until the coordinator says that training is done.
+
+    Raises:
+      ConfigError: the port is in use.
+      ClusterLostError: the coordinator did not come, failed, or is lost.
+      StoppedError: the process was told to stop.
+    """
+    with tempfile.TemporaryDirectory(prefix="ps_train-") as folder, contextlib.ExitStack() as stack:
+        stack.callback(os.chdir, os.getcwd())
+        os.chdir(folder)
+        running = _start_server(config, cluster)
+        _log.info("%s serves at %s%s", cluster.task.name, cluster.task.address,
+                  "; all tasks serve on every network interface and without authentication"
+                  if cluster.task == cluster.ps[0] else "")
+        waits.until(lambda: reachability.accepts(cluster.chief.address), config.start_timeout_secs, str(cluster.chief),
+                      stop, "is it started, and reachable from this machine?")
+        verdict = _await_verdict(cluster.chief, config.beat_timeout_secs, stop)
+        stop.wait(_LINGER_SECS)
+        del running  # a server that is garbage collected stops
+    if verdict != DONE:
+        raise ClusterLostError(f"{cluster.chief.name} gave up training; see its log for the error")
+
+
+def _start_server(config: KerasConfig, cluster: Cluster) -> tf.distribute.Server:
+    ports.release_held_port()
+    ports.check_port(cluster.task)
+    # A step that waits for variables holds a thread: fewer threads than workers could all wait for each other
+    # (tensorflow.org/tutorials/distribute/parameter_server_training).
+    num_threads = max(os.cpu_count() or 1, len(cluster.addresses["worker"]) + 1)
+    settings = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=num_threads)
+    settings.gpu_options.allow_growth = True
+    if cluster.job == "worker":
+        gpus = [f"GPU:{index}" for index in range(devices.usable_gpus(config.num_gpus))]
+        settings.device_count["GPU"] = len(gpus)
+        devices.tell_devices(cluster.task.name, gpus or ["CPU:0"], config.num_gpus)
+    return tf.distribute.Server(tf.train.ClusterSpec(cluster.server_spec), job_name=cluster.job,
+                                task_index=cluster.index, protocol="grpc", config=settings)
+
+
+def _await_verdict(chief: Task, timeout_secs: float, stop: threading.Event) -> str:
+    """Returns the coordinator's verdict; raises ClusterLostError or StoppedError as `serve_coordinator` does."""
+    path = pathlib.Path(_VERDICT)
+    seen_secs = time.monotonic()
+    reminder = waits.Reminder(str(chief), timeout_secs)
+    while not (verdict := path.read_text() if path.exists() else ""):
+        now_secs = time.monotonic()
+        if reachability.accepts(chief.address):
+            seen_secs, reminder = now_secs, waits.Reminder(str(chief), timeout_secs)
+        elif now_secs - seen_secs > timeout_secs:
+            raise ClusterLostError(f"{chief} could not be reached for {timeout_secs:g} s, and did not say that "
+                                   "training is done")
+        reminder.remind(now_secs)
+        if stop.wait(_POLL_SECS):
+            raise StoppedError("told to stop while serving")
+    return verdict
+
+
+def send_verdict(servers: Iterable[Task], verdict: str) -> None:
+    """Tells each server, as the coordinator, that training is over; warns of a server that cannot be reached."""
+    # All at once: a frozen server must not keep the others waiting.
+    calls = [Call(functools.partial(_write_verdict, task, verdict), f"verdict to {task.name}") for task in servers]
+    for call in calls:
+        call.join(2 * _TELL_SECS)
+
+
+def _write_verdict(task: Task, verdict: str) -> None:
+    def write() -> None:
+        with tf.device(f"/job:{task.job}/replica:0/task:{task.index}/device:CPU:0"):
+            tf.io.write_file(_VERDICT, verdict)
+
+    try:
+        waits.bounded(write, _TELL_SECS, f"{task} to hear that training is over")
+    except (ClusterLostError, tf.errors.OpError, ValueError) as error:  # ValueError: it was never connected
+        _log.warning("%s was not told that training is over: %s", task, tensorflow_errors.reason(error))

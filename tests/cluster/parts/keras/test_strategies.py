@@ -1,0 +1,58 @@
+"""Where a TPU is looked for, and how a server of parameter_server ends."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+pytest.importorskip("tf_keras", reason="the Keras road needs the extra `keras`")
+
+from ps_train.cluster.spec import Task
+from ps_train.errors import ClusterLostError, ConfigError, StoppedError
+from ps_train.parts.keras import strategies
+
+
+def test_where_a_tpu_is_looked_for(tmp_path):
+    """The flag, the two variables, the devices; without any, an error that says so."""
+    assert strategies.find_tpu("mine", {"TPU_NAME": "other"}) == "mine"
+    assert strategies.find_tpu("", {"TPU_NAME": "other"}) == "other"
+    assert strategies.find_tpu("", {"KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS": "grpc://a:8470"}) == "grpc://a:8470"
+    with pytest.raises(ConfigError, match=r"no TPU was found.*--tpu_name.*TPU_NAME.*KUBE_GOOGLE.*/dev/accel"):
+        strategies.find_tpu("", {}, str(tmp_path))
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev/accel0").touch()
+    assert strategies.find_tpu("", {}, str(tmp_path)) == "local"
+
+
+# --- a server of parameter_server
+
+@pytest.fixture
+def chief():
+    """A task that accepts connections until its socket, the second of the pair, is closed."""
+    with socket.create_server(("localhost", 0)) as listener:
+        yield Task("chief", 0, f"localhost:{listener.getsockname()[1]}"), listener
+
+
+@pytest.mark.parametrize("verdict", [strategies.DONE, strategies.FAILED])
+def test_a_server_serves_until_the_verdict(tmp_path, monkeypatch, chief, stop, verdict):
+    """It is what the coordinator wrote into its folder."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / strategies._VERDICT).write_text(verdict)
+    assert strategies._await_verdict(chief[0], 5, stop) == verdict
+
+
+def test_a_server_whose_coordinator_is_gone_ends(tmp_path, monkeypatch, chief, stop):
+    """After the time-out, naming it."""
+    monkeypatch.chdir(tmp_path)
+    chief[1].close()
+    with pytest.raises(ClusterLostError, match=r"^chief:0 localhost:\d+ could not be reached for 0.3 s, and did not"):
+        strategies._await_verdict(chief[0], 0.3, stop)
+
+
+def test_a_server_stops_when_told_to(tmp_path, monkeypatch, chief, stop):
+    """While its coordinator is there."""
+    monkeypatch.chdir(tmp_path)
+    stop.set()
+    with pytest.raises(StoppedError):
+        strategies._await_verdict(chief[0], 5, stop)
