@@ -291,9 +291,9 @@ def prepare() -> None:
     import numpy.random  # noqa: F401, PLC0415 (numpy imports it when it is first used)
 
     from ps_train.launch import launcher  # noqa: F401, PLC0415
-    from ps_train.parts.legacy import flags as legacy_flags  # noqa: F401, PLC0415
     from ps_train.runtime import installed, signals, tracebacks  # noqa: F401, PLC0415
     from ps_train.tasks import run  # noqa: F401, PLC0415
+    from ps_train.verbs import launch as launch_verb  # noqa: F401, PLC0415
     from tests import plain_graphs  # noqa: PLC0415
 
     plain_graphs.install()

@@ -18,7 +18,6 @@ from ps_train.cluster import ports
 from ps_train.config.launch import LaunchConfig
 from ps_train.launch import command_lines
 from ps_train.launch.command_lines import TaskList
-from ps_train.parts.legacy.flags import ScriptLaunchConfig
 from ps_train.parts.ssh import hosts, preflight
 from ps_train.parts.ssh.hosts import Host, RemoteShell
 
@@ -99,7 +98,7 @@ class OtherMachines:
 
 @contextlib.contextmanager
 def machines_of(
-    launch_config: LaunchConfig | ScriptLaunchConfig, tasks: TaskList, signals: Sequence[int], grace_secs: float
+    launch_config: LaunchConfig, tasks: TaskList, signals: Sequence[int], grace_secs: float
 ) -> Iterator[ThisMachine | OtherMachines]:
     """Yields where the tasks run; with --hosts after all hosts have answered.
 

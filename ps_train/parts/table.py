@@ -20,7 +20,9 @@ class PartRow(NamedTuple):
       flags: the dataclass in its flags.py that joins the flags of a task, or "".
       part: the subclass of Part in its part.py, or "".
       has_board: whether its board.py declares variables of the blackboard.
+      for_plugins: a function, as "module:name", that is called before plug-ins are imported, or "".
       verbs: the verbs that its verb.py defines: the verb `status` as STATUS.
+      launches: those of which `ps_train launch` runs a whole cluster, `run` as LAUNCH_RUN in verb.py.
       names: the public names of `ps_train` that it provides: name -> module in its folder.
     """
 
@@ -28,7 +30,9 @@ class PartRow(NamedTuple):
     flags: str = ""
     part: str = ""
     has_board: bool = False
+    for_plugins: str = ""
     verbs: tuple[str, ...] = ()
+    launches: tuple[str, ...] = ()
     names: Mapping[str, str] = {}
 
 
@@ -46,10 +50,10 @@ TABLE = (
     PartRow("inference", verbs=("evaluate", "predict", "export")),
     PartRow("plan", verbs=("plan",)),
     PartRow("doctor", verbs=("doctor",)),
-    PartRow("legacy", verbs=("run",), names={
+    PartRow("keras", verbs=("keras", "convert"), launches=("keras",), names={"KerasTwin": "plugins"}),
+    PartRow("legacy", for_plugins="estimator:offer_estimator", verbs=("run",), launches=("run",), names={
         "MonitoredTrainingSession": "classic.sessions", "Server": "classic.server", "Supervisor": "classic.sessions",
         "replica_device_setter": "classic.server"}),
-    PartRow("keras", verbs=("keras", "convert"), names={"KerasTwin": "plugins"}),
 )
 
 
@@ -79,9 +83,21 @@ def make_parts(config: Any, cluster: Any) -> Parts:
     return Parts([cls(config, cluster) for cls in classes])
 
 
+def prepare_for_plugins() -> None:
+    """Puts in place what the parts offer to plug-ins, before the first of them is imported."""
+    for row in TABLE:
+        if row.for_plugins:
+            _attribute(row, *row.for_plugins.split(":"))()
+
+
 def verbs() -> dict[str, str]:
     """Returns the verbs of the parts: name -> "module:CONSTANT"."""
     return {verb: f"{_module(row, 'verb')}:{verb.upper()}" for row in TABLE for verb in row.verbs}
+
+
+def launched_verbs() -> dict[str, str]:
+    """Returns what `ps_train launch NAME` runs of the parts: name -> "module:CONSTANT"."""
+    return {verb: f"{_module(row, 'verb')}:LAUNCH_{verb.upper()}" for row in TABLE for verb in row.launches}
 
 
 def public_names() -> dict[str, str]:

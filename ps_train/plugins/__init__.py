@@ -8,6 +8,5 @@ Start with `contracts.py`. Nothing here imports TensorFlow.
     contracts  the functions and values of a plug-in: ModelSpec, Model, Dataset, the modes
     modules    finds the module of a plug-in, in the working directory, in ps_train or elsewhere
     loader     checks its functions
-    estimator_offer  puts tf.estimator, which loads itself on first use, where TensorFlow has none
     params     reads --params and merges it with the plug-ins' DEFAULT_PARAMS
 """

@@ -12,7 +12,8 @@ from ps_train.cluster.spec import Cluster
 from ps_train.config.optimizer import problems_of_make_optimizer
 from ps_train.config.task import Config
 from ps_train.errors import refuse
-from ps_train.plugins import contracts, estimator_offer, loader
+from ps_train.parts import table as parts
+from ps_train.plugins import contracts, loader
 from ps_train.plugins.params import resolve_params
 
 
@@ -31,7 +32,7 @@ def load_plugins(config: Config) -> LoadedPlugins:
     Raises:
       ConfigError: one is missing or has another contract, or --params does not fit them.
     """
-    estimator_offer.offer_estimator()
+    parts.prepare_for_plugins()
     model, dataset = loader.load_model(config.model), loader.load_dataset(config.dataset)
     if model.make_optimizer:
         refuse(problems_of_make_optimizer(config, config.model))

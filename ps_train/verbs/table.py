@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import difflib
-import importlib
 from collections.abc import Sequence
 
 from ps_train.config import fields
 from ps_train.config.task import Config
 from ps_train.errors import ConfigError
 from ps_train.parts import table as parts
-from ps_train.verbs.verb import Verb
+from ps_train.verbs.verb import Verb, verb_at
 
 # A module is imported only when its verb is used.
 _PLACES = {
@@ -62,8 +61,7 @@ def split_argv(argv: Sequence[str]) -> tuple[str, list[str]]:
 
 def find_verb(name: str) -> Verb:
     """Returns the verb of a name of NAMES."""
-    module, _, constant = _PLACES[name].partition(":")
-    return getattr(importlib.import_module(module), constant)
+    return verb_at(_PLACES[name])
 
 
 def help_of(name: str, arguments: Sequence[str]) -> str:

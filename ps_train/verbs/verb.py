@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import itertools
 from collections.abc import Callable, Sequence
 
@@ -32,3 +33,9 @@ class Verb:
         """The first sentence about the first form of the command."""
         lines = itertools.takewhile(lambda line: not line.startswith("  ps_train "), self.usage.splitlines()[1:])
         return " ".join(line.strip() for line in lines).partition(". ")[0].rstrip(".")
+
+
+def verb_at(place: str) -> Verb:
+    """Returns the verb of a place, "module:CONSTANT"."""
+    module, _, constant = place.partition(":")
+    return getattr(importlib.import_module(module), constant)

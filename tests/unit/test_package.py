@@ -41,7 +41,7 @@ NOT_YET = {
     "graph/plugin_calls.py": "own_train_op",
     "graph/shaping/plan.py": "own_train_op",
     "launch/launcher.py": "tmux",
-    "launch/machines.py": "legacy ssh",
+    "launch/machines.py": "ssh",
     "launch/preparation.py": "tmux",
     "storage/saver.py": "tables",
     "tasks/connected_worker.py": "sharding tables",
@@ -60,7 +60,6 @@ NOT_YET = {
     "updates/local_steps/source.py": "own_train_op",
     "updates/local_steps/table_copies.py": "tables",
     "updates/update.py": "tables",
-    "verbs/launch.py": "keras legacy",
 }
 WITHOUT_TENSORFLOW = ("runtime", "plugins", "cluster", "config", "launch", "verbs")
 

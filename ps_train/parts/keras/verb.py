@@ -33,7 +33,7 @@ def _run(argv: Sequence[str]) -> None:
         signals.run_until_stopped(lambda: task.run_keras_task(config, cluster, stop), stop, config.stop_timeout_secs)
 
 
-def launch_keras(argv: Sequence[str]) -> None:
+def _launch(argv: Sequence[str]) -> None:
     """`ps_train launch keras`: runs all tasks of a strategy on this machine."""
     config, launch_config = flags.parse_keras_launch(argv)
     check_installed()
@@ -47,11 +47,6 @@ def _convert(argv: Sequence[str]) -> None:
     from ps_train.parts.keras import conversion  # noqa: PLC0415 (TensorFlow takes seconds; a wrong flag should not)
 
     conversion.convert_checkpoint(config)
-
-
-def launch_help() -> str:
-    """Returns the help text of the flags of `launch keras`."""
-    return fields.help_text(LaunchConfig, flags.KerasConfig, omit=flags.PLACED)
 
 
 def _import_tensorflow(config: ModelFlags, needs_gpu: bool) -> None:
@@ -95,6 +90,11 @@ KERAS = Verb(
            Train a Keras model under a tf.distribute strategy, or run one task
            of such a training.""",
     run=_run, flags_help=lambda _: fields.help_text(flags.KerasConfig))
+LAUNCH_KERAS = Verb(
+    usage="""\
+  ps_train launch keras --strategy=NAME
+           Run all tasks of a Keras training in the same way.""",
+    run=_launch, flags_help=lambda _: fields.help_text(LaunchConfig, flags.KerasConfig, omit=flags.PLACED))
 CONVERT = Verb(
     usage="""\
   ps_train convert --to=keras|graph --train_dir=DIR --output_dir=DIR

@@ -3,6 +3,8 @@
     install_estimator --> substitutes for what the package imports and TensorFlow has removed
                       --> tf.estimator, tf.compat.v1.estimator, `import tensorflow.estimator`, ...
 
+A plug-in of `ps_train train` finds a module at tf.estimator that does this on first use: `offer_estimator`.
+
 TensorFlow 2.14 and 2.15 bring the package themselves; there only the importable names change.
 The package is the last release of the original code. Nothing of it is rewritten here. A substitute raises
 NotImplementedError for what it cannot do, and names what is missing. Training on parameter servers uses none of that.
@@ -20,10 +22,29 @@ import tensorflow as tf
 from tensorflow.python.util import tf_export
 
 from ps_train.errors import ConfigError
-from ps_train.plugins import estimator_offer
 
 _PACKAGE = "tensorflow_estimator.python.estimator"
+_HOLDERS = ("tensorflow", "tensorflow.compat.v1", "tensorflow.compat.v2")
 _COMMAND = "pip install 'ps_train[estimator]'"
+
+
+class _OfferedEstimator(types.ModuleType):
+    """Stands where Estimator's API will be."""
+
+    def __getattr__(self, name: str) -> Any:
+        """Loads Estimator, and returns a name of it; raises ConfigError if a package that it needs is not installed."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        install_estimator()
+        return getattr(sys.modules[self.__name__], name)
+
+
+def offer_estimator() -> None:
+    """Puts a module that loads itself on first use at `tf.estimator`, unless TensorFlow has its own."""
+    for holder in _HOLDERS:
+        module = importlib.import_module(holder)
+        if not hasattr(module, "estimator"):
+            vars(module)["estimator"] = sys.modules[f"{holder}.estimator"] = _OfferedEstimator(f"{holder}.estimator")
 
 
 def install_estimator() -> types.ModuleType:
@@ -50,7 +71,7 @@ def install_estimator() -> types.ModuleType:
 
 
 def _lacks_estimator(module: types.ModuleType) -> bool:
-    return isinstance(getattr(module, "estimator", None), (type(None), estimator_offer.OfferedEstimator))
+    return isinstance(getattr(module, "estimator", None), (type(None), _OfferedEstimator))
 
 
 def _modules(name: str) -> list[types.ModuleType]:

@@ -16,6 +16,7 @@ from ps_train.runtime.waits import Timeouts
 _SCRIPT = "Running a script"
 # hdfs://x/date=2020=/local: what comes behind the = is a path.
 _PAIR = re.compile(r"(.+?)=((?:/|\.|~|[a-z0-9]+://).*)")
+_MACHINES = ("base_port", "hosts", "task_placement", "ssh_command", "remote_dir", "remote_python", "env")
 _MODES = ("auto", "1", "2")
 
 
@@ -91,6 +92,11 @@ class ScriptLaunchConfig(ScriptConfig):
 
     def __post_init__(self) -> None:
         refuse(fields.problems(vars(self), ScriptLaunchConfig) + without_hosts(vars(self), ScriptLaunchConfig))
+
+    @property
+    def machines(self) -> LaunchConfig:
+        """The flags that say on which machines the tasks run."""
+        return LaunchConfig(**{name: getattr(self, name) for name in _MACHINES})
 
 
 @dataclasses.dataclass(frozen=True)

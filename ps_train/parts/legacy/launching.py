@@ -50,7 +50,7 @@ def launch_script(argv: Sequence[str]) -> None:
     own = [f"--{name}={_text(values[name])}" for name in fields.rules(ScriptConfig) if name in given]
     display = on_stream(sys.stdout, names, tasks.chief)
     grace_secs = config.stop_timeout_secs + launcher.KILL_SECS
-    with supervision.noted_signals() as signals, machines_of(config, tasks, signals, grace_secs) as machines:
+    with supervision.noted_signals() as signals, machines_of(config.machines, tasks, signals, grace_secs) as machines:
         places = machines.reserve()
         cluster = cluster_of(names, places)
         commands = [_command(name, cluster, script, own, flags=flags, by_tf_config=not flags or "TF_CONFIG" in text,

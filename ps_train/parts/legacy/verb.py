@@ -1,11 +1,11 @@
-"""The verb `run`: one task of an unchanged TensorFlow 1 script."""
+"""The verb `run`, one task of an unchanged TensorFlow 1 script, and `launch run`, all of its tasks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from ps_train.config import fields
-from ps_train.parts.legacy.flags import ScriptConfig, before_script, split_script
+from ps_train.parts.legacy.flags import ScriptConfig, ScriptLaunchConfig, before_script, split_script
 from ps_train.runtime import installed
 from ps_train.verbs.verb import Verb
 
@@ -20,12 +20,10 @@ def _run(argv: Sequence[str]) -> None:
     run.run_script(script_config, script)
 
 
-def _flags_help(_: Sequence[str]) -> str:
-    return fields.help_text(ScriptConfig)
+def _launch(argv: Sequence[str]) -> None:
+    from ps_train.parts.legacy import launching  # noqa: PLC0415 (the help needs none of it)
 
-
-def _own_arguments(arguments: Sequence[str]) -> Sequence[str]:
-    return before_script(arguments, ScriptConfig)
+    launching.launch_script(argv)
 
 
 RUN = Verb(
@@ -33,4 +31,11 @@ RUN = Verb(
   ps_train run [flags] script.py [its flags]
            Run one task whose code is an unchanged TensorFlow 1 script, or with
            -m a module. TF_CONFIG or the script's flags say which task it is.""",
-    run=_run, flags_help=_flags_help, own_arguments=_own_arguments)
+    run=_run, flags_help=lambda _: fields.help_text(ScriptConfig),
+    own_arguments=lambda arguments: before_script(arguments, ScriptConfig))
+LAUNCH_RUN = Verb(
+    usage="""\
+  ps_train launch run [--num_ps=1] [--num_workers=2] script.py [its flags]
+           Run all tasks of an unchanged TensorFlow 1 script in the same way.""",
+    run=_launch, flags_help=lambda _: fields.help_text(ScriptLaunchConfig),
+    own_arguments=lambda arguments: before_script(arguments, ScriptLaunchConfig))
