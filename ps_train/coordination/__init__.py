@@ -6,11 +6,10 @@
 
 Start with `state.py`, then `blackboard.py`. The decision: docs/decisions/blackboard.md.
 
-    state.py         the state of training, and a snapshot of the workers
+    state.py         the state of training, a snapshot of the workers, and the claim of a process to be worker i
     blackboard.py    reads and writes the blackboard
     connection.py    the session through which a blackboard call reaches a ps
     variables.py     the variables that the blackboard consists of
-    claims.py        the number with which a process claims to be worker i
     heartbeat.py     claims a worker's number and sends its heartbeats
     liveness.py      which workers are alive, computed on ps 0 within a step
     agreement.py     do all tasks describe the same cluster?

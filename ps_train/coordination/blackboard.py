@@ -19,9 +19,8 @@ import tensorflow.compat.v1 as tf
 from ps_train.cluster import description, reachability
 from ps_train.cluster.spec import Cluster, Task
 from ps_train.coordination import variables
-from ps_train.coordination.claims import new_claim
 from ps_train.coordination.connection import Connection
-from ps_train.coordination.state import AdmissionView, Snapshot, State
+from ps_train.coordination.state import AdmissionView, Snapshot, State, new_claim
 from ps_train.errors import BlackboardError, ClusterLostError
 from ps_train.runtime import waits
 from ps_train.runtime.waits import Timeouts

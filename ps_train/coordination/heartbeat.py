@@ -18,8 +18,7 @@ from collections.abc import Iterator
 from ps_train.cluster import addresses
 from ps_train.cluster.spec import Task
 from ps_train.coordination.blackboard import Blackboard
-from ps_train.coordination.claims import is_same_place, new_claim
-from ps_train.coordination.state import Snapshot, State
+from ps_train.coordination.state import Snapshot, State, is_same_place, new_claim
 from ps_train.errors import BlackboardError, ConfigError
 from ps_train.runtime import signals, threads, waits
 

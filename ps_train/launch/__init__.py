@@ -2,7 +2,7 @@
 
     launcher --> preparation (one process) --> command_lines --> a process per task --> its log and its reports
         |                                                                                      |
-        +-- supervision, restarts                                       display, or tmux <-----+
+        +-- supervision                                                 display, or tmux <-----+
 
 Start with `launcher.py`. Nothing here imports TensorFlow.
 
@@ -11,10 +11,8 @@ Start with `launcher.py`. Nothing here imports TensorFlow.
     command_lines  the command line of each task
     machines       where each task runs, here or on another machine
     remote/        tasks on other machines, over ssh (--hosts)
-    process        a child process, its log file and its reports
-    child_reports  what a child reports to the launcher, as JSON
-    supervision    watches the processes and ends them in the right order
-    restarts       decides which tasks to restart, and when (--max_restarts)
+    process        a child process, its log file, and what it reports to the launcher, as JSON
+    supervision    watches the processes, restarts lost ones (--max_restarts), and ends all in the right order
     display        the output of all tasks in one stream, with a progress bar
     tmux           the log of each task in a pane of tmux (--tmux)
 """

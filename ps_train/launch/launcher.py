@@ -29,10 +29,9 @@ from ps_train.launch.command_lines import TaskList
 from ps_train.launch.display import Display, on_stream
 from ps_train.launch.machines import machines_of
 from ps_train.launch.process import Process
-from ps_train.launch.restarts import FIRST_RETRYABLE_CODE, Restarts
-from ps_train.launch.supervision import ClusterProcesses
+from ps_train.launch.supervision import FIRST_RETRYABLE_CODE, ClusterProcesses, Restarts
 from ps_train.parts.tmux.panes import Panes
-from ps_train.storage import lock_file, run_record
+from ps_train.storage import folder_lock, run_record
 
 KILL_SECS = 5.0  # for a task to end after all the time that it has to stop, before SIGKILL
 _log = logging.getLogger(__name__)
@@ -109,7 +108,7 @@ def _refuse_folder_in_use(config: Config, signals: Sequence[int]) -> None:
     if "train_dir" not in config.given or config.download_only:
         return
     try:
-        lock_file.make_free(config.train_dir, config.beat_timeout_secs, wait)
+        folder_lock.make_free(config.train_dir, config.beat_timeout_secs, wait)
     except StoppedError:
         raise preparation.stopped(signals[0]) from None
     except OSError as error:  # the chief checks it again

@@ -1,5 +1,8 @@
 """A child process, its log file and its reports.
 
+    child --lines--> its log ----------------------------------> new_output: (line, report)
+          --JSON, see runtime/reports.py--> a file without a name --^
+
 There are no threads: a child writes directly to its log file, which the launcher reads. So neither a stopped terminal
 nor a launcher that has died ever blocks a task.
 """
@@ -14,19 +17,66 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Callable
 
 from ps_train.cluster import ports
-from ps_train.launch.child_reports import ChildReports
 from ps_train.runtime import reports
-from ps_train.runtime.reports import Failure, Report
+from ps_train.runtime.reports import Failure, Joined, Report
 
+_REPORT_READ_BYTES = 1 << 20
 POLL_SECS = 0.05
 _LAST_LINES = 10
 _READ_BYTES = 1 << 20
 _PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
+
+
+class ChildReports:
+    """A file that takes the reports of a child, also after its restarts.
+
+    The file has no name, so nothing is left of it when the launcher ends, however it ends. A file, unlike a pipe, never
+    blocks a child while the launcher is stopped.
+    """
+
+    def __init__(self, folder: str) -> None:
+        """Creates the file in the file system of a folder."""
+        self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 (open as long as the child may be restarted)
+        self._read_bytes = 0
+        self._has_joined = False
+        self._unfinished_line = b""
+        # Lines that are, or will be, in the log.
+        self._expected: collections.deque[tuple[str, Report]] = collections.deque()
+
+    @property
+    def descriptor(self) -> int:
+        """The open file, for the child."""
+        return self._file.fileno()
+
+    def of_line(self, line: str) -> Report | None:
+        """Returns the report of which a line of the log is part, or None. Call it with the lines in their order."""
+        self._read()
+        for index, (expected, report) in enumerate(self._expected):
+            if line == expected or line.endswith(f" {expected}"):  # after the time of day
+                for _ in range(index + 1):  # what was skipped is not in the log: the disk was full
+                    self._expected.popleft()
+                return report
+        return None
+
+    def has_joined(self) -> bool:
+        """Returns whether the child has reported that it has joined, whatever became of the line in its log."""
+        self._read()
+        return self._has_joined
+
+    def _read(self) -> None:
+        # The child has the same open file: pread does not move the position at which it writes.
+        while chunk := os.pread(self.descriptor, _REPORT_READ_BYTES, self._read_bytes):
+            self._read_bytes += len(chunk)
+            *lines, self._unfinished_line = (self._unfinished_line + chunk).split(b"\n")
+            for report, log_lines in filter(None, (reports.decode(line.decode("utf-8", "replace")) for line in lines)):
+                self._has_joined = self._has_joined or isinstance(report, Joined)
+                self._expected += ((line, report) for line in log_lines if line)
 
 
 class Process:
@@ -154,5 +204,3 @@ def killed_with_parent() -> Callable[[], None] | None:
             os._exit(128 + signal.SIGKILL)
 
     return ask_kernel
-
-

@@ -6,7 +6,6 @@
 Start with `contracts.py`. Nothing here imports TensorFlow.
 
     contracts  the functions and values of a plug-in: ModelSpec, Model, Dataset, the modes
-    modules    finds the module of a plug-in, in the working directory, in ps_train or elsewhere
-    loader     checks its functions
+    loader     finds the module of a plug-in, in the working directory, in ps_train or elsewhere; checks its functions
     params     reads --params and merges it with the plug-ins' DEFAULT_PARAMS
 """

@@ -11,6 +11,6 @@ Start with `waits.py`. Nothing here knows about clusters, and TensorFlow is impo
     keras_import       chooses between Keras 3 and tf_keras, and when they are imported
     tensorflow_errors  finds the line in a TensorFlow error that says what happened
     tracebacks         reports a fault in the user's code by the user's own lines
-    advice/            what to do about a missing module, and about code of Python 2
+    advice             what to do about a missing module, and about code of Python 2
     reports            progress, stages and failures: their lines in a log, and the JSON in which the launcher gets them
 """

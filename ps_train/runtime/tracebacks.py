@@ -23,7 +23,7 @@ import traceback
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from ps_train.runtime.advice import missing_modules, python2
+from ps_train.runtime.advice import advise, is_python2
 from ps_train.runtime.tensorflow_errors import telling_lines
 
 HEADING = "Traceback (most recent call last), your own code only:"
@@ -60,8 +60,8 @@ def report(error: BaseException, python2_advice: str = _CONVERT) -> tuple[list[s
     dataset_function = _FUNCTION_OF_DATASET.search(str(error))
     if not found and not dataset_function:
         return whole(error), []
-    is_python2 = python2_advice and python2.is_python2(error)
-    advice = f"line {found[-1].line} of {found[-1].path} is Python 2: {python2_advice}" if is_python2 else _advice(
+    has_old_code = python2_advice and is_python2(error)
+    advice = f"line {found[-1].line} of {found[-1].path} is Python 2: {python2_advice}" if has_old_code else _advice(
         error, found)
     return [HEADING, *_shown(found), *_causes(error), _headline(error)], [advice]
 
@@ -76,10 +76,10 @@ def _whole_message(error: BaseException, frames: Sequence[Frame], python2_advice
     if not frames or not isinstance(error, (SyntaxError, ModuleNotFoundError)):
         return ""
     path, line, _ = frames[-1]
-    if python2_advice and python2.is_python2(error):
+    if python2_advice and is_python2(error):
         what = f"{path}, line {line}" if isinstance(error, SyntaxError) else f"{path}, line {line}: {error.msg}; it"
         return f"{what} is Python 2: {python2_advice}"
-    if advice := missing_modules.advise(error, path):
+    if advice := advise(error, path):
         return f"{path}, line {line}: {error.msg}: {advice}"
     return ""
 

@@ -10,6 +10,5 @@ Start with `checkpoints.py`.
     deltas         what has changed since a checkpoint, in a file beside it
     event_files    writes summaries for TensorBoard without ever delaying training
     folder_record  training.json: of which model and data the checkpoints are
-    folder_lock    holds training.lock while this process trains
-    lock_file      reads and writes training.lock, and decides whether its holder is still alive
+    folder_lock    holds training.lock while this process trains; decides whether another holder is still alive
 """

@@ -15,7 +15,7 @@ from typing import Any, Callable, NamedTuple
 
 from ps_train.errors import ConfigError
 from ps_train.parts.keras.flags import KerasConfig
-from ps_train.plugins import loader, modules
+from ps_train.plugins import loader
 from ps_train.plugins.contracts import Dataset
 from ps_train.plugins.params import resolve_params
 
@@ -93,7 +93,7 @@ def load_keras_model(name: str) -> KerasModel:
       ConfigError: there is no such module, it has no build_model, a function has another signature, or two functions
         exclude each other.
     """
-    module = modules.find_module("--model", name, function="build_model")
+    module = loader.find_module("--model", name, function="build_model")
     function = loader.checked_function("--model", module, "build_model", ("params",))
     hooks = {hook: loader.checked_function("--model", module, hook, arguments)
              for hook, arguments in _HOOKS.items() if hasattr(module, hook)}
@@ -110,7 +110,7 @@ def load_twin(name: str) -> KerasTwin:
     Raises:
       ConfigError: there is no such module, or it has none.
     """
-    module = modules.find_module("--model", name, function="model_fn")
+    module = loader.find_module("--model", name, function="model_fn")
     twin = getattr(module, "KERAS_TWIN", None)
     if not isinstance(twin, KerasTwin):
         raise ConfigError(f"--model: module {module.__name__!r} ({module.__file__}) has no KERAS_TWIN, so it is not "

@@ -20,7 +20,7 @@ from ps_train.launch.command_lines import TaskList
 from ps_train.launch.display import Display, on_stream
 from ps_train.launch.launcher import TaskCommand
 from ps_train.launch.machines import OtherMachines, Place, ThisMachine, machines_of
-from ps_train.launch.restarts import Restarts
+from ps_train.launch.supervision import Restarts
 from ps_train.parts.legacy import source
 from ps_train.parts.legacy.flags import Script, ScriptConfig, ScriptLaunchConfig, split_script
 from ps_train.plugins.params import split_params

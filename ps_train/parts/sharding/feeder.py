@@ -19,8 +19,8 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.cluster.spec import Cluster
 from ps_train.coordination import sessions
-from ps_train.coordination.claims import new_claim
 from ps_train.coordination.heartbeat import WorkerProgress
+from ps_train.coordination.state import new_claim
 from ps_train.errors import BlackboardError, ConfigError
 from ps_train.parts.sharding import saved
 from ps_train.parts.sharding.accounts import Accounts

@@ -13,7 +13,7 @@ import time
 import pytest
 
 from ps_train.errors import ConfigError, FolderLostError, StoppedError
-from ps_train.storage import folder_lock, lock_file
+from ps_train.storage import folder_lock
 from ps_train.storage.folder_lock import FolderLock
 from tests import clusters
 from tests.processes import DEADLINE_SECS, TaskCluster
@@ -39,14 +39,14 @@ def wait_for(condition, what):
 
 def told(train_dir):
     """Returns what the lock says."""
-    return json.loads((pathlib.Path(train_dir) / lock_file.LOCK_NAME).read_text())
+    return json.loads((pathlib.Path(train_dir) / folder_lock.LOCK_NAME).read_text())
 
 
 def take(train_dir, count=0):
     """Takes the folder as a training on another machine does, whatever was there."""
     beside = pathlib.Path(train_dir) / "beside"
     beside.write_text(json.dumps({**ELSEWHERE, "count": f"{count:012}"}))
-    beside.replace(pathlib.Path(train_dir) / lock_file.LOCK_NAME)
+    beside.replace(pathlib.Path(train_dir) / folder_lock.LOCK_NAME)
 
 
 def test_a_held_folder_has_a_lock_whose_count_goes_up(tmp_path, stop, fast_beats):
@@ -73,7 +73,7 @@ def test_a_lock_that_somebody_removed_is_made_again(tmp_path, stop, fast_beats):
     """As when the folder is emptied while training goes on."""
     lock = FolderLock(str(tmp_path), 9.0, stop)
     with lock.holding():
-        (tmp_path / lock_file.LOCK_NAME).unlink()
+        (tmp_path / folder_lock.LOCK_NAME).unlink()
         lock.check()
         before = told(tmp_path)
         wait_for(lambda: told(tmp_path) != before, "the count goes up in the new one")
@@ -106,7 +106,7 @@ def test_where_no_lock_can_be_written_training_goes_on(tmp_path, stop, fast_beat
     """It is said once, and tried again."""
     caplog.set_level(logging.WARNING, "ps_train")
     monkeypatch.setattr(logging.getLogger("ps_train"), "propagate", True)
-    write, full = lock_file.write_lock, threading.Event()
+    write, full = folder_lock.write_lock, threading.Event()
     full.set()
 
     def write_to_full_disk(file, content):
@@ -114,12 +114,12 @@ def test_where_no_lock_can_be_written_training_goes_on(tmp_path, stop, fast_beat
             raise OSError(28, "No space left on device")
         write(file, content)
 
-    monkeypatch.setattr(lock_file, "write_lock", write_to_full_disk)
+    monkeypatch.setattr(folder_lock, "write_lock", write_to_full_disk)
     lock = FolderLock(str(tmp_path), 9.0, stop)
     with lock.holding():
         lock.check()
         full.clear()
-        wait_for(lambda: lock_file.read_lock(str(tmp_path / lock_file.LOCK_NAME)), "it is tried again")
+        wait_for(lambda: folder_lock.read_lock(str(tmp_path / folder_lock.LOCK_NAME)), "it is tried again")
         full.set()
         wait_for(lambda: "the next try is in" in caplog.text, "a beat that fails is told")
         lock.check()
@@ -136,7 +136,7 @@ def test_a_folder_that_is_lost_and_comes_back_is_held_again(tmp_path, stop, fast
         folder.rename(tmp_path / "elsewhere")
         lock.check()
         folder.mkdir()
-        wait_for(lambda: lock_file.read_lock(str(folder / lock_file.LOCK_NAME)), "it is held again")
+        wait_for(lambda: folder_lock.read_lock(str(folder / folder_lock.LOCK_NAME)), "it is held again")
     assert not stop.is_set()
 
 
@@ -162,7 +162,7 @@ def test_a_second_training_in_the_folder_is_refused_and_the_first_goes_on(train)
     assert "Starting" not in training.group.log("launch")
     training.open_gates()
     training.assert_ends_well(killed=["second", "launch"])
-    assert not (training.train_dir / lock_file.LOCK_NAME).exists()
+    assert not (training.train_dir / folder_lock.LOCK_NAME).exists()
 
 
 def test_a_killed_chief_leaves_the_folder_to_the_next_one(train):
@@ -225,4 +225,4 @@ def test_on_the_keras_road_a_folder_is_held_too(start_process, tmp_path):
     assert f"is training in {tmp_path}/train; wait for its end" in start_process.log("second")
     start_process.signal("first", signal.SIGTERM)
     assert start_process.exit_code("first") == 143
-    assert not (tmp_path / "train" / lock_file.LOCK_NAME).exists()
+    assert not (tmp_path / "train" / folder_lock.LOCK_NAME).exists()

@@ -13,7 +13,7 @@ import textwrap
 import pytest
 
 from ps_train.errors import ConfigError
-from ps_train.plugins import loader, modules
+from ps_train.plugins import loader
 
 REPO = pathlib.Path(__file__).resolve().parents[3]
 MODEL = "def model_fn(features, labels, mode, params): return 'model'\n"
@@ -51,7 +51,7 @@ def write(working_dir):
 
 def _refusal(flag, name, function):
     with pytest.raises(ConfigError) as caught:
-        modules.find_module(flag, name, function=function)
+        loader.find_module(flag, name, function=function)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -127,11 +127,11 @@ def test_the_users_own_folder_hides_no_default(working_dir, is_package, is_on_pa
         sys.path = [entry for entry in sys.path if entry != {str(REPO)!r}]
         if {is_on_path}:
             sys.path.insert(1, {str(REPO)!r})
-        from ps_train.plugins import modules
+        from ps_train.plugins import loader
         for flag, names in (("--model", ["models.own", "models.softmax", "softmax", "own", "models"]),
                             ("--dataset", ["data.own", "data.glyphs", "data.fetch"])):
             for name in names:
-                print(name, modules.find_module(flag, name, function="f").__file__)
+                print(name, loader.find_module(flag, name, function="f").__file__)
         """)
     if not is_on_path:
         code = f"import sys; sys.path.insert(0, {str(REPO)!r}); import ps_train\n{code}"
@@ -148,9 +148,9 @@ def test_the_users_own_folder_hides_no_default(working_dir, is_package, is_on_pa
 def test_the_users_own_module_of_the_folders_name_hides_no_default(working_dir):
     """A file data.py beside the model is usual."""
     (working_dir / "data.py").write_text("input_fn = 'mine'\n")
-    found = modules.find_module("--dataset", "data.fetch", function="input_fn")
+    found = loader.find_module("--dataset", "data.fetch", function="input_fn")
     assert found.__file__ == str(REPO / "data" / "fetch.py")
-    assert modules.find_module("--dataset", "data", function="input_fn").input_fn == "mine"
+    assert loader.find_module("--dataset", "data", function="input_fn").input_fn == "mine"
 
 
 @pytest.mark.parametrize("source", [
@@ -276,7 +276,7 @@ def test_an_entry_point_of_an_installed_package_is_found_last(working_dir, monke
     """By its short name; a module of that name in the working directory comes first, and the error lists both."""
     (working_dir / "of_a_package.py").write_text(MODEL)
     entry_point = importlib.metadata.EntryPoint("ranker", "of_a_package", "ps_train.models")
-    monkeypatch.setattr(modules, "_entry_points", lambda folder: {"ranker": entry_point} if folder == "models" else {})
+    monkeypatch.setattr(loader, "_entry_points", lambda folder: {"ranker": entry_point} if folder == "models" else {})
     assert loader.load_model("ranker").name == "of_a_package"
     with pytest.raises(ConfigError, match="no module 'rankr' .*did you mean 'ranker'. known: ranker, "):
         loader.load_model("rankr")

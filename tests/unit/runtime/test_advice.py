@@ -7,8 +7,7 @@ import sys
 
 import pytest
 
-from ps_train.runtime import tracebacks
-from ps_train.runtime.advice import missing_modules, python2
+from ps_train.runtime import advice, tracebacks
 
 
 @pytest.fixture
@@ -48,7 +47,7 @@ def test_the_package_has_another_name_than_the_module():
     for module, package in (("cv2", "opencv-python-headless"), ("Crypto.Cipher", "pycryptodome"),
                             ("yaml", "PyYAML"), ("google.protobuf", "protobuf")):
         error = ModuleNotFoundError(f"No module named {module!r}", name=module)
-        assert missing_modules.advise(error, "/nowhere/script.py") == f"install it: pip install {package}"
+        assert advice.advise(error, "/nowhere/script.py") == f"install it: pip install {package}"
 
 
 def test_a_module_of_the_user_is_found_where_it_is(report_of):
@@ -102,4 +101,4 @@ def test_the_modules_of_python_2_are_not_in_python_3():
     """Else a missing package of that name would be taken for one."""
     known = subprocess.run([sys.executable, "-c", "import sys; print(*getattr(sys, 'stdlib_module_names', ()))"],
                            capture_output=True, text=True, check=True).stdout.split()
-    assert python2.MODULES.isdisjoint(known)
+    assert advice.PYTHON2_MODULES.isdisjoint(known)

@@ -13,8 +13,8 @@ import pytest
 from ps_train.cluster import resolve
 from ps_train.errors import ConfigError
 from ps_train.parts.doctor import examine, machine, network
-from ps_train.parts.doctor.findings import FAIL
 from ps_train.parts.doctor.flags import parse_doctor
+from ps_train.parts.doctor.machine import FAIL
 from ps_train.parts.plan.flags import parse_plan
 from tests import processes
 from tests.processes import ProcessGroup

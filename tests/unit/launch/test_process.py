@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from ps_train.launch.child_reports import ChildReports
+from ps_train.launch.process import ChildReports
 from ps_train.runtime import reports
 from ps_train.runtime.reports import Failure, Stage
 

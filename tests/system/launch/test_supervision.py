@@ -1,4 +1,4 @@
-"""restarts: which tasks are started again, after which pause, how often; and that nobody waits for the pause."""
+"""Lost tasks: which are started again, after which pause, how often; and that nobody waits for the pause."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import signal
 import pytest
 
 from ps_train.launch import supervision
-from ps_train.launch.restarts import Restarts
-from ps_train.launch.supervision import ClusterProcesses
+from ps_train.launch.supervision import ClusterProcesses, Restarts
 from tests.children import python
 
 pytestmark = pytest.mark.plain_graphs
