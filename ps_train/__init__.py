@@ -29,8 +29,8 @@ __version__ = "0.1.0"
 
 # Name -> its module. They need TensorFlow, which takes seconds to import, so they are imported on first use.
 _WITH_TENSORFLOW = {
-    "LineReader": "ps_train.graph.input.readers",
-    "RecordReader": "ps_train.graph.input.readers",
+    "LineReader": "ps_train.graph.input.range_batches",
+    "RecordReader": "ps_train.graph.input.range_batches",
     "SyncReplicasOptimizer": "ps_train.updates.sync.sync_replicas",
     "file_ranges": "ps_train.graph.input.file_ranges",
     "from_arrays": "ps_train.graph.input.arrays",

@@ -9,8 +9,8 @@ from ps_train.errors import UserCodeError as UserCodeError
 from ps_train.graph.input.arrays import from_arrays as from_arrays
 from ps_train.graph.input.arrays import input_feed as input_feed
 from ps_train.graph.input.file_ranges import file_ranges as file_ranges
-from ps_train.graph.input.readers import LineReader as LineReader
-from ps_train.graph.input.readers import RecordReader as RecordReader
+from ps_train.graph.input.range_batches import LineReader as LineReader
+from ps_train.graph.input.range_batches import RecordReader as RecordReader
 from ps_train.parts.keras.plugins import KerasTwin as KerasTwin
 from ps_train.parts.legacy.classic.server import Server as Server
 from ps_train.parts.legacy.classic.server import replica_device_setter as replica_device_setter

@@ -8,6 +8,7 @@ Start with `placement.py`.
     placement     decides which variable is on which ps
     devices       the tasks and GPUs that devices name
     optimizers    the optimizers of --optimizer
+    shaping       schedules of the learning rate, clipping, weight decay, and the optimizer of `make_optimizer`
     transfer      sends the dense variables of a ps in one transfer each way
     packing       makes one variable of many small ones while training runs
     nan_guard     stops a step with NaN or infinity before it changes a parameter

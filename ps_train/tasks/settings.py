@@ -19,8 +19,7 @@ from ps_train.config.task import Config
 from ps_train.errors import ConfigError
 from ps_train.graph import devices, transfer
 from ps_train.graph.placement import PlacementPlan
-from ps_train.graph.shaping.plan import Knobs
-from ps_train.graph.shaping.schedules import Schedule
+from ps_train.graph.shaping import Knobs, Schedule
 from ps_train.parts.selection import flags as selection_flags
 from ps_train.parts.selection.selector import SelectionSettings
 from ps_train.parts.sharding.local_ranges import RangeSettings

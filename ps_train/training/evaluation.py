@@ -15,7 +15,7 @@ import tensorflow.compat.v1 as tf
 from ps_train.errors import ClusterLostError, ConfigError, DataError, UserCodeError
 from ps_train.graph import devices
 from ps_train.graph.hooks import Hooks
-from ps_train.graph.input import bad_records, single_pass
+from ps_train.graph.input import arrays, bad_records
 from ps_train.graph.input.arrays import input_feed
 from ps_train.graph.input.batches import Batches
 from ps_train.graph.plugin_calls import call_model_fn
@@ -74,7 +74,7 @@ class EvalModel:
           UserCodeError: a plug-in breaks its contract.
         """
         self._graph = tf.get_default_graph()
-        with single_pass.requested():
+        with arrays.single_pass():
             self._batches = Batches(dataset, data.mode, dataset_params, shard, input_device)
         self._num_batches = data.num_batches
         may_repeat = data.mode == TRAIN and data.num_batches is None

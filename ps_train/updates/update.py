@@ -8,7 +8,7 @@ from typing import Any, Callable, NamedTuple
 import tensorflow.compat.v1 as tf
 
 from ps_train.graph import packing, transfer
-from ps_train.graph.shaping.plan import Knobs, OptimizerPlan
+from ps_train.graph.shaping import Knobs, OptimizerPlan
 from ps_train.parts.tables.rules import Adam, RowRule
 from ps_train.updates.chief import ChiefService
 from ps_train.updates.local_steps.period import Period

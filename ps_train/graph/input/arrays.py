@@ -4,20 +4,39 @@
 
 `tf.data.Dataset.from_tensor_slices(array)` would write the array into the GraphDef, which every session sends to its
 master, and which must be smaller than 2 GiB. docs/decisions/input.md says more.
+
+`from_arrays` and `file_ranges` repeat the training examples, unless a `single_pass` is requested.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from typing import Any, Callable
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from ps_train.graph.input import single_pass
-
+_thread = threading.local()  # a chief may evaluate in another thread than that which builds its training graph
 _FEEDS = "ps_train_input_feeds"
+
+
+@contextlib.contextmanager
+def single_pass() -> Iterator[None]:
+    """Lets the datasets that are made in its body, in this thread, give each example once and in order."""
+    before = is_single_pass()
+    _thread.is_requested = True
+    try:
+        yield
+    finally:
+        _thread.is_requested = before
+
+
+def is_single_pass() -> bool:
+    """Tells whether datasets end after one pass."""
+    return getattr(_thread, "is_requested", False)
 
 
 def from_arrays(
@@ -47,7 +66,7 @@ def from_arrays(
     lengths = {len(array) for array in flat}
     if len(lengths) != 1 or not lengths.isdisjoint({0}):
         raise ValueError(f"arrays: got {sorted(lengths)} examples; allowed: the same number in each, at least 1")
-    if single_pass.is_single_pass():
+    if is_single_pass():
         shuffle = repeat = False
     # Nothing is fed under eager execution, which `ps_train keras` uses.
     sources = [tf.constant(array) if _is_eager() else _placeholder(array) for array in flat]

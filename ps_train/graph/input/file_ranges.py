@@ -22,7 +22,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import DataError
-from ps_train.graph.input import single_pass
+from ps_train.graph.input import arrays
 from ps_train.plugins.contracts import TRAIN
 
 # A range of Criteo's lines has 16,000 examples then. With fewer than _FEW_RANGES of that size, ranges are smaller, so
@@ -124,7 +124,7 @@ def file_ranges(
       DataError: there is no such file, all are empty, or there are fewer ranges than workers.
     """
     plan = plan_ranges(files, is_text=is_text, has_header=has_header, range_bytes=range_bytes)
-    is_endless = mode == TRAIN and not single_pass.is_single_pass()
+    is_endless = mode == TRAIN and not arrays.is_single_pass()
     if is_endless and (source := source_of_graph()) is not None:
         return source.ranges(plan, [files] if isinstance(files, str) else files, is_text=is_text)
     index, count = shard

@@ -19,7 +19,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.errors import UserCodeError
 from ps_train.graph import nan_guard, transfer
-from ps_train.graph.shaping.plan import OptimizerPlan
+from ps_train.graph.shaping import OptimizerPlan
 from ps_train.parts.own_train_op.update import OwnUpdate
 from ps_train.parts.tables.connection import dense_gradient
 from ps_train.updates.local_steps import slots, variable_copies

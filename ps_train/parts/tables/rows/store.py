@@ -23,7 +23,7 @@ from typing import Callable
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import ConfigError
-from ps_train.graph.row_sparse.critical_section import run_exclusively
+from ps_train.graph.row_sparse.adam import run_exclusively
 from ps_train.parts.tables.rows.dealing import owner_of
 from ps_train.parts.tables.rows.first_values import first_values
 from ps_train.parts.tables.rows.index import FixedIndex, HashIndex, Placed

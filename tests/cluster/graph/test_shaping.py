@@ -9,8 +9,7 @@ import pytest
 
 import ps_train
 from ps_train.errors import UserCodeError
-from ps_train.graph.shaping.plan import Knobs
-from ps_train.graph.shaping.schedules import Schedule, rate_at
+from ps_train.graph.shaping import Knobs, Schedule, rate_at
 from ps_train.parts.inference import predictor, serving
 from ps_train.plugins import contracts
 from ps_train.storage import checkpoints

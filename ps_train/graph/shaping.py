@@ -1,0 +1,296 @@
+"""What the flags and `make_optimizer` say about the optimizer: its rate, its clipping, its decay.
+
+    plan.make(global_step)               the bare optimizer, whose slots a checkpoint has
+    plan.shaped(optimizer, global_step)  the same, behind clipping by the global norm and weight decay
+    plan.factor(global_step)             what the schedule makes of the rate of an embedding table
+
+An `OptimizerPlan` makes the optimizer as often as an update mode needs one. `global_step` is the variable on ps 0, or
+the count of a worker in a round of local steps. The learning rate is a function of it:
+
+    rate = schedule(step) * min(1, (step + 1) / warmup_steps)
+
+The formulas are those of `tf.compat.v1.train`. There is no control flow in them: a step that is repeated in one session
+run (--steps_per_execution) may have none. docs/optimizers.md has the rules for users.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Callable, NamedTuple
+
+import tensorflow.compat.v1 as tf
+
+from ps_train.errors import UserCodeError
+from ps_train.graph import optimizers, transfer
+from ps_train.graph.row_sparse import adam
+from ps_train.parts.own_train_op.update import ELEMENTWISE
+
+
+class Schedule(NamedTuple):
+    """A learning rate schedule.
+
+    Attributes:
+      kind: constant, exponential, cosine, piecewise or polynomial.
+      warmup_steps: the steps in which the rate rises to its full value.
+      decay_steps: exponential: the steps per factor `decay_rate`; cosine, polynomial: the last step of the decay.
+      decay_rate: the factor of exponential.
+      decay_power: the power of polynomial.
+      end: the rate at which cosine and polynomial end.
+      boundaries: the global steps up to which, and including which, a value of piecewise holds.
+      values: the rates of piecewise, one more than boundaries.
+    """
+
+    kind: str = "constant"
+    warmup_steps: int = 0
+    decay_steps: int = 1
+    decay_rate: float = 1.0
+    decay_power: float = 1.0
+    end: float = 0.0
+    boundaries: Sequence[int] = ()
+    values: Sequence[float] = ()
+
+    @property
+    def is_constant(self) -> bool:
+        """Tells whether the rate is the same at each step."""
+        return self.kind == "constant" and not self.warmup_steps
+
+
+def rate_at(schedule: Schedule, learning_rate: float, step: tf.Tensor) -> tf.Tensor:
+    """Returns the learning rate at a global step, a float32 scalar; on the current device.
+
+    Args:
+      step: int64 scalar, the updates before this one.
+    """
+    rate = _FORMULAS[schedule.kind](schedule, learning_rate, step)
+    if schedule.warmup_steps:
+        rate *= tf.minimum(1.0, (tf.cast(step, tf.float32) + 1.0) / schedule.warmup_steps)
+    return rate
+
+
+def _constant(_: Schedule, learning_rate: float, step: tf.Tensor) -> tf.Tensor:
+    return tf.constant(learning_rate)
+
+
+def _exponential(schedule: Schedule, learning_rate: float, step: tf.Tensor) -> tf.Tensor:
+    return learning_rate * tf.pow(schedule.decay_rate, tf.cast(step, tf.float32) / schedule.decay_steps)
+
+
+def _done(schedule: Schedule, step: tf.Tensor) -> tf.Tensor:
+    return tf.minimum(tf.cast(step, tf.float32), float(schedule.decay_steps)) / schedule.decay_steps
+
+
+def _cosine(schedule: Schedule, learning_rate: float, step: tf.Tensor) -> tf.Tensor:
+    share = 0.5 * (1.0 + tf.cos(math.pi * _done(schedule, step)))
+    return (learning_rate - schedule.end) * share + schedule.end
+
+
+def _polynomial(schedule: Schedule, learning_rate: float, step: tf.Tensor) -> tf.Tensor:
+    share = tf.pow(1.0 - _done(schedule, step), schedule.decay_power)
+    return (learning_rate - schedule.end) * share + schedule.end
+
+
+def _piecewise(schedule: Schedule, learning_rate: float, step: tf.Tensor) -> tf.Tensor:
+    boundaries = tf.constant(schedule.boundaries, tf.int64, [len(schedule.boundaries)])
+    number = tf.reduce_sum(tf.cast(tf.cast(step, tf.int64) > boundaries, tf.int32))
+    return tf.gather(tf.constant(schedule.values, tf.float32), number)
+
+
+_FORMULAS = {"constant": _constant, "exponential": _exponential, "cosine": _cosine, "polynomial": _polynomial,
+             "piecewise": _piecewise}
+
+
+class ShapedOptimizer(tf.train.GradientDescentOptimizer):
+    """An optimizer whose gradients are clipped together, and whose dense variables decay (decoupled, as AdamW)."""
+
+    def __init__(
+        self, inner: tf.train.Optimizer, *, clip_norm: float | None, decay: tf.Tensor | float | None
+    ) -> None:
+        """Prepares it; nothing is added to the graph yet.
+
+        Args:
+          inner: applies the gradients, and has the slots.
+          clip_norm: the largest global norm, or None.
+          decay: float32 scalar, what a dense variable loses of itself in an update: rate * weight decay; or None.
+        """
+        super().__init__(learning_rate=1.0)  # has no meaning: the other optimizer applies the gradients
+        self._inner = inner
+        self._clip_norm = clip_norm
+        self._decay_share = decay
+
+    def apply_gradients(
+        self, grads_and_vars: Sequence[transfer.Pair], global_step: tf.Variable | None = None, name: str | None = None
+    ) -> tf.Operation:
+        """Applies gradients; see `tf.compat.v1.train.Optimizer`."""
+        pairs = list(grads_and_vars)
+        if self._clip_norm is not None:
+            clipped = clip_by_norm([gradient for gradient, _ in pairs], self._clip_norm)
+            pairs = [(gradient, variable) for gradient, (_, variable) in zip(clipped, pairs)]
+        if self._decay_share is not None:
+            pairs = [(self._after_decay(gradient, variable), variable) for gradient, variable in pairs]
+        return self._inner.apply_gradients(pairs, global_step, name=name)
+
+    def _after_decay(self, gradient: Any, variable: tf.Variable) -> Any:
+        """Returns a gradient that is there when its variable has decayed; a sparse one as it is."""
+        if gradient is None or isinstance(gradient, tf.IndexedSlices):
+            return gradient
+        with tf.device(variable.device), tf.control_dependencies([gradient]):
+            lost = tf.cast(self._decay_share, variable.dtype.base_dtype) * variable.read_value()
+            with tf.control_dependencies([variable.assign_sub(lost, read_value=False)]):
+                return tf.identity(gradient)
+
+    def get_slot(self, var: tf.Variable, name: str) -> tf.Variable | None:
+        """Returns a slot of the other optimizer."""
+        return self._inner.get_slot(var, name)
+
+    def get_slot_names(self) -> list[str]:
+        """Returns the names of the slots of the other optimizer."""
+        return self._inner.get_slot_names()
+
+    def variables(self) -> list[tf.Variable]:
+        """Returns the variables of the other optimizer."""
+        return self._inner.variables()
+
+
+def clip_by_norm(gradients: Sequence[Any], clip_norm: float) -> list[Any]:
+    """Returns gradients scaled down so that their global norm is at most `clip_norm`; each stays where it is.
+
+    A row that occurs several times in a sparse gradient counts once, with the sum of its gradients.
+    """
+    summed = [_each_row_once(one) if isinstance(one, tf.IndexedSlices) else one for one in gradients]
+    squares = []
+    for one in summed:
+        if one is not None:
+            values = one.values if isinstance(one, tf.IndexedSlices) else one
+            with tf.colocate_with(values):
+                squares.append(tf.cast(tf.nn.l2_loss(values), tf.float32))
+    if not squares:
+        return list(gradients)
+    norm = tf.sqrt(2.0 * tf.add_n(squares))
+    scale = clip_norm * tf.minimum(1.0 / norm, 1.0 / clip_norm)  # as tf.clip_by_global_norm; for 0 it is 1
+    return [None if one is None else _scaled(one, scale) for one in summed]
+
+
+def _scaled(gradient: Any, scale: tf.Tensor) -> Any:
+    values = gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
+    with tf.colocate_with(values):
+        scaled = values * tf.cast(scale, values.dtype)
+    if isinstance(gradient, tf.IndexedSlices):
+        return tf.IndexedSlices(scaled, gradient.indices, gradient.dense_shape)
+    return scaled
+
+
+def _each_row_once(gradient: tf.IndexedSlices) -> tf.IndexedSlices:
+    with tf.colocate_with(gradient.values):
+        indices, places = tf.unique(gradient.indices)
+        values = tf.math.unsorted_segment_sum(gradient.values, places, tf.size(indices))
+    return tf.IndexedSlices(values, indices, gradient.dense_shape)
+
+
+class Knobs(NamedTuple):
+    """What the flags say beside the optimizer and its learning rate; None for TensorFlow's default.
+
+    Attributes:
+      options: keyword arguments of the optimizer's class, such as momentum.
+      schedule: of the learning rate.
+      clip_norm: the largest global norm of the gradients, or None.
+      weight_decay: the share of a dense variable that it loses in an update with the learning rate 1; 0 for none.
+      given: the flags on the command line that choose another rule than the default.
+    """
+
+    options: tuple[tuple[str, Any], ...] = ()
+    schedule: Schedule = Schedule()
+    clip_norm: float | None = None
+    weight_decay: float = 0.0
+    given: tuple[str, ...] = ()
+
+
+class OptimizerPlan(NamedTuple):
+    """How to make the optimizer.
+
+    Attributes:
+      name: of --optimizer.
+      learning_rate: the rate that the schedule starts from.
+      decays_all_rows: whether Adam decays the moments of every row of a table in each update.
+      knobs: the other flags.
+      make_own: the model's `make_optimizer`, called with the global step; None to go by the flags.
+    """
+
+    name: str
+    learning_rate: float
+    decays_all_rows: bool = False
+    knobs: Knobs = Knobs()
+    make_own: Callable[[tf.Variable], Any] | None = None
+
+    def make(self, global_step: tf.Variable) -> tf.train.Optimizer:
+        """Returns a new optimizer, without slots yet.
+
+        Raises:
+          UserCodeError: `make_optimizer` of the model returned something else.
+        """
+        # The rate is computed where the step is: on a worker it would cost a transfer in each step.
+        with tf.device(global_step.device):
+            if self.make_own is None:
+                return optimizers.make_optimizer(self.name, self._rate(global_step),
+                                                 decays_all_rows=self.decays_all_rows, **dict(self.knobs.options))
+            optimizer = self.make_own(global_step)
+        _check(optimizer)
+        if not self.decays_all_rows:
+            adam.make_row_sparse(optimizer)
+        return optimizer
+
+    def is_elementwise(self, optimizer: tf.train.Optimizer) -> bool:
+        """Tells whether variables may be packed for an optimizer that `make` returned."""
+        return self.make_own is None or type(optimizer) in ELEMENTWISE
+
+    def shaped(self, optimizer: tf.train.Optimizer, global_step: tf.Variable) -> tf.train.Optimizer:
+        """Returns an optimizer that clips and decays, and then applies the rest with this one."""
+        if self.knobs.clip_norm is None and not self.knobs.weight_decay:
+            return optimizer
+        decay = None
+        if self.knobs.weight_decay:
+            with tf.device(global_step.device):
+                decay = self._rate(global_step) * self.knobs.weight_decay
+        return ShapedOptimizer(optimizer, clip_norm=self.knobs.clip_norm, decay=decay)
+
+    def clipped(
+        self, pairs: Sequence[transfer.Pair], of_tables: Mapping[str, tf.Tensor]
+    ) -> tuple[list[transfer.Pair], dict[str, tf.Tensor]]:
+        """Returns the gradients of variables and of tables after clipping by the norm of both."""
+        gradients = [*(gradient for gradient, _ in pairs), *of_tables.values()]
+        if self.knobs.clip_norm is not None:
+            gradients = clip_by_norm(gradients, self.knobs.clip_norm)
+        return ([(gradient, variable) for gradient, (_, variable) in zip(gradients, pairs)],
+                dict(zip(of_tables, gradients[len(pairs):])))
+
+    def without_clipping(self) -> OptimizerPlan:
+        """Returns the plan for gradients that are clipped already."""
+        return self._replace(knobs=self.knobs._replace(clip_norm=None))
+
+    def factor(self, global_step: tf.Variable) -> tf.Tensor | None:
+        """Returns by what the rates of embedding tables are multiplied, a float32 scalar; None for 1."""
+        if self.make_own is not None or self.knobs.schedule.is_constant:
+            return None
+        with tf.device(global_step.device):
+            return self._rate(global_step) / self.learning_rate
+
+    def _rate(self, global_step: tf.Variable) -> tf.Tensor | float:
+        schedule = self.knobs.schedule
+        if schedule.is_constant:
+            return self.learning_rate
+        return rate_at(schedule, self.learning_rate, global_step.read_value())
+
+
+def _check(optimizer: Any) -> None:
+    """Refuses what is no optimizer of TensorFlow 1.
+
+    Raises:
+      UserCodeError: it is not.
+    """
+    kind = type(optimizer).__name__
+    if not isinstance(optimizer, tf.train.Optimizer):
+        raise UserCodeError(f"make_optimizer(params, global_step) returned {kind}; it must return a "
+                            "tf.compat.v1.train.Optimizer, such as tf.compat.v1.train.AdamOptimizer(1e-3)")
+    if isinstance(optimizer, tf.train.SyncReplicasOptimizer) or kind == "SyncReplicasOptimizer":
+        raise UserCodeError("make_optimizer(params, global_step) returned a SyncReplicasOptimizer; return the "
+                            "optimizer inside it, and give --sync_replicas")

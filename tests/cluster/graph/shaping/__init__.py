@@ -1,1 +1,0 @@
-"""Schedules, clipping, weight decay and optimizers of the user's, against a plain session."""
