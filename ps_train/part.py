@@ -41,6 +41,10 @@ class Part:
     def __init__(self, config: Any, cluster: Any) -> None:
         """Takes the part's settings from the flags."""
 
+    def adjust(self, settings: Any) -> Any:
+        """Returns the `tasks.settings.WorkerSettings` of this worker, with what the part needs changed in them."""
+        return settings
+
     def prepare(self, task: Any) -> None:
         """Prepares what the part needs, and finds faults, before a socket opens.
 
@@ -49,6 +53,52 @@ class Part:
 
         Raises:
           PsTrainError: the part cannot do what the flags ask for.
+        """
+
+    def final_evaluation(self, task: Any) -> Any | None:
+        """Returns what evaluates the last checkpoint of this worker in place of the chief alone, or None.
+
+        At most one part may. The hook concerns every worker: without it, only the chief has work after the last step.
+
+        Args:
+          task: as that of `prepare`.
+
+        Returns:
+          an object with the methods and attributes of `tasks.final_evaluation.FinalEvaluation`.
+
+        Raises:
+          PsTrainError: the model cannot be evaluated that way.
+        """
+        return None
+
+    def evaluating(self, plugins: Any, evaluator: Any | None, stop: Any) -> contextlib.AbstractContextManager:
+        """Returns a context around all that a task does which evaluates checkpoints: the chief, or an evaluator.
+
+        It is entered before a socket opens, and may refuse.
+
+        Args:
+          plugins: the `tasks.setup.LoadedPlugins`.
+          evaluator: the `training.evaluation.Evaluator`; None in a chief whose `final_evaluation` needs none.
+          stop: a `threading.Event` that ends the task.
+
+        Raises:
+          PsTrainError: the flags do not fit the model; raised when the context is entered.
+        """
+        return contextlib.nullcontext()
+
+    def is_due(self, path: str) -> bool:
+        """Returns whether an evaluator is to evaluate this new checkpoint; the last one is evaluated in any case."""
+        return True
+
+    def evaluated(self, evaluation: Any, path: str) -> None:
+        """Takes note of an evaluation: of each one in an evaluator, of that of the last checkpoint in the chief.
+
+        Args:
+          evaluation: the `runtime.reports.Evaluation`.
+          path: its checkpoint.
+
+        Raises:
+          PsTrainError: what the flags ask for after the last evaluation has failed.
         """
 
     def at_server(self, connected: Any) -> contextlib.AbstractContextManager:
@@ -95,9 +145,28 @@ class Parts(Part):
     def __init__(self, parts: Sequence[Part] = ()) -> None:
         self._parts = list(parts)
 
+    def adjust(self, settings: Any) -> Any:
+        for part in self._parts:
+            settings = part.adjust(settings)
+        return settings
+
     def prepare(self, task: Any) -> None:
         for part in self._parts:
             part.prepare(task)
+
+    def final_evaluation(self, task: Any) -> Any | None:
+        replacements = (part.final_evaluation(task) for part in self._parts)
+        return next((replacement for replacement in replacements if replacement is not None), None)
+
+    def evaluating(self, plugins: Any, evaluator: Any | None, stop: Any) -> contextlib.AbstractContextManager:
+        return self._entered(lambda part: part.evaluating(plugins, evaluator, stop))
+
+    def is_due(self, path: str) -> bool:
+        return all(part.is_due(path) for part in self._parts)
+
+    def evaluated(self, evaluation: Any, path: str) -> None:
+        for part in self._parts:
+            part.evaluated(evaluation, path)
 
     def at_server(self, connected: Any) -> contextlib.AbstractContextManager:
         return self._entered(lambda part: part.at_server(connected))

@@ -40,8 +40,9 @@ TABLE = (
     PartRow("tables", flags="EmbeddingFlags", names={
         "embedding_table": "tables", "get_embedding_variable": "variable", "read_table": "files.reading"}),
     PartRow("sharding", flags="ShardingFlags"),
-    PartRow("selection", flags="SelectionFlags", has_board=True),
-    PartRow("evaluation_by_workers", flags="EvaluationFlags", has_board=True),
+    # Before control: the journal is kept only while the workers train, not while the chief still evaluates.
+    PartRow("selection", flags="SelectionFlags", part="SelectionPart", has_board=True),
+    PartRow("evaluation_by_workers", flags="EvaluationFlags", part="EvaluationByWorkersPart", has_board=True),
     PartRow("control", part="ControlPart", has_board=True, verbs=("status", "save", "stop", "resume")),
     PartRow("report", verbs=("report",)),
     # Innermost: what the others do around a step is not part of the step.

@@ -5,8 +5,7 @@
     worker            trains; the chief also prepares, saves and evaluates
     connected_worker  a worker's heartbeat, blackboard and supervised training at a server
     evaluator         evaluates each new checkpoint
-    selection/        the best checkpoint, early stopping, exports during training
-    on_checkpoint     the work of `ps_train evaluate`, `export` and `predict`
+    final_evaluation  the chief evaluates the last checkpoint
     server            this task's TensorFlow server
     setup             what a process sets before it uses TensorFlow; the plug-ins
     settings          what the flags mean for a worker

@@ -17,7 +17,7 @@ from ps_train.errors import (
     ConfigError,
     StoppedError,
 )
-from ps_train.parts.selection.evaluator_part import EvaluatorPart
+from ps_train.part import Parts
 from ps_train.runtime import signals, threads, waits
 from ps_train.runtime.reports import Evaluation
 from ps_train.runtime.waits import Timeouts
@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 def evaluate_until_done(
     evaluator: Evaluator, train_dir: str, board: Blackboard, timeouts: Timeouts, stop: threading.Event,
-    report: Report | None = None, part: EvaluatorPart | None = None,
+    report: Report | None = None, parts: Parts = Parts(),  # noqa: B008 (it has no parts, and no state)
 ) -> None:
     """Evaluates each new checkpoint in the folder, and always the last one, until training is done.
 
@@ -40,7 +40,7 @@ def evaluate_until_done(
 
     Args:
       report: prints the results; None prints ps_train's own lines.
-      part: chooses the checkpoints, keeps the best and may end the training; None evaluates each new one.
+      parts: choose the checkpoints and draw conclusions; without parts each new checkpoint is evaluated.
 
     Raises:
       ClusterLostError: the blackboard did not answer within `timeouts.start_secs`, or the chief failed.
@@ -56,14 +56,12 @@ def evaluate_until_done(
         path = checkpoints.newest_sound(train_dir)  # read after the state, so that the last one is not missed
         heard = [state or heard[-1]]
         is_last = state is None or state >= State.STOPPING
-        if path is not None and path != done_path and (is_last or part is None or part.is_due(path)):
+        if path is not None and path != done_path and (is_last or parts.is_due(path)):
             done_path = path
-            with _listening(board, heard, part, stop):
+            with _listening(board, heard, stop):
                 found = _evaluate_one(evaluator, path, train_dir, timeouts.eval_secs, stop, report or Report())
-                if part and found:
-                    part.consider(found, path)
-        if part and state is not None:
-            part.tell()
+                if found:
+                    parts.evaluated(found, path)
         if path is None:
             reminder.remind()
         _hear_request(board, stop)
@@ -72,17 +70,13 @@ def evaluate_until_done(
 
 
 @contextlib.contextmanager
-def _listening(
-    board: Blackboard, heard: list[State], part: EvaluatorPart | None, stop: threading.Event
-) -> Iterator[None]:
+def _listening(board: Blackboard, heard: list[State], stop: threading.Event) -> Iterator[None]:
     """Adds the training states seen while its body runs: an evaluation may outlast the end of the cluster."""
     def listen() -> None:
         _hear_request(board, stop)
         state = _training_state(board)
         if state is not None:
             heard.append(state)
-            if part:
-                part.tell()
 
     with threads.repeating(listen, period_secs=_POLL_SECS, name="listen"):
         yield

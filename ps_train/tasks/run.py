@@ -17,12 +17,9 @@ from ps_train.config.task import Config
 from ps_train.coordination import agreement, blackboard
 from ps_train.errors import ConfigError, StoppedError
 from ps_train.parts import table
-from ps_train.parts.selection.evaluator_part import EvaluatorPart
-from ps_train.parts.selection.selector import Selector
-from ps_train.parts.selection.signals import EvaluationSignals
 from ps_train.storage import checkpoints, folder_record
 from ps_train.tasks import evaluator, ps, server, setup, worker
-from ps_train.tasks.settings import selection_settings, worker_settings
+from ps_train.tasks.settings import worker_settings
 from ps_train.tasks.setup import LoadedPlugins
 from ps_train.tasks.worker import WorkerResult
 from ps_train.training import evaluation, reporting
@@ -45,7 +42,8 @@ def run_task(config: Config, cluster: Cluster, stop: threading.Event) -> WorkerR
     elif cluster.job == "evaluator":
         _evaluate_until_done(config, cluster, plugins, report, stop)
     else:
-        settings, parts = worker_settings(config, cluster), table.make_parts(config, cluster)
+        parts = table.make_parts(config, cluster)
+        settings = parts.adjust(worker_settings(config, cluster))
         return worker.WorkerTask(settings, cluster, plugins, report, stop, parts).run()
     return None
 
@@ -83,7 +81,7 @@ def download(config: Config, cluster: Cluster | None) -> None:
         folder_record.check_record(config.train_dir, folder_record.make_record(*plugins),
                                    parse_accepted("--accept_params", config.accept_params))
     if cluster is not None and cluster.job == "worker":
-        worker.check_graphs(worker_settings(config, cluster), cluster, plugins)
+        worker.check_graphs(worker_settings(config, cluster), cluster, plugins, table.make_parts(config, cluster))
 
 
 def _serve_until_done(config: Config, cluster: Cluster, stop: threading.Event) -> None:
@@ -114,12 +112,9 @@ def _evaluate_until_done(
 ) -> None:
     plugins.dataset.prepare(plugins.dataset_params)
     made = evaluation.Evaluator(*plugins)
-    selector = Selector(selection_settings(config), config.train_dir, plugins)
-    selector.check(made.metric_names)
-    with contextlib.closing(blackboard.for_client(cluster)) as board, \
-            contextlib.closing(EvaluationSignals(cluster, config.beat_timeout_secs)) as signals:
-        evaluator.evaluate_until_done(
-            made, config.train_dir, board, config.timeouts, stop, report, EvaluatorPart(selector, signals))
+    parts = table.make_parts(config, cluster)
+    with parts.evaluating(plugins, made, stop), contextlib.closing(blackboard.for_client(cluster)) as board:
+        evaluator.evaluate_until_done(made, config.train_dir, board, config.timeouts, stop, report, parts)
 
 
 def _refuse_existing_servers(config: Config, cluster: Cluster) -> None:

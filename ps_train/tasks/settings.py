@@ -20,8 +20,6 @@ from ps_train.errors import ConfigError
 from ps_train.graph import devices, transfer
 from ps_train.graph.placement import PlacementPlan
 from ps_train.graph.shaping import Knobs, Schedule
-from ps_train.parts.selection import flags as selection_flags
-from ps_train.parts.selection.selector import SelectionSettings
 from ps_train.parts.sharding.local_ranges import RangeSettings
 from ps_train.parts.tables.rules import RowRule, make_rule
 from ps_train.runtime.waits import Timeouts
@@ -54,8 +52,6 @@ class WorkerSettings:
       steps_per_execution: single steps in one session run.
       logs_placement: whether the chief prints which variable is on which ps.
       ranges: how ps 0 hands out the ranges of the input; None if it does not.
-      evaluates_with_all: whether all workers evaluate the last checkpoint, and not the chief alone.
-      selection: what follows from evaluations.
       accepted_params: parameters that may differ from those of the training in the folder.
       shared_flags: name -> value of the flags that all workers of a training must have in common.
       init_checkpoint: the checkpoint whose values a new training begins with, or "".
@@ -76,8 +72,6 @@ class WorkerSettings:
     steps_per_execution: int
     logs_placement: bool
     ranges: RangeSettings | None
-    evaluates_with_all: bool
-    selection: SelectionSettings
     accepted_params: Sequence[str]
     shared_flags: Mapping[str, Any]
     init_checkpoint: str
@@ -105,8 +99,6 @@ def worker_settings(config: Config, cluster: Cluster) -> WorkerSettings:
         steps_per_execution=config.steps_per_execution,
         logs_placement=config.log_placement,
         ranges=RangeSettings(config.num_epochs, config.seed or 0) if config.dynamic_sharding else None,
-        evaluates_with_all=config.evaluate_with == "workers",
-        selection=selection_settings(config),
         accepted_params=groups.parse_accepted("--accept_params", config.accept_params),
         shared_flags=fields.shared(config),
         init_checkpoint=config.init_checkpoint,
@@ -199,28 +191,12 @@ def _summary_steps(config: Config, cluster: Cluster) -> int:
 
 def _save_schedule(config: Config) -> SaveSchedule:
     return SaveSchedule(
-        every_secs=_more_often(config.save_model_secs, config.eval_secs),
-        every_steps=int(_more_often(config.save_model_steps, config.eval_steps)),
+        every_secs=config.save_model_secs,
+        every_steps=config.save_model_steps,
         keep_max=config.keep_checkpoint_max,
         timeout_secs=config.save_timeout_secs,
         delta_secs=config.save_delta_secs,
     )
-
-
-def _more_often(period: float, other: float) -> float:
-    """Returns the shorter of two periods, where 0 is none."""
-    return min(period, other) if period and other else period or other
-
-
-def selection_settings(config: Config) -> SelectionSettings:
-    """Returns what follows from evaluations."""
-    stopping, patience = selection_flags.parse_stopping("--early_stopping", config.early_stopping) or (None, 0)
-    given = selection_flags.parse_exporters("--exporters", config.exporters)
-    default = ("final", "best") if config.keep_best or config.early_stopping else ("final",)
-    return SelectionSettings(
-        eval_steps=config.eval_steps, eval_secs=config.eval_secs,
-        keep_best=selection_flags.parse_target("--keep_best", config.keep_best), stopping=stopping, patience=patience,
-        export_dir=config.export_dir, exporters=(given or default) if config.export_dir else ())
 
 
 def _device(config: Config, cluster: Cluster) -> str:

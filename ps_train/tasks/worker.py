@@ -17,7 +17,6 @@ from ps_train.errors import BlackboardError, ClusterLostError, ConfigError, Stop
 from ps_train.graph import placement
 from ps_train.graph.input import bad_records
 from ps_train.part import Parts
-from ps_train.parts.selection.record import forget_selection
 from ps_train.parts.sharding import saved
 from ps_train.runtime import reports
 from ps_train.runtime.reports import Evaluation, Stage
@@ -41,7 +40,7 @@ from ps_train.updates import build
 _log = logging.getLogger(__name__)
 
 
-def check_graphs(own: WorkerSettings, cluster: Cluster, plugins: LoadedPlugins) -> None:
+def check_graphs(own: WorkerSettings, cluster: Cluster, plugins: LoadedPlugins, parts: Parts) -> None:
     """Builds the graphs of training and of evaluation, and opens no socket.
 
     Raises:
@@ -49,9 +48,11 @@ def check_graphs(own: WorkerSettings, cluster: Cluster, plugins: LoadedPlugins) 
       Exception: whatever a plug-in raises.
     """
     graph = build_graph(own, cluster, plugins)
-    FinalEvaluation(own, cluster, plugins, graph, threading.Event())
+    task = PreparedWorker(own, cluster, plugins, graph, Journal(""), threading.Event())
+    final = _final_evaluation(task, parts)
     if cluster.is_chief:
-        _with_warm_start(own, graph)
+        with parts.evaluating(plugins, final.evaluator, task.stop):
+            _with_warm_start(own, graph)
     else:  # the chief's is built already
         Evaluator(*plugins)
 
@@ -72,14 +73,18 @@ class PreparedWorker(NamedTuple):
     Attributes:
       settings: what it was told.
       cluster: the cluster, and which of its tasks this is.
+      plugins: the model and the dataset.
       graph: the finished training graph.
       journal: of the chief; that of another worker keeps nothing.
+      stop: ends every wait and the training.
     """
 
     settings: WorkerSettings
     cluster: Cluster
+    plugins: LoadedPlugins
     graph: TrainGraph
     journal: Journal
+    stop: threading.Event
 
 
 class WorkerResult(NamedTuple):
@@ -135,9 +140,12 @@ class WorkerTask:
                 checkpoints.check_writable(self._own.train_dir)
                 stack.enter_context(self._lock.holding())
                 self._prepare_as_chief(graph)
-            self._parts.prepare(PreparedWorker(self._own, self._cluster, graph, self._journal))
+            task = PreparedWorker(self._own, self._cluster, self._plugins, graph, self._journal, self._stop)
+            self._parts.prepare(task)
             stack.enter_context(self._journal.noting_failure())
-            final = FinalEvaluation(self._own, self._cluster, self._plugins, graph, self._stop)
+            final = _final_evaluation(task, self._parts)
+            if self._cluster.is_chief:
+                stack.enter_context(self._parts.evaluating(self._plugins, final.evaluator, self._stop))
             result = self._train_and_finish(graph, final)
             if result.outcome.end is End.SIGNAL:  # raised inside: the lock may know another reason
                 raise StoppedError(f"told to stop at step {result.outcome.global_step}; with "
@@ -162,8 +170,6 @@ class WorkerTask:
             graph.check_fits(path)
             if own.init_checkpoint:
                 _log.info("--init_checkpoint has no effect: %s is there", path)
-        else:
-            forget_selection(own.train_dir)
         folder_record.write_record(own.train_dir, {**record, **folder_record.make_input_record(
             self._plugins.dataset, self._plugins.dataset_params)})
         _log.info(placement.model_summary(graph.saved_variables, len(self._cluster.ps)))
@@ -186,15 +192,15 @@ class WorkerTask:
             with connected.heartbeat.running(), self._announcing_failure(connected.board), \
                     self._parts.at_server(connected):
                 self._report.opening(target if own.uses_existing_servers else "")
-                with final.before(connected), self._parts.training(connected):
+                with self._parts.training(connected):
                     outcome = self._train(connected)
                 self._report.ended(outcome, own.loop.train_steps, own.loop.batch_size)
                 found = None
                 if cluster.is_chief:
                     found = self._finish_as_chief(
                         connected.board, outcome, lambda: self._evaluate(final, connected, outcome))
-                else:
-                    final.take_part(connected, outcome)
+                elif outcome.end is not End.SIGNAL:
+                    final.assist(connected)
         return WorkerResult(outcome, found)
 
     def _train(self, connected: ConnectedWorker) -> Outcome:
@@ -265,7 +271,9 @@ class WorkerTask:
     def _evaluate(self, final: FinalEvaluation, connected: ConnectedWorker, outcome: Outcome) -> Evaluation:
         own = self._own
         self._report.stage(Stage(outcome.global_step, own.loop.train_steps, reports.EVALUATING))
-        found = final.evaluate(connected)
+        path = checkpoints.newest_sound(own.train_dir)
+        found = final.evaluate(connected, path)
+        self._parts.evaluated(found, path)
         evaluation.write_summaries(found, own.train_dir)
         self._report.evaluated(found.global_step, found.loss_sum, found.format())
         steps = found.global_step - outcome.first_step
@@ -275,6 +283,12 @@ class WorkerTask:
             self._report.result(f"Training took {outcome.elapsed_secs:.2f} s, {rate:.0f} examples per second over all "
                                 "workers")
         return found
+
+
+def _final_evaluation(task: PreparedWorker, parts: Parts) -> FinalEvaluation:
+    """Returns what a part does in place of the chief's evaluation, or else that."""
+    return parts.final_evaluation(task) or FinalEvaluation(
+        task.plugins, task.cluster, eval_timeout_secs=task.settings.timeouts.eval_secs, stop=task.stop)
 
 
 def _with_warm_start(own: WorkerSettings, graph: TrainGraph) -> TrainGraph:

@@ -11,7 +11,6 @@
     supervisor      opens a session with TensorFlow's Supervisor
     shutdown        ends training in the right order
     status/         what a worker knows after a step
-    by_workers/     the evaluation by all workers (--evaluate_with=workers)
     ranges/         ranges of the input that ps 0 hands out (--dynamic_sharding)
     profile/        where the time of a step goes (--profile_steps)
     queues          the threads of TensorFlow 1's input queues

@@ -1,7 +1,7 @@
 """What the workers write on ps 0 for an evaluation: the chief's plan, and the result of each share.
 
     plan        who evaluates which share; written by the chief, a new one for each attempt
-    result      what came out of a share: always written as a whole, so whoever writes it again changes nothing
+    result      what came out of a share: always written as a whole, so writing it again changes nothing
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import json
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,8 +18,8 @@ import tensorflow.compat.v1 as tf
 from ps_train.cluster.spec import Cluster
 from ps_train.coordination import variables
 from ps_train.coordination.connection import Connection
-from ps_train.parts.evaluation_by_workers.metric_sums import Sums
 
+Sums = Mapping[str, np.ndarray]  # name of a local variable of a metric -> what a share has added to it
 _MAX_ROUND = 2**62
 
 

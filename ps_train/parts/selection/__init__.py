@@ -3,12 +3,10 @@
     evaluator, or a thread of the chief: checkpoint --> Evaluation --> Selector --> train_dir/best, export_dir
                                                                                 --> "stopping" on the blackboard
 
-Start with `selector.py`.
+Start with `selector.py`. Tests: tests/*/parts/selection/. For users: docs/inference.md.
 
-    selector   decides from each evaluation, and remembers it in train_dir/selection.json
-    record     that file
-    exporting  SavedModels during training
-    chief      evaluates in a thread of the chief, if there is no evaluator
-    evaluator_part  what an evaluator does for all this
-    signals    what evaluator and chief say to each other on ps 0
+    part         what a chief and an evaluator do, and when
+    selector     decides from each evaluation: keep, export, end
+    record       what it remembers, train_dir/selection.json
+    evaluations  evaluates in a thread of the chief, if there is no evaluator; what evaluator and chief say on ps 0
 """

@@ -5,5 +5,5 @@ from __future__ import annotations
 from ps_train.part import BoardVariable
 
 VARIABLES = {
-    "evaluator_heard": BoardVariable("float64"),  # the clock at its last sign of life (signals.py)
+    "evaluator_heard": BoardVariable("float64"),  # the clock at its last sign of life (evaluations.py)
 }

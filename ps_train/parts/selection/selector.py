@@ -13,19 +13,21 @@ import shlex
 import shutil
 import time
 from collections.abc import Collection
+from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from ps_train.errors import CheckpointError, ConfigError
+from ps_train.errors import CheckpointError, ConfigError, PsTrainError, SaveError
+from ps_train.parts.inference import serving
 from ps_train.parts.inference.flags import BEST
-from ps_train.parts.selection.exporting import Exporters
-from ps_train.parts.selection.flags import Target
+from ps_train.parts.selection.flags import Target, parse_exporters, parse_stopping, parse_target
 from ps_train.parts.selection.record import SelectionRecord
 from ps_train.runtime.reports import Evaluation
 from ps_train.storage import checkpoints, folder_record
 from ps_train.tasks.setup import LoadedPlugins
 
 LOSS = "loss"
+_KEPT = 5  # exports of each exporter but `final`, as in Estimator
 _log = logging.getLogger(__name__)
 
 
@@ -67,8 +69,19 @@ class SelectionSettings:
         return {name: target for name, target in found.items() if target}
 
 
+def selection_settings(config: Any) -> SelectionSettings:
+    """Returns what the flags of a Config say."""
+    stopping, patience = parse_stopping("--early_stopping", config.early_stopping) or (None, 0)
+    chosen = parse_exporters("--exporters", config.exporters)
+    default = ("final", "best") if config.keep_best or config.early_stopping else ("final",)
+    return SelectionSettings(
+        eval_steps=config.eval_steps, eval_secs=config.eval_secs,
+        keep_best=parse_target("--keep_best", config.keep_best), stopping=stopping, patience=patience,
+        export_dir=config.export_dir, exporters=(chosen or default) if config.export_dir else ())
+
+
 class EvalTimer:
-    """Tells whether a checkpoint is to be evaluated."""
+    """Decides whether a checkpoint is to be evaluated."""
 
     def __init__(self, settings: SelectionSettings, last_step: int = 0) -> None:
         """Prepares it; without a period, each checkpoint is evaluated."""
@@ -76,7 +89,7 @@ class EvalTimer:
         self._last_step, self._last_secs = max(0, last_step), time.monotonic()
 
     def is_due(self, step: int) -> bool:
-        """Tells whether the checkpoint of this step is to be evaluated."""
+        """Returns whether the checkpoint of this step is to be evaluated."""
         steps, secs = self._settings.eval_steps, self._settings.eval_secs
         if not steps and not secs:
             return True
@@ -203,3 +216,64 @@ class Selector:
         _log.info("best %s so far: %.6g, kept as %s", metric, value, kept)
         self._exporters.export("best", kept)
         return os.path.join(BEST, os.path.basename(kept))
+
+
+class Exporters:
+    """Exports SavedModels during training: DIR/NAME/STEP, as Estimator's exporters do."""
+
+    def __init__(self, export_dir: str, names: Collection[str], plugins: LoadedPlugins) -> None:
+        """Prepares them; exports nothing yet."""
+        self._export_dir, self._names, self._plugins = export_dir, names, plugins
+
+    def check(self) -> None:
+        """Builds what will be exported.
+
+        Raises:
+          UserCodeError: the model cannot be exported.
+        """
+        if self._names:
+            model, params, *_ = self._plugins
+            serving.check_exportable(model, params, serving.serving_input_maker(*self._plugins))
+
+    def export(self, name: str, path: str) -> None:
+        """Exports a checkpoint, if there is an exporter of that name; during training a failure is only a warning.
+
+        Raises:
+          SaveError: the exporter is `final`, and failed.
+        """
+        if name not in self._names:
+            return
+        folder = output_dir = os.path.join(self._export_dir, name)
+        try:
+            output_dir = os.path.join(folder, str(checkpoints.step_of(path)))  # it may have been removed meanwhile
+            if _is_newer(output_dir, path):  # of an earlier run
+                _log.info("%s is there already", output_dir)
+                return
+            is_old = os.path.exists(output_dir)
+            model, params, *_ = self._plugins
+            serving.export_model(path, output_dir, model, params, serving.serving_input_maker(*self._plugins),
+                                 replaces=True)
+        except (PsTrainError, OSError, tf.errors.OpError) as error:
+            if name == "final":
+                raise SaveError(f"cannot export {path} to {output_dir}: {error}; the checkpoint is sound; then "
+                                "run `ps_train export`") from error
+            _log.warning("cannot export %s to %s: %s; training goes on", path, output_dir, error)
+            return
+        _log.info("exported %s to %s%s", path, output_dir,
+                  ", in place of an older model; restart a server that has loaded that one" if is_old else "")
+        if name != "final":
+            _prune(folder)
+
+
+def _is_newer(export: str, path: str) -> bool:
+    """Returns whether there is an export that was written after a checkpoint."""
+    try:
+        return os.stat(os.path.join(export, "saved_model.pb")).st_mtime_ns >= os.stat(f"{path}.index").st_mtime_ns
+    except FileNotFoundError:
+        return False
+
+
+def _prune(folder: str) -> None:
+    versions = sorted((name for name in os.listdir(folder) if name.isdigit()), key=int)
+    for old in versions[:-_KEPT]:
+        shutil.rmtree(os.path.join(folder, old), ignore_errors=True)

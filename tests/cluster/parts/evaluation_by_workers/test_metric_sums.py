@@ -7,8 +7,8 @@ import pytest
 
 from models import click_metrics
 from ps_train.errors import ConfigError
-from ps_train.parts.evaluation_by_workers import metric_sums
-from ps_train.parts.evaluation_by_workers.metric_sums import MetricSums
+from ps_train.parts.evaluation_by_workers import share_graph
+from ps_train.parts.evaluation_by_workers.share_graph import MetricSums
 from tests.tensorflow_mode import tf
 
 LOGITS = np.random.default_rng(0).normal(size=900).astype(np.float32)
@@ -40,13 +40,13 @@ def test_added_sums_give_the_metrics_of_all_examples(use_resource):
             session.run(tf.local_variables_initializer())
             before = sums.read(session)
             session.run([update for _, update in metrics.values()], {labels: LABELS[some], logits: LOGITS[some]})
-            return metric_sums.added(before, sums.read(session))
+            return share_graph.added(before, sums.read(session))
 
         shares = [run_through(slice(0, 700)), run_through(slice(0, 0)), run_through(slice(700, None))]
         whole = run_through(slice(None))
         wanted = session.run(values)
         session.run(tf.local_variables_initializer())
-        merged = metric_sums.merge(shares, sums.read(session))
+        merged = share_graph.merge(shares, sums.read(session))
         sums.set(session, merged)
         found = session.run(values)
     assert set(merged) == set(whole)
@@ -61,7 +61,7 @@ def test_added_sums_give_the_metrics_of_all_examples(use_resource):
 def test_counts_above_the_integers_of_float32_are_added_exactly():
     """Each share is below 2^24; their sum is not, and is in float64 until it is put into the variable."""
     shares = [{"count": np.float32(2**24 - 1)}] * 3
-    assert metric_sums.merge(shares, {"count": np.float32(0)}) == {"count": 3 * (2**24 - 1)}
+    assert share_graph.merge(shares, {"count": np.float32(0)}) == {"count": 3 * (2**24 - 1)}
 
 
 def refusal(metric):

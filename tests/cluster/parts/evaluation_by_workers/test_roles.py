@@ -12,10 +12,9 @@ import pytest
 from ps_train.cluster.spec import Cluster
 from ps_train.coordination.state import Snapshot, State
 from ps_train.errors import BlackboardError, ChiefFailedError, ClusterLostError, StoppedError, UserCodeError
-from ps_train.parts.evaluation_by_workers import chief, participation
-from ps_train.parts.evaluation_by_workers.chief import EvaluationByWorkers
+from ps_train.parts.evaluation_by_workers import roles
 from ps_train.parts.evaluation_by_workers.exchange import Plan, Share, ShareResult
-from ps_train.parts.evaluation_by_workers.participation import Participation
+from ps_train.parts.evaluation_by_workers.roles import EvaluationByWorkers, Participation
 from ps_train.runtime.waits import Timeouts
 
 HOSTS = {"ps": {0: "ps:1"}, "worker": {0: "w:1", 1: "w:2", 2: "w:3"}}
@@ -85,8 +84,7 @@ def result_of_share(monkeypatch):
     def evaluate_share(of, target, share, plan, timeout_secs, stop):
         return ShareResult(7, share + 1, float(share), {})
 
-    for module in (chief, participation):
-        monkeypatch.setattr(module, "evaluate_share", evaluate_share)
+    monkeypatch.setattr(roles, "evaluate_share", evaluate_share)
 
 
 def take_part(board, results, stop=None, ends_idle=False):
@@ -139,9 +137,9 @@ def test_a_signal_ends_the_wait_for_the_chief(stop):
 
 def test_a_worker_without_a_share_ends_when_ps_0_is_gone(monkeypatch, caplog):
     """Training is over, or the chief goes on without it."""
-    monkeypatch.setattr(participation, "_POLL_SECS", 0.01)
+    monkeypatch.setattr(roles, "_POLL_SECS", 0.01)
     seconds = iter(np.arange(0, 1000, 5.0))
-    monkeypatch.setattr(participation, "time", types.SimpleNamespace(monotonic=lambda: next(seconds)))
+    monkeypatch.setattr(roles, "time", types.SimpleNamespace(monotonic=lambda: next(seconds)))
     board = Board(gone=True)
     timeouts = dataclasses.replace(TIMEOUTS, start_secs=300.0)
     Participation(evaluated(1), "", board, Results(), timeouts, threading.Event(), ends_idle=False).run()

@@ -16,11 +16,10 @@ from ps_train.coordination import blackboard
 from ps_train.coordination.state import State
 from ps_train.errors import ConfigError, UserCodeError
 from ps_train.parts.inference import serving
-from ps_train.parts.selection.evaluator_part import EvaluatorPart
+from ps_train.parts.selection.evaluations import EvaluationSignals, EvaluatorRole
 from ps_train.parts.selection.flags import Target
 from ps_train.parts.selection.record import MetricStanding
 from ps_train.parts.selection.selector import EvalTimer, SelectionSettings, Selector
-from ps_train.parts.selection.signals import EvaluationSignals
 from ps_train.plugins.contracts import Model
 from ps_train.runtime.reports import Evaluation
 from ps_train.storage import checkpoints
@@ -87,12 +86,12 @@ def test_an_export_of_an_older_training_is_replaced(tmp_path, caplog):
     selector.export_final(path)
     assert file.read_text() == "served"
     caplog.clear()
-    with caplog.at_level(logging.INFO, "ps_train.parts.selection.exporting"):
+    with caplog.at_level(logging.INFO, "ps_train.parts.selection.selector"):
         os.utime(file, (0, 0))
         selector.export_final(path)
     assert file.read_bytes() == exported
     assert os.listdir(tmp_path / "out/final") == ["5"]
-    assert [record.getMessage() for record in caplog.records if record.name.endswith("exporting")] == [
+    assert [record.getMessage() for record in caplog.records if record.name.endswith("selector")] == [
         f"exported {path} to {tmp_path}/out/final/5, in place of an older model; restart a server that has loaded that "
         "one"]
 
@@ -218,7 +217,7 @@ def test_an_evaluator_is_heard_and_ends_a_training_that_runs(tmp_path, start_ser
     with contextlib.closing(chief), contextlib.closing(
             EvaluationSignals(cluster.view("worker", 0), 1000.0)) as signals:
         assert not signals.has_evaluator()
-        part = EvaluatorPart(Selector(settings, str(tmp_path), _plugins()), signals)
+        part = EvaluatorRole(Selector(settings, str(tmp_path), _plugins()), signals)
         part.tell()
         assert signals.has_evaluator()
         part.consider(_evaluation(1, 1.0), "")

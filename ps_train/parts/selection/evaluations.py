@@ -1,4 +1,7 @@
-"""Evaluates checkpoints in a thread of the chief while it trains, if there is no evaluator."""
+"""The evaluations during training: those of an evaluator, or of a thread of the chief where there is none.
+
+    evaluator --EvaluationSignals, on ps 0: "I am there", "end training"--> chief: evaluates only without an evaluator
+"""
 
 from __future__ import annotations
 
@@ -9,30 +12,117 @@ from collections.abc import Iterator
 
 import tensorflow.compat.v1 as tf
 
-from ps_train.cluster.spec import Cluster
+from ps_train.cluster.spec import Cluster, Task
+from ps_train.coordination import variables
 from ps_train.coordination.blackboard import Blackboard
+from ps_train.coordination.connection import Connection
 from ps_train.coordination.state import State
-from ps_train.errors import BlackboardError, StoppedError, UserCodeError
+from ps_train.errors import BlackboardError, ConfigError, StoppedError, UserCodeError
 from ps_train.parts.selection.selector import EvalTimer, Selector
-from ps_train.parts.selection.signals import EvaluationSignals
 from ps_train.runtime import threads
 from ps_train.runtime.reports import Evaluation
 from ps_train.runtime.waits import Timeouts
 from ps_train.storage import checkpoints
 from ps_train.training.evaluation import Evaluator, evaluate_bounded, write_summaries
 
-_POLL_SECS = 0.5
+_POLL_SECS = 0.5  # between two looks of the chief
+_BEAT_SECS = 1.0  # between two signs of life of an evaluator
+_CLOSE_SECS = 10.0  # a call under way has ended by then (coordination/connection.py)
 _log = logging.getLogger(__name__)
 
 
-class ChiefEvaluations:
-    """The evaluations of one chief."""
+class EvaluationSignals:
+    """One task's view; every method raises BlackboardError if ps 0 does not answer. Close it."""
+
+    def __init__(self, cluster: Cluster, heartbeat_timeout_secs: float) -> None:
+        """Builds the operations; nothing is sent yet."""
+        first = Task("ps", 0, cluster.ps[0].address)
+        with tf.Graph().as_default() as graph, tf.device(first.device):
+            self._clock, self._heard = variables.read("clock"), variables.read("evaluator_heard")
+            self._beat = variables.write("evaluator_heard", tf.maximum(self._clock, 1e-3))  # 0: never heard of
+            state = variables.read("state")
+            self._reason = tf.placeholder(tf.string, [])
+            self._write_reason = variables.write("end_reason", self._reason)
+            # On ps 0 and not here: meanwhile the chief may have ended the training.
+            self._end = variables.write("state", tf.where(
+                tf.equal(state, int(State.RUNNING)), tf.constant(int(State.STOPPING), tf.int64), state))
+            graph.finalize()
+        self._timeout_secs = heartbeat_timeout_secs
+        self._connection = Connection(graph, f"grpc://{first.address}", [first], None, is_elastic=cluster.is_elastic)
+
+    def beat(self) -> None:
+        """Says that there is an evaluator."""
+        self._connection.run(self._beat)
+
+    def has_evaluator(self) -> bool:
+        """Returns whether an evaluator has sent a sign of life lately."""
+        now_secs, heard_secs = self._connection.run([self._clock, self._heard])
+        return heard_secs > 0 and now_secs - heard_secs < self._timeout_secs
+
+    def end_training(self, reason: str) -> None:
+        """Lets all workers take their last step, if training is running, and say why."""
+        self._connection.run(self._write_reason, {self._reason: reason})
+        self._connection.run(self._end)
+
+    def close(self) -> None:
+        """Closes the connection, without waiting for a ps that is gone."""
+        self._connection.close()
+
+
+class EvaluatorRole:
+    """What an evaluator does besides evaluating: it says that it is there, chooses checkpoints, may end training."""
+
+    def __init__(self, selector: Selector, signals: EvaluationSignals) -> None:
+        """Prepares it; nothing is sent yet."""
+        self._selector, self._signals = selector, signals
+        self._timer = EvalTimer(selector.settings, selector.last_step())
+        self._has_told = False
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Repeats `tell` while its body runs: an evaluation may take long."""
+        def tell() -> None:
+            try:
+                self.tell()
+            except ConfigError as error:  # the evaluator itself finds it, too, and ends with it
+                _log.debug("%s", error)
+
+        with threads.repeating(tell, period_secs=_BEAT_SECS, name="evaluator", join_secs=_CLOSE_SECS):
+            yield
+
+    def tell(self) -> None:
+        """Says that there is an evaluator, and ends the training if that is due."""
+        with contextlib.suppress(BlackboardError):  # the next time may succeed
+            self._signals.beat()
+            if reason := self._selector.should_stop():
+                if not self._has_told:
+                    _log.info("%s", reason)
+                self._has_told = True
+                self._signals.end_training(reason)
+
+    def is_due(self, path: str) -> bool:
+        """Returns whether a new checkpoint is to be evaluated."""
+        step = path.rpartition("-")[2]
+        return not step.isdigit() or self._timer.is_due(int(step))
+
+    def consider(self, evaluation: Evaluation, path: str) -> None:
+        """Draws the conclusions from an evaluation."""
+        self._timer.evaluated(evaluation.global_step)
+        self._selector.consider(evaluation, path)
+
+
+class ChiefRole:
+    """What the chief does: it evaluates in a thread while it trains, where there is no evaluator."""
 
     def __init__(
-        self, selector: Selector, evaluator: Evaluator, cluster: Cluster, train_dir: str, timeouts: Timeouts,
+        self, selector: Selector, evaluator: Evaluator | None, cluster: Cluster, train_dir: str, timeouts: Timeouts,
         stop: threading.Event,
     ) -> None:
-        """Prepares them; nothing is sent yet."""
+        """Prepares it; nothing is sent yet.
+
+        Args:
+          evaluator: None only where nothing is to be evaluated during training.
+        """
         self._selector, self._evaluator, self._cluster = selector, evaluator, cluster
         self._train_dir, self._timeouts, self._stop = train_dir, timeouts, stop
         self._timer = EvalTimer(selector.settings)

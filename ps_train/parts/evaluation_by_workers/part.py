@@ -1,0 +1,102 @@
+"""The part of `--evaluate_with=workers`: each worker evaluates a share of the held-out data."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from typing import Any
+
+from ps_train.errors import ClusterLostError
+from ps_train.part import Part
+from ps_train.parts.evaluation_by_workers.exchange import ResultExchange
+from ps_train.parts.evaluation_by_workers.roles import EvaluationByWorkers, EvaluationLostError, Participation
+from ps_train.parts.evaluation_by_workers.share_graph import Evaluated, ShareGraph
+from ps_train.runtime.reports import Evaluation
+from ps_train.tasks.connected_worker import ConnectedWorker
+from ps_train.tasks.worker import PreparedWorker
+
+_MAX_LOSSES = 5
+_log = logging.getLogger(__name__)
+
+
+class EvaluationByWorkersPart(Part):
+    """Replaces the evaluation by the chief, if the flag asks for it."""
+
+    def __init__(self, config: Any, cluster: Any) -> None:
+        """Reads --evaluate_with."""
+        self._is_on = config.evaluate_with == "workers"
+
+    def final_evaluation(self, task: PreparedWorker) -> SharedEvaluation | None:
+        """Returns the evaluation by all workers, or None.
+
+        Raises:
+          UserCodeError: a plug-in breaks its contract.
+          ConfigError: the workers cannot evaluate this model together.
+        """
+        return SharedEvaluation(task) if self._is_on else None
+
+
+class SharedEvaluation:
+    """What one worker does after the last step; see `tasks.final_evaluation.FinalEvaluation`.
+
+    Attributes:
+      evaluator: None, as no process restores the whole checkpoint.
+    """
+
+    evaluator = None
+
+    def __init__(self, task: PreparedWorker) -> None:
+        """Prepares it; the chief builds its graph, to find faults before training.
+
+        Raises:
+          UserCodeError: a plug-in breaks its contract.
+          ConfigError: the workers cannot evaluate this model together.
+        """
+        settings, plugins = task.settings, task.plugins
+        self._task = task
+        self._evaluated = Evaluated(
+            task.cluster, settings.device, settings.placement, settings.updates.table_rule, plugins, task.graph)
+        if not task.cluster.is_chief:
+            return
+        self._whole = ShareGraph(self._evaluated, (0, 1))
+        if not plugins.dataset.is_eval_sharded:
+            _log.warning("--evaluate_with=workers: %s takes no shard of the held-out data, so the chief evaluates "
+                         "alone, with the parameters on the ps", plugins.dataset.name)
+
+    def evaluate(self, connected: ConnectedWorker, path: str) -> Evaluation:
+        """Returns the metrics of the last checkpoint; for the chief.
+
+        Raises:
+          UserCodeError: the user's code is at fault, or the evaluation takes too long.
+          ClusterLostError: the ps were lost again and again.
+          StoppedError: told to stop.
+        """
+        with self._exchange(connected) as exchange:
+            by_workers = EvaluationByWorkers(self._evaluated, self._whole, connected.target, connected.board, exchange,
+                                             self._task.settings.timeouts, self._task.stop)
+            for _ in range(_MAX_LOSSES):
+                try:
+                    return by_workers.evaluate(path)
+                except EvaluationLostError as error:
+                    _log.warning("the evaluation was lost: %s; restoring the parameters, to evaluate again", error)
+                # It finds that the last step was taken, so it only restores the parameters that were lost.
+                connected.train(lambda session, write_summary: connected.loop(session, write_summary).run())
+        raise ClusterLostError(f"the evaluation was lost {_MAX_LOSSES} times; the checkpoint {path} is sound: run the "
+                               "same command again")
+
+    def assist(self, connected: ConnectedWorker) -> None:
+        """Evaluates a share, if the chief has one for this worker; for the others.
+
+        Raises:
+          PsTrainError: see `Participation.run`.
+        """
+        settings = self._task.settings
+        with self._exchange(connected) as exchange:
+            Participation(self._evaluated, connected.target, connected.board, exchange, settings.timeouts,
+                          self._task.stop, ends_idle=settings.uses_existing_servers).run()
+
+    @contextlib.contextmanager
+    def _exchange(self, connected: ConnectedWorker):
+        with contextlib.closing(ResultExchange(connected.target, self._task.cluster)) as exchange, \
+                connected.giving_way():
+            yield exchange

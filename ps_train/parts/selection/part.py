@@ -1,0 +1,85 @@
+"""The part of evaluations during training, in a chief and in an evaluator."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from ps_train.part import Part
+from ps_train.parts.selection.evaluations import ChiefRole, EvaluationSignals, EvaluatorRole
+from ps_train.parts.selection.record import forget_selection
+from ps_train.parts.selection.selector import Selector, selection_settings
+from ps_train.runtime.reports import Evaluation
+from ps_train.storage import checkpoints
+from ps_train.tasks.settings import WorkerSettings
+from ps_train.tasks.setup import LoadedPlugins
+from ps_train.training.evaluation import Evaluator
+
+
+class SelectionPart(Part):
+    """What follows from the evaluations of one training."""
+
+    def __init__(self, config: Any, cluster: Any) -> None:
+        """Takes the settings from --eval_steps, --keep_best, --early_stopping, --export_dir and those beside them."""
+        self._settings, self._cluster = selection_settings(config), cluster
+        self._train_dir, self._timeouts = config.train_dir, config.timeouts
+        self._chief: ChiefRole | None = None
+        self._evaluator: EvaluatorRole | None = None
+
+    def adjust(self, settings: WorkerSettings) -> WorkerSettings:
+        """Returns the settings of a worker that saves at least as often as checkpoints are evaluated."""
+        saves = settings.sessions.saves
+        saves = saves._replace(every_secs=_more_often(saves.every_secs, self._settings.eval_secs),
+                               every_steps=int(_more_often(saves.every_steps, self._settings.eval_steps)))
+        return dataclasses.replace(settings, sessions=settings.sessions._replace(saves=saves))
+
+    def prepare(self, task: Any) -> None:
+        """Forgets the evaluations of checkpoints that were removed."""
+        if self._cluster.is_chief and checkpoints.newest_sound(self._train_dir) is None:
+            forget_selection(self._train_dir)
+
+    @contextlib.contextmanager
+    def evaluating(self, plugins: LoadedPlugins, evaluator: Evaluator | None, stop: threading.Event) -> Iterator[None]:
+        """Checks the flags against the model; an evaluator says that it is there while the body runs.
+
+        Raises:
+          ConfigError: the model has no metric of that name.
+          UserCodeError: the model cannot be exported.
+        """
+        selector = Selector(self._settings, self._train_dir, plugins)
+        selector.check(evaluator.metric_names if evaluator else ())
+        if self._cluster.job != "evaluator":
+            self._chief = ChiefRole(selector, evaluator, self._cluster, self._train_dir, self._timeouts, stop)
+            yield
+            return
+        with contextlib.closing(EvaluationSignals(self._cluster, self._timeouts.heartbeat_secs)) as signals:
+            self._evaluator = EvaluatorRole(selector, signals)
+            with self._evaluator.running():
+                yield
+
+    def training(self, connected: Any) -> contextlib.AbstractContextManager:
+        """Returns a context in which the chief evaluates, if the flags ask for it and there is no evaluator."""
+        return self._chief.running(connected.board) if self._chief else contextlib.nullcontext()
+
+    def is_due(self, path: str) -> bool:
+        """Returns whether the time or the steps between evaluations are over."""
+        return self._evaluator is None or self._evaluator.is_due(path)
+
+    def evaluated(self, evaluation: Evaluation, path: str) -> None:
+        """Keeps and exports the checkpoint, if the flags ask for it.
+
+        Raises:
+          SaveError: the last checkpoint cannot be exported.
+        """
+        if self._evaluator:
+            self._evaluator.consider(evaluation, path)
+        if self._chief:
+            self._chief.conclude(evaluation, path)
+
+
+def _more_often(period: float, other: float) -> float:
+    """Returns the shorter of two periods, where 0 is none."""
+    return min(period, other) if period and other else period or other
