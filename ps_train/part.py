@@ -4,9 +4,9 @@
 
 A part is a folder in `parts/`. What it has of these is named in its row of the table:
 
-    flags.py   a dataclass that joins the flags of a task
+    flags.py   dataclasses that join the flags of a task, or those of `ps_train launch`
     board.py   its variables on the blackboard, as VARIABLES
-    part.py    a subclass of Part
+    part.py    a subclass of Part, for a worker, or of LaunchPart
     verb.py    its verbs on the command line
 """
 
@@ -137,6 +137,33 @@ class Part:
     def status(self) -> Mapping[str, Any]:
         """Returns what `ps_train status` shows of the part, as values that fit into JSON; any thread may ask."""
         return {}
+
+
+class LaunchPart:
+    """One feature of `ps_train launch`. Every method leaves the work to the launcher by default."""
+
+    def display(self, launch_config: Any, stream: Any) -> Any:
+        """Returns what shows the tasks in place of a `launch.display.Display`, with the same methods, or None.
+
+        Args:
+          launch_config: the LaunchConfig, with the part's own flags in it.
+          stream: the output of the launcher.
+
+        Raises:
+          ConfigError: it cannot be shown in this way.
+        """
+        return None
+
+    def machines(self, launch_config: Any, tasks: Any, signals: Sequence[int], grace_secs: float) -> Any:
+        """Returns a context that gives where the tasks run in place of a `launch.machines.ThisMachine`, or None.
+
+        Args:
+          launch_config: as for `display`.
+          tasks: the `launch.command_lines.TaskList`.
+          signals: the signals that the launcher has received; it grows.
+          grace_secs: how long a task may take to end.
+        """
+        return None
 
 
 class Parts(Part):

@@ -32,6 +32,7 @@ DATA = "Model and data"
 TRAINING = "Training"
 _TRANSFER = "What lies on which ps, and how it travels"
 SAVING = "Saving and reporting"
+LAUNCH = "Launching a cluster on this machine"
 _WAITING = "How long to wait"
 
 _MAX_SECS = 10**9  # about 30 years: Python's waits raise OverflowError at 292 years

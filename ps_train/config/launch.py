@@ -8,46 +8,34 @@ from typing import Any, Callable, TypeVar
 
 from ps_train.config import fields
 from ps_train.config.fields import field
-from ps_train.config.groups import ModelFlags
+from ps_train.config.groups import LAUNCH, ModelFlags
 from ps_train.config.task import Config
 from ps_train.errors import refuse
+from ps_train.parts import table
 
-_LAUNCH = "Launching a cluster on this machine"
-_REMOTE = "Launching on other machines"
 _TaskConfig = TypeVar("_TaskConfig", bound=ModelFlags)
 
 
 @dataclasses.dataclass(frozen=True)
-class LaunchConfig:
-    """The flags of `ps_train launch` beside those of its tasks."""
+class LaunchFlags:
+    """How many tasks to launch, and what to do with them."""
 
-    num_ps: int = field(2, _LAUNCH, "Parameter servers to start.", minimum=1)
-    num_workers: int = field(2, _LAUNCH, "Workers to start, including the chief.", minimum=1)
-    tmux: bool = field(False, _LAUNCH, "Show each task in a tmux pane of its own instead of merging the output.")
+    num_ps: int = field(2, LAUNCH, "Parameter servers to start.", minimum=1)
+    num_workers: int = field(2, LAUNCH, "Workers to start, including the chief.", minimum=1)
     max_restarts: int = field(
-        0, _LAUNCH, "How often to restart each task that was lost or killed, after a growing pause.",
+        0, LAUNCH, "How often to restart each task that was lost or killed, after a growing pause.",
         unit="restarts", minimum=0)
-    log_dir: str = field("", _LAUNCH, "Folder for the tasks' log files.", unit="path", unset="logs in train_dir")
-    base_port: int = field(2222, _LAUNCH, "First port to try on each machine.", unit="port", minimum=1, maximum=65535)
-    hosts: str = field("", _REMOTE, "Machines for the tasks, over ssh: a file with lines `host slots=N`, or "
-                       "host:slots,... (docs/ssh.md).", unset="this machine")
-    task_placement: str = field("round_robin", _REMOTE, "Deal the tasks out to the hosts in turn, ps first, or fill "
-                                "the slots of a host before the next.", choices=("round_robin", "fill"))
-    ssh_command: str = field("ssh", _REMOTE, "How to call ssh, with its options, such as 'ssh -p 2222 -i KEY'.")
-    remote_dir: str = field("", _REMOTE, "Working directory on the hosts.", unit="path", unset="the path of this one")
-    remote_python: str = field("", _REMOTE, "Python on the hosts.", unit="path", unset="the path of this one")
-    env: str = field("", _REMOTE, "Environment variables for the tasks on the hosts, NAME or NAME=value, beside "
-                     "PYTHONPATH and TF_*.", unset="no others")
+    log_dir: str = field("", LAUNCH, "Folder for the tasks' log files.", unit="path", unset="logs in train_dir")
+    base_port: int = field(2222, LAUNCH, "First port to try on each machine.", unit="port", minimum=1, maximum=65535)
+
+
+@dataclasses.dataclass(frozen=True)
+class LaunchConfig(LaunchFlags, *table.launch_flag_classes()):  # type: ignore[misc]
+    """The flags of `ps_train launch` beside those of its tasks; raises ConfigError if they are wrong."""
 
     def __post_init__(self) -> None:
-        refuse(fields.problems(vars(self), LaunchConfig) + without_hosts(vars(self), LaunchConfig))
-
-
-def without_hosts(values: Mapping[str, Any], flags_class: type) -> list[str]:
-    """Returns a line for each flag about other machines that is given although --hosts is not."""
-    return [f"--{name}: has an effect only with --hosts; leave it out, or give --hosts"
-            for name, (rule, _, default) in fields.rules(flags_class).items()
-            if rule.group == _REMOTE and values[name] != default and not values["hosts"]]
+        problems = fields.problems(vars(self), LaunchConfig)
+        refuse(problems + [line for flags in table.launch_flag_classes() for line in flags.part_problems(self, self)])
 
 
 PLACED_BY_LAUNCH = frozenset({"job_name", "task_index", "ps_hosts", "worker_hosts", "existing_servers"})

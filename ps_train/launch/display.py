@@ -4,7 +4,7 @@
     elsewhere       plain lines; about one of the chief's progress lines per second
 
 After the last step the bar shows what the chief does. The progress lines of the other workers are only in their log
-files. `tmux.Panes` has the same methods as `Display`.
+files. A part may have something else with the same methods (parts/tmux).
 """
 
 from __future__ import annotations
@@ -28,7 +28,13 @@ _PROGRESS_PERIOD_SECS = 1.0
 
 
 class Display:
-    """Writes lines and a progress bar to a stream; after the stream is closed, nothing."""
+    """Writes lines and a progress bar to a stream; after the stream is closed, nothing.
+
+    Attributes:
+      shows_lines: whether the last lines of a task that failed have been shown.
+    """
+
+    shows_lines = True
 
     def __init__(
         self, stream: TextIO, names: Sequence[str], chief: str, is_terminal: bool, has_colours: bool,

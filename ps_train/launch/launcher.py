@@ -30,7 +30,7 @@ from ps_train.launch.display import Display, on_stream
 from ps_train.launch.machines import machines_of
 from ps_train.launch.process import Process
 from ps_train.launch.supervision import FIRST_RETRYABLE_CODE, ClusterProcesses, Restarts
-from ps_train.parts.tmux.panes import Panes
+from ps_train.parts import table
 from ps_train.storage import folder_lock, run_record
 
 KILL_SECS = 5.0  # for a task to end after all the time that it has to stop, before SIGKILL
@@ -50,12 +50,12 @@ def run(config: Config, launch_config: LaunchConfig, tasks: TaskList | None = No
       LaunchError: a task failed, or this process was told to stop.
     """
     _refuse_tf_config(os.environ)
-    if not launch_config.hosts:  # there the preparation looks, on the chief's host
-        check_data_dir(config)
     tasks = tasks or command_lines.task_list(launch_config)
-    display = Panes(sys.stdout) if launch_config.tmux else on_stream(sys.stdout, tasks.names, tasks.chief)
+    display = _display_of(launch_config, tasks)
     grace_secs = config.stop_timeout_secs + KILL_SECS
     with supervision.noted_signals() as signals, machines_of(launch_config, tasks, signals, grace_secs) as machines:
+        if machines.is_here:  # elsewhere the preparation looks, on the chief's machine
+            check_data_dir(config)
         _refuse_folder_in_use(config, signals)
         config = preparation.prepare(config, tasks, display, signals, machines.command)
         if config.download_only:
@@ -76,6 +76,12 @@ def run(config: Config, launch_config: LaunchConfig, tasks: TaskList | None = No
         if code >= FIRST_RETRYABLE_CODE:
             display.write(command_lines.continuation(tasks, config, launch_config))
     _raise_outcome(failures, signals, code)
+
+
+def _display_of(launch_config: LaunchConfig, tasks: TaskList) -> Display:
+    """Returns what shows the tasks: that of a part, else all of them in one output."""
+    shown = (part.display(launch_config, sys.stdout) for part in table.make_launch_parts())
+    return next(filter(None, shown), None) or on_stream(sys.stdout, tasks.names, tasks.chief)
 
 
 def _raise_outcome(failures: Mapping[str, int], signals: Sequence[int], code: int) -> None:
@@ -158,7 +164,7 @@ class TaskCommand(NamedTuple):
 
 @contextlib.contextmanager
 def started(
-    commands: Sequence[TaskCommand], held_ports: Sequence[socket.socket | None], log_dir: str, display: Display | Panes
+    commands: Sequence[TaskCommand], held_ports: Sequence[socket.socket | None], log_dir: str, display: Display
 ) -> Iterator[ClusterProcesses]:
     """Starts the tasks; at the end kills those that still run, which happens only after a bug here.
 
@@ -181,7 +187,7 @@ def started(
 
 
 def run_to_end(
-    cluster: ClusterProcesses, display: Display | Panes, signals: Sequence[int], restarts: Restarts, grace_secs: float
+    cluster: ClusterProcesses, display: Display, signals: Sequence[int], restarts: Restarts, grace_secs: float
 ) -> dict[str, int]:
     """Waits until all tasks have ended; returns name -> exit code of those whose failure ended the others."""
     def show_output() -> None:
@@ -193,7 +199,7 @@ def run_to_end(
     if signals:
         display.write(f"{signal.Signals(signals[0]).name}: stopping the tasks; once more ends them at once")
     for process in failed:
-        display.write(_failure_report(process, has_shown_lines=not isinstance(display, Panes)))
+        display.write(_failure_report(process, has_shown_lines=display.shows_lines))
 
     # What the others print now is a consequence, and in their logs; the chief still saves.
     causes = [process for process in cluster.all if process in failed or process is cluster.workers[0]]

@@ -1,27 +1,19 @@
-"""Where the tasks of a launch run: as processes here, or on the hosts of --hosts over ssh.
-
-    ThisMachine, OtherMachines   reserve ports for the tasks, and say with which local command each one starts
-"""
+"""Where the tasks of a launch run: as processes here, unless a part has other machines (parts/ssh)."""
 
 from __future__ import annotations
 
-import collections
 import contextlib
-import os
 import socket
-import sys
 import types
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from ps_train.cluster import ports
-from ps_train.config.launch import LaunchConfig
 from ps_train.launch import command_lines
 from ps_train.launch.command_lines import TaskList
-from ps_train.parts.ssh import hosts, preflight
-from ps_train.parts.ssh.hosts import Host, RemoteShell
+from ps_train.parts import table
 
-_NO_MORE: Mapping[str, str] = types.MappingProxyType({})
+NO_VARIABLES: Mapping[str, str] = types.MappingProxyType({})
 
 
 class Place(NamedTuple):
@@ -33,7 +25,13 @@ class Place(NamedTuple):
 
 
 class ThisMachine:
-    """All tasks here."""
+    """All tasks here: reserves ports for them, and says with which command each one starts.
+
+    Attributes:
+      is_here: whether the tasks run on this machine.
+    """
+
+    is_here = True
 
     def __init__(self, tasks: TaskList, first_port: int) -> None:
         """Reserves nothing yet; `first_port` is the first to try."""
@@ -48,7 +46,7 @@ class ThisMachine:
         held = ports.hold_ports(len(self._tasks.names), self._first_port)
         return [Place("localhost", holder.getsockname()[1], holder) for holder in held]
 
-    def command(self, name: str, line: Sequence[str], variables: Mapping[str, str] = _NO_MORE) -> list[str]:
+    def command(self, name: str, line: Sequence[str], variables: Mapping[str, str] = NO_VARIABLES) -> list[str]:
         """Returns the command of the process that runs a command line of ps_train in the place of a task.
 
         Args:
@@ -61,58 +59,19 @@ class ThisMachine:
         return command_lines.announcement(lines, log_dir)
 
 
-class OtherMachines:
-    """Each task on its host, over ssh; see `remote/`."""
-
-    def __init__(self, tasks: TaskList, placed: Sequence[Host], remote: RemoteShell,
-                 reserved: dict[Host, list[int]], grace_secs: float) -> None:
-        """Takes the host of each task, the ports reserved on each host, and how long a task may take to end."""
-        self._tasks, self._remote, self._grace_secs = tasks, remote, grace_secs
-        self._host = dict(zip(tasks.names, placed))
-        left = {host: list(numbers) for host, numbers in reserved.items()}
-        self._port = {name: left[host].pop(0) for name, host in self._host.items()}
-        self._is_reserved = False
-
-    def reserve(self) -> list[Place]:
-        """Returns the place of each task; a probe on each host reserves the ports."""
-        self._is_reserved = True
-        return [Place(host.address, self._port[name], None) for name, host in self._host.items()]
-
-    def command(self, name: str, line: Sequence[str], variables: Mapping[str, str] = _NO_MORE) -> list[str]:
-        """Returns the command of the local process that runs a command line of ps_train on the host of a task.
-
-        Args:
-          variables: of the task's environment there.
-        """
-        return self._remote.relay_command(self._host[name], name, ["-m", "ps_train", *line], self._grace_secs,
-                                          self._port[name] if self._is_reserved else 0, variables)
-
-    def announcement(self, lines: Sequence[Sequence[str]], log_dir: str) -> str:
-        """Returns the text that says how to start the same tasks by hand."""
-        width = max(len(host.login) for host in self._host.values())
-        typed = [f"  {host.login:<{width}}  {self._remote.typed(['-m', 'ps_train', *line])}"
-                 for host, line in zip(self._host.values(), lines)]
-        return "\n".join([f"Starting {len(lines)} tasks over ssh; by hand these would be the commands, each on its "
-                          "host:", *typed, f"Logs, here: {log_dir}"])
-
-
-@contextlib.contextmanager
 def machines_of(
-    launch_config: LaunchConfig, tasks: TaskList, signals: Sequence[int], grace_secs: float
-) -> Iterator[ThisMachine | OtherMachines]:
-    """Yields where the tasks run; with --hosts after all hosts have answered.
+    launch_config: Any, tasks: TaskList, signals: Sequence[int], grace_secs: float
+) -> contextlib.AbstractContextManager:
+    """Returns a context that gives where the tasks run: what a part says, else `ThisMachine`.
+
+    Args:
+      launch_config: the LaunchConfig, or another one with the flags that say on which machines the tasks run.
 
     Raises:
-      ConfigError: --hosts or a flag beside it is wrong, or a line for each host that cannot run tasks.
+      ConfigError: a flag of the part is wrong, or a line for each machine that cannot run tasks.
       LaunchError: this process was told to stop.
     """
-    if not launch_config.hosts:
-        yield ThisMachine(tasks, launch_config.base_port)
-        return
-    placed = hosts.place_tasks(tasks.names, hosts.read_hosts(launch_config.hosts), launch_config.task_placement)
-    remote = RemoteShell(
-        hosts.split_ssh_command(launch_config.ssh_command), launch_config.remote_dir or os.getcwd(),
-        launch_config.remote_python or sys.executable, hosts.chosen_environment(launch_config.env, os.environ))
-    counts = collections.Counter(placed)
-    with preflight.reserved_hosts(remote, counts, launch_config.base_port, signals) as reserved:
-        yield OtherMachines(tasks, placed, remote, reserved, grace_secs)
+    for part in table.make_launch_parts():
+        if (machines := part.machines(launch_config, tasks, signals, grace_secs)) is not None:
+            return machines
+    return contextlib.nullcontext(ThisMachine(tasks, launch_config.base_port))

@@ -20,14 +20,13 @@ from ps_train.launch.command_lines import TaskList
 from ps_train.launch.display import Display
 from ps_train.launch.process import Process
 from ps_train.launch.supervision import ClusterProcesses
-from ps_train.parts.tmux.panes import Panes
 from ps_train.runtime.reports import Failure
 
 _EMBEDDED_DATASET = "data.digits"
 
 
 def prepare(
-    config: Config, tasks: TaskList, display: Display | Panes, signals: Sequence[int],
+    config: Config, tasks: TaskList, display: Display, signals: Sequence[int],
     command: Callable[[str, Sequence[str]], list[str]] = lambda name, line: command_lines.on_this_python(line),
 ) -> Config:
     """Checks everything, fetches the data, and returns the flags of the tasks.
@@ -61,7 +60,7 @@ def fallback_dataset(config: Config) -> str | None:
 
 
 def _run(
-    config: Config, tasks: TaskList, display: Display | Panes, signals: Sequence[int],
+    config: Config, tasks: TaskList, display: Display, signals: Sequence[int],
     command: Callable[[str, Sequence[str]], list[str]],
 ) -> tuple[int, Failure]:
     """Returns the exit code of the subprocess and its failure, whose message is not shown, as other lines are."""

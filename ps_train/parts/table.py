@@ -9,7 +9,7 @@ import importlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ps_train.part import BoardVariable, Part, Parts
+from ps_train.part import BoardVariable, LaunchPart, Part, Parts
 
 
 class PartRow(NamedTuple):
@@ -19,6 +19,8 @@ class PartRow(NamedTuple):
       name: its folder in `parts/`.
       flags: the dataclass in its flags.py that joins the flags of a task, or "".
       part: the subclass of Part in its part.py, or "".
+      launch_flags: the dataclass in its flags.py that joins the flags of `ps_train launch`, or "".
+      launch_part: the subclass of LaunchPart in its part.py, or "".
       has_board: whether its board.py declares variables of the blackboard.
       for_plugins: a function, as "module:name", that is called before plug-ins are imported, or "".
       verbs: the verbs that its verb.py defines: the verb `status` as STATUS.
@@ -29,6 +31,8 @@ class PartRow(NamedTuple):
     name: str
     flags: str = ""
     part: str = ""
+    launch_flags: str = ""
+    launch_part: str = ""
     has_board: bool = False
     for_plugins: str = ""
     verbs: tuple[str, ...] = ()
@@ -47,6 +51,8 @@ TABLE = (
     PartRow("report", verbs=("report",)),
     # Innermost: what the others do around a step is not part of the step.
     PartRow("profile", flags="ProfileFlags", part="ProfilePart"),
+    PartRow("ssh", launch_flags="RemoteFlags", launch_part="SshPart"),
+    PartRow("tmux", launch_flags="TmuxFlags", launch_part="TmuxPart"),
     # These have verbs only, and so no place in the order.
     PartRow("inference", verbs=("evaluate", "predict", "export")),
     PartRow("plan", verbs=("plan",)),
@@ -58,7 +64,7 @@ TABLE = (
 )
 
 
-def flag_classes() -> list[type]:
+def flag_classes() -> list[Any]:
     """Returns the dataclasses of flags that join those of a task."""
     return [_attribute(row, "flags", row.flags) for row in TABLE if row.flags]
 
@@ -82,6 +88,16 @@ def make_parts(config: Any, cluster: Any) -> Parts:
     """Returns the parts of a worker; they take their settings from its Config."""
     classes: list[type[Part]] = [_attribute(row, "part", row.part) for row in TABLE if row.part]
     return Parts([cls(config, cluster) for cls in classes])
+
+
+def launch_flag_classes() -> list[Any]:
+    """Returns the dataclasses of flags that join those of `ps_train launch`."""
+    return [_attribute(row, "flags", row.launch_flags) for row in TABLE if row.launch_flags]
+
+
+def make_launch_parts() -> list[LaunchPart]:
+    """Returns the parts of a launcher."""
+    return [_attribute(row, "part", row.launch_part)() for row in TABLE if row.launch_part]
 
 
 def prepare_for_plugins() -> None:

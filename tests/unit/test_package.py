@@ -40,9 +40,6 @@ MAY_IMPORT = {folder: set(imported.split()) for folder, imported in {
 NOT_YET = {
     "graph/plugin_calls.py": "own_train_op",
     "graph/shaping.py": "own_train_op",
-    "launch/launcher.py": "tmux",
-    "launch/machines.py": "ssh",
-    "launch/preparation.py": "tmux",
     "storage/saver.py": "tables",
     "tasks/connected_worker.py": "sharding tables",
     "tasks/settings.py": "sharding tables",

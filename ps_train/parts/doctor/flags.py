@@ -8,9 +8,10 @@ from typing import Optional
 
 from ps_train.config import fields
 from ps_train.config.fields import field
-from ps_train.config.launch import LaunchConfig, without_hosts
+from ps_train.config.launch import LaunchConfig
 from ps_train.config.task import Config
 from ps_train.errors import ConfigError, refuse
+from ps_train.parts.ssh.flags import RemoteFlags
 
 _DOCTOR = "What to examine"
 
@@ -32,11 +33,11 @@ class DoctorConfig:
     num_ps: int = fields.redeclare(LaunchConfig, "num_ps")
     num_workers: int = fields.redeclare(LaunchConfig, "num_workers")
     base_port: int = fields.redeclare(LaunchConfig, "base_port")
-    hosts: str = fields.redeclare(LaunchConfig, "hosts")
-    ssh_command: str = fields.redeclare(LaunchConfig, "ssh_command")
-    remote_dir: str = fields.redeclare(LaunchConfig, "remote_dir")
-    remote_python: str = fields.redeclare(LaunchConfig, "remote_python")
-    env: str = fields.redeclare(LaunchConfig, "env")
+    hosts: str = fields.redeclare(RemoteFlags, "hosts")
+    ssh_command: str = fields.redeclare(RemoteFlags, "ssh_command")
+    remote_dir: str = fields.redeclare(RemoteFlags, "remote_dir")
+    remote_python: str = fields.redeclare(RemoteFlags, "remote_python")
+    env: str = fields.redeclare(RemoteFlags, "env")
     train_dir: str = fields.redeclare(Config, "train_dir")
     data_dir: str = fields.redeclare(Config, "data_dir")
     dataset: str = fields.redeclare(Config, "dataset")
@@ -44,7 +45,7 @@ class DoctorConfig:
                                      maximum=3600)
 
     def __post_init__(self) -> None:
-        refuse(fields.problems(vars(self), DoctorConfig) + without_hosts(vars(self), DoctorConfig))
+        refuse(fields.problems(vars(self), DoctorConfig) + RemoteFlags.part_problems(self, self))
         if bool(self.ps_hosts) != bool(self.worker_hosts):
             raise ConfigError("--ps_hosts and --worker_hosts: only one of them is given; give both, or none to examine "
                               "this machine")

@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from ps_train.config import fields
 from ps_train.config.fields import field
 from ps_train.config.groups import GraphReportFlags, WaitFlags
-from ps_train.config.launch import LaunchConfig, without_hosts
+from ps_train.config.launch import LaunchConfig
 from ps_train.errors import ConfigError, refuse
+from ps_train.parts.ssh.flags import RemoteFlags
 from ps_train.runtime.waits import Timeouts
 
 _SCRIPT = "Running a script"
 # hdfs://x/date=2020=/local: what comes behind the = is a path.
 _PAIR = re.compile(r"(.+?)=((?:/|\.|~|[a-z0-9]+://).*)")
-_MACHINES = ("base_port", "hosts", "task_placement", "ssh_command", "remote_dir", "remote_python", "env")
 _MODES = ("auto", "1", "2")
 
 
@@ -67,7 +67,7 @@ class ScriptConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class ScriptLaunchConfig(ScriptConfig):
+class ScriptLaunchConfig(ScriptConfig, RemoteFlags):
     """The flags of `ps_train launch run` beside those of `ps_train run`."""
 
     num_ps: int = field(1, _SCRIPT, "Parameter servers to start.", minimum=0)
@@ -83,20 +83,9 @@ class ScriptLaunchConfig(ScriptConfig):
         0, _SCRIPT, "How often to restart each task that was lost or killed.", unit="restarts", minimum=0)
     log_dir: str = field("", _SCRIPT, "Folder for the tasks' log files.", unit="path", unset="a new one in /tmp")
     base_port: int = fields.redeclare(LaunchConfig, "base_port", group=_SCRIPT)
-    hosts: str = fields.redeclare(LaunchConfig, "hosts")
-    task_placement: str = fields.redeclare(LaunchConfig, "task_placement")
-    ssh_command: str = fields.redeclare(LaunchConfig, "ssh_command")
-    remote_dir: str = fields.redeclare(LaunchConfig, "remote_dir")
-    remote_python: str = fields.redeclare(LaunchConfig, "remote_python")
-    env: str = fields.redeclare(LaunchConfig, "env")
 
     def __post_init__(self) -> None:
-        refuse(fields.problems(vars(self), ScriptLaunchConfig) + without_hosts(vars(self), ScriptLaunchConfig))
-
-    @property
-    def machines(self) -> LaunchConfig:
-        """The flags that say on which machines the tasks run."""
-        return LaunchConfig(**{name: getattr(self, name) for name in _MACHINES})
+        refuse(fields.problems(vars(self), ScriptLaunchConfig) + self.part_problems(self))
 
 
 @dataclasses.dataclass(frozen=True)

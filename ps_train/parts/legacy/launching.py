@@ -19,7 +19,7 @@ from ps_train.launch import launcher, preparation, supervision
 from ps_train.launch.command_lines import TaskList
 from ps_train.launch.display import Display, on_stream
 from ps_train.launch.launcher import TaskCommand
-from ps_train.launch.machines import OtherMachines, Place, ThisMachine, machines_of
+from ps_train.launch.machines import Place, ThisMachine, machines_of
 from ps_train.launch.supervision import Restarts
 from ps_train.parts.legacy import source
 from ps_train.parts.legacy.flags import Script, ScriptConfig, ScriptLaunchConfig, split_script
@@ -50,7 +50,7 @@ def launch_script(argv: Sequence[str]) -> None:
     own = [f"--{name}={_text(values[name])}" for name in fields.rules(ScriptConfig) if name in given]
     display = on_stream(sys.stdout, names, tasks.chief)
     grace_secs = config.stop_timeout_secs + launcher.KILL_SECS
-    with supervision.noted_signals() as signals, machines_of(config.machines, tasks, signals, grace_secs) as machines:
+    with supervision.noted_signals() as signals, machines_of(config, tasks, signals, grace_secs) as machines:
         places = machines.reserve()
         cluster = cluster_of(names, places)
         commands = [_command(name, cluster, script, own, flags=flags, by_tf_config=not flags or "TF_CONFIG" in text,
@@ -178,7 +178,7 @@ def flags_of(config: ScriptLaunchConfig, text: str) -> dict[str, str]:
 
 def _command(
     name: str, cluster: Mapping[str, Sequence[str]], script: Script, own: Sequence[str], *, flags: Mapping[str, str],
-    by_tf_config: bool, machines: ThisMachine | OtherMachines,
+    by_tf_config: bool, machines: ThisMachine,
 ) -> TaskCommand:
     job, _, index = name.partition(":")
     values = {"ps_hosts": ",".join(cluster.get("ps", ())), "worker_hosts": ",".join(cluster.get("worker", ())),

@@ -30,7 +30,12 @@ class Panes:
     """A pane for each task, in a tmux server that keeps running, with the panes as they are, until the user ends it.
 
     It is a server of its own, so its options do not affect other sessions.
+
+    Attributes:
+      shows_lines: false, as the lines of the tasks are in the panes only.
     """
+
+    shows_lines = False
 
     def __init__(self, stream: TextIO) -> None:
         """Starts nothing yet.
