@@ -38,12 +38,27 @@ class Part:
     settings there, when it is made, so that no settings of the spine name them.
     """
 
+    @classmethod
+    def is_on(cls, config: Any, cluster: Any) -> bool:
+        """Returns whether the part has anything to do in this worker; if not, it is not made."""
+        return True
+
     def __init__(self, config: Any, cluster: Any) -> None:
         """Takes the part's settings from the flags."""
 
     def adjust(self, settings: Any) -> Any:
         """Returns the `tasks.settings.WorkerSettings` of this worker, with what the part needs changed in them."""
         return settings
+
+    def begin_graph(self) -> None:
+        """Prepares the current graph, which is to be the training graph, before its input and model are built."""
+
+    def update(self, update: Any) -> Any:
+        """Returns the `updates.update.Update` of the training graph, with what the part adds to it.
+
+        The model is built, and the graph is the current one.
+        """
+        return update
 
     def prepare(self, task: Any) -> None:
         """Prepares what the part needs, and finds faults, before a socket opens.
@@ -113,6 +128,22 @@ class Part:
         """Returns a context around the training of this worker, all its sessions together; see `at_server`."""
         return contextlib.nullcontext()
 
+    def check_fits(self, path: str) -> None:
+        """Compares what the part has in the training graph with a checkpoint from which the training is to continue.
+
+        Raises:
+          CheckpointError: the checkpoint is of another model.
+          ConfigError: it does not fit the flags or the data.
+        """
+
+    def prepared(self, session: Any, path: str) -> None:
+        """Prepares what the part has on the ps; by the chief, before any worker trains.
+
+        Args:
+          session: the `tf.Session`, in which the variables are ready.
+          path: the checkpoint, or delta, that they were restored from; "" if they are new.
+        """
+
     def running(self, session: Any, is_live: bool) -> contextlib.AbstractContextManager:
         """Returns a context around one session, from ready parameters to the end of its steps.
 
@@ -130,6 +161,10 @@ class Part:
           graph: the `tf.Graph`.
         """
         return run_step
+
+    def around_loop(self, loop: Any, session: Any) -> Any:
+        """Returns what trains in a session in place of `loop`, a `training.loop.Loop`: it has a `run`, too."""
+        return loop
 
     def ended_loop(self) -> None:
         """Reports what the part has gathered, after the last step."""
@@ -177,6 +212,15 @@ class Parts(Part):
             settings = part.adjust(settings)
         return settings
 
+    def begin_graph(self) -> None:
+        for part in self._parts:
+            part.begin_graph()
+
+    def update(self, update: Any) -> Any:
+        for part in self._parts:
+            update = part.update(update)
+        return update
+
     def prepare(self, task: Any) -> None:
         for part in self._parts:
             part.prepare(task)
@@ -201,6 +245,14 @@ class Parts(Part):
     def training(self, connected: Any) -> contextlib.AbstractContextManager:
         return self._entered(lambda part: part.training(connected))
 
+    def check_fits(self, path: str) -> None:
+        for part in self._parts:
+            part.check_fits(path)
+
+    def prepared(self, session: Any, path: str) -> None:
+        for part in self._parts:
+            part.prepared(session, path)
+
     def running(self, session: Any, is_live: bool) -> contextlib.AbstractContextManager:
         return self._entered(lambda part: part.running(session, is_live))
 
@@ -208,6 +260,11 @@ class Parts(Part):
         for part in self._parts:
             run_step = part.around_step(session, graph, run_step)
         return run_step
+
+    def around_loop(self, loop: Any, session: Any) -> Any:
+        for part in self._parts:
+            loop = part.around_loop(loop, session)
+        return loop
 
     def ended_loop(self) -> None:
         for part in self._parts:
@@ -222,3 +279,6 @@ class Parts(Part):
             for part in self._parts:
                 stack.enter_context(context_of(part))
             yield
+
+
+NO_PARTS = Parts()  # of a graph or a worker that a program or a test makes by itself

@@ -43,7 +43,8 @@ class PartRow(NamedTuple):
 TABLE = (
     PartRow("tables", flags="EmbeddingFlags", names={
         "embedding_table": "tables", "get_embedding_variable": "variable", "read_table": "files.reading"}),
-    PartRow("sharding", flags="ShardingFlags"),
+    # Its queue begins before any worker may ask it; after the tables, whose rows a checkpoint has before the position.
+    PartRow("sharding", flags="ShardingFlags", part="ShardingPart"),
     # Before control: the journal is kept only while the workers train, not while the chief still evaluates.
     PartRow("selection", flags="SelectionFlags", part="SelectionPart", has_board=True),
     PartRow("evaluation_by_workers", flags="EvaluationFlags", part="EvaluationByWorkersPart", has_board=True),
@@ -87,7 +88,7 @@ def board_variables() -> dict[str, BoardVariable]:
 def make_parts(config: Any, cluster: Any) -> Parts:
     """Returns the parts of a worker; they take their settings from its Config."""
     classes: list[type[Part]] = [_attribute(row, "part", row.part) for row in TABLE if row.part]
-    return Parts([cls(config, cluster) for cls in classes])
+    return Parts([cls(config, cluster) for cls in classes if cls.is_on(config, cluster)])
 
 
 def launch_flag_classes() -> list[Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, Callable
 
 import tensorflow.compat.v1 as tf
@@ -13,7 +13,6 @@ from ps_train.cluster.spec import Cluster
 from ps_train.coordination import agreement, blackboard, fingerprint
 from ps_train.coordination.heartbeat import Heartbeat, WorkerProgress
 from ps_train.errors import BlackboardError, ClusterLostError, ConfigError, StoppedError
-from ps_train.parts.sharding.range_loop import RangeLoop
 from ps_train.parts.tables.rows import dealing
 from ps_train.runtime import waits
 from ps_train.storage.folder_lock import FolderLock
@@ -36,6 +35,7 @@ class ConnectedWorker:
       heartbeat: its sign of life.
       supervised: its training, over all its sessions.
       schedule: when its step loop does what.
+      stop: ends every wait and the training.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class ConnectedWorker:
           lock: of the train_dir, which the chief holds.
           journal: of the chief, or None.
         """
-        self._own, self._cluster, self._stop = own, cluster, stop
+        self._own, self._cluster, self.stop = own, cluster, stop
         self.target = target
         self.graph = graph
         self.schedule = own.loop
@@ -59,7 +59,7 @@ class ConnectedWorker:
         self.heartbeat = Heartbeat(self.board, cluster.task, cluster.worker_number, self.progress, stop,
                                    has_bound=not own.uses_existing_servers)
         self._fingerprint = fingerprint.describe(
-            cluster, _shared_options(own, graph), graph.saved_variables, graph.update.packed.places(),
+            cluster, own.shared_flags, graph.saved_variables, graph.update.packed.places(),
             graph.tables.specs, dealing.MIXED, own.train_dir if cluster.is_chief else "")
         self.supervised = recovery.SupervisedTraining(
             cluster, target, graph, self.board, self.heartbeat, self.progress, own.sessions, stop=stop, lock=lock,
@@ -68,12 +68,12 @@ class ConnectedWorker:
     def claim_number(self) -> None:
         """Makes this process the worker of its number; see `Heartbeat.claim`."""
         own, cluster, start_secs = self._own, self._cluster, self._own.timeouts.start_secs
-        agreement.check(cluster, start_secs, self._stop, existing_servers=own.uses_existing_servers)
+        agreement.check(cluster, start_secs, self.stop, existing_servers=own.uses_existing_servers)
         with contextlib.closing(blackboard.for_client(cluster, own.timeouts.heartbeat_secs)) as visitor:
             # Before the claim, which reads the steps that the worker took before: a chief that begins another training
             # clears them first, then writes its fingerprint.
             (theirs,) = waits.until(lambda: _answered(visitor.fingerprint), start_secs,
-                                    f"the blackboard on {visitor.first_ps}", self._stop)
+                                    f"the blackboard on {visitor.first_ps}", self.stop)
             self.heartbeat.claim(visitor, start_secs)
             if theirs and fingerprint.differences(theirs, self._fingerprint, their_name="the ps"):
                 self.progress.local_steps = 0  # those on the ps were taken in another training
@@ -81,11 +81,11 @@ class ConnectedWorker:
     def loop(
         self, session: tf.Session, write_summary: Callable | None, *, report: Report | None = None,
         run_step: loop.RunStep | None = None,
-    ) -> loop.Loop | RangeLoop:
-        """Returns the step loop over a session; see `Loop` for the arguments."""
-        steps = loop.Loop(session, self.graph, self.schedule, self.progress, stop=self._stop,
+    ) -> loop.Loop:
+        """Returns the step loop over a session, with what parts do around it; see `Loop` for the arguments."""
+        steps = loop.Loop(session, self.graph, self.schedule, self.progress, stop=self.stop,
                           write_summary=write_summary, report=report, run_step=run_step)
-        return self.supervised.ranges.around(steps, session)
+        return self.graph.parts.around_loop(steps, session)
 
     def train(self, train_once: recovery.Body) -> Outcome:
         """Returns `train_once(session, write_summary)` of the first session that is not lost.
@@ -103,9 +103,8 @@ class ConnectedWorker:
         return _giving_way(self._cluster, self.heartbeat, self._own.timeouts.heartbeat_secs)
 
     def close(self) -> None:
-        """Closes the connections to the blackboard and to the queue of ranges."""
+        """Closes the connection to the blackboard."""
         self.board.close()
-        self.supervised.ranges.close()
 
 
 def _answered(ask: Callable[[], str]) -> tuple[str] | None:
@@ -114,12 +113,6 @@ def _answered(ask: Callable[[], str]) -> tuple[str] | None:
         return (ask(),)
     except BlackboardError:
         return None
-
-
-def _shared_options(own: WorkerSettings, graph: TrainGraph) -> Mapping[str, Any]:
-    """Returns what all workers must have in common beside their variables."""
-    # Not the files: some may have come since the training began. Each worker finds those of the queue, or is refused.
-    return {**own.shared_flags, "dynamic_sharding": "on" if graph.ranges else "off"}
 
 
 @contextlib.contextmanager

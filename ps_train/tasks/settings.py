@@ -20,7 +20,6 @@ from ps_train.errors import ConfigError
 from ps_train.graph import devices, transfer
 from ps_train.graph.placement import PlacementPlan
 from ps_train.graph.shaping import Knobs, Schedule
-from ps_train.parts.sharding.local_ranges import RangeSettings
 from ps_train.parts.tables.rules import RowRule, make_rule
 from ps_train.runtime.waits import Timeouts
 from ps_train.storage.saver import SaveSchedule
@@ -51,7 +50,6 @@ class WorkerSettings:
       seed: graph-level seed, or None.
       steps_per_execution: single steps in one session run.
       logs_placement: whether the chief prints which variable is on which ps.
-      ranges: how ps 0 hands out the ranges of the input; None if it does not.
       accepted_params: parameters that may differ from those of the training in the folder.
       shared_flags: name -> value of the flags that all workers of a training must have in common.
       init_checkpoint: the checkpoint whose values a new training begins with, or "".
@@ -71,7 +69,6 @@ class WorkerSettings:
     seed: int | None
     steps_per_execution: int
     logs_placement: bool
-    ranges: RangeSettings | None
     accepted_params: Sequence[str]
     shared_flags: Mapping[str, Any]
     init_checkpoint: str
@@ -98,7 +95,6 @@ def worker_settings(config: Config, cluster: Cluster) -> WorkerSettings:
         seed=config.seed,
         steps_per_execution=config.steps_per_execution,
         logs_placement=config.log_placement,
-        ranges=RangeSettings(config.num_epochs, config.seed or 0) if config.dynamic_sharding else None,
         accepted_params=groups.parse_accepted("--accept_params", config.accept_params),
         shared_flags=fields.shared(config),
         init_checkpoint=config.init_checkpoint,
@@ -171,22 +167,11 @@ def _loop_settings(config: Config, cluster: Cluster) -> LoopSettings:
         train_steps=config.train_steps,
         batch_size=config.batch_size,
         log_steps=config.log_steps,
-        save_summaries_steps=_summary_steps(config, cluster),
+        save_summaries_steps=config.save_summaries_steps,
         step_timeout_secs=config.step_timeout_secs,
         on_nan=config.on_nan,
         bound=staleness_bound(config, cluster),
     )
-
-
-def _summary_steps(config: Config, cluster: Cluster) -> int:
-    """Returns the steps between summaries, 0 for none."""
-    # A summary of a round takes a mini-batch that no step trains on, and so the examples would not count once.
-    if config.dynamic_sharding and config.communication_period > 1 and config.save_summaries_steps:
-        if cluster.is_chief:
-            _log.info("--dynamic_sharding: no summaries are written with --communication_period, as they would take "
-                      "examples that are not trained on")
-        return 0
-    return config.save_summaries_steps
 
 
 def _save_schedule(config: Config) -> SaveSchedule:

@@ -16,7 +16,7 @@ from ps_train.coordination.state import State
 from ps_train.errors import BlackboardError, ClusterLostError, ConfigError, StoppedError
 from ps_train.graph import placement
 from ps_train.graph.input import bad_records
-from ps_train.part import Parts
+from ps_train.part import NO_PARTS, Parts
 from ps_train.parts.sharding import saved
 from ps_train.runtime import reports
 from ps_train.runtime.reports import Evaluation, Stage
@@ -47,7 +47,7 @@ def check_graphs(own: WorkerSettings, cluster: Cluster, plugins: LoadedPlugins, 
       PsTrainError: a plug-in breaks its contract, or a flag does not fit.
       Exception: whatever a plug-in raises.
     """
-    graph = build_graph(own, cluster, plugins)
+    graph = build_graph(own, cluster, plugins, parts)
     task = PreparedWorker(own, cluster, plugins, graph, Journal(""), threading.Event())
     final = _final_evaluation(task, parts)
     if cluster.is_chief:
@@ -57,14 +57,16 @@ def check_graphs(own: WorkerSettings, cluster: Cluster, plugins: LoadedPlugins, 
         Evaluator(*plugins)
 
 
-def build_graph(own: WorkerSettings, cluster: Cluster, plugins: LoadedPlugins) -> TrainGraph:
+def build_graph(
+    own: WorkerSettings, cluster: Cluster, plugins: LoadedPlugins, parts: Parts = NO_PARTS
+) -> TrainGraph:
     """Returns the training graph of this worker; see `replica_graph.build_train_graph`."""
     if cluster.is_elastic and own.seed is not None:  # all workers read the same data, but in different orders
         own_params = {**plugins.dataset_params, "seed": own.seed + cluster.worker_number}
         plugins = plugins._replace(dataset_params=own_params)
     return replica_graph.build_train_graph(
         cluster, own.device, *plugins, own.updates, plan=own.placement, bound=own.loop.bound, seed=own.seed,
-        steps_per_execution=own.steps_per_execution, ranges=own.ranges)
+        steps_per_execution=own.steps_per_execution, parts=parts)
 
 
 class PreparedWorker(NamedTuple):
@@ -132,7 +134,7 @@ class WorkerTask:
         """
         self._plugins.dataset.prepare(self._plugins.dataset_params)
         self._report.device(self._own.device)
-        graph = build_graph(self._own, self._cluster, self._plugins)
+        graph = build_graph(self._own, self._cluster, self._plugins, self._parts)
         if self._cluster.is_chief:
             graph = _with_warm_start(self._own, graph)
         with contextlib.ExitStack() as stack:

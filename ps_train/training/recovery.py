@@ -24,7 +24,6 @@ from ps_train.coordination import sessions
 from ps_train.coordination.blackboard import Blackboard
 from ps_train.coordination.heartbeat import Heartbeat, WorkerProgress
 from ps_train.errors import BlackboardError, ChiefFailedError, ClusterLostError, StoppedError
-from ps_train.parts.sharding.range_loop import RangeService
 from ps_train.parts.tables.files import upkeep
 from ps_train.runtime import tensorflow_errors, threads, waits
 from ps_train.runtime.waits import Timeouts
@@ -62,11 +61,7 @@ class SessionSettings(NamedTuple):
 
 
 class SupervisedTraining:
-    """Runs a training loop in a supervised session, and in a new one whenever that is lost.
-
-    Attributes:
-      ranges: hands ranges of the input to this worker, with --dynamic_sharding.
-    """
+    """Runs a training loop in a supervised session, and in a new one whenever that is lost."""
 
     def __init__(
         self, cluster: Cluster, target: str, graph: TrainGraph, board: Blackboard, heartbeat: Heartbeat,
@@ -92,7 +87,6 @@ class SupervisedTraining:
         self._incarnations: tuple[int, ...] | None = None  # of the ps, before the chief prepared the parameters
         self._start_options = tf.RunOptions(timeout_in_ms=int(settings.timeouts.start_secs * 1000))
         self._summaries = event_files.Summaries(settings.train_dir)
-        self.ranges = RangeService(cluster, target, graph, board, progress, settings.timeouts, stop)
         savable = saver.Savable(
             graph.save, graph.global_step, graph.update.slots.before_save_op, graph.save_delta,
             lambda: graph.tables.base)
@@ -198,9 +192,9 @@ class SupervisedTraining:
                 self._start_services(session, is_live)
             self._run(session, self._graph.queues.forget_op)
             self._graph.queues.start(session)
-            self.ranges.start(session)
-            self._graph.hooks.start(session)
-            yield session
+            with self._graph.parts.running(session, is_live):
+                self._graph.hooks.start(session)
+                yield session
         except (tf.errors.OpError, RuntimeError) as error:
             if self._chief_service.error is None:
                 raise
@@ -210,7 +204,6 @@ class SupervisedTraining:
             self._chief_service.stop()
             self._saving.stop()
             self._upkeep.stop()
-            self.ranges.stop()
             self._graph.queues.request_stop()
             self._opener.supervisor.request_stop()
             # Closing ends the update that waits on the ps, too. After a peer died, it stalls for 30 s.
@@ -236,7 +229,6 @@ class SupervisedTraining:
         self._run(session, update.chief_resume_op if is_live else update.chief_init_op)
         self._summaries.start(self._graph.graph, int(self._run(session, self._graph.status)[0]))
         if not is_live:
-            self.ranges.begin(session)
             self._start_run()
         # After `start_run`, because it reads which workers have finished in this run.
         self._chief_service.start(session, self._context(is_live))

@@ -15,12 +15,12 @@ import tensorflow.compat.v1 as tf
 from ps_train.cluster.spec import Cluster
 from ps_train.graph import devices, placement, plugin_calls, simplify
 from ps_train.graph.hooks import Hooks, local_init_ops, training_hooks
-from ps_train.graph.input import file_ranges
 from ps_train.graph.input.arrays import input_feed
 from ps_train.graph.input.batches import Batches
 from ps_train.graph.plugin_calls import TrainModel
 from ps_train.graph.row_sparse import partitioned_lookups
-from ps_train.parts.sharding import local_ranges, saved
+from ps_train.part import NO_PARTS, Parts
+from ps_train.parts.sharding import saved
 from ps_train.parts.tables import registry
 from ps_train.parts.tables.files import contents
 from ps_train.parts.tables.files.table_files import TableFiles
@@ -57,6 +57,7 @@ class TrainGraph(NamedTuple):
       tables: makes, saves and restores the embedding tables.
       hooks: the model's own hooks.
       ranges: what dynamic sharding needs, or None.
+      parts: what features have added to the graph, and do in its sessions.
       init_fn: the model's own; the chief calls it with a session in which it has initialised new variables; or None.
     """
 
@@ -77,6 +78,7 @@ class TrainGraph(NamedTuple):
     tables: TableFiles
     hooks: Hooks
     ranges: saved.RangeOps | None
+    parts: Parts
     init_fn: Callable[[tf.Session], None] | None
 
     def check_fits(self, path: str) -> None:
@@ -84,10 +86,9 @@ class TrainGraph(NamedTuple):
 
         Raises:
           CheckpointError: the checkpoint is of another model.
-          ConfigError: it has no position in these files, and one is needed.
+          ConfigError: it does not fit the flags or the data.
         """
-        if self.ranges:
-            saved.check_plan(path, self.ranges.local)
+        self.parts.check_fits(path)
         checkpoints.check_fits(path, self.saved_variables)
         contents.check_tables_fit(path, self.tables.specs)
 
@@ -143,7 +144,7 @@ def build_train_graph(
     bound: staleness.Bound | None = None,
     seed: int | None = None,
     steps_per_execution: int = 1,
-    ranges: local_ranges.RangeSettings | None = None,
+    parts: Parts = NO_PARTS,
 ) -> TrainGraph:
     """Builds the graph of this worker.
 
@@ -151,14 +152,14 @@ def build_train_graph(
       worker_device: where the model computes, such as "/job:worker/task:0/cpu:0".
       bound, seed: the staleness bound and the graph-level seed, or None.
       steps_per_execution: single steps in one session run; async only.
-      ranges: how ps 0 hands out the ranges of the input, or None.
+      parts: what features add.
 
     Raises:
       UserCodeError: a plug-in breaks its contract, or the update mode cannot use its train_op.
       ConfigError: local steps cannot use this input.
     """
     with tf.Graph().as_default() as graph, placement.on_cluster(cluster, worker_device, plan):
-        _begin_graph(cluster, seed, ranges)
+        _begin_graph(cluster, seed, parts)
         batches = Batches(dataset, TRAIN, dataset_params, cluster.shard, cluster.task.device + "/cpu:0")
         tables = _install_tables(cluster, settings)
 
@@ -167,7 +168,7 @@ def build_train_graph(
             return plugin_calls.call_for_training(model, *batch, model_params, _run_config(cluster, seed))
 
         settings = _with_own_optimizer(settings, model, model_params)
-        built = _build(cluster, worker_device, batches, compute, settings, bound, steps_per_execution)
+        built = _build(cluster, worker_device, batches, compute, settings, bound, steps_per_execution, parts)
         simplify.simplify_graph(graph)
         return built if steps_per_execution == 1 else _with_several(built, cluster, steps_per_execution)
 
@@ -183,10 +184,9 @@ def _install_tables(cluster: Cluster, settings: UpdateSettings) -> registry.Regi
                                      functools.partial(Store, is_exact=settings.locks_tables))
 
 
-def _begin_graph(cluster: Cluster, seed: int | None, ranges: local_ranges.RangeSettings | None) -> None:
-    """Sets the seed of the current graph, and creates the global step."""
-    if ranges is not None:
-        file_ranges.set_source(local_ranges.QueueSource(ranges))
+def _begin_graph(cluster: Cluster, seed: int | None, parts: Parts) -> None:
+    """Sets the seed of the current graph, creates the global step, and lets the parts prepare it."""
+    parts.begin_graph()
     if seed is not None:
         # Each worker draws its own dropout. All initial values come from the chief, which is number 0.
         tf.set_random_seed(seed + cluster.worker_number)
@@ -202,7 +202,7 @@ def _run_config(cluster: Cluster, seed: int | None) -> RunConfig:
 
 def _build(
     cluster: Cluster, worker_device: str, batches: Batches, compute: Callable[[Any], TrainModel],
-    settings: UpdateSettings, bound: staleness.Bound | None, steps_per_execution: int,
+    settings: UpdateSettings, bound: staleness.Bound | None, steps_per_execution: int, parts: Parts,
 ) -> TrainGraph:
     """Adds model, update, summaries and saver to the current graph; `compute` builds the model on a mini-batch."""
     graph, global_step = tf.get_default_graph(), tf.train.get_global_step()
@@ -213,7 +213,8 @@ def _build(
     source.refuse_single_batches(batches, settings.period.steps)
     update = _with_local_init(build.build_model_update(
         trained, global_step, settings, batches, compute, steps_per_execution), trained.spec)
-    update, range_ops = saved.save_position(update, global_step.device)
+    update = parts.update(update)
+    range_ops = saved.of_graph()
     saver, in_parts, tables = _make_savers(update, range_ops)
     single = Execution(1, step_status.progress(cluster, global_step, update, bound), update.loss)
     with tf.device(worker_device):
@@ -236,6 +237,7 @@ def _build(
         tables=tables,
         hooks=training_hooks(trained.spec, is_chief=cluster.is_chief, is_in_rounds=settings.period.steps > 1),
         ranges=range_ops,
+        parts=parts,
         init_fn=getattr(trained.spec.scaffold, "init_fn", None),
     )
 

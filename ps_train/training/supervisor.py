@@ -99,6 +99,7 @@ class SessionOpener:
             self._graph.tables.restore(session, path, delta)
         else:
             self._graph.tables.reset(session)
+        self._graph.parts.prepared(session, delta or path or "")
         self._journal.note("session", source=delta or path or "new parameters", step=lost_step)
         return session
 

@@ -24,6 +24,7 @@ from ps_train.config.task import Config
 from ps_train.errors import MissingDataError
 from ps_train.graph import devices, placement, transfer
 from ps_train.launch.preparation import fallback_dataset
+from ps_train.parts import table
 from ps_train.runtime import logs
 from ps_train.tasks import setup, worker
 from ps_train.tasks.settings import worker_settings
@@ -249,7 +250,8 @@ def print_plan(config: Config, cluster: Cluster, is_json: bool) -> None:
     setup.prepare_tensorflow(config.tf_log)
     ps_process_bytes = _own_bytes()  # a ps loads neither the data nor the model
     config, plugins = _with_data(config)
-    graph = worker.build_graph(worker_settings(config, cluster), cluster, plugins)
+    graph = worker.build_graph(
+        worker_settings(config, cluster), cluster, plugins, table.make_parts(config, cluster))
     per_run = config.steps_per_execution * config.communication_period
     made = make_plan(graph, cluster.task.name, num_ps=len(cluster.ps), num_steps=per_run,
                      process_bytes=_own_bytes(), ps_process_bytes=ps_process_bytes)

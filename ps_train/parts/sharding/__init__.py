@@ -4,5 +4,6 @@
     range_plan     how the files are divided into ranges
     operations     the queue of ranges as variables on ps 0
     range_queue    a worker's client of that queue
-    range_loop     the step loop of a worker that trains on ranges; read this first
+    range_loop     the step loop of a worker that trains on ranges
+    part           what of all this a worker does when; read this first
 """

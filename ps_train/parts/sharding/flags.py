@@ -15,7 +15,7 @@ class ShardingFlags:
 
     dynamic_sharding: bool = fields.field(
         False, DATA, "Hand out ranges of the input files from a queue on ps 0: each example is trained on once an "
-        "epoch, even if workers die, and a slow worker gets fewer.")
+        "epoch, even if workers die, and a slow worker gets fewer.", is_shared=True)
     num_epochs: Optional[int] = fields.field(
         None, TRAINING, "Epochs after which training ends (with --dynamic_sharding); without --train_steps there is "
         "no other end then.", unit="epochs", minimum=1, unset="no end but --train_steps", is_shared=True)

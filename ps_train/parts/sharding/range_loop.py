@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
 from ps_train.cluster.spec import Cluster
 from ps_train.coordination import sessions
-from ps_train.coordination.blackboard import Blackboard
-from ps_train.coordination.heartbeat import WorkerProgress
 from ps_train.coordination.state import Snapshot, State
 from ps_train.errors import BlackboardError, ChiefFailedError, StoppedError
 from ps_train.parts.sharding.feeder import RangeFeeder
@@ -27,51 +24,42 @@ from ps_train.runtime import waits
 from ps_train.runtime.waits import Timeouts
 from ps_train.training.loop import Loop
 from ps_train.training.outcome import End, Outcome
-from ps_train.training.replica_graph import TrainGraph
 
 _log = logging.getLogger(__name__)
 
 
 class RangeService:
-    """Dynamic sharding in one worker. Without --dynamic_sharding, it does nothing."""
+    """Dynamic sharding in one worker, at its server."""
 
     def __init__(
-        self, cluster: Cluster, target: str, graph: TrainGraph, board: Blackboard, progress: WorkerProgress,
-        timeouts: Timeouts, stop: threading.Event,
+        self, feeder: RangeFeeder, queue: RangeQueue, cluster: Cluster, connected: Any, timeouts: Timeouts,
+        num_epochs: int | None,
     ) -> None:
-        """Prepares it; nothing is sent yet."""
-        self._cluster, self._graph, self._board = cluster, graph, board
-        self._timeouts, self._stop = timeouts, stop
-        self._ops = ops = graph.ranges
-        if ops:
-            self._queue = RangeQueue(target, cluster, **ops.local.settings._asdict(),
-                                     heartbeat_timeout_secs=timeouts.heartbeat_secs)
-            self._feeder = RangeFeeder(ops, self._queue, cluster, progress, timeouts.heartbeat_secs)
+        """Prepares it; nothing is sent yet.
 
-    def begin(self, session: tf.Session) -> None:
-        """Begins the queue on ps 0; for the chief, when the parameters are new or restored."""
-        if self._ops:
-            self._feeder.begin(session)
+        Args:
+          connected: the `tasks.connected_worker.ConnectedWorker`.
+        """
+        self._feeder, self._queue, self._cluster = feeder, queue, cluster
+        self._board, self._stop, self._graph = connected.board, connected.stop, connected.graph
+        self._timeouts, self._num_epochs = timeouts, num_epochs
 
-    def start(self, session: tf.Session) -> None:
-        """Starts feeding the input of a session."""
-        if self._ops:
-            with _as_lost_session():
-                self._feeder.start(session)
+    @contextlib.contextmanager
+    def feeding(self, session: tf.Session) -> Iterator[None]:
+        """Feeds the input of a session while its body runs.
 
-    def stop(self) -> None:
-        """Stops feeding, before the session is closed."""
-        if self._ops:
+        Raises:
+          tf.errors.UnavailableError: ps 0 does not answer.
+        """
+        try:
+            self._start(session)
+            yield
+        finally:
             self._feeder.stop()
 
-    def close(self) -> None:
-        """Closes the session with the queue."""
-        if self._ops:
-            self._queue.close()
-
-    def around(self, loop: Loop, session: tf.Session) -> Loop | RangeLoop:
-        """Returns what runs a loop to the end of the training."""
-        return RangeLoop(self, loop, session) if self._ops else loop
+    def _start(self, session: tf.Session) -> None:
+        with _as_lost_session():
+            self._feeder.start(session)
 
     def settle(self, session: tf.Session, end: End) -> None:
         """Reports what is done, when the loop has ended.
@@ -116,21 +104,20 @@ class RangeService:
         """Lets the input go on with further ranges, after the data has ended for now."""
         options = tf.RunOptions(timeout_in_ms=int(self._timeouts.start_secs * 1000))
         sessions.run_bounded(session, self._graph.input_init_op, self._graph.feed, options=options)
-        self.start(session)
+        self._start(session)
 
     def _look(self) -> _Found | None:
         """Returns None while this worker has to wait."""
         standing, snapshot = self._queue.standing(), self._board.snapshot()
-        num_epochs = self._ops.local.settings.num_epochs
         if snapshot.state == State.FAILED:
             raise ChiefFailedError
         if snapshot.state >= State.STOPPING:
             return _Found(End.ANNOUNCED)
-        if standing.has_free(num_epochs):
+        if standing.has_free(self._num_epochs):
             return _Found(None)
-        if num_epochs is None:
+        if self._num_epochs is None:
             return None
-        num_left = standing.num_left(num_epochs)
+        num_left = standing.num_left(self._num_epochs)
         # If a worker dies now, the chief trains on its ranges.
         is_left_to_others = not self._cluster.is_chief and num_left == sum(standing.holders().values())
         return _Found(End.DATA) if not num_left or is_left_to_others else None
@@ -158,7 +145,7 @@ class RangeService:
                          for worker, count in holders.items()) or "a range that is free"
 
     def _progress_line(self, standing: Standing) -> str:
-        num_epochs, epoch = self._ops.local.settings.num_epochs, int(standing.done.min())
+        num_epochs, epoch = self._num_epochs, int(standing.done.min())
         of_all = f" of {num_epochs}" if num_epochs is not None else ""
         of_next = f", and {int((standing.done > epoch).sum())} of {len(standing.done)} ranges of the next"
         return f"input: {epoch}{of_all} epochs done{of_next if epoch != num_epochs else ''}"

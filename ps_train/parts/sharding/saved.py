@@ -17,13 +17,13 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import ConfigError
-from ps_train.graph.input import file_ranges
 from ps_train.parts.sharding import operations
 from ps_train.parts.sharding.local_ranges import LocalRanges
 from ps_train.parts.sharding.range_plan import MisfitError
 from ps_train.updates.update import Update
 
 _DONE, _IN_HAND, _PLAN = (f"dynamic_sharding/{name}" for name in ("done", "in_hand", "plan"))
+_OPS = "ps_train_range_ops"
 
 
 class RangeOps(NamedTuple):
@@ -54,12 +54,13 @@ class RangeOps(NamedTuple):
     plan: tf.Tensor
 
 
-def build_range_ops(first_ps_device: str) -> RangeOps | None:
-    """Adds the variables and what moves them to the current graph; returns None if its input takes no such ranges."""
-    source = file_ranges.source_of_graph()
-    if source is None:
-        return None
-    local = source.local
+def of_graph() -> RangeOps | None:
+    """Returns what `build_range_ops` has added to the current graph."""
+    return next(iter(tf.get_collection(_OPS)), None)
+
+
+def build_range_ops(local: LocalRanges, first_ps_device: str) -> RangeOps:
+    """Adds the variables and what moves them to the current graph."""
     with tf.device(first_ps_device):
         done = _variable(_DONE, tf.zeros([len(local.plan)], tf.int32))
         in_hand = _variable(_IN_HAND, tf.zeros([len(local.plan)], tf.bool))
@@ -68,7 +69,7 @@ def build_range_ops(first_ps_device: str) -> RangeOps | None:
                  tf.placeholder(tf.string, [], name="range_plan"))
         generation, now_done, text = start
         done_at_mark, in_hand_at_mark = operations.mark()
-        return RangeOps(
+        ops = RangeOps(
             local, start,
             begin_op=tf.group(operations.begin(now_done, generation, text), plan.assign(text, read_value=False)),
             before_save_op=tf.group(done.assign(done_at_mark, read_value=False),
@@ -76,6 +77,8 @@ def build_range_ops(first_ps_device: str) -> RangeOps | None:
             after_save_op=in_hand.assign(in_unary(operations.read_queue("given")), read_value=False),
             in_hand_variable=in_hand,
             done=done.read_value(), in_hand=in_hand.read_value(), plan=plan.read_value())
+        tf.add_to_collection(_OPS, ops)
+        return ops
 
 
 def in_unary(times: tf.Tensor) -> tf.Tensor:
@@ -95,15 +98,12 @@ def is_position(name: str) -> bool:
     return name in (_DONE, _IN_HAND, _PLAN)
 
 
-def save_position(update: Update, first_ps_device: str) -> tuple[Update, RangeOps | None]:
-    """Returns the update, with the variables updated before each save and verdicts noted, and `build_range_ops`."""
-    ops = build_range_ops(first_ps_device)
-    if ops is None:
-        return update, None
+def save_position(update: Update, ops: RangeOps) -> Update:
+    """Returns the update, with the variables updated before each save and verdicts noted."""
     if update.verdict:
         update = update._replace(train_op=ops.local.judge(update.train_op, *update.verdict))
     before_save_op = tf.group(update.slots.before_save_op, ops.before_save_op)
-    return update._replace(slots=update.slots._replace(before_save_op=before_save_op)), ops
+    return update._replace(slots=update.slots._replace(before_save_op=before_save_op))
 
 
 def check_plan(path: str, local: LocalRanges) -> None:
