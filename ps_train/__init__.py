@@ -31,7 +31,6 @@ __version__ = "0.1.0"
 _WITH_TENSORFLOW = {
     "LineReader": "ps_train.graph.input.range_batches",
     "RecordReader": "ps_train.graph.input.range_batches",
-    "SyncReplicasOptimizer": "ps_train.updates.sync.sync_replicas",
     "file_ranges": "ps_train.graph.input.file_ranges",
     "from_arrays": "ps_train.graph.input.arrays",
     "input_feed": "ps_train.graph.input.arrays",

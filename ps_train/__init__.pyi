@@ -16,6 +16,7 @@ from ps_train.parts.legacy.classic.server import Server as Server
 from ps_train.parts.legacy.classic.server import replica_device_setter as replica_device_setter
 from ps_train.parts.legacy.classic.sessions import MonitoredTrainingSession as MonitoredTrainingSession
 from ps_train.parts.legacy.classic.sessions import Supervisor as Supervisor
+from ps_train.parts.legacy.classic.sync_replicas import SyncReplicasOptimizer as SyncReplicasOptimizer
 from ps_train.parts.sharding.range_batches import range_batches as range_batches
 from ps_train.parts.tables.files.reading import read_table as read_table
 from ps_train.parts.tables.tables import embedding_table as embedding_table
@@ -25,6 +26,5 @@ from ps_train.plugins.contracts import PREDICT as PREDICT
 from ps_train.plugins.contracts import TRAIN as TRAIN
 from ps_train.plugins.contracts import VALIDATION as VALIDATION
 from ps_train.plugins.contracts import ModelSpec as ModelSpec
-from ps_train.updates.sync.sync_replicas import SyncReplicasOptimizer as SyncReplicasOptimizer
 
 __version__: str

@@ -61,6 +61,7 @@ TABLE = (
     PartRow("keras", verbs=("keras", "convert"), launches=("keras",), names={"KerasTwin": "plugins"}),
     PartRow("legacy", for_plugins="estimator:offer_estimator", verbs=("run",), launches=("run",), names={
         "MonitoredTrainingSession": "classic.sessions", "Server": "classic.server", "Supervisor": "classic.sessions",
+        "SyncReplicasOptimizer": "classic.sync_replicas",
         "replica_device_setter": "classic.server"}),
 )
 

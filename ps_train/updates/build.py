@@ -5,7 +5,7 @@
     any other train_op                   as the model wrote it, asynchronously
 
     async        pull, compute, push; no worker waits
-    sync         the mean of R gradients is one update (sync/sync_replicas.py, or sync/tensorflow_engine.py)
+    sync         the mean of R gradients is one update (sync/aggregation.py, or sync/tensorflow_engine.py)
     local steps  in either of the two; a worker pushes the change by several steps (local_steps/rounds.py)
 
 Every mode provides an `Update`.
@@ -36,9 +36,9 @@ from ps_train.updates.local_steps.rounds import build_round
 from ps_train.updates.local_steps.slots import no_slot_transfer
 from ps_train.updates.local_steps.source import StepSource
 from ps_train.updates.sync import tensorflow_engine
+from ps_train.updates.sync.aggregation import SyncEngine
 from ps_train.updates.sync.quorum import Quorum
 from ps_train.updates.sync.runner import UpdateRunner
-from ps_train.updates.sync.sync_replicas import SyncReplicasOptimizer
 from ps_train.updates.update import Update, UpdateSettings
 
 _log = logging.getLogger(__name__)
@@ -320,11 +320,9 @@ def _sync_update(
         def make_chief_service() -> ChiefService:
             return tensorflow_engine.QueueService(operations, replicas_to_aggregate=replicas, num_workers=num_workers)
     else:
-        sync_optimizer = SyncReplicasOptimizer(
-            optimizer, replicas, num_workers, worker=settings.worker, is_in_rounds=settings.period.steps > 1,
-            has_blackboard=True, summed=_summed(settings))
-        sync_optimizer.apply_gradients(gradients, global_step)
-        operations = sync_optimizer.operations
+        operations = SyncEngine(
+            optimizer, gradients, global_step, replicas_to_aggregate=replicas, num_workers=num_workers,
+            worker=settings.worker, is_in_rounds=settings.period.steps > 1, summed=_summed(settings)).operations()
         tf.summary.scalar("dropped_gradients", operations.status.dropped)
 
         def make_chief_service() -> ChiefService:

@@ -24,10 +24,10 @@ from ps_train.cluster import ports
 from ps_train.parts.legacy import joining, source
 from ps_train.parts.legacy.classic import ending, server, sessions
 from ps_train.parts.legacy.classic.server import Server
+from ps_train.parts.legacy.classic.sync_replicas import SyncReplicasOptimizer
 from ps_train.parts.legacy.conversion import Conversion
 from ps_train.parts.legacy.flags import Script, ScriptConfig, parse_mapped
 from ps_train.runtime.waits import Timeouts
-from ps_train.updates.sync.sync_replicas import SyncReplicasOptimizer
 
 
 def run_script(config: ScriptConfig, script: Script) -> None:

@@ -10,7 +10,5 @@ Start with `aggregation.py`. The decision: docs/decisions/sync.md.
     gate.py                which gradients the next update has, and whether the last one of a worker was in one
     quorum.py              how many gradients an update waits for, and from which workers
     runner.py              runs the updates on the chief
-    sync_replicas.py       SyncReplicasOptimizer, with the constructor and methods of TensorFlow's class
-    standalone.py          what SyncReplicasOptimizer also needs in a plain TF1 script
     tensorflow_engine.py   TensorFlow's own class, with bounded waits (--sync_engine=tensorflow)
 """

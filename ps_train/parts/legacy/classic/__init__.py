@@ -10,6 +10,7 @@ Start with `membership.py`. The decision: docs/decisions/scripts.md.
     ps_life      how long a ps serves
     server       Server, and replica_device_setter, which balances bytes
     sessions     Session, Supervisor, MonitoredTrainingSession; who prepares the parameters
-    updates      runs the updates of SyncReplicasOptimizer on the chief
+    sync_replicas  SyncReplicasOptimizer
+    updates      runs its updates on the chief
     ending       what happens when the script ends, fails or receives a signal to stop
 """

@@ -21,7 +21,7 @@ from ps_train.cluster.tf_config import CHIEF_JOBS
 from ps_train.errors import ConfigError, StoppedError
 from ps_train.graph.devices import task_of
 from ps_train.graph.placement import LeastBytes
-from ps_train.parts.legacy.classic import ending, membership, updates
+from ps_train.parts.legacy.classic import ending, membership
 from ps_train.parts.legacy.classic.membership import Membership
 from ps_train.parts.legacy.classic.ps_life import PsLife
 from ps_train.parts.legacy.source import CLUSTER_VARIABLE
@@ -94,7 +94,6 @@ class Server(tf.train.Server):
         elif self.cluster.job in _TRAINING_JOBS:
             own = Membership(self.cluster, self.target, self._timeouts, ending.end_process)
             membership.set_current(own)
-            updates.follow(own)
 
     def _serve(self) -> None:
         try:

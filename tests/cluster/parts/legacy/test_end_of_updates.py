@@ -11,7 +11,7 @@ from ps_train.cluster.spec import Cluster
 from ps_train.coordination import sessions, variables
 from ps_train.coordination.state import Snapshot, State
 from ps_train.parts.legacy.classic.ps_life import PsLife
-from ps_train.parts.legacy.classic.updates import Runner
+from ps_train.parts.legacy.classic.updates import MemberRunner
 from ps_train.runtime import waits
 from ps_train.runtime.threads import Call
 from ps_train.runtime.waits import Timeouts
@@ -95,7 +95,7 @@ def test_the_chief_ends_though_the_ps_has_ended_before_it_concludes(silent, monk
     monkeypatch.setattr("ps_train.updates.sync.runner.RUN_OPTIONS", tf.RunOptions(timeout_in_ms=10))
     operations = SyncOperations(*[None] * len(SyncOperations._fields))
     operations = operations._replace(status=SyncStatus(*[None] * len(SyncStatus._fields)))
-    runner = Runner(None, operations, Quorum(replicas_to_aggregate=2, floor=1, num_workers=2))
+    runner = MemberRunner(None, operations, Quorum(replicas_to_aggregate=2, floor=1, num_workers=2))
     runner._session = silent
     end = Call(lambda: runner.conclude(waits_for_others=False), "end of updates")
     end.join(DEADLINE_SECS)

@@ -10,11 +10,22 @@ import pytest
 from ps_train.coordination import sessions
 from ps_train.training.outcome import End
 from tests import clusters
-from tests.cluster.updates.sync.test_standalone import by_numpy
+from tests.cluster.updates.test_build import gradients_of
 from tests.tensorflow_mode import tf
 
 NUM_STEPS = 50
 ENGINES = ["ps_train", "tensorflow"]
+
+
+def by_numpy(num_steps):
+    """Returns weights and bias after so many updates with the mean gradient of both workers."""
+    features, labels = clusters.linear_data()
+    weights, bias = np.zeros(4), 0.0
+    for step in range(num_steps):
+        rows = [index + 2 * ((8 * step + row) % 32) for index in range(2) for row in range(8)]
+        for_weights, for_bias = gradients_of(weights, bias, features[rows], labels[rows])
+        weights, bias = weights - 0.05 * for_weights, bias - 0.05 * for_bias
+    return weights, bias
 
 
 def train_in_lock_step(cluster, train_dir, num_steps, **options):

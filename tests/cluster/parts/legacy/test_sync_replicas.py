@@ -11,7 +11,8 @@ import pytest
 import ps_train
 from ps_train.errors import ConfigError
 from tests import clusters
-from tests.cluster.updates.sync.test_standalone import NUM_STEPS, Script, by_numpy, train_both, values_of
+from tests.cluster.parts.legacy.test_standalone import NUM_STEPS, Script, train_both, values_of
+from tests.cluster.updates.sync.test_tensorflow_engine import by_numpy
 from tests.tensorflow_mode import tf
 
 HOSTS = {"ps": ["a:1"], "chief": ["b:1"], "worker": ["c:1", "d:1"]}

@@ -10,7 +10,7 @@ import pytest
 
 import ps_train
 from tests import clusters
-from tests.cluster.updates.test_build import gradients_of
+from tests.cluster.updates.sync.test_tensorflow_engine import by_numpy
 from tests.tensorflow_mode import tf
 
 NUM_STEPS = 8
@@ -137,17 +137,6 @@ def train_both(scripts, way):
         thread.join(DEADLINE_SECS)
     assert not errors
     assert not [thread for thread in threads if thread.is_alive()], "a worker hangs"
-
-
-def by_numpy(num_steps):
-    """Returns weights and bias after so many updates with the mean gradient of both workers."""
-    features, labels = clusters.linear_data()
-    weights, bias = np.zeros(4), 0.0
-    for step in range(num_steps):
-        rows = [index + 2 * ((8 * step + row) % 32) for index in range(2) for row in range(8)]
-        for_weights, for_bias = gradients_of(weights, bias, features[rows], labels[rows])
-        weights, bias = weights - 0.05 * for_weights, bias - 0.05 * for_bias
-    return weights, bias
 
 
 @pytest.mark.parametrize("way, step_dtype, is_resource", [

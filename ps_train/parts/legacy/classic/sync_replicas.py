@@ -1,50 +1,33 @@
 """`SyncReplicasOptimizer`: synchronous updates, with the name, constructor and methods of TensorFlow's class.
 
-    in a task of ps_train   build.py creates one; runner.py runs its `operations` on the chief
-    in a plain TF1 script   it replaces TensorFlow's class; standalone.py has what the script also needs
+    apply_gradients --> updates/sync/aggregation.py: what runs on the ps --> updates.py: what runs it on the chief
 
-aggregation.py builds what runs on the ps.
+With a `Server` of ps_train in this process, the updates follow the workers that are alive; see `updates.py`.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import threading
 from collections.abc import Sequence
-from typing import Any, Callable, NamedTuple
+from typing import Any
 
 import tensorflow.compat.v1 as tf
 
 from ps_train.cluster.tf_config import CHIEF_JOBS, parse_tf_config
+from ps_train.coordination import sessions
 from ps_train.errors import ConfigError
 from ps_train.graph.devices import task_of
-from ps_train.updates.sync.aggregation import SyncEngine, SyncOperations
-from ps_train.updates.sync.standalone import StandaloneEngine, StandaloneRunner, SyncReplicasHook
+from ps_train.parts.legacy.classic import membership
+from ps_train.parts.legacy.classic.updates import StandaloneEngine, StandaloneRunner, make_runner
+from ps_train.runtime import waits
 
 _log = logging.getLogger(__name__)
 
+_CHIEF_SECS = 300.0
+_ANSWER_SECS = 60.0  # of the servers, to operations that wait for no other worker
 _WORKER_JOBS = ("worker", *CHIEF_JOBS)
-
-
-class ScriptTask(NamedTuple):
-    """What is known of the worker whose script this process runs.
-
-    Attributes:
-      worker: its number; 0 is the chief.
-      make_runner: returns, from the operations, replicas_to_aggregate and the number of workers, what runs the updates
-        on the chief, with the methods of a QueueRunner.
-    """
-
-    worker: int
-    make_runner: Callable[[SyncOperations, int, int], Any]
-
-
-_script_task: list[ScriptTask] = []
-
-
-def set_script_task(task: ScriptTask | None) -> None:
-    """Sets what every SyncReplicasOptimizer of this process knows of its worker; None if it knows nothing."""
-    _script_task[:] = [task] if task else []
 
 
 class SyncReplicasOptimizer(tf.train.Optimizer):
@@ -65,8 +48,7 @@ class SyncReplicasOptimizer(tf.train.Optimizer):
         self, opt: tf.train.Optimizer, replicas_to_aggregate: int, total_num_replicas: int | None = None,
         variable_averages: tf.train.ExponentialMovingAverage | None = None,
         variables_to_average: Sequence[tf.Variable] | None = None, use_locking: bool = False,
-        name: str = "sync_replicas", *, worker: int | None = None, is_in_rounds: bool = False,
-        has_blackboard: bool = False, summed: Sequence[tf.Variable] = (), replica_id: int | None = None,
+        name: str = "sync_replicas", *, worker: int | None = None, replica_id: int | None = None,
     ) -> None:
         """Creates the optimizer. The positional parameters are those of TensorFlow's class.
 
@@ -80,10 +62,6 @@ class SyncReplicasOptimizer(tf.train.Optimizer):
           worker: the number of this worker; 0 is the chief. If it is None, the device under which `apply_gradients` is
             called gives the number ("/job:worker/task:1", as replica_device_setter sets it), or else TF_CONFIG. If
             TF_CONFIG has a chief or master task, the numbers of the workers begin at 1.
-          is_in_rounds: whether an update raises the global step by more than one.
-          has_blackboard: whether this is a task of ps_train, which has created the variables on ps 0, knows which
-            workers are alive, and releases them at the end.
-          summed: variables whose gradients are summed, not averaged.
           replica_id: of TensorFlow before 1.0; it is ignored, with a line in the log.
         """
         super().__init__(use_locking, name)
@@ -96,9 +74,6 @@ class SyncReplicasOptimizer(tf.train.Optimizer):
         self._variable_averages = variable_averages
         self._variables_to_average = variables_to_average
         self._worker = worker
-        self._is_in_rounds = is_in_rounds
-        self._has_blackboard = has_blackboard
-        self._summed = summed
         self._runner: Any = None
 
     def compute_gradients(self, *args: Any, **kwargs: Any) -> list:
@@ -124,11 +99,9 @@ class SyncReplicasOptimizer(tf.train.Optimizer):
         if global_step is None:
             raise ValueError("Global step is required to check staleness")
         self.worker_number = self._find_worker_number()
-        engine_class = SyncEngine if self._has_blackboard else StandaloneEngine
-        train_op = self._set_operations(engine_class(
+        train_op = self._set_operations(StandaloneEngine(
             self._averaging_optimizer(), pairs, global_step, replicas_to_aggregate=self._replicas,
-            num_workers=self._num_workers, worker=self.worker_number, is_in_rounds=self._is_in_rounds,
-            summed=self._summed))
+            num_workers=self._num_workers, worker=self.worker_number))
         return train_op if name is None else tf.group(train_op, name=name)
 
     def _averaging_optimizer(self) -> Any:
@@ -137,25 +110,20 @@ class SyncReplicasOptimizer(tf.train.Optimizer):
             return self._opt
         return _Averaging(self._opt, self._variable_averages, self._variables_to_average)
 
-    def _set_operations(self, engine: SyncEngine) -> tf.Operation:
+    def _set_operations(self, engine: StandaloneEngine) -> tf.Operation:
         """Sets the attributes that TensorFlow's class has; returns a worker's step."""
         self.operations = engine.operations()
         self.chief_init_op, self.local_step_init_op = self.operations.begin_op, self.operations.local_init_op
-        if _script_task and not self._has_blackboard:
-            self._runner = _script_task[0].make_runner(self.operations, self._replicas, self._num_workers)
-        else:
-            self._runner = StandaloneRunner(self.operations)
-        missing = [tf.report_uninitialized_variables(tf.global_variables())]
-        if isinstance(engine, StandaloneEngine):
-            missing.append(engine.missing())
-        self.ready_for_local_init_op = tf.concat(missing, 0)
+        self._runner = make_runner(self.operations, self._replicas, self._num_workers)
+        self.ready_for_local_init_op = tf.concat(
+            [tf.report_uninitialized_variables(tf.global_variables()), engine.missing()], 0)
         return self.operations.train_op
 
     def _find_worker_number(self) -> int:
         if self._worker is not None:
             number = self._worker
-        elif _script_task:
-            number = _script_task[0].worker
+        elif own := membership.current():
+            number = own.cluster.worker_number
         else:
             number = _number_from(tf.no_op().device)
         if not 0 <= number < self._num_workers:
@@ -205,6 +173,49 @@ class SyncReplicasOptimizer(tf.train.Optimizer):
     def variables(self) -> list[tf.Variable]:
         """Returns the variables of the wrapped optimizer."""
         return self._opt.variables()
+
+
+class SyncReplicasHook(tf.train.SessionRunHook):
+    """Initialises synchronous training of one task in each new session of a MonitoredTrainingSession."""
+
+    def __init__(self, optimizer: Any, is_chief: bool, num_tokens: int) -> None:
+        """Prepares the hook.
+
+        Args:
+          optimizer: a `SyncReplicasOptimizer`.
+          is_chief: whether this task runs the updates.
+          num_tokens: is only checked, see `get_init_tokens_op`.
+        """
+        self._optimizer = optimizer
+        self._is_chief = is_chief
+        self._num_tokens = num_tokens
+        self._runner: StandaloneRunner | None = None
+
+    def begin(self) -> None:
+        """Finds the operations; see `tf.compat.v1.train.SessionRunHook`.
+
+        Raises:
+          ValueError: apply_gradients was not called yet.
+        """
+        if self._is_chief:
+            self._runner = self._optimizer.get_chief_queue_runner()
+        self._optimizer.get_init_tokens_op(self._num_tokens)
+        self._init_op = (self._optimizer.chief_init_op if self._is_chief else self._optimizer.local_step_init_op)
+        self._ready_op = self._optimizer.ready_for_local_init_op
+
+    def after_create_session(self, session: tf.Session, coord: tf.train.Coordinator) -> None:
+        """Initialises this task. The chief starts the updates; the other workers wait for the chief.
+
+        Raises:
+          ClusterLostError: the chief did not initialise within five minutes.
+          tf.errors.DeadlineExceededError: a server did not answer.
+        """
+        options = tf.RunOptions(timeout_in_ms=int(_ANSWER_SECS * 1000))
+        waits.until(lambda: sessions.run_bounded(session, self._ready_op, options=options).size == 0, _CHIEF_SECS,
+                    "the chief to initialise the variables and to run chief_init_op", threading.Event())
+        sessions.run_bounded(session, self._init_op, options=options)
+        if self._runner:
+            self._runner.create_threads(session, coord, daemon=True, start=True)
 
 
 class _Averaging:
