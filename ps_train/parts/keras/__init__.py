@@ -1,15 +1,14 @@
 """How does a Keras model train under a tf.distribute strategy? `ps_train keras`, and `ps_train convert`.
 
-    verb, flags --> task --> processes, strategies --> inputs --> fitting or custom_loops --> checkpoints
+    verb, flags --> task --> strategies --> inputs --> fitting or custom_loops --> checkpoints
 
 Start with `task.py`. Tests: tests/*/parts/keras. Documentation: docs/migrate.md; decisions: docs/decisions/keras.md.
 
-    flags         the flags of `keras`, `launch keras` and `convert`
+    flags         the flags of `keras`, `launch keras` and `convert`, and the cluster that they describe
     verb          the verbs
     plugins       what a user writes: build_model, train_step, train, make_callbacks, KERAS_TWIN
     task          one process from start to end
-    processes     which processes a strategy has, how they meet, and a time limit on their training
-    strategies    creates the tf.distribute strategy; a ps or worker of parameter_server
+    strategies    creates the tf.distribute strategy; how its processes meet, get a time limit, and end
     inputs        the batches of the dataset, as each strategy takes them
     fitting       training by Model.fit, its callbacks, and which epochs are left
     custom_loops  training by the plug-in's `train_step` or `train`

@@ -68,11 +68,11 @@ def newest_readable(train_dir: str) -> tuple[int, str] | None:
         try:
             with zipfile.ZipFile(path) as file:
                 damaged = file.testzip()
-            problem = f"{damaged} in it is damaged" if damaged else ""
+            if not damaged:
+                return step, path
+            problem = f"{damaged} in it is damaged"
         except (zipfile.BadZipFile, OSError, zlib.error) as error:
             problem = str(error)
-        if not problem:
-            return step, path
         _log.warning("checkpoint %s cannot be read: %s; it is skipped", path, problem)
     return None
 
@@ -92,9 +92,6 @@ def state_number(train_dir: str, steps_per_epoch: int) -> int:
     """Returns a number by which two workers find out whether they would continue from the same state."""
     newest = newest_readable(train_dir)
     return zlib.crc32(f"{newest and newest[0]} {_backups(train_dir, steps_per_epoch)}".encode())
-
-
-# --- backups
 
 
 def backup_dir(train_dir: str, steps_per_epoch: int) -> str:
@@ -142,9 +139,6 @@ def _backups(train_dir: str, steps_per_epoch: int) -> list[str]:
     return sorted(name for name in (os.listdir(chief) if os.path.isdir(chief) else []) if name.endswith(".index"))
 
 
-# --- writing
-
-
 class ModelSaver:
     """Writes the checkpoints of one training."""
 
@@ -154,9 +148,6 @@ class ModelSaver:
 
     def save(self, model: tf_keras.Model, step: int) -> None:
         """Saves the model under its global step, unless it is saved, and removes older checkpoints.
-
-        Every worker saves, because reading the variables may be a collective operation; all but the chief write into a
-        temporary folder.
 
         Raises:
           SaveError: the checkpoint cannot be written.
@@ -169,14 +160,22 @@ class ModelSaver:
             if self._is_chief:
                 self._save_as_chief(model, step)
                 return
+            # Every worker saves, because reading the variables may be a collective operation.
             with tempfile.TemporaryDirectory(prefix="ps_train-") as folder:
                 write_model(model, os.path.join(folder, _UNFINISHED))
 
     def _save_as_chief(self, model: tf_keras.Model, step: int) -> None:
         train_dir = self._config.train_dir
         unfinished = os.path.join(train_dir, _UNFINISHED)
+        if self._config.variable_partitioner:
+            # A new thread is not in the strategy's scope, which would cut the variables of this model, too.
+            building = Call(lambda: build_model(self._plugins.model, self._plugins.model_params), "whole model")
+            building.join()
+            whole = building.result()
+            copy_variables(whole, model, "what is trained")
+            model = whole
         try:
-            write_model(self._whole(model) if self._config.variable_partitioner else model, unfinished)
+            write_model(model, unfinished)
         except _FAILURES:
             with contextlib.suppress(OSError):
                 os.remove(unfinished)  # frees the room for the next try
@@ -184,15 +183,6 @@ class ModelSaver:
         self._lock.check()
         os.replace(unfinished, checkpoint_path(train_dir, step))
         remove_older(train_dir, self._config.keep_checkpoint_max)
-
-    def _whole(self, model: tf_keras.Model) -> tf_keras.Model:
-        """Returns the model with whole variables."""
-        # A new thread is not in the strategy's scope, which would cut the variables of this model, too.
-        building = Call(lambda: build_model(self._plugins.model, self._plugins.model_params), "whole model")
-        building.join()
-        whole = building.result()
-        copy_variables(whole, model, "what is trained")
-        return whole
 
 
 @contextlib.contextmanager
@@ -212,9 +202,6 @@ def write_model(model: tf_keras.Model, path: str) -> None:
     # Outside the main thread tf_keras writes `.keras` once, and then HDF5 under that name (a thread-local default in
     # saving/saving_lib.py), unless the format is given.
     model.save(path, overwrite=True, save_format="keras_v3")
-
-
-# --- reading
 
 
 def build_model(plugin: KerasModel, params: Mapping[str, Any]) -> tf_keras.Model:
@@ -237,11 +224,7 @@ def build_model(plugin: KerasModel, params: Mapping[str, Any]) -> tf_keras.Model
 def make_or_restore_model(plugin: KerasModel, params: Mapping[str, Any], train_dir: str) -> tf_keras.Model:
     """Returns the plug-in's model, with weights and optimizer of the newest readable checkpoint if there is one.
 
-    Call it in the strategy's scope; `model.optimizer.iterations` is the global step.
-
-    Raises:
-      UserCodeError: the plug-in breaks its contract.
-      CheckpointError: the checkpoint is of another model.
+    Call it in the strategy's scope. Raises what `build_model`, `load_model_file` and `copy_variables` raise.
     """
     model = build_model(plugin, params)
     newest = newest_readable(train_dir)

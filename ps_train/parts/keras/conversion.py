@@ -78,7 +78,8 @@ def _to_keras(config: ConvertConfig, twins: _Twins) -> str:
     reader = tf.train.load_checkpoint(source)
     model = keras_checkpoints.build_model(twins.keras_model, twins.keras_params)
     shapes = reader.get_variable_to_shape_map()
-    variables, moments = _weights(twins, model), _moments(twins, model)
+    variables = _weights(twins, model)
+    moments = _moments(variables, model)
     _check_shapes(source, {name: (shapes.get(name), weight.shape.as_list()) for name, weight in variables.items()})
     if moments.keys() <= shapes.keys():
         variables.update(moments)
@@ -102,7 +103,7 @@ def _to_graph(config: ConvertConfig, twins: _Twins) -> str:
     variables = _weights(twins, model)
     values = {"global_step": np.int64(step)}
     if config.optimizer == "adam" and isinstance(model.optimizer, tf_keras.optimizers.Adam):
-        variables.update(_moments(twins, model))
+        variables.update(_moments(variables, model))
         # TensorFlow 1 keeps beta^(updates + 1) in variables, where Keras computes it.
         values.update({name: np.float32(beta ** (step + 1)) for name, beta in _BETAS.items()})
     else:
@@ -152,10 +153,10 @@ def _weights(twins: _Twins, model: tf_keras.Model) -> dict[str, Any]:
     return weights
 
 
-def _moments(twins: _Twins, model: tf_keras.Model) -> dict[str, Any]:
+def _moments(weights: Mapping[str, Any], model: tf_keras.Model) -> dict[str, Any]:
     """Returns name of Adam's slot in the graph -> variable of Keras' Adam, of both moments of all weights."""
     return {f"{name}/{slot}": variable
-            for name, weight in _weights(twins, model).items()
+            for name, weight in weights.items()
             for slot, moment in (("Adam", "m"), ("Adam_1", "v"))
             for variable in model.optimizer.variables
             if f"/{variable.name}".endswith(f"/{moment}/{weight.name}")}

@@ -15,8 +15,8 @@ import tensorflow as tf
 import tf_keras
 
 from ps_train.errors import DataError
-from ps_train.parts.keras import inputs, strategies
-from ps_train.parts.keras.fitting import EpochPlan, Meter, TrainingContext, TrainingSpan, global_step
+from ps_train.parts.keras import inputs
+from ps_train.parts.keras.fitting import Meter, ModelTraining, global_step
 
 _MOST_SCHEDULED = 100  # closures between two looks at the end, if there are no progress lines
 _log = logging.getLogger(__name__)
@@ -34,15 +34,11 @@ class CustomRun:
       train_steps: the global step at which training ends.
     """
 
-    def __init__(
-        self, context: TrainingContext, strategy: tf.distribute.Strategy, model: tf_keras.Model, plan: EpochPlan,
-        feed: inputs.Feed,
-    ) -> None:
-        config = context.config
-        self._context, self._model, self._feed = context, model, feed
-        self.params: Mapping[str, Any] = context.plugins.model_params
-        self.train_steps = config.train_steps
-        self.step = global_step(model)
+    def __init__(self, training: ModelTraining) -> None:
+        self._context, strategy, self._model, plan, self._feed = training
+        config, feed = self._context.config, self._feed
+        self.params: Mapping[str, Any] = self._context.plugins.model_params
+        self.step, self.train_steps = global_step(self._model), config.train_steps
         self.coordinator = None
         self._save_period = config.save_model_steps or plan.steps_per_epoch
         self._validation_period = plan.steps_per_epoch * config.validation_epochs
@@ -51,7 +47,7 @@ class CustomRun:
             self.dataset = self.coordinator.create_per_worker_dataset(lambda: feed.training.dataset_fn(None))
         else:
             self.dataset = strategy.experimental_distribute_dataset(feed.training)
-        self._meter = Meter(strategies.global_batch_size(strategy, config), config.train_steps, self.step)
+        self._meter = Meter(training.examples_per_step, self.train_steps, self.step)
 
     @property
     def is_done(self) -> bool:
@@ -112,20 +108,18 @@ class CustomRun:
         return values
 
 
-def train_by_loop(
-    context: TrainingContext, strategy: tf.distribute.Strategy, model: tf_keras.Model, plan: EpochPlan,
-    feed: inputs.Feed,
-) -> TrainingSpan:
-    """Trains by the plug-in's loop up to --train_steps, and saves.
+def train_by_loop(training: ModelTraining) -> tuple[int, float]:
+    """Trains by the plug-in's loop up to --train_steps, and saves; returns what `fit` returns.
 
     Raises:
       StoppedError: the process was told to stop.
       DataError: the training data ends before training does, or the plug-in reported no step.
     """
-    plugin = context.plugins.model
-    run = CustomRun(context, strategy, model, plan, feed)
+    context, strategy, model, *_ = training
+    plugin, config = context.plugins.model, context.config
+    run = CustomRun(training)
     first_step = run.step
-    context.pulse.expect("a step of training", context.config.step_timeout_secs)
+    context.pulse.expect("a step of training", config.step_timeout_secs)
     if context.is_chief:
         _log.info("the loop of %s: from step %d to step %d", plugin.name, first_step, run.train_steps)
     start_secs = time.monotonic()
@@ -133,14 +127,14 @@ def train_by_loop(
         plugin.train(strategy=strategy, model=model, run=run)
     else:
         try:
-            _repeat_train_step(run, _execution(strategy, model, plugin.train_step), context.config.steps_per_execution)
+            _repeat_train_step(run, _execution(strategy, model, plugin.train_step), config.steps_per_execution)
         except (tf.errors.OutOfRangeError, StopIteration) as error:
             raise inputs.data_ended(context.plugins.dataset.name, run.step, run.train_steps) from error
     secs = time.monotonic() - start_secs
     if run.step == first_step:
         raise DataError(f"{plugin.name}.train reported no step: call run.advance(loss) after each one")
     run.save()
-    return TrainingSpan(first_step, secs)
+    return first_step, secs
 
 
 def _repeat_train_step(run: CustomRun, execute: Callable[..., tf.Tensor], most_steps: int) -> None:

@@ -1,13 +1,12 @@
-"""Training by Keras' Model.fit, its callbacks, and what it shares with a loop of the plug-in.
+"""Training by Keras' Model.fit, and what it shares with a loop of the plug-in.
 
-    TrainingContext, EpochPlan --> fit --> TrainingSpan
-                                    |
+    TrainingContext --> EpochPlan --> ModelTraining --> fit
+                                                    |
              callbacks, in order: Backup, Checkpoint, TensorBoard, those of the plug-in, Reporter
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import importlib.util
 import logging
@@ -16,7 +15,6 @@ import shlex
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any, Callable, NamedTuple
 
 import tensorflow as tf
@@ -27,7 +25,7 @@ from ps_train.errors import StoppedError, UserCodeError
 from ps_train.parts.keras import checkpoints, inputs, strategies
 from ps_train.parts.keras.flags import KerasConfig
 from ps_train.parts.keras.plugins import KerasPlugins
-from ps_train.parts.keras.processes import Pulse
+from ps_train.parts.keras.strategies import Pulse
 from ps_train.runtime import reports
 from ps_train.storage.folder_lock import FolderLock
 
@@ -35,9 +33,28 @@ _DEFAULT_STEPS_PER_EPOCH = 500
 _log = logging.getLogger(__name__)
 
 
+class EpochPlan(NamedTuple):
+    """The epochs of a run, numbers `first_epoch` to `epochs` - 1, which end at the global step `end_step`."""
+
+    steps_per_epoch: int
+    epochs: int
+    first_epoch: int
+    end_step: int
+
+
+def plan_epochs(train_steps: int, steps_per_epoch: int | None, step: int) -> EpochPlan:
+    """Returns the whole epochs that bring training from a global step to `train_steps`, or up to an epoch beyond."""
+    if steps_per_epoch is None:  # equal parts of about the default, so that it goes beyond by a few steps only
+        steps_per_epoch = math.ceil(train_steps / math.ceil(train_steps / _DEFAULT_STEPS_PER_EPOCH))
+    steps_per_epoch = min(steps_per_epoch, train_steps)
+    epochs = math.ceil(train_steps / steps_per_epoch)
+    remaining = math.ceil(max(train_steps - step, 0) / steps_per_epoch)
+    return EpochPlan(steps_per_epoch, epochs, epochs - remaining, step + remaining * steps_per_epoch)
+
+
 @dataclasses.dataclass(frozen=True)
 class TrainingContext:
-    """What a process that trains works with.
+    """A process that trains.
 
     Attributes:
       cluster: None for a strategy of one process, which can save without the others.
@@ -60,10 +77,10 @@ class TrainingContext:
         return self.cluster is None or self.cluster.is_chief
 
     def stopped(self, step: int, save: Callable[[], None], newest: str) -> StoppedError:
-        """Saves if this is the only process, and returns the error that names the step at which it stopped.
+        """Saves if this is the only process; returns the error with the step, and with what a restart continues from.
 
         Args:
-          newest: what training continues from otherwise.
+          newest: a backup or checkpoint, from which several processes continue.
         """
         again = f"with --train_dir={shlex.quote(self.config.train_dir)} it continues"
         if self.cluster is not None:
@@ -72,34 +89,18 @@ class TrainingContext:
         return StoppedError(f"told to stop at step {step}, and saved; {again} from there")
 
 
-class EpochPlan(NamedTuple):
-    """The epochs of a run, from `first_epoch` to `epochs`: these are equal if nothing is left to train.
+class ModelTraining(NamedTuple):
+    """What is trained: the model under its strategy, the epochs, and the batches."""
 
-    Attributes:
-      end_step: the global step at which training ends.
-    """
+    context: TrainingContext
+    strategy: tf.distribute.Strategy
+    model: tf_keras.Model
+    plan: EpochPlan
+    feed: inputs.Feed
 
-    steps_per_epoch: int
-    epochs: int
-    first_epoch: int
-    end_step: int
-
-
-def plan_epochs(train_steps: int, steps_per_epoch: int | None, step: int) -> EpochPlan:
-    """Returns the whole epochs that bring training from a global step to `train_steps`, or up to an epoch beyond."""
-    if steps_per_epoch is None:  # equal parts of about the default, so that it goes beyond by a few steps only
-        steps_per_epoch = math.ceil(train_steps / math.ceil(train_steps / _DEFAULT_STEPS_PER_EPOCH))
-    steps_per_epoch = min(steps_per_epoch, train_steps)
-    epochs = math.ceil(train_steps / steps_per_epoch)
-    remaining = math.ceil(max(train_steps - step, 0) / steps_per_epoch)
-    return EpochPlan(steps_per_epoch, epochs, epochs - remaining, step + remaining * steps_per_epoch)
-
-
-class TrainingSpan(NamedTuple):
-    """The global step at which training began, and the time it took without what came after it."""
-
-    first_step: int
-    secs: float
+    @property
+    def examples_per_step(self) -> int:
+        return strategies.global_batch_size(self.strategy, self.context.config)
 
 
 def global_step(model: tf_keras.Model) -> int:
@@ -124,17 +125,15 @@ class Meter:
         _log.info(progress.format())
 
 
-def fit(
-    context: TrainingContext, strategy: tf.distribute.Strategy, model: tf_keras.Model, plan: EpochPlan,
-    feed: inputs.Feed,
-) -> TrainingSpan:
-    """Trains the epochs of the plan.
+def fit(training: ModelTraining) -> tuple[int, float]:
+    """Trains the epochs of the plan; returns the global step at which it began, and the seconds that it took.
 
     Raises:
       StoppedError: the process was told to stop.
       UserCodeError: a plug-in breaks its contract.
       DataError: the training data end before training does.
     """
+    context, _, model, plan, feed = training
     config, is_chief = context.config, context.is_chief
     if is_chief:
         _log.info("epochs %d to %d of %d steps each: training ends at step %d", plan.first_epoch + 1, plan.epochs,
@@ -142,43 +141,24 @@ def fit(
     context.pulse.expect("a step of training", config.step_timeout_secs)
     on_terminal = sys.stdout is not None and sys.stdout.isatty() and config.strategy != "parameter_server"
     backup = Backup(context, plan.steps_per_epoch)
-    reporter = Reporter(context, plan, examples_per_step=strategies.global_batch_size(strategy, config),
-                        first_step=global_step(model), prints=is_chief and not on_terminal, save=backup.save)
+    reporter = Reporter(training, is_chief and not on_terminal, backup.save)
     validates = config.validation_epochs > 0
-    with _explaining_end(context, reporter, plan):
+    try:
         model.fit(
-            _failing_at_end(feed.training),
-            steps_per_epoch=plan.steps_per_epoch,
-            epochs=plan.epochs,
-            initial_epoch=plan.first_epoch,
+            feed.training, steps_per_epoch=plan.steps_per_epoch, epochs=plan.epochs, initial_epoch=plan.first_epoch,
             validation_data=feed.validation if validates else None,
             validation_steps=feed.validation_steps if validates else None,
             validation_freq=max(config.validation_epochs, 1),
             callbacks=[backup, Checkpoint(context), *_tensorboard(context), *_plugin_callbacks(context.plugins),
                        reporter],
-            verbose=(1 if on_terminal else 2) if is_chief else 0,
-        )
-    return TrainingSpan(reporter.first_step, reporter.end_secs - reporter.start_secs)
-
-
-def _failing_at_end(training: Any) -> Any:
-    if isinstance(training, tf.data.Dataset):
-        return inputs.failing_at_end(training)
-    return tf_keras.utils.experimental.DatasetCreator(
-        lambda context: inputs.failing_at_end(training.dataset_fn(context)))
-
-
-@contextlib.contextmanager
-def _explaining_end(context: TrainingContext, reporter: Reporter, plan: EpochPlan) -> Iterator[None]:
-    """Turns the error in place of the data's end into one line; the only process saves first."""
-    try:
-        yield
+            verbose=(1 if on_terminal else 2) if is_chief else 0)
     except tf.errors.OpError as error:
         if not inputs.is_end(error):
             raise
         if context.cluster is None and reporter.step > reporter.first_step:
-            context.saver.save(reporter.model, reporter.step)
+            context.saver.save(model, reporter.step)
         raise inputs.data_ended(context.plugins.dataset.name, reporter.step, plan.end_step) from error
+    return reporter.first_step, reporter.end_secs - reporter.start_secs
 
 
 def _plugin_callbacks(plugins: KerasPlugins) -> list[tf_keras.callbacks.Callback]:
@@ -278,27 +258,19 @@ class Backup(tf_keras.callbacks.BackupAndRestore):
 
 
 class Reporter(tf_keras.callbacks.Callback):
-    """Measures steps and time, prints progress lines, beats, and ends training when the process is told to stop."""
+    """Measures steps and time, beats, prints progress lines, and ends training when the process is told to stop."""
 
-    def __init__(
-        self, context: TrainingContext, plan: EpochPlan, *, examples_per_step: int, first_step: int, prints: bool,
-        save: Callable[[], None],
-    ) -> None:
-        """Prepares it.
-
-        Args:
-          first_step: the global step of the model that Model.fit is given.
-          prints: whether it prints progress lines.
-          save: saves the state when this process, the only one, is told to stop.
-        """
+    def __init__(self, training: ModelTraining, prints: bool, save: Callable[[], None]) -> None:
         super().__init__()
         self._supports_tf_logs = True  # it fetches only the loss that it prints; parameter_server allows no other
-        self._context, self._plan, self._examples_per_step, self._save = context, plan, examples_per_step, save
-        self._prints = prints and context.config.log_steps > 0
+        self._training, self._context, self._save = training, training.context, save
+        config = self._context.config
+        self._prints = prints and config.log_steps > 0
+        self._period = max(1, config.log_steps // config.steps_per_execution)
         # With parameter_server, Keras calls on_train_batch_end when a step is scheduled, not when it is done.
-        self._is_asynchronous = context.config.strategy == "parameter_server"
+        self._is_asynchronous = config.strategy == "parameter_server"
         self._executions = self._steps_done = self._first_of_execution = 0
-        self.first_step = first_step
+        self.first_step = global_step(training.model)
         self.start_secs = self.end_secs = 0.0
 
     def on_train_begin(self, logs: Any = None) -> None:
@@ -307,7 +279,7 @@ class Reporter(tf_keras.callbacks.Callback):
             _log.info("resumed at step %d, from the backup", step)
         self.first_step = step
         self.start_secs = self.end_secs = time.monotonic()
-        self._meter = Meter(self._examples_per_step, self._plan.end_step, step)
+        self._meter = Meter(self._training.examples_per_step, self._training.plan.end_step, step)
         self._context.pulse.beat()
 
     @property
@@ -321,12 +293,10 @@ class Reporter(tf_keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Prints a progress line if one is due; raises StoppedError if the process was told to stop."""
-        config = self._context.config
         self._context.pulse.beat()
         self._executions += 1
         self._steps_done += batch + 1 - self._first_of_execution
-        period = max(1, config.log_steps // config.steps_per_execution)
-        if self._prints and not self._is_asynchronous and self._executions % period == 0:
+        if self._prints and not self._is_asynchronous and self._executions % self._period == 0:
             self._meter.report(global_step(self.model), float(logs["loss"]))
         if self._context.stop.is_set():
             raise self._context.stopped(global_step(self.model), self._save, "backup")

@@ -1,4 +1,9 @@
-"""The flags of `ps_train keras` and `ps_train convert`: groups of `ps_train.config`, and their own."""
+"""The flags of `ps_train keras` and `ps_train convert`, and the cluster that they or TF_CONFIG describe.
+
+    default, one_device, mirrored, central_storage, tpu   one process, and no cluster
+    multi_worker_mirrored                                 workers, the first (or the chief task) is the chief
+    parameter_server                                      a chief that coordinates, ps and workers that serve it
+"""
 
 from __future__ import annotations
 
@@ -9,7 +14,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Optional
 
-from ps_train.cluster.addresses import parse_hosts
+from ps_train.cluster.addresses import parse_hosts, refuse_duplicates
+from ps_train.cluster.spec import Cluster, Task
+from ps_train.cluster.tf_config import parse_tf_config
 from ps_train.config import fields
 from ps_train.config.groups import (
     ClusterFlags,
@@ -22,6 +29,7 @@ from ps_train.config.groups import (
 from ps_train.config.launch import PLACED_BY_LAUNCH, LaunchConfig, parse_launch_of
 from ps_train.config.task import Config
 from ps_train.errors import ConfigError, refuse
+from ps_train.launch.command_lines import TaskList
 
 STRATEGIES = ("default", "one_device", "mirrored", "central_storage", "multi_worker_mirrored", "parameter_server",
               "tpu")
@@ -37,16 +45,16 @@ _ONLY_WITH = {flag: strategies for flags, strategies in {
     "tpu_name": ("tpu",),
     "save_model_steps": tuple(name for name in STRATEGIES if name != "parameter_server"),
 }.items() for flag in flags.split()}
+_HOST_FLAGS = {
+    "multi_worker_mirrored": {"worker": "worker_hosts"},
+    "parameter_server": {"chief": "coordinator_host", "ps": "ps_hosts", "worker": "worker_hosts"},
+}
 _DEVICE = re.compile(r"(cpu|gpu):(\d{1,3})")
 _PARTITIONER = re.compile(r"(min_size|fixed|max_size):(\d{1,15})")
 
 
 def parse_devices(what: str, text: str) -> list[tuple[str, int]]:
-    """Returns [("gpu", 0), ("gpu", 1)] for "gpu:0,gpu:1", [] for "".
-
-    Raises:
-      ConfigError: the text has another form, names a device twice, or names CPUs and GPUs together.
-    """
+    """Returns [("gpu", 0), ("gpu", 1)] for "gpu:0,gpu:1", [] for ""; raises ConfigError for another form."""
     devices = []
     for name in filter(None, text.lower().split(",")):
         match = _DEVICE.fullmatch(name.strip())
@@ -61,11 +69,7 @@ def parse_devices(what: str, text: str) -> list[tuple[str, int]]:
 
 
 def parse_partitioner(what: str, text: str) -> tuple[str, int] | None:
-    """Returns ("min_size", 262144) for "min_size:262144", None for "".
-
-    Raises:
-      ConfigError: the text has another form.
-    """
+    """Returns ("min_size", 262144) for "min_size:262144", None for ""; raises ConfigError for another form."""
     if not text:
         return None
     match = _PARTITIONER.fullmatch(text)
@@ -82,11 +86,7 @@ _of_convert = functools.partial(fields.field, group="Converting checkpoints")
 
 @dataclasses.dataclass(frozen=True)
 class KerasConfig(ClusterFlags, ModelFlags, TrainingFlags, WaitFlags):
-    """The flags of one task of `ps_train keras`, checked.
-
-    Raises:
-      ConfigError: a value is out of its bounds, or a flag means nothing here; the text names each one.
-    """
+    """The flags of one task of `ps_train keras`; raises ConfigError with a line for each one that is wrong."""
 
     num_gpus: Optional[int] = _again(
         "num_gpus", help="GPUs of this machine to train on; with multi_worker_mirrored a worker uses GPU number "
@@ -138,27 +138,20 @@ class KerasConfig(ClusterFlags, ModelFlags, TrainingFlags, WaitFlags):
 
     def __post_init__(self) -> None:
         problems = fields.problems(vars(self), KerasConfig) + fields.foreign(self.given, "keras", KerasConfig)
-        refuse(problems + _misplaced(self.strategy, self.given) + self._problems_of_devices())
+        problems += _misplaced(self.strategy, self.given)
+        if self.devices:
+            problems += [f"--{name}: --devices selects the devices already; leave one of the two out"
+                         for name in ("num_gpus", "num_virtual_devices") if name in self.given]
+            if self.strategy == "one_device" and len(parse_devices("--devices", self.devices)) > 1:
+                problems.append(f"--devices: got {self.devices!r}; allowed with --strategy=one_device: one device")
+        refuse(problems)
         # The ps write their part of a backup, and work in folders of their own.
         object.__setattr__(self, "train_dir", os.path.abspath(self.train_dir or default_train_dir(self.model)))
-
-    def _problems_of_devices(self) -> list[str]:
-        if not self.devices:
-            return []
-        problems = [f"--{name}: --devices selects the devices already; leave one of the two out"
-                    for name in ("num_gpus", "num_virtual_devices") if name in self.given]
-        if self.strategy == "one_device" and len(parse_devices("--devices", self.devices)) > 1:
-            problems.append(f"--devices: got {self.devices!r}; allowed with --strategy=one_device: one device")
-        return problems
 
 
 @dataclasses.dataclass(frozen=True)
 class ConvertConfig(ModelFlags, OptimizerFlags):
-    """The flags of `ps_train convert`, checked.
-
-    Raises:
-      ConfigError: a value is not allowed, a flag is missing, or means nothing here; the text names each one.
-    """
+    """The flags of `ps_train convert`; raises ConfigError with a line for each one that is wrong or missing."""
 
     to: Optional[str] = _of_convert(None, help="Kind of checkpoint to write.",
                                     choices=("keras", "graph"), unset="none; required")
@@ -167,12 +160,9 @@ class ConvertConfig(ModelFlags, OptimizerFlags):
 
     def __post_init__(self) -> None:
         problems = fields.problems(vars(self), ConvertConfig) + fields.foreign(self.given, "convert", ConvertConfig)
-        if self.to is None:
-            problems.append("--to: not given; allowed: keras, graph")
-        if not self.train_dir:
-            problems.append("--train_dir: not given; it is the folder of the checkpoint to convert")
-        if not self.output_dir:
-            problems.append("--output_dir: not given; it is the folder for the new checkpoint")
+        problems += [f"--{name}: not given; {advice}" for name, advice in (
+            ("to", "allowed: keras, graph"), ("train_dir", "it is the folder of the checkpoint to convert"),
+            ("output_dir", "it is the folder for the new checkpoint")) if not getattr(self, name)]
         refuse(problems)
 
 
@@ -186,31 +176,98 @@ def _misplaced(strategy: str, given: frozenset[str]) -> list[str]:
 
 
 def parse_keras_task(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> KerasConfig:
-    """Returns the KerasConfig of one task from its command line, without program and verb, and its environment.
-
-    Raises:
-      ConfigError: the command line is wrong; the text says how.
-    """
+    """Returns the flags of one task, from the words after `keras`; raises ConfigError if they are wrong."""
     values, given = fields.parse_flags(argv, KerasConfig, others=[Config])
     return KerasConfig(**values, given=given, tf_config=environ.get("TF_CONFIG", ""))
 
 
 def parse_keras_launch(argv: Sequence[str]) -> tuple[KerasConfig, LaunchConfig]:
-    """Returns the KerasConfig of the tasks, with `given`, and the LaunchConfig of the launcher.
-
-    Raises:
-      ConfigError: the command line is wrong, or it places the tasks, which is the launcher's job.
-    """
+    """Returns the flags of the tasks and those of the launcher; raises ConfigError if they are wrong."""
     return parse_launch_of(
         KerasConfig, argv, PLACED, others=[Config],
         more_problems=lambda values, given: _misplaced(values["strategy"], given & {"num_ps", "num_workers"}))
 
 
 def parse_convert(argv: Sequence[str]) -> ConvertConfig:
-    """Returns the ConvertConfig of a command line, without program and verb.
-
-    Raises:
-      ConfigError: the command line is wrong; the text says how.
-    """
+    """Returns the flags of `convert`; raises ConfigError if they are wrong."""
     values, given = fields.parse_flags(argv, ConvertConfig, others=[Config])
     return ConvertConfig(**values, given=given)
+
+
+# --- the cluster
+
+
+def resolve_cluster(config: KerasConfig) -> Cluster | None:
+    """Returns the cluster and this task's place in it, or None for a strategy of one process.
+
+    Raises:
+      ConfigError: what the flags or TF_CONFIG say is malformed, contradictory, or no cluster for this strategy.
+    """
+    has_tf_config = bool(config.tf_config.strip())
+    if config.strategy in _HOST_FLAGS:
+        return _from_tf_config(config) if has_tf_config else _from_flags(config)
+    if has_tf_config:  # a scheduler may write one for a job of one process
+        jobs = parse_tf_config(config.tf_config, needs_ps=False).addresses
+        names = [f"{job}:{index}" for job, hosts in jobs.items() if job != "evaluator" for index in hosts]
+        if len(names) > 1:
+            raise ConfigError(f"--strategy={config.strategy} is one process, and TF_CONFIG names {len(names)}: "
+                              f"{', '.join(names)}; each would train alone. Choose multi_worker_mirrored or "
+                              "parameter_server, or unset TF_CONFIG")
+    return None
+
+
+def peers(cluster: Cluster) -> list[Task]:
+    """Returns all other tasks, the ps first; for the coordinator of parameter_server these are the servers."""
+    return [task for task in [*cluster.ps, *cluster.workers] if task != cluster.task]
+
+
+def strategy_tasks(config: KerasConfig, launch_config: LaunchConfig) -> TaskList:
+    """Returns the tasks that a launcher starts for the strategy."""
+    flags = _HOST_FLAGS.get(config.strategy, {})
+    counts = {"ps": launch_config.num_ps, "chief": 1, "worker": launch_config.num_workers}
+    names = [f"{job}:{index}" for job, count in counts.items() if job in flags for index in range(count)]
+    chief = "chief:0" if "chief" in flags else "worker:0"
+    return TaskList(names or [chief], chief, ("keras",), flags)
+
+
+def _from_tf_config(config: KerasConfig) -> Cluster:
+    flags = _HOST_FLAGS[config.strategy]
+    refuse([f"--{name}: TF_CONFIG defines the cluster; leave the flag out, or unset TF_CONFIG"
+            for name in sorted(config.given & {"job_name", "task_index", *flags.values()})])
+    parsed = parse_tf_config(config.tf_config, needs_ps="ps" in flags)
+    if parsed.job == "evaluator":
+        raise ConfigError("TF_CONFIG: task type is 'evaluator'; `ps_train keras` validates while it trains, and its "
+                          "chief evaluates at the end: start no evaluator")
+    names = {"master": "chief"}  # the same role; tf.distribute knows one of the words only
+    hosts_by_job = {names.get(job, job): hosts for job, hosts in parsed.addresses.items() if job != "evaluator"}
+    if "ps" in hosts_by_job and "ps" not in flags:
+        raise ConfigError("TF_CONFIG: cluster names ps, and multi_worker_mirrored has none; leave them out, or "
+                          "choose --strategy=parameter_server")
+    refuse([f"TF_CONFIG: cluster names no {job}, which parameter_server needs; allowed: one chief (the coordinator), "
+            "and at least one ps and one worker"
+            for job in ("chief", "worker") if "ps" in flags and not hosts_by_job.get(job)])
+    for job, hosts in hosts_by_job.items():
+        if sorted(hosts) != list(range(len(hosts))):
+            raise ConfigError(f"TF_CONFIG: cluster[{job!r}] names the indices {', '.join(map(str, sorted(hosts)))}; "
+                              f"{config.strategy} needs to know all tasks, from 0 on without a gap")
+    return Cluster(names.get(parsed.job, parsed.job), parsed.index, hosts_by_job)
+
+
+def _from_flags(config: KerasConfig) -> Cluster:
+    flags = _HOST_FLAGS[config.strategy]
+    if config.job_name is None or config.task_index is None:
+        missing = "job_name" if config.job_name is None else "task_index"
+        raise ConfigError(f"--{missing}: not given, and TF_CONFIG is not set; give --job_name and --task_index, or run "
+                          f"all tasks on this machine with `ps_train launch keras --strategy={config.strategy}`")
+    if config.job_name not in flags:
+        raise ConfigError(f"--job_name: got {config.job_name!r}; allowed with --strategy={config.strategy}: "
+                          f"{', '.join(flags)}")
+    hosts = {job: parse_hosts(f"--{flag}", getattr(config, flag)) for job, flag in flags.items()}
+    refuse_duplicates(hosts)
+    count = len(hosts[config.job_name])
+    if len(hosts.get("chief", [0])) != 1:
+        raise ConfigError(f"--coordinator_host: got {config.coordinator_host!r}; allowed: one host:port")
+    if config.task_index >= count:
+        raise ConfigError(f"--task_index: got {config.task_index}; allowed: 0 to {count - 1}, since "
+                          f"--{flags[config.job_name]} names {count} task{'s' if count > 1 else ''}")
+    return Cluster(config.job_name, config.task_index, hosts)

@@ -50,8 +50,8 @@ class KerasInputs:
     dataset: Dataset
     params: Mapping[str, Any]
 
-    def feed(self, strategy: tf.distribute.Strategy) -> Feed:
-        """Returns the batches for training and validation.
+    def feed(self, strategy: tf.distribute.Strategy, *, fails_at_end: bool) -> Feed:
+        """Returns the batches for training, with or without an error in place of their end, and for validation.
 
         Raises:
           UserCodeError: the plug-in breaks its contract.
@@ -60,10 +60,11 @@ class KerasInputs:
         """
         self._held_out(EVAL)  # the report at the end needs it: find out before training
         steps, mode = self.validation_steps(), self._validation_mode
+        finish = _failing_at_end if fails_at_end else lambda batches: batches
         if self.config.strategy == "parameter_server":
             creator = tf_keras.utils.experimental.DatasetCreator
             # With one seed, all workers would read the data in the same order.
-            return Feed(creator(lambda context: self.batches(TRAIN, seed=None)),
+            return Feed(creator(lambda context: finish(self.batches(TRAIN, seed=None))),
                         creator(lambda context: self.batches(mode, seed=None).repeat()), steps)
         changes = {"batch_size": strategies.global_batch_size(strategy, self.config)}
         if self.config.strategy == "multi_worker_mirrored" and self.params["seed"] is None:
@@ -71,7 +72,7 @@ class KerasInputs:
             changes["seed"] = sum_over_replicas(strategy, random.SystemRandom().randrange(_LARGEST_DRAW))
         options = tf.data.Options()
         options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
-        return Feed(self.batches(TRAIN, **changes).with_options(options),
+        return Feed(finish(self.batches(TRAIN, **changes)).with_options(options),
                     self.batches(mode, **changes).with_options(options), steps)
 
     @property
@@ -152,7 +153,7 @@ def sum_over_replicas(strategy: tf.distribute.Strategy, number: int) -> int:
     return int(strategy.experimental_local_results(strategy.run(add))[0])
 
 
-def failing_at_end(batches: tf.data.Dataset) -> tf.data.Dataset:
+def _failing_at_end(batches: tf.data.Dataset) -> tf.data.Dataset:
     """Returns the batches, with an error in place of their end."""
     # Not known where parameter_server makes the dataset: in a tf.function.
     if tf.get_static_value(batches.cardinality()) == tf.data.INFINITE_CARDINALITY:

@@ -1,38 +1,46 @@
-"""Makes the tf.distribute strategy that --strategy names, and serves the coordinator of parameter_server.
+"""The tf.distribute strategy that --strategy names, and how its processes meet, get a time limit, and end.
 
-    a server   waits for the coordinator's port --> serves --> finds the coordinator's verdict --> ends
+TensorFlow waits for its peers without a time limit and holds Python's lock: no thread can end that wait, and no signal
+is handled. So the workers of multi_worker_mirrored `meet` before TensorFlow starts, each at the others' ports.
+`bounded_without_python` limits the time until TensorFlow's servers are connected, `run_watched` that of training.
 
-TensorFlow never tells such a server that training is over. So at the end the coordinator makes each server write a file
-into its working directory, which needs no second port and no shared folder. A server that loses its coordinator without
-a verdict ends by itself.
+A ps or worker of parameter_server waits for the coordinator's port, serves, and ends with the coordinator's verdict.
+TensorFlow never tells such a server that training is over. So the coordinator makes each server write a file into its
+working directory, which needs no second port and no shared folder. A server that loses its coordinator without a
+verdict ends by itself.
 """
 
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import functools
 import glob
 import logging
 import os
 import pathlib
+import signal
+import socket
+import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Mapping
-from typing import Callable
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Callable
 
 import tensorflow as tf
 
-from ps_train.cluster import ports, reachability
+from ps_train.cluster import addresses, ports, reachability
 from ps_train.cluster.spec import Cluster, Task
 from ps_train.errors import ClusterLostError, ConfigError, StoppedError
 from ps_train.graph import devices
-from ps_train.parts.keras.flags import KerasConfig, parse_devices, parse_partitioner
-from ps_train.runtime import tensorflow_errors, waits
-from ps_train.runtime.threads import Call
+from ps_train.parts.keras.flags import KerasConfig, parse_devices, parse_partitioner, peers
+from ps_train.runtime import tensorflow_errors, threads, waits
 
 DONE, FAILED = "done", "failed"
 _VERDICT = "ps_train_verdict"  # of the coordinator, in the server's working directory
+_ACCEPT_SECS = 0.2
+_DYING_SECS = 2.0  # from the loss of a task's connections to that of its port
 _POLL_SECS = 0.25
 _LINGER_SECS = 1.0  # so that the coordinator gets the answer to its call before the server ends
 _TELL_SECS = 5.0
@@ -106,8 +114,9 @@ def _local_strategy(config: KerasConfig) -> tf.distribute.Strategy:
 def _replica_devices(config: KerasConfig) -> list[str]:
     """Returns the names of --devices, else of the GPUs, else of the CPU; shows TensorFlow these devices."""
     gpus = tf.config.list_physical_devices("GPU")
-    named = [("cpu", index) for index in range(config.num_virtual_devices or 0)] or parse_devices("--devices",
-                                                                                                config.devices)
+    named = parse_devices("--devices", config.devices)
+    if config.num_virtual_devices:
+        named = [("cpu", index) for index in range(config.num_virtual_devices)]
     indices = [index for _, index in named]
     if not named:
         return _show_gpus(gpus[:config.num_gpus]) or ["/cpu:0"]
@@ -132,12 +141,9 @@ def _show_gpus(gpus: list) -> list[str]:
 
 
 def _cross_device_ops(config: KerasConfig, names: list[str]) -> tf.distribute.CrossDeviceOps | None:
-    """Returns how gradients are reduced, None for TensorFlow's own choice.
-
-    Raises:
-      ConfigError: it works between GPUs only; TensorFlow would silently reduce in another way.
-    """
+    """Returns how gradients are reduced, None for TensorFlow's own choice."""
     name = config.cross_device_ops
+    # TensorFlow would silently reduce in another way.
     if name in ("nccl", "hierarchical_copy") and any("cpu" in device for device in names):
         raise ConfigError(f"--cross_device_ops: got {name!r}, which reduces between GPUs, and the replicas are on "
                           f"{', '.join(names)}; choose auto or reduction_to_one, or name GPUs by --devices")
@@ -159,16 +165,11 @@ def _multi_worker_mirrored(config: KerasConfig, cluster: Cluster) -> tf.distribu
 
 
 def _partitioner(config: KerasConfig, cluster: Cluster) -> Callable | None:
-    parsed = parse_partitioner("--variable_partitioner", config.variable_partitioner)
-    if parsed is None:
-        return None
-    rule, number = parsed
     kinds = tf.distribute.experimental.partitioners
-    if rule == "fixed":
-        return kinds.FixedShardsPartitioner(number)
-    if rule == "min_size":
-        return kinds.MinSizePartitioner(min_shard_bytes=number, max_shards=len(cluster.ps))
-    return kinds.MaxSizePartitioner(max_shard_bytes=number)
+    makers = {"fixed": kinds.FixedShardsPartitioner, "max_size": kinds.MaxSizePartitioner,
+              "min_size": lambda num_bytes: kinds.MinSizePartitioner(num_bytes, max_shards=len(cluster.ps))}
+    parsed = parse_partitioner("--variable_partitioner", config.variable_partitioner)
+    return makers[parsed[0]](parsed[1]) if parsed else None
 
 
 def _resolver(cluster: Cluster) -> tf.distribute.cluster_resolver.ClusterResolver:
@@ -205,15 +206,108 @@ def find_tpu(tpu_name: str, environ: Mapping[str, str], root: str = "") -> str:
     Raises:
       ConfigError: there is no TPU; the text says where it was looked for.
     """
-    for name in (tpu_name, *(environ.get(variable, "") for variable in _TPU_VARIABLES)):
-        if name:
-            return name
+    names = [tpu_name, *(environ.get(variable) for variable in _TPU_VARIABLES)]
+    if any(names):
+        return next(filter(None, names))
     if any(glob.glob(root + pattern) for pattern in _TPU_DEVICES):
         return "local"
     raise ConfigError("--strategy=tpu: no TPU was found. Looked for --tpu_name (not given), "
                       + ", ".join(f"{variable} (not set)" for variable in _TPU_VARIABLES)
                       + f", and devices {', '.join(_TPU_DEVICES)} (none). Run it on a TPU VM, name the TPU, or choose "
                         "another strategy")
+
+
+# --- how the processes meet, and a time limit
+
+
+def meet(task: Task, others: Iterable[Task], timeout_secs: float, stop: threading.Event) -> None:
+    """Returns when each other task's port has accepted a connection; the port of `task`, this one, is free again then.
+
+    Raises:
+      ClusterLostError: the time is over; the text names the missing tasks.
+      StoppedError: `stop` was set.
+    """
+    with _accepting(addresses.port_of(task.address)):
+        reachability.wait_for_tasks(others, timeout_secs, stop)
+
+
+@contextlib.contextmanager
+def _accepting(port: int) -> Iterator[None]:
+    """Accepts connections at a port of this machine, and closes each at once."""
+    dual_stack = socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if dual_stack else socket.AF_INET
+    with socket.create_server(("", port), family=family, dualstack_ipv6=dual_stack) as listener:
+        listener.settimeout(_ACCEPT_SECS)
+
+        def accept() -> None:
+            with contextlib.suppress(OSError):  # nobody came within the time
+                listener.accept()[0].close()
+
+        with threads.repeating(accept, period_secs=0, name="rendezvous", join_secs=10 * _ACCEPT_SECS):
+            yield
+
+
+@contextlib.contextmanager
+def bounded_without_python(timeout_secs: float) -> Iterator[None]:
+    """Ends the process by SIGALRM (142 to a shell: may be run again) if the block takes longer than that."""
+    if not hasattr(signal, "setitimer"):  # Windows
+        yield
+        return
+    has_stderr = sys.stderr is not None
+    if has_stderr:
+        faulthandler.dump_traceback_later(timeout_secs, file=sys.stderr.fileno())
+    signal.setitimer(signal.ITIMER_REAL, timeout_secs + 1)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        if has_stderr:
+            faulthandler.cancel_dump_traceback_later()
+
+
+class Pulse:
+    """What the training thread waits for, and since when."""
+
+    def __init__(self) -> None:
+        self._expected = ("", float("inf"), 0.0)  # one value, as another thread reads it
+
+    def expect(self, what: str, timeout_secs: float) -> None:
+        """Says what comes next, and how long it may take."""
+        self._expected = (what, timeout_secs, time.monotonic())
+
+    def beat(self) -> None:
+        """Says that it came, and is expected again."""
+        self._expected = (*self._expected[:2], time.monotonic())
+
+    def overdue(self) -> str:
+        """Returns `waited 300 s for ...` if the time is over, else ""."""
+        what, timeout_secs, since_secs = self._expected
+        return f"waited {timeout_secs:g} s for {what}" if time.monotonic() - since_secs > timeout_secs else ""
+
+
+def run_watched(body: Callable[[], Any], pulse: Pulse, describe_missing: Callable[[], str]) -> Any:
+    """Returns `body()`, which runs in another thread for as long as its pulse beats.
+
+    Raises:
+      ClusterLostError: no beat came in time; the text has `describe_missing()`. The thread ends with the process.
+      Exception: any error of the body.
+    """
+    thread = threads.Call(body, "watched")
+    while thread.is_alive():
+        thread.join(_POLL_SECS)
+        if thread.is_alive() and (overdue := pulse.overdue()):
+            raise ClusterLostError(f"{overdue}: {describe_missing()}")
+    return thread.result()
+
+
+def who_is_missing(cluster: Cluster, otherwise: str) -> str:
+    """Says who cannot be reached; asks for some time, because a dying process may still accept connections."""
+    end_secs = time.monotonic() + _DYING_SECS
+    while not (missing := [str(task) for task in peers(cluster) if not reachability.accepts(task.address)]):
+        if time.monotonic() >= end_secs:
+            return otherwise
+        time.sleep(_POLL_SECS)
+    return f"{', '.join(missing)} cannot be reached; look at its log"
 
 
 # --- the servers of parameter_server
@@ -280,7 +374,8 @@ def _await_verdict(chief: Task, timeout_secs: float, stop: threading.Event) -> s
 def send_verdict(servers: Iterable[Task], verdict: str) -> None:
     """Tells each server, as the coordinator, that training is over; warns of a server that cannot be reached."""
     # All at once: a frozen server must not keep the others waiting.
-    calls = [Call(functools.partial(_write_verdict, task, verdict), f"verdict to {task.name}") for task in servers]
+    calls = [threads.Call(functools.partial(_write_verdict, task, verdict), f"verdict to {task.name}")
+             for task in servers]
     for call in calls:
         call.join(2 * _TELL_SECS)
 

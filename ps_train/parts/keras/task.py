@@ -24,9 +24,9 @@ from ps_train.cluster import ports, reachability
 from ps_train.cluster.spec import Cluster
 from ps_train.config.groups import parse_accepted
 from ps_train.errors import ClusterLostError, ConfigError, PsTrainError, StoppedError
-from ps_train.parts.keras import checkpoints, custom_loops, fitting, processes, strategies
-from ps_train.parts.keras.fitting import EpochPlan, TrainingContext, TrainingSpan
-from ps_train.parts.keras.flags import KerasConfig
+from ps_train.parts.keras import checkpoints, custom_loops, fitting, strategies
+from ps_train.parts.keras.fitting import EpochPlan, ModelTraining, TrainingContext
+from ps_train.parts.keras.flags import KerasConfig, peers
 from ps_train.parts.keras.inputs import KerasInputs, sum_over_replicas
 from ps_train.parts.keras.plugins import KerasPlugins, load_keras_plugins
 from ps_train.plugins.contracts import EVAL, TRAIN
@@ -43,16 +43,26 @@ _log = logging.getLogger(__name__)
 
 
 def run_keras_task(config: KerasConfig, cluster: Cluster | None, stop: threading.Event) -> None:
-    """Runs this task to its end.
-
-    Raises:
-      PsTrainError: what went wrong, with its exit code.
-    """
+    """Runs this task to its end; raises a PsTrainError with the exit code of what went wrong."""
     plugins = load_keras_plugins(config)
-    if config.strategy == "parameter_server" and not cluster.is_chief:
+    is_chief = cluster is None or cluster.is_chief
+    if config.strategy == "parameter_server" and not is_chief:
         strategies.serve_coordinator(config, cluster, stop)
-    else:
-        _run_training(config, cluster, plugins, stop)
+        return
+    plugins.dataset.prepare(plugins.dataset_params)
+    graph_checkpoints.check_writable(config.train_dir)
+    lock = FolderLock(config.train_dir, config.beat_timeout_secs, stop)
+    saver = checkpoints.ModelSaver(config, plugins, is_chief, lock)
+    context = TrainingContext(config, cluster, plugins, lock, saver, stop)
+    with lock.holding() if is_chief else contextlib.nullcontext():
+        if is_chief:
+            _check_record(config, plugins)
+            folder_record.write_record(config.train_dir, folder_record.make_record(*plugins))
+            checkpoints.set_damaged_aside(config.train_dir)
+        if cluster is None:
+            _train_and_report(context)
+        else:
+            _train_in_cluster(context, cluster)
 
 
 def download_data(config: KerasConfig) -> None:
@@ -67,7 +77,7 @@ def download_data(config: KerasConfig) -> None:
         _check_record(config, plugins)
     if config.job_name is not None:
         checkpoints.build_model(plugins.model, plugins.model_params)
-        _inputs(config, plugins).batches(TRAIN)
+        KerasInputs(config, plugins.dataset, plugins.dataset_params).batches(TRAIN)
 
 
 def _check_record(config: KerasConfig, plugins: KerasPlugins) -> None:
@@ -76,40 +86,18 @@ def _check_record(config: KerasConfig, plugins: KerasPlugins) -> None:
                                    parse_accepted("--accept_params", config.accept_params))
 
 
-def _inputs(config: KerasConfig, plugins: KerasPlugins) -> KerasInputs:
-    return KerasInputs(config, plugins.dataset, plugins.dataset_params)
-
-
-def _run_training(config: KerasConfig, cluster: Cluster | None, plugins: KerasPlugins, stop: threading.Event) -> None:
-    plugins.dataset.prepare(plugins.dataset_params)
-    graph_checkpoints.check_writable(config.train_dir)
-    lock = FolderLock(config.train_dir, config.beat_timeout_secs, stop)
-    is_chief = cluster is None or cluster.is_chief
-    saver = checkpoints.ModelSaver(config, plugins, is_chief, lock)
-    context = TrainingContext(config, cluster, plugins, lock, saver, stop)
-    with lock.holding() if is_chief else contextlib.nullcontext():
-        if is_chief:
-            _check_record(config, plugins)
-            folder_record.write_record(config.train_dir, folder_record.make_record(*plugins))
-            checkpoints.set_damaged_aside(config.train_dir)
-        if cluster is None:
-            _train_and_report(context)
-        else:
-            _train_in_cluster(context, cluster)
-
-
 def _train_in_cluster(context: TrainingContext, cluster: Cluster) -> None:
     config, stop = context.config, context.stop
     ports.release_held_port()
     ports.check_port(cluster.task)
     if config.strategy == "multi_worker_mirrored":
-        processes.meet(cluster.task, processes.peers(cluster), config.start_timeout_secs, stop)
+        strategies.meet(cluster.task, peers(cluster), config.start_timeout_secs, stop)
         body = _train_and_report
     else:
-        reachability.wait_for_tasks(processes.peers(cluster), config.start_timeout_secs, stop)
+        reachability.wait_for_tasks(peers(cluster), config.start_timeout_secs, stop)
         body = _coordinate
     with _explaining_losses(cluster, config.train_dir, stop):
-        processes.run_watched(lambda: body(context), context.pulse, lambda: processes.who_is_missing(
+        strategies.run_watched(lambda: body(context), context.pulse, lambda: strategies.who_is_missing(
             cluster, "all of them can be reached, so one of them hangs; look at their logs"))
 
 
@@ -122,7 +110,7 @@ def _explaining_losses(cluster: Cluster, train_dir: str, stop: threading.Event) 
         if stop.is_set():
             raise StoppedError(f"told to stop, as another task was; with --train_dir={shlex.quote(train_dir)} it "
                                "continues from the last backup") from error
-        who = processes.who_is_missing(cluster, "all of them can be reached again")
+        who = strategies.who_is_missing(cluster, "all of them can be reached again")
         raise ClusterLostError(f"{cluster.task.name} lost another task ({type(error).__name__}): {who}") from error
 
 
@@ -133,12 +121,12 @@ def _coordinate(context: TrainingContext) -> None:
         _train_and_report(context)
         verdict = strategies.DONE
     finally:
-        strategies.send_verdict(processes.peers(context.cluster), verdict)
+        strategies.send_verdict(peers(context.cluster), verdict)
 
 
 def _train_and_report(context: TrainingContext) -> None:
     config, plugins, pulse = context.config, context.plugins, context.pulse
-    with processes.bounded_without_python(config.start_timeout_secs):
+    with strategies.bounded_without_python(config.start_timeout_secs):
         strategy = strategies.make_strategy(config, context.cluster)
     pulse.expect("the other tasks", config.start_timeout_secs)
     if config.seed is not None:
@@ -148,33 +136,43 @@ def _train_and_report(context: TrainingContext) -> None:
     with strategy.scope():
         model = checkpoints.make_or_restore_model(plugins.model, plugins.model_params, config.train_dir)
     checkpoints.check_readable(model, plugins.model)
-    span = _train(context, strategy, model)
+    first_step, secs = _train(context, strategy, model)
     # The chief's own limits, for its counting and its evaluation, expire first: so the others hear from it.
     pulse.expect("the chief's evaluation", 2 * config.eval_timeout_secs + config.step_timeout_secs)
     if context.is_chief:
-        _report(config, plugins, span, strategies.global_batch_size(strategy, config))
+        evaluation = _evaluate_newest(config, plugins)
+        print(evaluation.format(), flush=True)
+        num_examples = (evaluation.global_step - first_step) * strategies.global_batch_size(strategy, config)
+        if num_examples > 0:
+            print(f"Training took {secs:.2f} s, {num_examples / max(secs, 1e-9):.0f} examples per second over all "
+                  "workers", flush=True)
     if config.strategy == "multi_worker_mirrored":  # nobody leaves before the chief is done
         sum_over_replicas(strategy, 0)
 
 
-def _train(context: TrainingContext, strategy: tf.distribute.Strategy, model: tf_keras.Model) -> TrainingSpan:
+def _train(
+    context: TrainingContext, strategy: tf.distribute.Strategy, model: tf_keras.Model
+) -> tuple[int, float]:
+    """Returns the global step at which training began, and the seconds that it took."""
     config, plugins, step = context.config, context.plugins, fitting.global_step(model)
+    has_own_loop = plugins.model.has_own_loop
     plan = fitting.plan_epochs(config.train_steps, config.steps_per_epoch, step)
     if config.strategy == "multi_worker_mirrored":
         _check_agreement(context, strategy, plan)
         # Else Keras sums its metrics over the workers after each batch: one more all-reduce, and a wrong number.
         model.distribute_reduction_method = "first"
-    if not plugins.model.has_own_loop:  # which knows no backups
+    if not has_own_loop:  # which knows no backups
         begin = checkpoints.begin_of_epochs(config.train_dir, plan.steps_per_epoch, step)
         plan = fitting.plan_epochs(config.train_steps, config.steps_per_epoch, begin)
+    span = (step, 0.0)
     if plan.first_epoch == plan.epochs:
         _log.info("nothing to train: the global step is %d, and --train_steps=%d", step, config.train_steps)
-        span = TrainingSpan(step, 0.0)
     else:
         context.pulse.expect("the held-out data to be counted", 2 * config.eval_timeout_secs)
-        feed = _inputs(config, plugins).feed(strategy)
-        train = custom_loops.train_by_loop if plugins.model.has_own_loop else fitting.fit
-        span = train(context, strategy, model, plan, feed)
+        inputs = KerasInputs(config, plugins.dataset, plugins.dataset_params)
+        feed = inputs.feed(strategy, fails_at_end=not has_own_loop)
+        train = custom_loops.train_by_loop if has_own_loop else fitting.fit
+        span = train(ModelTraining(context, strategy, model, plan, feed))
     if context.is_chief:
         context.lock.check()
         shutil.rmtree(checkpoints.backup_dir(config.train_dir, plan.steps_per_epoch), ignore_errors=True)
@@ -191,16 +189,6 @@ def _check_agreement(context: TrainingContext, strategy: tf.distribute.Strategy,
                           "same --train_steps and --steps_per_epoch")
 
 
-def _report(config: KerasConfig, plugins: KerasPlugins, span: TrainingSpan, examples_per_step: int) -> None:
-    """Prints the metrics of the newest checkpoint, evaluated in this process alone, and the speed of training."""
-    evaluation = _evaluate_newest(config, plugins)
-    print(evaluation.format(), flush=True)
-    steps = evaluation.global_step - span.first_step
-    if steps > 0:
-        rate = steps * examples_per_step / max(span.secs, 1e-9)
-        print(f"Training took {span.secs:.2f} s, {rate:.0f} examples per second over all workers", flush=True)
-
-
 def _evaluate_newest(config: KerasConfig, plugins: KerasPlugins) -> Evaluation:
     """Returns the metrics of the newest checkpoint on the whole held-out set."""
     newest = checkpoints.newest_readable(config.train_dir)
@@ -208,7 +196,7 @@ def _evaluate_newest(config: KerasConfig, plugins: KerasPlugins) -> Evaluation:
         raise PsTrainError(f"there is no checkpoint in {config.train_dir} that could be evaluated")
     step, path = newest
     model = checkpoints.load_model_file(path, plugins.model.objects)
-    inputs = _inputs(config, plugins)
+    inputs = KerasInputs(config, plugins.dataset, plugins.dataset_params)
     sizes = inputs.eval_sizes()
     try:
         values = waits.bounded(

@@ -15,14 +15,14 @@ from ps_train.config.launch import LaunchConfig
 from ps_train.config.task import Config
 from ps_train.errors import ConfigError
 from ps_train.launch import launcher
-from ps_train.parts.keras import flags, processes
+from ps_train.parts.keras import flags
 from ps_train.runtime import installed, signals
 from ps_train.verbs.verb import Verb
 
 
 def _run(argv: Sequence[str]) -> None:
     config = flags.parse_keras_task(argv)
-    cluster = None if config.download_only else processes.resolve_cluster(config)
+    cluster = None if config.download_only else flags.resolve_cluster(config)
     if config.strategy != "parameter_server" or cluster is None or cluster.is_chief:  # its other tasks read no data
         check_data_dir(config)
     if config.download_only:
@@ -38,7 +38,7 @@ def _launch(argv: Sequence[str]) -> None:
     config, launch_config = flags.parse_keras_launch(argv)
     check_installed()
     # A KerasConfig has every flag that the launcher reads.
-    launcher.run(cast(Config, config), launch_config, processes.strategy_tasks(config, launch_config))
+    launcher.run(cast(Config, config), launch_config, flags.strategy_tasks(config, launch_config))
 
 
 def _convert(argv: Sequence[str]) -> None:
@@ -64,11 +64,7 @@ def _import_task(config: flags.KerasConfig, needs_gpu: bool):
 
 
 def check_installed() -> None:
-    """Checks that tf_keras is installed, in TensorFlow's minor version, without importing either.
-
-    Raises:
-      ConfigError: it is not; the text says what to install.
-    """
+    """Raises ConfigError if tf_keras is not installed in TensorFlow's minor version; imports neither."""
     # Keras 3 does not train under MultiWorkerMirroredStrategy (3.15 on TensorFlow 2.21); tf_keras does.
     versions = {}
     for package in ("tensorflow", "tf_keras"):  # TensorFlow may be there under another name

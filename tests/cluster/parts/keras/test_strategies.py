@@ -1,8 +1,9 @@
-"""Where a TPU is looked for, and how a server of parameter_server ends."""
+"""Where a TPU is looked for, how a server of parameter_server ends, and a time limit on training."""
 
 from __future__ import annotations
 
 import socket
+import threading
 
 import pytest
 
@@ -56,3 +57,36 @@ def test_a_server_stops_when_told_to(tmp_path, monkeypatch, chief, stop):
     stop.set()
     with pytest.raises(StoppedError):
         strategies._await_verdict(chief[0], 5, stop)
+
+
+# --- the watchdog
+
+def test_a_body_that_ends_gives_its_value_or_its_error():
+    """As if it had been called."""
+    assert strategies.run_watched(lambda: 5, strategies.Pulse(), str) == 5
+    with pytest.raises(ZeroDivisionError):
+        strategies.run_watched(lambda: 1 / 0, strategies.Pulse(), str)
+
+
+def test_what_does_not_come_in_time_is_named():
+    """Who is missing is asked then, and not before."""
+    pulse, never = strategies.Pulse(), threading.Event()
+    pulse.expect("the other tasks", 0.05)
+    with pytest.raises(ClusterLostError, match=r"^waited 0.05 s for the other tasks: worker:1 a:1$"):
+        strategies.run_watched(lambda: never.wait(30), pulse, lambda: "worker:1 a:1")
+    never.set()
+
+
+def test_each_beat_renews_the_time(monkeypatch):
+    """Overdue is what stayed away for longer than its bound since the last beat."""
+    now = [100.0]
+    monkeypatch.setattr(strategies.time, "monotonic", lambda: now[0])
+    pulse = strategies.Pulse()
+    assert pulse.overdue() == ""
+    pulse.expect("a step", 10)
+    now[0] = 109.0
+    pulse.beat()
+    now[0] = 118.0
+    assert pulse.overdue() == ""
+    now[0] = 120.0
+    assert pulse.overdue() == "waited 10 s for a step"

@@ -1,15 +1,14 @@
-"""Which processes a strategy has, which of them this one is, and a time limit on their training."""
+"""Which processes a strategy has, and which of them this one is."""
 
 from __future__ import annotations
 
 import json
-import threading
 
 import pytest
 
 from ps_train.config.launch import LaunchConfig
-from ps_train.errors import ClusterLostError, ConfigError
-from ps_train.parts.keras import flags, processes
+from ps_train.errors import ConfigError
+from ps_train.parts.keras import flags
 
 MIRRORED, SERVED = "--strategy=multi_worker_mirrored", "--strategy=parameter_server"
 ALL = {"chief": ["c:1"], "ps": ["p:1"], "worker": ["a:1", "b:1"]}
@@ -17,7 +16,7 @@ ALL = {"chief": ["c:1"], "ps": ["p:1"], "worker": ["a:1", "b:1"]}
 
 def _resolve(*argv, cluster=None, **task):
     environ = {} if cluster is None else {"TF_CONFIG": json.dumps({"cluster": cluster, "task": task})}
-    return processes.resolve_cluster(flags.parse_keras_task(argv, environ))
+    return flags.resolve_cluster(flags.parse_keras_task(argv, environ))
 
 
 def _refusal(*argv, **tf_config):
@@ -39,7 +38,7 @@ def test_workers_by_flags():
     """The first is the chief; there is no ps."""
     found = _resolve(MIRRORED, "--worker_hosts=a:1,b:1", "--job_name=worker", "--task_index=1")
     assert (found.task.name, found.is_chief, found.ps, found.num_workers) == ("worker:1", False, [], 2)
-    assert [str(task) for task in processes.peers(found)] == ["worker:0 a:1"]
+    assert [str(task) for task in flags.peers(found)] == ["worker:0 a:1"]
 
 
 def test_coordinator_ps_and_workers_by_flags():
@@ -47,7 +46,7 @@ def test_coordinator_ps_and_workers_by_flags():
     found = _resolve(SERVED, "--coordinator_host=c:1", "--ps_hosts=p:1", "--worker_hosts=a:1,b:1", "--job_name=chief",
                      "--task_index=0")
     assert found.is_chief
-    assert [task.name for task in processes.peers(found)] == ["ps:0", "worker:0", "worker:1"]
+    assert [task.name for task in flags.peers(found)] == ["ps:0", "worker:0", "worker:1"]
     assert found.server_spec == {"chief": {0: "c:1"}, "ps": {0: "p:1"}, "worker": {0: "a:1", 1: "b:1"}}
 
 
@@ -111,38 +110,5 @@ def test_a_tf_config_that_does_not_fit_is_refused(argv, cluster, task, message):
 def test_the_launcher_starts_what_the_strategy_needs(strategy, names, chief):
     """The ps first, then the chief."""
     config = flags.parse_keras_task([f"--strategy={strategy}"], {})
-    tasks = processes.strategy_tasks(config, LaunchConfig(num_ps=1, num_workers=3))
+    tasks = flags.strategy_tasks(config, LaunchConfig(num_ps=1, num_workers=3))
     assert (tasks.names, tasks.chief, tasks.verb) == (names, chief, ("keras",))
-
-
-# --- the watchdog
-
-def test_a_body_that_ends_gives_its_value_or_its_error():
-    """As if it had been called."""
-    assert processes.run_watched(lambda: 5, processes.Pulse(), str) == 5
-    with pytest.raises(ZeroDivisionError):
-        processes.run_watched(lambda: 1 / 0, processes.Pulse(), str)
-
-
-def test_what_does_not_come_in_time_is_named():
-    """Who is missing is asked then, and not before."""
-    pulse, never = processes.Pulse(), threading.Event()
-    pulse.expect("the other tasks", 0.05)
-    with pytest.raises(ClusterLostError, match=r"^waited 0.05 s for the other tasks: worker:1 a:1$"):
-        processes.run_watched(lambda: never.wait(30), pulse, lambda: "worker:1 a:1")
-    never.set()
-
-
-def test_each_beat_renews_the_time(monkeypatch):
-    """Overdue is what stayed away for longer than its bound since the last beat."""
-    now = [100.0]
-    monkeypatch.setattr(processes.time, "monotonic", lambda: now[0])
-    pulse = processes.Pulse()
-    assert pulse.overdue() == ""
-    pulse.expect("a step", 10)
-    now[0] = 109.0
-    pulse.beat()
-    now[0] = 118.0
-    assert pulse.overdue() == ""
-    now[0] = 120.0
-    assert pulse.overdue() == "waited 10 s for a step"

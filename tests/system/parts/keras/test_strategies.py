@@ -10,7 +10,7 @@ import pytest
 
 from ps_train.cluster.spec import Task
 from ps_train.errors import ClusterLostError
-from ps_train.parts.keras import processes
+from ps_train.parts.keras import strategies
 from tests.processes import REPO, free_ports, is_open
 
 
@@ -26,12 +26,12 @@ def test_all_meet_whoever_comes_first(workers, stop):
 
     def come(own):
         try:
-            processes.meet(own, [task for task in workers if task != own], 30, stop)
+            strategies.meet(own, [task for task in workers if task != own], 30, stop)
         except ClusterLostError as error:
             errors.append(error)
         finally:
             # As TensorFlow's server would: whoever is late still finds this worker.
-            door = processes._accepting(int(own.address.rpartition(":")[2]))
+            door = strategies._accepting(int(own.address.rpartition(":")[2]))
             door.__enter__()
             held.append(door)
 
@@ -51,13 +51,13 @@ def test_all_meet_whoever_comes_first(workers, stop):
 def test_who_does_not_come_is_named(workers, stop):
     """All of them, and the port is free again."""
     with pytest.raises(ClusterLostError, match=r"^waited 0.3 s for worker:1 localhost:\d+, worker:2 localhost:\d+; is"):
-        processes.meet(workers[0], workers[1:], 0.3, stop)
+        strategies.meet(workers[0], workers[1:], 0.3, stop)
     assert not is_open(int(workers[0].address.rpartition(":")[2]))
 
 
 def test_a_wait_that_holds_pythons_lock_is_ended():
     """SIGALRM ends the process, after it has printed where it stood; a block that ends in time is left alone."""
-    code = ("import ctypes; from ps_train.parts.keras.processes import bounded_without_python as bounded\n"
+    code = ("import ctypes; from ps_train.parts.keras.strategies import bounded_without_python as bounded\n"
             "with bounded(60): pass\n"
             "with bounded(0.3): ctypes.PyDLL(None).sleep(30)")
     ended = subprocess.run([sys.executable, "-c", code], cwd=REPO, capture_output=True, text=True, timeout=25,
