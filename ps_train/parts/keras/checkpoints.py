@@ -20,13 +20,14 @@ import contextlib
 import glob
 import logging
 import os
+import pathlib
 import re
 import shutil
 import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -135,8 +136,7 @@ def _backup_dirs(train_dir: str) -> list[str]:
 
 
 def _backups(train_dir: str, steps_per_epoch: int) -> list[str]:
-    chief = os.path.join(backup_dir(train_dir, steps_per_epoch), "chief")
-    return sorted(name for name in (os.listdir(chief) if os.path.isdir(chief) else []) if name.endswith(".index"))
+    return sorted(path.name for path in pathlib.Path(backup_dir(train_dir, steps_per_epoch), "chief").glob("*.index"))
 
 
 class ModelSaver:
@@ -205,11 +205,7 @@ def write_model(model: tf_keras.Model, path: str) -> None:
 
 
 def build_model(plugin: KerasModel, params: Mapping[str, Any]) -> tf_keras.Model:
-    """Returns the plug-in's model, with the variables of its optimizer.
-
-    Raises:
-      UserCodeError: the plug-in returned no compiled, built model.
-    """
+    """Returns the plug-in's model with its optimizer's variables; raises UserCodeError if it is not as it must be."""
     model = plugin.build_model(params=params)
     if not isinstance(model, tf_keras.Model):
         raise UserCodeError(f"{plugin.name}.build_model returned {type(model).__module__}.{type(model).__name__}; it "
@@ -238,7 +234,7 @@ def make_or_restore_model(plugin: KerasModel, params: Mapping[str, Any], train_d
 
 
 def load_model_file(path: str, objects: Mapping[str, Any]) -> tf_keras.Model:
-    """Returns the compiled model of a checkpoint; `objects` are the classes and functions of the plug-in by name.
+    """Returns the compiled model of a checkpoint, given the plug-in's classes and functions by name.
 
     Raises:
       CheckpointError: the model has a layer, loss or metric that Keras does not know.
@@ -252,11 +248,7 @@ def load_model_file(path: str, objects: Mapping[str, Any]) -> tf_keras.Model:
 
 
 def check_readable(model: tf_keras.Model, plugin: KerasModel) -> None:
-    """Checks, before training, that a checkpoint of the model can be read afterwards.
-
-    Raises:
-      UserCodeError: the model has a layer, loss or metric that Keras cannot write or would not find.
-    """
+    """Raises UserCodeError if a checkpoint of the model could not be read: call it before training."""
     try:
         tf_keras.saving.deserialize_keras_object(tf_keras.saving.serialize_keras_object(model),
                                                  custom_objects=dict(plugin.objects))
@@ -275,12 +267,11 @@ def copy_variables(target: tf_keras.Model, source: tf_keras.Model, what: str) ->
     Raises:
       CheckpointError: they have different shapes; the text names the source as `what`.
     """
-    for kind, to, origin in (("weights", target.weights, source.weights),
-                             ("optimizer", target.optimizer.variables, source.optimizer.variables)):
-        targets, sources = _join_parts(to), _join_parts(origin)
-        pairs = list(zip(targets, sources))
-        differing = [f"{mine.name} has shape {theirs.shape} instead of {mine.shape}"
-                     for mine, theirs in pairs if mine.shape != theirs.shape]
+    for kind, variables, origins in (("weights", target.weights, source.weights),
+                                     ("optimizer", target.optimizer.variables, source.optimizer.variables)):
+        targets, sources = _join_parts(variables), _join_parts(origins)
+        differing = [f"{name} has shape {_shape(values)} instead of {_shape(parts)}"
+                     for (name, parts), (_, values) in zip(targets, sources) if _shape(parts) != _shape(values)]
         if len(targets) != len(sources):
             differing = [f"{len(sources)} variables instead of {len(targets)}"]
         if differing:
@@ -288,38 +279,35 @@ def copy_variables(target: tf_keras.Model, source: tf_keras.Model, what: str) ->
             raise CheckpointError(f"{what} is of another model: {kind}: "
                                   f"{'; '.join(differing[:_MOST_SHOWN])}{more}; give another --train_dir, or the "
                                   "--model, --params and --hidden_units that it was trained with")
-        for mine, theirs in pairs:
-            mine.assign([part.numpy() for part in theirs.parts])
+        for (_, parts), (_, values) in zip(targets, sources):
+            _assign(parts, [value.numpy() for value in values])
 
 
-class _WholeVariable(NamedTuple):
-    """A variable with all of its parts, which follow each other along its first dimension."""
+def _join_parts(variables: Iterable[Any]) -> list[tuple[str, list[Any]]]:
+    """Returns (name, parts) of each variable: Keras lists those of a weight one by one, those of an optimizer as one.
 
-    name: str
-    parts: list[Any]
-
-    @property
-    def shape(self) -> list[int]:
-        first = self.parts[0].shape.as_list()
-        return first if len(self.parts) == 1 else [sum(part.shape[0] for part in self.parts), *first[1:]]
-
-    def assign(self, values: list[np.ndarray]) -> None:
-        if len(self.parts) == len(values) == 1:  # it may be a scalar
-            self.parts[0].assign(values[0])
-            return
-        ends = np.cumsum([part.shape[0] for part in self.parts])
-        for part, rows in zip(self.parts, np.split(np.concatenate(values), ends[:-1])):
-            part.assign(rows)
-
-
-def _join_parts(variables: Iterable[Any]) -> list[_WholeVariable]:
-    """Joins the parts of each variable: Keras lists those of a weight one by one, those of an optimizer as one."""
-    joined: list[_WholeVariable] = []
+    The parts follow each other along the first dimension.
+    """
+    joined: list[tuple[str, list[Any]]] = []
     for variable in variables:
         parts = list(getattr(variable, "variables", [variable]))
         match = _PART.fullmatch(parts[0].name)
         if match and int(match[2]) and joined:
-            joined[-1].parts.extend(parts)
+            joined[-1][1].extend(parts)
         else:
-            joined.append(_WholeVariable(match[1] if match else parts[0].name, parts))
+            joined.append((match[1] if match else parts[0].name, parts))
     return joined
+
+
+def _shape(parts: list[Any]) -> list[int]:
+    shape = parts[0].shape.as_list()
+    return shape if len(parts) == 1 else [sum(part.shape[0] for part in parts), *shape[1:]]
+
+
+def _assign(parts: list[Any], values: list[np.ndarray]) -> None:
+    if len(parts) == len(values) == 1:  # it may be a scalar
+        parts[0].assign(values[0])
+        return
+    ends = np.cumsum([part.shape[0] for part in parts])
+    for part, rows in zip(parts, np.split(np.concatenate(values), ends[:-1])):
+        part.assign(rows)

@@ -35,8 +35,6 @@ _log = logging.getLogger(__name__)
 
 
 class _Twins(NamedTuple):
-    """A model plug-in of the graph road and its Keras twin, each with its parameters."""
-
     model: contracts.Model
     model_params: dict[str, Any]
     twin: plugins.KerasTwin
@@ -132,11 +130,7 @@ def _save_graph(config: ConvertConfig, source: str, values: Mapping[str, np.ndar
 
 
 def _weights(twins: _Twins, model: tf_keras.Model) -> dict[str, Any]:
-    """Returns name in the graph -> weight of the Keras model, of all weights.
-
-    Raises:
-      UserCodeError: KERAS_TWIN names a weight that is not there, or leaves one out.
-    """
+    """Returns name in the graph -> weight of the Keras model, of all weights."""
     weights = {}
     for name, place in twins.twin.weights.items():
         layer, _, attribute = place.partition("/")

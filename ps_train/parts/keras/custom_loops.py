@@ -109,12 +109,7 @@ class CustomRun:
 
 
 def train_by_loop(training: ModelTraining) -> tuple[int, float]:
-    """Trains by the plug-in's loop up to --train_steps, and saves; returns what `fit` returns.
-
-    Raises:
-      StoppedError: the process was told to stop.
-      DataError: the training data ends before training does, or the plug-in reported no step.
-    """
+    """Trains by the plug-in's loop up to --train_steps, and saves; returns and raises what `fit` does."""
     context, strategy, model, *_ = training
     plugin, config = context.plugins.model, context.config
     run = CustomRun(training)

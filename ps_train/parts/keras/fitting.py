@@ -54,22 +54,15 @@ def plan_epochs(train_steps: int, steps_per_epoch: int | None, step: int) -> Epo
 
 @dataclasses.dataclass(frozen=True)
 class TrainingContext:
-    """A process that trains.
-
-    Attributes:
-      cluster: None for a strategy of one process, which can save without the others.
-      lock: of the train_dir; check it before anything there changes.
-      stop: is set when the process is told to stop.
-      pulse: must beat during training.
-    """
+    """A process that trains."""
 
     config: KerasConfig
-    cluster: Cluster | None
+    cluster: Cluster | None  # None for a strategy of one process, which can save without the others
     plugins: KerasPlugins
-    lock: FolderLock
+    lock: FolderLock  # of the train_dir; check it before anything there changes
     saver: checkpoints.ModelSaver
-    stop: threading.Event
-    pulse: Pulse = dataclasses.field(default_factory=Pulse)
+    stop: threading.Event  # is set when the process is told to stop
+    pulse: Pulse = dataclasses.field(default_factory=Pulse)  # must beat during training
 
     @property
     def is_chief(self) -> bool:
@@ -77,11 +70,7 @@ class TrainingContext:
         return self.cluster is None or self.cluster.is_chief
 
     def stopped(self, step: int, save: Callable[[], None], newest: str) -> StoppedError:
-        """Saves if this is the only process; returns the error with the step, and with what a restart continues from.
-
-        Args:
-          newest: a backup or checkpoint, from which several processes continue.
-        """
+        """Saves if this is the only process (several continue from the `newest`); returns the error with the step."""
         again = f"with --train_dir={shlex.quote(self.config.train_dir)} it continues"
         if self.cluster is not None:
             return StoppedError(f"told to stop at step {step}; {again} from the last {newest}")
@@ -243,8 +232,7 @@ class Backup(tf_keras.callbacks.BackupAndRestore):
             self.save()
 
     def on_train_end(self, logs: Any = None) -> None:
-        """Removes the backup."""
-        self._lock.check()
+        self._lock.check()  # before it removes the backup
         super().on_train_end(logs)
 
     def save(self) -> None:

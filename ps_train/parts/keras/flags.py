@@ -194,9 +194,6 @@ def parse_convert(argv: Sequence[str]) -> ConvertConfig:
     return ConvertConfig(**values, given=given)
 
 
-# --- the cluster
-
-
 def resolve_cluster(config: KerasConfig) -> Cluster | None:
     """Returns the cluster and this task's place in it, or None for a strategy of one process.
 

@@ -29,17 +29,11 @@ _END_MARK = "ps_train: the training data ended"
 
 
 class Feed(NamedTuple):
-    """What training takes.
-
-    Attributes:
-      training: a dataset of global batches or, with parameter_server, a DatasetCreator.
-      validation: the same, once through; with parameter_server it repeats.
-      validation_steps: batches in one validation; Keras cannot count them if an execution has several steps.
-    """
+    """What training takes: datasets of global batches or, with parameter_server, DatasetCreators."""
 
     training: Any
-    validation: Any
-    validation_steps: int
+    validation: Any  # once through; with parameter_server it repeats
+    validation_steps: int  # batches in one validation; Keras cannot count them if an execution has several steps
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,23 +70,18 @@ class KerasInputs:
                     self.batches(mode, **changes).with_options(options), steps)
 
     @property
-    def _validation_mode(self) -> str:
-        """The mode of the data for validation; the report at the end is always on that of "eval"."""
+    def _validation_mode(self) -> str:  # the report at the end is always on "eval"
         return VALIDATION if self.params.get("validation_size") else EVAL
 
     def batches(self, mode: str, **changes: Any) -> tf.data.Dataset:
-        """Returns all batches of a mode, with `changes` to the parameters.
-
-        Raises:
-          UserCodeError: the plug-in returned no dataset of (features, labels).
-        """
-        name = f"{self.dataset.name}.input_fn"
+        """Returns all batches of a mode, with `changes` to the parameters; raises UserCodeError if there are none."""
         dataset = self.dataset.input_fn(mode=mode, params={**self.params, **changes}, shard=(0, 1))
         if not isinstance(dataset, tf.data.Dataset):
-            raise UserCodeError(f"{name} returned {type(dataset).__name__}; it must return a tf.data.Dataset of "
-                                "(features, labels)")
+            raise UserCodeError(f"{self.dataset.name}.input_fn returned {type(dataset).__name__}; it must return a "
+                                "tf.data.Dataset of (features, labels)")
         if not isinstance(dataset.element_spec, tuple) or len(dataset.element_spec) != 2:
-            raise UserCodeError(f"{name}: its dataset yields {dataset.element_spec}; it must yield (features, labels)")
+            raise UserCodeError(f"{self.dataset.name}.input_fn: its dataset yields {dataset.element_spec}; it must "
+                                "yield (features, labels)")
         return dataset.prefetch(2)
 
     def validation_steps(self) -> int:

@@ -49,9 +49,7 @@ class KerasModel:
 
 
 class KerasTwin(NamedTuple):
-    """The Keras model that is the same network as a graph-mode one: what `ps_train convert` needs to know.
-
-    A model plug-in has it as its `KERAS_TWIN`.
+    """The Keras model that is the same network as a graph-mode one, which has this as its `KERAS_TWIN`.
 
     Attributes:
       model: dotted name of the plug-in with the twin's build_model.
@@ -74,11 +72,7 @@ class KerasPlugins(NamedTuple):
 
 
 def load_keras_plugins(config: KerasConfig) -> KerasPlugins:
-    """Imports and checks the plug-ins of a configuration.
-
-    Raises:
-      ConfigError: one is missing or has another contract, or --params does not fit them.
-    """
+    """Imports the plug-ins; raises ConfigError if one is missing or has another contract, or --params does not fit."""
     model, dataset = load_keras_model(config.model), loader.load_dataset(config.dataset)
     shared = {name: getattr(config, name) for name in (
         "batch_size", "data_dir", "hidden_units", "learning_rate", "on_bad_record", "seed", "steps_per_execution")}
@@ -87,29 +81,20 @@ def load_keras_plugins(config: KerasConfig) -> KerasPlugins:
 
 
 def load_keras_model(name: str) -> KerasModel:
-    """Imports a Keras model plug-in.
-
-    Raises:
-      ConfigError: there is no such module, it has no build_model, a function has another signature, or two functions
-        exclude each other.
-    """
+    """Imports a Keras model plug-in; raises ConfigError if it is missing, or its functions break the contract."""
     module = loader.find_module("--model", name, function="build_model")
-    function = loader.checked_function("--model", module, "build_model", ("params",))
+    build_model = loader.checked_function("--model", module, "build_model", ("params",))
     hooks = {hook: loader.checked_function("--model", module, hook, arguments)
              for hook, arguments in _HOOKS.items() if hasattr(module, hook)}
     if len(hooks) > 1:
         raise ConfigError(f"--model: module {module.__name__!r} ({module.__file__}) has {' and '.join(hooks)}; keep "
                           "one: train and train_step each replace Model.fit, and only Model.fit has callbacks")
     objects = {name: value for name, value in vars(module).items() if isinstance(value, (type, types.FunctionType))}
-    return KerasModel(module.__name__, function, loader.checked_params("--model", module), objects, **hooks)
+    return KerasModel(module.__name__, build_model, loader.checked_params("--model", module), objects, **hooks)
 
 
 def load_twin(name: str) -> KerasTwin:
-    """Returns the KERAS_TWIN of a graph-mode model plug-in.
-
-    Raises:
-      ConfigError: there is no such module, or it has none.
-    """
+    """Returns the KERAS_TWIN of a graph-mode model plug-in; raises ConfigError if it has none."""
     module = loader.find_module("--model", name, function="model_fn")
     twin = getattr(module, "KERAS_TWIN", None)
     if not isinstance(twin, KerasTwin):

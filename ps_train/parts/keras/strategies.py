@@ -52,17 +52,17 @@ _log = logging.getLogger(__name__)
 
 
 def make_strategy(config: KerasConfig, cluster: Cluster | None) -> tf.distribute.Strategy:
-    """Returns the strategy. For a cluster, call it before any other TensorFlow operation; it may block forever.
+    """Returns the strategy; raises ConfigError if there is no such device here.
 
-    Raises:
-      ConfigError: there is no such device here.
+    For a cluster, call it before any other TensorFlow operation; it may block forever.
     """
     if config.strategy == "tpu":
         return _connect_tpu(config)
+    resolver = cluster and tf.distribute.cluster_resolver.SimpleClusterResolver(
+        tf.train.ClusterSpec(cluster.server_spec), task_type=cluster.job, task_id=cluster.index, rpc_layer="grpc")
     if config.strategy == "parameter_server":  # here, too, other processes compute, and report their devices
-        return tf.distribute.ParameterServerStrategy(
-            _resolver(cluster), variable_partitioner=_partitioner(config, cluster))
-    strategy = _local_strategy(config) if cluster is None else _multi_worker_mirrored(config, cluster)
+        return tf.distribute.ParameterServerStrategy(resolver, variable_partitioner=_partitioner(config, cluster))
+    strategy = _local_strategy(config) if cluster is None else _multi_worker_mirrored(config, cluster, resolver)
     devices.tell_devices(cluster.task.name if cluster else "this process", _used_devices(strategy, config),
                          config.num_gpus)
     return strategy
@@ -72,9 +72,9 @@ def describe_strategy(strategy: tf.distribute.Strategy, config: KerasConfig, clu
     """Returns the line with the replicas and their batch size, and with how data and gradients are distributed."""
     replicas = strategy.num_replicas_in_sync
     if config.strategy == "parameter_server":
-        num_workers = len(cluster.addresses["worker"])
-        return (f"parameter_server: {num_workers} workers and {len(cluster.ps)} ps, updates without waiting for each "
-                f"other; batch size {config.batch_size}, each worker reads all data in an order of its own"
+        return (f"parameter_server: {len(cluster.addresses['worker'])} workers and {len(cluster.ps)} ps, updates "
+                f"without waiting for each other; batch size {config.batch_size}, each worker reads all data in an "
+                "order of its own"
                 + (f"; variables cut by {config.variable_partitioner}" if config.variable_partitioner else ""))
     text = (f"{config.strategy}: {replicas} replica{'s' * (replicas > 1)}; batch size {config.batch_size} per replica, "
             f"{global_batch_size(strategy, config)} in all")
@@ -152,16 +152,15 @@ def _cross_device_ops(config: KerasConfig, names: list[str]) -> tf.distribute.Cr
     return makers[name]() if name in makers else None
 
 
-def _multi_worker_mirrored(config: KerasConfig, cluster: Cluster) -> tf.distribute.Strategy:
+def _multi_worker_mirrored(config: KerasConfig, cluster: Cluster, resolver: Any) -> tf.distribute.Strategy:
     gpus = tf.config.list_physical_devices("GPU")[:config.num_gpus]
     if config.num_gpus is not None and gpus:
         # One for each worker of a machine: two workers cannot reduce on the same GPU.
         gpus = [gpus[cluster.worker_number % len(gpus)]]
     _show_gpus(gpus)
     implementation = tf.distribute.experimental.CommunicationImplementation[config.communication]
-    return tf.distribute.MultiWorkerMirroredStrategy(
-        cluster_resolver=_resolver(cluster),
-        communication_options=tf.distribute.experimental.CommunicationOptions(implementation=implementation))
+    options = tf.distribute.experimental.CommunicationOptions(implementation=implementation)
+    return tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=resolver, communication_options=options)
 
 
 def _partitioner(config: KerasConfig, cluster: Cluster) -> Callable | None:
@@ -170,11 +169,6 @@ def _partitioner(config: KerasConfig, cluster: Cluster) -> Callable | None:
               "min_size": lambda num_bytes: kinds.MinSizePartitioner(num_bytes, max_shards=len(cluster.ps))}
     parsed = parse_partitioner("--variable_partitioner", config.variable_partitioner)
     return makers[parsed[0]](parsed[1]) if parsed else None
-
-
-def _resolver(cluster: Cluster) -> tf.distribute.cluster_resolver.ClusterResolver:
-    return tf.distribute.cluster_resolver.SimpleClusterResolver(
-        tf.train.ClusterSpec(cluster.server_spec), task_type=cluster.job, task_id=cluster.index, rpc_layer="grpc")
 
 
 def _connect_tpu(config: KerasConfig) -> tf.distribute.Strategy:
@@ -199,12 +193,7 @@ def _connect_tpu(config: KerasConfig) -> tf.distribute.Strategy:
 def find_tpu(tpu_name: str, environ: Mapping[str, str], root: str = "") -> str:
     """Returns the argument of TPUClusterResolver: a name, an address, or `local` for the chips of a TPU VM.
 
-    Args:
-      tpu_name: the flag, "" if it is not given.
-      root: stands before the paths of devices; for tests.
-
-    Raises:
-      ConfigError: there is no TPU; the text says where it was looked for.
+    Raises ConfigError if there is no TPU. `root` stands before the paths of devices, for tests.
     """
     names = [tpu_name, *(environ.get(variable) for variable in _TPU_VARIABLES)]
     if any(names):
@@ -215,9 +204,6 @@ def find_tpu(tpu_name: str, environ: Mapping[str, str], root: str = "") -> str:
                       + ", ".join(f"{variable} (not set)" for variable in _TPU_VARIABLES)
                       + f", and devices {', '.join(_TPU_DEVICES)} (none). Run it on a TPU VM, name the TPU, or choose "
                         "another strategy")
-
-
-# --- how the processes meet, and a time limit
 
 
 def meet(task: Task, others: Iterable[Task], timeout_secs: float, stop: threading.Event) -> None:
@@ -308,9 +294,6 @@ def who_is_missing(cluster: Cluster, otherwise: str) -> str:
             return otherwise
         time.sleep(_POLL_SECS)
     return f"{', '.join(missing)} cannot be reached; look at its log"
-
-
-# --- the servers of parameter_server
 
 
 def serve_coordinator(config: KerasConfig, cluster: Cluster, stop: threading.Event) -> None:

@@ -66,11 +66,7 @@ def run_keras_task(config: KerasConfig, cluster: Cluster | None, stop: threading
 
 
 def download_data(config: KerasConfig) -> None:
-    """Fetches and checks the dataset's files; for a task of a cluster, also checks that model and input can be built.
-
-    Raises:
-      ConfigError: the given train_dir has another training.
-    """
+    """Fetches and checks the dataset's files, and a given train_dir; in a cluster also builds model and input."""
     plugins = load_keras_plugins(config)
     plugins.dataset.prepare(plugins.dataset_params)
     if "train_dir" in config.given:
