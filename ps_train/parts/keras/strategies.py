@@ -339,13 +339,12 @@ def _start_server(config: KerasConfig, cluster: Cluster) -> tf.distribute.Server
 def _await_verdict(chief: Task, timeout_secs: float, stop: threading.Event) -> str:
     """Returns the coordinator's verdict; raises ClusterLostError or StoppedError as `serve_coordinator` does."""
     path = pathlib.Path(_VERDICT)
-    seen_secs = time.monotonic()
     reminder = waits.Reminder(str(chief), timeout_secs)
     while not (verdict := path.read_text() if path.exists() else ""):
         now_secs = time.monotonic()
         if reachability.accepts(chief.address):
-            seen_secs, reminder = now_secs, waits.Reminder(str(chief), timeout_secs)
-        elif now_secs - seen_secs > timeout_secs:
+            reminder = waits.Reminder(str(chief), timeout_secs)
+        elif now_secs - reminder.start_secs > timeout_secs:
             raise ClusterLostError(f"{chief} could not be reached for {timeout_secs:g} s, and did not say that "
                                    "training is done")
         reminder.remind(now_secs)
