@@ -353,13 +353,19 @@ def _await_verdict(chief: Task, timeout_secs: float, stop: threading.Event) -> s
     return verdict
 
 
-def send_verdict(servers: Iterable[Task], verdict: str) -> None:
-    """Tells each server, as the coordinator, that training is over; warns of a server that cannot be reached."""
-    # All at once: a frozen server must not keep the others waiting.
-    calls = [threads.Call(functools.partial(_write_verdict, task, verdict), f"verdict to {task.name}")
-             for task in servers]
-    for call in calls:
-        call.join(2 * _TELL_SECS)
+@contextlib.contextmanager
+def ending_servers(servers: Iterable[Task]) -> Iterator[None]:
+    """Tells each server, after the body, whether training succeeded; warns of a server that cannot be reached."""
+    verdict = FAILED
+    try:
+        yield
+        verdict = DONE
+    finally:
+        # All at once: a frozen server must not keep the others waiting.
+        calls = [threads.Call(functools.partial(_write_verdict, task, verdict), f"verdict to {task.name}")
+                 for task in servers]
+        for call in calls:
+            call.join(2 * _TELL_SECS)
 
 
 def _write_verdict(task: Task, verdict: str) -> None:

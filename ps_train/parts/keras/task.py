@@ -86,14 +86,18 @@ def _train_in_cluster(context: TrainingContext, cluster: Cluster) -> None:
     config, stop = context.config, context.stop
     ports.release_held_port()
     ports.check_port(cluster.task)
-    if config.strategy == "multi_worker_mirrored":
-        strategies.meet(cluster.task, peers(cluster), config.start_timeout_secs, stop)
-        body = _train_and_report
+    servers = peers(cluster) if config.strategy == "parameter_server" else []
+    if servers:
+        reachability.wait_for_tasks(servers, config.start_timeout_secs, stop)
     else:
-        reachability.wait_for_tasks(peers(cluster), config.start_timeout_secs, stop)
-        body = _coordinate
+        strategies.meet(cluster.task, peers(cluster), config.start_timeout_secs, stop)
+
+    def train() -> None:
+        with strategies.ending_servers(servers):
+            _train_and_report(context)
+
     with _explaining_losses(cluster, config.train_dir, stop):
-        strategies.run_watched(lambda: body(context), context.pulse, lambda: strategies.who_is_missing(
+        strategies.run_watched(train, context.pulse, lambda: strategies.who_is_missing(
             cluster, "all of them can be reached, so one of them hangs; look at their logs"))
 
 
@@ -108,16 +112,6 @@ def _explaining_losses(cluster: Cluster, train_dir: str, stop: threading.Event) 
                                "continues from the last backup") from error
         who = strategies.who_is_missing(cluster, "all of them can be reached again")
         raise ClusterLostError(f"{cluster.task.name} lost another task ({type(error).__name__}): {who}") from error
-
-
-def _coordinate(context: TrainingContext) -> None:
-    """Trains as the coordinator of parameter_server, and tells the servers when it ends."""
-    verdict = strategies.FAILED
-    try:
-        _train_and_report(context)
-        verdict = strategies.DONE
-    finally:
-        strategies.send_verdict(peers(context.cluster), verdict)
 
 
 def _train_and_report(context: TrainingContext) -> None:
