@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ps_train.runtime.reports import Evaluation
-    from ps_train.training.outcome import Outcome
+    from ps_train.training.reporting import Outcome
 
 # Far from the defaults of a cluster that may run on this machine. Processes begin at different ports, since a port is
 # free for a moment before its server binds it.

@@ -60,7 +60,7 @@ _SECS = {
     "cluster/updates/test_chief.py": 30,
     "cluster/updates/test_staleness.py": 12,
     "cluster/parts/tables/test_update_modes.py": 30,
-    "cluster/updates/unrolled/test_steps.py": 25,
+    "cluster/updates/test_unrolled.py": 25,
     "system/benchmarks/test_benchmarks.py": 28,
     "system/benchmarks/test_large_tables.py": 15,
     "system/benchmarks/test_recommender.py": 35,
@@ -133,7 +133,7 @@ _MBYTES = {
     "cluster/updates/test_build.py": 400,
     "cluster/updates/test_chief.py": 700,
     "cluster/updates/test_staleness.py": 480,
-    "cluster/updates/unrolled/test_steps.py": 640,
+    "cluster/updates/test_unrolled.py": 640,
 }
 
 

@@ -44,7 +44,7 @@ _ON_FIRST_PS = {
     # updates/local_steps/divisor.py: the number of training workers when the last round began.
     "round_divisors": ([MAX_WORKERS], tf.int64),
     "step_counts": ([MAX_WORKERS], tf.int64),  # updates/staleness.py: the steps that --staleness_bound compares
-    "steps_in_run": ([MAX_WORKERS], tf.int64),  # updates/unrolled/steps.py: the finished steps of a session run
+    "steps_in_run": ([MAX_WORKERS], tf.int64),  # updates/unrolled.py: the finished steps of a session run
     # updates/sync/aggregation.py
     "required": ([], tf.int64),  # gradients that the next update waits for
     "updating": ([], tf.int64),  # 1 while an update is being applied

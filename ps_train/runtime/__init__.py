@@ -4,7 +4,6 @@ Start with `waits.py`. Nothing here knows about clusters, and TensorFlow is impo
 
     waits              waits until a condition holds or the time is over; a call with a time limit; the time limits
     threads            a call in a thread of its own; a call that is repeated in the background
-    periodic           an action that is due every so many steps
     signals            SIGTERM and Ctrl-C: the first asks to stop, the second ends the process
     logs               the log of a process, and the import of TensorFlow without its start-up messages
     installed          checks which TensorFlow is installed, without importing it; imports it for a verb

@@ -19,9 +19,8 @@ from ps_train.storage.folder_lock import FolderLock
 from ps_train.storage.journal import Journal
 from ps_train.tasks.settings import WorkerSettings
 from ps_train.training import loop, recovery
-from ps_train.training.outcome import Outcome
 from ps_train.training.replica_graph import TrainGraph
-from ps_train.training.reporting import Report
+from ps_train.training.reporting import Outcome, Report
 
 
 class ConnectedWorker:

@@ -32,9 +32,8 @@ from ps_train.tasks.setup import LoadedPlugins
 from ps_train.training import evaluation, replica_graph, shutdown
 from ps_train.training import loop as step_loop
 from ps_train.training.evaluation import Evaluator
-from ps_train.training.outcome import End, Outcome
 from ps_train.training.replica_graph import TrainGraph
-from ps_train.training.reporting import Report
+from ps_train.training.reporting import End, Outcome, Report
 from ps_train.updates import build
 
 _log = logging.getLogger(__name__)

@@ -18,11 +18,9 @@ from ps_train.graph import nan_guard
 from ps_train.graph.input import bad_records
 from ps_train.parts.tables import id_check
 from ps_train.runtime import waits
-from ps_train.training.outcome import End, Outcome
 from ps_train.training.replica_graph import TrainGraph
-from ps_train.training.reporting import Report
-from ps_train.training.status.step_reports import StepReports
-from ps_train.training.status.step_status import StepStatus
+from ps_train.training.reporting import End, Outcome, Report
+from ps_train.training.step_status import StepReports, StepStatus
 from ps_train.updates.staleness import Bound
 
 _POLL_SECS = 0.005

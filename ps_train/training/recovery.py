@@ -32,8 +32,8 @@ from ps_train.storage.folder_lock import FolderLock
 from ps_train.storage.journal import Journal
 from ps_train.training import shutdown
 from ps_train.training.admission import Admission, Parameters
-from ps_train.training.outcome import End, Outcome
 from ps_train.training.replica_graph import TrainGraph
+from ps_train.training.reporting import End, Outcome
 from ps_train.training.supervisor import SessionOpener
 from ps_train.updates import chief
 

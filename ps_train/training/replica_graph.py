@@ -27,12 +27,10 @@ from ps_train.parts.tables.files.table_files import TableFiles
 from ps_train.parts.tables.rows.store import Store
 from ps_train.plugins.contracts import TRAIN, Dataset, Model, ModelSpec, RunConfig
 from ps_train.storage import checkpoints, event_files
-from ps_train.training import queues
-from ps_train.training.status import step_status
+from ps_train.training import queues, step_status
 from ps_train.updates import build, staleness
 from ps_train.updates.local_steps import source
-from ps_train.updates.unrolled import steps
-from ps_train.updates.unrolled.steps import Execution
+from ps_train.updates.unrolled import Execution, unroll
 from ps_train.updates.update import Update, UpdateSettings
 
 
@@ -268,7 +266,7 @@ def _with_local_init(update: Update, spec: ModelSpec) -> Update:
 
 def _with_several(built: TrainGraph, cluster: Cluster, num_steps: int) -> TrainGraph:
     update = built.update
-    unrolled = steps.unroll(
+    unrolled = unroll(
         built.single, num_steps, pulled=update.pulled, worker=cluster.worker_number,
         first_ps_device=built.global_step.device)
     return built._replace(

@@ -1,4 +1,4 @@
-"""What a task prints about its training: ps_train's own lines, or those of the original dist_mnist script.
+"""How the training of a worker ended, and what a task prints: its own lines, or those of the dist_mnist script.
 
     --log_format=ps_train    progress on stderr, each line with the time of day; the results on stdout
     --log_format=dist_mnist  on stdout the lines of the script, word for word, and nothing else, so that existing log
@@ -9,15 +9,59 @@
 
 from __future__ import annotations
 
+import enum
 import logging
 import time
+from typing import NamedTuple
 
 from ps_train.cluster.spec import Cluster
+from ps_train.coordination.state import NO_DATA
 from ps_train.runtime import logs, reports
 from ps_train.runtime.reports import Progress, Stage
-from ps_train.training.outcome import End, Outcome
 
 _log = logging.getLogger(__name__)
+
+
+class End(enum.Enum):
+    """Why a worker's training ended."""
+
+    STEPS = "the global step reached train_steps"
+    ANNOUNCED = "the end of training was announced"
+    DATA = NO_DATA
+    HOOK = "a hook of the model asked for it"
+    SIGNAL = "told to stop"
+
+
+class Outcome(NamedTuple):
+    """What a worker did.
+
+    Attributes:
+      end: why it ended.
+      first_step: the global step at which it began.
+      global_step: the last global step that it read.
+      local_steps: mini-batches that it trained on.
+      elapsed_secs: time from its first step to its last.
+      staleness: a line on the staleness of its updates, "" if it made none.
+      reason: the reason that was announced with the end, "" if none was.
+    """
+
+    end: End
+    first_step: int
+    global_step: int
+    local_steps: int
+    elapsed_secs: float
+    staleness: str = ""
+    reason: str = ""
+
+    @property
+    def why(self) -> str:
+        """Why it ended, in words."""
+        return self.reason or self.end.value
+
+    @property
+    def is_data_end(self) -> bool:
+        """Whether there was no more data, here or for an update."""
+        return self.end is End.DATA or self.reason.startswith(NO_DATA)
 
 
 class Report:
@@ -123,5 +167,3 @@ class DistMnistReport(Report):
 def create(log_format: str, cluster: Cluster) -> Report:
     """Returns the Report of this task in a log format, one of groups.LOG_FORMATS."""
     return DistMnistReport(cluster) if log_format == "dist_mnist" else Report()
-
-

@@ -19,8 +19,8 @@ from ps_train.coordination import sessions
 from ps_train.coordination.blackboard import Blackboard
 from ps_train.coordination.state import Snapshot, State
 from ps_train.runtime import waits
-from ps_train.training.outcome import End, Outcome
 from ps_train.training.replica_graph import TrainGraph
+from ps_train.training.reporting import End, Outcome
 
 _POLL_SECS = 0.1
 _CALL = tf.RunOptions(timeout_in_ms=30_000)  # bounds operations that wait for no other worker, in case a ps is frozen

@@ -37,8 +37,7 @@ from ps_train.updates.local_steps.slots import no_slot_transfer
 from ps_train.updates.local_steps.source import StepSource
 from ps_train.updates.sync import tensorflow_engine
 from ps_train.updates.sync.aggregation import SyncEngine
-from ps_train.updates.sync.quorum import Quorum
-from ps_train.updates.sync.runner import UpdateRunner
+from ps_train.updates.sync.runner import Quorum, UpdateRunner
 from ps_train.updates.update import Update, UpdateSettings
 
 _log = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from ps_train.cluster import ports
 from ps_train.cluster.spec import Task
 from ps_train.errors import ClusterLostError, ConfigError
 from ps_train.runtime import threads
-from ps_train.training.outcome import End
+from ps_train.training.reporting import End
 
 PLUGIN = """
 import numpy as np

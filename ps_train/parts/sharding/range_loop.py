@@ -23,7 +23,7 @@ from ps_train.parts.sharding.range_queue import RangeQueue, Standing
 from ps_train.runtime import waits
 from ps_train.runtime.waits import Timeouts
 from ps_train.training.loop import Loop
-from ps_train.training.outcome import End, Outcome
+from ps_train.training.reporting import End, Outcome
 
 _log = logging.getLogger(__name__)
 

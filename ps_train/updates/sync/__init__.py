@@ -8,7 +8,6 @@ Start with `aggregation.py`. The decision: docs/decisions/sync.md.
     aggregation.py         the operations of workers and chief
     accumulators.py        average the gradients beside each variable
     gate.py                which gradients the next update has, and whether the last one of a worker was in one
-    quorum.py              how many gradients an update waits for, and from which workers
-    runner.py              runs the updates on the chief
+    runner.py              runs the updates on the chief; how many gradients they wait for, and from which workers
     tensorflow_engine.py   TensorFlow's own class, with bounded waits (--sync_engine=tensorflow)
 """

@@ -17,8 +17,7 @@ import tensorflow.compat.v1 as tf
 from ps_train.errors import BlackboardError, ClusterLostError
 from ps_train.updates.chief import ChiefContext
 from ps_train.updates.sync import accumulators
-from ps_train.updates.sync.quorum import Quorum, QuorumStatus
-from ps_train.updates.sync.runner import UpdateRunner
+from ps_train.updates.sync.runner import Quorum, QuorumStatus, UpdateRunner
 
 _WAIT_SECS = 1.0
 _ALTERNATIVE = "with --sync_engine=ps_train the others train on without a worker that is gone"

@@ -17,8 +17,8 @@ from ps_train.graph import transfer
 from ps_train.graph.hooks import Hooks
 from ps_train.plugins import contracts
 from ps_train.training.loop import Loop, LoopSettings
-from ps_train.training.outcome import End
-from ps_train.training.status.step_status import StepStatus
+from ps_train.training.reporting import End
+from ps_train.training.step_status import StepStatus
 from tests import clusters
 from tests.tensorflow_mode import tf
 

@@ -15,7 +15,7 @@ from ps_train.coordination.state import State
 from ps_train.errors import CheckpointError, ClusterLostError, StoppedError
 from ps_train.runtime import waits
 from ps_train.training import recovery
-from ps_train.training.outcome import End
+from ps_train.training.reporting import End
 from tests import clusters
 from tests.tensorflow_mode import tf
 

@@ -9,8 +9,8 @@ import pytest
 from ps_train.config import task
 from ps_train.coordination import blackboard
 from ps_train.errors import ClusterLostError, ConfigError
-from ps_train.training.outcome import End
-from ps_train.training.status.step_status import StepStatus
+from ps_train.training.reporting import End
+from ps_train.training.step_status import StepStatus
 from ps_train.updates import staleness
 from ps_train.updates.local_steps.period import Period
 from tests import clusters

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ps_train.runtime import reports
 from ps_train.runtime.reports import Failure, Progress, Stage
-from ps_train.training import outcome
+from ps_train.training import reporting
 
 _STEPS = st.integers(min_value=0, max_value=2**63 - 1)
 _NUMBERS = st.floats(allow_nan=False)
@@ -129,7 +129,7 @@ def test_the_file_is_not_inherited_further(monkeypatch, tmp_path):
 
 def test_every_end_says_why():
     """Each way to end has words of its own for the report."""
-    words = [end.value for end in outcome.End]
+    words = [end.value for end in reporting.End]
     assert len(set(words)) == len(words) == 5
 
 

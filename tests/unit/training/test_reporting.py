@@ -11,7 +11,7 @@ from ps_train.config.groups import LOG_FORMATS
 from ps_train.runtime import reports
 from ps_train.runtime.reports import Progress, Stage
 from ps_train.training import reporting
-from ps_train.training.outcome import End, Outcome
+from ps_train.training.reporting import End, Outcome
 
 ADDRESSES = {"ps": {0: "a:1"}, "worker": {0: "b:1", 1: "c:1"}}
 OUTCOME = Outcome(End.STEPS, 0, 201, 100, 2.5, "staleness 1")

@@ -30,8 +30,7 @@ from ps_train.parts.legacy.classic.membership import Membership
 from ps_train.runtime import waits
 from ps_train.updates.chief import ChiefContext
 from ps_train.updates.sync.aggregation import SyncEngine, SyncOperations
-from ps_train.updates.sync.quorum import Quorum, QuorumStatus
-from ps_train.updates.sync.runner import UpdateRunner
+from ps_train.updates.sync.runner import Quorum, QuorumStatus, UpdateRunner
 
 _RELEASE_OPTIONS = tf.RunOptions(timeout_in_ms=5000)
 _RELEASE_SECS = 5.0

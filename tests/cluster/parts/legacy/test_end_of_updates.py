@@ -16,7 +16,7 @@ from ps_train.runtime import waits
 from ps_train.runtime.threads import Call
 from ps_train.runtime.waits import Timeouts
 from ps_train.updates.sync.aggregation import SyncOperations, SyncStatus
-from ps_train.updates.sync.quorum import Quorum
+from ps_train.updates.sync.runner import Quorum
 from tests.tensorflow_mode import tf
 
 CLUSTER = Cluster("ps", 0, {"ps": {0: "localhost:1"}, "worker": {0: "localhost:2", 1: "localhost:3"}})

@@ -13,7 +13,7 @@ from ps_train import testing
 from ps_train.errors import ConfigError
 from ps_train.graph.input.file_ranges import plan_ranges
 from ps_train.parts.sharding import saved
-from ps_train.training.outcome import End
+from ps_train.training.reporting import End
 from tests.plugins import ledger
 from tests.tensorflow_mode import tf
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ps_train.coordination import sessions
-from ps_train.training.outcome import End
+from ps_train.training.reporting import End
 from tests import clusters
 from tests.cluster.updates.test_build import gradients_of
 from tests.tensorflow_mode import tf

@@ -15,7 +15,7 @@ from ps_train.errors import ConfigError, UserCodeError
 from ps_train.graph import packing, transfer
 from ps_train.plugins import contracts
 from ps_train.tasks import settings
-from ps_train.training.outcome import End
+from ps_train.training.reporting import End
 from ps_train.updates.staleness import Bound
 from tests import clusters
 from tests.cluster.graph.test_packing import NUM_PACKED, mixed, model_of

@@ -7,7 +7,7 @@ import pytest
 
 from ps_train.coordination.state import Snapshot, State
 from ps_train.updates.sync.aggregation import gradients_of_worker
-from ps_train.updates.sync.quorum import Quorum
+from ps_train.updates.sync.runner import Quorum
 
 BEAT_TIMEOUT_SECS = 5.0
 
