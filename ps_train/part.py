@@ -156,6 +156,8 @@ class Part:
     def around_step(self, session: Any, graph: Any, run_step: Callable) -> Callable:
         """Returns what runs the training steps of a session in place of `run_step`, a `training.loop.RunStep`.
 
+        It calls `run_step`, unless it is the innermost part: what the parts before it do is around its own.
+
         Args:
           session: has the `run` of a `tf.Session`, around which the model's hooks run.
           graph: the `tf.Graph`.
@@ -257,12 +259,12 @@ class Parts(Part):
         return self._entered(lambda part: part.running(session, is_live))
 
     def around_step(self, session: Any, graph: Any, run_step: Callable) -> Callable:
-        for part in self._parts:
+        for part in reversed(self._parts):  # the last one of the table is next to the step
             run_step = part.around_step(session, graph, run_step)
         return run_step
 
     def around_loop(self, loop: Any, session: Any) -> Any:
-        for part in self._parts:
+        for part in reversed(self._parts):
             loop = part.around_loop(loop, session)
         return loop
 
