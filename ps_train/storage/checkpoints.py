@@ -6,6 +6,7 @@
       model.ckpt-N.data-00000-of-00001      the tensors, each with its CRC
       model.ckpt-N.meta                     the graph
       *.tempstate*  *_temp/  *.tmp*         left by a save that was killed
+      best/                                 the checkpoint that --keep_best and --early_stopping keep
 
 N is the global step. The files count, not the record `checkpoint`, which may name a checkpoint that is gone.
 docs/decisions/checkpoints.md says more.
@@ -27,6 +28,7 @@ from ps_train.errors import CheckpointError, ConfigError
 from ps_train.runtime import tensorflow_errors
 
 BASENAME = "model.ckpt"
+BEST = "best"
 _MAX_SHOWN = 8
 # TensorFlow's reader keeps 1 MB for each file that it has read small tensors from, and a large table has hundreds.
 # Sorted by their names, the tensors of a file come together.

@@ -16,7 +16,6 @@ from ps_train.errors import refuse
 SPLITS = ("test", "train", "validation")
 OUTPUT_FORMATS = (".csv", ".npz", ".tfrecord")
 INPUT_FORMATS = (".csv", ".npz")
-BEST = "best"  # the folder in the train_dir with the checkpoint that --keep_best and --early_stopping keep
 
 _again = functools.partial(fields.redeclare, Config)
 _field = functools.partial(fields.field, group="Using a checkpoint")

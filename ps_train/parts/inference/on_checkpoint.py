@@ -15,7 +15,7 @@ from ps_train.config.groups import parse_accepted, problem_of_data_dir
 from ps_train.config.task import Config
 from ps_train.errors import ConfigError
 from ps_train.parts.inference import examples, outputs, predictor, processes, serving
-from ps_train.parts.inference.flags import BEST, CheckpointFlags, EvaluateConfig, ExportConfig, PredictConfig
+from ps_train.parts.inference.flags import CheckpointFlags, EvaluateConfig, ExportConfig, PredictConfig
 from ps_train.parts.inference.predictor import Predictor
 from ps_train.plugins.contracts import EVAL, TRAIN, VALIDATION
 from ps_train.plugins.params import split_params
@@ -42,10 +42,11 @@ def find_checkpoint(train_dir: str, wanted: str) -> str:
     Raises:
       ConfigError: there is none; the error lists those that are there.
     """
-    if wanted == BEST:
-        train_dir, wanted = os.path.join(train_dir, BEST), ""
+    if wanted == checkpoints.BEST:
+        train_dir, wanted = os.path.join(train_dir, checkpoints.BEST), ""
     if not os.path.isdir(train_dir):
-        needs = ", which must have --keep_best or --early_stopping" if os.path.basename(train_dir) == BEST else ""
+        is_best = os.path.basename(train_dir) == checkpoints.BEST
+        needs = ", which must have --keep_best or --early_stopping" if is_best else ""
         raise ConfigError(f"--train_dir: there is no folder {train_dir!r}; give the --train_dir of the training{needs}")
     if not wanted:
         path = checkpoints.newest_sound(train_dir)

@@ -18,8 +18,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from ps_train.parts.inference.flags import BEST
 from ps_train.parts.selection.flags import Target
+from ps_train.storage.checkpoints import BEST
 
 SELECTION_RECORD = "selection.json"
 _log = logging.getLogger(__name__)

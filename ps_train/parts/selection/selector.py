@@ -18,8 +18,6 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import CheckpointError, ConfigError, PsTrainError, SaveError
-from ps_train.parts.inference import serving
-from ps_train.parts.inference.flags import BEST
 from ps_train.parts.selection.flags import Target, parse_exporters, parse_stopping, parse_target
 from ps_train.parts.selection.record import SelectionRecord
 from ps_train.runtime.reports import Evaluation
@@ -203,7 +201,7 @@ class Selector:
         Returns:
           its path, relative to the train_dir; "" if it could not be copied.
         """
-        folder = os.path.join(self._train_dir, BEST)
+        folder = os.path.join(self._train_dir, checkpoints.BEST)
         try:
             kept = checkpoints.copy_to(path, folder)
             record = os.path.join(self._train_dir, folder_record.RECORD_NAME)
@@ -215,7 +213,7 @@ class Selector:
             return ""
         _log.info("best %s so far: %.6g, kept as %s", metric, value, kept)
         self._exporters.export("best", kept)
-        return os.path.join(BEST, os.path.basename(kept))
+        return os.path.join(checkpoints.BEST, os.path.basename(kept))
 
 
 class Exporters:
@@ -233,6 +231,7 @@ class Exporters:
         """
         if self._names:
             model, params, *_ = self._plugins
+            serving = _serving()
             serving.check_exportable(model, params, serving.serving_input_maker(*self._plugins))
 
     def export(self, name: str, path: str) -> None:
@@ -251,6 +250,7 @@ class Exporters:
                 return
             is_old = os.path.exists(output_dir)
             model, params, *_ = self._plugins
+            serving = _serving()
             serving.export_model(path, output_dir, model, params, serving.serving_input_maker(*self._plugins),
                                  replaces=True)
         except (PsTrainError, OSError, tf.errors.OpError) as error:
@@ -263,6 +263,13 @@ class Exporters:
                   ", in place of an older model; restart a server that has loaded that one" if is_old else "")
         if name != "final":
             _prune(folder)
+
+
+def _serving() -> Any:
+    """Returns the module that writes SavedModels."""
+    from ps_train.parts.inference import serving  # noqa: PLC0415 (another part, which only an export needs)
+
+    return serving
 
 
 def _is_newer(export: str, path: str) -> bool:
