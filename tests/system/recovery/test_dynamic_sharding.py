@@ -35,7 +35,9 @@ def test_each_line_counts_once_an_epoch_when_workers_die(sharded, mode):
     training.kill("worker-0")
     training.start("worker-0")
     training.assert_ends_well()
-    assert "this worker had ranges in hand" in training.group.log("worker-0.2")
+    # On a busy machine it comes back later than after the three seconds, and the other one has its ranges by then.
+    assert ("this worker had ranges in hand" in training.group.log("worker-0.2")
+            or "worker:0 was not heard of for 3 s" in training.group.log("worker-1.2"))
     training.assert_counts_fit(training.saved_counts())
 
 
