@@ -54,7 +54,6 @@ _ON_FIRST_PS = {
     "awaited": ([MAX_WORKERS], tf.int64),  # the global step that the worker waits for
     "marks": ([MAX_WORKERS], tf.float64),  # updates/sync/gate.py: of the gradients pushed for that step
     "included": ([MAX_WORKERS], tf.float64),  # the marks that the last update with a gradient of the worker had
-    "updates_ended": ([], tf.int64),  # updates/sync/standalone.py: 1 after the chief's last update
 }
 for _name, _declared in table.board_variables().items():
     if _name in _ON_EVERY_PS or _name in _ON_FIRST_PS:

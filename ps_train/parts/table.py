@@ -59,10 +59,11 @@ TABLE = (
     PartRow("plan", verbs=("plan",)),
     PartRow("doctor", verbs=("doctor",)),
     PartRow("keras", verbs=("keras", "convert"), launches=("keras",), names={"KerasTwin": "plugins"}),
-    PartRow("legacy", for_plugins="estimator:offer_estimator", verbs=("run",), launches=("run",), names={
-        "MonitoredTrainingSession": "classic.sessions", "Server": "classic.server", "Supervisor": "classic.sessions",
-        "SyncReplicasOptimizer": "classic.sync_replicas",
-        "replica_device_setter": "classic.server"}),
+    PartRow(
+        "legacy", has_board=True, for_plugins="estimator:offer_estimator", verbs=("run",), launches=("run",), names={
+            "MonitoredTrainingSession": "classic.sessions", "Server": "classic.server",
+            "Supervisor": "classic.sessions", "SyncReplicasOptimizer": "classic.sync_replicas",
+            "replica_device_setter": "classic.server"}),
 )
 
 

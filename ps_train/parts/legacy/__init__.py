@@ -8,7 +8,6 @@ Start with `run.py`.
     run        runs a script as one task, from the mode of TensorFlow to the exit code
     launching  runs all tasks of a script, here or on other machines
     source     looks into a script before it runs
-    joining    reports that TensorFlow's own servers and strategies have made the cluster
     conversion, python2         paths that are written into a script, and code of Python 2
     estimator, estimator_tasks  tf.estimator on TensorFlow 2.16 and later, with other servers, sessions and evaluator
     names/     TensorFlow 1's names, on today's TensorFlow

@@ -2,12 +2,13 @@
 
     the mode of TensorFlow --> TF1's names --> ps_train's classes in the place of TensorFlow's --> the script --> leave
 
-A script for TensorFlow 2 (Keras under `tf.distribute`) keeps TensorFlow as it is, with Keras 2. The decision:
-docs/decisions/scripts.md.
+A script for TensorFlow 2 (Keras under `tf.distribute`) keeps TensorFlow as it is, with Keras 2; the launcher learns
+from TensorFlow's own server or strategy that its task is not alone. The decision: docs/decisions/scripts.md.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 import pathlib
@@ -18,15 +19,18 @@ from typing import Any, Callable
 
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
+from tensorflow.python.eager import context  # there is no public name for the server of a strategy
+from tensorflow.python.training import server_lib
 from tensorflow.python.util import deprecation
 
 from ps_train.cluster import ports
-from ps_train.parts.legacy import joining, source
-from ps_train.parts.legacy.classic import ending, server, sessions
-from ps_train.parts.legacy.classic.server import Server
+from ps_train.parts.legacy import source
+from ps_train.parts.legacy.classic import ending, sessions
+from ps_train.parts.legacy.classic.server import Server, replica_device_setter
 from ps_train.parts.legacy.classic.sync_replicas import SyncReplicasOptimizer
 from ps_train.parts.legacy.conversion import Conversion
 from ps_train.parts.legacy.flags import Script, ScriptConfig, parse_mapped
+from ps_train.runtime import reports
 from ps_train.runtime.waits import Timeouts
 
 
@@ -41,13 +45,13 @@ def run_script(config: ScriptConfig, script: Script) -> None:
         _prepare_tensorflow_1(config)
     else:
         ports.release_held_port()  # its strategy starts the server
-        joining.report_servers()
+        _report_servers()
     ending.SignalWatch(config.stop_timeout_secs)
     words = " ".join(Script(script.name, script.is_module, ()).words)
     ending.set_python2_advice("" if config.python2 else f"run it with `ps_train run --python2 {words}`, which converts "
                               "a copy (docs/migrate.md)")
     code = _run(script, Conversion(config.python2, parse_mapped("--map_path", config.map_path)))
-    joining.report_strategy()
+    _report_strategy()
     server = script_server()
     is_ps = server is not None and server.cluster.job == "ps"
     if code == 0 and not is_ps:  # a failed script ends at once, as the other tasks wait for it
@@ -122,6 +126,32 @@ def _code_of(error: SystemExit) -> int:
     return 1
 
 
+def _report_servers() -> None:
+    """Reports each server that a script of TensorFlow 2 makes; its task may end in `join`."""
+    make = server_lib.Server.__init__
+
+    @functools.wraps(make)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        make(self, *args, **kwargs)
+        _report_joined(self.server_def)
+
+    server_lib.Server.__init__ = init
+
+
+def _report_strategy() -> None:
+    """Reports the cluster of a `tf.distribute` strategy, if the script has made one."""
+    found = context.context_safe()
+    for name in ("_server_def", "_collective_ops_server_def"):
+        server_def = getattr(found, name, None)
+        if server_def is not None:
+            _report_joined(server_def)
+            return
+
+
+def _report_joined(server_def: Any) -> None:
+    reports.send(reports.Joined(f"{server_def.job_name}:{server_def.task_index}", ""), [])
+
+
 class ScriptServer(Server):
     """The server of an unchanged script, whose `join` ends the process: code after it was never reached before."""
 
@@ -156,7 +186,7 @@ def replace_classes(timeouts: Timeouts) -> type[Server]:
         module.train.Supervisor = sessions.Supervisor
         module.train.MonitoredTrainingSession = sessions.MonitoredTrainingSession
         module.train.SyncReplicasOptimizer = SyncReplicasOptimizer
-        module.train.replica_device_setter = server.replica_device_setter
+        module.train.replica_device_setter = replica_device_setter
         module.distribute.Server = ScriptServer
     tf2.distribute.Server = ScriptServer
     return ScriptServer
