@@ -1,8 +1,11 @@
-"""The chief's side of watching and control: what does it tell clients, and what does it do for them?
+"""Watches and controls a training from outside: `ps_train status`, `save`, `stop` and `resume`. Start with `asking.py`.
 
-    description    what the chief says of its training, on ps 0 and in cluster.json
-    chief_service  writes that, and saves on request
-    diary          writes the journal of the train_dir: who joined, fell silent and came back
+    asking    the clients: they ask, wait in bounded time, and print
+    looking   what a client finds on the ps
+    ended     how a training has ended, from the chief's journal
+    requests  what a client asks, by variables on ps 0, and how the chief answers
+    part      the chief's side: describes the training, answers, keeps the journal
+    diary     the journal: which workers joined, fell silent and came back
 
-The clients are in control/, the variables in coordination/control/.
+Documentation: docs/operate.md. Tests: tests/*/parts/control/.
 """

@@ -19,8 +19,8 @@ from ps_train.cluster.spec import Task
 from ps_train.coordination.blackboard import Blackboard
 from ps_train.coordination.state import Snapshot
 from ps_train.errors import BlackboardError, ClusterLostError, ConfigError
-from ps_train.parts.control.control_board import ControlBoard
 from ps_train.parts.control.ended import LOST, Ended, read_ended
+from ps_train.parts.control.requests import ControlBoard
 from ps_train.runtime import threads, waits
 from ps_train.storage import run_record
 

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from typing import Any
 
+from ps_train.cluster.spec import Cluster
+from ps_train.graph import devices, placement
 from ps_train.part import Part
-from ps_train.parts.control import chief_service, description, diary
+from ps_train.parts.control import diary, requests
+from ps_train.runtime import reports
 from ps_train.storage import run_record
 from ps_train.storage.journal import Journal
+from ps_train.tasks.settings import WorkerSettings
+from ps_train.training.replica_graph import TrainGraph
 
 
 class ControlPart(Part):
@@ -25,16 +31,16 @@ class ControlPart(Part):
         if not self._cluster.is_chief:
             return
         self._journal = task.journal
-        self._run = description.describe_run(task.settings, self._cluster)
+        self._run = describe_run(task.settings, self._cluster)
         run_record.write_run(task.settings.train_dir, self._run)
         self._journal.note("start", run=self._run,
-                           placed=description.describe_placement(task.graph, len(self._cluster.ps)))
+                           placed=describe_placement(task.graph, len(self._cluster.ps)))
 
     def at_server(self, connected: Any) -> contextlib.AbstractContextManager:
         """Returns a context in which the chief answers `ps_train status` and `ps_train save`."""
         if not self._cluster.is_chief:
             return contextlib.nullcontext()
-        return chief_service.answering_clients(
+        return requests.answering_clients(
             self._cluster, connected.target, self._run, connected.supervised.request_save,
             lambda: connected.progress.step, connected.supervised.table_shares)
 
@@ -43,3 +49,35 @@ class ControlPart(Part):
         if not self._cluster.is_chief:
             return contextlib.nullcontext()
         return diary.keeping_diary(self._journal, connected.board, self._cluster, lambda: connected.progress.step)
+
+
+_MOST_NAMED = 200  # variables in the journal
+
+
+def describe_run(own: WorkerSettings, cluster: Cluster) -> dict[str, Any]:
+    """Returns where the training runs, what it is, and the command of the chief; all of it goes into JSON."""
+    return {
+        "ps": {str(task.index): task.address for task in cluster.ps},
+        "workers": {str(cluster.number_of(task)): [task.name, task.address] for task in cluster.workers},
+        "is_elastic": cluster.is_elastic,
+        "train_dir": os.path.abspath(own.train_dir),
+        "train_steps": own.loop.train_steps if own.loop.train_steps < reports.NO_STEP_LIMIT else None,
+        "heartbeat_secs": own.timeouts.heartbeat_secs,
+        "model": own.shared_flags["model"],
+        "dataset": own.shared_flags["dataset"],
+        "is_sync": bool(own.shared_flags["sync_replicas"]),
+        "folder": os.getcwd(),
+        "command": list(own.command),
+        "is_launched": reports.is_launched(),
+    }
+
+
+def describe_placement(graph: TrainGraph, num_ps: int) -> dict[str, Any]:
+    """Returns what is on each ps, for JSON: bytes of all variables, the largest ones, and the tables, which grow."""
+    rows = sorted(((placement.variable_bytes(variable.op), devices.task_of(variable.device)[1] or 0, variable.op.name)
+                   for variable in graph.saved_variables), reverse=True)
+    totals = {str(ps): sum(size for size, place, _ in rows if place == ps) for ps in range(num_ps)}
+    return {"ps_bytes": totals, "num_variables": len(rows),
+            "largest": [{"name": name, "ps": ps, "bytes": size} for size, ps, name in rows[:_MOST_NAMED]],
+            "tables": [{"name": name, "rows": spec.num_rows, "dim": spec.dim}
+                       for name, spec in sorted(graph.tables.specs.items())]}

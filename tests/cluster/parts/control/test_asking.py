@@ -13,8 +13,7 @@ import pytest
 from ps_train.errors import ConfigError
 from ps_train.parts.control import asking
 from ps_train.parts.control import flags as control_flags
-from ps_train.parts.control.chief_service import ClientService
-from ps_train.parts.control.control_board import ControlBoard
+from ps_train.parts.control.requests import ClientService, ControlBoard
 from ps_train.runtime.threads import Call
 from tests.children import wait_until
 

@@ -11,7 +11,7 @@ import subprocess
 import pytest
 
 from ps_train.cluster.spec import Task
-from ps_train.parts.control.control_board import ControlBoard
+from ps_train.parts.control.requests import ControlBoard
 from ps_train.storage.journal import read_journal
 from tests.children import wait_until
 from tests.processes import TaskCluster

@@ -6,8 +6,7 @@ import contextlib
 
 import pytest
 
-from ps_train.parts.control.chief_service import ClientService
-from ps_train.parts.control.control_board import ControlBoard
+from ps_train.parts.control.requests import ClientService, ControlBoard
 
 
 @pytest.fixture
