@@ -17,7 +17,7 @@ from ps_train.errors import (
     ConfigError,
     StoppedError,
 )
-from ps_train.part import Parts
+from ps_train.part import NO_PARTS, Parts
 from ps_train.runtime import signals, threads, waits
 from ps_train.runtime.reports import Evaluation
 from ps_train.runtime.waits import Timeouts
@@ -31,12 +31,12 @@ _log = logging.getLogger(__name__)
 
 def evaluate_until_done(
     evaluator: Evaluator, train_dir: str, board: Blackboard, timeouts: Timeouts, stop: threading.Event,
-    report: Report | None = None, parts: Parts = Parts(),  # noqa: B008 (it has no parts, and no state)
+    report: Report | None = None, parts: Parts = NO_PARTS,
 ) -> None:
     """Evaluates each new checkpoint in the folder, and always the last one, until training is done.
 
-    Training is done when the blackboard says so, or when the blackboard is gone after it said that the last step was
-    taken, or when it is gone and the chief's journal says so.
+    Training is done when the blackboard says so, or when the blackboard does not answer any more and had said that the
+    last step was taken, or the chief's journal says that training has ended.
 
     Args:
       report: prints the results; None prints ps_train's own lines.
@@ -59,9 +59,9 @@ def evaluate_until_done(
         if path is not None and path != done_path and (is_last or parts.is_due(path)):
             done_path = path
             with _listening(board, heard, stop):
-                found = _evaluate_one(evaluator, path, train_dir, timeouts.eval_secs, stop, report or Report())
-                if found:
-                    parts.evaluated(found, path)
+                evaluation = _evaluate_one(evaluator, path, train_dir, timeouts.eval_secs, stop, report or Report())
+                if evaluation:
+                    parts.evaluated(evaluation, path)
         if path is None:
             reminder.remind()
         _hear_request(board, stop)
@@ -100,9 +100,9 @@ def _evaluate_one(
 def _next_state(
     board: Blackboard, last: State, timeout_secs: float, stop: threading.Event, train_dir: str = ""
 ) -> State | None:
-    """Returns the training state, or None if the blackboard is gone after the last steps were taken.
+    """Returns the training state, or None if the blackboard does not answer any more after the last step.
 
-    The end may take a second only, and a busy machine be silent for that long: then the journal in `train_dir` tells.
+    The end may take a second only, and a busy machine be silent for that long: then the journal in `train_dir` decides.
 
     Raises:
       ClusterLostError: the blackboard was lost during training and did not come back, or the chief failed.
@@ -113,7 +113,7 @@ def _next_state(
     if state is None and last < State.STOPPING:
         def answer() -> list[State | None]:
             # Of a training that has begun, as the journal of one before it ends in the same way.
-            if last == State.RUNNING and _has_noted_end(train_dir):  # first, as a ps that is gone takes seconds
+            if last == State.RUNNING and _has_noted_end(train_dir):  # first, as an unreachable ps takes seconds
                 return [None]
             now = _training_state(board)
             return [] if now is None else [now]
@@ -125,7 +125,7 @@ def _next_state(
 
 
 def _has_noted_end(train_dir: str) -> bool:
-    """Tells whether the last that the chief has noted is an end with a last step, and no failure."""
+    """Returns whether the journal ends with the end of a training, and not with a failure."""
     try:
         events = journal.read_journal(train_dir)
     except OSError:
@@ -135,13 +135,13 @@ def _has_noted_end(train_dir: str) -> bool:
 
 def _check_agreement(board: Blackboard) -> None:
     """Raises ConfigError if two tasks were given different clusters."""
-    with contextlib.suppress(BlackboardError):  # `_next_state` handles a blackboard that is gone
+    with contextlib.suppress(BlackboardError):  # `_next_state` handles an unreachable blackboard
         if mismatch := board.mismatch():
             raise ConfigError(mismatch)
 
 
 def _hear_request(board: Blackboard, stop: threading.Event) -> None:
-    with contextlib.suppress(BlackboardError):  # `_next_state` handles a blackboard that is gone
+    with contextlib.suppress(BlackboardError):  # `_next_state` handles an unreachable blackboard
         if board.is_stop_requested():
             signals.stop_on_request(stop)
 

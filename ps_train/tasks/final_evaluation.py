@@ -16,7 +16,7 @@ from ps_train.training.evaluation import Evaluator
 
 
 class FinalEvaluation:
-    """What one worker does after the last step.
+    """What a worker does after the last step.
 
     Attributes:
       evaluator: the chief's; None in another worker.
@@ -38,7 +38,7 @@ class FinalEvaluation:
 
         Raises:
           UserCodeError: the user's code is at fault, or the evaluation takes too long.
-          StoppedError: told to stop.
+          StoppedError: `stop` was set first.
         """
         return evaluation.evaluate_bounded(self._timeout_secs, self.evaluator, path, self._stop)
 

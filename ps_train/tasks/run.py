@@ -49,10 +49,10 @@ def run_task(config: Config, cluster: Cluster, stop: threading.Event) -> WorkerR
 
 
 def serve(config: Config, cluster: Cluster, stop: threading.Event) -> None:
-    """Serves the clients that run with --existing_servers, one after another, until told to stop.
+    """Serves the clients that run with --existing_servers, one after another, until the task is stopped.
 
     Raises:
-      StoppedError: told to stop.
+      StoppedError: `stop` was set.
     """
     setup.prepare_tensorflow(config.tf_log)
     setup.share_cores(cluster)

@@ -29,9 +29,9 @@ from ps_train.tasks.connected_worker import ConnectedWorker
 from ps_train.tasks.final_evaluation import FinalEvaluation
 from ps_train.tasks.settings import WorkerSettings
 from ps_train.tasks.setup import LoadedPlugins
-from ps_train.training import evaluation, replica_graph, shutdown
 from ps_train.training import loop as step_loop
-from ps_train.training.evaluation import Evaluator
+from ps_train.training import replica_graph, shutdown
+from ps_train.training.evaluation import Evaluator, write_summaries
 from ps_train.training.replica_graph import TrainGraph
 from ps_train.training.reporting import End, Outcome, Report
 from ps_train.updates import build
@@ -39,40 +39,40 @@ from ps_train.updates import build
 _log = logging.getLogger(__name__)
 
 
-def check_graphs(own: WorkerSettings, cluster: Cluster, plugins: LoadedPlugins, parts: Parts) -> None:
+def check_graphs(settings: WorkerSettings, cluster: Cluster, plugins: LoadedPlugins, parts: Parts) -> None:
     """Builds the graphs of training and of evaluation, and opens no socket.
 
     Raises:
       PsTrainError: a plug-in breaks its contract, or a flag does not fit.
       Exception: whatever a plug-in raises.
     """
-    graph = build_graph(own, cluster, plugins, parts)
-    task = PreparedWorker(own, cluster, plugins, graph, Journal(""), threading.Event())
+    graph = build_graph(settings, cluster, plugins, parts)
+    task = PreparedWorker(settings, cluster, plugins, graph, Journal(""), threading.Event())
     final = _final_evaluation(task, parts)
     if cluster.is_chief:
         with parts.evaluating(plugins, final.evaluator, task.stop):
-            _with_warm_start(own, graph)
+            _with_warm_start(settings, graph)
     else:  # the chief's is built already
         Evaluator(*plugins)
 
 
 def build_graph(
-    own: WorkerSettings, cluster: Cluster, plugins: LoadedPlugins, parts: Parts = NO_PARTS
+    settings: WorkerSettings, cluster: Cluster, plugins: LoadedPlugins, parts: Parts = NO_PARTS
 ) -> TrainGraph:
     """Returns the training graph of this worker; see `replica_graph.build_train_graph`."""
-    if cluster.is_elastic and own.seed is not None:  # all workers read the same data, but in different orders
-        own_params = {**plugins.dataset_params, "seed": own.seed + cluster.worker_number}
-        plugins = plugins._replace(dataset_params=own_params)
+    if cluster.is_elastic and settings.seed is not None:  # all workers read the same data, but in different orders
+        seeded_params = {**plugins.dataset_params, "seed": settings.seed + cluster.worker_number}
+        plugins = plugins._replace(dataset_params=seeded_params)
     return replica_graph.build_train_graph(
-        cluster, own.device, *plugins, own.updates, plan=own.placement, bound=own.loop.bound, seed=own.seed,
-        steps_per_execution=own.steps_per_execution, parts=parts)
+        cluster, settings.device, *plugins, settings.updates, plan=settings.placement, bound=settings.loop.bound,
+        seed=settings.seed, steps_per_execution=settings.steps_per_execution, parts=parts)
 
 
 class PreparedWorker(NamedTuple):
     """A worker before its server starts; what its parts see of it.
 
     Attributes:
-      settings: what it was told.
+      settings: of the worker.
       cluster: the cluster, and which of its tasks this is.
       plugins: the model and the dataset.
       graph: the finished training graph.
@@ -107,7 +107,7 @@ class WorkerTask:
     """
 
     def __init__(
-        self, own: WorkerSettings, cluster: Cluster, plugins: LoadedPlugins, report: Report, stop: threading.Event,
+        self, settings: WorkerSettings, cluster: Cluster, plugins: LoadedPlugins, report: Report, stop: threading.Event,
         parts: Parts,
     ) -> None:
         """Starts nothing yet.
@@ -117,13 +117,13 @@ class WorkerTask:
           stop: ends training after the current step, with a checkpoint.
           parts: what the features of the table of parts do in this worker.
         """
-        self._own, self._parts = own, parts
+        self._settings, self._parts = settings, parts
         self._cluster = cluster
         self._plugins = plugins
         self._report = report
         self._stop = stop
-        self._lock = FolderLock(own.train_dir, own.timeouts.heartbeat_secs, stop)
-        self._journal = Journal(own.train_dir if cluster.is_chief else "")
+        self._lock = FolderLock(settings.train_dir, settings.timeouts.heartbeat_secs, stop)
+        self._journal = Journal(settings.train_dir if cluster.is_chief else "")
 
     def run(self) -> WorkerResult:
         """Trains to the end and returns what this worker did.
@@ -132,16 +132,16 @@ class WorkerTask:
           PsTrainError: what went wrong, with its exit code.
         """
         self._plugins.dataset.prepare(self._plugins.dataset_params)
-        self._report.device(self._own.device)
-        graph = build_graph(self._own, self._cluster, self._plugins, self._parts)
+        self._report.device(self._settings.device)
+        graph = build_graph(self._settings, self._cluster, self._plugins, self._parts)
         if self._cluster.is_chief:
-            graph = _with_warm_start(self._own, graph)
+            graph = _with_warm_start(self._settings, graph)
         with contextlib.ExitStack() as stack:
             if self._cluster.is_chief:
-                checkpoints.check_writable(self._own.train_dir)
+                checkpoints.check_writable(self._settings.train_dir)
                 stack.enter_context(self._lock.holding())
                 self._prepare_as_chief(graph)
-            task = PreparedWorker(self._own, self._cluster, self._plugins, graph, self._journal, self._stop)
+            task = PreparedWorker(self._settings, self._cluster, self._plugins, graph, self._journal, self._stop)
             self._parts.prepare(task)
             stack.enter_context(self._journal.noting_failure())
             final = _final_evaluation(task, self._parts)
@@ -150,7 +150,7 @@ class WorkerTask:
             result = self._train_and_finish(graph, final)
             if result.outcome.end is End.SIGNAL:  # raised inside: the lock may know another reason
                 raise StoppedError(f"told to stop at step {result.outcome.global_step}; with "
-                                   f"--train_dir={shlex.quote(self._own.train_dir)} it continues from there")
+                                   f"--train_dir={shlex.quote(self._settings.train_dir)} it continues from there")
             self._journal.note("end", why=result.outcome.why, step=result.outcome.global_step,
                                is_data_end=result.outcome.is_data_end,
                                metrics=dict(result.evaluation.metrics) if result.evaluation else {})
@@ -163,49 +163,49 @@ class WorkerTask:
           ConfigError: the checkpoint in the folder has another model, dataset or parameters.
           UserCodeError: the checkpoint does not fit the variables.
         """
-        own = self._own
-        path = checkpoints.newest_sound(own.train_dir)
+        settings = self._settings
+        path = checkpoints.newest_sound(settings.train_dir)
         record = folder_record.make_record(*self._plugins)
         if path is not None:
-            folder_record.check_record(own.train_dir, record, own.accepted_params)
+            folder_record.check_record(settings.train_dir, record, settings.accepted_params)
             graph.check_fits(path)
-            if own.init_checkpoint:
+            if settings.init_checkpoint:
                 _log.info("--init_checkpoint has no effect: %s is there", path)
-        folder_record.write_record(own.train_dir, {**record, **folder_record.make_input_record(
+        folder_record.write_record(settings.train_dir, {**record, **folder_record.make_input_record(
             self._plugins.dataset, self._plugins.dataset_params)})
         _log.info(placement.model_summary(graph.saved_variables, len(self._cluster.ps)))
-        for line in placement.variable_table(graph.saved_variables) if own.logs_placement else ():
+        for line in placement.variable_table(graph.saved_variables) if settings.logs_placement else ():
             _log.info(line)
         if not self._plugins.dataset.is_sharded and self._cluster.num_workers > 1:
             _log.info("%s takes no shard: every worker reads all of the data, as under Estimator",
                       self._plugins.dataset.name)
-        if line := build.describe_adam(own.updates, graph.update.sparse, graph.update.own_optimizer):
+        if line := build.describe_adam(settings.updates, graph.update.sparse, graph.update.own_optimizer):
             _log.info("%s", line)
 
     def _train_and_finish(self, graph: TrainGraph, final: FinalEvaluation) -> WorkerResult:
-        own, cluster = self._own, self._cluster
-        target = (f"grpc://{cluster.task.address}" if own.uses_existing_servers
-                  else server.start(cluster, own.num_gpus))
-        connected = ConnectedWorker(own, cluster, target, graph, stop=self._stop, lock=self._lock,
+        settings, cluster = self._settings, self._cluster
+        target = (f"grpc://{cluster.task.address}" if settings.uses_existing_servers
+                  else server.start(cluster, settings.num_gpus))
+        connected = ConnectedWorker(settings, cluster, target, graph, stop=self._stop, lock=self._lock,
                                     journal=self._journal)
         with contextlib.closing(connected):
             connected.claim_number()
             with connected.heartbeat.running(), self._announcing_failure(connected.board), \
                     self._parts.at_server(connected):
-                self._report.opening(target if own.uses_existing_servers else "")
+                self._report.opening(target if settings.uses_existing_servers else "")
                 with self._parts.training(connected):
                     outcome = self._train(connected)
-                self._report.ended(outcome, own.loop.train_steps, own.loop.batch_size)
-                found = None
+                self._report.ended(outcome, settings.loop.train_steps, settings.loop.batch_size)
+                evaluation = None
                 if cluster.is_chief:
-                    found = self._finish_as_chief(
+                    evaluation = self._finish_as_chief(
                         connected.board, outcome, lambda: self._evaluate(final, connected, outcome))
                 elif outcome.end is not End.SIGNAL:
                     final.assist(connected)
-        return WorkerResult(outcome, found)
+        return WorkerResult(outcome, evaluation)
 
     def _train(self, connected: ConnectedWorker) -> Outcome:
-        own = self._own
+        settings = self._settings
         def train_once(session: Any, write_summary: Any) -> Outcome:
             self._report.training()
             hooked = connected.graph.hooks.around(session)
@@ -217,7 +217,7 @@ class WorkerTask:
                 bad_records.report_skipped(session, self._cluster.task.name)
             self._report.trained()
             if self._cluster.is_chief:
-                self._report.stage(Stage(outcome.global_step, own.loop.train_steps, reports.FINISHING))
+                self._report.stage(Stage(outcome.global_step, settings.loop.train_steps, reports.FINISHING))
             self._parts.ended_loop()
             return outcome
 
@@ -236,7 +236,7 @@ class WorkerTask:
             raise
         except Exception:
             if self._cluster.is_chief:
-                _announce(lambda: board.announce(State.IDLE if self._own.uses_existing_servers else State.FAILED))
+                _announce(lambda: board.announce(State.IDLE if self._settings.uses_existing_servers else State.FAILED))
             else:
                 _announce(lambda: board.report_finished(self._cluster.worker_number))
             raise
@@ -245,20 +245,20 @@ class WorkerTask:
         self, board: Blackboard, outcome: Outcome, evaluate: Callable[[], Evaluation]
     ) -> Evaluation | None:
         """Evaluates and ends the cluster; servers that --existing_servers used are free from then on."""
-        found = None
+        evaluation = None
         if outcome.end is not End.SIGNAL:
             try:
-                found = evaluate()
+                evaluation = evaluate()
             except StoppedError:
-                if self._own.uses_existing_servers:  # the next training would take this one for its own, and end
+                if self._settings.uses_existing_servers:  # the next training would take this one for its own, and end
                     _announce(lambda: board.announce(State.IDLE))
                 raise
             self._report_steps(board)
-        if self._own.uses_existing_servers:
+        if self._settings.uses_existing_servers:
             board.announce(State.IDLE)
         elif outcome.end is not End.SIGNAL:
             board.announce_done()
-        return found
+        return evaluation
 
     def _report_steps(self, board: Blackboard) -> None:
         try:
@@ -270,40 +270,40 @@ class WorkerTask:
             _log.warning("cannot tell how many steps each worker took: %s", error)
 
     def _evaluate(self, final: FinalEvaluation, connected: ConnectedWorker, outcome: Outcome) -> Evaluation:
-        own = self._own
-        self._report.stage(Stage(outcome.global_step, own.loop.train_steps, reports.EVALUATING))
-        path = checkpoints.newest_sound(own.train_dir)
-        found = final.evaluate(connected, path)
-        self._parts.evaluated(found, path)
-        evaluation.write_summaries(found, own.train_dir)
-        self._report.evaluated(found.global_step, found.loss_sum, found.format())
-        steps = found.global_step - outcome.first_step
+        settings = self._settings
+        self._report.stage(Stage(outcome.global_step, settings.loop.train_steps, reports.EVALUATING))
+        path = checkpoints.newest_sound(settings.train_dir)
+        evaluation = final.evaluate(connected, path)
+        self._parts.evaluated(evaluation, path)
+        write_summaries(evaluation, settings.train_dir)
+        self._report.evaluated(evaluation.global_step, evaluation.loss_sum, evaluation.format())
+        steps = evaluation.global_step - outcome.first_step
         if steps:
-            examples = steps * connected.graph.update.gradients_per_step * own.loop.batch_size
+            examples = steps * connected.graph.update.gradients_per_step * settings.loop.batch_size
             rate = examples / max(outcome.elapsed_secs, 1e-9)
             self._report.result(f"Training took {outcome.elapsed_secs:.2f} s, {rate:.0f} examples per second over all "
                                 "workers")
-        return found
+        return evaluation
 
 
 def _final_evaluation(task: PreparedWorker, parts: Parts) -> FinalEvaluation:
-    """Returns what a part does in place of the chief's evaluation, or else that."""
+    """Returns what evaluates the last checkpoint: a part, or else the chief alone."""
     return parts.final_evaluation(task) or FinalEvaluation(
         task.plugins, task.cluster, eval_timeout_secs=task.settings.timeouts.eval_secs, stop=task.stop)
 
 
-def _with_warm_start(own: WorkerSettings, graph: TrainGraph) -> TrainGraph:
+def _with_warm_start(settings: WorkerSettings, graph: TrainGraph) -> TrainGraph:
     """Returns the graph, whose new variables take the values of --init_checkpoint; raises as `WarmStart` does."""
-    if not own.init_checkpoint or checkpoints.newest_sound(own.train_dir) is not None:
+    if not settings.init_checkpoint or checkpoints.newest_sound(settings.train_dir) is not None:
         return graph
     # A new training begins with the data from the start.
     variables = [variable for variable in graph.saved_variables if not saved.is_position(variable.op.name)]
-    warm_start = WarmStart(own.init_checkpoint, own.init_map, variables)
-    own_init = graph.init_fn
+    warm_start = WarmStart(settings.init_checkpoint, settings.init_map, variables)
+    model_init = graph.init_fn
 
     def init(session: Any) -> None:
-        if own_init is not None:
-            own_init(session)
+        if model_init is not None:
+            model_init(session)
         warm_start.log()
         warm_start.load(session)
 

@@ -1,6 +1,6 @@
 """How do all workers evaluate the last checkpoint together? `--evaluate_with=workers`
 
-    chief     plan: a share for each worker that is there --> its own share --> shares of dead workers --> merged result
+    chief     plan: a share for each live worker --> evaluate share 0 --> shares of dead workers --> merged result
     workers   wait for the plan --> their share: lookups on the ps, metrics here --> the sums to ps 0 --> end
 
 Start with `roles.py`. The decision: docs/decisions/evaluation.md. Tests: tests/*/parts/evaluation_by_workers/.

@@ -69,7 +69,7 @@ class SharedEvaluation:
         Raises:
           UserCodeError: the user's code is at fault, or the evaluation takes too long.
           ClusterLostError: the ps were lost again and again.
-          StoppedError: told to stop.
+          StoppedError: the task was stopped.
         """
         with self._exchange(connected) as exchange:
             by_workers = EvaluationByWorkers(self._evaluated, self._whole, connected.target, connected.board, exchange,

@@ -45,7 +45,7 @@ class Wanted(NamedTuple):
 
 
 class EvaluationByWorkers:
-    """The chief's part in an evaluation by all workers."""
+    """What the chief does."""
 
     def __init__(
         self, evaluated: Evaluated, whole: ShareGraph, target: str, board: Blackboard, exchange: ResultExchange,
@@ -72,7 +72,7 @@ class EvaluationByWorkers:
           EvaluationLostError: a ps was lost.
           DataError: the held-out set is empty.
           UserCodeError: the user's code is at fault, or the evaluation takes too long.
-          StoppedError: told to stop.
+          StoppedError: the task was stopped.
         """
         try:
             self._bounded(lambda: self._whole.restore_packed(self._target, path), "the small variables on the ps")
@@ -89,11 +89,11 @@ class EvaluationByWorkers:
 
     def _open(self) -> Plan:
         """Returns the plan, with a share for each worker that takes no more steps and is alive, this one included."""
-        snapshot, own = self._board.snapshot(), self._evaluated.cluster.worker_number
-        others = [worker for worker in snapshot.alive() if snapshot.finished[worker] and worker != own]
+        snapshot, chief = self._board.snapshot(), self._evaluated.cluster.worker_number
+        others = [worker for worker in snapshot.alive() if snapshot.finished[worker] and worker != chief]
         if not self._evaluated.plugins[2].is_eval_sharded:
             others = []
-        plan = new_plan([Share(worker, int(snapshot.claims[worker])) for worker in [own, *others]])
+        plan = new_plan([Share(worker, int(snapshot.claims[worker])) for worker in [chief, *others]])
         self._exchange.open(plan)
         _log.info("evaluating on %d worker%s", len(plan.shares), "s" * (len(plan.shares) > 1))
         return plan
@@ -101,32 +101,32 @@ class EvaluationByWorkers:
     def _collect(self, plan: Plan) -> list[ShareResult]:
         """Returns the result of each share, once all are there."""
         end_secs = time.monotonic() + self._timeouts.eval_secs
-        found = {0: self._evaluate(plan, 0)}
+        results = {0: self._evaluate(plan, 0)}
         reminder = waits.Reminder(
             lambda: "the shares of " + ", ".join(
-                self._name(plan, share) for share in range(len(plan.shares)) if share not in found),
+                self._name(plan, share) for share in range(len(plan.shares)) if share not in results),
             self._timeouts.eval_secs)
-        while len(found) < len(plan.shares):
+        while len(results) < len(plan.shares):
             snapshot = self._board.snapshot()  # before the results: a worker leaves when it has delivered
-            for share in {*self._exchange.delivered(plan)} - {*found}:
+            for share in {*self._exchange.delivered(plan)} - {*results}:
                 if (result := self._exchange.result(plan, share)) is not None:
-                    found[share] = result
-            missing = self._missing(plan, found, snapshot)
+                    results[share] = result
+            missing = self._missing(plan, results, snapshot)
             for share in missing.orphaned[:1]:  # one at a time: another worker may have delivered meanwhile
                 _log.warning("%s has died or left: its share is evaluated here", self._name(plan, share))
-                found[share] = self._evaluate(plan, share)
+                results[share] = self._evaluate(plan, share)
             if missing.awaited and time.monotonic() > end_secs:
                 names = ", ".join(self._name(plan, share) for share in missing.awaited)
                 raise evaluation.too_long(f"waited {self._timeouts.eval_secs:g} s for the shares of {names}")
             reminder.remind()
             if missing.awaited and not missing.orphaned and self._stop.wait(_POLL_SECS):
                 raise StoppedError("told to stop while waiting for the other workers' evaluation")
-        return [found[share] for share in range(len(plan.shares))]
+        return [results[share] for share in range(len(plan.shares))]
 
     @staticmethod
-    def _missing(plan: Plan, found: dict[int, ShareResult], snapshot: Snapshot) -> Wanted:
+    def _missing(plan: Plan, results: dict[int, ShareResult], snapshot: Snapshot) -> Wanted:
         there = {int(snapshot.claims[worker]) for worker in snapshot.alive()}
-        missing = [index for index in range(len(plan.shares)) if index not in found]
+        missing = [index for index in range(len(plan.shares)) if index not in results]
         return Wanted(awaited=[index for index in missing if plan.shares[index].claim in there],
                       orphaned=[index for index in missing if plan.shares[index].claim not in there])
 
@@ -154,7 +154,7 @@ class EvaluationByWorkers:
 
 
 class Participation:
-    """The part of one worker in an evaluation by all workers."""
+    """What a worker other than the chief does."""
 
     def __init__(
         self, evaluated: Evaluated, target: str, board: Blackboard, exchange: ResultExchange, timeouts: Timeouts,
@@ -179,11 +179,11 @@ class Participation:
           ClusterLostError: the chief stays away.
           ChiefFailedError: the chief's own code failed.
           UserCodeError: the user's code is at fault, or the share takes too long.
-          StoppedError: told to stop.
+          StoppedError: the task was stopped.
         """
         last_round = 0
-        while (found := self._wait_for_plan(last_round)) is not None:
-            plan, share = found
+        while (assignment := self._wait_for_plan(last_round)) is not None:
+            plan, share = assignment
             last_round = plan.round
             try:
                 self._exchange.deliver(plan, share, evaluate_share(
@@ -212,11 +212,11 @@ class Participation:
                     raise ChiefFailedError
                 if snapshot.is_alive(self._evaluated.cluster.number_of(self._evaluated.cluster.chief)):
                     chief_secs = now_secs
-                if found := self._find_share(snapshot, last_round):
-                    return found
+                if assignment := self._find_share(snapshot, last_round):
+                    return assignment
             except BlackboardError as error:
                 _log.debug("%s", error)
-            if not last_round and self._has_gone(now_secs - answered_secs):
+            if not last_round and self._has_ended(now_secs - answered_secs):
                 return None
             if now_secs - chief_secs > self._timeouts.start_secs:
                 raise ClusterLostError(f"waited {self._timeouts.start_secs:g} s for {self._evaluated.cluster.chief} "
@@ -233,8 +233,8 @@ class Participation:
         share = plan and plan.share_of(int(snapshot.claims[self._number]))
         return None if plan is None or share is None or plan.round == last_round else (plan, share)
 
-    def _has_gone(self, silent_secs: float) -> bool:
-        """Tells whether ps 0 is gone for good: then training has ended, or the chief goes on without this worker."""
+    def _has_ended(self, silent_secs: float) -> bool:
+        """Returns whether ps 0 has ended: then training has, too, or the chief goes on without this worker."""
         if silent_secs <= 2 * self._timeouts.heartbeat_secs:
             return False
         _log.warning("%s is gone, and no evaluation has begun: this worker ends", self._board.first_ps)

@@ -47,7 +47,7 @@ class Evaluated(NamedTuple):
       cluster: as this worker sees it.
       device: where it computes.
       placement: how variables are placed.
-      table_rule: how embedding tables are updated that have no rule of their own.
+      table_rule: how embedding tables without a rule are updated.
       plugins: model, its params, dataset, its params.
       trained: the training graph.
     """
@@ -186,19 +186,19 @@ class MetricSums:
         Raises:
           ConfigError: a metric is certainly not a function of sums; the error has a line for each.
         """
-        found: dict[str, tf.Variable] = {}
+        sums: dict[str, tf.Variable] = {}
         problems = []
         for name, value in values.items():
             variables, problem = _sums_of(value)
-            found.update((variable.op.name, variable) for variable in variables)
+            sums.update((variable.op.name, variable) for variable in variables)
             problems += [f"--evaluate_with=workers: the metric {name!r} {problem}, so the results of several workers "
                          "cannot be added; leave the flag out, or the metric"] if problem else []
         if problems:
             raise ConfigError("\n".join(problems))
-        self._reads = {name: found[name].read_value() for name in sorted(found)}
-        self._values = {name: tf.placeholder(found[name].dtype.base_dtype, found[name].shape)
-                        for name in sorted(found)}
-        self._set_op = tf.group(*[tf.assign(found[name], self._values[name]) for name in sorted(found)])
+        self._reads = {name: sums[name].read_value() for name in sorted(sums)}
+        self._values = {name: tf.placeholder(sums[name].dtype.base_dtype, sums[name].shape)
+                        for name in sorted(sums)}
+        self._set_op = tf.group(*[tf.assign(sums[name], self._values[name]) for name in sorted(sums)])
 
     def read(self, session: tf.Session) -> dict[str, np.ndarray]:
         """Returns name of the variable -> value."""

@@ -8,5 +8,5 @@ Start with `selector.py`. Tests: tests/*/parts/selection/. For users: docs/infer
     part         what a chief and an evaluator do, and when
     selector     decides from each evaluation: keep, export, end
     record       what it remembers, train_dir/selection.json
-    evaluations  evaluates in a thread of the chief, if there is no evaluator; what evaluator and chief say on ps 0
+    evaluations  the heartbeat of an evaluator on ps 0; without it, evaluations in a thread of the chief
 """

@@ -1,6 +1,6 @@
-"""The evaluations during training: those of an evaluator, or of a thread of the chief where there is none.
+"""The evaluations during training: those of an evaluator, or else of a thread of the chief.
 
-    evaluator --EvaluationSignals, on ps 0: "I am there", "end training"--> chief: evaluates only without an evaluator
+    evaluator --EvaluationSignals, on ps 0: heartbeat, "end training"--> chief: evaluates only without an evaluator
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ps_train.storage import checkpoints
 from ps_train.training.evaluation import Evaluator, evaluate_bounded, write_summaries
 
 _POLL_SECS = 0.5  # between two looks of the chief
-_BEAT_SECS = 1.0  # between two signs of life of an evaluator
+_BEAT_SECS = 1.0  # between two heartbeats of an evaluator
 _CLOSE_SECS = 10.0  # a call under way has ended by then (coordination/connection.py)
 _log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class EvaluationSignals:
         first = Task("ps", 0, cluster.ps[0].address)
         with tf.Graph().as_default() as graph, tf.device(first.device):
             self._clock, self._heard = variables.read("clock"), variables.read("evaluator_heard")
-            self._beat = variables.write("evaluator_heard", tf.maximum(self._clock, 1e-3))  # 0: never heard of
+            self._beat = variables.write("evaluator_heard", tf.maximum(self._clock, 1e-3))  # 0: never
             state = variables.read("state")
             self._reason = tf.placeholder(tf.string, [])
             self._write_reason = variables.write("end_reason", self._reason)
@@ -51,11 +51,11 @@ class EvaluationSignals:
         self._connection = Connection(graph, f"grpc://{first.address}", [first], None, is_elastic=cluster.is_elastic)
 
     def beat(self) -> None:
-        """Says that there is an evaluator."""
+        """Sends the heartbeat of an evaluator."""
         self._connection.run(self._beat)
 
     def has_evaluator(self) -> bool:
-        """Returns whether an evaluator has sent a sign of life lately."""
+        """Returns whether an evaluator has sent a heartbeat within the time-out."""
         now_secs, heard_secs = self._connection.run([self._clock, self._heard])
         return heard_secs > 0 and now_secs - heard_secs < self._timeout_secs
 
@@ -65,18 +65,18 @@ class EvaluationSignals:
         self._connection.run(self._end)
 
     def close(self) -> None:
-        """Closes the connection, without waiting for a ps that is gone."""
+        """Closes the connection, without waiting for a ps that has ended."""
         self._connection.close()
 
 
 class EvaluatorRole:
-    """What an evaluator does besides evaluating: it says that it is there, chooses checkpoints, may end training."""
+    """What an evaluator adds to its evaluations: a heartbeat, the choice of checkpoints, and the end of training."""
 
     def __init__(self, selector: Selector, signals: EvaluationSignals) -> None:
         """Prepares it; nothing is sent yet."""
         self._selector, self._signals = selector, signals
         self._timer = EvalTimer(selector.settings, selector.last_step())
-        self._has_told = False
+        self._has_logged_end = False
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
@@ -91,13 +91,13 @@ class EvaluatorRole:
             yield
 
     def tell(self) -> None:
-        """Says that there is an evaluator, and ends the training if that is due."""
+        """Sends a heartbeat, and ends the training if that is due."""
         with contextlib.suppress(BlackboardError):  # the next time may succeed
             self._signals.beat()
             if reason := self._selector.should_stop():
-                if not self._has_told:
+                if not self._has_logged_end:
                     _log.info("%s", reason)
-                self._has_told = True
+                self._has_logged_end = True
                 self._signals.end_training(reason)
 
     def is_due(self, path: str) -> bool:
@@ -112,7 +112,7 @@ class EvaluatorRole:
 
 
 class ChiefRole:
-    """What the chief does: it evaluates in a thread while it trains, where there is no evaluator."""
+    """What the chief does: it evaluates in a thread while it trains, unless an evaluator does."""
 
     def __init__(
         self, selector: Selector, evaluator: Evaluator | None, cluster: Cluster, train_dir: str, timeouts: Timeouts,
@@ -127,7 +127,7 @@ class ChiefRole:
         self._train_dir, self._timeouts, self._stop = train_dir, timeouts, stop
         self._timer = EvalTimer(selector.settings)
         self._seen = -1
-        self._has_failed = self._has_told = False
+        self._has_failed = self._has_logged_end = False
 
     @contextlib.contextmanager
     def running(self, board: Blackboard) -> Iterator[None]:
@@ -143,14 +143,14 @@ class ChiefRole:
                                   join_secs=self._timeouts.eval_secs):
             yield
 
-    def conclude(self, found: Evaluation, path: str) -> None:
+    def conclude(self, evaluation: Evaluation, path: str) -> None:
         """Considers the evaluation of the last checkpoint, unless an evaluator does, and exports that checkpoint.
 
         Raises:
           PsTrainError: it cannot be exported.
         """
         if self._selector.settings.evaluates_during_training and not self._has_evaluator():
-            self._selector.consider(found, path)
+            self._selector.consider(evaluation, path)
         if best := self._selector.describe_best():
             _log.info("%s", best)
         self._selector.export_final(path)
@@ -159,7 +159,7 @@ class ChiefRole:
         with contextlib.closing(EvaluationSignals(self._cluster, self._timeouts.heartbeat_secs)) as signals:
             try:
                 return signals.has_evaluator()
-            except BlackboardError:  # the ps are gone; the chief has the last checkpoint all the same
+            except BlackboardError:  # the ps have ended; the chief has the last checkpoint all the same
                 return False
 
     def _look(self, board: Blackboard, signals: EvaluationSignals) -> None:
@@ -170,9 +170,9 @@ class ChiefRole:
             if not signals.has_evaluator():
                 self._evaluate_if_due()
             if reason := self._selector.should_stop():
-                if not self._has_told:
+                if not self._has_logged_end:
                     _log.info("%s", reason)
-                self._has_told = True
+                self._has_logged_end = True
                 signals.end_training(reason)
         except (BlackboardError, StoppedError) as error:  # a later look may succeed; or the task ends anyway
             _log.debug("%s", error)
@@ -194,20 +194,20 @@ class ChiefRole:
             return
         self._seen = step
         try:
-            found = evaluate_bounded(self._timeouts.eval_secs, self._evaluator, path, self._stop)
+            evaluation = evaluate_bounded(self._timeouts.eval_secs, self._evaluator, path, self._stop)
         except (tf.errors.OpError, ValueError, UserCodeError) as error:
             if not checkpoints.exists(path):
                 _log.info("%s was removed while it was evaluated: there are newer ones", path)
                 return
             self._fail(error)
             return
-        self._timer.evaluated(found.global_step)
-        write_summaries(found, self._train_dir)
-        _log.info("evaluation at %s", evaluation_line(found))
-        self._selector.consider(found, path)
+        self._timer.evaluated(evaluation.global_step)
+        write_summaries(evaluation, self._train_dir)
+        _log.info("evaluation at %s", evaluation_line(evaluation))
+        self._selector.consider(evaluation, path)
 
 
-def evaluation_line(found: Evaluation) -> str:
+def evaluation_line(evaluation: Evaluation) -> str:
     """Returns an evaluation in one line: `step 300: loss 0.1234, accuracy 0.9712`."""
-    metrics = "".join(f", {name} {value:.4f}" for name, value in sorted(found.metrics.items()))
-    return f"step {found.global_step}: loss {found.loss_mean:.6g}{metrics}"
+    metrics = "".join(f", {name} {value:.4f}" for name, value in sorted(evaluation.metrics.items()))
+    return f"step {evaluation.global_step}: loss {evaluation.loss_mean:.6g}{metrics}"

@@ -23,7 +23,7 @@ class SelectionPart(Part):
     """What follows from the evaluations of one training."""
 
     def __init__(self, config: Any, cluster: Any) -> None:
-        """Takes the settings from --eval_steps, --keep_best, --early_stopping, --export_dir and those beside them."""
+        """Takes the settings from --eval_steps, --keep_best and the other flags of this part."""
         self._settings, self._cluster = selection_settings(config), cluster
         self._train_dir, self._timeouts = config.train_dir, config.timeouts
         self._chief: ChiefRole | None = None
@@ -61,7 +61,7 @@ class SelectionPart(Part):
                 yield
 
     def training(self, connected: Any) -> contextlib.AbstractContextManager:
-        """Returns a context in which the chief evaluates, if the flags ask for it and there is no evaluator."""
+        """Returns a context in which the chief evaluates, if the flags ask for it and no evaluator runs."""
         return self._chief.running(connected.board) if self._chief else contextlib.nullcontext()
 
     def is_due(self, path: str) -> bool:

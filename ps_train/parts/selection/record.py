@@ -5,7 +5,7 @@
                    "checkpoint": "best/model.ckpt-600"},
      "early_stopping": {...the same...}}
 
-Flags with the same metric and direction have one best, also if only one of them was given in an earlier run.
+Flags with the same metric and direction share their best value, even if an earlier run had only one of the flags.
 """
 
 from __future__ import annotations
@@ -63,15 +63,15 @@ class SelectionRecord:
     """
 
     def __init__(self, train_dir: str, targets: dict[str, Target]) -> None:
-        """Reads the record; a flag with another metric than in the file starts anew.
+        """Reads the record; a flag with another metric than in the file starts without a best value.
 
         Args:
           targets: name of a flag -> what is to become better.
         """
         self._path = os.path.join(train_dir, SELECTION_RECORD)
-        found = _with_checkpoint(self._read(), os.path.join(train_dir, BEST))
-        self.last_step = int(found.get("last_step", -1))
-        by_target = {target: _standing(found, target) for target in set(targets.values())}
+        content = _with_checkpoint(self._read(), os.path.join(train_dir, BEST))
+        self.last_step = int(content.get("last_step", -1))
+        by_target = {target: _standing(content, target) for target in set(targets.values())}
         self._standings = {name: by_target[target] for name, target in targets.items()}
 
     def __getitem__(self, flag: str) -> MetricStanding:
@@ -80,36 +80,36 @@ class SelectionRecord:
     def count(self, values: Mapping[str, float], step: int) -> list[MetricStanding]:
         """Counts an evaluation once for each metric and direction; returns those in which it is the best so far."""
         self.last_step = step
-        standings = {id(one): one for one in self._standings.values()}.values()
-        return [one for one in standings if one.count(values.get(one.metric, float("nan")), step)]
+        standings = {id(standing): standing for standing in self._standings.values()}.values()
+        return [standing for standing in standings if standing.count(values.get(standing.metric, float("nan")), step)]
 
     def _read(self) -> dict[str, Any]:
         try:
             with open(self._path, encoding="utf-8") as file:
-                found = json.load(file)
+                content = json.load(file)
         except FileNotFoundError:
             return {}
         except (OSError, ValueError) as error:
             _log.warning("%s cannot be read and starts anew: %s", self._path, error)
             return {}
-        return found if isinstance(found, dict) else {}
+        return content if isinstance(content, dict) else {}
 
     def write(self) -> None:
         """Writes the record; only warns if that fails."""
         text = {"last_step": self.last_step,
-                **{name: dataclasses.asdict(one) for name, one in self._standings.items()}}
-        beside = f"{self._path}.tmp"
+                **{name: dataclasses.asdict(standing) for name, standing in self._standings.items()}}
+        temporary_path = f"{self._path}.tmp"
         try:
-            with open(beside, "w", encoding="utf-8") as file:
+            with open(temporary_path, "w", encoding="utf-8") as file:
                 json.dump(text, file, indent=2)
                 file.write("\n")
-            os.replace(beside, self._path)
+            os.replace(temporary_path, self._path)
         except OSError as error:
             _log.warning("cannot write %s: %s; a restart would not remember the best value", self._path, error.strerror)
 
 
 def forget_selection(train_dir: str) -> None:
-    """Removes the record of a folder without a checkpoint, in which a training starts anew; only warns if that fails.
+    """Removes the record of a folder without a checkpoint, where training starts from step 0; only warns if that fails.
 
     It is of checkpoints that were removed. It would suppress the evaluations up to its last step, or end the training.
     """
@@ -124,29 +124,30 @@ def forget_selection(train_dir: str) -> None:
     _log.info("removed %s, whose checkpoints are gone: evaluations and the choice of the best start anew", path)
 
 
-def _with_checkpoint(found: dict[str, Any], best_dir: str) -> dict[str, Any]:
+def _with_checkpoint(content: dict[str, Any], best_dir: str) -> dict[str, Any]:
     """Returns a record in which `keep_best` names its checkpoint; an older version kept it, but did not name it."""
-    standing = found.get("keep_best")
+    standing = content.get("keep_best")
     if not isinstance(standing, dict) or "checkpoint" in standing or not os.path.isdir(best_dir):
-        return found
+        return content
     names = [name.removesuffix(".index") for name in os.listdir(best_dir) if name.endswith(".index")]
-    return {**found, "keep_best": {**standing, "checkpoint": os.path.join(BEST, names[0]) if names else ""}}
+    return {**content, "keep_best": {**standing, "checkpoint": os.path.join(BEST, names[0]) if names else ""}}
 
 
-def _standing(found: Mapping[str, Any], target: Target) -> MetricStanding:
+def _standing(content: Mapping[str, Any], target: Target) -> MetricStanding:
     """Returns how a metric stands by all entries of a file that have it."""
-    known = [one for one in map(_parsed, (found.get("keep_best"), found.get("early_stopping")))
-             if one is not None and (one.metric, one.is_max) == tuple(target)]
-    with_value = [one for one in known if one.value is not None]
+    parsed = map(_parsed, (content.get("keep_best"), content.get("early_stopping")))
+    known = [standing for standing in parsed
+             if standing is not None and (standing.metric, standing.is_max) == tuple(target)]
+    with_value = [standing for standing in known if standing.value is not None]
     if not with_value:
         return known[-1] if known else MetricStanding(target.metric, target.is_max)
     # Entries of an older version may differ. The patience is that of early stopping.
-    best = (max if target.is_max else min)(with_value, key=lambda one: one.value)
+    best = (max if target.is_max else min)(with_value, key=lambda standing: standing.value)
     return dataclasses.replace(best, num_worse=known[-1].num_worse)
 
 
-def _parsed(found: Any) -> MetricStanding | None:
+def _parsed(content: Any) -> MetricStanding | None:
     try:
-        return MetricStanding(**found)
+        return MetricStanding(**content)
     except TypeError:  # none, or of another version
         return None

@@ -63,8 +63,8 @@ class SelectionSettings:
     @property
     def targets(self) -> dict[str, Target]:
         """Name of a flag -> its target."""
-        found = {"keep_best": self.keep_best, "early_stopping": self.stopping}
-        return {name: target for name, target in found.items() if target}
+        targets = {"keep_best": self.keep_best, "early_stopping": self.stopping}
+        return {name: target for name, target in targets.items() if target}
 
 
 def selection_settings(config: Any) -> SelectionSettings:
@@ -115,7 +115,7 @@ class Selector:
           metrics: the names of the model's metrics.
 
         Raises:
-          ConfigError: there is no such metric; the error lists those that there are.
+          ConfigError: the model has no such metric; the error lists its metrics.
           UserCodeError: the model cannot be exported.
         """
         for flag, target in self.settings.targets.items():
@@ -126,7 +126,7 @@ class Selector:
 
     def last_step(self) -> int:
         """Returns the global step of the last evaluation that was considered, -1 if there was none."""
-        if checkpoints.newest_sound(self._train_dir) is None:  # then a chief that starts anew will forget the record
+        if checkpoints.newest_sound(self._train_dir) is None:  # the chief will start from step 0, and remove the record
             return -1
         return self._record().last_step
 
@@ -169,7 +169,7 @@ class Selector:
                 "--checkpoint=best` takes it, and so do predict and export")
 
     def consider(self, evaluation: Evaluation, path: str) -> None:
-        """Draws the conclusions from an evaluation; nothing from a second one of the same step."""
+        """Keeps, exports and counts what an evaluation calls for; ignores a second evaluation of the same step."""
         if not self.settings.targets and "latest" not in self.settings.exporters:
             return
         record = self._record()
@@ -180,7 +180,7 @@ class Selector:
                 continue
             best.checkpoint = self._keep(path, best.metric, best.value)
             if not best.checkpoint and self.settings.keep_best:
-                return  # a later one with that value counts as better
+                return  # a later evaluation with that value counts as better
         self._exporters.export("latest", path)
         record.write()
 
@@ -196,7 +196,7 @@ class Selector:
         return SelectionRecord(self._train_dir, self.settings.targets)
 
     def _keep(self, path: str, metric: str, value: float) -> str:
-        """Copies the best checkpoint to its folder, in place of the one before.
+        """Copies the best checkpoint to its folder, replacing the previous one.
 
         Returns:
           its path, relative to the train_dir; "" if it could not be copied.
