@@ -22,18 +22,19 @@ _log = logging.getLogger(__name__)
 class EvaluationByWorkersPart(Part):
     """Replaces the evaluation by the chief, if the flag asks for it."""
 
-    def __init__(self, config: Any, cluster: Any) -> None:
-        """Reads --evaluate_with."""
-        self._is_on = config.evaluate_with == "workers"
+    @classmethod
+    def is_on(cls, config: Any, cluster: Any) -> bool:
+        """Returns whether --evaluate_with=workers was given."""
+        return config.evaluate_with == "workers"
 
-    def final_evaluation(self, task: PreparedWorker) -> SharedEvaluation | None:
-        """Returns the evaluation by all workers, or None.
+    def final_evaluation(self, task: PreparedWorker) -> SharedEvaluation:
+        """Returns the evaluation by all workers.
 
         Raises:
           UserCodeError: a plug-in breaks its contract.
           ConfigError: the workers cannot evaluate this model together.
         """
-        return SharedEvaluation(task) if self._is_on else None
+        return SharedEvaluation(task)
 
 
 class SharedEvaluation:
