@@ -1,6 +1,6 @@
 """What can a user ask of ps_train on the command line?
 
-    __main__ --> table (name --> Verb) --> a module here --> tasks/, launch/, legacy/, keras/
+    __main__ --> table (name --> Verb) --> a module here --> tasks/, launch/, or in a part
 
 Start with `table.py`. A verb checks its flags first; TensorFlow, which takes seconds, is imported after that.
 
