@@ -18,7 +18,7 @@ _SHORT_SECS = {"unit": 0.2, "cluster": 2.0, "system": 5.0}  # of a file that is 
 _SECS = {
     "cluster/coordination/test_blackboard.py": 8,
     "cluster/coordination/test_heartbeat.py": 8,
-    "cluster/coordination/test_liveness.py": 6,
+    "cluster/updates/local_steps/test_change.py": 6,
     "cluster/parts/sharding/test_range_queue.py": 10,
     "cluster/data/test_clicks.py": 12,
     "cluster/data/test_criteo.py": 12,

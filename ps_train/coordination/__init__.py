@@ -11,7 +11,6 @@ Start with `state.py`, then `blackboard.py`. The decision: docs/decisions/blackb
     connection.py    the session through which a blackboard call reaches a ps
     variables.py     the variables that the blackboard consists of
     heartbeat.py     claims a worker's number and sends its heartbeats
-    liveness.py      which workers are alive, computed on ps 0 within a step
     agreement.py     do all tasks describe the same cluster?
     fingerprint.py   do all workers train the same model in the same way?
     ranges/          the queue of input ranges (--dynamic_sharding)

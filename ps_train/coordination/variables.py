@@ -40,8 +40,8 @@ _ON_FIRST_PS = {
     "local_steps": ([MAX_WORKERS], tf.int64),  # the steps that the worker has taken
     "finished": ([MAX_WORKERS], tf.int64),
     "staleness": ([MAX_WORKERS], tf.float64),  # of the worker's updates, in the mean
-    "joined": ([MAX_WORKERS], tf.int64),  # claim of the process that trained last (liveness.py)
-    # updates/local_steps/divisor.py: the number of training workers when the last round began.
+    "joined": ([MAX_WORKERS], tf.int64),  # claim of the process that trained last (updates/staleness.py)
+    # updates/local_steps/change.py: the number of training workers when the last round began.
     "round_divisors": ([MAX_WORKERS], tf.int64),
     "step_counts": ([MAX_WORKERS], tf.int64),  # updates/staleness.py: the steps that --staleness_bound compares
     "steps_in_run": ([MAX_WORKERS], tf.int64),  # updates/unrolled.py: the finished steps of a session run

@@ -26,8 +26,7 @@ from ps_train.storage.saver import SaveSchedule
 from ps_train.training.loop import LoopSettings
 from ps_train.training.recovery import SessionSettings
 from ps_train.updates import staleness
-from ps_train.updates.local_steps.period import Period
-from ps_train.updates.update import UpdateSettings
+from ps_train.updates.update import Period, UpdateSettings
 
 _WIRE_DTYPES = {"as_is": None, "bfloat16": tf.bfloat16}
 _log = logging.getLogger(__name__)

@@ -35,7 +35,7 @@ from ps_train.training.admission import Admission, Parameters
 from ps_train.training.replica_graph import TrainGraph
 from ps_train.training.reporting import End, Outcome
 from ps_train.training.supervisor import SessionOpener
-from ps_train.updates import chief
+from ps_train.updates.update import ChiefContext
 
 _CLOSE_SECS = 1.0
 # Between sessions in which no step succeeded. gRPC takes a second and more until one ps reconnects to another that has
@@ -251,10 +251,10 @@ class SupervisedTraining:
         except BlackboardError as error:  # ps 0 is lost again, and this session with it: start over
             raise tf.errors.UnavailableError(None, None, str(error)) from error
 
-    def _context(self, is_live: bool) -> chief.ChiefContext:
+    def _context(self, is_live: bool) -> ChiefContext:
         settings = self._settings
         names = {self._cluster.number_of(worker): str(worker) for worker in self._cluster.workers}
-        return chief.ChiefContext(
+        return ChiefContext(
             board=self._board, worker_names=names, chief_number=self._cluster.worker_number,
             start_timeout_secs=settings.timeouts.start_secs, is_resumed=is_live)
 

@@ -29,7 +29,7 @@ from ps_train.plugins.contracts import TRAIN, Dataset, Model, ModelSpec, RunConf
 from ps_train.storage import checkpoints, event_files
 from ps_train.training import queues, step_status
 from ps_train.updates import build, staleness
-from ps_train.updates.local_steps import source
+from ps_train.updates.local_steps import variable_copies
 from ps_train.updates.unrolled import Execution, unroll
 from ps_train.updates.update import Update, UpdateSettings
 
@@ -208,7 +208,7 @@ def _build(
     devices.check_devices(graph, cluster)
     partitioned_lookups.remap_lookups(tf.global_variables())
     event_files.add_loss(trained.spec.loss)
-    source.refuse_single_batches(batches, settings.period.steps)
+    variable_copies.refuse_single_batches(batches, settings.period.steps)
     update = _with_local_init(build.build_model_update(
         trained, global_step, settings, batches, compute, steps_per_execution), trained.spec)
     update = parts.update(update)

@@ -7,8 +7,7 @@
 
 Start with `update.py`: every mode provides an `Update`, so no other folder needs to know the mode.
 
-    update.py      the settings of the updates, and what a mode provides
+    update.py      the settings of the updates, what a mode provides, and what the chief does during training
     build.py       builds the update of a model: by which rule, and in which mode
-    chief.py       what the chief does during training, beside its own steps
-    staleness.py   how old the parameters of an update were, and how far a worker may run ahead
+    staleness.py   which workers train, how old the parameters of an update were, and how far a worker may run ahead
 """

@@ -29,16 +29,14 @@ from ps_train.parts.tables import connection, registry
 from ps_train.parts.tables.connection import Connected
 from ps_train.parts.tables.optimizer import TableOptimizer
 from ps_train.parts.tables.rows.store import Store
-from ps_train.updates.chief import ChiefService
-from ps_train.updates.local_steps.change import ChangeOptimizer
-from ps_train.updates.local_steps.divisor import make_divisor
+from ps_train.updates.local_steps.change import ChangeOptimizer, make_divisor
 from ps_train.updates.local_steps.rounds import build_round
 from ps_train.updates.local_steps.slots import no_slot_transfer
-from ps_train.updates.local_steps.source import StepSource
+from ps_train.updates.local_steps.variable_copies import StepSource
 from ps_train.updates.sync import tensorflow_engine
 from ps_train.updates.sync.aggregation import SyncEngine
 from ps_train.updates.sync.runner import Quorum, UpdateRunner
-from ps_train.updates.update import Update, UpdateSettings
+from ps_train.updates.update import ChiefService, Update, UpdateSettings
 
 _log = logging.getLogger(__name__)
 

@@ -1,13 +1,15 @@
-"""How old the parameters of an update were, and how far a worker may run ahead of the others.
+"""Which workers train, how old the parameters of an update were, and how far a worker may run ahead of the others.
 
-    staleness   the global steps that other workers made between this worker's pull and the arrival of its update
-    lead        the steps that this worker is ahead of the slowest live one
+    alive_workers       bool [MAX_WORKERS], the process is there, its heartbeat is current, it has not finished
+    training_workers    the same, for workers that have begun their first round or step
+    measure             the global steps that other workers made between the pull of this worker and its update
+    lead                the steps that this worker is ahead of the slowest live one
 
 --staleness_bound bounds the lead, and with it the staleness (stale synchronous parallel: Ho et al. 2013, "More
 Effective Distributed ML via a Stale Synchronous Parallel Parameter Server"). Workers that are dead, have finished or
 have not joined yet are ignored. A worker that joins starts at the step count of the slowest one.
 
-Both numbers are computed on ps 0 in the session run of the step, so they cost no round trip. See
+All of it is computed on ps 0 in the session run of the step, so it costs no round trip. See
 docs/decisions/staleness.md.
 """
 
@@ -19,7 +21,31 @@ from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from ps_train.coordination import liveness, variables
+from ps_train.coordination import variables
+
+
+def alive_workers(heartbeat_timeout_secs: float) -> tf.Tensor:
+    """Returns which workers are alive: a heartbeat within this time, and not finished."""
+    is_current = variables.read("clock") - variables.read("heartbeats") < heartbeat_timeout_secs
+    is_here = tf.logical_and(tf.not_equal(variables.read("claims"), 0), tf.equal(variables.read("finished"), 0))
+    return tf.logical_and(is_current, is_here)
+
+
+def training_workers(heartbeat_timeout_secs: float) -> tf.Tensor:
+    """Returns which workers are alive and have joined."""
+    has_joined = tf.equal(variables.read("joined"), variables.read("claims"))
+    return tf.logical_and(alive_workers(heartbeat_timeout_secs), has_joined)
+
+
+def without_worker(worker: int, workers: tf.Tensor) -> tf.Tensor:
+    """Returns `workers`, bool [MAX_WORKERS], with this one set to false."""
+    return tf.logical_and(workers, tf.not_equal(tf.range(variables.MAX_WORKERS), worker))
+
+
+def join_training(worker: int) -> tf.Operation:
+    """Records that this worker trains."""
+    # The claim says which process: the next process with the same number has not joined yet.
+    return variables.write_element("joined", worker, variables.read("claims")[worker])
 
 
 class Bound(NamedTuple):
@@ -66,7 +92,7 @@ def lead(worker: int, bound: Bound) -> tuple[tf.Tensor, tf.Tensor]:
     """
     counts = variables.read("step_counts")
     own = counts[worker]
-    is_training = liveness.training_workers(bound.heartbeat_timeout_secs)
+    is_training = training_workers(bound.heartbeat_timeout_secs)
     # Whoever does not train counts as level with this worker: its own count may be lower, and stays so.
     counted = tf.where(is_training, counts, tf.fill(tf.shape(counts), own))
     return own - tf.minimum(tf.reduce_min(counted), own), tf.argmin(counted)
@@ -75,11 +101,11 @@ def lead(worker: int, bound: Bound) -> tuple[tf.Tensor, tf.Tensor]:
 def join_at_slowest(worker: int, bound: Bound) -> tf.Operation:
     """Lets a worker join with the step count of the slowest other worker, or with its own if there is no other."""
     counts = variables.read("step_counts")
-    others = liveness.without(worker, liveness.training_workers(bound.heartbeat_timeout_secs))
+    others = without_worker(worker, training_workers(bound.heartbeat_timeout_secs))
     start = tf.cond(tf.reduce_any(others), lambda: tf.reduce_min(tf.boolean_mask(counts, others)),
                     lambda: counts[worker])
     with tf.control_dependencies([variables.write_element("step_counts", worker, start)]):
-        return liveness.join(worker)
+        return join_training(worker)
 
 
 class Histogram:

@@ -1,19 +1,92 @@
-"""What the user chose for the updates, and what an update mode provides."""
+"""The settings of the updates, what an update mode provides, and what the chief does during training."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
+from ps_train.coordination.blackboard import Blackboard
 from ps_train.graph import packing, transfer
 from ps_train.graph.shaping import Knobs, OptimizerPlan
 from ps_train.parts.tables.rules import Adam, RowRule
-from ps_train.updates.chief import ChiefService
-from ps_train.updates.local_steps.period import Period
 from ps_train.updates.local_steps.slots import SlotTransfer
 from ps_train.updates.sync.gate import Verdict
+
+CHECK_SECS = 1.0
+RUN_OPTIONS = tf.RunOptions(timeout_in_ms=5000)
+
+
+class Period(NamedTuple):
+    """How many steps a round has.
+
+    Attributes:
+      steps: the steps of most rounds.
+      warmup_steps: before this global step, a round has one step.
+      train_steps: a round that begins before this global step has no steps beyond it, and in async a round that begins
+        later has none. Other workers' rounds may still raise the global step above it.
+    """
+
+    steps: int = 1
+    warmup_steps: int = 0
+    train_steps: int | None = None
+
+    def round_steps(self, begun: tf.Tensor) -> tf.Tensor:
+        """Returns the steps of an asynchronous round that begins at this global step; both are int64 scalars."""
+        steps = tf.where(begun < self.warmup_steps, tf.ones_like(begun), self.steps)
+        if self.train_steps is not None:
+            steps = tf.clip_by_value(self.train_steps - begun, 0, steps)
+        return steps
+
+    def sync_round_steps(self, begun: tf.Tensor) -> tf.Tensor:
+        """Returns the same for a synchronous round, which has at least one step."""
+        # Workers wait for the global step to rise.
+        return tf.maximum(self.round_steps(begun), 1)
+
+
+class ChiefContext(NamedTuple):
+    """What the chief knows of the workers.
+
+    Attributes:
+      board: the blackboard.
+      worker_names: number -> name and address of each worker.
+      chief_number: the chief's own number.
+      start_timeout_secs: how long the chief waits for workers that are missing.
+      is_resumed: whether the parameters are in use already, so that missing workers are dead.
+    """
+
+    board: Blackboard
+    worker_names: Mapping[int, str]
+    chief_number: int
+    start_timeout_secs: float
+    is_resumed: bool
+
+    def names_of(self, workers: frozenset[int]) -> str:
+        """Returns the workers' names and addresses, for messages."""
+        return ", ".join(self.worker_names[worker] for worker in sorted(workers))
+
+
+class ChiefService:
+    """What the chief does during training, beside its own steps. This one, for async, does nothing.
+
+    Attributes:
+      error: why the service has closed the session, or None.
+    """
+
+    error: Exception | None = None
+
+    def start(self, session: tf.Session, context: ChiefContext) -> None:
+        """Starts the service in a session whose parameters are ready."""
+
+    def conclude(self, session: tf.Session) -> None:
+        """Logs what the user should know when all steps are taken."""
+
+    def stop(self) -> None:
+        """Stops the service, before the session is closed."""
+
+    def check_lost(self, error: tf.errors.OpError, context: ChiefContext) -> None:
+        """Raises ClusterLostError if training cannot continue in a new session after this error of a lost one."""
 
 
 class UpdateSettings(NamedTuple):

@@ -51,7 +51,7 @@ NOT_YET = {
     "training/supervisor.py": "tables",
     "updates/build.py": "own_train_op tables",
     "updates/local_steps/rounds.py": "own_train_op tables",
-    "updates/local_steps/source.py": "own_train_op",
+    "updates/local_steps/variable_copies.py": "own_train_op",
     "updates/local_steps/table_copies.py": "tables",
     "updates/update.py": "tables",
 }

@@ -5,11 +5,8 @@
 Start with `rounds.py`. The decision: docs/decisions/local-steps.md.
 
     rounds.py            adds a round to the graph: pull, steps, push
-    change.py            what a worker pushes, and the optimizer that applies it on the ps
-    period.py            how many steps a round has
+    change.py            what a worker pushes, by how many workers it is divided, and the optimizer that applies it
     variable_copies.py   the worker's copy of the variables, and a second build of the model that reads it
     table_copies.py      the rows of embedding tables that a round needs
-    source.py            the mini-batches of a round, and the model on one of them
     slots.py             moves optimizer slots between the worker and the ps
-    divisor.py           by how many workers an asynchronous change is divided
 """

@@ -6,7 +6,7 @@
       push   parameters at the start - copy --> the ps, which subtract this; the global step rises by the steps taken
 
 A round costs the transfers of one step (local SGD: Stich 2019, arxiv.org/abs/1805.09767). In sync, the changes of R
-workers are averaged; in async, each change is divided by the number of workers that train (divisor.py). The optimizer's
+workers are averaged; in async, each change is divided by the number of workers that train (change.py). The optimizer's
 slots stay on the worker (slots.py). See docs/decisions/local-steps.md.
 """
 
@@ -23,13 +23,11 @@ from ps_train.graph.shaping import OptimizerPlan
 from ps_train.parts.own_train_op.update import OwnUpdate
 from ps_train.parts.tables.connection import dense_gradient
 from ps_train.updates.local_steps import slots, variable_copies
-from ps_train.updates.local_steps.change import Change, Gradients
-from ps_train.updates.local_steps.divisor import Divisor
-from ps_train.updates.local_steps.period import Period
+from ps_train.updates.local_steps.change import Change, Divisor, Gradients
 from ps_train.updates.local_steps.slots import SlotTransfer
-from ps_train.updates.local_steps.source import StepSource
 from ps_train.updates.local_steps.table_copies import StepRows, TableCopies
-from ps_train.updates.local_steps.variable_copies import VariableCopy
+from ps_train.updates.local_steps.variable_copies import StepSource, VariableCopy
+from ps_train.updates.update import Period
 
 
 class Round(NamedTuple):

@@ -24,7 +24,7 @@ from ps_train.parts.tables.connection import RowExchange
 from ps_train.parts.tables.rows.row_ops import make_variable, replace_value, write_rows
 from ps_train.parts.tables.rules import ADD
 from ps_train.updates.local_steps import variable_copies
-from ps_train.updates.local_steps.source import StepSource
+from ps_train.updates.local_steps.variable_copies import StepSource
 
 
 class RowCopy(NamedTuple):

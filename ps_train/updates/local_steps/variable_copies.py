@@ -1,7 +1,7 @@
-"""A worker's own copy of the model's variables, and a second build of the model that reads the copy.
+"""The copy of the variables on a worker, and the model built again on further mini-batches, so that it reads the copy.
 
     on the ps   weights (in one part or several), ...
-    copy        ps_train/current/weights   changed by the worker's steps
+    copy        ps_train/current/weights   changed by the steps of the worker
                 ps_train/start/weights     as pulled at the start of the round
 
 The copies are in no collection that TensorFlow initialises, checks or saves: their values come from the ps.
@@ -17,6 +17,8 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.errors import ConfigError, UserCodeError
 from ps_train.graph import devices
+from ps_train.graph.input.batches import Batches
+from ps_train.parts.own_train_op.update import StepModel
 
 # Collections that a model fills while it is built, and may read back. The second build must find them empty.
 _BUILD_COLLECTIONS = (tf.GraphKeys.LOSSES, tf.GraphKeys.REGULARIZATION_LOSSES, tf.GraphKeys.UPDATE_OPS,
@@ -186,3 +188,27 @@ def build_collections(contents: Mapping[str, Sequence[Any]]) -> Iterator[None]:
         yield
     finally:
         fill(before)
+
+
+class StepSource(NamedTuple):
+    """The mini-batches, and the model on one of them.
+
+    Attributes:
+      batches: `next()` adds the next mini-batch to the graph.
+      build: `build(batch)` adds the model once more.
+    """
+
+    batches: Batches
+    build: Callable[[Any], StepModel]
+
+
+def refuse_single_batches(batches: Batches, num_steps: int) -> None:
+    """Refuses an input that gives only one mini-batch per session run, to rounds of several steps.
+
+    Raises:
+      ConfigError: it does.
+    """
+    if num_steps > 1 and (batches.is_one_a_run or tf.get_collection(tf.GraphKeys.QUEUE_RUNNERS)):
+        raise ConfigError("--communication_period: the input comes from queues or from tensors, which give one "
+                          "mini-batch per session run, and a round of local steps needs several; let input_fn return "
+                          "a tf.data.Dataset, or leave the flag out")

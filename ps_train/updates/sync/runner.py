@@ -22,8 +22,8 @@ import tensorflow.compat.v1 as tf
 from ps_train.coordination import sessions
 from ps_train.coordination.state import NO_DATA, Snapshot, State
 from ps_train.errors import BlackboardError, ClusterLostError
-from ps_train.updates.chief import CHECK_SECS, RUN_OPTIONS, ChiefContext, ChiefService
 from ps_train.updates.sync.aggregation import SyncOperations, SyncStatus, gradients_of_worker
+from ps_train.updates.update import CHECK_SECS, RUN_OPTIONS, ChiefContext, ChiefService
 
 _log = logging.getLogger(__name__)
 

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import BlackboardError, ClusterLostError
-from ps_train.updates.chief import ChiefContext
 from ps_train.updates.sync import accumulators
 from ps_train.updates.sync.runner import Quorum, QuorumStatus, UpdateRunner
+from ps_train.updates.update import ChiefContext
 
 _WAIT_SECS = 1.0
 _ALTERNATIVE = "with --sync_engine=ps_train the others train on without a worker that is gone"

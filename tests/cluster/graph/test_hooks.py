@@ -13,7 +13,7 @@ from ps_train.graph import hooks
 from ps_train.plugins import contracts
 from ps_train.training import evaluation
 from ps_train.training.reporting import End
-from ps_train.updates.local_steps.period import Period
+from ps_train.updates.update import Period
 from tests import clusters
 from tests.tensorflow_mode import tf
 

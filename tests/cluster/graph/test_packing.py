@@ -17,7 +17,7 @@ from ps_train.graph.optimizers import make_optimizer
 from ps_train.plugins import contracts
 from ps_train.storage import saver
 from ps_train.training.reporting import End
-from ps_train.updates.local_steps.period import Period
+from ps_train.updates.update import Period
 from tests import clusters
 from tests.cluster.graph.test_transfer import crossings, transfers
 from tests.tensorflow_mode import tf

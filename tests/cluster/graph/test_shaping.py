@@ -14,7 +14,7 @@ from ps_train.parts.inference import predictor, serving
 from ps_train.plugins import contracts
 from ps_train.storage import checkpoints
 from ps_train.training.evaluation import Evaluator
-from ps_train.updates.local_steps.period import Period
+from ps_train.updates.update import Period
 from tests import clusters
 from tests.cluster.updates.sync.test_tensorflow_engine import train_in_lock_step
 from tests.tensorflow_mode import tf

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ps_train.graph import transfer
-from ps_train.updates.local_steps.period import Period
+from ps_train.updates.update import Period
 from tests import clusters
 from tests.tensorflow_mode import tf
 

@@ -12,7 +12,7 @@ from ps_train.config import groups
 from ps_train.errors import UserCodeError
 from ps_train.graph import optimizers
 from ps_train.updates import build, update
-from ps_train.updates.local_steps.source import StepSource
+from ps_train.updates.local_steps.variable_copies import StepSource
 from tests import clusters
 from tests.processes import REPO, TaskCluster
 from tests.tensorflow_mode import tf

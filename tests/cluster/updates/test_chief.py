@@ -10,10 +10,10 @@ import pytest
 from ps_train.errors import ClusterLostError
 from ps_train.runtime import waits as waiting
 from ps_train.training.reporting import End
-from ps_train.updates.local_steps.period import Period
 from ps_train.updates.sync import accumulators, runner
 from ps_train.updates.sync.aggregation import SyncStatus
 from ps_train.updates.sync.runner import QuorumStatus
+from ps_train.updates.update import Period
 from tests import clusters
 from tests.cluster.updates.test_build import gradients_of
 from tests.tensorflow_mode import tf

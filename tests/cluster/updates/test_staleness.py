@@ -12,7 +12,7 @@ from ps_train.errors import ClusterLostError, ConfigError
 from ps_train.training.reporting import End
 from ps_train.training.step_status import StepStatus
 from ps_train.updates import staleness
-from ps_train.updates.local_steps.period import Period
+from ps_train.updates.update import Period
 from tests import clusters
 from tests.tensorflow_mode import tf
 

@@ -12,7 +12,7 @@ from ps_train.errors import UserCodeError
 from ps_train.graph import devices
 from ps_train.plugins import contracts
 from ps_train.training import evaluation
-from ps_train.updates.local_steps.period import Period
+from ps_train.updates.update import Period
 from tests import clusters
 from tests.cluster.training.test_replica_graph import build
 from tests.plugins import by_hand

@@ -14,7 +14,7 @@ from ps_train.errors import ConfigError, UserCodeError
 from ps_train.plugins import contracts
 from ps_train.training import queues
 from ps_train.training.reporting import End
-from ps_train.updates.local_steps.period import Period
+from ps_train.updates.update import Period
 from tests import clusters
 from tests.processes import REPO, TaskCluster
 from tests.tensorflow_mode import tf

@@ -10,7 +10,7 @@ from ps_train.errors import ConfigError
 from ps_train.graph import placement, transfer
 from ps_train.tasks import settings as task_settings
 from ps_train.updates import build, staleness
-from ps_train.updates.local_steps.period import Period
+from ps_train.updates.update import Period
 from tests.tensorflow_mode import tf
 
 TWO = Cluster("worker", 1, {"ps": {0: "a:1"}, "worker": {0: "b:1", 1: "c:1"}})

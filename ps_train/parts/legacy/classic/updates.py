@@ -28,9 +28,9 @@ from ps_train.errors import BlackboardError, StoppedError
 from ps_train.parts.legacy.classic import membership
 from ps_train.parts.legacy.classic.membership import Membership
 from ps_train.runtime import waits
-from ps_train.updates.chief import ChiefContext
 from ps_train.updates.sync.aggregation import SyncEngine, SyncOperations
 from ps_train.updates.sync.runner import Quorum, QuorumStatus, UpdateRunner
+from ps_train.updates.update import ChiefContext
 
 _RELEASE_OPTIONS = tf.RunOptions(timeout_in_ms=5000)
 _RELEASE_SECS = 5.0

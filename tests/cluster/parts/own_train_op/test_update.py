@@ -10,7 +10,7 @@ import pytest
 import ps_train
 from ps_train.errors import UserCodeError
 from ps_train.plugins import contracts
-from ps_train.updates.local_steps.period import Period
+from ps_train.updates.update import Period
 from tests import clusters
 from tests.cluster.updates.test_build import gradients_of
 from tests.tensorflow_mode import tf

@@ -11,8 +11,8 @@ import pytest
 
 from ps_train.parts.profile import recorder
 from ps_train.parts.profile.recorder import Profile
-from ps_train.updates.local_steps.period import Period
 from ps_train.updates.staleness import Bound
+from ps_train.updates.update import Period
 from tests import clusters
 from tests.tensorflow_mode import tf
 

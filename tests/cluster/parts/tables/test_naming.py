@@ -11,7 +11,7 @@ import ps_train
 from ps_train.errors import UserCodeError
 from ps_train.parts.tables import naming
 from ps_train.storage import checkpoints
-from ps_train.updates.local_steps.period import Period
+from ps_train.updates.update import Period
 from tests import clusters
 from tests.tensorflow_mode import tf
 

@@ -10,7 +10,7 @@ from ps_train.errors import UserCodeError
 from ps_train.parts.tables import rules
 from ps_train.parts.tables.files import contents
 from ps_train.training.reporting import End
-from ps_train.updates.local_steps.period import Period
+from ps_train.updates.update import Period
 from tests import clusters
 from tests.tensorflow_mode import tf
 

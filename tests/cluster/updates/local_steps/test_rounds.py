@@ -17,7 +17,7 @@ from ps_train.graph import placement, transfer
 from ps_train.plugins import contracts
 from ps_train.runtime import waits
 from ps_train.training.reporting import End
-from ps_train.updates.local_steps.period import Period
+from ps_train.updates.update import Period
 from tests import clusters
 from tests.cluster.graph.test_transfer import crossings, many_variables_model
 from tests.cluster.updates.test_build import gradients_of

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ps_train.coordination import liveness, variables
-from ps_train.updates.local_steps import divisor
+from ps_train.coordination import variables
+from ps_train.updates import staleness
+from ps_train.updates.local_steps import change
 from tests.tensorflow_mode import tf
 
 CLOCK_SECS = 10000.0
@@ -50,32 +51,32 @@ def test_which_workers_are_alive_and_which_train(board, other, is_alive, expecte
     """A worker is alive from its claim on, and trains from when its first round has begun."""
     board.write(3, **other)
     found, num_training = board.run(
-        lambda: [liveness.alive_workers(TIMEOUT_SECS), divisor.count_training(0, TIMEOUT_SECS)])
+        lambda: [staleness.alive_workers(TIMEOUT_SECS), change.count_training(0, TIMEOUT_SECS)])
     assert [*found.nonzero()[0]] == ([0, 3] if is_alive else [0])
     assert num_training == expected
 
 
 def test_a_worker_always_counts_itself(board):
     """Even if its heartbeat is overdue: its change is there."""
-    assert board.run(lambda: divisor.count_training(7, TIMEOUT_SECS)) == 2
+    assert board.run(lambda: change.count_training(7, TIMEOUT_SECS)) == 2
 
 
 def test_a_worker_that_begins_counts_those_that_may_begin_too(board):
     """Two that begin at the same time count each other, though neither has joined; one that trains does not."""
     def seen_by_each():
-        return board.run(lambda: [divisor.count_training(worker, TIMEOUT_SECS) for worker in (2, 3, 0)])
+        return board.run(lambda: [change.count_training(worker, TIMEOUT_SECS) for worker in (2, 3, 0)])
 
     for worker in (2, 3):
         board.write(worker, claims=6 + worker, heartbeats=CLOCK_SECS)
     assert seen_by_each() == [3, 3, 1]
-    board.run(lambda: liveness.join(2))
+    board.run(lambda: staleness.join_training(2))
     assert seen_by_each() == [2, 3, 2]
 
 
 def test_joining_is_recorded_with_the_claim(board):
     """So that the next process with the same number is not counted before it trains."""
     board.write(3, claims=6, heartbeats=CLOCK_SECS)
-    board.run(lambda: liveness.join(3))
-    assert board.run(lambda: divisor.count_training(0, TIMEOUT_SECS)) == 2
+    board.run(lambda: staleness.join_training(3))
+    assert board.run(lambda: change.count_training(0, TIMEOUT_SECS)) == 2
     board.write(3, claims=8)
-    assert board.run(lambda: divisor.count_training(0, TIMEOUT_SECS)) == 1
+    assert board.run(lambda: change.count_training(0, TIMEOUT_SECS)) == 1
