@@ -1,4 +1,4 @@
-"""What a script's own SyncReplicasOptimizer needs on the blackboard, beside the variables of synchronous updates."""
+"""What SyncReplicasOptimizer in a script needs on the blackboard, in addition to the variables of sync."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class Conversion:
 
     Attributes:
       is_python2: whether the code is Python 2.
-      mapped: pairs of paths: as written in the code, and in place of that.
+      mapped: pairs of paths: as written in the code, and as replaced.
     """
 
     is_python2: bool
@@ -95,7 +95,7 @@ class _Loader(importlib.machinery.SourceFileLoader):
         self._conversion = conversion
 
     def get_code(self, fullname: str) -> types.CodeType:
-        """Returns the changed code; neither reads nor writes the file beside it with the code of the original."""
+        """Returns the changed code; neither reads nor writes the .pyc file, which has the code of the original."""
         return self._conversion.compile(self.path)
 
 

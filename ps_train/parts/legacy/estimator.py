@@ -76,10 +76,10 @@ def _lacks_estimator(module: types.ModuleType) -> bool:
 
 def _modules(name: str) -> list[types.ModuleType]:
     """Returns the modules of that name: `tf.compat.v1` need not be the same object as the imported module."""
-    found: types.ModuleType = tf
+    module: types.ModuleType = tf
     for part in name.split(".")[1:]:
-        found = getattr(found, part)
-    return [found, importlib.import_module(name)]
+        module = getattr(module, part)
+    return [module, importlib.import_module(name)]
 
 
 def _check_installed() -> None:

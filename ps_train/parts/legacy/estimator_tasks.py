@@ -43,15 +43,15 @@ def replace(
     """Replaces what `tf.estimator.train_and_evaluate` uses in its tasks; None leaves the original.
 
     Args:
-      server_class: called in place of `tf.train.Server`.
-      monitored_training_session: called in place of `tf.train.MonitoredTrainingSession`, with its arguments.
-      find_end: called when an evaluator starts; returns a function that tells whether training is over, so that no
-        later checkpoint is to come, or None if nobody knows: then the original decides. The function is asked before
+      server_class: replaces `tf.train.Server`.
+      monitored_training_session: replaces `tf.train.MonitoredTrainingSession`, with the same arguments.
+      find_end: called when an evaluator starts; returns a function that returns whether training is over, after
+        which no checkpoint comes, or None if nobody knows: then the original decides. The function is asked before
         each look at the folder, and about once a second while the evaluator waits. It raises ClusterLostError if the
         cluster was never there.
 
     Raises:
-      ConfigError: there is no Estimator here, see `install_estimator`.
+      ConfigError: the Estimator is not installed, see `install_estimator`.
     """
     install_estimator()
     # Not the public modules: only they hold the names that the package calls.
@@ -122,7 +122,7 @@ class _Evaluation:
         self._finish()
 
     def _is_training_over(self) -> bool:
-        """Tells whether training is over. A cluster that was never there had ended before, if it left a checkpoint."""
+        """Returns whether training is over: a cluster that was never there has ended if it left a checkpoint."""
         if not self._is_over:
             try:
                 self._is_over = self._should_end()
@@ -134,7 +134,7 @@ class _Evaluation:
         return self._is_over
 
     def _evaluate(self) -> Any:
-        """Returns the result for the newest checkpoint; one without metrics if it was evaluated before or is gone."""
+        """Returns the result for the newest checkpoint; one without metrics if it was evaluated before or removed."""
         path = self._estimator.latest_checkpoint()
         try:
             result, _ = self._evaluator.evaluate_and_export()
@@ -174,7 +174,7 @@ def start_servers(server_class: Any, has_server: Callable[[], bool]) -> None:
 
     Args:
       server_class: called as `tf.train.Server` is; its `join` ends the process of a ps when training is over.
-      has_server: tells whether this process has made a server.
+      has_server: returns whether this process has made a server.
     """
     install_estimator()
     from tensorflow_estimator.python.estimator import estimator  # noqa: PLC0415 (after `install_estimator`)
@@ -207,7 +207,7 @@ class Observer:
         self._is_over = False
 
     def is_over(self) -> bool:
-        """Tells whether training is over, asking at most once a second.
+        """Returns whether training is over; asks at most once a second.
 
         Raises:
           ClusterLostError: ps 0 was not there within the start time-out.
@@ -232,7 +232,7 @@ class Observer:
         return snapshot.state == State.FAILED or bool(snapshot.finished[self._cluster.number_of(self._cluster.chief)])
 
     def _is_gone(self, now_secs: float, error: BlackboardError) -> bool:
-        """Tells whether ps 0 has ended; one that was killed may come back within the heartbeat time-out."""
+        """Returns whether ps 0 has ended; one that was killed may come back within the heartbeat time-out."""
         if self._answered_secs is not None:
             return now_secs - self._answered_secs > self._timeouts.heartbeat_secs
         if now_secs - self._begun_secs > self._timeouts.start_secs:

@@ -68,7 +68,7 @@ class ScriptConfig:
 
 @dataclasses.dataclass(frozen=True)
 class ScriptLaunchConfig(ScriptConfig, RemoteFlags):
-    """The flags of `ps_train launch run` beside those of `ps_train run`."""
+    """The flags of `ps_train launch run`, in addition to those of `ps_train run`."""
 
     num_ps: int = field(1, _SCRIPT, "Parameter servers to start.", minimum=0)
     num_workers: int = field(2, _SCRIPT, "Workers to start, including the chief.", minimum=1)
@@ -109,7 +109,7 @@ class Script:
 
 
 def before_script(argv: Sequence[str], flags_class: type) -> list[str]:
-    """Returns the words of ps_train, all of them if there is no script: those behind the script are the script's own.
+    """Returns the words of ps_train, all of them without a script: those behind the script are the script's own.
 
     Args:
       flags_class: the class of the flags; a word behind `--name` is the value of that flag, unless it is a boolean.
@@ -125,12 +125,12 @@ def split_script(argv: Sequence[str], verb: str, flags_class: type) -> tuple[lis
     """Returns the flags of ps_train, which stand before the script, and the script with its arguments.
 
     Raises:
-      ConfigError: there is no script.
+      ConfigError: no script is given.
     """
-    own = before_script(argv, flags_class)
-    words = argv[len(own):]
+    ours = before_script(argv, flags_class)
+    words = argv[len(ours):]
     is_module = words[:1] == ["-m"]
     if len(words) <= is_module:
         raise ConfigError(f"ps_train {verb}: no script given; allowed: ps_train {verb} [flags of ps_train] script.py "
                           "[its flags], or -m module in place of the file")
-    return own, Script(words[is_module], is_module, tuple(words[is_module + 1:]))
+    return ours, Script(words[is_module], is_module, tuple(words[is_module + 1:]))

@@ -35,7 +35,7 @@ def launch_script(argv: Sequence[str]) -> None:
 
     Raises:
       ConfigError: refused before any task was started.
-      LaunchError: a task failed, or this process was told to stop.
+      LaunchError: a task failed, or this process received a signal to stop.
     """
     words, script = split_script(argv, "launch run", ScriptLaunchConfig)
     values, given = fields.parse_flags(words, ScriptLaunchConfig, help_command="ps_train launch run --help")
@@ -47,14 +47,14 @@ def launch_script(argv: Sequence[str]) -> None:
     log_dir = _make_log_dir(config)
     names = task_names(config)
     tasks = TaskList(names, next(name for name in names if not name.startswith("ps:")), ("run",), {})
-    own = [f"--{name}={_text(values[name])}" for name in fields.rules(ScriptConfig) if name in given]
+    task_flags = [f"--{name}={_text(values[name])}" for name in fields.rules(ScriptConfig) if name in given]
     display = on_stream(sys.stdout, names, tasks.chief)
     grace_secs = config.stop_timeout_secs + launcher.KILL_SECS
     with supervision.noted_signals() as signals, machines_of(config, tasks, signals, grace_secs) as machines:
         places = machines.reserve()
         cluster = cluster_of(names, places)
-        commands = [_command(name, cluster, script, own, flags=flags, by_tf_config=not flags or "TF_CONFIG" in text,
-                             machines=machines) for name in names]
+        commands = [_command(name, cluster, script, task_flags, flags=flags, machines=machines,
+                             by_tf_config=not flags or "TF_CONFIG" in text) for name in names]
         display.write(_announcement(config, cluster, script, "its flags" if flags else "TF_CONFIG", log_dir))
         with launcher.started(commands, [place.holder for place in places], log_dir, display) as processes:
             failures = launcher.run_to_end(
@@ -167,18 +167,19 @@ def flags_of(config: ScriptLaunchConfig, text: str) -> dict[str, str]:
       ConfigError: --hosts_flags names another flag, or one that the script does not have.
     """
     named = split_params("--hosts_flags", config.hosts_flags)
-    for name, own in named.items():
+    for name, script_name in named.items():
         if name not in _CLUSTER_FLAGS:
             raise ConfigError(f"--hosts_flags: unknown flag {name!r}; allowed: {', '.join(_CLUSTER_FLAGS)}")
-        if not source.defines_flag(text, own):
-            raise ConfigError(f"--hosts_flags: the script defines no flag {own!r}; give the name of one that it has")
+        if not source.defines_flag(text, script_name):
+            raise ConfigError(f"--hosts_flags: the script defines no flag {script_name!r}; give the name of one that "
+                              "it has")
     flags = {name: named.get(name, name) for name in _CLUSTER_FLAGS}
-    return {name: own for name, own in flags.items() if source.defines_flag(text, own)}
+    return {name: script_name for name, script_name in flags.items() if source.defines_flag(text, script_name)}
 
 
 def _command(
-    name: str, cluster: Mapping[str, Sequence[str]], script: Script, own: Sequence[str], *, flags: Mapping[str, str],
-    by_tf_config: bool, machines: ThisMachine,
+    name: str, cluster: Mapping[str, Sequence[str]], script: Script, task_flags: Sequence[str], *,
+    flags: Mapping[str, str], by_tf_config: bool, machines: ThisMachine,
 ) -> TaskCommand:
     job, _, index = name.partition(":")
     values = {"ps_hosts": ",".join(cluster.get("ps", ())), "worker_hosts": ",".join(cluster.get("worker", ())),
@@ -190,7 +191,8 @@ def _command(
     variables = {source.CLUSTER_VARIABLE: json.dumps(cluster)}
     if by_tf_config:
         variables["TF_CONFIG"] = json.dumps({"cluster": cluster, "task": {"type": job, "index": int(index)}})
-    return TaskCommand(name, machines.command(name, ["run", *own, *words], variables), {**os.environ, **variables})
+    line = machines.command(name, ["run", *task_flags, *words], variables)
+    return TaskCommand(name, line, {**os.environ, **variables})
 
 
 def _text(value: object) -> str:

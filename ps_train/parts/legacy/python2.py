@@ -54,7 +54,7 @@ def as_python3(text: str, path: str) -> str:
 
 
 def expand_tabs(text: str) -> str:
-    """Returns the text with blanks in place of the tabs before each line's code; strings keep theirs."""
+    """Returns the text with blanks for the tabs before each line's code; strings keep theirs."""
     inside: set[int] = set()
     for match in _COMMENT_OR_STRING.finditer(text):
         first = text.count("\n", 0, match.start()) if "\n" in match[0] else 0
@@ -147,9 +147,9 @@ def _divide(left: Any, right: Any) -> Any:
         # Tensors and classes of Python 2 have it; the numbers of Python 3 do not.
         method = getattr(type(owner), name, None)
         if method is not None:
-            found = method(owner, other)
-            if found is not NotImplemented:
-                return found
+            result = method(owner, other)
+            if result is not NotImplemented:
+                return result
     return left / right
 
 

@@ -1,6 +1,6 @@
 """`ps_train run script.py`: one task, whose code is an unchanged TensorFlow 1 script.
 
-    the mode of TensorFlow --> TF1's names --> ps_train's classes in the place of TensorFlow's --> the script --> leave
+    the mode of TensorFlow --> TF1's names --> ps_train's classes for TensorFlow's --> the script --> leave
 
 A script for TensorFlow 2 (Keras under `tf.distribute`) keeps TensorFlow as it is, with Keras 2; the launcher learns
 from TensorFlow's own server or strategy that its task is not alone. The decision: docs/decisions/scripts.md.
@@ -38,7 +38,7 @@ def run_script(config: ScriptConfig, script: Script) -> None:
     """Runs a script as one task, in the main thread, and ends the process with its exit code.
 
     Raises:
-      ConfigError: there is no such script.
+      ConfigError: the script does not exist.
     """
     path = source.find(script)
     if source.is_tensorflow_1(config.tf_mode, source.text_of(path)):
@@ -85,8 +85,9 @@ def _prepare_estimator(timeouts: Timeouts, server_class: type) -> None:
     from ps_train.parts.legacy import estimator_tasks  # noqa: PLC0415 (most scripts have none)
 
     def find_end() -> Callable[[], bool] | None:
-        own = estimator_tasks.observer_from_environment(timeouts)  # not before: some scripts set TF_CONFIG themselves
-        return own.is_over if own else None
+        # Not before: some scripts set TF_CONFIG themselves.
+        observer = estimator_tasks.observer_from_environment(timeouts)
+        return observer.is_over if observer else None
 
     estimator_tasks.replace(server_class, sessions.MonitoredTrainingSession, find_end)
     estimator_tasks.start_servers(server_class, lambda: script_server() is not None)
@@ -111,7 +112,7 @@ def _run(script: Script, conversion: Conversion) -> int:
                 runpy.run_path(script.name, run_name="__main__")
     except SystemExit as error:
         return _code_of(error)
-    except BaseException as error:  # noqa: BLE001 (whatever the script raised)
+    except BaseException as error:  # noqa: BLE001 (the script's own error)
         if not ending.is_stopping():
             ending.report_failure(error)
         return ending.exit_code_of(error)
@@ -140,9 +141,9 @@ def _report_servers() -> None:
 
 def _report_strategy() -> None:
     """Reports the cluster of a `tf.distribute` strategy, if the script has made one."""
-    found = context.context_safe()
+    strategy_context = context.context_safe()
     for name in ("_server_def", "_collective_ops_server_def"):
-        server_def = getattr(found, name, None)
+        server_def = getattr(strategy_context, name, None)
         if server_def is not None:
             _report_joined(server_def)
             return

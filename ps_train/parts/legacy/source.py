@@ -32,7 +32,7 @@ def find(script: Script) -> pathlib.Path:
     """Returns the file of a script.
 
     Raises:
-      ConfigError: there is no such file or module.
+      ConfigError: the file or module does not exist.
     """
     if not script.is_module:
         path = pathlib.Path(script.name)
@@ -66,7 +66,7 @@ def _module_spec(name: str) -> ModuleSpec | None:
 
 
 def uses_tensorflow_1(text: str) -> bool:
-    """Tells whether a script is for TensorFlow 1; if nothing shows it, it is, unless it uses what only 2 has."""
+    """Returns whether a script is for TensorFlow 1; if nothing shows it, it is, unless it uses what only 2 has."""
     return bool(_TF1.search(text)) or not _TF2.search(text)
 
 
@@ -76,7 +76,7 @@ def is_tensorflow_1(tf_mode: str, text: str) -> bool:
 
 
 def text_of(path: pathlib.Path) -> str:
-    """Returns the text of a script, whatever its encoding.
+    """Returns the text of a script, in any encoding.
 
     Raises:
       ConfigError: it cannot be read.
@@ -88,7 +88,7 @@ def text_of(path: pathlib.Path) -> str:
 
 
 def text_with_imports(path: pathlib.Path, script: Script) -> str:
-    """Returns the text of a script and of the modules beside it that it imports, directly or through others.
+    """Returns the text of a script and of the local modules that it imports, directly or through others.
 
     Modules that are installed are left out: their flags are seldom those of a cluster. Nothing is imported, as that may
     take long and need TensorFlow 1's names.
@@ -108,9 +108,9 @@ def text_with_imports(path: pathlib.Path, script: Script) -> str:
 def _imported_files(module: pathlib.Path, text: str, places: Sequence[pathlib.Path]) -> Iterator[pathlib.Path]:
     for dots, package, names, modules in _IMPORT.findall(text):
         inner = [f"{package}.{name}" for name in re.findall(r"\w+", names)]
-        found = re.findall(r"[\w.]+", modules) or [package, *inner]
+        imported = re.findall(r"[\w.]+", modules) or [package, *inner]
         for place in [module.parents[len(dots) - 1]] if 0 < len(dots) <= len(module.parents) else places:
-            for name in found:
+            for name in imported:
                 yield from _files_of(place, name)
 
 
@@ -122,6 +122,6 @@ def _files_of(place: pathlib.Path, name: str) -> Iterator[pathlib.Path]:
 
 
 def defines_flag(text: str, name: str) -> bool:
-    """Tells whether a script defines a flag of its own, with absl, argparse or `tf.app.flags`."""
-    own = re.escape(name)
-    return re.search(rf"""['"]--{own}['"]|\bDEFINE_\w+\(\s*(name\s*=\s*)?['"]{own}['"]""", text) is not None
+    """Returns whether a script defines a flag, with absl, argparse or `tf.app.flags`."""
+    pattern = re.escape(name)
+    return re.search(rf"""['"]--{pattern}['"]|\bDEFINE_\w+\(\s*(name\s*=\s*)?['"]{pattern}['"]""", text) is not None

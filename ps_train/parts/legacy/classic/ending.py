@@ -1,4 +1,4 @@
-"""What happens when a script ends, fails, or is told to stop.
+"""What happens when a script ends, fails, or receives a signal to stop.
 
     it ends, or calls sys.exit       its threads are waited for, and the membership finishes: no task waits for this one
     it raises                        one line for an error of ps_train, else its traceback; then the same
@@ -55,7 +55,7 @@ def on_stop(request_stop: Callable[[], None], save: Callable[[], None] | None = 
 
 
 def is_stopping() -> bool:
-    """Tells whether this process was told to stop."""
+    """Returns whether this process has received a signal to stop."""
     return _stopping.is_set() or _noted_signal.is_set()
 
 
@@ -71,7 +71,7 @@ def exit_code_of(error: BaseException) -> int:
 
 
 def is_lost_session(error: BaseException) -> bool:
-    """Tells whether an error means that the session with the ps was lost."""
+    """Returns whether an error means that the session with the ps was lost."""
     from ps_train.coordination import sessions  # noqa: PLC0415 (TensorFlow takes seconds to import)
 
     return any(kind.__name__ == "OpError" for kind in type(error).__mro__) and sessions.is_lost(error)
@@ -81,7 +81,7 @@ def report_failure(error: BaseException) -> None:
     """Prints why the script failed, and reports it to the launcher."""
     try:
         _report(error)
-    except Exception:  # noqa: BLE001 (whatever it is, this process must still leave the cluster)
+    except Exception:  # noqa: BLE001 (after any error this process must still leave the cluster)
         logs.complain("".join(f"{line}\n" for line in tracebacks.whole(error)))
 
 
@@ -114,19 +114,19 @@ def end_process(error: BaseException) -> None:
     """Ends this process, whatever the script is doing, because of an error that the script cannot notice."""
     report_failure(error)
     code = exit_code_of(error)
-    if own := membership.current():
-        own.report_failure(code)
+    if member := membership.current():
+        member.report_failure(code)
     leave(code)
 
 
 def finish(code: int) -> int:
     """Leaves the cluster after the script; returns the exit code of the process."""
-    own = membership.current()
+    member = membership.current()
     if is_stopping():
         code = STOPPED_CODE
         _say_stopped()
-    if own is not None:
-        own.finish(code)
+    if member is not None:
+        member.finish(code)
     return code
 
 
@@ -142,14 +142,14 @@ def wait_for_threads() -> None:
         # The idle threads of an executor end only with this, which Python calls when the main thread has ended.
         Call(executors._python_exit, "end of executors")  # noqa: SLF001 (there is no public name)
     named: set[str] = set()
-    reminder = waits.Reminder(lambda: f"the script's thread {found[0].name!r}")
+    reminder = waits.Reminder(lambda: f"the script's thread {waiting[0].name!r}")
     with contextlib.suppress(KeyboardInterrupt):
-        while found := [thread for thread in threading.enumerate()
+        while waiting := [thread for thread in threading.enumerate()
                         if not thread.daemon and thread is not threading.current_thread()]:
-            found[0].join(_POLL_SECS)
-            if found[0].is_alive() and found[0].name not in named:
-                named.add(found[0].name)
-                _log.info("the script's main thread has ended; waiting for its thread %r", found[0].name)
+            waiting[0].join(_POLL_SECS)
+            if waiting[0].is_alive() and waiting[0].name not in named:
+                named.add(waiting[0].name)
+                _log.info("the script's main thread has ended; waiting for its thread %r", waiting[0].name)
             reminder.remind()
 
 
@@ -214,9 +214,9 @@ class SignalWatch:
         threading.Thread(target=self._end, args=(number,), daemon=True, name="stop").start()
 
     def _end(self, number: int) -> None:
-        own, share_secs = membership.current(), self._stop_timeout_secs * _OWN_SHARE
-        if own is not None:
-            own.stop.set()  # so that no wait for another task takes the script's time
+        member, share_secs = membership.current(), self._stop_timeout_secs * _OWN_SHARE
+        if member is not None:
+            member.stop.set()  # a wait for another task must not take the script's time
         if (_stop_requests or number == signal.SIGINT) and not script_ended.is_set():
             _log.info("told to stop: the script has %g s to end; another signal ends it at once", share_secs)
             for request_stop in _stop_requests:
@@ -224,11 +224,11 @@ class SignalWatch:
             script_ended.wait(share_secs)
         if script_ended.is_set():
             _never.wait(share_secs)
-        elif own is not None:
+        elif member is not None:
             for save in _savers:
                 _save(save, share_secs)
             with contextlib.suppress(Exception):
-                own.finish(STOPPED_CODE)
+                member.finish(STOPPED_CODE)
         _say_stopped()
         leave(STOPPED_CODE)
 
@@ -247,11 +247,11 @@ def _noted(number: int, frame: object) -> None:
 def _save(save: Callable[[], None], timeout_secs: float) -> None:
     try:
         waits.bounded(save, timeout_secs, "the last checkpoint")
-    except Exception as error:  # noqa: BLE001 (whatever it is, this process ends now)
+    except Exception as error:  # noqa: BLE001 (any error: this process ends now)
         _log.warning("no checkpoint was saved: %s", tensorflow_errors.reason(error))
 
 
-_given_code = [0]  # the last one is that of `sys.exit`, `exit` or `quit`, which Python tells nobody
+_given_code = [0]  # the last one is that of `sys.exit`, `exit` or `quit`, which Python does not expose
 
 
 def _noting_code(leave_python: Callable[..., NoReturn]) -> Callable[..., NoReturn]:

@@ -10,7 +10,7 @@ A `Watch` ends a worker whose script is inside TensorFlow, waiting for something
     another process has its number       --> ClusterLostError
     its cluster differs from the others' --> ConfigError
     the chief's script has failed        --> ChiefFailedError, unless the script ends by itself first
-    a ps, or in sync the chief, is gone  --> ClusterLostError, after the start time-out
+    a ps, or in sync the chief, is lost  --> ClusterLostError, after the start time-out
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from ps_train.graph.devices import task_of
 from ps_train.runtime import reports, threads, waits
 from ps_train.runtime.waits import Timeouts
 
-SERVES_ONLY = -1  # in place of a worker's number of steps
+SERVES_ONLY = -1  # instead of a worker's number of steps
 _CHECK_SECS = 1.0
 _LATE_JOIN_SECS = 10.0
 _FIRST_RETRYABLE_CODE = 128
@@ -51,7 +51,7 @@ class UpdateService(Protocol):
         """Raises the error that has ended the updates, if it is not the loss of a session."""
 
     def conclude(self, *, waits_for_others: bool) -> None:
-        """Ends the updates so that no worker waits for one."""
+        """Ends the updates; afterwards no worker waits for one."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Training:
     variables: frozenset[str]
 
     def continues(self, other: Training) -> bool:
-        """Tells whether this is the other training, in a new session or, as Estimator.train makes one, a new graph."""
+        """Returns whether this is the same training, in a new session or, as Estimator.train makes one, a new graph."""
         has_same_checkpoints = bool(self.checkpoint_dir) and self.checkpoint_dir == other.checkpoint_dir
         return self.graph is other.graph or (has_same_checkpoints and self.variables == other.variables)
 
@@ -117,7 +117,7 @@ class Membership:
 
         Raises:
           ClusterLostError: a ps was not there within the start time-out; the error names it.
-          ConfigError: another process has the number, or the tasks were told of different clusters.
+          ConfigError: another process has the number, or the tasks were configured with different clusters.
         """
         with self._lock:
             if not self._has_joined:
@@ -148,7 +148,7 @@ class Membership:
         self._progress.local_steps = SERVES_ONLY
 
     def find_parameters(self, training: Training) -> bool:
-        """Tells the chief whether the parameters are in use already; then they must not be overwritten.
+        """Returns whether the parameters are in use already; then the chief must not overwrite them.
 
         Those that this process has used for another training are not: it makes new ones now.
 
@@ -177,10 +177,10 @@ class Membership:
         self.update_services.clear()
 
     def announce_prepared(self, training: Training) -> None:
-        """Tells the workers that the chief has prepared the parameters.
+        """Announces to the workers that the chief has prepared the parameters.
 
         Raises:
-          BlackboardError: a ps is gone, or has restarted meanwhile.
+          BlackboardError: a ps has ended, or has restarted meanwhile.
         """
         self.join().start_run(prepared=self._incarnations)
         self._training = training
@@ -202,7 +202,7 @@ class Membership:
         return board.is_prepared()
 
     def _ask(self, ask: Callable[[Blackboard], Any], what: str | Callable[[], str]) -> Any:
-        """Returns the first true answer; a ps that is gone may come back within the start time-out."""
+        """Returns the first true answer; a ps that was lost may come back within the start time-out."""
         timeout_secs = self.timeouts.start_secs
         reachability.wait_for_tasks(self.cluster.ps, timeout_secs, self.stop)
 
@@ -225,15 +225,15 @@ class Membership:
         """Ends this process if it waits, inside TensorFlow, for something that does not come."""
         assert self._watch is not None
         try:
-            self._watch.check_own()
+            self._watch.check_heartbeat()
             for service in list(self.update_services):
                 service.check()
             self._watch.check_others(waits_for_chief=self.is_sync)
-        except Exception as error:  # noqa: BLE001 (of the chief's updates: whatever the user's optimizer raised)
+        except Exception as error:  # noqa: BLE001 (of the chief's updates, in which the user's optimizer may raise anything)
             self._end_process(error)
 
     def finish(self, code: int) -> None:
-        """Leaves the cluster after the script, so that nobody waits for this worker.
+        """Leaves the cluster after the script; no task waits for this worker any more.
 
         Args:
           code: the exit code of the script; from 128 on, this worker may come back.
@@ -254,13 +254,13 @@ class Membership:
                 self.board.close()
 
     def report_failure(self, code: int) -> None:
-        """Tells the others that this process ends in the middle of its script, with this exit code."""
-        with contextlib.suppress(BlackboardError):  # ps 0 is gone, and with it every wait for this task
+        """Reports to the others that this process ends in the middle of its script, with this exit code."""
+        with contextlib.suppress(BlackboardError):  # ps 0 has ended, and so has every wait for this task
             if self._has_joined:
                 self._report_end(code)
 
     def _join_late(self) -> None:
-        """Joins for a script that has made no session, so that the others learn of its end."""
+        """Joins for a script that has made no session: the others must learn of its end."""
         self.timeouts = Timeouts(start_secs=_LATE_JOIN_SECS, heartbeat_secs=self.timeouts.heartbeat_secs)
         self._is_late = True
         with contextlib.suppress(PsTrainError):
@@ -301,18 +301,18 @@ class Watch:
         Args:
           board: the worker's view of the blackboard.
           heartbeat: it has claimed the worker's number.
-          timeouts: a ps, or in sync the chief, may be gone for its `start_secs`.
+          timeouts: a ps, or in sync the chief, may be lost for its `start_secs`.
         """
         self._cluster, self._board, self._heartbeat, self._timeouts = cluster, board, heartbeat, timeouts
         self._answered_secs = self._chief_seen_secs = time.monotonic()
         self._chief_failed_secs = math.inf
 
-    def check_own(self) -> None:
+    def check_heartbeat(self) -> None:
         """Checks what this worker's heartbeat has learnt.
 
         Raises:
           ClusterLostError: another process has taken the place of this one.
-          ConfigError: the tasks were told of different clusters.
+          ConfigError: the tasks were configured with different clusters.
           ChiefFailedError: the chief's script has failed, and this one has not ended because of that.
         """
         heartbeat, cluster = self._heartbeat, self._cluster
@@ -333,7 +333,7 @@ class Watch:
           waits_for_chief: whether this worker trains in sync, with the updates of the chief.
 
         Raises:
-          ClusterLostError: a ps, or a chief that is waited for, has been gone for the start time-out.
+          ClusterLostError: a ps, or a chief that is waited for, has been lost for the start time-out.
         """
         start_secs, now_secs = self._timeouts.start_secs, time.monotonic()
         try:
@@ -370,7 +370,7 @@ def _task_device(device: str) -> str:
 
 
 def with_filters(config: tf.ConfigProto | None, filters: Collection[str]) -> tf.ConfigProto:
-    """Returns session options with the filters, unless the script has given filters of its own."""
+    """Returns session options with the filters, unless the script has given filters."""
     merged = tf.ConfigProto(allow_soft_placement=True)
     if config is not None:
         merged.CopyFrom(config)

@@ -26,8 +26,8 @@ from ps_train.runtime.waits import Reminder, Timeouts
 from ps_train.tasks import ps
 
 _POLL_SECS = 0.5
-_LINGER_SECS = 1.0  # the last worker must get the answer to its report before the server is gone
-_FAILURE_SECS = 3.0  # each worker hears of it with one of its heartbeats, whatever it waits for
+_LINGER_SECS = 1.0  # the last worker must get the answer to its report before the server ends
+_FAILURE_SECS = 3.0  # each worker learns of it from one of its heartbeats
 _SHARE_OF_GRACE = 0.9
 _log = logging.getLogger(__name__)
 
@@ -52,32 +52,32 @@ class PsLife:
 
         Raises:
           ClusterLostError: the chief's script failed, or no worker was there for the idle time-out.
-          ConfigError: two tasks were told of different clusters.
-          StoppedError: told to stop.
+          ConfigError: two tasks were configured with different clusters.
+          StoppedError: a signal asked it to stop.
         """
         heartbeat_secs = self._timeouts.heartbeat_secs
         with contextlib.ExitStack() as stack:
-            own = stack.enter_context(contextlib.closing(
+            board = stack.enter_context(contextlib.closing(
                 blackboard.for_ps(self._target, self._cluster, heartbeat_secs)))
-            stack.enter_context(ps.running_clock(own))
+            stack.enter_context(ps.running_clock(board))
 
             @functools.cache  # an error is not cached: ps 0 may be found later
             def find_first() -> Blackboard:
                 if self._cluster.index == 0:
-                    return own
+                    return board
                 return stack.enter_context(contextlib.closing(
-                    blackboard.for_other_ps(own, self._cluster, heartbeat_secs)))
+                    blackboard.for_other_ps(board, self._cluster, heartbeat_secs)))
 
-            own.create()
-            while not self._is_over(own, find_first):
+            board.create()
+            while not self._is_over(board, find_first):
                 if self._stop.wait(_POLL_SECS):
                     self._serve_the_last_save(find_first)
                     raise StoppedError("told to stop while serving")
             self._stop.wait(_LINGER_SECS)
 
-    def _is_over(self, own: Blackboard, find_first) -> bool:
+    def _is_over(self, board: Blackboard, find_first) -> bool:
         try:
-            if mismatch := own.mismatch():
+            if mismatch := board.mismatch():
                 raise ConfigError(mismatch)
             snapshot = self._snapshot(find_first)
         except BlackboardError as error:

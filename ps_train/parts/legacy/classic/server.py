@@ -92,8 +92,8 @@ class Server(tf.train.Server):
             ending.on_stop(self._stop.set)
             self._life = Call(self._serve, "life of the ps")
         elif self.cluster.job in _TRAINING_JOBS:
-            own = Membership(self.cluster, self.target, self._timeouts, ending.end_process)
-            membership.set_current(own)
+            member = Membership(self.cluster, self.target, self._timeouts, ending.end_process)
+            membership.set_current(member)
 
     def _serve(self) -> None:
         try:
@@ -117,7 +117,7 @@ class Server(tf.train.Server):
         except StoppedError as error:
             ending.report_failure(error)
             ending.leave(error.exit_code)
-        except Exception as error:  # noqa: BLE001 (ends this process, whatever it is)
+        except Exception as error:  # noqa: BLE001 (any error ends this process)
             ending.end_process(error)
         ending.leave(0)
 
@@ -130,7 +130,7 @@ class Server(tf.train.Server):
           PsTrainError: the ps was not needed for the idle time-out, for example.
         """
         if self._life is not None:
-            while not self._over.wait(_POLL_SECS):  # a bound, so that Python handles signals
+            while not self._over.wait(_POLL_SECS):  # a bound, as Python handles signals between two waits
                 pass
             self._life.join()
             self._life.result()
@@ -141,12 +141,12 @@ class Server(tf.train.Server):
 
     def _wait_for_the_end(self) -> None:
         """Waits, on a worker that only serves (in-graph replication), until the ps or the first worker have ended."""
-        own = membership.current()
-        if own is not None:
-            own.join_as_server()
+        member = membership.current()
+        if member is not None:
+            member.join_as_server()
         awaited = self.cluster.ps or [task for task in self.cluster.workers if task != self.cluster.task][:1]
         reachability.wait_for_tasks(awaited, self._timeouts.start_secs, threading.Event())
-        stop = own.stop if own is not None else threading.Event()
+        stop = member.stop if member is not None else threading.Event()
         while any(reachability.accepts(task.address) for task in awaited) and not stop.wait(_POLL_SECS):
             pass
 
@@ -156,7 +156,7 @@ _moved: dict[str, str] = {}
 
 
 def real_target(target: str) -> str:
-    """Returns the target of a session, with the launcher's address in place of the one in the script."""
+    """Returns the target of a session, with the launcher's address instead of the one in the script."""
     scheme, separator, address = target.rpartition("://")
     return f"{scheme}{separator}{_moved.get(address, address)}"
 

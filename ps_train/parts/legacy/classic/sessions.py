@@ -49,10 +49,10 @@ class _ClusterSession(BaseSession):
     """Stands between TensorFlow's classes of sessions and their base: joins the cluster, and closes in bounded time."""
 
     def __init__(self, target: str = "", graph: tf.Graph | None = None, config: tf.ConfigProto | None = None) -> None:
-        own = _remote(target)
-        if own is not None:
-            own.join()
-            config = _with_filters(own, graph or tf.get_default_graph(), config)
+        member = _remote(target)
+        if member is not None:
+            member.join()
+            config = _with_filters(member, graph or tf.get_default_graph(), config)
         if isinstance(target, str):
             target = real_target(target)
         super().__init__(target, graph, config)
@@ -62,7 +62,7 @@ class _ClusterSession(BaseSession):
         closing = Call(functools.partial(BaseSession.close, self), "close session")
         closing.join(_CLOSE_SECS)
         if not closing.is_alive():
-            with contextlib.suppress(tf.errors.OpError):  # another task is gone, and with it what there was to close
+            with contextlib.suppress(tf.errors.OpError):  # another task has ended, and nothing is left to close
                 closing.result()
 
 
@@ -74,14 +74,14 @@ class InteractiveSession(_TensorFlowInteractiveSession, _ClusterSession):
     """`tf.compat.v1.InteractiveSession`, with the same differences."""
 
 
-def _with_filters(own: Membership, graph: tf.Graph, config: tf.ConfigProto | None) -> tf.ConfigProto:
+def _with_filters(member: Membership, graph: tf.Graph, config: tf.ConfigProto | None) -> tf.ConfigProto:
     if config is not None and config.device_filters:
         return config
-    found = membership.filters_of(graph, own.cluster)
-    if not found:  # what the graph will name is unknown, so every task has to be there
-        cluster = own.cluster
-        reachability.wait_for_tasks([*cluster.ps, *cluster.workers], own.timeouts.start_secs, own.stop)
-    return membership.with_filters(config, found)
+    device_filters = membership.filters_of(graph, member.cluster)
+    if not device_filters:  # what the graph will name is unknown, so every task has to be there
+        cluster = member.cluster
+        reachability.wait_for_tasks([*cluster.ps, *cluster.workers], member.timeouts.start_secs, member.stop)
+    return membership.with_filters(config, device_filters)
 
 
 class SessionManager(_TensorFlowManager):
@@ -96,23 +96,23 @@ class SessionManager(_TensorFlowManager):
 
     def prepare_session(self, master: str, *args: Any, **kwargs: Any) -> tf.Session:
         """Returns a session whose parameters are restored or initialised, unless they are in use already."""
-        own = _remote(master)
-        if own is None:
+        member = _remote(master)
+        if member is None:
             return super().prepare_session(master, *args, **kwargs)
         given = _PREPARE_SIGNATURE.bind(self, master, *args, **kwargs).arguments
         del given["self"]
-        given.update(master=real_target(master), config=self._join(own, given.get("config")))
+        given.update(master=real_target(master), config=self._join(member, given.get("config")))
         prepare = functools.partial(super().prepare_session, **given)
-        if given.get("checkpoint_filename_with_path"):  # Estimator.predict: variables of its own, beside a training
-            return self._bounded(own, prepare)
+        if given.get("checkpoint_filename_with_path"):  # Estimator.predict: its variables are not those of a training
+            return self._bounded(member, prepare)
         names = frozenset(variable.name for variable in self._graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES))
         training = Training(self._graph, given.get("checkpoint_dir"), names)
-        if own.find_parameters(training):
-            return self._bounded(own, functools.partial(
+        if member.find_parameters(training):
+            return self._bounded(member, functools.partial(
                 super().wait_for_session, given["master"], config=given["config"],
-                max_wait_secs=own.timeouts.start_secs))
-        self._announcement = functools.partial(own.announce_prepared, training)
-        session = self._bounded(own, prepare)
+                max_wait_secs=member.timeouts.start_secs))
+        self._announcement = functools.partial(member.announce_prepared, training)
+        session = self._bounded(member, prepare)
         self._announce()
         return session
 
@@ -148,27 +148,27 @@ class SessionManager(_TensorFlowManager):
 
     def wait_for_session(self, master: str, config: Any = None, max_wait_secs: float | None = None) -> tf.Session:
         """Returns a session once the chief has prepared the parameters."""
-        own = _remote(master)
-        if own is None:
+        member = _remote(master)
+        if member is None:
             return super().wait_for_session(master, config, float("inf") if max_wait_secs is None else max_wait_secs)
-        master, config = real_target(master), self._join(own, config)
-        own.wait_until_prepared()
-        start_secs = own.timeouts.start_secs
-        return self._bounded(own, functools.partial(
+        master, config = real_target(master), self._join(member, config)
+        member.wait_until_prepared()
+        start_secs = member.timeouts.start_secs
+        return self._bounded(member, functools.partial(
             super().wait_for_session, master, config=config,
             max_wait_secs=start_secs if max_wait_secs is None else min(max_wait_secs, start_secs)))
 
-    def _join(self, own: Membership, config: tf.ConfigProto | None) -> tf.ConfigProto:
-        own.join()
-        return _with_filters(own, self._graph, config)
+    def _join(self, member: Membership, config: tf.ConfigProto | None) -> tf.ConfigProto:
+        member.join()
+        return _with_filters(member, self._graph, config)
 
-    def _bounded(self, own: Membership, make: Callable[[], tf.Session]) -> tf.Session:
+    def _bounded(self, member: Membership, make: Callable[[], tf.Session]) -> tf.Session:
         def make_in_graph() -> tf.Session:
             with self._graph.as_default():  # the default graph is one of the calling thread
                 return make()
 
-        session = waits.bounded(make_in_graph, own.timeouts.start_secs,
-                                f"a session with {', '.join(map(str, own.cluster.ps))}", own.stop)
+        session = waits.bounded(make_in_graph, member.timeouts.start_secs,
+                                f"a session with {', '.join(map(str, member.cluster.ps))}", member.stop)
         session.__class__ = Session  # for its `close`; it has no other state
         return session
 
@@ -217,7 +217,7 @@ def MonitoredTrainingSession(*args: Any, **kwargs: Any) -> Any:  # noqa: N802 (T
 
 
 class _StopHook(tf.train.SessionRunHook):
-    """Ends the loop of a monitored session when the process was told to stop; its end saves."""
+    """Ends the loop of a monitored session after a signal to stop; its end saves."""
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
         """Asks the session to stop; see TensorFlow's class."""

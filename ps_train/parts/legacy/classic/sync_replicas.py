@@ -122,8 +122,8 @@ class SyncReplicasOptimizer(tf.train.Optimizer):
     def _find_worker_number(self) -> int:
         if self._worker is not None:
             number = self._worker
-        elif own := membership.current():
-            number = own.cluster.worker_number
+        elif member := membership.current():
+            number = member.cluster.worker_number
         else:
             number = _number_from(tf.no_op().device)
         if not 0 <= number < self._num_workers:

@@ -44,11 +44,11 @@ _log = logging.getLogger(__name__)
 
 def make_runner(operations: SyncOperations, replicas_to_aggregate: int, num_workers: int) -> Any:
     """Returns what runs the updates on the chief, with the methods of a QueueRunner."""
-    own = membership.current()
-    if own is None:
+    member = membership.current()
+    if member is None:
         return StandaloneRunner(operations)
-    own.is_sync = True
-    return MemberRunner(own, operations, Quorum(
+    member.is_sync = True
+    return MemberRunner(member, operations, Quorum(
         replicas_to_aggregate=replicas_to_aggregate, floor=1, num_workers=num_workers))
 
 
@@ -64,9 +64,9 @@ class MemberRunner:
 
     name = "ps_train/updates"
 
-    def __init__(self, own: Membership, operations: SyncOperations, quorum: Quorum) -> None:
+    def __init__(self, member: Membership, operations: SyncOperations, quorum: Quorum) -> None:
         """Prepares it; nothing is started yet."""
-        self._own, self._operations = own, operations
+        self._member, self._operations = member, operations
         self._graph = tf.get_default_graph()
         self._service = _ScriptUpdates(operations, quorum)
         self._session: tf.Session | None = None
@@ -80,16 +80,16 @@ class MemberRunner:
         return []
 
     def _start(self) -> None:
-        own = self._own
+        member = self._member
         self._stop()
-        config = membership.with_filters(None, membership.filters_of(self._graph, own.cluster))
-        self._session = tf.Session(own.target, graph=self._graph, config=config)
-        names = {own.cluster.number_of(worker): str(worker) for worker in own.cluster.workers}
+        config = membership.with_filters(None, membership.filters_of(self._graph, member.cluster))
+        self._session = tf.Session(member.target, graph=self._graph, config=config)
+        names = {member.cluster.number_of(worker): str(worker) for worker in member.cluster.workers}
         self._service.start(self._session, ChiefContext(
-            board=own.join(), worker_names=names, chief_number=own.cluster.worker_number,
-            start_timeout_secs=own.timeouts.start_secs, is_resumed=own.was_live))
-        if self not in own.update_services:
-            own.update_services.append(self)
+            board=member.join(), worker_names=names, chief_number=member.cluster.worker_number,
+            start_timeout_secs=member.timeouts.start_secs, is_resumed=member.was_live))
+        if self not in member.update_services:
+            member.update_services.append(self)
 
     def _stop(self) -> None:
         if self._session is not None:
@@ -105,30 +105,30 @@ class MemberRunner:
             raise error
 
     def conclude(self, *, waits_for_others: bool) -> None:
-        """Runs updates until no other worker trains, then releases whoever still waits."""
+        """Runs updates until no other worker trains, then releases the workers that still wait."""
         if self._session is None:
             return
         if waits_for_others:
             self._wait_for_others()
-        with contextlib.suppress(tf.errors.OpError, RuntimeError):  # ps 0 is gone, and with it whatever waits there
+        with contextlib.suppress(tf.errors.OpError, RuntimeError):  # ps 0 has ended, and so has every wait there
             sessions.run_bounded(self._session, self._operations.release_op, options=_RELEASE_OPTIONS)
             self._service.conclude(self._session)
         self._stop()
 
     def _wait_for_others(self) -> None:
-        own = self._own
+        member = self._member
         names: list[str] = []
 
         def is_alone() -> bool:
-            snapshot = own.snapshot()
-            own_number = own.cluster.worker_number
-            names[:] = [own.cluster.worker_name(worker) for worker in snapshot.alive()
+            snapshot = member.snapshot()
+            own_number = member.cluster.worker_number
+            names[:] = [member.cluster.worker_name(worker) for worker in snapshot.alive()
                         if worker != own_number and not snapshot.finished[worker]]
             return not names
 
         with contextlib.suppress(BlackboardError, StoppedError):
             waits.until(is_alone, math.inf, lambda: f"{', '.join(names)} to end; the chief still makes their updates",
-                        own.stop)
+                        member.stop)
 
 
 class StandaloneEngine(SyncEngine):
@@ -250,6 +250,6 @@ class _UpdateLoop:
         atexit.unregister(self.end)
         if releases:
             options = tf.RunOptions(timeout_in_ms=int(_RELEASE_SECS * 1000))
-            with contextlib.suppress(tf.errors.OpError):  # ps 0 is gone, and with it whatever waits there
+            with contextlib.suppress(tf.errors.OpError):  # ps 0 has ended, and so has every wait there
                 sessions.run_bounded(self._session, self._operations.release_op, options=options)
         sessions.close_in_background(self._session).join(_RELEASE_SECS)

@@ -1,8 +1,8 @@
 """Data and model of the tutorials: `tensorflow.examples.tutorials.mnist`, Keras' MNIST, and contrib.learn.datasets.
 
-`input_data` is the project's own reader, data/input_data.py. Its folder `data/` is found beside the installed package's
-folder, and is loaded without a trace in `sys.path` and `sys.modules`: a script may have modules named `data` and
-`models` of its own.
+`input_data` is the project's own reader, data/input_data.py. Its folder `data/` is next to the installed package's
+folder, and is loaded without a trace in `sys.path` and `sys.modules`: a script may have its own modules `data` and
+`models`.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def _load_reader() -> types.ModuleType:
 
 def _take_out() -> dict[str, types.ModuleType]:
     """Removes the modules `data` and `models`, and those inside, from `sys.modules`, and returns them."""
-    found = [name for name in sys.modules if name.partition(".")[0] in _PACKAGES]
-    return {name: sys.modules.pop(name) for name in found}
+    names = [name for name in sys.modules if name.partition(".")[0] in _PACKAGES]
+    return {name: sys.modules.pop(name) for name in names}
 
 
 def __getattr__(name: str) -> Any:

@@ -123,7 +123,7 @@ class LearnRunConfig(tf.estimator.RunConfig):
 
 
 def _has_chief(tf_config: dict) -> bool:
-    """Says whether the Estimator understands a TF_CONFIG."""
+    """Returns whether the Estimator understands a TF_CONFIG."""
     cluster = tf_config.get("cluster", {})
     return not cluster or "chief" in cluster or "master" in cluster
 

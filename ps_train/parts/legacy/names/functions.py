@@ -25,7 +25,7 @@ def _renamed(function: Callable, **old_to_new: str) -> Callable:
 
 
 def _is_axis(value: Any) -> bool:
-    """Says whether an argument is the number of an axis: no list, no array, no tensor with axes."""
+    """Returns whether an argument is the number of an axis: no list, no array, no tensor with axes."""
     if isinstance(value, (bool, str, list, tuple)):
         return False
     return np.ndim(value) == 0 if isinstance(value, (int, np.integer, np.ndarray)) else _is_scalar_tensor(value)
@@ -146,7 +146,7 @@ def sequence_loss(logits: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor, ave
       weights: float [batch, time]; 0 for padding.
       average_across_timesteps: whether the result has no time axis.
       average_across_batch: whether the result has no batch axis.
-      softmax_loss_function: (labels=, logits=) -> loss, in place of the softmax cross entropy.
+      softmax_loss_function: (labels=, logits=) -> loss, instead of the softmax cross entropy.
       name: of the operations.
 
     Returns:

@@ -25,7 +25,7 @@ def parse_values(values: str, type_map: Mapping[str, type], ignore_unknown: bool
     Raises:
       ValueError: a pair is malformed, its name unknown, or its value of another type.
     """
-    found: dict[str, Any] = {}
+    parsed: dict[str, Any] = {}
     position = 0
     while position < len(values):
         pair = _PAIR.match(values, position)
@@ -34,22 +34,22 @@ def parse_values(values: str, type_map: Mapping[str, type], ignore_unknown: bool
         position = pair.end()
         name = pair["name"]
         if name in type_map:
-            _set_parsed(found, pair, type_map[name])
+            _set_parsed(parsed, pair, type_map[name])
         elif not ignore_unknown:
             raise ValueError(f"Unknown hyperparameter: {name}; known are {', '.join(sorted(type_map))}")
-    return found
+    return parsed
 
 
-def _set_parsed(found: dict[str, Any], pair: re.Match, kind: type) -> None:
+def _set_parsed(parsed: dict[str, Any], pair: re.Match, kind: type) -> None:
     name = pair["name"]
     if pair["index"] is not None:
-        if not isinstance(found.setdefault(name, {}), dict):
-            found[name] = dict(enumerate(found[name]))
-        found[name][int(pair["index"])] = _convert(name, pair["value"] or "", kind)
+        if not isinstance(parsed.setdefault(name, {}), dict):
+            parsed[name] = dict(enumerate(parsed[name]))
+        parsed[name][int(pair["index"])] = _convert(name, pair["value"] or "", kind)
     elif pair["list"] is not None:
-        found[name] = [_convert(name, item, kind) for item in re.split("[ ,]+", pair["list"].strip()) if item]
+        parsed[name] = [_convert(name, item, kind) for item in re.split("[ ,]+", pair["list"].strip()) if item]
     else:
-        found[name] = _convert(name, pair["value"].strip(), kind)
+        parsed[name] = _convert(name, pair["value"].strip(), kind)
 
 
 def _convert(name: str, value: Any, kind: type) -> Any:
@@ -82,7 +82,7 @@ class HParams:
         """Takes the names and values.
 
         Raises:
-          ValueError: a name is that of a method, or `hparam_def`, a protocol buffer that is gone, is given.
+          ValueError: a name is that of a method, or `hparam_def` is given, a protocol buffer that no longer exists.
         """
         if hparam_def is not None:
             raise ValueError("HParams(hparam_def=...): the protocol buffer HParamDef is gone; use parse_json")
@@ -106,7 +106,7 @@ class HParams:
 
         Raises:
           KeyError: the name is unknown.
-          ValueError: it is of another type, or a list in place of a single value or the other way round.
+          ValueError: it is of another type, or a list instead of a single value or the other way round.
         """
         kind, is_list = self._types[name]
         if isinstance(value, (list, tuple)) != is_list:

@@ -32,7 +32,7 @@ def put_in_place() -> None:
     if isinstance(sys.modules["tensorflow"], Namespace):
         return
     repairs.repair()
-    root = Namespace("tf", TABLES, own=(tf1, tf2))
+    root = Namespace("tf", TABLES, modules=(tf1, tf2))
     for name in ("__path__", "__file__", "__spec__", "__version__", "__git_version__", "__compiler_version__"):
         if hasattr(tf2, name):
             root.__dict__[name] = getattr(tf2, name)
@@ -44,16 +44,16 @@ def put_in_place() -> None:
 
 
 def _take_over_loaded(root: Namespace) -> None:
-    """Puts TF1's `tf.distribute` and the like in place of TF2's that are loaded already."""
+    """Replaces TF2's `tf.distribute` and the like by TF1's, where they are loaded already."""
     for fullname, module in list(sys.modules.items()):
         package, _, leaf = fullname.partition(".")
         if package != "tensorflow" or not leaf or "." in leaf or leaf in _PRIVATE:
             continue
-        found = getattr(root, leaf, None)
-        if isinstance(found, types.ModuleType):
+        namespace = getattr(root, leaf, None)
+        if isinstance(namespace, types.ModuleType):
             # The files in TensorFlow's folder of that name can still be imported.
-            found.__dict__["__path__"] = list(getattr(module, "__path__", []))
-            sys.modules[fullname] = found
+            namespace.__dict__["__path__"] = list(getattr(module, "__path__", []))
+            sys.modules[fullname] = namespace
 
 
 class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -63,7 +63,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         """Returns a spec that leads to the submodule, or None for modules that are not below a Namespace.
 
         Raises:
-          MissingModuleError: there is no such submodule, and an import statement asks. It says what to use instead.
+          MissingModuleError: the submodule does not exist, and an import statement asks. It says what to use instead.
         """
         if fullname == "pandas":
             return _restoring_spec(fullname, path, target)
@@ -74,12 +74,12 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         if not isinstance(namespace, Namespace):
             return None
         try:
-            found = getattr(namespace, leaf)
+            value = getattr(namespace, leaf)
         except AttributeError as error:
             if importlib.machinery.PathFinder.find_spec(fullname, namespace.__path__):
                 return None
             return _refuse(fullname, str(error))
-        if not isinstance(found, types.ModuleType):
+        if not isinstance(value, types.ModuleType):
             return _refuse(fullname, f"{fullname} is no module: write from {parent} import {leaf}")
         return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
 
@@ -88,7 +88,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return None
 
     def exec_module(self, module):
-        """Puts the module that the parent knows, or that has another name today, in place of the new one."""
+        """Puts the module that the parent knows, or that has another name today, instead of the new one."""
         today = _today_name(module.__name__)
         parent, _, leaf = module.__name__.rpartition(".")
         sys.modules[module.__name__] = (
@@ -108,11 +108,11 @@ def _refuse(fullname: str, text: str) -> None:
 
 def _import_system() -> set[str]:
     """Returns the names of the functions of Python's import system that have called, up to the first other code."""
-    found, frame = set(), sys._getframe(2)  # noqa: SLF001 (the only way to the frames without their source text)
+    names, frame = set(), sys._getframe(2)  # noqa: SLF001 (the only way to the frames without their source text)
     while frame is not None and (frame.f_code.co_filename == __file__ or "importlib" in frame.f_code.co_filename):
-        found.add(frame.f_code.co_name)
+        names.add(frame.f_code.co_name)
         frame = frame.f_back
-    return found
+    return names
 
 
 def _restoring_spec(fullname: str, path: Any, target: Any) -> importlib.machinery.ModuleSpec | None:

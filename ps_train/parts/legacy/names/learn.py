@@ -89,11 +89,11 @@ class _Fitting:
 
     def predict_classes(self, x: Any = None, input_fn: Callable | None = None, **kwargs: Any) -> Any:
         """Yields the class of each example."""
-        return (found["class_ids"][0] for found in self.predict(x, input_fn, **kwargs))
+        return (prediction["class_ids"][0] for prediction in self.predict(x, input_fn, **kwargs))
 
     def predict_scores(self, x: Any = None, input_fn: Callable | None = None, **kwargs: Any) -> Any:
         """Yields the value of each example."""
-        return (found["predictions"][0] for found in self.predict(x, input_fn, **kwargs))
+        return (prediction["predictions"][0] for prediction in self.predict(x, input_fn, **kwargs))
 
 
 class LearnEstimator(_Fitting, tf.estimator.Estimator):
@@ -169,7 +169,7 @@ def make_input_fn(input_fn: Callable | None, x: Any = None, y: Any = None, batch
 
     Args:
       input_fn: returns (features, labels); features may be one tensor.
-      x: in place of it, an array [n, ...] or a dictionary of arrays.
+      x: instead of it, an array [n, ...] or a dictionary of arrays.
       y: the labels, [n].
       batch_size: number of examples in a batch of the arrays; all by default.
       is_training: whether the arrays are shuffled and repeated.

@@ -51,20 +51,23 @@ class Tables:
 class Namespace(types.ModuleType):
     """A module of TF1's names. `import` statements and attributes find the same."""
 
-    def __init__(self, public: str, tables: Tables, own: tuple[types.ModuleType, ...] = (), root: Any = None) -> None:
+    def __init__(
+        self, public: str, tables: Tables, modules: tuple[types.ModuleType, ...] = (), root: Any = None
+    ) -> None:
         """Makes a module.
 
         Args:
           public: its name as scripts write it, such as "tf.train".
           tables: where names are looked up first.
-          own: the modules of TensorFlow where they are looked up then.
+          modules: the modules of TensorFlow where they are looked up then.
           root: the Namespace of `tf`; this one by default.
         """
         super().__init__("tensorflow" + public.removeprefix("tf"))
-        for module in reversed(own):  # scripts write tf.logging.__dict__["INFO"]
+        for module in reversed(modules):  # scripts write tf.logging.__dict__["INFO"]
             self.__dict__.update({leaf: value for leaf, value in vars(module).items() if not leaf.startswith("_")
                                   and type(value) in (int, str) and f"{public}.{leaf}" not in tables.names})
-        self.__dict__.update(__path__=[], _public=public, _tables=tables, _own=own, _root=root or self, _children={})
+        self.__dict__.update(
+            __path__=[], _public=public, _tables=tables, _modules=modules, _root=root or self, _children={})
 
     def __getattr__(self, leaf: str) -> Any:
         if leaf == "__all__":
@@ -74,11 +77,11 @@ class Namespace(types.ModuleType):
         full = f"{self._public}.{leaf}"
         if full in self._tables.names:
             return self._resolve(full, self._tables.names[full])
-        found = self._look_up(leaf)
-        if found is not _ABSENT and not _is_public_module(found):
-            return found
-        if found is not _ABSENT or full in self._tables.modules:
-            return self._child(leaf, () if found is _ABSENT else (found,))
+        value = self._look_up(leaf)
+        if value is not _ABSENT and not _is_public_module(value):
+            return value
+        if value is not _ABSENT or full in self._tables.modules:
+            return self._child(leaf, () if value is _ABSENT else (value,))
         raise name_error(full, self._tables.modules.get(self._public, ()), self._tables.advice)
 
     def __setattr__(self, leaf: str, value: Any) -> None:
@@ -89,26 +92,26 @@ class Namespace(types.ModuleType):
 
     def __dir__(self) -> list[str]:
         tables = (*self._tables.names, *self._tables.modules)
-        found = {full.rpartition(".")[2] for full in tables if full.rpartition(".")[0] == self._public}
-        return sorted(found.union(self.__dict__, *(dir(module) for module in self._sources())))
+        leaves = {full.rpartition(".")[2] for full in tables if full.rpartition(".")[0] == self._public}
+        return sorted(leaves.union(self.__dict__, *(dir(module) for module in self._sources())))
 
     def _sources(self) -> list[Any]:
         """Returns the modules in which names are looked up; those that are not installed are left out."""
         named = self._tables.modules.get(self._public, ())
-        return [*self._own, *(found for found in (self._try(name) for name in named) if found is not _ABSENT)]
+        return [*self._modules, *(source for source in (self._try(name) for name in named) if source is not _ABSENT)]
 
     def _look_up(self, leaf: str) -> Any:
         for source in self._sources():
-            found = getattr(source, leaf, _ABSENT)
-            if found is not _ABSENT:
-                return found
+            value = getattr(source, leaf, _ABSENT)
+            if value is not _ABSENT:
+                return value
         return _ABSENT
 
-    def _child(self, leaf: str, own: tuple[types.ModuleType, ...]) -> Namespace:
+    def _child(self, leaf: str, modules: tuple[types.ModuleType, ...]) -> Namespace:
         """Returns the Namespace of a submodule; a new one if TensorFlow's own module was exchanged."""
         known = self._children.get(leaf)
-        if known is None or known.__dict__["_own"] != own:
-            known = self._children[leaf] = Namespace(f"{self._public}.{leaf}", self._tables, own, self._root)
+        if known is None or known.__dict__["_modules"] != modules:
+            known = self._children[leaf] = Namespace(f"{self._public}.{leaf}", self._tables, modules, self._root)
         return known
 
     def _try(self, target: str) -> Any:
@@ -127,10 +130,10 @@ class Namespace(types.ModuleType):
         """Returns what an entry of a table names."""
         if not target.startswith("tf."):
             return pkgutil.resolve_name(target)
-        found = self._root
+        value = self._root
         for leaf in target.split(".")[1:]:
-            found = getattr(found, leaf)
-        return found
+            value = getattr(value, leaf)
+        return value
 
 
 def _is_public_module(value: Any) -> bool:

@@ -45,7 +45,7 @@ def repair() -> None:
 
 
 def _move_back() -> None:
-    """Puts names inside TensorFlow where they were in 1.15, and TF1's classes in place of TensorFlow 2's."""
+    """Puts names inside TensorFlow where they were in 1.15, and TF1's classes instead of TensorFlow 2's."""
     for module_name, names in tables.MOVED.items():
         module = importlib.import_module(module_name)
         for name, today in names.items():
@@ -85,7 +85,7 @@ def _notes_global_step(function: Any) -> Any:
 def _evaluates_losses(function: Any) -> Any:
     @functools.wraps(function)
     def get_collection(self: tf.Graph, name: str, scope: str | None = None) -> list:
-        # A wrapper stands in place of each regularizer's loss, and makes a new tensor whenever it is converted.
+        # A wrapper replaces each regularizer's loss, and makes a new tensor whenever it is converted.
         if name == tf.GraphKeys.REGULARIZATION_LOSSES:
             losses = self.get_collection_ref(name)
             losses[:] = [getattr(loss, "_master_tensor", loss) for loss in losses]

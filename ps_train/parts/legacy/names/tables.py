@@ -50,7 +50,7 @@ _NAMES = {
     "tf.batch_fft3d": "tf.fft3d",
     "tf.batch_ifft3d": "tf.ifft3d",
     "tf.image.per_image_whitening": "tf.image.per_image_standardization",
-    # 1.0: the order of arguments, where the old one can be told from the new
+    # 1.0: the order of arguments, where the old one can be recognised
     "tf.concat": _FUNCTIONS + "concat",
     "tf.concat_v2": _FUNCTIONS + "concat",
     "tf.split": _FUNCTIONS + "split",
