@@ -10,7 +10,7 @@ from absl import flags
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ps_train.config import fields
+from ps_train.config import fields, task
 from ps_train.errors import ConfigError
 
 
@@ -254,3 +254,11 @@ def test_absl_flags_of_the_process_are_left_alone():
     """The flags live in a set of their own: another program's absl flags do not meet them."""
     fields.parse_flags(["--count=7"], Options)
     assert "count" not in flags.FLAGS
+
+
+def test_the_flags_that_all_workers_share_are_declared_as_such():
+    """A part declares its own; how often a task saves and reports is its own affair."""
+    shared = fields.shared(task.parse_task(["--learning_rate=0.5"], {}))
+    assert shared["learning_rate"] == 0.5
+    assert {"model", "params", "sync_replicas", "partition_bytes", "clip_norm"} <= shared.keys()
+    assert not {"train_dir", "job_name", "log_steps", "save_model_secs", "seed"} & shared.keys()

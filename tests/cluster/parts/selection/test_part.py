@@ -1,0 +1,72 @@
+"""What the part of selection adds to a chief and to an evaluator."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+import types
+
+import pytest
+
+from ps_train.cluster.spec import Cluster
+from ps_train.config.task import Config
+from ps_train.errors import ConfigError
+from ps_train.parts.selection.evaluations import EvaluationSignals
+from ps_train.parts.selection.part import SelectionPart
+from ps_train.runtime.reports import Evaluation
+from ps_train.tasks import settings as task_settings
+from tests.clusters import save_linear
+from tests.tensorflow_mode import tf  # noqa: F401 (in the mode that a task uses)
+
+CHIEF = Cluster("worker", 0, {"ps": {0: "a:1"}, "worker": {0: "b:1"}})
+WITH_METRICS = types.SimpleNamespace(metric_names=["error"])
+
+
+@pytest.mark.parametrize("flags, expected", [
+    ({}, (600, 0)), ({"eval_secs": 60.0}, (60, 0)), ({"eval_secs": 900.0}, (600, 0)), ({"eval_steps": 50}, (600, 50)),
+    ({"eval_steps": 50, "save_model_steps": 20}, (600, 20)), ({"eval_secs": 5.0, "save_model_secs": 0}, (5, 0))])
+def test_the_chief_saves_as_often_as_checkpoints_are_evaluated(flags, expected):
+    """By time and by steps; the shorter period counts."""
+    config = Config(num_gpus=0, **flags)
+    saves = SelectionPart(config, CHIEF).adjust(task_settings.worker_settings(config, CHIEF)).sessions.saves
+    assert (saves.every_secs, saves.every_steps) == expected
+
+
+def test_a_metric_that_the_model_lacks_is_refused_before_a_socket_opens(stop):
+    """In the chief and in an evaluator."""
+    for job in ("worker", "evaluator"):
+        part = SelectionPart(Config(keep_best="acc"), Cluster(job, 0, CHIEF.addresses))
+        with pytest.raises(ConfigError, match="--keep_best: the model has no metric 'acc'"), \
+                part.evaluating(None, WITH_METRICS, stop):
+            pass
+
+
+def test_an_evaluator_sends_its_heartbeat_while_it_evaluates(tmp_path, start_servers):
+    """Before its first evaluation, too, and without a call by the evaluator."""
+    cluster = start_servers(1, 1)
+    config = Config(train_dir=str(tmp_path), eval_steps=10)
+    part = SelectionPart(config, Cluster("evaluator", 0, cluster.addresses))
+    with contextlib.closing(EvaluationSignals(cluster.view("worker", 0), 1000.0)) as signals, \
+            part.evaluating(None, WITH_METRICS, threading.Event()):
+        end_secs = time.monotonic() + 30
+        while not signals.has_evaluator() and time.monotonic() < end_secs:
+            time.sleep(0.1)
+        assert signals.has_evaluator()
+        assert [part.is_due(f"{tmp_path}/model.ckpt-{step}") for step in (9, 10)] == [False, True]
+        part.evaluated(Evaluation(10, 4, "loss", 1.0, {}), save_linear(tmp_path, 10))
+        assert [part.is_due(f"{tmp_path}/model.ckpt-{step}") for step in (19, 20)] == [False, True]
+
+
+def test_the_record_of_removed_checkpoints_is_forgotten_by_the_chief_alone(tmp_path):
+    """It stays where there is a checkpoint."""
+    record, config = tmp_path / "selection.json", Config(train_dir=str(tmp_path))
+    record.write_text("{}")
+    SelectionPart(config, Cluster("worker", 1, {**CHIEF.addresses, "worker": {0: "b:1", 1: "c:1"}})).prepare(None)
+    save_linear(tmp_path, 5)
+    SelectionPart(config, CHIEF).prepare(None)
+    assert record.exists()
+    for path in tmp_path.glob("model.ckpt-*"):
+        path.unlink()
+    SelectionPart(config, CHIEF).prepare(None)
+    assert not record.exists()
