@@ -13,6 +13,5 @@ Start with `state.py`, then `blackboard.py`. The decision: docs/decisions/blackb
     heartbeat.py     claims a worker's number and sends its heartbeats
     agreement.py     do all tasks describe the same cluster?
     fingerprint.py   do all workers train the same model in the same way?
-    ranges/          the queue of input ranges (--dynamic_sharding)
     sessions.py      session options, closing, and what a TensorFlow error means
 """

@@ -11,8 +11,6 @@
     supervisor      opens a session with TensorFlow's Supervisor
     shutdown        ends training in the right order
     step_status     what a worker knows after a step, and its progress lines and summaries
-    ranges/         ranges of the input that ps 0 hands out (--dynamic_sharding)
-    profile/        where the time of a step goes (--profile_steps)
     queues          the threads of TensorFlow 1's input queues
     evaluation      metrics of a checkpoint on held-out data
     reporting       the lines that a task prints, and how training ended

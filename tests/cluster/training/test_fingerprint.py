@@ -6,13 +6,13 @@ import contextlib
 import threading
 
 import pytest
-from ps_train.parts.selection.signals import EvaluationSignals
 
 from ps_train.cluster.spec import Cluster
 from ps_train.coordination import blackboard, fingerprint
 from ps_train.coordination.state import State
 from ps_train.errors import ClusterLostError, ConfigError
 from ps_train.graph import transfer
+from ps_train.parts.selection.evaluations import EvaluationSignals
 from ps_train.parts.tables.spec import TableSpec
 from ps_train.training.admission import Admission, Parameters
 from tests import clusters
