@@ -32,7 +32,6 @@ def test_stopping_has_a_patience(text, expected):
     (["--exporters=final"], "--exporters: got 'final' without --export_dir"),
     (["--exporters=newest", "--export_dir=x"], "--exporters: got 'newest'; allowed: latest, best, final"),
     (["--exporters=best", "--export_dir=x"], "--exporters: got 'best' without --keep_best"),
-    (["--eval_steps=5", "--evaluate_with=workers"], "--eval_steps: given with --evaluate_with=workers"),
 ])
 def test_a_wrong_flag_is_one_line(flags, message):
     """Before TensorFlow is imported."""
