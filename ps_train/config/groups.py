@@ -191,7 +191,7 @@ class UpdateFlags:
         None, TRAINING, "Minimum number of gradients in one update (with --sync_replicas); if fewer workers are "
         "left, they wait.", minimum=1, unset="1")
     communication_period: int = _field(
-        1, TRAINING, "Steps on the copy of a worker between two exchanges with the ps.",
+        1, TRAINING, "Steps of a worker between two exchanges with the ps.",
         unit="steps", minimum=1, is_shared=True)
     communication_warmup_steps: int = _field(
         0, TRAINING, "Exchange after every step up to this global step (with --communication_period).",

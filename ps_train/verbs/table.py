@@ -24,6 +24,7 @@ NAMES = tuple(_PLACES)
 # The flags that `ps_train --help` names: those that nearly every training gives.
 _COMMON = ("job_name", "task_index", "ps_hosts", "worker_hosts", "train_dir", "model", "dataset", "data_dir",
            "train_steps", "batch_size", "learning_rate", "sync_replicas", "communication_period")
+_WIDTH = 80  # of a terminal
 _TITLE = "Parameter-server training for TensorFlow 1 graph code, one process per task."
 _SCREEN = """\
 {title}
@@ -33,7 +34,7 @@ Usage: ps_train [VERB] [--flag=value ...]     (the default verb is train)
 Common flags:
 {flags}
 
-`ps_train VERB --help` shows a verb and its flags, `ps_train --help_all` everything.
+`ps_train VERB --help` shows a verb and its flags, `--help_all` everything.
 {notes}"""
 _NOTES = """\
 If TF_CONFIG is set, it replaces the four cluster flags.
@@ -72,12 +73,19 @@ def help_of(name: str, arguments: Sequence[str]) -> str:
 
 def help_screen() -> str:
     """Returns what `ps_train --help` shows: each verb and the common flags in a line, for one screen."""
-    verbs = [f"  {name:<9} {find_verb(name).summary}" for name in NAMES]
+    verbs = [_in_a_line(f"  {name:<9} {find_verb(name).summary}") for name in NAMES]
     known = fields.rules(Config)
     helps = {name: known[name][0].help.partition(". ")[0].partition(";")[0].rstrip(".") for name in _COMMON}
-    flags = [f"  --{name:<20}  {text}" for name, text in helps.items()]
+    flags = [_in_a_line(f"  --{name:<20} {text}") for name, text in helps.items()]
     return _SCREEN.format(title=_TITLE, verbs="\n".join(verbs), flags="\n".join(flags),
                           notes=_NOTES + _EXIT_CODES)
+
+
+def _in_a_line(text: str) -> str:
+    """Returns a line that fits a terminal, without its last clauses where it is too long."""
+    while len(text) > _WIDTH and "," in text:
+        text = text.rpartition(",")[0]
+    return text
 
 
 def help_all(arguments: Sequence[str]) -> str:

@@ -273,7 +273,7 @@ def test_the_general_help_fits_a_screen(tasks, capsys, argv):
     """Each verb and the common flags have a line, and the last lines say where the rest is."""
     assert command_line.main(argv) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) <= 40 and max(map(len, lines)) <= 100
+    assert len(lines) <= 40 and max(map(len, lines)) <= 80
     assert {line.split()[0] for line in lines if line.startswith("  ")} >= {
         *table.NAMES, "--train_dir", "--ps_hosts", "--model", "--train_steps"}
     assert not any(line.endswith("...") for line in lines)

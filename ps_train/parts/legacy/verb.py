@@ -29,8 +29,8 @@ def _launch(argv: Sequence[str]) -> None:
 RUN = Verb(
     usage="""\
   ps_train run [flags] script.py [its flags]
-           Run one task whose code is an unchanged TensorFlow 1 script, or with
-           -m a module. TF_CONFIG or the script's flags say which task it is.""",
+           Run one task of an unchanged TensorFlow 1 script, or with -m of a
+           module. TF_CONFIG or the script's flags say which task it is.""",
     run=_run, flags_help=lambda _: fields.help_text(ScriptConfig),
     own_arguments=lambda arguments: before_script(arguments, ScriptConfig))
 LAUNCH_RUN = Verb(
