@@ -60,6 +60,13 @@ class Part:
         """
         return update
 
+    def saved_part(self) -> Any | None:
+        """Returns what the part itself writes of each checkpoint, a `storage.merging_saver.SavedPart`, or None.
+
+        The model is built, and the graph is the current one.
+        """
+        return None
+
     def prepare(self, task: Any) -> None:
         """Prepares what the part needs, and finds faults, before a socket opens.
 
@@ -145,7 +152,7 @@ class Part:
         """
 
     def running(self, session: Any, is_live: bool) -> contextlib.AbstractContextManager:
-        """Returns a context around one session, from ready parameters to the end of its steps.
+        """Returns a context around one session, from ready parameters to the last save; an error may end it earlier.
 
         Args:
           session: the `tf.Session`.
@@ -222,6 +229,10 @@ class Parts(Part):
         for part in self._parts:
             update = part.update(update)
         return update
+
+    def saved_parts(self) -> list[Any]:
+        """Returns the `saved_part` of each part that has one."""
+        return [saved for part in self._parts if (saved := part.saved_part()) is not None]
 
     def prepare(self, task: Any) -> None:
         for part in self._parts:

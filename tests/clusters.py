@@ -15,6 +15,7 @@ from ps_train.cluster.spec import Cluster
 from ps_train.config.task import Config
 from ps_train.coordination import blackboard
 from ps_train.graph import placement
+from ps_train.parts import table
 from ps_train.plugins import contracts
 from ps_train.runtime.waits import Timeouts
 from ps_train.storage import saver
@@ -113,12 +114,13 @@ def array_dataset(features: np.ndarray, labels: np.ndarray, **options) -> contra
 def build_graph(
     cluster: LocalCluster, index: int, gradients: int | None = None, optimizer_name: str = "sgd",
     learning_rate: float = 0.05, model=None, dataset=None, params=None, floor: int = 1, plan=placement.BY_BYTES,
-    bound=None, steps_per_execution: int = 1, **chosen,
+    bound=None, steps_per_execution: int = 1, flags=None, **chosen,
 ) -> replica_graph.TrainGraph:
     """Builds one worker's graph.
 
     Args:
       gradients: the number averaged into an update, None for async.
+      flags: of its parts.
       chosen: other fields of optimizer.Settings.
     """
     view = cluster.view("worker", index)
@@ -128,7 +130,8 @@ def build_graph(
     params = params or {"batch_size": 8, "seed": 7}
     return replica_graph.build_train_graph(view, view.task.device + "/cpu:0", model or linear_model(), params,
                        dataset or array_dataset(*linear_data()), params, updates, plan=plan, bound=bound, seed=3,
-                       steps_per_execution=steps_per_execution)
+                       steps_per_execution=steps_per_execution,
+                       parts=table.make_parts(Config(num_gpus=0, **(flags or {})), view))
 
 
 def schedule(train_steps: int) -> step_loop.LoopSettings:

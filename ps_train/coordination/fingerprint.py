@@ -23,8 +23,7 @@ _UNKNOWN = "unknown"  # a value that one of the two tasks does not know is not c
 
 def describe(
     cluster: Cluster, options: Mapping[str, Any], variables: Sequence[tf.Variable],
-    packed: Mapping[str, str] | None = None, tables: Mapping[str, Any] | None = None, dealt: str = "",
-    train_dir: str = "",
+    packed: Mapping[str, str] | None = None, others: Mapping[str, str] | None = None, train_dir: str = "",
 ) -> str:
     """Returns the fingerprint of a worker.
 
@@ -32,8 +31,7 @@ def describe(
       options: name -> value of the flags that all workers must share.
       variables: the graph's global variables; all workers must share their names, shapes, dtypes and placement.
       packed: name of a packed variable -> name of the variable that contains it (graph/packing.py).
-      tables: name of an embedding table -> what the model says about it.
-      dealt: which ps has which rows of tables; versions of ps_train differ in that.
+      others: name -> what else all workers must have in common.
       train_dir: the chief's; the other workers do not know it.
     """
     places = packed or {}
@@ -44,8 +42,7 @@ def describe(
         "--train_dir": os.path.realpath(train_dir) if train_dir else _UNKNOWN,
         **{f"variable {variable.op.name}": _variable(variable, places.get(variable.op.name))
            for variable in variables},
-        **{f"table {name}": str(spec) for name, spec in (tables or {}).items()},
-        **({"rows of tables on the ps": dealt} if tables else {}),
+        **(others or {}),
     }, sort_keys=True)
 
 

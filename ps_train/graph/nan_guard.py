@@ -28,17 +28,17 @@ _IN_SUMMARY = re.compile(r"(Nan|Infinity) in (?:summary histogram|Histogram) for
 
 def guard(
     loss: tf.Tensor, gradients: Sequence[tuple[Any, tf.Variable]], packs: Sequence[Pack] = (),
-    of_tables: Mapping[str, tf.Tensor] = MappingProxyType({}),
+    of_rows: Mapping[str, tf.Tensor] = MappingProxyType({}),
 ) -> tuple[list[tuple[Any, tf.Variable]], dict[str, tf.Tensor]]:
     """Returns the gradients, which are available only if the scalar loss and every gradient are finite.
 
     Args:
       gradients: (gradient or None, variable); a gradient is a tensor or IndexedSlices.
       packs: the packs of which variables are in `gradients`; the error then names the small variable in the pack.
-      of_tables: name of an embedding table -> gradient.
+      of_rows: name of a row parameter -> gradient.
 
     Returns:
-      `gradients` and `of_tables`, guarded.
+      `gradients` and `of_rows`, guarded.
     """
     parts = {one.whole.ref(): one.variables for one in packs}
     checks = [_check(loss, "the loss")]
@@ -47,10 +47,10 @@ def guard(
             checks.append(_check_parts(gradient, parts[variable.ref()]))
         elif gradient is not None:
             checks.append(_check(gradient, f"the gradient of {variable.op.name}"))
-    checks += [_check(gradient, f"the gradient of table {name}") for name, gradient in of_tables.items()]
+    checks += [_check(gradient, f"the gradient of table {name}") for name, gradient in of_rows.items()]
     with tf.control_dependencies(checks):
         return ([(None if gradient is None else tf.identity(gradient), variable) for gradient, variable in gradients],
-                {name: tf.identity(gradient) for name, gradient in of_tables.items()})
+                {name: tf.identity(gradient) for name, gradient in of_rows.items()})
 
 
 def _check(value: Any, name: str) -> tf.Operation:

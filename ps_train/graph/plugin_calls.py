@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import UserCodeError
+from ps_train.graph import row_parameters
 from ps_train.parts.own_train_op import capture, update
 from ps_train.parts.own_train_op.capture import Captured
 from ps_train.parts.own_train_op.update import OwnUpdate
@@ -49,6 +50,7 @@ def call_model_fn(
     arguments = {"features": features, "labels": labels, "mode": mode, "params": params}
     if model.takes_config:
         arguments["config"] = config or RunConfig(task_type="evaluator", is_chief=False)
+    row_parameters.begin_build(features, labels)
     # Without the auxiliary scope a second call in the graph would prefix the names of operations with "_1/".
     with tf.variable_scope(tf.get_variable_scope(), auxiliary_name_scope=False):
         try:

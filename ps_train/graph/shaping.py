@@ -254,14 +254,14 @@ class OptimizerPlan(NamedTuple):
         return ShapedOptimizer(optimizer, clip_norm=self.knobs.clip_norm, decay=decay)
 
     def clipped(
-        self, pairs: Sequence[transfer.Pair], of_tables: Mapping[str, tf.Tensor]
+        self, pairs: Sequence[transfer.Pair], of_rows: Mapping[str, tf.Tensor]
     ) -> tuple[list[transfer.Pair], dict[str, tf.Tensor]]:
-        """Returns the gradients of variables and of tables after clipping by the norm of both."""
-        gradients = [*(gradient for gradient, _ in pairs), *of_tables.values()]
+        """Returns the gradients of variables and of rows after clipping by the norm of both."""
+        gradients = [*(gradient for gradient, _ in pairs), *of_rows.values()]
         if self.knobs.clip_norm is not None:
             gradients = clip_by_norm(gradients, self.knobs.clip_norm)
         return ([(gradient, variable) for gradient, (_, variable) in zip(gradients, pairs)],
-                dict(zip(of_tables, gradients[len(pairs):])))
+                dict(zip(of_rows, gradients[len(pairs):])))
 
     def without_clipping(self) -> OptimizerPlan:
         """Returns the plan for gradients that are clipped already."""

@@ -41,7 +41,8 @@ class PartRow(NamedTuple):
 
 
 TABLE = (
-    PartRow("tables", flags="EmbeddingFlags", names={
+    # First: what its rows need is there before anything else of a part reads one.
+    PartRow("tables", flags="EmbeddingFlags", part="TablesPart", names={
         "embedding_table": "tables", "get_embedding_variable": "variable", "read_table": "files.reading"}),
     # Its queue begins before any worker may ask it; after the tables, whose rows a checkpoint has before the position.
     PartRow("sharding", flags="ShardingFlags", part="ShardingPart"),

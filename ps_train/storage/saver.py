@@ -23,7 +23,6 @@ from typing import Callable, NamedTuple
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import CheckpointError, ClusterLostError, FolderLostError, SaveError
-from ps_train.parts.tables import deltas
 from ps_train.runtime import waits
 from ps_train.runtime.tensorflow_errors import reason
 from ps_train.storage import checkpoints
@@ -47,20 +46,34 @@ class SaveSchedule(NamedTuple):
       every_steps: global steps between checkpoints, 0 to save only by time.
       keep_max: checkpoints to keep, at least 1.
       timeout_secs: time for the last save, including its retries.
-      delta_secs: time between deltas, 0 for none.
     """
 
     every_secs: float
     every_steps: int
     keep_max: int
     timeout_secs: float
-    delta_secs: float = 0.0
 
 
 # Writes a checkpoint or a delta: `write(session, path, cut)`. What takes long may be written first, while training
 # goes on. `cut()` then begins what must be of one moment: it returns the path, with the global step of that moment. The
 # first path is for temporary files beside it.
 Write = Callable[[tf.Session, str, Callable[[], str]], None]
+
+
+class Deltas(NamedTuple):
+    """What is saved between checkpoints: what has changed since the last one. By default nothing.
+
+    Attributes:
+      every_secs: time between two of them, 0 for none.
+      path_of: returns what names a delta by its global step; None if there is no checkpoint that it could follow.
+      write: writes a delta.
+      remove_old: removes what a newer delta has made superfluous.
+    """
+
+    every_secs: float = 0.0
+    path_of: Callable[[], Callable[[int], str] | None] = lambda: None
+    write: Write | None = None
+    remove_old: Callable[[], None] = lambda: None
 
 
 class Savable(NamedTuple):
@@ -70,15 +83,13 @@ class Savable(NamedTuple):
       save: writes a checkpoint.
       global_step: variable, int64 scalar.
       before_save_op: updates the variables at the cut of each save.
-      save_delta: writes what has changed since `delta_base()`.
-      delta_base: returns the path of the checkpoint that a delta follows, "" if there is none.
+      deltas: what is saved between checkpoints.
     """
 
     save: Write
     global_step: tf.Variable
     before_save_op: tf.Operation
-    save_delta: Write | None = None
-    delta_base: Callable[[], str] = str
+    deltas: Deltas = Deltas()
 
 
 class CheckpointSaver:
@@ -142,7 +153,7 @@ class CheckpointSaver:
         self._wake.set()
 
     def _keep_saving(self, session: tf.Session, stop: threading.Event, wake: threading.Event) -> None:
-        timer, delta_timer = SaveTimer(self._schedule), DeltaTimer(self._schedule.delta_secs)
+        timer, delta_timer = SaveTimer(self._schedule), DeltaTimer(self._savable.deltas.every_secs)
         while not self._is_over_after(stop, wake, min(timer.wait_secs(), delta_timer.wait_secs())):
             asked = self._take_waiting()
             try:
@@ -175,13 +186,14 @@ class CheckpointSaver:
         return stop.is_set()
 
     def _save_delta(self, session: tf.Session, step: int, stop: threading.Event) -> None:
-        """Writes a delta, unless its checkpoint is gone; raises one of _FAILURES, or FolderLostError."""
-        base = self._savable.delta_base()
-        if not base or not checkpoints.exists(base):  # one that was not sound was removed
+        """Writes a delta, if there is a checkpoint that it can follow; raises one of _FAILURES, or FolderLostError."""
+        deltas = self._savable.deltas
+        path_of = deltas.path_of()
+        if path_of is None:
             return
         self._check_folder()
-        self._write(self._savable.save_delta, session, lambda step: deltas.delta_path(base, step), step, stop)
-        deltas.remove_older_deltas(base, keep=2)
+        self._write(deltas.write, session, path_of, step, stop)
+        deltas.remove_old()
 
     def save_last(self, session: tf.Session) -> str:
         """Saves the current global step, with retries; returns the path of its checkpoint.

@@ -13,7 +13,6 @@ from ps_train.cluster.spec import Cluster
 from ps_train.coordination import agreement, blackboard, fingerprint
 from ps_train.coordination.heartbeat import Heartbeat, WorkerProgress
 from ps_train.errors import BlackboardError, ClusterLostError, ConfigError, StoppedError
-from ps_train.parts.tables.rows import dealing
 from ps_train.runtime import waits
 from ps_train.storage.folder_lock import FolderLock
 from ps_train.storage.journal import Journal
@@ -59,7 +58,7 @@ class ConnectedWorker:
                                    has_bound=not own.uses_existing_servers)
         self._fingerprint = fingerprint.describe(
             cluster, own.shared_flags, graph.saved_variables, graph.update.packed.places(),
-            graph.tables.specs, dealing.MIXED, own.train_dir if cluster.is_chief else "")
+            graph.rows.fingerprint(), own.train_dir if cluster.is_chief else "")
         self.supervised = recovery.SupervisedTraining(
             cluster, target, graph, self.board, self.heartbeat, self.progress, own.sessions, stop=stop, lock=lock,
             journal=journal, own_fingerprint=self._fingerprint)

@@ -20,7 +20,6 @@ from ps_train.errors import ConfigError
 from ps_train.graph import devices, transfer
 from ps_train.graph.placement import PlacementPlan
 from ps_train.graph.shaping import Knobs, Schedule
-from ps_train.parts.tables.rules import RowRule, make_rule
 from ps_train.runtime.waits import Timeouts
 from ps_train.storage.saver import SaveSchedule
 from ps_train.training.loop import LoopSettings
@@ -120,9 +119,6 @@ def update_settings(config: Config, cluster: Cluster) -> UpdateSettings:
                       train_steps=config.train_steps),
         heartbeat_timeout_secs=config.beat_timeout_secs,
         sync_engine=config.sync_engine or "ps_train",
-        table_rule=table_rule(config),
-        locks_tables=config.exact_embedding_updates,
-        sums_table_gradients=config.sum_embedding_gradients,
         decays_all_rows=config.adam_decays_all_rows,
         knobs=_knobs(config),
     )
@@ -135,17 +131,6 @@ def _knobs(config: Config) -> Knobs:
         boundaries=config.boundaries, values=config.rates)
     return Knobs(options=tuple(config.optimizer_options.items()), schedule=schedule, clip_norm=config.clip_norm,
                  weight_decay=config.weight_decay, given=tuple(sorted(config.given & {*fields.rules(RuleFlags)})))
-
-
-def table_rule(config: Config) -> RowRule:
-    """Returns the rule of embedding tables that have none of their own; it has the constants of --optimizer."""
-    name = config.embedding_optimizer or ("adagrad" if config.optimizer == "rmsprop" else config.optimizer)
-    rule = make_rule(name)
-    if name == config.optimizer:
-        known = {field.name for field in dataclasses.fields(rule)}
-        rule = dataclasses.replace(
-            rule, **{option: value for option, value in config.optimizer_options.items() if option in known})
-    return rule.with_defaults(config.embedding_learning_rate or config.learning_rate)
 
 
 def staleness_bound(config: Config, cluster: Cluster) -> staleness.Bound | None:
@@ -179,7 +164,6 @@ def _save_schedule(config: Config) -> SaveSchedule:
         every_steps=config.save_model_steps,
         keep_max=config.keep_checkpoint_max,
         timeout_secs=config.save_timeout_secs,
-        delta_secs=config.save_delta_secs,
     )
 
 

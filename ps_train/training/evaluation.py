@@ -6,23 +6,19 @@ import itertools
 import logging
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import ClusterLostError, ConfigError, DataError, UserCodeError
-from ps_train.graph import devices
+from ps_train.graph import devices, row_parameters
 from ps_train.graph.hooks import Hooks
 from ps_train.graph.input import arrays, bad_records
 from ps_train.graph.input.arrays import input_feed
 from ps_train.graph.input.batches import Batches
 from ps_train.graph.plugin_calls import call_model_fn
-from ps_train.parts.tables import connection, id_check, registry
-from ps_train.parts.tables.files import contents
-from ps_train.parts.tables.files.read_only import ReadOnlyTables
-from ps_train.parts.tables.rules import Frozen, RowRule
 from ps_train.plugins.contracts import EVAL, TRAIN, Dataset, Model
 from ps_train.runtime import waits
 from ps_train.runtime.reports import Evaluation
@@ -30,7 +26,6 @@ from ps_train.storage import checkpoints
 from ps_train.storage.event_files import LOSS_TAG, Summaries
 from ps_train.training import queues
 
-_FROZEN = Frozen(learning_rate=0.0)  # in a process of its own a row has its value only
 _log = logging.getLogger(__name__)
 
 
@@ -52,22 +47,20 @@ class EvalModel:
     Attributes:
       spec: what model_fn returned.
       values: name -> value of each metric.
-      tables: the embedding tables, on the ps or in this process.
+      rows: the parameters that are no variables, on the ps or in this process.
       local_init_op: initialises the metrics and the lookup tables of TensorFlow; run it before `run_through`.
     """
 
     def __init__(
         self, model: Model, model_params: Mapping[str, Any], dataset: Dataset, dataset_params: Mapping[str, Any],
-        shard: tuple[int, int] = (0, 1), input_device: str = "", table_devices: Sequence[str] = ("",),
-        table_rule: RowRule = _FROZEN, data: EvalData = EvalData(),  # noqa: B008 (a constant)
+        shard: tuple[int, int] = (0, 1), input_device: str = "",
+        data: EvalData = EvalData(),  # noqa: B008 (a constant)
     ) -> None:
         """Adds input and model to the graph, which has its global step already.
 
         Args:
           shard: (index, count), the share of the held-out data.
           input_device: the device of the input, "" to leave that open.
-          table_devices: the device of each ps that has rows of the embedding tables.
-          table_rule: the rule by which those rows are updated, which tells how many slots they have.
           data: which examples.
 
         Raises:
@@ -80,10 +73,9 @@ class EvalModel:
         may_repeat = data.mode == TRAIN and data.num_batches is None
         self._cardinality = self._batches.cardinality() if may_repeat else None  # needs a feed, and so a session
         features, labels = self._batches.next()
-        self.tables = registry.install_registry(table_devices, table_rule)
-        self.tables.begin_build(features, labels)
         self.spec = call_model_fn(model, features, labels, EVAL, model_params)
-        connection.connect_lookups()
+        self.rows = row_parameters.of_graph()
+        self.rows.connect()
         metrics = self.spec.eval_metric_ops or {}
         self.values = {name: value for name, (value, _) in metrics.items()}
         self._update_ops = [update_op for _, update_op in metrics.values()]
@@ -109,7 +101,7 @@ class EvalModel:
         """Updates the metrics over all examples; returns the sum of their losses and their number.
 
         Raises:
-          UserCodeError: an input queue failed, or an embedding table cannot have an id.
+          UserCodeError: an input queue failed, or there is no row of an id.
           DataError: a record is malformed.
         """
         session.run(self._batches.initializer, feed_dict=input_feed(self._graph))
@@ -129,7 +121,7 @@ class EvalModel:
             except tf.errors.OutOfRangeError:
                 break
             except tf.errors.InvalidArgumentError as error:
-                id_check.raise_if_bad_id(error, "evaluation")
+                self.rows.explain(error, "evaluation")
                 bad_records.raise_if_bad(error)
                 raise
             loss_sum += float(loss) * int(batch_size)
@@ -153,7 +145,7 @@ class Evaluator:
         with tf.Graph().as_default() as self._graph, devices.ignoring_tasks():
             self._global_step = tf.train.create_global_step()
             self._model = EvalModel(model, model_params, dataset, dataset_params, data=data)
-            self._tables = ReadOnlyTables(self._model.tables)
+            self._model.rows.add_saving()
             scaffold = self._model.spec.scaffold
             self._saver = getattr(scaffold, "saver", None) or tf.train.Saver(tf.global_variables())
 
@@ -171,14 +163,14 @@ class Evaluator:
           UserCodeError: an input queue failed.
         """
         checkpoints.check_fits(path, self._graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES))
-        contents.check_tables_fit(path, self._tables.specs)
+        self._model.rows.check_fits(path)
         # A worker may use the same GPU, so take only the memory that is needed.
         config = tf.ConfigProto(allow_soft_placement=True, gpu_options=tf.GPUOptions(allow_growth=True))
         with tf.Session(graph=self._graph, config=config) as session:
             self._model.check_ends(session)
             session.run(self._model.local_init_op)
             self._saver.restore(session, path)
-            self._tables.restore(session, path)
+            self._model.rows.restore(session, path)
             loss_sum, num_examples = self._model.run_through(session)
             refuse_empty(self._dataset, num_examples, self._data.mode)
             global_step, metrics = session.run([self._global_step, self._model.values])

@@ -16,7 +16,6 @@ from ps_train.coordination.state import State
 from ps_train.errors import ChiefFailedError, ClusterLostError, UserCodeError
 from ps_train.graph import nan_guard
 from ps_train.graph.input import bad_records
-from ps_train.parts.tables import id_check
 from ps_train.runtime import waits
 from ps_train.training.replica_graph import TrainGraph
 from ps_train.training.reporting import End, Outcome, Report
@@ -173,7 +172,7 @@ class Loop:
         try:
             status = self._steps(status)
         except tf.errors.InvalidArgumentError as error:
-            id_check.raise_if_bad_id(error, self._settings.worker_name)
+            self._graph.rows.explain(error, self._settings.worker_name)
             found = nan_guard.found_in(error)
             if found is None:
                 bad_records.raise_if_bad(error)

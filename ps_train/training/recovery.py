@@ -24,7 +24,6 @@ from ps_train.coordination import sessions
 from ps_train.coordination.blackboard import Blackboard
 from ps_train.coordination.heartbeat import Heartbeat, WorkerProgress
 from ps_train.errors import BlackboardError, ChiefFailedError, ClusterLostError, StoppedError
-from ps_train.parts.tables.files import upkeep
 from ps_train.runtime import tensorflow_errors, threads, waits
 from ps_train.runtime.waits import Timeouts
 from ps_train.storage import checkpoints, event_files, saver
@@ -87,13 +86,12 @@ class SupervisedTraining:
         self._incarnations: tuple[int, ...] | None = None  # of the ps, before the chief prepared the parameters
         self._start_options = tf.RunOptions(timeout_in_ms=int(settings.timeouts.start_secs * 1000))
         self._summaries = event_files.Summaries(settings.train_dir)
-        savable = saver.Savable(
-            graph.save, graph.global_step, graph.update.slots.before_save_op, graph.save_delta,
-            lambda: graph.tables.base)
+        deltas = saver.Deltas(
+            graph.rows.delta_secs, graph.rows.delta_path_of, graph.save_delta, graph.rows.remove_old_deltas)
+        savable = saver.Savable(graph.save, graph.global_step, graph.update.slots.before_save_op, deltas)
         self._saving = saver.CheckpointSaver(
             savable, settings.train_dir, settings.saves, sessions.is_lost, lock,
             note_saved=lambda path: self._journal.note("checkpoint", path=path, step=checkpoints.step_in_name(path)))
-        self._upkeep = upkeep.TableUpkeep(graph.tables)
         self._admission = Admission(
             cluster, board, start_timeout_secs=settings.timeouts.start_secs, stop=stop, own_fingerprint=own_fingerprint)
         self._chief_service = graph.update.make_chief_service()
@@ -104,10 +102,6 @@ class SupervisedTraining:
     def request_save(self, answer: Callable[[str, str], None]) -> None:
         """Asks the chief's saver for a checkpoint; see `CheckpointSaver.request`."""
         self._saving.request(answer)
-
-    def table_shares(self) -> list[dict[str, Any]]:
-        """Returns the rows of each table on each ps; see `upkeep.shares_of`."""
-        return self._upkeep.shares
 
     def run(self, body: Body) -> Outcome:
         """Returns `body(session, write_summary)` of the first session that is not lost.
@@ -203,7 +197,6 @@ class SupervisedTraining:
         finally:
             self._chief_service.stop()
             self._saving.stop()
-            self._upkeep.stop()
             self._graph.queues.request_stop()
             self._opener.supervisor.request_stop()
             # Closing ends the update that waits on the ps, too. After a peer died, it stalls for 30 s.
@@ -233,7 +226,6 @@ class SupervisedTraining:
         # After `start_run`, because it reads which workers have finished in this run.
         self._chief_service.start(session, self._context(is_live))
         self._saving.start(session)
-        self._upkeep.start(session)
 
     def _note_activity(self, text: str) -> None:
         with contextlib.suppress(BlackboardError):  # only the messages of workers that wait say less then
@@ -284,6 +276,4 @@ class SupervisedTraining:
             return outcome
         self._chief_service.conclude(session)
         self._opener.supervisor.request_stop()
-        waits.bounded(lambda: upkeep.log_use(session, self._graph.tables), self._settings.timeouts.save_secs,
-                      "the counts of the tables")
         return outcome._replace(global_step=checkpoints.step_in_name(self._saving.save_last(session)))

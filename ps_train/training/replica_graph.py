@@ -13,20 +13,17 @@ from typing import Any, Callable, NamedTuple
 import tensorflow.compat.v1 as tf
 
 from ps_train.cluster.spec import Cluster
-from ps_train.graph import devices, placement, plugin_calls, simplify
+from ps_train.graph import devices, placement, plugin_calls, row_parameters, simplify
 from ps_train.graph.hooks import Hooks, local_init_ops, training_hooks
 from ps_train.graph.input.arrays import input_feed
 from ps_train.graph.input.batches import Batches
 from ps_train.graph.plugin_calls import TrainModel
+from ps_train.graph.row_parameters import RowParameters
 from ps_train.graph.row_sparse import partitioned_lookups
 from ps_train.part import NO_PARTS, Parts
-from ps_train.parts.sharding import saved
-from ps_train.parts.tables import registry
-from ps_train.parts.tables.files import contents
-from ps_train.parts.tables.files.table_files import TableFiles
-from ps_train.parts.tables.rows.store import Store
 from ps_train.plugins.contracts import TRAIN, Dataset, Model, ModelSpec, RunConfig
 from ps_train.storage import checkpoints, event_files
+from ps_train.storage.merging_saver import MergingSaver
 from ps_train.training import queues, step_status
 from ps_train.updates import build, staleness
 from ps_train.updates.local_steps import variable_copies
@@ -51,10 +48,9 @@ class TrainGraph(NamedTuple):
       feed: placeholder -> numpy array.
       saved_variables: all global variables, which are in a checkpoint.
       saver: saves and restores them.
-      in_parts: with tables or dynamic sharding, how a checkpoint is written in several parts; or None.
-      tables: makes, saves and restores the embedding tables.
+      merging: writes a checkpoint in several parts; None where `saver` writes it whole.
+      rows: the parameters that are no variables.
       hooks: the model's own hooks.
-      ranges: what dynamic sharding needs, or None.
       parts: what features have added to the graph, and do in its sessions.
       init_fn: the model's own; the chief calls it with a session in which it has initialised new variables; or None.
     """
@@ -72,15 +68,14 @@ class TrainGraph(NamedTuple):
     feed: Mapping[tf.Tensor, Any]
     saved_variables: list[tf.Variable]
     saver: tf.train.Saver
-    in_parts: InParts | None
-    tables: TableFiles
+    merging: MergingSaver | None
+    rows: RowParameters
     hooks: Hooks
-    ranges: saved.RangeOps | None
     parts: Parts
     init_fn: Callable[[tf.Session], None] | None
 
     def check_fits(self, path: str) -> None:
-        """Compares the variables and tables with those in a checkpoint.
+        """Compares the parameters with those in a checkpoint.
 
         Raises:
           CheckpointError: the checkpoint is of another model.
@@ -88,45 +83,20 @@ class TrainGraph(NamedTuple):
         """
         self.parts.check_fits(path)
         checkpoints.check_fits(path, self.saved_variables)
-        contents.check_tables_fit(path, self.tables.specs)
+        self.rows.check_fits(path)
 
     def save(self, session: tf.Session, path: str, cut: Callable[[], str]) -> None:
-        """Writes a checkpoint of the variables and tables; see `storage.saver.Write`."""
-        if self.in_parts:
-            path = self.tables.save(session, path, self.in_parts.dense, cut, self.in_parts.write_last(session))
+        """Writes a checkpoint; see `storage.saver.Write`."""
+        if self.merging:
+            path = self.merging.save(session, path, cut)
             self.saver.export_meta_graph(path + ".meta")
         else:
             # With write_state the Saver would remove the oldest checkpoint before the new one was read back.
             self.saver.save(session, cut(), write_state=False)
 
     def save_delta(self, session: tf.Session, path: str, cut: Callable[[], str]) -> None:
-        """Writes the variables, and the rows of the tables that have changed since `tables.base`."""
-        self.tables.save_delta(session, path, self.in_parts.dense, cut, self.in_parts.write_last(session))
-
-
-class InParts(NamedTuple):
-    """How the variables of a graph are saved where a checkpoint is written in parts.
-
-    Attributes:
-      dense: saves all variables but `last`.
-      last: saves what must be saved after everything else, or None.
-      before_last_op: updates that.
-    """
-
-    dense: tf.train.Saver
-    last: tf.train.Saver | None
-    before_last_op: tf.Operation | None
-
-    def write_last(self, session: tf.Session) -> Callable[[str], str] | None:
-        """Returns a function that writes the last part to files with a prefix, and returns that; or None."""
-        if self.last is None:
-            return None
-
-        def write(prefix: str) -> str:
-            session.run(self.before_last_op)
-            return self.last.save(session, prefix, write_meta_graph=False, write_state=False)
-
-        return write
+        """Writes the variables, and the rows that have changed since the last checkpoint."""
+        self.merging.save(session, path, cut, is_delta=True)
 
 
 def build_train_graph(
@@ -159,27 +129,21 @@ def build_train_graph(
     with tf.Graph().as_default() as graph, placement.on_cluster(cluster, worker_device, plan):
         _begin_graph(cluster, seed, parts)
         batches = Batches(dataset, TRAIN, dataset_params, cluster.shard, cluster.task.device + "/cpu:0")
-        tables = _install_tables(cluster, settings)
-
-        def compute(batch: tuple[Any, Any]) -> TrainModel:
-            tables.begin_build(*batch)
-            return plugin_calls.call_for_training(model, *batch, model_params, _run_config(cluster, seed))
-
+        compute = functools.partial(_call_model, model, model_params, _run_config(cluster, seed))
         settings = _with_own_optimizer(settings, model, model_params)
         built = _build(cluster, worker_device, batches, compute, settings, bound, steps_per_execution, parts)
         simplify.simplify_graph(graph)
         return built if steps_per_execution == 1 else _with_several(built, cluster, steps_per_execution)
 
 
+def _call_model(model: Model, params: Mapping[str, Any], config: RunConfig, batch: tuple[Any, Any]) -> TrainModel:
+    return plugin_calls.call_for_training(model, *batch, params, config)
+
+
 def _with_own_optimizer(settings: UpdateSettings, model: Model, params: Mapping[str, Any]) -> UpdateSettings:
     """Returns the settings with the make_optimizer of the model, if it has one."""
     make = model.make_optimizer
     return settings._replace(make_own=lambda step: make(params=params, global_step=step)) if make else settings
-
-
-def _install_tables(cluster: Cluster, settings: UpdateSettings) -> registry.Registry:
-    return registry.install_registry([ps.device + "/cpu:0" for ps in cluster.ps], settings.table_rule,
-                                     functools.partial(Store, is_exact=settings.locks_tables))
 
 
 def _begin_graph(cluster: Cluster, seed: int | None, parts: Parts) -> None:
@@ -212,8 +176,7 @@ def _build(
     update = _with_local_init(build.build_model_update(
         trained, global_step, settings, batches, compute, steps_per_execution), trained.spec)
     update = parts.update(update)
-    range_ops = saved.of_graph()
-    saver, in_parts, tables = _make_savers(update, range_ops)
+    saver, merging = _make_savers(update, parts)
     single = Execution(1, step_status.progress(cluster, global_step, update, bound), update.loss)
     with tf.device(worker_device):
         summary_op = tf.summary.merge_all()
@@ -231,27 +194,23 @@ def _build(
         feed=input_feed(graph),
         saved_variables=tf.global_variables(),
         saver=saver,
-        in_parts=in_parts,
-        tables=tables,
+        merging=merging,
+        rows=row_parameters.of_graph(),
         hooks=training_hooks(trained.spec, is_chief=cluster.is_chief, is_in_rounds=settings.period.steps > 1),
-        ranges=range_ops,
         parts=parts,
         init_fn=getattr(trained.spec.scaffold, "init_fn", None),
     )
 
 
-def _make_savers(
-    update: Update, ranges: saved.RangeOps | None
-) -> tuple[tf.train.Saver, InParts | None, TableFiles]:
-    """Returns what saves the variables, whole or in parts, and what saves the tables."""
-    tables = TableFiles(registry.current_registry())
-    tables.add_summaries()
+def _make_savers(update: Update, parts: Parts) -> tuple[tf.train.Saver, MergingSaver | None]:
+    """Returns what restores all variables and may save them, and what saves in parts if there are any."""
+    saved = parts.saved_parts()
     whole = _make_saver(update, tf.global_variables())
-    if ranges:
-        rest = [one for one in tf.global_variables() if one is not ranges.in_hand_variable]
-        return whole, InParts(_make_saver(update, rest), tf.train.Saver([ranges.in_hand_variable]),
-                              ranges.after_save_op), tables
-    return whole, InParts(whole, None, None) if tables.specs else None, tables
+    apart = {variable.ref() for part in saved for variable in part.variables}
+    if not apart:
+        return whole, MergingSaver(whole, saved) if saved else None
+    others = [variable for variable in tf.global_variables() if variable.ref() not in apart]
+    return whole, MergingSaver(_make_saver(update, others), saved)
 
 
 def _make_saver(update: Update, variables: list[tf.Variable]) -> tf.train.Saver:

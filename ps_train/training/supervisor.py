@@ -12,7 +12,6 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.cluster.spec import Cluster
 from ps_train.coordination import sessions
-from ps_train.parts.tables import deltas
 from ps_train.storage import checkpoints
 from ps_train.storage.journal import Journal
 from ps_train.training.replica_graph import TrainGraph
@@ -86,21 +85,21 @@ class SessionOpener:
         path = checkpoints.newest_sound(self._train_dir)
         if path is not None:
             self._graph.check_fits(path)
-        delta = deltas.newest_sound_delta(path) if path and self._graph.tables.specs else None
-        if (delta or path, lost_step) != self._logged_origin:  # once, however many sessions it takes
-            _log_origin(delta or path, lost_step)
-            self._logged_origin = (delta or path, lost_step)
-        self._note_activity(f"restores {delta or path}" if path else "makes new parameters")
+        newest = self._graph.rows.newest(path) if path else None
+        if (newest, lost_step) != self._logged_origin:  # once, however many sessions it takes
+            _log_origin(newest, lost_step)
+            self._logged_origin = (newest, lost_step)
+        self._note_activity(f"restores {newest}" if newest else "makes new parameters")
         # The Supervisor itself would restore what the file `checkpoint` names, sound or not.
         session = self.supervisor.session_manager.prepare_session(
-            self._target, self.supervisor.init_op, self._graph.saver, checkpoint_filename_with_path=delta or path,
+            self._target, self.supervisor.init_op, self._graph.saver, checkpoint_filename_with_path=newest,
             config=config, init_fn=self._graph.init_fn)
         if path:
-            self._graph.tables.restore(session, path, delta)
+            self._graph.rows.restore(session, path, newest)
         else:
-            self._graph.tables.reset(session)
-        self._graph.parts.prepared(session, delta or path or "")
-        self._journal.note("session", source=delta or path or "new parameters", step=lost_step)
+            self._graph.rows.reset(session)
+        self._graph.parts.prepared(session, newest or "")
+        self._journal.note("session", source=newest or "new parameters", step=lost_step)
         return session
 
 

@@ -20,15 +20,12 @@ from typing import Any, Callable
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import UserCodeError, refuse
-from ps_train.graph import nan_guard, packing, transfer
+from ps_train.graph import nan_guard, packing, row_parameters, transfer
 from ps_train.graph.input.batches import Batches
 from ps_train.graph.plugin_calls import TrainModel
+from ps_train.graph.row_parameters import RowParameters
 from ps_train.graph.row_sparse import joined_lookups
 from ps_train.parts.own_train_op.update import OwnUpdate, StepModel, restore
-from ps_train.parts.tables import connection, registry
-from ps_train.parts.tables.connection import Connected
-from ps_train.parts.tables.optimizer import TableOptimizer
-from ps_train.parts.tables.rows.store import Store
 from ps_train.updates.local_steps.change import ChangeOptimizer, make_divisor
 from ps_train.updates.local_steps.rounds import build_round
 from ps_train.updates.local_steps.slots import no_slot_transfer
@@ -73,7 +70,7 @@ def build_model_update(
     if refusing:
         raise UserCodeError(f"model_fn returned a train_op of its own, which {refusing}, because it {trained.problem}; "
                             "return the loss only and choose the rule with --optimizer")
-    if registry.current_registry().specs:
+    if row_parameters.of_graph().specs:
         raise UserCodeError("model_fn returned a train_op of its own, which cannot update the embedding tables, "
                             f"because it {trained.problem}; return the loss only")
     restore(trained.captured)
@@ -126,79 +123,75 @@ def build_update(
       ConfigError: the model cannot be trained with local steps.
     """
     is_sync = settings.replicas_to_aggregate is not None
-    tables = connection.connect_lookups(sorts_ids=is_sync)
+    rows = row_parameters.of_graph()
+    connected = rows.connect(sorts_ids=is_sync)
     if own:
         _check_own(own, settings)
         if not settings.decays_all_rows:
             own.make_row_sparse()
     optimizer = own.make_optimizer() if own else settings.plan.make(global_step)
-    gradients, of_tables = _gradients_on_ps(loss, optimizer, own, tables)
-    if not of_tables and not any(gradient is not None for gradient, _ in gradients):
+    gradients, of_rows = _gradients_on_ps(loss, optimizer, own, connected)
+    if not of_rows and not any(gradient is not None for gradient, _ in gradients):
         raise UserCodeError("model_fn: the loss depends on no trainable variable; return the loss of a model with "
                             "variables made by tf.compat.v1.get_variable")
     if settings.period.steps > 1:
-        return _local_steps_update(loss, optimizer, gradients, global_step, settings, source, list(of_tables))
-    update = _single_step_update(loss, optimizer, gradients, global_step, settings, own, tables, of_tables)
+        return _local_steps_update(
+            loss, optimizer, gradients, global_step, settings, source, rows, list(of_rows))
+    update = _single_step_update(
+        loss, optimizer, gradients, global_step, settings, own, rows, connected, of_rows)
     return update._replace(
         own_optimizer=own.names if own else type(optimizer).__name__ if settings.make_own else "",
         sparse=[variable.op.name for gradient, variable in gradients if isinstance(gradient, tf.IndexedSlices)])
 
 
 def _gradients_on_ps(
-    loss: tf.Tensor, optimizer: tf.train.Optimizer, own: OwnUpdate | None, tables: Connected | None
+    loss: tf.Tensor, optimizer: tf.train.Optimizer, own: OwnUpdate | None, connected: Any
 ) -> tuple[list, dict[str, tf.Tensor]]:
-    """Returns (gradient or None, variable) of the variables, and the gradient of what was pulled of each table."""
-    pulled = list(tables.pulled.values()) if tables else []
+    """Returns (gradient or None, variable) of the variables, and the gradients of what was pulled of rows, by name."""
+    pulled = list(connected.pulled.values()) if connected else []
     if own:
-        found, of_tables = own.pairs, tf.gradients(loss, pulled) if pulled else []
+        found, of_rows = own.pairs, tf.gradients(loss, pulled) if pulled else []
     else:
         # All at once: a second call would build the model's gradients a second time.
         found = optimizer.compute_gradients(loss, [*tf.trainable_variables(), *pulled]) if (
             pulled or tf.trainable_variables()) else []
         count = len(found) - len(pulled)
-        found, of_tables = found[:count], [gradient for gradient, _ in found[count:]]
-    return found, tables.gradients_by_id(dict(zip(tables.pulled, of_tables))) if tables else {}
+        found, of_rows = found[:count], [gradient for gradient, _ in found[count:]]
+    return found, connected.gradients_by_id(dict(zip(connected.pulled, of_rows))) if connected else {}
 
 
 def _single_step_update(
     loss: tf.Tensor, optimizer: tf.train.Optimizer, gradients: list, global_step: tf.Variable, settings: UpdateSettings,
-    own: OwnUpdate | None, tables: Connected | None, of_tables: dict[str, tf.Tensor],
+    own: OwnUpdate | None, rows: RowParameters, connected: Any, of_rows: dict[str, tf.Tensor],
 ) -> Update:
     """Returns the Update of one mini-batch: pull, compute, push.
 
     Args:
-      of_tables: the gradient of what was pulled of each table.
+      connected: what `rows.connect` has returned.
+      of_rows: the gradients of what was pulled of rows, by name.
     """
     waits_for = own.waits_for if own else tf.get_collection(tf.GraphKeys.UPDATE_OPS)
     if settings.wire.is_fused:
         of_step = [part for gradient, _ in gradients for part in transfer.tensors_of(gradient)]
-        joined_lookups.join_lookups([loss, *of_step, *of_tables.values(), *waits_for], tf.global_variables())
+        joined_lookups.join_lookups([loss, *of_step, *of_rows.values(), *waits_for], tf.global_variables())
     packed = _pack(loss, gradients, optimizer, global_step, settings, own)
     with tf.control_dependencies(waits_for):
-        checked, checked_tables = nan_guard.guard(loss, packed.pairs, packed.packs, of_tables)
+        checked, checked_rows = nan_guard.guard(loss, packed.pairs, packed.packs, of_rows)
     if settings.wire.is_fused:
         checked = joined_lookups.join_gradients(checked, sorts_ids=settings.replicas_to_aggregate is not None)
     fused = transfer.fuse(loss, checked, settings.wire)
     optimizer, pairs = packed.optimizer, fused.pairs
-    if tables:
-        optimizer = _with_tables(optimizer, Store.update, None if own else settings.plan.factor(global_step))
-        pairs = [*pairs, *tables.push(checked_tables)]
+    if connected:
+        optimizer = rows.applied_by(optimizer, factor=None if own else settings.plan.factor(global_step))
+        pairs = [*pairs, *connected.push(checked_rows)]
     if not own:
-        optimizer = settings.plan.shaped(optimizer, global_step)  # outside, as the norm includes that of the tables
+        optimizer = settings.plan.shaped(optimizer, global_step)  # outside, as the norm includes that of rows
     if settings.replicas_to_aggregate is None:
         update = _update_from_train_op(_apply_on_ps(optimizer, pairs, global_step), loss)
     else:
-        update = _sync_update(optimizer, pairs, loss, global_step, settings)
+        update = _sync_update(optimizer, pairs, loss, global_step, settings, rows.summed())
     return update._replace(
         chief_init_op=tf.group(update.chief_init_op, packed.fill_op), packed=packed, pulled=fused.pulled)
-
-
-def _with_tables(
-    optimizer: tf.train.Optimizer, apply: Callable[..., tf.Operation], factor: tf.Tensor | None = None
-) -> tf.train.Optimizer:
-    """Returns an optimizer that also applies what concerns tables, by `Store.update` or `Store.merge`."""
-    stores = connection.stores_of(registry.current_registry())
-    return TableOptimizer(optimizer, stores, apply, factor) if stores else optimizer
 
 
 def _pack(
@@ -234,8 +227,9 @@ def _check_own(own: OwnUpdate, settings: UpdateSettings) -> None:
 
 def _local_steps_update(
     loss: tf.Tensor, optimizer: tf.train.Optimizer, gradients: list, global_step: tf.Variable, settings: UpdateSettings,
-    source: StepSource, tables: Sequence[str],
+    source: StepSource, rows: RowParameters, names: Sequence[str],
 ) -> Update:
+    """Returns the Update of a round; `names` are the row parameters that the model reads."""
     _create_slots(optimizer, gradients)
     divisor = None
     if settings.replicas_to_aggregate is None:  # in sync, the update on the ps takes the mean
@@ -243,11 +237,13 @@ def _local_steps_update(
             divisor = make_divisor(settings.worker, settings.heartbeat_timeout_secs)
     built = build_round(
         loss, gradients, source, ps_optimizer=optimizer, plan=settings.plan,
-        global_step=global_step, period=settings.period, wire=settings.wire, divisor=divisor, tables=tables)
+        global_step=global_step, period=settings.period, wire=settings.wire, divisor=divisor,
+        rows=rows.copies(names, source, sorts_ids=divisor is None))
     if divisor:
         train_op, rest_op = (
-            _apply_on_ps(_with_tables(ChangeOptimizer(lambda change=change: change.num_taken), Store.merge),
-                         change.pairs, global_step)
+            _apply_on_ps(
+                rows.applied_by(ChangeOptimizer(lambda change=change: change.num_taken), is_change=True),
+                change.pairs, global_step)
             for change in (built.change, built.rest))
         with tf.device(global_step.device):
             update = _update_from_train_op(tf.group(train_op, divisor.begin_op), built.loss)
@@ -256,8 +252,8 @@ def _local_steps_update(
     else:
         # The chief applies the mean for all workers, whose rounds had the same number of steps.
         optimizer = ChangeOptimizer(lambda: settings.period.sync_round_steps(global_step.read_value()))
-        optimizer = _with_tables(optimizer, Store.merge)
-        update = _sync_update(optimizer, built.change.pairs, built.loss, global_step, settings)
+        optimizer = rows.applied_by(optimizer, is_change=True)
+        update = _sync_update(optimizer, built.change.pairs, built.loss, global_step, settings, rows.summed())
         num_rest = tf.constant(0, tf.int64)
     return update._replace(num_taken=built.change.num_taken, rest=num_rest, slots=built.slots)
 
@@ -306,9 +302,14 @@ def _update_from_train_op(train_op: tf.Operation, loss: tf.Tensor) -> Update:
 
 
 def _sync_update(
-    optimizer: tf.train.Optimizer, gradients: list, loss: tf.Tensor, global_step: tf.Variable, settings: UpdateSettings
+    optimizer: tf.train.Optimizer, gradients: list, loss: tf.Tensor, global_step: tf.Variable, settings: UpdateSettings,
+    summed: Sequence[tf.Variable],
 ) -> Update:
-    """Returns the Update that averages gradients, which are on the ps, before `optimizer` applies them."""
+    """Returns the Update that averages gradients, which are on the ps, before `optimizer` applies them.
+
+    Args:
+      summed: the variables whose gradients are summed, not averaged.
+    """
     replicas, num_workers = settings.replicas_to_aggregate, settings.num_workers
     if settings.sync_engine == "tensorflow":
         operations = tensorflow_engine.build_engine(
@@ -319,7 +320,7 @@ def _sync_update(
     else:
         operations = SyncEngine(
             optimizer, gradients, global_step, replicas_to_aggregate=replicas, num_workers=num_workers,
-            worker=settings.worker, is_in_rounds=settings.period.steps > 1, summed=_summed(settings)).operations()
+            worker=settings.worker, is_in_rounds=settings.period.steps > 1, summed=summed).operations()
         tf.summary.scalar("dropped_gradients", operations.status.dropped)
 
         def make_chief_service() -> ChiefService:
@@ -334,8 +335,3 @@ def _sync_update(
         gradients_per_step=replicas,
         verdict=getattr(operations, "verdict", None),  # TensorFlow's own engine has none
     )
-
-
-def _summed(settings: UpdateSettings) -> list[tf.Variable]:
-    stores = connection.stores_of(registry.current_registry()) if settings.sums_table_gradients else []
-    return [store.rows for store in stores]

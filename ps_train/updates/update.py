@@ -10,7 +10,6 @@ import tensorflow.compat.v1 as tf
 from ps_train.coordination.blackboard import Blackboard
 from ps_train.graph import packing, transfer
 from ps_train.graph.shaping import Knobs, OptimizerPlan
-from ps_train.parts.tables.rules import Adam, RowRule
 from ps_train.updates.local_steps.slots import SlotTransfer
 from ps_train.updates.sync.gate import Verdict
 
@@ -102,9 +101,6 @@ class UpdateSettings(NamedTuple):
       period: the steps between two exchanges with the ps.
       heartbeat_timeout_secs: a worker without a heartbeat for this long does not count in a mean of rounds.
       sync_engine: averages the gradients; a name in `groups.SYNC_ENGINES`.
-      table_rule: updates the rows of embedding tables that have no rule of their own.
-      locks_tables: whether one update at a time changes a table with a fixed number of rows.
-      sums_table_gradients: in sync, whether a row's gradients are summed over the workers that have it, not averaged.
       decays_all_rows: whether Adam decays the moments of every row of a table in each update; only in sync.
       knobs: the schedule of the learning rate, clipping, weight decay, and the options of the optimizer.
       make_own: the model's own `make_optimizer`, called with the global step, or None.
@@ -120,9 +116,6 @@ class UpdateSettings(NamedTuple):
     period: Period = Period()
     heartbeat_timeout_secs: float = 10.0
     sync_engine: str = "ps_train"
-    table_rule: RowRule = Adam(learning_rate=0.01)
-    locks_tables: bool = True
-    sums_table_gradients: bool = False
     decays_all_rows: bool = False
     knobs: Knobs = Knobs()
     make_own: Callable[[tf.Variable], Any] | None = None

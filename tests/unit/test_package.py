@@ -40,20 +40,10 @@ MAY_IMPORT = {folder: set(imported.split()) for folder, imported in {
 NOT_YET = {
     "graph/plugin_calls.py": "own_train_op",
     "graph/shaping.py": "own_train_op",
-    "storage/saver.py": "tables",
-    "tasks/connected_worker.py": "tables",
-    "tasks/settings.py": "tables",
     "tasks/worker.py": "sharding",
-    "training/evaluation.py": "tables",
-    "training/loop.py": "tables",
-    "training/recovery.py": "tables",
-    "training/replica_graph.py": "sharding tables",
-    "training/supervisor.py": "tables",
-    "updates/build.py": "own_train_op tables",
-    "updates/local_steps/rounds.py": "own_train_op tables",
+    "updates/build.py": "own_train_op",
+    "updates/local_steps/rounds.py": "own_train_op",
     "updates/local_steps/variable_copies.py": "own_train_op",
-    "updates/local_steps/table_copies.py": "tables",
-    "updates/update.py": "tables",
 }
 WITHOUT_TENSORFLOW = ("runtime", "plugins", "cluster", "config", "launch", "verbs")
 

@@ -18,7 +18,6 @@ from ps_train.parts.control import ended
 from ps_train.parts.control.flags import ControlConfig, StatusConfig
 from ps_train.parts.control.looking import Look, TrainingPlace, ask_one, ask_training, find_place, in_parallel, look
 from ps_train.parts.control.requests import ControlBoard
-from ps_train.parts.tables.files import upkeep
 from ps_train.runtime import logs, waits
 from ps_train.storage import run_record
 
@@ -246,7 +245,7 @@ def as_lines(found: Mapping[str, Any]) -> str:
         stale = f", staleness {worker['staleness']:.2f}" if worker["staleness"] else ""
         lines.append(f"{worker['name']:<10} {worker['address']:<22} {worker['state']}{beat}, at step {worker['step']}, "
                      f"{worker['local_steps']} steps of its own{behind}{stale}")
-    lines += [f"table {table['name']}: {upkeep.describe_share(table)}" for table in found["tables"]]
+    lines += [_table_line(table) for table in found["tables"]]
     if found["dropped_gradients"]:
         lines.append(f"gradients in no update (too late, or waiting): {found['dropped_gradients']}")
     if found["checkpoint"]:
@@ -257,6 +256,12 @@ def as_lines(found: Mapping[str, Any]) -> str:
 def as_text(found: Mapping[str, Any], is_json: bool) -> str:
     """Returns what `status` prints."""
     return json.dumps(found) if is_json else as_lines(found)
+
+
+def _table_line(table: Mapping[str, Any]) -> str:
+    from ps_train.parts.tables.files.upkeep import describe_share  # noqa: PLC0415 (there may be no such part)
+
+    return f"table {table['name']}: {describe_share(table)}"
 
 
 def _duration(secs: float) -> str:

@@ -42,7 +42,7 @@ class ControlPart(Part):
             return contextlib.nullcontext()
         return requests.answering_clients(
             self._cluster, connected.target, self._run, connected.supervised.request_save,
-            lambda: connected.progress.step, connected.supervised.table_shares)
+            lambda: connected.progress.step, connected.graph.parts.status)
 
     def training(self, connected: Any) -> contextlib.AbstractContextManager:
         """Returns a context in which the chief notes in the journal which workers come and go, and how far they are."""
@@ -80,4 +80,4 @@ def describe_placement(graph: TrainGraph, num_ps: int) -> dict[str, Any]:
     return {"ps_bytes": totals, "num_variables": len(rows),
             "largest": [{"name": name, "ps": ps, "bytes": size} for size, ps, name in rows[:_MOST_NAMED]],
             "tables": [{"name": name, "rows": spec.num_rows, "dim": spec.dim}
-                       for name, spec in sorted(graph.tables.specs.items())]}
+                       for name, spec in sorted(graph.rows.specs.items())]}

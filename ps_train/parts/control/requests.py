@@ -124,7 +124,7 @@ class ClientService:
 
     def __init__(
         self, board: ControlBoard, about: Mapping[str, Any], save_now: SaveNow, global_step: Callable[[], int],
-        table_shares: Callable[[], list[dict[str, Any]]] = list,
+        status: Callable[[], Mapping[str, Any]] = dict,
     ) -> None:
         """Prepares it.
 
@@ -133,11 +133,11 @@ class ClientService:
           about: describes the training.
           global_step: returns the step that this worker has seen last.
           save_now: asks for a checkpoint; calls its argument with the path and "", or with "" and what went wrong.
-          table_shares: returns the rows of each table on each ps; see `upkeep.shares_of`.
+          status: returns what the parts show of themselves; see `Part.status`.
         """
         self._board, self._about, self._save_now = board, about, save_now
         self._num_taken = 0
-        self._global_step, self._table_shares = global_step, table_shares
+        self._global_step, self._status = global_step, status
         self._seen: collections.deque[tuple[float, int]] = collections.deque(maxlen=_RATE_LOOKS)
 
     def look(self) -> None:
@@ -146,8 +146,7 @@ class ClientService:
             asked = self._board.asked()
             if not asked.has_about:  # ps 0 is new, and counts from 0
                 self._num_taken = 0
-            self._board.write_about(
-                {**self._about, "steps_per_sec": self._steps_per_sec(), "tables": self._table_shares()})
+            self._board.write_about({**self._about, "steps_per_sec": self._steps_per_sec(), **self._status()})
             # A client may have asked while nobody trained, or a chief that has died: it still waits.
             if asked.num_saves > max(asked.num_answered, self._num_taken):
                 self._num_taken = asked.num_saves
@@ -169,10 +168,10 @@ class ClientService:
 @contextlib.contextmanager
 def answering_clients(
     cluster: Cluster, target: str, about: Mapping[str, Any], save_now: SaveNow, global_step: Callable[[], int],
-    table_shares: Callable[[], list[dict[str, Any]]],
+    status: Callable[[], Mapping[str, Any]],
 ) -> Iterator[None]:
     """Answers clients while its body runs; for the chief."""
     board = ControlBoard(cluster.ps[0], cluster.task, target=target, is_elastic=cluster.is_elastic)
-    service = ClientService(board, about, save_now, global_step, table_shares)
+    service = ClientService(board, about, save_now, global_step, status)
     with contextlib.closing(board), threads.repeating(service.look, period_secs=_POLL_SECS, name="control"):
         yield

@@ -56,7 +56,7 @@ class SharedEvaluation:
         settings, plugins = task.settings, task.plugins
         self._task = task
         self._evaluated = Evaluated(
-            task.cluster, settings.device, settings.placement, settings.updates.table_rule, plugins, task.graph)
+            task.cluster, settings.device, settings.placement, plugins, task.graph)
         if not task.cluster.is_chief:
             return
         self._whole = ShareGraph(self._evaluated, (0, 1))

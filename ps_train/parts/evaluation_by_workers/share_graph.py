@@ -26,8 +26,6 @@ from ps_train.graph import devices, placement, transfer
 from ps_train.graph.placement import PlacementPlan
 from ps_train.graph.row_sparse import partitioned_lookups
 from ps_train.parts.evaluation_by_workers.exchange import ShareResult, Sums
-from ps_train.parts.tables.rules import RowRule
-from ps_train.parts.tables.spec import TableSpec
 from ps_train.plugins.contracts import Dataset, Model
 from ps_train.training.evaluation import EvalModel, scalars
 from ps_train.training.replica_graph import TrainGraph
@@ -47,7 +45,6 @@ class Evaluated(NamedTuple):
       cluster: as this worker sees it.
       device: where it computes.
       placement: how variables are placed.
-      table_rule: how embedding tables without a rule are updated.
       plugins: model, its params, dataset, its params.
       trained: the training graph.
     """
@@ -55,7 +52,6 @@ class Evaluated(NamedTuple):
     cluster: Cluster
     device: str
     placement: PlacementPlan
-    table_rule: RowRule
     plugins: tuple[Model, Any, Dataset, Any]
     trained: TrainGraph
 
@@ -79,10 +75,9 @@ class ShareGraph:
                 cluster, evaluated.device, evaluated.placement, as_in=trained.graph):
             with tf.device(trained.global_step.device):
                 self._global_step = tf.train.create_global_step()
-            self._model = EvalModel(
-                *evaluated.plugins, shard, cluster.task.device + "/cpu:0",
-                table_devices=[ps.device + "/cpu:0" for ps in cluster.ps], table_rule=evaluated.table_rule)
-            _check_tables(self._model.tables.specs, trained.tables.specs)
+            trained.rows.renew()
+            self._model = EvalModel(*evaluated.plugins, shard, cluster.task.device + "/cpu:0")
+            _check_tables(self._model.rows.specs, trained.rows.specs)
             _check_scaffold(self._model.spec.scaffold)
             _check_variables(tf.global_variables(), trained.saved_variables)
             devices.check_devices(self._graph, cluster)
@@ -165,7 +160,7 @@ def _check_variables(evaluated: Sequence[tf.Variable], trained: Sequence[tf.Vari
                                 "--evaluate_with=workers out")
 
 
-def _check_tables(evaluated: Mapping[str, TableSpec], trained: Mapping[str, TableSpec]) -> None:
+def _check_tables(evaluated: Mapping[str, Any], trained: Mapping[str, Any]) -> None:
     """Raises UserCodeError if an embedding table is not on the ps as it is in training."""
     for name, spec in evaluated.items():
         if spec != trained.get(name):

@@ -152,7 +152,7 @@ def make_plan(
     placed = [PlacedVariable(variable.op.name, _kind(variable, id(variable) in own, trained), _ps(variable.device),
                      placement.variable_bytes(variable.op)) for variable in graph.saved_variables]
     known = {variable.op.name for variable in graph.saved_variables}
-    placed += [share for spec in graph.tables.specs.values() for share in _shares(spec, num_ps)]
+    placed += [share for spec in graph.rows.specs.values() for share in _shares(spec, num_ps)]
     working: collections.Counter[int] = collections.Counter({ps: 0 for ps in range(num_ps)})
     for op in graph.graph.get_operations():
         if op.type in ("VarHandleOp", "VariableV2") and op.name not in known and devices.is_on_ps(op.device):

@@ -18,6 +18,7 @@ from ps_train.parts.sharding.local_ranges import QueueSource, RangeSettings
 from ps_train.parts.sharding.range_loop import RangeLoop, RangeService
 from ps_train.parts.sharding.range_queue import RangeQueue
 from ps_train.parts.sharding.saved import RangeOps
+from ps_train.storage.merging_saver import SavedPart
 from ps_train.tasks.settings import WorkerSettings
 from ps_train.training.loop import Loop
 from ps_train.updates.update import Update
@@ -59,6 +60,13 @@ class ShardingPart(Part):
         """Returns the update, with what a checkpoint has of the position in the data, and in sync with verdicts."""
         self._ops = saved.build_range_ops(self._source.local, tf.train.get_global_step().device)
         return saved.save_position(update, self._ops)
+
+    def saved_part(self) -> SavedPart:
+        """Returns what writes which ranges are in hand, after everything else."""
+        variables = [self._ops.in_hand_variable]
+        saver = tf.train.Saver(variables)
+        return SavedPart(lambda session, folder, _: saved.InHandWriter(
+            session, folder, saver, self._ops.after_save_op), variables)
 
     def check_fits(self, path: str) -> None:
         """Checks that a checkpoint has a position in this data; see `saved.check_plan`."""

@@ -20,10 +20,10 @@ from ps_train.errors import ConfigError
 from ps_train.parts.sharding import operations
 from ps_train.parts.sharding.local_ranges import LocalRanges
 from ps_train.parts.sharding.range_plan import MisfitError
+from ps_train.storage.merging_saver import PartWriter
 from ps_train.updates.update import Update
 
 _DONE, _IN_HAND, _PLAN = (f"dynamic_sharding/{name}" for name in ("done", "in_hand", "plan"))
-_OPS = "ps_train_range_ops"
 
 
 class RangeOps(NamedTuple):
@@ -54,9 +54,22 @@ class RangeOps(NamedTuple):
     plan: tf.Tensor
 
 
-def of_graph() -> RangeOps | None:
-    """Returns what `build_range_ops` has added to the current graph."""
-    return next(iter(tf.get_collection(_OPS)), None)
+class InHandWriter(PartWriter):
+    """Writes which ranges are in hand, after everything else of a checkpoint."""
+
+    def __init__(self, session: tf.Session, folder: str, saver: tf.train.Saver, update_op: tf.Operation) -> None:
+        """Writes nothing yet.
+
+        Args:
+          saver: saves the variable.
+          update_op: updates it.
+        """
+        self._session, self._folder, self._saver, self._update_op = session, folder, saver, update_op
+
+    def write(self) -> list[str]:
+        """Updates the variable, then writes it."""
+        self._session.run(self._update_op)
+        return [self._saver.save(self._session, f"{self._folder}/last", write_meta_graph=False, write_state=False)]
 
 
 def build_range_ops(local: LocalRanges, first_ps_device: str) -> RangeOps:
@@ -69,7 +82,7 @@ def build_range_ops(local: LocalRanges, first_ps_device: str) -> RangeOps:
                  tf.placeholder(tf.string, [], name="range_plan"))
         generation, now_done, text = start
         done_at_mark, in_hand_at_mark = operations.mark()
-        ops = RangeOps(
+        return RangeOps(
             local, start,
             begin_op=tf.group(operations.begin(now_done, generation, text), plan.assign(text, read_value=False)),
             before_save_op=tf.group(done.assign(done_at_mark, read_value=False),
@@ -77,8 +90,6 @@ def build_range_ops(local: LocalRanges, first_ps_device: str) -> RangeOps:
             after_save_op=in_hand.assign(in_unary(operations.read_queue("given")), read_value=False),
             in_hand_variable=in_hand,
             done=done.read_value(), in_hand=in_hand.read_value(), plan=plan.read_value())
-        tf.add_to_collection(_OPS, ops)
-        return ops
 
 
 def in_unary(times: tf.Tensor) -> tf.Tensor:

@@ -62,12 +62,12 @@ class Registry:
         self._features: dict[Any, str] = {}
         self._context, self._graph = None, tf.get_default_graph()
 
-    def begin_build(self, features: Any = None, labels: Any = None) -> None:
-        """Prepares for a call of model_fn with these arguments; a graph may have several."""
+    def begin_build(self, features: Any = None, labels: Any = None, context: Any = None) -> None:
+        """Prepares for a call of model_fn with these arguments, in a control flow; a graph may have several."""
         self._named = set()
         self._pending = []
         self._features = naming.names_of(features, labels)
-        self._context = _control_flow_context()
+        self._context = context
 
     def add(self, spec: TableSpec) -> None:
         """Adds a table; a second build of the model must name the same ones.

@@ -20,7 +20,7 @@ from typing import Any, Optional
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import UserCodeError
-from ps_train.parts.tables import id_check, registry
+from ps_train.parts.tables import id_check, parameters, registry
 from ps_train.parts.tables.rules import RULES, RowRule, make_rule
 from ps_train.parts.tables.spec import TableSpec
 
@@ -179,7 +179,7 @@ def embedding_table(
     if problem := (_problem_of_numbers(counts, learning_rate=learning_rate, initial_limit=initial_limit)
                    or _problem(name, rule, **counts)):
         raise UserCodeError(f"embedding_table {name!r}: {problem}")
-    found = registry.current_registry()
+    found = parameters.tables_of_graph()
     if learning_rate is not None:
         rule = dataclasses.replace(rule or found.default_rule, learning_rate=float(learning_rate))
     own = {what: None if value is None else int(value) for what, value in counts.items()}  # no numbers of numpy

@@ -7,6 +7,5 @@ Start with `rounds.py`. The decision: docs/decisions/local-steps.md.
     rounds.py            adds a round to the graph: pull, steps, push
     change.py            what a worker pushes, by how many workers it is divided, and the optimizer that applies it
     variable_copies.py   the worker's copy of the variables, and a second build of the model that reads it
-    table_copies.py      the rows of embedding tables that a round needs
     slots.py             moves optimizer slots between the worker and the ps
 """

@@ -21,11 +21,9 @@ from ps_train.errors import UserCodeError
 from ps_train.graph import nan_guard, transfer
 from ps_train.graph.shaping import OptimizerPlan
 from ps_train.parts.own_train_op.update import OwnUpdate
-from ps_train.parts.tables.connection import dense_gradient
 from ps_train.updates.local_steps import slots, variable_copies
 from ps_train.updates.local_steps.change import Change, Divisor, Gradients
 from ps_train.updates.local_steps.slots import SlotTransfer
-from ps_train.updates.local_steps.table_copies import StepRows, TableCopies
 from ps_train.updates.local_steps.variable_copies import StepSource, VariableCopy
 from ps_train.updates.update import Period
 
@@ -49,7 +47,7 @@ class Round(NamedTuple):
 def build_round(
     loss: tf.Tensor, gradients: Gradients, source: StepSource, *, ps_optimizer: tf.train.Optimizer,
     plan: OptimizerPlan, global_step: tf.Variable, period: Period, wire: transfer.Wire,
-    divisor: Divisor | None, tables: Sequence[str] = (),
+    divisor: Divisor | None, rows: Any = None,
 ) -> Round:
     """Adds a round to the current graph.
 
@@ -62,7 +60,7 @@ def build_round(
       period: how many steps a round has.
       wire: how the parameters and the change are transferred.
       divisor: divides the change on ps 0; None in sync, where the update averages.
-      tables: the names of the embedding tables.
+      rows: the copies of row parameters, `RowParameters.copies`; None without any.
 
     Raises:
       ConfigError: the model cannot be trained with local steps.
@@ -72,7 +70,6 @@ def build_round(
     variables = [variable for variable in tf.global_variables()
                  if variable is not global_step and variable.ref() not in slot_variables]
     variable_copies.refuse_uncopyable(gradients, variables)
-    rows = TableCopies(tables, source, sorts_ids=divisor is None) if tables else None
     builder = _RoundBuilder(variables, global_step, wire, divisor, rows)
     with tf.name_scope("round"):
         num_steps = builder.pull(period)
@@ -102,7 +99,7 @@ class _RoundBuilder:
 
     def __init__(
         self, variables: Sequence[tf.Variable], global_step: tf.Variable, wire: transfer.Wire, divisor: Divisor | None,
-        rows: TableCopies | None,
+        rows: Any,
     ) -> None:
         self.copies = [variable_copies.copy_variable(one) for one in variable_copies.logical_variables(variables)]
         self.num_taken = variable_copies.worker_variable("num_taken", [], tf.int64)
@@ -135,7 +132,7 @@ class _RoundBuilder:
         return self._fetch_rows(num_steps) if self._rows else num_steps
 
     def _fetch_rows(self, num_steps: tf.Tensor) -> tf.Tensor:
-        """Fetches the mini-batches and the rows of tables; returns how many mini-batches there are, int64 scalar."""
+        """Fetches the mini-batches and the rows; returns how many mini-batches there are, int64 scalar."""
         def reading_copies() -> Any:
             values = {copy.original.name: variable_copies.read_copy(copy) for copy in self.copies}
             return variable_copies.reading_copies(self.copies, values, self.step_copy)
@@ -157,7 +154,7 @@ class _RoundBuilder:
 
         with tf.control_dependencies([self.begun]):
             first = tf.identity(tf.constant(0, tf.int64))
-        offsets = [tf.constant(0)] * (self._rows.num_tables if self._rows else 0)
+        offsets = [tf.constant(0)] * (self._rows.count if self._rows else 0)
         _, loss, *_ = tf.while_loop(lambda number, *_: number < num_steps, step, [first, tf.constant(0.0), *offsets],
                                     parallel_iterations=1, back_prop=False)
         return loss
@@ -168,7 +165,7 @@ class _RoundBuilder:
         """Returns the loss of a mini-batch, a float32 scalar, and the operation that counts the step at its end.
 
         Args:
-          offsets: of each table, how many ids the steps before have had; the last that is returned includes this one.
+          offsets: where the steps before have ended in the copies of rows; those that are returned include this one.
         """
         values = {copy.original.name: variable_copies.read_copy(copy) for copy in self.copies}
         with variable_copies.reading_copies(self.copies, values, self.step_copy):
@@ -178,15 +175,15 @@ class _RoundBuilder:
             bare = None if own else plan.make(self.step_copy)
         trained = {id(values[copy.original.name]): copy for copy in self.copies if copy.original.parts[0].trainable}
         rows = self._rows.connect(offsets) if self._rows else None
-        gradients, of_tables = _gradients_on_copies(loss, own, trained, values, rows)
+        gradients, of_rows = _gradients_on_copies(loss, own, trained, values, rows)
         self.optimizer = bare or own.on_copies({number: copy.current for number, copy in trained.items()})
         # Guarded under the names of the variables on the ps, which the user knows from the model.
         with tf.control_dependencies(waits_for if own else []):
-            guarded, of_tables = nan_guard.guard(
+            guarded, of_rows = nan_guard.guard(
                 loss, [(value, copy.original.parts[0]) for value, copy in zip(gradients, trained.values())],
-                of_tables=of_tables)
+                of_rows=of_rows)
         pairs = [(value, copy.current) for (value, _), copy in zip(guarded, trained.values())]
-        applied = self._apply(pairs, of_tables, rows, None if own else plan)
+        applied = self._apply(pairs, of_rows, rows, None if own else plan)
         reads_step = self.step_copy.handle.consumers() != unread
         with tf.control_dependencies([*applied, *waits_for]):
             counted = self.num_taken.assign_add(1, read_value=False)
@@ -195,18 +192,18 @@ class _RoundBuilder:
         return tf.cast(tf.ensure_shape(loss, []), tf.float32), counted, rows.offsets if rows else offsets
 
     def _apply(
-        self, pairs: list, of_tables: Mapping[str, tf.Tensor], rows: StepRows | None, plan: OptimizerPlan | None
+        self, pairs: list, of_rows: Mapping[str, tf.Tensor], rows: Any, plan: OptimizerPlan | None
     ) -> list[tf.Operation]:
         """Returns the operations that apply the gradients of a step to the copies; `plan` is None for the model's."""
         optimizer, factor = self.optimizer, None
         if plan:
-            pairs, of_tables = plan.clipped(pairs, of_tables)
+            pairs, of_rows = plan.clipped(pairs, of_rows)
             optimizer, factor = plan.without_clipping().shaped(optimizer, self.step_copy), plan.factor(self.step_copy)
         with variable_copies.on_this_worker():
             applied = [optimizer.apply_gradients(pairs)] if pairs else []
         if rows:
             number = tf.cast(self._begun_step, tf.int64) + self.num_taken.read_value() + 1
-            applied += rows.update(of_tables, number, factor)
+            applied += rows.update(of_rows, number, factor)
         return applied
 
     def _count_on_copy(self) -> tf.Operation:
@@ -265,9 +262,9 @@ def _build(source: StepSource, batches: Any) -> tuple[tf.Tensor, Any]:
 
 def _gradients_on_copies(
     loss: tf.Tensor, own: OwnUpdate | None, trained: Mapping[int, VariableCopy], values: Mapping[str, tf.Tensor],
-    rows: StepRows | None,
+    rows: Any,
 ) -> tuple[list[Any], dict[str, tf.Tensor]]:
-    """Returns the gradients of the variables, and those of the rows of tables by name.
+    """Returns the gradients of the variables, and those of row parameters by name.
 
     Args:
       trained: the `id` of what the model reads of each trainable variable -> its copy.
@@ -279,4 +276,4 @@ def _gradients_on_copies(
     else:  # all at once: a second call would build the model's gradients a second time
         found = tf.gradients(loss, [*(values[copy.original.name] for copy in trained.values()), *read.values()])
         dense, of_rows = found[:len(trained)], found[len(trained):]
-    return dense, {name: dense_gradient(gradient, read[name]) for name, gradient in zip(read, of_rows)}
+    return dense, rows.gradients_by_id(dict(zip(read, of_rows))) if rows else {}

@@ -15,7 +15,6 @@ import types
 import pytest
 
 from ps_train.errors import ClusterLostError, SaveError
-from ps_train.parts.tables import deltas
 from ps_train.storage import checkpoints, saver
 from ps_train.training.reporting import End
 from ps_train.updates.local_steps.slots import no_slot_transfer
@@ -30,7 +29,7 @@ NEVER = 10**6
 class Training:
     """Parameters in a local session, with what Saving takes of a TrainGraph."""
 
-    def __init__(self, folder, **schedule):
+    def __init__(self, folder, deltas=saver.Deltas(), **schedule):  # noqa: B008 (a constant)
         with tf.Graph().as_default() as graph:
             self.global_step = tf.train.create_global_step()
             tf.get_variable("weights", [1000], initializer=tf.ones_initializer())
@@ -43,10 +42,7 @@ class Training:
         self.folder = str(folder)
         self.save = self.saver.save
         self.saved_steps, self.noted = [], []
-        self.base = ""
-        savable = saver.Savable(self.counted_save, self.global_step, keeping.before_save_op,
-                                lambda session, _, cut: self.saver.save(session, cut(), write_state=False),
-                                lambda: self.base)
+        savable = saver.Savable(self.counted_save, self.global_step, keeping.before_save_op, deltas)
         self.schedule = saver.SaveSchedule(**{"every_secs": 0, "every_steps": 0, "keep_max": 5, "timeout_secs": 20.0,
                                            **schedule})
         self.saving = saver.CheckpointSaver(savable, self.folder, self.schedule,
@@ -58,7 +54,6 @@ class Training:
         prefix, step = path.rsplit("-", 1)
         self.saved_steps.append(int(step))
         self.save(session, prefix, int(step), write_state=False)
-        self.base = path
 
     def go_to(self, step):
         self.session.run(self.set_step, {self.step: step})
@@ -209,38 +204,6 @@ def test_without_an_interval_it_saves_on_request_and_at_the_end(training):
     assert run.steps() == [0, 12] and run.noted == ["model.ckpt-0", "model.ckpt-12"]
     run.saving.request(lambda *answer: answers.put(answer))  # while the chief evaluates: nothing is left to save
     assert answers.get_nowait() == (checkpoints.path_of(run.folder, 12), "")
-
-
-def test_deltas_follow_the_checkpoint_that_this_process_has_saved(training):
-    """Also while a damaged one of a later step lies in the folder; two of them are kept."""
-    run = training(delta_secs=0.02)
-    os.makedirs(run.folder)
-    for end in ("index", "data-00000-of-00001"):
-        with open(checkpoints.path_of(run.folder, 5000) + f".{end}", "wb") as file:
-            file.write(b"damaged")
-    run.saving.start(run.session)
-    answers = queue.Queue()
-    run.saving.request(lambda *answer: answers.put(answer))
-    base, _ = answers.get(timeout=60)
-    for step in (3, 6, 9):
-        run.go_to(step)
-        newest = deltas.delta_path(base, step)
-        wait_until(lambda newest=newest: newest in deltas.deltas_of(base), f"the delta {newest}")
-    wait_until(lambda: [path[-2:] for path in deltas.deltas_of(base)] == ["-6", "-9"], "two deltas")
-    run.saving.stop()
-
-
-def test_no_delta_follows_a_checkpoint_that_was_removed(training):
-    """It was not sound. The next delta follows the next checkpoint."""
-    run = training(delta_secs=NEVER)
-    run.save_last(5)
-    checkpoints.remove(run.base)
-    run.saving._save_delta(run.session, 6, threading.Event())
-    assert os.listdir(run.folder) == ["checkpoint"]
-    run.save_last(7)
-    run.go_to(8)
-    run.saving._save_delta(run.session, 8, threading.Event())
-    assert deltas.deltas_of(run.base) == [deltas.delta_path(checkpoints.path_of(run.folder, 7), 8)]
 
 
 def test_a_step_that_was_saved_already_is_not_saved_twice(training):

@@ -24,11 +24,10 @@ CLUSTER = Cluster("worker", 0, {"ps": {0: "a:1", 1: "b:1"}, "worker": {0: "c:1"}
 
 def describe(options=None, shape=(2,), ps=1, cluster=CLUSTER, dim=4, dealt="mixed"):
     """Returns the fingerprint of a worker with one variable and one embedding table."""
-    tables = {"items": TableSpec("items", dim)}
+    others = {"table items": str(TableSpec("items", dim)), "rows of tables on the ps": dealt}
     with tf.Graph().as_default(), tf.device(f"/job:ps/task:{ps}"):
         return fingerprint.describe(
-            cluster, options or {"optimizer": "adam"}, [tf.get_variable("w", list(shape))], tables=tables,
-            dealt=dealt)
+            cluster, options or {"optimizer": "adam"}, [tf.get_variable("w", list(shape))], others=others)
 
 
 def test_equal_workers_do_not_differ():

@@ -8,19 +8,18 @@
 Training goes on during a save:
 
     large tables     all rows, then those that were touched meanwhile, until a pass is short
-    the cut          the position in the data, the global step and the dense variables
+    the cut          the global step and the dense variables (storage/merging_saver.py)
     a last pass      the rows that were touched since; small tables whole
-    the very last    what workers had in hand since the cut
 
 So the rows are ahead of the dense variables by no more than was trained from the cut to the end of the last pass.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import logging
 import math
-import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Callable
@@ -28,12 +27,15 @@ from typing import Any, Callable
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import CheckpointError
+from ps_train.parts.tables import deltas
 from ps_train.parts.tables.files import contents
 from ps_train.parts.tables.files.contents import SavedTable
 from ps_train.parts.tables.files.store_ops import StoreOps
 from ps_train.parts.tables.registry import Registry
 from ps_train.parts.tables.rows import dealing
 from ps_train.parts.tables.rows.row_ops import COUNTS, count_of
+from ps_train.storage import checkpoints
+from ps_train.storage.merging_saver import PartWriter
 
 _SHORT_PASS_SECS = 0.5  # leaves little to the next one: what was trained meanwhile
 _log = logging.getLogger(__name__)
@@ -58,11 +60,9 @@ class TableFiles:
         self.stores = {name: [StoreOps(store) for store in found.stores(name)] for name in self.specs}
         with tf.name_scope("ps_train/table_files"):
             self._text = tf.placeholder(tf.string, [])
-            self._prefix, self._prefixes = tf.placeholder(tf.string, []), tf.placeholder(tf.string, [None])
+            self._prefix = tf.placeholder(tf.string, [])
             self._save_text_op = tf.raw_ops.SaveV2(
                 prefix=self._prefix, tensor_names=[contents.KEY], shape_and_slices=[""], tensors=[self._text])
-            self._merge_op = tf.raw_ops.MergeV2Checkpoints(
-                checkpoint_prefixes=self._prefixes, destination_prefix=self._prefix, delete_old_dirs=True)
 
     def add_summaries(self) -> None:
         """Adds scalars for TensorBoard: of each table its rows, and the share of ids that updates have found."""
@@ -148,86 +148,49 @@ class TableFiles:
         found = session.run({name: [store.counts for store in stores] for name, stores in self.stores.items()})
         return {name: [dict(zip(COUNTS, map(int, counts))) for counts in stores] for name, stores in found.items()}
 
-    def save(
-        self, session: tf.Session, path: str, dense: tf.train.Saver, cut: Callable[[], str] | None = None,
-        write_last: Callable[[str], str] | None = None,
-    ) -> str:
-        """Writes the dense variables and the rows of all tables to one checkpoint; returns its path.
+    def begin_save(self, session: tf.Session, folder: str, is_delta: bool) -> TableWriter:
+        """Begins to write all rows, or those that have changed since `base`, which there must be then."""
+        since = self._since if is_delta else {name: [-1] * len(stores) for name, stores in self.stores.items()}
+        return TableWriter(self, session, folder, since, note=None if is_delta else self._note_base)
 
-        Args:
-          path: of the checkpoint.
-          dense: saves what is no table.
-          cut: called when only a little is left to be written; returns the path that the checkpoint is given, as the
-            global step has grown meanwhile. None for `path`.
-          write_last: writes what must come after all rows to files with the prefix that it is given, and returns the
-            prefix of these files.
-        """
-        since = {name: [-1] * len(stores) for name, stores in self.stores.items()}
-        writing = _Writing(self, session, path, since)
-        self.base = writing.write(dense, cut, write_last)
-        self._since = writing.since
-        return self.base
+    def _note_base(self, path: str, since: dict[str, list[int]]) -> None:
+        self.base, self._since = path, since
 
-    def save_delta(
-        self, session: tf.Session, path: str, dense: tf.train.Saver, cut: Callable[[], str] | None = None,
-        write_last: Callable[[str], str] | None = None,
-    ) -> None:
-        """Writes the dense variables and the rows that have changed since `base`, which there must be; see `save`."""
-        _Writing(self, session, path, self._since).write(dense, cut, write_last)
+    def delta_path_of(self) -> Callable[[int], str] | None:
+        """Returns what names a delta by its global step; None if there is no checkpoint that it could follow."""
+        base = self.base
+        return functools.partial(deltas.delta_path, base) if base and checkpoints.exists(base) else None
 
     def write_text(self, session: tf.Session, prefix: str, saved: Mapping[str, SavedTable]) -> None:
         """Writes the text of a checkpoint to a file of its own."""
         session.run(self._save_text_op, {self._prefix: prefix, self._text: contents.to_text(saved)})
 
-    def merge(self, session: tf.Session, prefixes: list[str], path: str) -> None:
-        """Makes one checkpoint of the files with these prefixes."""
-        session.run(self._merge_op, {self._prefixes: prefixes, self._prefix: path})
-
-
-class _Writing:
-    """The writing of one checkpoint or delta.
+class TableWriter(PartWriter):
+    """Writes the tables of one checkpoint or delta.
 
     Attributes:
       since: name of a table -> for each ps, the update up to which all changes of its rows are written.
     """
 
     def __init__(
-        self, tables: TableFiles, session: tf.Session, path: str, since: Mapping[str, list[int]]
+        self, tables: TableFiles, session: tf.Session, folder: str, since: Mapping[str, list[int]],
+        note: Callable[[str, dict[str, list[int]]], None] | None,
     ) -> None:
-        """Makes the folder of the parts.
+        """Writes nothing yet.
 
         Args:
-          path: names that folder.
+          folder: of the files.
           since: name of a table -> for each ps, the update after which a row must have been touched to be written.
+          note: called with the path of the finished checkpoint, and with `since` as it is then; or None.
         """
-        self._tables, self._session, self._path = tables, session, path
+        self._tables, self._session, self._folder, self._note = tables, session, folder, note
         self.since = {name: list(updates) for name, updates in since.items()}
-        self._parts, self._prefixes = f"{path}_temp", []
+        self._prefixes: list[str] = []
         self._first = {name: [[] for _ in stores] for name, stores in tables.stores.items()}
         self._later = {name: [[] for _ in stores] for name, stores in tables.stores.items()}
         self._begun: set[tuple[str, int]] = set()  # the stores that an earlier pass has written
-        os.makedirs(self._parts, exist_ok=True)
 
-    def write(
-        self, dense: tf.train.Saver, cut: Callable[[], str] | None, write_last: Callable[[str], str] | None
-    ) -> str:
-        """Writes everything, and returns the path; see `TableFiles.save`."""
-        self._write_ahead()
-        path = cut() if cut else self._path
-        self._prefixes.append(dense.save(
-            self._session, f"{self._parts}/dense", write_meta_graph=False, write_state=False))
-        counts = self._write_rows(is_last=True)
-        saved = {name: contents.describe_table(
-            self._tables.specs[name], updates=max(one["updates"] for one in counts[name]), pieces=self._first[name],
-            later=self._later[name], seen=self._write_seen(name)) for name in self._first}
-        if write_last:
-            self._prefixes.append(write_last(f"{self._parts}/last"))
-        self._prefixes.append(f"{self._parts}/text")
-        self._tables.write_text(self._session, self._prefixes[-1], saved)
-        self._tables.merge(self._session, self._prefixes, path)
-        return path
-
-    def _write_ahead(self) -> None:
+    def write_ahead(self) -> None:
         """Writes the rows of large stores, then those that were touched meanwhile, as long as these become fewer."""
         before_secs = math.inf
         while True:
@@ -237,6 +200,21 @@ class _Writing:
             if secs < _SHORT_PASS_SECS or secs > before_secs / 2:  # training touches rows as fast as they are written
                 return
             before_secs = secs
+
+    def write(self) -> list[str]:
+        """Writes the rows that are not written as they are now, and the text; returns the prefixes of all files."""
+        counts = self._write_rows(is_last=True)
+        saved = {name: contents.describe_table(
+            self._tables.specs[name], updates=max(one["updates"] for one in counts[name]), pieces=self._first[name],
+            later=self._later[name], seen=self._write_seen(name)) for name in self._first}
+        self._prefixes.append(f"{self._folder}/text")
+        self._tables.write_text(self._session, self._prefixes[-1], saved)
+        return self._prefixes
+
+    def merged(self, path: str) -> None:
+        """Makes the checkpoint the one that the next delta follows."""
+        if self._note:
+            self._note(path, self.since)
 
     def _write_rows(self, *, is_last: bool) -> Counts:
         """Writes the rows that were touched since the pass before, of large stores only unless this is the last one.
@@ -259,7 +237,7 @@ class _Writing:
         for ps, store in enumerate(self._tables.stores[name]):
             if store.counts_unseen:
                 names.append(f"{name}/ps_{ps}_of_{len(self._first[name])}/seen")
-                self._prefixes.append(f"{self._parts}/{list(self._first).index(name)}-{ps}-seen")
+                self._prefixes.append(f"{self._folder}/{list(self._first).index(name)}-{ps}-seen")
                 self._session.run(*store.save_seen_call(self._prefixes[-1], names[-1]))
         return names
 
@@ -271,7 +249,7 @@ class _Writing:
         for rows in stores[ps].ranges(self._session, counts, since):
             number = len(self._first[name][ps]) + len(self._later[name][ps])
             own.append(f"{name}/ps_{ps}_of_{len(stores)}/{number:06d}")
-            self._prefixes.append(f"{self._parts}/{list(self._first).index(name)}-{ps}-{number}")
+            self._prefixes.append(f"{self._folder}/{list(self._first).index(name)}-{ps}-{number}")
             calls.append(stores[ps].save_call(self._prefixes[-1], own[-1], rows, since))
         return calls
 

@@ -6,9 +6,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,28 +32,24 @@ class TableUpkeep:
       shares: `shares_of` all tables, as they were at the last look; [] before the first.
     """
 
-    def __init__(self, tables: TableFiles) -> None:
-        """Prepares; nothing is started yet."""
-        self._tables = tables
-        self._stop = threading.Event()
+    def __init__(self) -> None:
         self.shares: list[dict[str, Any]] = []
 
-    def start(self, session: tf.Session) -> None:
-        """Starts the thread, if there is a table."""
-        self.stop()
-        if self._tables.specs:
-            self._stop = threading.Event()
-            threading.Thread(target=self._keep_up, args=(session, self._stop), daemon=True, name="table upkeep").start()
-
-    def stop(self) -> None:
-        """Tells the thread to end after what it is doing."""
-        self._stop.set()
-
-    def _keep_up(self, session: tf.Session, stop: threading.Event) -> None:
+    @contextlib.contextmanager
+    def running(self, session: tf.Session, tables: TableFiles) -> Iterator[None]:
+        """Looks at the tables now and then while its body runs; does not wait for the last look, which may hang."""
+        stop = threading.Event()
+        threading.Thread(target=self._keep_up, args=(session, tables, stop), daemon=True, name="table upkeep").start()
         try:
-            self.shares = shares_of(self._tables, self._tables.counts(session))
+            yield
+        finally:
+            stop.set()
+
+    def _keep_up(self, session: tf.Session, tables: TableFiles, stop: threading.Event) -> None:
+        try:
+            self.shares = shares_of(tables, tables.counts(session))
             while not stop.wait(UPKEEP_SECS):
-                self.shares = shares_of(self._tables, drop_old_rows(session, self._tables))
+                self.shares = shares_of(tables, drop_old_rows(session, tables))
         except (tf.errors.OpError, RuntimeError) as error:
             # The session is closed or lost. The next one has its own upkeep.
             _log.debug("no more upkeep of tables in this session: %s", error)

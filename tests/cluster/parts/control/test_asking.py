@@ -96,7 +96,7 @@ def test_the_status_has_the_rows_of_each_ps(start_servers, capsys):
     tables = [{"name": "users", "rows": 40, "ps": [{"name": "ps:0", "rows": 13, "bytes": 2652},
                                                    {"name": "ps:1", "rows": 27, "bytes": 5508}]}]
     with contextlib.closing(ControlBoard(ps)) as board:
-        service = ClientService(board, {}, list, lambda: 7, lambda: tables)
+        service = ClientService(board, {}, list, lambda: 7, lambda: {"tables": tables})
         service.look()
     for flags in ([], ["--json"]):
         config = control_flags.parse_control([f"--ps_hosts={ps.address}", *flags], "status", control_flags.StatusConfig)

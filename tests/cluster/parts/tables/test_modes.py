@@ -128,14 +128,15 @@ def _sync_oracle(sums=False):
     return oracle
 
 
-_SYNC = {"mean": (2, {}), "sum": (1, {"sums_table_gradients": True}), "tensorflow": (1, {"sync_engine": "tensorflow"})}
+_SYNC = {"mean": (2, {}), "sum": (1, {"flags": {"sync_replicas": True, "sum_embedding_gradients": True}}),
+         "tensorflow": (1, {"sync_engine": "tensorflow"})}
 
 
 @pytest.mark.parametrize(("num_ps", "options"), _SYNC.values(), ids=_SYNC)
 def test_two_workers_in_sync_do_what_numpy_does(tmp_path, start_servers, num_ps, options):
     """As TensorFlow's accumulators: a row is averaged over the workers that have it; as a choice, summed."""
     train_in_lock_step(start_servers(num_ps, 2), tmp_path, _STEPS, **_options(**options))
-    _assert_like(tmp_path, _sync_oracle(sums="sums_table_gradients" in options))
+    _assert_like(tmp_path, _sync_oracle(sums="flags" in options))
 
 
 def test_training_goes_on_from_the_rows_on_another_number_of_ps(tmp_path, start_servers):

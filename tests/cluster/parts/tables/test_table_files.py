@@ -18,6 +18,7 @@ from ps_train.parts.tables.rules import Adagrad, Frozen
 from ps_train.parts.tables.spec import TableSpec
 from ps_train.plugins import contracts
 from ps_train.storage import checkpoints
+from ps_train.storage.merging_saver import MergingSaver, PartWriter, SavedPart
 from ps_train.training import evaluation
 from tests import clusters
 from tests.cluster.parts.tables.lookups import Model
@@ -81,14 +82,19 @@ class Tables(Model):
     def save(self, folder, step=1):
         """Returns the path of a checkpoint of everything."""
         path = checkpoints.path_of(str(folder), step)
-        self.tables.save(self.session, path, self.saver)
+        self.merging().save(self.session, path)
         return path
 
     def save_delta(self, step=2):
         """Returns the path of a delta to the last checkpoint."""
         path = deltas.delta_path(self.tables.base, step)
-        self.tables.save_delta(self.session, path, self.saver)
+        self.merging().save(self.session, path, is_delta=True)
         return path
+
+    def merging(self, *parts):
+        """Returns what saves everything, and these parts last."""
+        with self.graph.as_default():
+            return MergingSaver(self.saver, [SavedPart(begin) for begin in (self.tables.begin_save, *parts)])
 
 
 def _ids_in(path):
@@ -246,8 +252,7 @@ def _save_while_training(tables, folder, *, is_delta=False):
         at_cut.append(tables.values_and_slots(np.arange(60)))
         return deltas.delta_path(tables.tables.base, 9) if is_delta else checkpoints.path_of(str(folder), 9)
 
-    save = tables.tables.save_delta if is_delta else tables.tables.save
-    save(tables.session, checkpoints.path_of(str(folder), 1), tables.saver, cut)
+    tables.merging().save(tables.session, checkpoints.path_of(str(folder), 1), cut, is_delta=is_delta)
     (expected,) = at_cut
     return deltas.delta_path(tables.tables.base, 9) if is_delta else tables.tables.base, expected
 
@@ -300,13 +305,16 @@ def test_the_last_part_is_written_after_all_rows(tmp_path, small_pieces):
         saving.train()
         before = saving.values_and_slots()
 
-        def write_last(prefix):
-            saving.train(np.array([13, 51]))
-            saving.write_extra(prefix)
-            return prefix
+        class Last(PartWriter):
+            def __init__(self, _, folder, is_delta):
+                self.prefix = f"{folder}/last"
 
-        first = checkpoints.path_of(str(tmp_path), 1)
-        path = saving.tables.save(saving.session, first, saving.saver, write_last=write_last)
+            def write(self):
+                saving.train(np.array([13, 51]))
+                saving.write_extra(self.prefix)
+                return [self.prefix]
+
+        path = saving.merging(Last).save(saving.session, checkpoints.path_of(str(tmp_path), 1))
         delta = saving.save_delta()
     assert tf.train.load_checkpoint(path).get_tensor("extra") == 7
     assert _ids_in(path) == sorted(_IDS) and _ids_in(delta) == [13, 51]
@@ -364,7 +372,7 @@ def test_a_row_that_was_dropped_during_a_save_leaves_its_room(tmp_path, small_pi
                 tables.train(np.array([new]))
             return checkpoints.path_of(str(tmp_path), 1)
 
-        path = tables.tables.save(tables.session, checkpoints.path_of(str(tmp_path), 1), tables.saver, cut)
+        path = tables.merging().save(tables.session, checkpoints.path_of(str(tmp_path), 1), cut)
         kept = np.array([5, 6, 7])
         expected = tables.values_and_slots(kept)
         assert {5, 6, 7} < set(_ids_in(path)) and len(_ids_in(path)) > 4

@@ -16,6 +16,7 @@ from tests.tensorflow_mode import tf
 
 _NUM_IDS = 40
 _RATE = 0.1
+_ADAGRAD = {"embedding_optimizer": "adagrad", "embedding_learning_rate": _RATE}
 
 
 def data(num_examples=96):
@@ -64,7 +65,7 @@ def rows_of(folder):
 def train(cluster, folder, steps, num_workers=1, **options):
     """Trains to the end and returns `rows_of` the last checkpoint."""
     options = {"model": model(), "dataset": dataset(), "learning_rate": _RATE,
-               "table_rule": rules.Adagrad(_RATE), **options}
+               "flags": _ADAGRAD, **options}
     outcomes = clusters.train_together(cluster, folder, steps, num_workers, **options)
     return outcomes, *rows_of(folder)
 
@@ -106,7 +107,8 @@ def test_the_end_of_the_data_cuts_a_round_short(tmp_path, start_servers):
 
 def test_two_workers_add_their_whole_changes(tmp_path, start_servers):
     """With sgd, a table ends as if each worker's change were added to its first values; the mean in sync."""
-    sgd = {"table_rule": rules.Sgd(_RATE), "optimizer_name": "sgd", "learning_rate": 1e-9}
+    sgd = {"flags": {"embedding_optimizer": "sgd", "embedding_learning_rate": _RATE},
+           "optimizer_name": "sgd", "learning_rate": 1e-9}
     _, first, _ = train(start_servers(1, 1), tmp_path / "one", 4, period=Period(4), **sgd)
     _, synced, _ = train(start_servers(1, 2), tmp_path / "sync", 4, num_workers=2, gradients=2, period=Period(4), **sgd)
     assert_same(synced, first)  # both have the same data, so the mean of their changes is that of one
@@ -134,6 +136,7 @@ def test_ids_that_the_model_draws_are_refused_where_it_would_draw_twice(start_se
 
 def test_a_table_without_a_lock_comes_to_the_same_rows_with_one_worker(tmp_path, start_servers):
     """--noexact_embedding_updates leaves the critical section out, and nothing else."""
-    ends = [train(start_servers(1, 1), tmp_path / str(locks), 9, model=model(_NUM_IDS), locks_tables=locks)
+    ends = [train(start_servers(1, 1), tmp_path / str(locks), 9, model=model(_NUM_IDS),
+                  flags={**_ADAGRAD, "exact_embedding_updates": locks})
             for locks in (True, False)]
     assert_same(ends[1][1], ends[0][1])

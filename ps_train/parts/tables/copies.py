@@ -69,7 +69,7 @@ class TableCopies:
         self._exchange: RowExchange | None = None
 
     @property
-    def num_tables(self) -> int:
+    def count(self) -> int:
         """How many tables there are."""
         return len(self._copies)
 
@@ -210,6 +210,10 @@ class StepRows(NamedTuple):
     values: Mapping[str, tf.Tensor]
     rows: Mapping[str, tf.Tensor]
     offsets: Sequence[tf.Tensor]
+
+    def gradients_by_id(self, gradients: Mapping[str, Any]) -> dict[str, tf.Tensor]:
+        """Returns the gradients of `values` as tensors; see `Connected.gradients_by_id`."""
+        return {name: connection.dense_gradient(gradients.get(name), read) for name, read in self.values.items()}
 
     def update(
         self, gradients: Mapping[str, tf.Tensor], number: tf.Tensor, factor: tf.Tensor | None = None
