@@ -2,8 +2,7 @@
 
     flags          --dynamic_sharding and --num_epochs
     range_plan     how the files are divided into ranges
-    operations     the queue of ranges as variables on ps 0
-    range_queue    a worker's client of that queue
+    range_queue    the queue of ranges on ps 0, and a worker's client of it
     range_loop     the step loop of a worker that trains on ranges
     part           what of all this a worker does when; read this first
 """

@@ -1,18 +1,214 @@
-"""A worker's view of the queue of input ranges on ps 0. It has a session of its own, as the blackboard has."""
+"""The queue of input ranges: variables on ps 0, operations that change them, one at a time, and a worker's client.
+
+
+    done        int32 [ranges]        how often each range was trained on; the queue is in its epoch min(done)
+    owners      int32 [ranges]        the number, plus 1, of the worker that has the range in hand; 0 for none
+    given       int32 [ranges]        how often workers have had the range in hand since the last `mark`
+    heard       float64 [workers]     the clock of ps 0 at each worker's last call
+    generation  int64 scalar          drawn by the chief when it begins the queue, anew or from a checkpoint
+    plan        string scalar         the ranges, as text
+
+A range is handed out for its next epoch only when it is done with the one before, and those that are furthest behind
+come first. So no worker waits at the end of an epoch, and yet each range is trained on once in each.
+
+Place these operations on ps 0; a worker runs them through `RangeQueue`, which has a session of its own, as the
+blackboard has. Like those of the blackboard, the variables are raw operations under fixed names.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, Callable, NamedTuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_train.cluster.spec import Cluster
+from ps_train.coordination import variables
 from ps_train.coordination.connection import Connection
-from ps_train.parts.sharding import operations
-from ps_train.parts.sharding.operations import Exchange, Request
 from ps_train.runtime.waits import Timeouts
+
+_NAME = "ps_train/ranges/"
+_DTYPES = {"done": tf.int32, "owners": tf.int32, "given": tf.int32, "heard": tf.float64, "generation": tf.int64,
+           "plan": tf.string}
+_LAST = tf.int32.max
+
+
+class Exchange(NamedTuple):
+    """What a worker learns from one call.
+
+    Attributes:
+      generation: int64 scalar, of the queue; if it is not the worker's, the call has changed nothing.
+      accepted: bool [k], whether each range that the worker has finished counts as done by it.
+      taken: int64 scalar, the range that the worker has now, -1 if none was free.
+      epoch: int32 scalar, how often that range was trained on before.
+      is_again: bool scalar, whether it was in the hands of this worker already, and the worker did not know.
+    """
+
+    generation: Any
+    accepted: Any
+    taken: Any
+    epoch: Any
+    is_again: Any
+
+
+class Request(NamedTuple):
+    """What a worker says in one call.
+
+    Attributes:
+      worker: int32 scalar, its number.
+      generation: int64 scalar, of the queue as it knows it; 0 if it knows none.
+      finished: int64 [k, 2], ranges and epochs that it has trained on.
+      held: int64 [h], the ranges that it has in hand beside these.
+      wants_another: bool scalar.
+    """
+
+    worker: Any
+    generation: Any
+    finished: Any
+    held: Any
+    wants_another: Any
+
+
+def read_queue(name: str) -> tf.Tensor:
+    """Returns the value of a variable."""
+    return tf.raw_ops.ReadVariableOp(resource=_handle(name), dtype=_DTYPES[name])
+
+
+def begin(done: tf.Tensor, generation: tf.Tensor, plan: tf.Tensor | str) -> tf.Operation:
+    """Begins the queue, with nothing in anybody's hands.
+
+    Args:
+      done: int32 [ranges].
+      generation: int64 scalar above 0.
+      plan: string scalar, describes the ranges.
+    """
+    def build(done: tf.Tensor, generation: tf.Tensor, plan: tf.Tensor) -> list[tf.Operation]:
+        return [_write("done", done), _write("owners", tf.zeros_like(done)), _write("plan", plan),
+                _write("given", tf.zeros_like(done)), _write("generation", generation),
+                _write("heard", tf.zeros([variables.MAX_WORKERS], tf.float64))]
+
+    inputs = [done, generation, tf.convert_to_tensor(plan)]
+    return tf.group(_one_at_a_time(inputs, lambda *values: [_after(build(*values))]))
+
+
+def mark() -> tuple[tf.Tensor, tf.Tensor]:
+    """Begins `given` anew; returns `done`, and which ranges workers have in hand, bool [ranges], of the same moment."""
+    def build() -> list[tf.Tensor]:
+        done, is_in_hand = read_queue("done"), read_queue("owners") > 0
+        with tf.control_dependencies([_write("given", tf.cast(is_in_hand, tf.int32))]):
+            return [tf.identity(done), tf.identity(is_in_hand)]
+
+    done, is_in_hand = _one_at_a_time([], build)
+    return done, is_in_hand
+
+
+def exchange(request: Request, num_epochs: int | None, seed: int) -> Exchange:
+    """Counts what a worker has finished, and gives it another range.
+
+    The call may be repeated: if its answer was lost, the range that was given is given again, since the worker does
+    not say that it holds it.
+
+    Args:
+      num_epochs: how often each range is trained on; None for no end.
+      seed: of the order of the ranges, which is another one in each epoch.
+    """
+    def build(worker: Any, generation: Any, finished: Any, held: Any, wants_another: Any) -> list[tf.Tensor]:
+        done, owners = read_queue("done"), read_queue("owners")
+        is_known = tf.equal(read_queue("generation"), generation)
+        accepted = is_known & tf.equal(tf.gather(owners, finished[:, 0]), worker + 1) & tf.equal(
+            tf.gather(done, finished[:, 0]), tf.cast(finished[:, 1], tf.int32))
+        counts = _count(finished[:, 0], tf.cast(accepted, tf.int32), owners)
+        done, owners = done + counts, tf.where(counts > 0, tf.zeros_like(owners), owners)
+        unknown = tf.equal(owners, worker + 1) & tf.equal(_count(held, tf.ones_like(held, tf.int32), owners), 0)
+        is_again = tf.reduce_any(unknown)
+        is_free = tf.equal(owners, 0) & (done < (_LAST if num_epochs is None else num_epochs))
+        candidates = tf.where(is_again, unknown, is_free)
+        chosen = _first(candidates, done, seed)
+        is_given = is_known & wants_another & tf.reduce_any(candidates)
+        is_taken = is_given & tf.equal(tf.range(tf.size(owners), dtype=tf.int64), chosen)
+        owners = tf.where(is_taken, tf.fill(tf.shape(owners), worker + 1), owners)
+        heard = tf.raw_ops.ResourceScatterUpdate(
+            resource=_handle("heard"), indices=worker, updates=variables.read("clock"))
+        given = read_queue("given") + tf.cast(is_taken & ~is_again, tf.int32)
+        with tf.control_dependencies([_write("done", done), _write("owners", owners), _write("given", given), heard]):
+            return [read_queue("generation"), tf.identity(accepted), tf.where(is_given, chosen, -1),
+                    tf.gather(done, chosen), is_given & is_again]
+
+    return Exchange(*_one_at_a_time(request, build))
+
+
+def release_silent(timeout_secs: float) -> tf.Tensor:
+    """Takes the ranges from the hands of workers that were not heard of for so long, so that others get them.
+
+    Returns:
+      int64 [n, 2], each range and the number of the worker that had it.
+    """
+    def build() -> list[tf.Tensor]:
+        last_secs = tf.maximum(read_queue("heard"), variables.read("heartbeats"))
+        is_silent = variables.read("clock") - last_secs >= timeout_secs
+        owners = read_queue("owners")
+        return [_release((owners > 0) & tf.gather(is_silent, tf.maximum(owners - 1, 0)), owners)]
+
+    return _one_at_a_time([], build)[0]
+
+
+def give_back(worker: tf.Tensor) -> tf.Tensor:
+    """Takes all ranges from the hands of this worker; returns the same as `release_silent`."""
+    def build(worker: tf.Tensor) -> list[tf.Tensor]:
+        owners = read_queue("owners")
+        return [_release(tf.equal(owners, worker + 1), owners)]
+
+    return _one_at_a_time([worker], build)[0]
+
+
+def _release(is_released: tf.Tensor, owners: tf.Tensor) -> tf.Tensor:
+    ranges = tf.where(is_released)[:, 0]
+    released = tf.stack([ranges, tf.cast(tf.gather(owners, ranges) - 1, tf.int64)], axis=1)
+    with tf.control_dependencies([_write("owners", tf.where(is_released, tf.zeros_like(owners), owners))]):
+        return tf.identity(released)
+
+
+def _first(candidates: tf.Tensor, done: tf.Tensor, seed: int) -> tf.Tensor:
+    """Returns which of the candidates comes first, int64 scalar: the furthest behind, in the order of its epoch."""
+    least = tf.reduce_min(tf.where(candidates, done, tf.fill(tf.shape(done), _LAST)))
+    order = tf.random.stateless_uniform(tf.shape(done), tf.stack([seed, least]))
+    return tf.argmin(tf.where(candidates & tf.equal(done, least), order, tf.fill(tf.shape(order), 2.0)))
+
+
+def _count(numbers: tf.Tensor, values: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
+    return tf.scatter_nd(tf.expand_dims(numbers, 1), values, tf.shape(like, out_type=tf.int64))
+
+
+def _one_at_a_time(
+    inputs: Sequence[tf.Tensor], build: Callable[..., list[tf.Tensor]]
+) -> list[tf.Tensor]:
+    """Returns the tensors of `build(*inputs)`, computed while no other call runs."""
+    # The lock is taken only when the inputs are on the ps. If a worker dies in between, the lock ends with its call.
+    arrived = [tf.identity(value) for value in inputs]
+    with tf.control_dependencies(arrived):
+        lock = tf.raw_ops.MutexLock(mutex=tf.raw_ops.MutexV2(shared_name=f"{_NAME}mutex"))
+    with tf.control_dependencies([lock]):
+        outputs = build(*arrived)
+    with tf.control_dependencies(outputs):
+        released = tf.raw_ops.ConsumeMutexLock(mutex_lock=lock)
+    with tf.control_dependencies([released]):
+        return [tf.identity(output) for output in outputs]
+
+
+def _after(ops: Sequence[tf.Operation]) -> tf.Tensor:
+    with tf.control_dependencies(ops):
+        return tf.constant(True)
+
+
+def _write(name: str, value: tf.Tensor) -> tf.Operation:
+    return tf.raw_ops.AssignVariableOp(resource=_handle(name), value=value)
+
+
+def _handle(name: str) -> tf.Tensor:
+    # Of any shape: the number of ranges depends on the files.
+    return tf.raw_ops.VarHandleOp(dtype=_DTYPES[name], shape=tf.TensorShape(None), shared_name=_NAME + name,
+                                  container="")
 
 
 class Assignment(NamedTuple):
@@ -44,7 +240,7 @@ class Standing(NamedTuple):
         return int(np.sum(np.maximum(num_epochs - self.done, 0)))
 
     def has_free(self, num_epochs: int | None) -> bool:
-        """Tells whether a worker that asks gets a range."""
+        """Returns whether a worker that asks gets a range."""
         is_open = self.done < num_epochs if num_epochs is not None else np.ones_like(self.done, bool)
         return bool(np.any(is_open & (self.owners < 0)))
 
@@ -70,11 +266,11 @@ class RangeQueue:
                 tf.placeholder(tf.int32, []), tf.placeholder(tf.int64, []), tf.placeholder(tf.int64, [None, 2]),
                 tf.placeholder(tf.int64, [None]), tf.placeholder(tf.bool, []))
             with tf.device(cluster.ps[0].device + "/cpu:0"):
-                self._exchange = operations.exchange(self._request, num_epochs, seed)
-                self._release_silent = operations.release_silent(heartbeat_timeout_secs)
-                self._give_back = operations.give_back(self._request.worker)
-                self._standing = [operations.read_queue("done"), operations.read_queue("owners")]
-                self._plan = operations.read_queue("plan")
+                self._exchange = exchange(self._request, num_epochs, seed)
+                self._release_silent = release_silent(heartbeat_timeout_secs)
+                self._give_back = give_back(self._request.worker)
+                self._standing = [read_queue("done"), read_queue("owners")]
+                self._plan = read_queue("plan")
             graph.finalize()
         self._connection = Connection(graph, target, cluster.ps, cluster.task, is_elastic=cluster.is_elastic)
 
@@ -85,7 +281,7 @@ class RangeQueue:
     def exchange(
         self, generation: int, finished: Sequence[Assignment], held: Sequence[Assignment], *, wants_another: bool
     ) -> Exchange:
-        """Counts what this worker has finished, and gives it another range; see `operations.exchange`."""
+        """Counts what this worker has finished, and gives it another range; see the function `exchange`."""
         feed = Request(self._worker, generation, np.array(finished, np.int64).reshape(-1, 2),
                        np.array([one.number for one in held], np.int64), wants_another)
         return Exchange(*self._connection.run(self._exchange, dict(zip(self._request, feed))))

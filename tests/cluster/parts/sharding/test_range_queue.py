@@ -11,7 +11,7 @@ import pytest
 
 from ps_train.coordination import blackboard, variables
 from ps_train.errors import BlackboardError
-from ps_train.parts.sharding import operations
+from ps_train.parts.sharding import range_queue
 from ps_train.parts.sharding.range_queue import Assignment, RangeQueue
 from tests.tensorflow_mode import tf
 
@@ -29,7 +29,7 @@ class Queues:
     def begin(self, done, generation=GENERATION):
         """Does what the chief does: ranges that are done so often, in nobody's hands."""
         with tf.Graph().as_default(), tf.device("/job:ps/task:0/cpu:0"):
-            op = operations.begin(tf.constant(done, tf.int32), tf.constant(generation, tf.int64), "plan")
+            op = range_queue.begin(tf.constant(done, tf.int32), tf.constant(generation, tf.int64), "plan")
             with tf.Session(self.cluster.target("worker", 0)) as session:
                 session.run(op)
 
@@ -109,7 +109,7 @@ def test_a_range_that_is_done_and_given_for_the_next_epoch_was_twice_in_hand(que
     queue = queues.of(0)
     first = take(queue)
     with tf.Graph().as_default(), tf.device("/job:ps/task:0/cpu:0"):
-        mark, given = operations.mark(), operations.read_queue("given")
+        mark, given = range_queue.mark(), range_queue.read_queue("given")
         with tf.Session(queues.cluster.target("worker", 0)) as session:
             done, is_in_hand = session.run(mark)
             assert (done.tolist(), is_in_hand.tolist()) == ([0, 5], [True, False])
