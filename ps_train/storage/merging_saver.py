@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Callable, NamedTuple
+from typing import Callable
 
 import tensorflow.compat.v1 as tf
 
@@ -22,6 +22,9 @@ class PartWriter:
     def write_ahead(self) -> None:
         """Writes what takes long, before the cut."""
 
+    def cut(self) -> None:
+        """Begins what must be of one moment, just before the variables are written."""
+
     def write(self) -> list[str]:
         """Writes the rest, when the variables are written; returns the path prefixes of all files of the part."""
         return []
@@ -30,17 +33,9 @@ class PartWriter:
         """Takes note of the path of the finished checkpoint."""
 
 
-class SavedPart(NamedTuple):
-    """One part of each checkpoint.
-
-    Attributes:
-      begin: `begin(session, folder, is_delta)` begins to write it; of a delta, what has changed since the last
-        checkpoint is enough.
-      variables: those that it writes itself.
-    """
-
-    begin: Callable[[tf.Session, str, bool], PartWriter]
-    variables: Sequence[tf.Variable] = ()
+# `part(session, folder, is_delta)` begins to write a part; of a delta, what has changed since the last checkpoint is
+# enough.
+SavedPart = Callable[[tf.Session, str, bool], PartWriter]
 
 
 class MergingSaver:
@@ -50,7 +45,7 @@ class MergingSaver:
         """Adds the operations to the current graph.
 
         Args:
-          variables: saves all variables that no part saves.
+          variables: saves all variables.
         """
         self._variables, self._parts = variables, list(parts)
         with tf.name_scope("ps_train/merging"):
@@ -70,10 +65,12 @@ class MergingSaver:
         """
         folder = f"{path}_temp"
         os.makedirs(folder, exist_ok=True)
-        writers = [part.begin(session, folder, is_delta) for part in self._parts]
+        writers = [part(session, folder, is_delta) for part in self._parts]
         for writer in writers:
             writer.write_ahead()
         path = cut() if cut else path
+        for writer in writers:
+            writer.cut()
         prefixes = [self._variables.save(session, f"{folder}/dense", write_meta_graph=False, write_state=False)]
         for writer in writers:
             prefixes += writer.write()

@@ -17,7 +17,6 @@ from ps_train.errors import BlackboardError, ClusterLostError, ConfigError, Stop
 from ps_train.graph import placement
 from ps_train.graph.input import bad_records
 from ps_train.part import NO_PARTS, Parts
-from ps_train.parts.sharding import saved
 from ps_train.runtime import reports
 from ps_train.runtime.reports import Evaluation, Stage
 from ps_train.storage import checkpoints, folder_record
@@ -296,9 +295,7 @@ def _with_warm_start(settings: WorkerSettings, graph: TrainGraph) -> TrainGraph:
     """Returns the graph, whose new variables take the values of --init_checkpoint; raises as `WarmStart` does."""
     if not settings.init_checkpoint or checkpoints.newest_sound(settings.train_dir) is not None:
         return graph
-    # A new training begins with the data from the start.
-    variables = [variable for variable in graph.saved_variables if not saved.is_position(variable.op.name)]
-    warm_start = WarmStart(settings.init_checkpoint, settings.init_map, variables)
+    warm_start = WarmStart(settings.init_checkpoint, settings.init_map, graph.saved_variables)
     model_init = graph.init_fn
 
     def init(session: Any) -> None:

@@ -203,20 +203,11 @@ def _build(
 
 
 def _make_savers(update: Update, parts: Parts) -> tuple[tf.train.Saver, MergingSaver | None]:
-    """Returns what restores all variables and may save them, and what saves in parts if there are any."""
+    """Returns what saves and restores the variables, and what saves them with what the parts save, if any does."""
     saved = parts.saved_parts()
-    whole = _make_saver(update, tf.global_variables())
-    apart = {variable.ref() for part in saved for variable in part.variables}
-    if not apart:
-        return whole, MergingSaver(whole, saved) if saved else None
-    others = [variable for variable in tf.global_variables() if variable.ref() not in apart]
-    return whole, MergingSaver(_make_saver(update, others), saved)
-
-
-def _make_saver(update: Update, variables: list[tf.Variable]) -> tf.train.Saver:
-    saver = tf.train.Saver(variables, save_relative_paths=True)
+    saver = tf.train.Saver(tf.global_variables(), save_relative_paths=True)
     update.packed.save_from(saver)
-    return saver
+    return saver, MergingSaver(saver, saved) if saved else None
 
 
 def _with_local_init(update: Update, spec: ModelSpec) -> Update:

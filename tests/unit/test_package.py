@@ -40,7 +40,6 @@ MAY_IMPORT = {folder: set(imported.split()) for folder, imported in {
 NOT_YET = {
     "graph/plugin_calls.py": "own_train_op",
     "graph/shaping.py": "own_train_op",
-    "tasks/worker.py": "sharding",
     "updates/build.py": "own_train_op",
     "updates/local_steps/rounds.py": "own_train_op",
     "updates/local_steps/variable_copies.py": "own_train_op",

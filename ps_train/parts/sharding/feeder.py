@@ -12,20 +12,16 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_train.cluster.spec import Cluster
-from ps_train.coordination import sessions
 from ps_train.coordination.heartbeat import WorkerProgress
-from ps_train.coordination.state import new_claim
 from ps_train.errors import BlackboardError, ConfigError
-from ps_train.parts.sharding import saved
 from ps_train.parts.sharding.accounts import Accounts
+from ps_train.parts.sharding.local_ranges import LocalRanges
 from ps_train.parts.sharding.range_queue import Assignment, RangeQueue
-from ps_train.parts.sharding.saved import RangeOps
 
 _PAUSE_SECS = 0.03
 _PAUSE_AFTER_ERROR_SECS = 0.5
@@ -41,7 +37,7 @@ class RangeFeeder:
     """Feeds one worker's input, in one session after the other."""
 
     def __init__(
-        self, ops: RangeOps, queue: RangeQueue, cluster: Cluster, progress: WorkerProgress, silent_secs: float
+        self, local: LocalRanges, queue: RangeQueue, cluster: Cluster, progress: WorkerProgress, silent_secs: float
     ) -> None:
         """Prepares it; nothing is sent yet.
 
@@ -49,7 +45,7 @@ class RangeFeeder:
           progress: has the number of steps that this worker has taken.
           silent_secs: the heartbeat time-out, for messages.
         """
-        self._ops, self._queue, self._cluster, self._progress = ops, queue, cluster, progress
+        self._local, self._queue, self._cluster, self._progress = local, queue, cluster, progress
         self._silent_secs = silent_secs
         self._accounts = self._new_accounts()
         self._lost: set[int] = set()  # ranges that this worker still has in hand on ps 0, to be given again
@@ -60,28 +56,6 @@ class RangeFeeder:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def begin(self, session: tf.Session) -> None:
-        """Begins the queue, new or as restored; for the chief, before any worker trains."""
-        done, in_hand, text = sessions.run_bounded(
-            session, [self._ops.done, self._ops.in_hand, self._ops.plan], options=_CALL)
-        times = saved.times_in_hand(in_hand, len(done))
-        found = self._ops.local.extended(text.decode())
-        # Of --num_epochs, new ranges have all before them; where there is no end, they join the present epoch.
-        has_end = self._ops.local.settings.num_epochs is not None
-        done = np.append(done, np.full(found.num_ranges, 0 if has_end else done.min(), done.dtype))
-        sessions.run_bounded(
-            session, self._ops.begin_op, dict(zip(self._ops.start, (new_claim(), done, found.text))), options=_CALL)
-        self._ops.local.adopt(found.text)
-        _log.info("input: %s", found.text.partition(",")[0])
-        if found.num_files:
-            _log.info("input: %d file%s came after the checkpoint: %d new range%s", found.num_files,
-                      "s" * (found.num_files > 1), found.num_ranges, "s" * (found.num_ranges > 1))
-        if done.any() or times.any():
-            _log.info("continuing in epoch %d, in which %d ranges are done; in hand during the save, and given "
-                      "again: %s%s", done.min(), (done > done.min()).sum(),
-                      self._shown(np.repeat(np.arange(len(times)), times).tolist()),
-                      "; those that are named twice were given for two epochs meanwhile" if (times > 1).any() else "")
-
     def start(self, session: tf.Session) -> None:
         """Starts feeding the input of a session, which must be initialised and not in use.
 
@@ -90,8 +64,8 @@ class RangeFeeder:
           ConfigError: a file of the training is not here.
         """
         self._join(_CALL_SECS)
-        self._ops.local.adopt(self._queue.plan())
-        session.run(self._ops.local.reset_op, options=_CALL)
+        self._local.adopt(self._queue.plan())
+        session.run(self._local.reset_op, options=_CALL)
         self._accounts, self._has_ended = self._new_accounts(), False
         self._stop = stop = threading.Event()
         self._thread = threading.Thread(target=self._feed, args=(session, stop), daemon=True, name="ranges")
@@ -138,7 +112,7 @@ class RangeFeeder:
           BlackboardError: ps 0 does not answer.
         """
         if numbers := self._queue.give_back():
-            _log.info("this worker gives back %s", self._shown(numbers))
+            _log.info("this worker gives back %s", self._local.shown(numbers))
 
     def release_silent(self) -> None:
         """Takes the ranges of workers that are silent from their hands.
@@ -149,7 +123,7 @@ class RangeFeeder:
         self._released_secs = time.monotonic()
         for worker, numbers in self._queue.release_silent().items():
             _log.warning("%s was not heard of for %g s; what it had in hand is given again: %s",
-                         self._cluster.worker_name(worker), self._silent_secs, self._shown(numbers))
+                         self._cluster.worker_name(worker), self._silent_secs, self._local.shown(numbers))
 
     def _feed(self, session: tf.Session, stop: threading.Event) -> None:
         num_errors, pause_secs = 0, 0.0
@@ -182,19 +156,19 @@ class RangeFeeder:
 
     def _read_notes(self, session: tf.Session) -> int:
         """Returns how many ranges wait for the input."""
-        num_waiting, notes = session.run(self._ops.local.poll, options=_CALL)
+        num_waiting, notes = session.run(self._local.poll, options=_CALL)
         self._accounts.note(((number, bool(is_last)) for number, is_last in notes.tolist()), self._progress.local_steps)
         return int(num_waiting)
 
     def _new_accounts(self) -> Accounts:
-        return Accounts(has_verdicts=self._ops.local.has_verdicts)
+        return Accounts(has_verdicts=self._local.has_verdicts)
 
     def _forget_lost(self) -> None:
         """Forgets ranges whose gradients were lost: ps 0 then gives them again."""
         if lost := [one.number for one in self._accounts.take_lost()]:
             self._lost.update(lost)
             _log.warning("a task was lost, or training has ended, before an update had all gradients of this worker; "
-                         "given again: %s", self._shown(lost))
+                         "given again: %s", self._local.shown(lost))
 
     def _exchange(self, session: tf.Session, done: Sequence[Assignment], *, wants_another: bool) -> bool:
         held = [one for one in self._accounts.held if one not in done]
@@ -217,27 +191,19 @@ class RangeFeeder:
     def _forget(self, generation: int) -> None:
         if held := self._accounts.held:
             _log.warning("the queue of ranges has begun anew; what this worker had in hand is given again: %s",
-                         self._shown([one.number for one in held]))
+                         self._local.shown([one.number for one in held]))
         self._accounts, self._generation = self._new_accounts(), generation
-        self._ops.local.adopt(self._queue.plan())  # before any of its ranges is given
+        self._local.adopt(self._queue.plan())  # before any of its ranges is given
 
     def _give(self, session: tf.Session, one: Assignment, is_again: bool) -> None:
         if is_again and one.number not in self._lost:
             _log.warning("this worker had ranges in hand when its process or session before this one ended; given "
-                         "again: %s", self._shown([one.number]))
+                         "again: %s", self._local.shown([one.number]))
         self._lost.discard(one.number)
-        session.run(self._ops.local.give_op, dict(zip(self._ops.local.given, self._ops.local.plan[one.number])), _CALL)
+        session.run(self._local.give_op, dict(zip(self._local.given, self._local.plan[one.number])), _CALL)
         self._accounts.give(one)  # not before: a range in the accounts is done when the input has ended
 
     def _end(self, session: tf.Session) -> None:
         if not self._has_ended:
             self._has_ended = True
-            session.run(self._ops.local.end_op, options=_CALL)
-
-    def _shown(self, numbers: Iterable[int]) -> str:
-        found = sorted(numbers)
-        if not found:
-            return "no range"
-        num_bytes = sum(self._ops.local.plan[number].stop - self._ops.local.plan[number].start for number in found)
-        return (f"{len(found)} range{'s' if len(found) > 1 else ''} of {num_bytes} bytes: number "
-                f"{', '.join(map(str, found))}")
+            session.run(self._local.end_op, options=_CALL)

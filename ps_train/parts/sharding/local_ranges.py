@@ -9,7 +9,7 @@ Both are queues on the worker's server, so the step itself asks no ps. `feeder.p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
@@ -160,3 +160,12 @@ class LocalRanges:
             is_settled, is_lost = tf.identity(is_settled), tf.identity(is_lost)
             return tf.group(tf.cond(
                 is_settled, lambda: tf.group(self.note(tf.constant(VERDICT), is_lost)), tf.no_op))
+
+    def shown(self, numbers: Iterable[int]) -> str:
+        """Returns ranges in words, by their numbers."""
+        found = sorted(numbers)
+        if not found:
+            return "no range"
+        num_bytes = sum(self.plan[number].stop - self.plan[number].start for number in found)
+        return (f"{len(found)} range{'s' if len(found) > 1 else ''} of {num_bytes} bytes: number "
+                f"{', '.join(map(str, found))}")

@@ -12,12 +12,12 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.graph.input import file_ranges
 from ps_train.part import Part
-from ps_train.parts.sharding import saved
+from ps_train.parts.sharding import position
 from ps_train.parts.sharding.feeder import RangeFeeder
 from ps_train.parts.sharding.local_ranges import QueueSource, RangeSettings
+from ps_train.parts.sharding.position import PositionOps, PositionWriter
 from ps_train.parts.sharding.range_loop import RangeLoop, RangeService
 from ps_train.parts.sharding.range_queue import RangeQueue
-from ps_train.parts.sharding.saved import RangeOps
 from ps_train.storage.merging_saver import SavedPart
 from ps_train.tasks.settings import WorkerSettings
 from ps_train.training.loop import Loop
@@ -38,8 +38,7 @@ class ShardingPart(Part):
         """Takes the epochs and the seed from the flags."""
         self._cluster, self._timeouts = cluster, config.timeouts
         self._source = QueueSource(RangeSettings(config.num_epochs, config.seed or 0))
-        self._ops: RangeOps | None = None  # of the graph
-        self._feeder: RangeFeeder | None = None
+        self._position: PositionOps | None = None  # of the graph
         self._service: RangeService | None = None
 
     def adjust(self, settings: WorkerSettings) -> WorkerSettings:
@@ -57,20 +56,19 @@ class ShardingPart(Part):
         file_ranges.set_source(self._source)
 
     def update(self, update: Update) -> Update:
-        """Returns the update, with what a checkpoint has of the position in the data, and in sync with verdicts."""
-        self._ops = saved.build_range_ops(self._source.local, tf.train.get_global_step().device)
-        return saved.save_position(update, self._ops)
+        """Returns the update, in sync with notes on whose gradients were lost."""
+        self._position = PositionOps(self._source.local, tf.train.get_global_step().device)
+        if not update.verdict:
+            return update
+        return update._replace(train_op=self._source.local.judge(update.train_op, *update.verdict))
 
     def saved_part(self) -> SavedPart:
-        """Returns what writes which ranges are in hand, after everything else."""
-        variables = [self._ops.in_hand_variable]
-        saver = tf.train.Saver(variables)
-        return SavedPart(lambda session, folder, _: saved.InHandWriter(
-            session, folder, saver, self._ops.after_save_op), variables)
+        """Returns what writes the position."""
+        return lambda session, folder, is_delta: PositionWriter(self._position, session, folder)
 
     def check_fits(self, path: str) -> None:
-        """Checks that a checkpoint has a position in this data; see `saved.check_plan`."""
-        saved.check_plan(path, self._source.local)
+        """Checks that a checkpoint has a position in this data; see `check_position`."""
+        position.check_position(path, self._source.local)
 
     @contextlib.contextmanager
     def at_server(self, connected: Any) -> Iterator[None]:
@@ -78,14 +76,14 @@ class ShardingPart(Part):
         settings, heartbeat_secs = self._source.settings, self._timeouts.heartbeat_secs
         with contextlib.closing(RangeQueue(connected.target, self._cluster, **settings._asdict(),
                                            heartbeat_timeout_secs=heartbeat_secs)) as queue:
-            self._feeder = RangeFeeder(self._ops, queue, self._cluster, connected.progress, heartbeat_secs)
+            feeder = RangeFeeder(self._source.local, queue, self._cluster, connected.progress, heartbeat_secs)
             self._service = RangeService(
-                self._feeder, queue, self._cluster, connected, self._timeouts, settings.num_epochs)
+                feeder, queue, self._cluster, connected, self._timeouts, settings.num_epochs)
             yield
 
     def prepared(self, session: tf.Session, path: str) -> None:
         """Begins the queue, new or at the position in the checkpoint."""
-        self._feeder.begin(session)
+        self._position.begin(session, path)
 
     def running(self, session: tf.Session, is_live: bool) -> contextlib.AbstractContextManager:
         """Returns a context in which the input is fed."""

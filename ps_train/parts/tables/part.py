@@ -42,7 +42,7 @@ class TablesPart(Part):
     def saved_part(self) -> SavedPart | None:
         """Returns what writes the rows; None if the model has no tables."""
         self._tables.add_saving()
-        return SavedPart(self._tables.files.begin_save) if self._tables.specs else None
+        return self._tables.files.begin_save if self._tables.specs else None
 
     @contextlib.contextmanager
     def running(self, session: Any, is_live: bool) -> Iterator[None]:

@@ -12,7 +12,7 @@ import ps_train
 from ps_train import testing
 from ps_train.errors import ConfigError
 from ps_train.graph.input.file_ranges import plan_ranges
-from ps_train.parts.sharding import saved
+from ps_train.parts.sharding import position
 from ps_train.training.reporting import End
 from tests.plugins import ledger
 from tests.tensorflow_mode import tf
@@ -148,11 +148,10 @@ def test_a_training_continues_where_the_checkpoint_is_in_the_data(train, caplog)
 @pytest.mark.parametrize("times", [[0, 0, 0], [1, 0, 1], [0, 3, 1]])
 def test_a_checkpoint_says_how_often_each_range_was_in_hand(times):
     """Also one of before, which says only of which that is true."""
-    with tf.Graph().as_default(), tf.Session() as session:
-        in_hand = session.run(saved.in_unary(tf.constant(times)))
+    in_hand = position.in_unary(np.array(times))
     assert in_hand.dtype == bool and len(in_hand) == 3 * max(1, *times)
-    assert saved.times_in_hand(in_hand, 3).tolist() == times
-    assert saved.times_in_hand(np.array(times) > 0, 3).tolist() == [min(1, one) for one in times]
+    assert position.times_in_hand(in_hand, 3).tolist() == times
+    assert position.times_in_hand(np.array(times) > 0, 3).tolist() == [min(1, one) for one in times]
 
 
 def test_files_that_have_come_since_are_new_ranges_of_a_training_that_was_over(train, caplog):

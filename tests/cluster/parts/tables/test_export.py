@@ -16,7 +16,7 @@ from ps_train.parts.tables.files import store_ops
 from ps_train.parts.tables.files.table_files import TableFiles
 from ps_train.parts.tables.rules import Adagrad, Frozen
 from ps_train.plugins.contracts import Model
-from ps_train.storage.merging_saver import MergingSaver, SavedPart
+from ps_train.storage.merging_saver import MergingSaver
 from tests.tensorflow_mode import tf
 
 _WORDS = [f"word {number}" for number in range(30)]
@@ -86,7 +86,7 @@ def trained(tmp_path_factory):
             tables.reset(session)
             for _ in range(3):
                 session.run(train_op)
-            MergingSaver(tf.train.Saver(), [SavedPart(tables.begin_save)]).save(session, path)
+            MergingSaver(tf.train.Saver(), [tables.begin_save]).save(session, path)
             rows = session.run([exchange.ids, exchange.pull()])
     with tf.Graph().as_default() as graph:
         found, spec, _ = _graph(1, Frozen(learning_rate=0.0))

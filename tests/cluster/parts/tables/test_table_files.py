@@ -18,7 +18,7 @@ from ps_train.parts.tables.rules import Adagrad, Frozen
 from ps_train.parts.tables.spec import TableSpec
 from ps_train.plugins import contracts
 from ps_train.storage import checkpoints
-from ps_train.storage.merging_saver import MergingSaver, PartWriter, SavedPart
+from ps_train.storage.merging_saver import MergingSaver, PartWriter
 from ps_train.training import evaluation
 from tests import clusters
 from tests.cluster.parts.tables.lookups import Model
@@ -94,7 +94,7 @@ class Tables(Model):
     def merging(self, *parts):
         """Returns what saves everything, and these parts last."""
         with self.graph.as_default():
-            return MergingSaver(self.saver, [SavedPart(begin) for begin in (self.tables.begin_save, *parts)])
+            return MergingSaver(self.saver, [self.tables.begin_save, *parts])
 
 
 def _ids_in(path):
