@@ -9,7 +9,6 @@ takes. Start with `groups.py`.
     groups      the flags, in groups that verbs share
     embeddings  the flags of embedding tables
     selection   the flags of evaluations during training
-    sharding    the flags of dynamic sharding
     fields      turns the fields of a dataclass into flags, help texts and checked values
     task        Config, the flags of one task, and the checks of flags that depend on each other
     launch      LaunchConfig, the further flags of `ps_train launch`

@@ -182,13 +182,9 @@ def _schedule_problems(flags: Any) -> list[str]:
     if kind == "exponential":
         found += [f"--{name}: not given; --learning_rate_schedule=exponential needs it"
                   for name in ("decay_steps", "decay_rate") if getattr(flags, name) is None]
-    if kind in ("cosine", "polynomial"):
-        if flags.decay_steps is None and flags.num_epochs is not None and "train_steps" not in flags.given:
-            found.append(f"--decay_steps: not given; --learning_rate_schedule={kind} needs it with --num_epochs, as "
-                         "the last global step is not known")
-        if (flags.end_learning_rate or 0) > flags.learning_rate:
-            found.append(f"--end_learning_rate: got {flags.end_learning_rate!r}; allowed: at most --learning_rate, "
-                         f"{flags.learning_rate!r}")
+    if kind in ("cosine", "polynomial") and (flags.end_learning_rate or 0) > flags.learning_rate:
+        found.append(f"--end_learning_rate: got {flags.end_learning_rate!r}; allowed: at most --learning_rate, "
+                     f"{flags.learning_rate!r}")
     if kind == "piecewise":
         found += _piecewise_problems(flags)
     return found

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from ps_train.config import fields, groups, optimizer
 from ps_train.errors import refuse
 from ps_train.parts import table
-from ps_train.runtime.reports import NO_STEP_LIMIT
 from ps_train.runtime.waits import Timeouts
 
 _PART_FLAGS = table.flag_classes()
@@ -58,8 +57,9 @@ class Config(
             object.__setattr__(self, "learning_rate", self.rates[0])
         if not self.train_dir:
             object.__setattr__(self, "train_dir", groups.default_train_dir(self.model))
-        if self.num_epochs is not None and "train_steps" not in self.given:
-            object.__setattr__(self, "train_steps", NO_STEP_LIMIT)
+        for flags in _PART_FLAGS:
+            for name, value in getattr(flags, "part_defaults", lambda _: {})(self).items():
+                object.__setattr__(self, name, value)
 
     @property
     def timeouts(self) -> Timeouts:

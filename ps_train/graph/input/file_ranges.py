@@ -105,7 +105,7 @@ def file_ranges(
 ) -> tf.data.Dataset:
     """Returns this worker's share of the ranges of some files: those whose number modulo the count is the index.
 
-    With --dynamic_sharding, the ranges of a training come from the queue on ps 0 in place of that.
+    With a `RangeSource` in the graph, such as that of --dynamic_sharding, the ranges of a training come from there.
 
     Args:
       files: pattern, or patterns, of file names.

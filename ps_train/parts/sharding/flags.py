@@ -7,6 +7,7 @@ from typing import Any, Optional
 
 from ps_train.config import fields
 from ps_train.config.groups import DATA, TRAINING
+from ps_train.runtime.reports import NO_STEP_LIMIT
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,4 +30,15 @@ class ShardingFlags:
         if self.dynamic_sharding and config.sync_engine == "tensorflow":
             problems.append("--dynamic_sharding: given with --sync_engine=tensorflow, whose updates wait for workers "
                             "that have no range left; leave one of them out")
+        if self._ends_by_epochs(config) and config.decay_steps is None and config.learning_rate_schedule in (
+                "cosine", "polynomial"):
+            problems.append(f"--decay_steps: not given; --learning_rate_schedule={config.learning_rate_schedule} needs "
+                            "it with --num_epochs, as the last global step is not known")
         return problems
+
+    def part_defaults(self) -> dict[str, Any]:
+        """Returns name -> value of the flags of others whose default follows from those of the part."""
+        return {"train_steps": NO_STEP_LIMIT} if self._ends_by_epochs(self) else {}
+
+    def _ends_by_epochs(self, config: Any) -> bool:
+        return config.num_epochs is not None and "train_steps" not in config.given
