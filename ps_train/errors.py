@@ -9,12 +9,12 @@
         MissingNameError  1     TF1 code uses a name that TensorFlow no longer has; an AttributeError too
         MissingModuleError  1   the same in an import statement; an ImportError too
       SaveError           1   the last checkpoint cannot be written
-      ClusterLostError  138   a task or the network is gone; the same command may be run again
+      ClusterLostError  138   a task or the network is unreachable; the same command may be run again
         BlackboardError   138     a ps does not answer
         ChiefFailedError  138     the chief's own code failed
         FolderLostError   138     another training has taken over the train_dir
       LaunchError         -   that of the task that failed, or of the signal
-      StoppedError      143   the process was told to stop
+      StoppedError      143   the process was asked to stop
 
 The codes fit Kubeflow's restart policy `ExitCode`: 1 to 127 are permanent, 128 to 255 retryable
 (https://www.kubeflow.org/docs/components/trainer/legacy-v1/user-guides/tensorflow/).
@@ -26,19 +26,19 @@ from collections.abc import Sequence
 
 
 class PsTrainError(Exception):
-    """An error that a user can act on: its text, a line for each problem, is shown without a traceback."""
+    """An error that a user can act on. Its message, a line for each problem, is shown without a traceback."""
 
     exit_code = 1
 
 
 class ConfigError(PsTrainError):
-    """The configuration is wrong: says what, what was given, what is allowed, what to do."""
+    """The configuration is wrong; the message has the value, the allowed ones, and what to do."""
 
     exit_code = 2
 
 
 def refuse(problems: Sequence[str]) -> None:
-    """Raises one ConfigError that has a line for each problem; does nothing where there is none."""
+    """Raises one ConfigError with a line for each problem, if there are any."""
     if problems:
         raise ConfigError("\n".join(problems))
 
@@ -50,28 +50,28 @@ class UserCodeError(PsTrainError):
 
 
 class DataError(UserCodeError):
-    """A data file is missing, damaged or not what it should be: the text names the file."""
+    """A data file is missing, damaged or of the wrong kind; the message names the file."""
 
 
 class MissingDataError(DataError):
-    """A data file is missing and cannot be fetched: the text says why, and where to get the data from instead."""
+    """A data file is missing and cannot be fetched; the message says why, and where else to get the data."""
 
     def __init__(self, fault: str, advice: str) -> None:
-        """Takes both parts of the text; `ps_train launch`, which may follow the advice itself, shows the fault only."""
+        """Takes both parts of the message; `ps_train launch`, which may follow the advice, shows only the fault."""
         super().__init__(f"{fault}: {advice}")
         self.fault = fault
 
 
 class CheckpointError(UserCodeError):
-    """A checkpoint does not fit the model, or cannot be read: the text lists what differs, or says what is damaged."""
+    """A checkpoint does not fit the model, or cannot be read; the message lists what differs or is damaged."""
 
 
 class MissingNameError(UserCodeError, AttributeError):
-    """TF1 code uses a name that is gone: the text has the name, the line of the script, and what to use instead."""
+    """TF1 code uses a name that TensorFlow has removed; the message has the name, the line, and a replacement."""
 
 
 class MissingModuleError(UserCodeError, ModuleNotFoundError):
-    """TF1 code imports a module that is gone: the text is that of a MissingNameError."""
+    """TF1 code imports a module that TensorFlow has removed; the message is that of a MissingNameError."""
 
 
 class SaveError(PsTrainError):
@@ -81,19 +81,19 @@ class SaveError(PsTrainError):
 
 
 class ClusterLostError(PsTrainError):
-    """A task did not answer within its time-out: the text names it and its address."""
+    """A task did not answer within its time-out; the message has its name and address."""
 
     exit_code = 138
 
 
 class StoppedError(PsTrainError):
-    """The process was told to stop by a signal and has saved what it had to."""
+    """A signal asked the process to stop, and it has saved what it had to."""
 
     exit_code = 143
 
 
 class StopRequestedError(StoppedError):
-    """`ps_train stop` has asked all tasks to stop, so nobody should start this one again."""
+    """`ps_train stop` has asked all tasks to stop, so this one must not be restarted."""
 
 
 class BlackboardError(ClusterLostError):
@@ -101,7 +101,7 @@ class BlackboardError(ClusterLostError):
 
 
 class ChiefFailedError(ClusterLostError):
-    """The chief's own code failed, and training is over for all."""
+    """The chief's own code failed, which ends the training of all tasks."""
 
     def __init__(self) -> None:
         """Takes nothing: it always says the same."""
@@ -109,19 +109,19 @@ class ChiefFailedError(ClusterLostError):
 
 
 class LaunchError(PsTrainError):
-    """A task failed, or the launcher was told to stop; it has the exit code of that."""
+    """A task failed, or the launcher was asked to stop; has the exit code of the cause."""
 
     def __init__(self, message: str, exit_code: int) -> None:
-        """Takes the text, "" where all is said already, and the launcher's exit code."""
+        """Takes the message, "" if all is logged already, and the launcher's exit code."""
         super().__init__(message)
         self.exit_code = exit_code
 
 
 class TrainingEndedError(PsTrainError):
-    """A training that was asked about does not run any more; has the exit code of how it ended."""
+    """The training in question has ended; has the exit code with which it did."""
 
     def __init__(self, message: str, exit_code: int) -> None:
-        """Takes the text, and the exit code."""
+        """Takes the message and the exit code."""
         super().__init__(message)
         self.exit_code = exit_code
 

@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 _FIRST_PORT = 23000 + os.getpid() % 400 * 20
 
 
-_CLOSE_SECS = 35.0  # TensorFlow needs 30 s to close a session with a server that is gone
+_CLOSE_SECS = 35.0  # TensorFlow needs 30 s to close a session with a server that is unreachable
 
 
 class ClusterResult(NamedTuple):
-    """What a cluster did.
+    """The outcome of a cluster.
 
     Attributes:
       outcomes: what each worker did, the chief first.
@@ -74,7 +74,7 @@ def run_in_threads(
     model: str, dataset: str, *, train_dir: str | os.PathLike, num_ps: int = 1, num_workers: int = 2,
     timeout_secs: float = 300.0, **flags: Any,
 ) -> ClusterResult:
-    """Trains to the end with a cluster in this process, and returns what its workers did.
+    """Trains to the end with a cluster in this process, and returns the outcome of its workers.
 
     TensorFlow is put into TF1 mode for the whole process.
 
@@ -88,9 +88,9 @@ def run_in_threads(
       flags: flags of a task by name, such as `train_steps=200` or `sync_replicas=True`.
 
     Raises:
-      TypeError: there is no such flag.
+      TypeError: a flag does not exist.
       ConfigError: the value of a flag is not allowed.
-      ClusterLostError: the tasks did not end in time; the text names those that still ran.
+      ClusterLostError: the tasks did not end in time; the message names those that still ran.
       Exception: what the first task at fault raised, as a PsTrainError with its exit code where it is one.
     """
     keras_import.prefer()
@@ -125,7 +125,7 @@ def read_checkpoint(train_dir: str | os.PathLike) -> dict[str, np.ndarray]:
     """Returns name -> value of each variable in the newest checkpoint of a folder.
 
     Raises:
-      FileNotFoundError: there is none.
+      FileNotFoundError: the folder has no checkpoint.
     """
     import tensorflow.compat.v1 as tf  # noqa: PLC0415 (as above)
 

@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 
-from ps_train.cluster.ports import CAN_BIND_BESIDE
+from ps_train.cluster.ports import CAN_SHARE_PORT
 from tests import fork_server
 from tests.fork_server import ForkedProcess
 
@@ -237,7 +237,7 @@ class TaskCluster:
     def __init__(self, num_ps: int, num_workers: int) -> None:
         ports = free_ports(num_ps + num_workers)
         self.ports = ports
-        self._held = [hold_port(port) for port in ports] if CAN_BIND_BESIDE else []
+        self._held = [hold_port(port) for port in ports] if CAN_SHARE_PORT else []
         self.ps = [f"localhost:{port}" for port in ports[:num_ps]]
         self.workers = [f"localhost:{port}" for port in ports[num_ps:]]
 

@@ -11,5 +11,5 @@ Start with `spec.py`. Nothing here imports TensorFlow.
     addresses     parses and checks "host:port"
     ports         keeps ports free for tasks that a launcher starts, and checks that a task's port is free
     reachability  waits until other tasks accept connections
-    description   compares what two tasks were told about the cluster
+    description   compares how two tasks are configured
 """

@@ -30,44 +30,44 @@ def port_of(address: str) -> int:
     return int(address.rpartition(":")[2])
 
 
-def parse_hosts(what: str, text: str) -> dict[int, str]:
-    """Returns index -> "host:port" of a comma-separated list; `what` names the list in errors.
+def parse_hosts(name: str, hosts: str) -> dict[int, str]:
+    """Returns index -> "host:port" of a comma-separated list; `name` names the list in errors.
 
     Raises:
       ConfigError: an entry is not host:port with a port from 1 to 65535, or the list is empty.
     """
-    return {index: parse_address(f"{what} entry {index}", entry) for index, entry in enumerate(text.split(","))}
+    return {index: parse_address(f"{name} entry {index}", entry) for index, entry in enumerate(hosts.split(","))}
 
 
-def parse_address(what: str, address: Any) -> str:
+def parse_address(name: str, address: Any) -> str:
     """Returns the address unchanged if it is "host:port" or "[ipv6]:port" with a port from 1 to 65535.
 
     Raises:
-      ConfigError: it has another form; the error says what is wrong if that is clear.
+      ConfigError: it has another form; the error names a common mistake.
     """
     match = _ADDRESS.fullmatch(address) if isinstance(address, str) else None
     if match is None or int(match["port"]) > 65535 or not _is_ipv6(match["ipv6"] or "::1"):
-        raise ConfigError(f"{what}: got {address!r}{_fault(address)}; "
+        raise ConfigError(f"{name}: got {address!r}{_fault(address)}; "
                           "allowed: host:port with a port from 1 to 65535, such as localhost:2222")
     return address
 
 
-def _is_ipv6(text: str) -> bool:
+def _is_ipv6(host: str) -> bool:
     try:
-        ipaddress.IPv6Address(text)
+        ipaddress.IPv6Address(host)
     except ValueError:
         return False
     return True
 
 
 def _fault(address: Any) -> str:
-    """Returns what is wrong with an address, or "" for anything that is not a common mistake."""
-    text = address if isinstance(address, str) else ""
-    if re.search(r"\s", text):
+    """Returns the common mistake in an address, or "" if it has none."""
+    shown = address if isinstance(address, str) else ""
+    if re.search(r"\s", shown):
         return ", which contains a space"
-    if "://" in text:
+    if "://" in shown:
         return ", which has a scheme"
-    if text.count(":") > 1:
+    if shown.count(":") > 1:
         return "; an IPv6 address is written [::1]:2222"
     return ""
 
@@ -93,22 +93,22 @@ def why_not_here(address: str) -> str:
     if lookup.is_alive():
         return ""
     try:
-        found = lookup.result()
+        resolved = lookup.result()
     except socket.gaierror as error:
         return f"does not resolve on this machine ({error.strerror})"
     except OSError:
         return ""
-    numbers = sorted({place[0] for *_, place in found})
-    if any(_can_bind(family, place) for family, *_, place in found):
+    numbers = sorted({socket_address[0] for *_, socket_address in resolved})
+    if any(_can_bind(family, socket_address) for family, *_, socket_address in resolved):
         return ""
     return f"is {', '.join(numbers)}, which is no address of this machine"
 
 
-def _can_bind(family: int, place: tuple) -> bool:
-    """Tells whether an interface of this machine has the address, or may have it."""
+def _can_bind(family: int, socket_address: tuple) -> bool:
+    """Returns whether an interface of this machine has the address, or may have it."""
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.bind(place)  # the port is 0, which means any free port
+            probe.bind(socket_address)  # the port is 0, which means any free port
     except OSError as error:
         return error.errno != errno.EADDRNOTAVAIL
     return True

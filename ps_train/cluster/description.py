@@ -1,6 +1,6 @@
-"""Compares what two tasks were told about the cluster.
+"""Compares how two tasks are configured.
 
-    ps: describe_cluster --> text on its blackboard --> worker: difference --> "" or a line that names the difference
+    ps: describe_cluster --> text on its blackboard --> worker: difference --> "" or a line that says how they differ
 
 Only jobs and indexes are compared. Addresses may differ: a task may reach another one through a tunnel or a proxy.
 """
@@ -16,7 +16,7 @@ _MAX_SHOWN = 8
 
 
 def describe_cluster(cluster: Cluster) -> str:
-    """Returns what this task was told about the cluster, as text for `difference`."""
+    """Returns the cluster as this task is configured, as text for `difference`."""
     return json.dumps({
         "task": cluster.task.name,
         "elastic": cluster.is_elastic,
@@ -25,39 +25,40 @@ def describe_cluster(cluster: Cluster) -> str:
     })
 
 
-def difference(own: Cluster, ps: Task, text: str) -> str:
+def difference(cluster: Cluster, ps: Task, description: str) -> str:
     """Returns how the clusters of a worker and of one of its ps differ, as a line, or "" if they agree.
 
     A job of which either task may know only some tasks is not compared. But the ps must know this worker, unless the
     cluster is elastic.
 
     Args:
-      own: the cluster of the worker.
+      cluster: the cluster of the worker.
       ps: one of its ps.
-      text: the result of `describe_cluster` at the address of that ps.
+      description: the result of `describe_cluster` at the address of that ps.
     """
-    theirs, mine = json.loads(text), json.loads(describe_cluster(own))
+    theirs, mine = json.loads(description), json.loads(describe_cluster(cluster))
     if theirs["task"] != ps.name:
-        return (f"{own.task} was told that {ps.name} is at {ps.address}, but {theirs['task']} is there; name the ps in "
-                "the same order to every task")
+        return (f"{cluster.task} was configured with {ps.name} at {ps.address}, but {theirs['task']} is there; "
+                "name the ps in the same order to every task")
     if theirs["elastic"] != mine["elastic"]:
-        return (f"{ps} was told that {_membership(theirs['elastic'])}, {own.task} that {_membership(mine['elastic'])}; "
-                "start all tasks with or all without --elastic")
+        return (f"{ps} was configured so that {_membership(theirs['elastic'])}, {cluster.task} so that "
+                f"{_membership(mine['elastic'])}; start all tasks with or all without --elastic")
     jobs = [job for job in sorted({*theirs["tasks"], *mine["tasks"]})
             if job not in theirs["partial"] + mine["partial"] and theirs["tasks"].get(job) != mine["tasks"].get(job)]
-    if not jobs and not own.is_elastic and own.index not in theirs["tasks"].get(own.job, []):
-        jobs = [own.job]
+    if not jobs and not cluster.is_elastic and cluster.index not in theirs["tasks"].get(cluster.job, []):
+        jobs = [cluster.job]
     if not jobs:
         return ""
-    here, there = (" and ".join(_words(job, told["tasks"].get(job, [])) for job in jobs) for told in (mine, theirs))
-    return (f"{ps} was told of {there}, {own.task} of {here}; give every task the same --ps_hosts and --worker_hosts, "
-            "or the same cluster in TF_CONFIG")
+    here, there = (" and ".join(_words(job, settings["tasks"].get(job, [])) for job in jobs)
+                   for settings in (mine, theirs))
+    return (f"{ps} was configured with {there}, {cluster.task} with {here}; give every task the same --ps_hosts and "
+            "--worker_hosts, or the same cluster in TF_CONFIG")
 
 
-def knows(text: str, task: Task) -> bool:
-    """Tells whether a ps was told about a task, or may know only some tasks of that job (`partial`)."""
-    told = json.loads(text)
-    return task.job in told["partial"] or task.index in told["tasks"].get(task.job, [])
+def knows(description: str, task: Task) -> bool:
+    """Returns whether a ps is configured with a task, or may know only some tasks of that job (`partial`)."""
+    settings = json.loads(description)
+    return task.job in settings["partial"] or task.index in settings["tasks"].get(task.job, [])
 
 
 def _membership(is_elastic: bool) -> str:

@@ -20,7 +20,7 @@ from ps_train.errors import ConfigError
 _log = logging.getLogger(__name__)
 FIRST_PORT = 2222  # the default port of dist_mnist's ps
 HELD_PORT_VARIABLE = "PS_TRAIN_HELD_PORT_FD"  # holds the file descriptor of the socket that a task inherits
-CAN_BIND_BESIDE = sys.platform == "linux"  # whether a server with SO_REUSEADDR may bind beside such a socket
+CAN_SHARE_PORT = sys.platform == "linux"  # whether a server with SO_REUSEADDR may bind the port of such a socket
 
 
 def hold_ports(count: int, first: int = FIRST_PORT) -> list[socket.socket]:
@@ -43,8 +43,8 @@ def hold_ports(count: int, first: int = FIRST_PORT) -> list[socket.socket]:
 def _hold(port: int) -> list[socket.socket]:
     """Returns [socket], or [] if the port is taken."""
     dual_stack = socket.has_dualstack_ipv6()
-    # Without SO_REUSEADDR, so that a second launcher finds each port taken that another one holds, or has released to
-    # its tasks.
+    # Without SO_REUSEADDR, so a second launcher sees as taken each port that another one holds or has released to its
+    # tasks.
     holder = socket.socket(socket.AF_INET6 if dual_stack else socket.AF_INET)
     try:
         if dual_stack:
@@ -66,13 +66,13 @@ def release_held_port() -> None:
 
 def let_server_bind(holder: socket.socket) -> None:
     """Lets a server of this process bind a held port, which stays taken for others until the process ends."""
-    if CAN_BIND_BESIDE:
-        # On Linux a server that sets SO_REUSEADDR, as gRPC's does, may bind beside a socket that also sets it and does
-        # not listen. The socket stays open until the process ends, so no other launcher can take the port in between.
+    if CAN_SHARE_PORT:
+        # On Linux a server that sets SO_REUSEADDR, as gRPC's does, may bind the port of a socket that also sets it and
+        # does not listen. The socket stays open until the process ends, so no other launcher can take the port.
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         holder.detach()
     else:
-        holder.close()  # BSD and macOS would not let the server bind beside it
+        holder.close()  # BSD and macOS would not let the server share the port
 
 
 def check_port(task: Task) -> None:

@@ -26,7 +26,7 @@ def wait_for_tasks(tasks: Iterable[Task], timeout_secs: float, stop: threading.E
 
 
 class Awaited:
-    """Tasks that somebody waits for, and those among them that are missing."""
+    """Tasks that this process waits for."""
 
     def __init__(
         self, tasks: Iterable[Task], timeout_secs: float, stop: threading.Event,
@@ -37,18 +37,18 @@ class Awaited:
         Args:
           timeout_secs: the time limit.
           stop: ends the wait.
-          is_ready: asked of a task that accepts connections, until it returns true.
+          is_ready: called with a task that accepts connections, until it returns true.
         """
         self._missing, self._timeout_secs, self._stop, self._is_ready = list(tasks), timeout_secs, stop, is_ready
         self._unresolved: set[Task] = set()
 
     def wait(self) -> None:
-        """Returns when every task is there; raises as `wait_for_tasks`, or what `is_ready` raises."""
+        """Returns when every task is there; raises as `wait_for_tasks`, or the error of `is_ready`."""
         waits.until(self._are_all_there, self._timeout_secs, self._names, self._stop,
                     "is it started, and reachable from this machine?")
 
     def _are_all_there(self) -> bool:
-        # Each unreachable host costs two seconds. After a signal, do not try the rest.
+        # Each unreachable host costs two seconds. After a signal, do not try the remaining ones.
         self._missing[:] = [task for task in self._missing
                             if self._stop.is_set() or not self._accepts(task) or not self._is_ready(task)]
         return not self._missing
@@ -70,12 +70,12 @@ class Awaited:
 
 
 def accepts(address: str) -> bool:
-    """Tells whether a process accepts connections at host:port."""
+    """Returns whether a process accepts connections at host:port."""
     return _connection_error(address) is None
 
 
 def any_accepts(tasks: Iterable[Task]) -> bool:
-    """Tells whether any of these tasks accepts connections."""
+    """Returns whether any of these tasks accepts connections."""
     return any(accepts(task.address) for task in tasks)
 
 

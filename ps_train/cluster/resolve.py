@@ -1,6 +1,6 @@
 """Finds the cluster of this task, in the four flags or in TF_CONFIG.
 
-    TF_CONFIG is set        TF_CONFIG counts, and flags that were given must agree with it
+    TF_CONFIG is set        TF_CONFIG counts, and the flags on the command line must agree with it
     it is not               --ps_hosts, --worker_hosts, --job_name, --task_index
 
 docs/decisions/elastic.md explains elastic clusters, whose workers may join and leave.
@@ -45,9 +45,9 @@ def find_cluster(
     flag_values: dict[str, Any] = {"ps_hosts": ps_hosts, "worker_hosts": worker_hosts, "job_name": job_name,
                                    "task_index": task_index}
     if tf_config.strip():
-        told = parse_tf_config(tf_config)
-        cluster = Cluster(told.job, told.index, told.addresses, told.is_dynamic if elastic is None else elastic,
-                          told.sparse_jobs)
+        settings = parse_tf_config(tf_config)
+        cluster = Cluster(settings.job, settings.index, settings.addresses,
+                          settings.is_dynamic if elastic is None else elastic, settings.sparse_jobs)
         _check_agreement(cluster, {name: value for name, value in flag_values.items() if name in given})
         if not cluster.is_elastic and not cluster.workers:
             raise ConfigError("TF_CONFIG: cluster names no worker, which only an elastic cluster may do; leave "
@@ -89,7 +89,7 @@ def _only_index(job_name: str, addresses: Mapping[str, Mapping[int, str]], is_el
 
 
 def _check_index(job_name: str, task_index: int, addresses: Mapping[str, Mapping[int, str]]) -> None:
-    indices = addresses.get(job_name, [0])  # there is one evaluator, which needs no address
+    indices = addresses.get(job_name, [0])  # a cluster has one evaluator, which needs no address
     if task_index not in indices:
         count = len(indices)
         why = f"--{job_name}_hosts names {count} task{'s' if count > 1 else ''}"
@@ -97,25 +97,25 @@ def _check_index(job_name: str, task_index: int, addresses: Mapping[str, Mapping
                           f"{why if job_name in addresses else 'a cluster has one evaluator'}")
 
 
-def _elastic_workers(told: dict[int, str], job_name: str, task_index: int) -> dict[int, str]:
-    """Returns index -> address of the workers of an elastic cluster; a lone address is this worker's own."""
+def _elastic_workers(addresses: dict[int, str], job_name: str, task_index: int) -> dict[int, str]:
+    """Returns index -> address of the workers of an elastic cluster; a lone address is that of this worker."""
     if job_name != "worker":
         return {}
     if task_index > LARGEST_INDEX:
         raise ConfigError(f"--task_index: got {task_index}; allowed: 0 to {LARGEST_INDEX}")
-    return {task_index: told[0]} if len(told) == 1 else told
+    return {task_index: addresses[0]} if len(addresses) == 1 else addresses
 
 
 def _without_other_workers(cluster: Cluster) -> Cluster:
-    """Returns an elastic cluster with this worker only: the blackboard tells which other workers there are now."""
-    own = {index: address for index, address in cluster.addresses.get("worker", {}).items()
-           if (cluster.job, cluster.index) == ("worker", index)}
-    return dataclasses.replace(cluster, addresses={**cluster.addresses, "worker": own},
+    """Returns an elastic cluster with this worker only: the blackboard has the other workers there are now."""
+    this_worker = {index: address for index, address in cluster.addresses.get("worker", {}).items()
+                   if (cluster.job, cluster.index) == ("worker", index)}
+    return dataclasses.replace(cluster, addresses={**cluster.addresses, "worker": this_worker},
                                partial=cluster.partial | {"worker"})
 
 
 def _check_agreement(cluster: Cluster, flag_values: Mapping[str, Any]) -> None:
-    """Raises ConfigError if a flag that was given contradicts TF_CONFIG; the error shows both values."""
+    """Raises ConfigError if a flag on the command line contradicts TF_CONFIG; the error shows both values."""
     from_tf_config = {
         "job_name": cluster.job,
         "task_index": cluster.index,

@@ -1,4 +1,4 @@
-"""The value that says who is in the cluster, and which of its tasks this process is.
+"""The tasks of the cluster, and which of them this process is.
 
     Cluster.ps, workers, chief     the tasks of each role           Cluster.task       this task
     Cluster.worker_number, shard   this worker among all workers    Cluster.is_chief   whether it is the chief
@@ -71,7 +71,7 @@ class Cluster:
 
     @property
     def chief(self) -> Task:
-        """The worker that initialises and saves: the chief or master task if there is one, otherwise worker 0."""
+        """The worker that initialises and saves: the chief or master task, or worker 0 in a cluster without one."""
         named = [task for job in CHIEF_JOBS for task in self._tasks(job)]
         return named[0] if named else self._task("worker", 0)
 
@@ -86,7 +86,7 @@ class Cluster:
         return self.number_of(self.task)
 
     def number_of(self, worker: Task) -> int:
-        """Returns the number of a worker: its index, plus 1 for a "worker" task beside a chief or master task."""
+        """Returns the number of a worker: its index, plus 1 for a "worker" task in a cluster with a chief or master."""
         # Not its position among the workers listed here: in TF_CONFIG's sparse form a worker may know only itself.
         has_chief_job = any(self.addresses.get(job) for job in CHIEF_JOBS)
         return worker.index + (has_chief_job and worker.job == "worker")

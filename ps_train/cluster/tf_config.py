@@ -1,12 +1,12 @@
-"""Parses TF_CONFIG, the environment variable with which schedulers tell a task its cluster.
+"""Parses TF_CONFIG, the environment variable with which schedulers describe the cluster to a task.
 
     dense    {"cluster": {"ps": ["host:port", ...], "worker": [...]}, "task": {"type": "worker", "index": 0}}
     sparse   {"cluster": {"ps": [...], "worker": {"0": ..., "3": ...}}, "task": {"type": "worker", "index": 3}}
     dynamic  {"cluster": {"ps": [...], "worker": {"3": "host:port"}}, "task": {"type": "worker", "index": 3}}
              {"cluster": {"ps": ["host:port"], "worker": {}}, "task": {"type": "ps", "index": 1}}
 
-Kubeflow's operator writes the dynamic form with `enableDynamicWorker`. A worker is told all ps and itself. A ps is told
-only itself, as the one entry of its list, whatever its index.
+Kubeflow's operator writes the dynamic form with `enableDynamicWorker`. A worker gets all ps and itself. A ps gets only
+itself, as the one entry of its list, at any index.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def parse_tf_config(text: str, needs_ps: bool = True) -> TfConfig:
     cluster, task = _mapping(content, "cluster"), _mapping(content, "task")
     is_dynamic = _is_dynamic(cluster, task)
     if is_dynamic:
-        cluster = _told_by_index(cluster, task)
+        cluster = _list_by_index(cluster, task)
     addresses = {job: _parse_job(job, tasks) for job, tasks in cluster.items()}
     if all(job in addresses for job in CHIEF_JOBS):
         raise ConfigError("TF_CONFIG: cluster names both a chief and a master; they are the same role, keep one")
@@ -74,27 +74,27 @@ def parse_tf_config(text: str, needs_ps: bool = True) -> TfConfig:
 
 
 def _is_dynamic(cluster: Mapping[str, Any], task: Mapping[str, Any]) -> bool:
-    """Tells whether this is the dynamic form: a list of ps, and an object of workers with at most this task."""
-    own = {str(task.get("index"))} if task.get("type") == "worker" else set()
+    """Returns whether this is the dynamic form: a list of ps, and an object of workers with at most this task."""
+    this_worker = {str(task.get("index"))} if task.get("type") == "worker" else set()
     return (cluster.keys() == {"ps", "worker"} and isinstance(cluster["ps"], list)
-            and isinstance(cluster["worker"], dict) and cluster["worker"].keys() == own)
+            and isinstance(cluster["worker"], dict) and cluster["worker"].keys() == this_worker)
 
 
-def _told_by_index(cluster: Mapping[str, Any], task: Mapping[str, Any]) -> dict[str, Any]:
+def _list_by_index(cluster: Mapping[str, Any], task: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the cluster part of the dynamic form with a lone ps under its own index, and without empty jobs."""
-    told = {job: tasks for job, tasks in cluster.items() if tasks or job == "ps"}
-    if task.get("type") == "ps" and len(told["ps"]) == 1:
-        told["ps"] = {_parse_index("TF_CONFIG: task index", task.get("index")): told["ps"][0]}
-    return told
+    jobs = {job: tasks for job, tasks in cluster.items() if tasks or job == "ps"}
+    if task.get("type") == "ps" and len(jobs["ps"]) == 1:
+        jobs["ps"] = {_parse_index("TF_CONFIG: task index", task.get("index")): jobs["ps"][0]}
+    return jobs
 
 
 def _parse_json(text: str) -> Any:
     try:
         return json.loads(text, object_pairs_hook=_object)
     except json.JSONDecodeError as error:
-        rest = text[error.pos:error.pos + 20]
+        remaining = text[error.pos:error.pos + 20]
         raise ConfigError(f"TF_CONFIG: is not JSON: {error.msg} at line {error.lineno}, column {error.colno}; "
-                          f"there it {f'reads {rest!r}' if rest else 'ends'}") from None
+                          f"there it {f'reads {remaining!r}' if remaining else 'ends'}") from None
     except (ValueError, RecursionError) as error:  # a number with thousands of digits, thousands of brackets
         raise ConfigError(f"TF_CONFIG: cannot be read as JSON: {error}") from None
 
@@ -119,29 +119,29 @@ def _mapping(content: Any, key: str) -> dict[str, Any]:
 
 def _parse_job(job: str, tasks: Any) -> dict[int, str]:
     """Returns index -> address of the dense `["host:port", ...]` or the sparse `{"3": "host:port"}`."""
-    what = f"TF_CONFIG: cluster[{job!r}]"
+    name = f"TF_CONFIG: cluster[{job!r}]"
     if job not in JOBS:
-        raise ConfigError(f"{what}: unknown job; allowed: {', '.join(JOBS)}")
+        raise ConfigError(f"{name}: unknown job; allowed: {', '.join(JOBS)}")
     if not isinstance(tasks, (list, dict)) or not tasks:
-        raise ConfigError(f"{what}: got {tasks!r}; allowed: a list of host:port, or an object of index: host:port")
+        raise ConfigError(f"{name}: got {tasks!r}; allowed: a list of host:port, or an object of index: host:port")
     if job in CHIEF_JOBS and len(tasks) > 1:
-        raise ConfigError(f"{what}: names {len(tasks)} tasks; allowed: 1")
+        raise ConfigError(f"{name}: names {len(tasks)} tasks; allowed: 1")
     items = enumerate(tasks) if isinstance(tasks, list) else tasks.items()
-    found: dict[int, str] = {}
+    addresses: dict[int, str] = {}
     for key, address in items:
-        index = _parse_index(f"{what} index", key)
-        if index in found:
-            raise ConfigError(f"{what}: index {index} is there twice")
-        found[index] = parse_address(f"{what}[{key}]", address)
-    if job in CHIEF_JOBS and 0 not in found:  # its index is its number among the workers, of which 1 is worker 0's
-        raise ConfigError(f"{what} index: got {index}; allowed: 0, as there is one")
-    return found
+        index = _parse_index(f"{name} index", key)
+        if index in addresses:
+            raise ConfigError(f"{name}: index {index} is there twice")
+        addresses[index] = parse_address(f"{name}[{key}]", address)
+    if job in CHIEF_JOBS and 0 not in addresses:  # its index is its number among the workers, of which 1 is worker 0's
+        raise ConfigError(f"{name} index: got {index}; allowed: 0, as there is one")
+    return addresses
 
 
-def _parse_index(what: str, value: Any) -> int:
-    """Returns a task index given as 3 or, as templates often write it, "3"."""
+def _parse_index(name: str, value: Any) -> int:
+    """Returns a task index written as 3 or, as templates often do, as "3"."""
     if not _INDEX.fullmatch(str(value)) or int(value) > LARGEST_INDEX:
-        raise ConfigError(f"{what}: got {value!r}; allowed: an integer from 0 to {LARGEST_INDEX}")
+        raise ConfigError(f"{name}: got {value!r}; allowed: an integer from 0 to {LARGEST_INDEX}")
     return int(value)
 
 

@@ -1,4 +1,4 @@
-"""Configuration: which flags are there, and what did the user choose? Only this folder parses command lines.
+"""Configuration: which flags exist, and what did the user choose? Only this folder parses command lines.
 
     groups of flags --> Config, LaunchConfig
     argv --> fields --------^

@@ -1,6 +1,6 @@
 """Turns the fields of a dataclass into absl flags, their help texts and checked values.
 
-    field(default, group, help, unit, ...)  --parse_flags-->  values by name  --problems-->  what is wrong with them
+    field(default, group, help, unit, ...)  --parse_flags-->  values by name  --problems-->  a line for each wrong value
 
 A field is declared once, in `groups.py` or with its verb. Its flag, its line in `--help`, its limits and its row in
 docs/flags.md all come from that declaration.
@@ -43,9 +43,9 @@ class Rule:
       maximum: the largest value allowed, or None.
       below: the value must be smaller than this, or None.
       choices: the values allowed, or () for any.
-      form: `form(what, value)` raises a ConfigError that names `what` if a text has the wrong form; or None.
+      form: `form(name, value)` raises a ConfigError that names the flag if a text has the wrong form; or None.
       unset: the default that `--help` shows if the default is None or empty.
-      is_path: whether it is a file or folder in a file system of the machine, which a URL is not.
+      is_path: whether it is a file or folder in a file system of the machine, so not a URL.
       is_shared: whether all workers of a training must have the same value.
     """
 
@@ -73,7 +73,7 @@ class Rule:
         return " ".join([_KINDS[kind], *(f"{words} {bound:g}" for words, bound in bounds if bound is not None)])
 
     def permits(self, value: Any) -> bool:
-        """Tells whether a value of the right type is within the bounds; NaN and infinity never are."""
+        """Returns whether a value of the right type is within the bounds; NaN and infinity never are."""
         if self.choices:
             return value in self.choices
         if isinstance(value, str):
@@ -104,22 +104,22 @@ def redeclare(cls: type, name: str, **changes: Any) -> Any:
 
 
 def shared(config: Any) -> dict[str, Any]:
-    """Returns name -> value of the flags that all workers of a training must have in common."""
+    """Returns name -> value of the flags that must be the same for all workers of a training."""
     return {name: getattr(config, name) for name, (rule, _, _) in rules(type(config)).items() if rule.is_shared}
 
 
 def rules(*classes: type) -> dict[str, tuple[Rule, type, Any]]:
     """Returns name -> (rule, Python type, default) of every flag of the classes, heading by heading."""
-    found = {}
+    flags_by_name = {}
     for cls in classes:
         hints = typing.get_type_hints(cls)
         # `dataclasses.fields(cls)` begins with the fields of the last base: look at the bases one by one.
         for part in (*filter(dataclasses.is_dataclass, cls.__bases__), cls):
             for spec in dataclasses.fields(part):
                 if "rule" in spec.metadata:
-                    found[spec.name] = (spec.metadata["rule"], _base_type(hints[spec.name]), spec.default)
-    headings = list(dict.fromkeys(rule.group for rule, _, _ in found.values()))
-    return dict(sorted(found.items(), key=lambda item: headings.index(item[1][0].group)))
+                    flags_by_name[spec.name] = (spec.metadata["rule"], _base_type(hints[spec.name]), spec.default)
+    headings = list(dict.fromkeys(rule.group for rule, _, _ in flags_by_name.values()))
+    return dict(sorted(flags_by_name.items(), key=lambda item: headings.index(item[1][0].group)))
 
 
 def _base_type(hint: Any) -> type:
@@ -130,28 +130,28 @@ def _base_type(hint: Any) -> type:
 
 def problems(values: Mapping[str, Any], *classes: type) -> list[str]:
     """Returns a line for each value that has the wrong type, is out of bounds or has the wrong form."""
-    found = []
+    lines = []
     for name, (rule, kind, default) in rules(*classes).items():
         value = values[name]
         if value is None and default is None:
             continue
         if not _is_a(kind, value) or not rule.permits(value):
-            found.append(f"--{name}: got {value!r}; allowed: {rule.allowed(kind)}")
+            lines.append(f"--{name}: got {value!r}; allowed: {rule.allowed(kind)}")
         elif rule.is_path and "://" in value:
-            found.append(problem_of_url(f"--{name}", value))
+            lines.append(problem_of_url(f"--{name}", value))
         elif rule.form is not None:
             try:
                 rule.form(f"--{name}", value)
             except ConfigError as error:
-                found.append(str(error))
-    return found
+                lines.append(str(error))
+    return lines
 
 
-def problem_of_url(what: str, value: str) -> str:
-    """Returns the line that refuses a URL in place of a path; `what` names the flag or argument."""
+def problem_of_url(name: str, value: str) -> str:
+    """Returns the line that refuses a URL in place of a path; `name` is that of the flag or argument."""
     if value.startswith("file://"):
-        return f"{what}: got {value!r}; leave file:// out: {value.removeprefix('file://') or '/'}"
-    return (f"{what}: got {value!r}; allowed: a path in a file system of this machine; mount that storage, or write to "
+        return f"{name}: got {value!r}; leave file:// out: {value.removeprefix('file://') or '/'}"
+    return (f"{name}: got {value!r}; allowed: a path in a file system of this machine; mount that storage, or write to "
             "a local folder and copy it")
 
 
@@ -179,8 +179,8 @@ def parse_flags(
     """Reads a command line, without the program's name, for the flags of the classes.
 
     Args:
-      others: classes with flags of other verbs, which are accepted here so that `foreign` can report them.
-      help_command: what an error recommends.
+      others: classes with flags of other verbs, which are accepted here; `foreign` reports them.
+      help_command: the command that an error recommends.
 
     Returns:
       (values, given): every flag's value by name, and the names on the command line, with those of `others`.
@@ -195,15 +195,15 @@ def parse_flags(
         flag = _Flag(_PARSERS[kind], None, name, default, rule.help, boolean=kind is bool)
         flags.DEFINE_flag(flag, parsed)
     try:
-        rest = parsed(["ps_train", *argv])[1:]
+        words = parsed(["ps_train", *argv])[1:]
     except flags.UnrecognizedFlagError as error:
         near = difflib.get_close_matches(error.flagname, known, n=1)
         hint = f"did you mean --{near[0]}? " if near else ""
         raise ConfigError(f"unknown flag --{error.flagname}; {hint}`{help_command}` lists the flags") from None
     except (flags.Error, ValueError) as error:  # a flag without its value, a flagfile that cannot be read
         raise ConfigError(f"{str(error).removeprefix('ERROR:: ')}; see `{help_command}`") from None
-    if rest:
-        raise ConfigError(f"{rest[0]!r} is not a flag; flags are written --name=value, see `{help_command}`")
+    if words:
+        raise ConfigError(f"{words[0]!r} is not a flag; flags are written --name=value, see `{help_command}`")
     values = {name: parsed[name].value for name in known}
     refuse(problems(values, *classes))
     return values, frozenset(name for name in readable if parsed[name].present)
@@ -234,8 +234,8 @@ def help_text(*classes: type, omit: Collection[str] = ()) -> str:
         if rule.group != group:
             group = rule.group
             lines += ["", f"{group}:"]
-        text = f"{rule.help} ({describe_default(rule, default)})"
-        lines += textwrap.wrap(text, _WIDTH, initial_indent=f"  --{name:<22} ", subsequent_indent=" " * 27,
+        description = f"{rule.help} ({describe_default(rule, default)})"
+        lines += textwrap.wrap(description, _WIDTH, initial_indent=f"  --{name:<22} ", subsequent_indent=" " * 27,
                                break_on_hyphens=False)
     return "\n".join(lines)
 

@@ -30,7 +30,7 @@ LOG_FORMATS = ("ps_train", "dist_mnist")
 _CLUSTER = "Cluster and task"
 DATA = "Model and data"
 TRAINING = "Training"
-_TRANSFER = "What lies on which ps, and how it travels"
+_TRANSFER = "Placement and transfer"
 SAVING = "Saving and reporting"
 LAUNCH = "Launching a cluster on this machine"
 _WAITING = "How long to wait"
@@ -47,17 +47,17 @@ def _secs(default: float, help: str) -> Any:  # noqa: A002 (absl's own word)
     return _field(default, _WAITING, help, unit="seconds", above=0, maximum=_MAX_SECS)
 
 
-def parse_accepted(what: str, text: str) -> list[str]:
+def parse_accepted(flag: str, names: str) -> list[str]:
     """Returns the names of a list.
 
     Raises:
-      ConfigError: one of them is a value, not a name; the error names `what`.
+      ConfigError: an entry is a value, not a name; the error names `flag`.
     """
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    for name in names:
+    parameters = [name.strip() for name in names.split(",") if name.strip()]
+    for name in parameters:
         if not name.isidentifier():
-            raise ConfigError(f"{what}: got {name!r}; allowed: names of parameters, as in schema,vocabulary")
-    return names
+            raise ConfigError(f"{flag}: got {name!r}; allowed: names of parameters, as in schema,vocabulary")
+    return parameters
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,7 +132,7 @@ class TrainingFlags:
                           unit="dotted name", is_shared=True)
     data_dir: str = _field(
         "/tmp/mnist-data", DATA, "Folder with the dataset's files, or Keras' mnist.npz.", unit="path",
-        is_path=False)  # ranges of files are read by TensorFlow, from whatever storage it knows
+        is_path=False)  # ranges of files are read by TensorFlow, from any storage it supports
     on_bad_record: str = _field(
         "stop", DATA, "What to do with a malformed line or record of a file: end training and name it, or leave it "
         "out and count it.", choices=BAD_RECORDS)
@@ -244,13 +244,13 @@ def check_data_dir(config: Any) -> None:
     """Checks the folder of the data on the machine that reads it, before TensorFlow is imported.
 
     Args:
-      config: has `data_dir` and `given`. A default folder is made for a download, and so is one given with
-        --download_only.
+      config: has `data_dir` and `given`. A download creates the default folder, and with --download_only
+        also one that the user names.
 
     Raises:
       ConfigError: --data_dir was given and does not exist.
     """
-    # A preparation of the launcher has --download_only and --job_name: nobody asked for a download into that folder.
+    # A preparation of the launcher has --download_only and --job_name, but the user asked for no download.
     is_download = getattr(config, "download_only", False) and "job_name" not in config.given
     if "data_dir" in config.given and not is_download and (problem := problem_of_data_dir(config.data_dir)):
         raise ConfigError(problem)

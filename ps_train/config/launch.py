@@ -1,4 +1,4 @@
-"""Declares the flags of `ps_train launch` beside those of its tasks, and parses its command line."""
+"""Declares the launcher's own flags of `ps_train launch`, and parses its command line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TaskConfig = TypeVar("_TaskConfig", bound=ModelFlags)
 
 @dataclasses.dataclass(frozen=True)
 class LaunchFlags:
-    """How many tasks to launch, and what to do with them."""
+    """How many tasks to launch, and how."""
 
     num_ps: int = field(2, LAUNCH, "Parameter servers to start.", minimum=1)
     num_workers: int = field(2, LAUNCH, "Workers to start, including the chief.", minimum=1)
@@ -31,7 +31,7 @@ class LaunchFlags:
 
 @dataclasses.dataclass(frozen=True)
 class LaunchConfig(LaunchFlags, *table.launch_flag_classes()):  # type: ignore[misc]
-    """The flags of `ps_train launch` beside those of its tasks; raises ConfigError if they are wrong."""
+    """The launcher's own flags of `ps_train launch`; raises ConfigError if they are wrong."""
 
     def __post_init__(self) -> None:
         problems = fields.problems(vars(self), LaunchConfig)
@@ -61,7 +61,7 @@ def parse_launch_of(
       argv: the command line, without program and verb.
       placed: the flags that place a task.
       others: classes with flags of other verbs, see `fields.parse_flags`.
-      more_problems: finds further problems in the values of all flags and the names of those that were given.
+      more_problems: finds further problems in the values of all flags and the names of those on the command line.
 
     Raises:
       ConfigError: the command line is wrong, or it places the tasks, which is the launcher's job.
@@ -69,5 +69,5 @@ def parse_launch_of(
     values, given = fields.parse_flags(argv, LaunchConfig, task_class, others=others)
     refuse([f"--{name}: launch places the tasks itself; leave it out, and give --num_ps and --num_workers"
             for name in sorted(given & set(placed))] + more_problems(values, given))
-    own = {name: values.pop(name) for name in fields.rules(LaunchConfig)}
-    return task_class(**values, given=given - own.keys()), LaunchConfig(**own)
+    launch_values = {name: values.pop(name) for name in fields.rules(LaunchConfig)}
+    return task_class(**values, given=given - launch_values.keys()), LaunchConfig(**launch_values)

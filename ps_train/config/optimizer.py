@@ -26,36 +26,36 @@ _NEEDED_BY = {"decay_steps": ("exponential", "cosine", "polynomial"), "decay_rat
 _OPTIONS = {"momentum": ("momentum", ("momentum", "rmsprop")), "nesterov": ("use_nesterov", ("momentum",)),
             "adam_beta1": ("beta1", ("adam",)), "adam_beta2": ("beta2", ("adam",)),
             "epsilon": ("epsilon", ("adam", "rmsprop"))}
-# What a model's make_optimizer decides by itself; clipping it leaves to --clip_norm.
+# The flags that a model's make_optimizer replaces; clipping it leaves to --clip_norm.
 _OF_MAKE_OPTIMIZER = ("optimizer", "learning_rate_schedule", "warmup_steps", "weight_decay", *_NEEDED_BY, *_OPTIONS)
 
 
-def parse_numbers(what: str, text: str) -> tuple[float, ...]:
+def parse_numbers(flag: str, text: str) -> tuple[float, ...]:
     """Returns the numbers of a text such as "0.1,0.01"; none of an empty one.
 
     Raises:
-      ConfigError: the text has another form; the error names `what`.
+      ConfigError: the text has another form; the error names `flag`.
     """
     try:
-        found = tuple(float(part) for part in text.split(",")) if text else ()
+        numbers = tuple(float(part) for part in text.split(",")) if text else ()
     except ValueError:
-        found = (math.nan,)
-    if not all(math.isfinite(number) and number > 0 for number in found):
-        raise ConfigError(f"{what}: got {text!r}; allowed: numbers above 0 with commas between them, as in 0.1,0.01")
-    return found
+        numbers = (math.nan,)
+    if not all(math.isfinite(number) and number > 0 for number in numbers):
+        raise ConfigError(f"{flag}: got {text!r}; allowed: numbers above 0 with commas between them, as in 0.1,0.01")
+    return numbers
 
 
-def parse_boundaries(what: str, text: str) -> tuple[int, ...]:
+def parse_boundaries(flag: str, text: str) -> tuple[int, ...]:
     """Returns the global steps of a text such as "1000,2000"; none of an empty one.
 
     Raises:
-      ConfigError: the text has another form, or the steps do not rise; the error names `what`.
+      ConfigError: the text has another form, or the steps do not rise; the error names `flag`.
     """
     parts = text.split(",") if text else []
-    found = tuple(int(part) for part in parts if part.isascii() and part.isdigit() and len(part) < 19)
-    if len(found) < len(parts) or any(one >= other for one, other in zip(found, found[1:])):
-        raise ConfigError(f"{what}: got {text!r}; allowed: global steps that rise, with commas, as in 1000,2000")
-    return found
+    steps = tuple(int(part) for part in parts if part.isascii() and part.isdigit() and len(part) < 19)
+    if len(steps) < len(parts) or any(step >= following for step, following in zip(steps, steps[1:])):
+        raise ConfigError(f"{flag}: got {text!r}; allowed: global steps that rise, with commas, as in 1000,2000")
+    return steps
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,7 +98,7 @@ class RuleFlags:
     adam_beta2: Optional[float] = _shared_field(
         None, _OPTIMIZER, "Decay of Adam's mean square.", minimum=0, below=1, unset="0.999")
     epsilon: Optional[float] = _shared_field(
-        None, _OPTIMIZER, "What adam and rmsprop add to keep the divisor from 0.", above=0, unset="1e-8; rmsprop 1e-10")
+        None, _OPTIMIZER, "Constant that adam and rmsprop add to the divisor.", above=0, unset="1e-8; rmsprop 1e-10")
 
     @property
     def optimizer_options(self) -> dict[str, Any]:
@@ -162,32 +162,32 @@ def _is_chosen(flags: Any, name: str) -> bool:
 
 def rule_problems(flags: Any) -> list[str]:
     """Returns a line for each flag of a `Config` that does not fit the others; their values are of the right form."""
-    kind, found = flags.learning_rate_schedule, []
+    kind, lines = flags.learning_rate_schedule, []
     for name, kinds in _NEEDED_BY.items():
         if getattr(flags, name) not in (None, "") and kind not in kinds:
-            found.append(f"--{name}: has an effect only with --learning_rate_schedule={' or '.join(kinds)}, and it is "
+            lines.append(f"--{name}: has an effect only with --learning_rate_schedule={' or '.join(kinds)}, and it is "
                          f"{kind}; add that flag, or leave this one out")
     for name, (_, names) in _OPTIONS.items():
         if _is_chosen(flags, name) and flags.optimizer not in names:
-            found.append(f"--{name}: has an effect only with --optimizer={' or '.join(names)}, and it is "
+            lines.append(f"--{name}: has an effect only with --optimizer={' or '.join(names)}, and it is "
                          f"{flags.optimizer}; leave one of them out")
     if flags.weight_decay and flags.optimizer == "ftrl":
-        found.append("--weight_decay: given with --optimizer=ftrl, which computes each variable from its sums, so that "
-                     "a decay would be lost; leave one of them out")
-    return found + _schedule_problems(flags)
+        lines.append("--weight_decay: given with --optimizer=ftrl, which computes each variable from its sums, without "
+                     "the decay; leave one of them out")
+    return lines + _schedule_problems(flags)
 
 
 def _schedule_problems(flags: Any) -> list[str]:
-    kind, found = flags.learning_rate_schedule, []
+    kind, lines = flags.learning_rate_schedule, []
     if kind == "exponential":
-        found += [f"--{name}: not given; --learning_rate_schedule=exponential needs it"
+        lines += [f"--{name}: not given; --learning_rate_schedule=exponential needs it"
                   for name in ("decay_steps", "decay_rate") if getattr(flags, name) is None]
     if kind in ("cosine", "polynomial") and (flags.end_learning_rate or 0) > flags.learning_rate:
-        found.append(f"--end_learning_rate: got {flags.end_learning_rate!r}; allowed: at most --learning_rate, "
+        lines.append(f"--end_learning_rate: got {flags.end_learning_rate!r}; allowed: at most --learning_rate, "
                      f"{flags.learning_rate!r}")
     if kind == "piecewise":
-        found += _piecewise_problems(flags)
-    return found
+        lines += _piecewise_problems(flags)
+    return lines
 
 
 def _piecewise_problems(flags: Any) -> list[str]:
@@ -202,7 +202,7 @@ def _piecewise_problems(flags: Any) -> list[str]:
 
 
 def last_decay_step(flags: Any) -> int:
-    """Returns the decay steps of a `Config`'s schedule; 1 where there is none."""
+    """Returns the decay steps of a `Config`'s schedule; 1 if it has none."""
     return flags.decay_steps or (flags.train_steps if flags.train_steps != NO_STEP_LIMIT else 1)
 
 

@@ -29,7 +29,7 @@ class Config(
 
     def __post_init__(self) -> None:
         problems = fields.problems(vars(self), Config)
-        if not problems:  # what compares values needs values of the right form
+        if not problems:  # comparing values needs values of the right form
             problems += optimizer.rule_problems(self)
             problems += itertools.chain(*(flags.part_problems(self, self) for flags in _PART_FLAGS))
         problems += optimizer.warm_start_problems(self)

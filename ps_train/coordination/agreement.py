@@ -64,8 +64,8 @@ def check_ps(own: Cluster, first: Task) -> None:
         raise BlackboardError(f"{first} is not there")
     text, _ = _ask(first, _read_description)
     if text and not description.knows(text.decode(), own.task):
-        raise ConfigError(f"{first} was not told of {own.task}; give every task the same --ps_hosts, or the same "
-                          "cluster in TF_CONFIG")
+        raise ConfigError(f"{first} was not configured with {own.task}; give every task the same --ps_hosts, or "
+                          "the same cluster in TF_CONFIG")
 
 
 def _agrees(cluster: Cluster, ps: Task, existing_servers: bool) -> bool:
@@ -81,7 +81,7 @@ def _agrees(cluster: Cluster, ps: Task, existing_servers: bool) -> bool:
         return False
     differing = description.difference(cluster, ps, text) if text else ""
     if differing and not existing_servers and _is_needed(cluster, text):
-        mismatch = mismatch or f"the tasks were told of different clusters: {differing}"
+        mismatch = mismatch or f"the tasks have different cluster settings: {differing}"
     if mismatch:
         _record_mismatch(cluster, mismatch)
     if differing or mismatch:

@@ -74,8 +74,8 @@ def preparation(tasks: TaskList, config: Config) -> list[str]:
 def interpreter(executable: str, working_dir: str, search_path: str | None) -> str:
     """Returns the shortest name with which a user in the working directory can start this Python."""
     for name in ("python", "python3"):
-        found = shutil.which(name, path=search_path)
-        if found and os.path.dirname(os.path.abspath(found)) == os.path.dirname(executable):
+        path = shutil.which(name, path=search_path)
+        if path and os.path.dirname(os.path.abspath(path)) == os.path.dirname(executable):
             return name
     inside = os.path.relpath(executable, working_dir)
     return executable if inside.startswith(os.pardir) else inside
@@ -96,7 +96,7 @@ def tensorboard(train_dir: str) -> str:
 
 
 def announcement(lines: Sequence[Sequence[str]], log_dir: str) -> str:
-    """Returns the text that says how to start the same tasks by hand, and where the logs are."""
+    """Returns the lines that say how to start the same tasks by hand, and where the logs are."""
     return "\n".join([
         f"Starting {len(lines)} tasks; by hand these would be the commands, one per terminal, in {os.getcwd()}:",
         *("  " + _typed(line) for line in lines),
@@ -104,7 +104,7 @@ def announcement(lines: Sequence[Sequence[str]], log_dir: str) -> str:
 
 
 def continuation(tasks: TaskList, config: Config, launch_config: LaunchConfig) -> str:
-    """Returns the text that says how to continue a training that was stopped, in the same folder."""
+    """Returns the lines that say how to continue a training that was stopped, in the same folder."""
     return f"To continue this training, in {os.getcwd()}:\n  {_typed(launch_line(tasks, config, launch_config))}"
 
 

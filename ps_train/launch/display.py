@@ -3,8 +3,8 @@
     on a terminal   each line after the coloured name of its task; below, a bar in place of the chief's progress lines
     elsewhere       plain lines; about one of the chief's progress lines per second
 
-After the last step the bar shows what the chief does. The progress lines of the other workers are only in their log
-files. A part may have something else with the same methods (parts/tmux).
+After the last step the bar shows the activity of the chief. The progress lines of the other workers are only in their
+log files. A part may have something else with the same methods (parts/tmux).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Display:
         self._is_terminal = is_terminal
         self._clock = clock
         self._bar: Progress | Stage | None = None
-        self._failed_first = ""  # the task whose traceback is shown: mostly the others have the same one
+        self._failed_first = ""  # the task whose traceback is shown: most others have the same one
         self._next_progress_secs = -math.inf
         width = max(map(len, names), default=0)
         self._prefixes = {name: _prefix(name, width, _COLOURS[index % len(_COLOURS)] if has_colours else None)
@@ -68,12 +68,12 @@ class Display:
     def attach(self) -> None:
         """Does nothing, because the stream needs no preparation; called once all tasks are started."""
 
-    def write(self, text: str) -> None:
-        """Writes text of the launcher itself."""
-        self._put(f"{_ERASE_LINE}{text}\n{self._bar_text()}" if self._bar else f"{text}\n")
+    def write(self, message: str) -> None:
+        """Writes a message of the launcher."""
+        self._put(f"{_ERASE_LINE}{message}\n{self._bar_text()}" if self._bar else f"{message}\n")
 
     def write_output(self, processes: Iterable[Process]) -> None:
-        """Writes what the tasks have printed since the last call."""
+        """Writes the output of the tasks since the last call."""
         for process in processes:
             for line, report in process.new_output():
                 self.write_line(process.name, line, report)
@@ -134,34 +134,34 @@ def on_stream(
 
 
 def _prefix(name: str, width: int, colour: int | None) -> str:
-    text = f"{name:<{width}} |"
-    return f"{text} " if colour is None else f"\x1b[{colour}m{text}\x1b[0m "
+    prefix = f"{name:<{width}} |"
+    return f"{prefix} " if colour is None else f"\x1b[{colour}m{prefix}\x1b[0m "
 
 
 def bar(report: Progress | Stage, columns: int) -> str:
     """Returns the progress bar, `[======>     ]  45%  step 450 of 1000  312.0 steps/s  loss 0.1234  ETA 2 s`.
 
-    If that does not fit, text and bar become shorter, and then the rate is left out: loss and ETA stay.
+    If that does not fit, the words and the bar become shorter, and then the rate is left out: loss and ETA stay.
     """
     part = min(report.step / report.train_steps, 1.0) if report.train_steps else 1.0
-    texts = [f"{part:4.0%}  {text}" for text in _texts(report)]
-    for text in texts:
-        num_cells = min(columns - len(text) - len("[] "), _BAR_CELLS)
+    labels = [f"{part:4.0%}  {details}" for details in _details(report)]
+    for label in labels:
+        num_cells = min(columns - len(label) - len("[] "), _BAR_CELLS)
         if num_cells >= _FEWEST_CELLS:
             filled = int(part * num_cells)
             cells = "=" * filled + ">" * (filled < num_cells)
-            return f"[{cells:<{num_cells}}] {text}"
-    return texts[-1][:columns]
+            return f"[{cells:<{num_cells}}] {label}"
+    return labels[-1][:columns]
 
 
-def _texts(report: Progress | Stage) -> list[str]:
-    """Returns what stands after the percentage, the longest text first."""
+def _details(report: Progress | Stage) -> list[str]:
+    """Returns the words behind the percentage, the longest first."""
     if isinstance(report, Stage):
-        return [f"step {of_all(report.step, report.train_steps)}  {report.what}", report.what]
-    rest = f"loss {report.loss:.4g}  ETA {_remaining(report)}"
+        return [f"step {of_all(report.step, report.train_steps)}  {report.activity}", report.activity]
+    loss = f"loss {report.loss:.4g}  ETA {_remaining(report)}"
     short = of_all(report.step, report.train_steps, "/")
-    return [f"step {of_all(report.step, report.train_steps)}  {report.steps_per_sec:.1f} steps/s  {rest}",
-            f"{short}  {report.steps_per_sec:.0f}/s  {rest}", f"{short}  {rest}", rest]
+    return [f"step {of_all(report.step, report.train_steps)}  {report.steps_per_sec:.1f} steps/s  {loss}",
+            f"{short}  {report.steps_per_sec:.0f}/s  {loss}", f"{short}  {loss}", loss]
 
 
 def _remaining(progress: Progress) -> str:

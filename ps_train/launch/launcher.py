@@ -1,7 +1,7 @@
 """`ps_train launch`: runs a whole cluster as processes on this machine, or over ssh on others.
 
     prepare    check everything in one subprocess, and fetch the data: see `preparation.py`
-    announce   print the command of each task, as a user would type it in a terminal of its own
+    announce   print the command of each task, as a user would type it in its own terminal
     start      start the tasks, each with a reserved port and a log file
     watch      wait until all have ended; restart lost tasks (--max_restarts); the first failure ends the others
     summarize  print each task's exit code, time and restarts; the worst exit code is that of the launcher
@@ -47,14 +47,14 @@ def run(config: Config, launch_config: LaunchConfig, tasks: TaskList | None = No
 
     Raises:
       ConfigError: refused before any task was started.
-      LaunchError: a task failed, or this process was told to stop.
+      LaunchError: a task failed, or this process was asked to stop.
     """
     _refuse_tf_config(os.environ)
     tasks = tasks or command_lines.task_list(launch_config)
     display = _display_of(launch_config, tasks)
     grace_secs = config.stop_timeout_secs + KILL_SECS
     with supervision.noted_signals() as signals, machines_of(launch_config, tasks, signals, grace_secs) as machines:
-        if machines.is_here:  # elsewhere the preparation looks, on the chief's machine
+        if machines.is_here:  # otherwise the preparation checks it, on the chief's machine
             check_data_dir(config)
         _refuse_folder_in_use(config, signals)
         config = preparation.prepare(config, tasks, display, signals, machines.command)
@@ -79,7 +79,7 @@ def run(config: Config, launch_config: LaunchConfig, tasks: TaskList | None = No
 
 
 def _display_of(launch_config: LaunchConfig, tasks: TaskList) -> Display:
-    """Returns what shows the tasks: that of a part, else all of them in one output."""
+    """Returns the display of a part, or one that shows all tasks in one output."""
     shown = (part.display(launch_config, sys.stdout) for part in table.make_launch_parts())
     return next(filter(None, shown), None) or on_stream(sys.stdout, tasks.names, tasks.chief)
 
@@ -101,11 +101,11 @@ def _refuse_tf_config(environ: Mapping[str, str]) -> None:
 
 
 def _refuse_folder_in_use(config: Config, signals: Sequence[int]) -> None:
-    """Checks the lock of the folder that was given, which the chief would check only after seconds.
+    """Checks the lock of the --train_dir, which the chief would check only after seconds.
 
     Raises:
       ConfigError: another training uses the folder.
-      LaunchError: this process was told to stop.
+      LaunchError: this process was asked to stop.
     """
     def wait(secs: float) -> bool:
         time.sleep(secs)
@@ -122,7 +122,7 @@ def _refuse_folder_in_use(config: Config, signals: Sequence[int]) -> None:
 
 
 def _make_folders(config: Config, launch_config: LaunchConfig) -> tuple[Config, str]:
-    """Creates train_dir (a new one if none was given, so that no old training is continued) and log_dir.
+    """Creates train_dir (a new one without --train_dir, not to continue an old training) and log_dir.
 
     Returns:
       The Config with that train_dir, and log_dir.
@@ -194,14 +194,14 @@ def run_to_end(
         display.write_output(cluster.all)
 
     failed = supervision.watch(cluster, show_output, signals, restarts.restart_due)
-    # A ps that does not end counts as lost, whatever its exit code is when it is killed.
+    # A ps that does not end counts as lost, with any exit code when it is killed.
     failures = {process.name: process.exit_code or ClusterLostError.exit_code for process in failed}
     if signals:
         display.write(f"{signal.Signals(signals[0]).name}: stopping the tasks; once more ends them at once")
     for process in failed:
         display.write(_failure_report(process, has_shown_lines=display.shows_lines))
 
-    # What the others print now is a consequence, and in their logs; the chief still saves.
+    # Further output of the others is a consequence, and in their logs; the chief still saves.
     causes = [process for process in cluster.all if process in failed or process is cluster.workers[0]]
     supervision.end(cluster, (lambda: display.write_output(causes)) if failed else show_output, signals, grace_secs)
     followers = [process.name for process in cluster.all if process.exit_code and process not in failed]
@@ -211,11 +211,11 @@ def run_to_end(
 
 
 def _failure_report(process: Process, has_shown_lines: bool) -> str:
-    what = (f"does not end, {supervision.GRACE_SECS:g} s after the last worker" if process.exit_code is None
-            else f"failed with exit code {process.exit_code}{_after_restarts(process, ' after ')}")
+    ending = (f"does not end, {supervision.GRACE_SECS:g} s after the last worker" if process.exit_code is None
+              else f"failed with exit code {process.exit_code}{_after_restarts(process, ' after ')}")
     if has_shown_lines:
-        return f"{process.name} {what}; ending the other tasks. Its log: {process.log_path}"
-    return "\n".join([f"{process.name} {what}; ending the other tasks. The last lines of {process.log_path}:",
+        return f"{process.name} {ending}; ending the other tasks. Its log: {process.log_path}"
+    return "\n".join([f"{process.name} {ending}; ending the other tasks. The last lines of {process.log_path}:",
                       *(f"  {line}" for line in process.last_lines)])
 
 

@@ -47,7 +47,7 @@ class ThisMachine:
         return [Place("localhost", holder.getsockname()[1], holder) for holder in held]
 
     def command(self, name: str, line: Sequence[str], variables: Mapping[str, str] = NO_VARIABLES) -> list[str]:
-        """Returns the command of the process that runs a command line of ps_train in the place of a task.
+        """Returns the command of the process that runs a command line of ps_train for a task.
 
         Args:
           variables: of the task's environment, which it inherits here.
@@ -55,21 +55,21 @@ class ThisMachine:
         return command_lines.on_this_python(line)
 
     def announcement(self, lines: Sequence[Sequence[str]], log_dir: str) -> str:
-        """Returns the text that says how to start the same tasks by hand."""
+        """Returns the lines that say how to start the same tasks by hand."""
         return command_lines.announcement(lines, log_dir)
 
 
 def machines_of(
     launch_config: Any, tasks: TaskList, signals: Sequence[int], grace_secs: float
 ) -> contextlib.AbstractContextManager:
-    """Returns a context that gives where the tasks run: what a part says, else `ThisMachine`.
+    """Returns a context that gives the machines of the tasks: those of a part, or `ThisMachine`.
 
     Args:
       launch_config: the LaunchConfig, or another one with the flags that say on which machines the tasks run.
 
     Raises:
       ConfigError: a flag of the part is wrong, or a line for each machine that cannot run tasks.
-      LaunchError: this process was told to stop.
+      LaunchError: this process was asked to stop.
     """
     for part in table.make_launch_parts():
         if (machines := part.machines(launch_config, tasks, signals, grace_secs)) is not None:

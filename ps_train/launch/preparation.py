@@ -1,7 +1,7 @@
 """The preparation of a launch: one subprocess checks everything and fetches the data before any task starts.
 
-The subprocess checks flags and plug-ins, fetches the data and builds the chief's graph. A fault is so found once, not
-by every task.
+The subprocess checks flags and plug-ins, fetches the data and builds the chief's graph, so a fault is found once and
+not by every task.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ def prepare(
     """Checks everything, fetches the data, and returns the flags of the tasks.
 
     Args:
-      command: returns the command of the process that runs a command line of ps_train in the place of a task.
+      command: returns the command of the process that runs a command line of ps_train for a task.
 
     If MNIST cannot be fetched and the user gave neither dataset nor data_dir, the dataset becomes the embedded one.
 
     Raises:
-      LaunchError: the preparation failed, or this process was told to stop.
+      LaunchError: the preparation failed, or this process was asked to stop.
     """
     display.write(f"Loading TensorFlow, {config.model} and {config.dataset}")
     code, failure = _run(config, tasks, display, signals, command)
@@ -63,7 +63,7 @@ def _run(
     config: Config, tasks: TaskList, display: Display, signals: Sequence[int],
     command: Callable[[str, Sequence[str]], list[str]],
 ) -> tuple[int, Failure]:
-    """Returns the exit code of the subprocess and its failure, whose message is not shown, as other lines are."""
+    """Returns the exit code of the subprocess and its failure, whose message is not displayed with its other lines."""
     failure = Failure([])
 
     def show_output() -> None:
@@ -84,5 +84,5 @@ def _run(
 
 
 def stopped(number: int) -> LaunchError:
-    """Returns the error of a launcher that a signal told to stop."""
+    """Returns the error of a launcher that a signal asked to stop."""
     return LaunchError(f"stopped by {signal.Signals(number).name}", 128 + number)

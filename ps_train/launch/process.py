@@ -59,13 +59,13 @@ class ChildReports:
         self._read()
         for index, (expected, report) in enumerate(self._expected):
             if line == expected or line.endswith(f" {expected}"):  # after the time of day
-                for _ in range(index + 1):  # what was skipped is not in the log: the disk was full
+                for _ in range(index + 1):  # the skipped ones are not in the log: the disk was full
                     self._expected.popleft()
                 return report
         return None
 
     def has_joined(self) -> bool:
-        """Returns whether the child has reported that it has joined, whatever became of the line in its log."""
+        """Returns whether the child has reported that it has joined, even if the line is missing in its log."""
         self._read()
         return self._has_joined
 
@@ -91,7 +91,7 @@ class Process:
         Args:
           name: its name in messages, such as `worker:1`.
           log_path: the file to which its stdout and stderr are appended.
-          held_port: a socket that reserves its port; closed here on systems where the child could not bind beside it.
+          held_port: a socket that reserves its port; closed here on systems where the child could not bind that port.
         """
         self.name = name
         self.log_path = log_path
@@ -118,7 +118,7 @@ class Process:
 
     @property
     def has_joined(self) -> bool:
-        """Whether it has reported that it has joined a cluster, which a script that makes its own server does."""
+        """Whether it has reported that it has joined a cluster, as a script does that makes its own server."""
         return self._reports.has_joined()
 
     def restart(self) -> None:
@@ -132,11 +132,11 @@ class Process:
         if self._held_port is not None and self._held_port.fileno() >= 0:
             inherited[ports.HELD_PORT_VARIABLE] = self._held_port.fileno()
         environ = {**self._environ, **{name: str(descriptor) for name, descriptor in inherited.items()}}
-        # A session of its own: Ctrl-C in the terminal reaches only the launcher, which then decides.
+        # In its own session: Ctrl-C in the terminal reaches only the launcher, which then decides.
         self._popen = subprocess.Popen(
             self._command, stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log, env=environ,
             pass_fds=tuple(inherited.values()), start_new_session=True, preexec_fn=killed_with_parent())
-        if self._held_port is not None and not ports.CAN_BIND_BESIDE:
+        if self._held_port is not None and not ports.CAN_SHARE_PORT:
             self._held_port.close()
 
     def poll(self) -> int | None:
@@ -182,7 +182,7 @@ class Process:
             time.sleep(POLL_SECS)
 
     def _send(self, number: int) -> None:
-        with contextlib.suppress(ProcessLookupError):  # it has ended since it was asked
+        with contextlib.suppress(ProcessLookupError):  # it has ended since the check
             os.killpg(self._popen.pid, number)
 
 
@@ -200,7 +200,7 @@ def killed_with_parent() -> Callable[[], None] | None:
 
     def ask_kernel() -> None:
         prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
-        if os.getppid() != launcher:  # it died before the kernel was asked
+        if os.getppid() != launcher:  # it died before the call
             os._exit(128 + signal.SIGKILL)
 
     return ask_kernel

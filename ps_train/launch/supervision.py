@@ -82,7 +82,7 @@ def watch(
             process.poll()
         show_output()
         waiting = restart_due(cluster)
-        # After `ps_train stop` all end by themselves, each when it has saved what it has to.
+        # After `ps_train stop` all tasks end by themselves, after saving.
         failed = [process for process in cluster.all
                   if process.exit_code and process not in waiting and not process.is_stopped_on_request]
         running = [process for process in cluster.all if process.exit_code is None or process in waiting]
@@ -101,7 +101,7 @@ def watch(
 
 
 def _have_ps_stopped(cluster: ClusterProcesses, running: Collection[Process]) -> bool:
-    """Tells whether all ps have ended after `ps_train stop`: a worker that had not begun does not hear of it."""
+    """Returns whether all ps have ended after `ps_train stop`, of which a worker that had not begun does not hear."""
     return any(ps.is_stopped_on_request for ps in cluster.ps) and not any(ps in running for ps in cluster.ps)
 
 

@@ -12,7 +12,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, Callable, NamedTuple, Protocol
 
-# Modes. The first three have the values of tf.estimator.ModeKeys, so that code written for Estimator works.
+# Modes. The first three have the values of tf.estimator.ModeKeys, as code written for Estimator expects.
 TRAIN, EVAL, PREDICT = "train", "eval", "infer"
 VALIDATION = "validation"  # only for a dataset whose parameter `validation_size` is not 0
 
@@ -38,8 +38,8 @@ class ModelSpec(NamedTuple):
         it from `loss`. One that a tf.compat.v1.train.Optimizer has made trains in every update mode, too.
       loss_name: the name of the loss in the final report.
       training_hooks: `tf.compat.v1.train.SessionRunHook`s of every worker.
-      training_chief_hooks: those of the chief alone.
-      evaluation_hooks: those of each evaluation.
+      training_chief_hooks: hooks of the chief only.
+      evaluation_hooks: hooks of each evaluation.
       scaffold: a `tf.compat.v1.train.Scaffold`, of which `init_fn`, `local_init_op` and, in "eval" and "infer",
         `saver` are used.
       export_outputs: name of a signature of the SavedModel -> a tensor, a dict of tensors, or an ExportOutput of
@@ -59,7 +59,7 @@ class ModelSpec(NamedTuple):
 
 
 class RunConfig(NamedTuple):
-    """What a model_fn that takes `config` can ask of it: the fields of Estimator's RunConfig that name this task.
+    """The `config` of a model_fn that takes it: the fields of Estimator's RunConfig that name this task.
 
     Attributes:
       task_type: "chief", "master", "worker" or "evaluator".
@@ -84,7 +84,7 @@ class Model:
 
     Attributes:
       takes_config: whether it takes the argument `config` too, a `RunConfig`, as an Estimator's model_fn may.
-      serving_input_fn: makes what a request to the exported model has; None if the module defines none.
+      serving_input_fn: makes the features of a request to the exported model; None if the module defines none.
       make_optimizer: `make_optimizer(params, global_step)`, a tf.compat.v1.train.Optimizer; None to go by the flags.
     """
 
@@ -103,7 +103,7 @@ class Dataset:
     Attributes:
       prepare: `prepare(params)`, which fetches and checks the files; does nothing if the module defines none.
       is_sharded: whether input_fn takes `shard`; if not, every worker reads all of the data, as under Estimator.
-      is_eval_sharded: the same for held-out data, for which a module may have a function of its own.
+      is_eval_sharded: the same for held-out data, for which a module may have another function.
       serving_input_fn: as that of a model.
     """
 

@@ -32,7 +32,7 @@ from ps_train.plugins.params import can_be_set
 
 _PACKAGE = pathlib.Path(__file__).resolve().parents[1]
 _PROJECT = _PACKAGE.parent  # in a checkout, the folder of models/ and data/
-_INSTALLED = {"models": "models", "data": "datasets"}  # what setup.py makes of them
+_INSTALLED = {"models": "models", "data": "datasets"}  # their names in an installed package, see setup.py
 _FLAG_FOLDERS = {"--model": "models", "--dataset": "data"}
 _MAX_LISTED = 12  # modules that an error lists
 
@@ -40,7 +40,7 @@ _MAX_LISTED = 12  # modules that an error lists
 def load_model(name: str) -> Model:
     """Imports the model plug-in of that name.
 
-    Its model_fn may leave out arguments but `features`, and take `config`, as an Estimator's may.
+    Its model_fn may take only `features` of the arguments, and `config`, as an Estimator's may.
 
     Raises:
       ConfigError: the module does not exist or has no model_fn, or its model_fn has the wrong signature.
@@ -59,15 +59,15 @@ def load_model(name: str) -> Model:
 def load_dataset(name: str) -> Dataset:
     """Imports the dataset plug-in of that name.
 
-    Its input_fn may leave out any argument. In place of it the module may have `train_input_fn` and `eval_input_fn`.
+    Its input_fn may leave out any argument. Instead the module may have `train_input_fn` and `eval_input_fn`.
 
     Raises:
       ConfigError: the module does not exist or has no input_fn, or a function has the wrong signature.
     """
     module = find_module("--dataset", name, function="input_fn")
     pair = ("train_input_fn", "eval_input_fn")
-    if not hasattr(module, "input_fn") and any(hasattr(module, one) for one in pair):
-        (train, is_sharded), (evaluate, is_eval_sharded) = (_input_function(module, one) for one in pair)
+    if not hasattr(module, "input_fn") and any(hasattr(module, name) for name in pair):
+        (train, is_sharded), (evaluate, is_eval_sharded) = (_input_function(module, name) for name in pair)
         function = _by_mode(train, evaluate)
     else:
         function, is_sharded = _input_function(module, "input_fn")
@@ -118,9 +118,9 @@ def _taken(module: types.ModuleType, name: str, offered: Sequence[str]) -> tuple
     if not callable(function):
         return ()
     parameters = inspect.signature(function).parameters.values()
-    if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters):
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters):
         return tuple(argument for argument in offered if argument != "config")
-    return tuple(argument for argument in offered if argument in {one.name for one in parameters})
+    return tuple(argument for argument in offered if argument in {parameter.name for parameter in parameters})
 
 
 def _ignoring_others(function: Callable[..., Any], taken: Sequence[str]) -> Callable[..., Any]:
@@ -143,7 +143,7 @@ def checked_function(
 
     Args:
       flag: the flag that named the module, for the error.
-      arguments: the names of the arguments that ps_train will pass.
+      arguments: the names of the arguments that ps_train passes.
       wanted: the names that an error recommends, if not these.
 
     Raises:
@@ -186,7 +186,7 @@ def find_module(flag: str, name: str, *, function: str) -> types.ModuleType:
       function: the function that the module should define; an error lists the modules that do.
 
     Raises:
-      ConfigError: there is no such module, or the name is the path of a file.
+      ConfigError: the module does not exist, or the name is the path of a file.
     """
     folder = _FLAG_FOLDERS[flag]
     if "" not in sys.path:
@@ -207,25 +207,25 @@ def find_module(flag: str, name: str, *, function: str) -> types.ModuleType:
 
 
 def _candidates(folder: str, name: str) -> list[str]:
-    """Returns the dotted names that a name of a plug-in may stand for, the first choice first."""
+    """Returns the dotted names that a plug-in's name may stand for, the first choice first."""
     if "." in name:
         return [name]
     in_folder = f"{folder}.{name}"
-    is_own = pathlib.Path(f"{name}.py").is_file() and not pathlib.Path(folder, f"{name}.py").is_file()
-    return [name, in_folder] if is_own else [in_folder, name]
+    is_in_working_dir = pathlib.Path(f"{name}.py").is_file() and not pathlib.Path(folder, f"{name}.py").is_file()
+    return [name, in_folder] if is_in_working_dir else [in_folder, name]
 
 
 def _entry_points(folder: str) -> Mapping[str, importlib.metadata.EntryPoint]:
-    """Returns short name -> module, as installed packages offer them."""
+    """Returns short name -> module, from the entry points of installed packages."""
     group = f"ps_train.{_INSTALLED[folder]}"
-    found: Any = importlib.metadata.entry_points()
+    entry_points: Any = importlib.metadata.entry_points()
     # Until Python 3.9 a dict of groups.
-    chosen = found.select(group=group) if hasattr(found, "select") else found.get(group, ())
-    return {one.name: one for one in chosen}
+    chosen = entry_points.select(group=group) if hasattr(entry_points, "select") else entry_points.get(group, ())
+    return {entry_point.name: entry_point for entry_point in chosen}
 
 
-def _own_folder(folder: str) -> pathlib.Path:
-    """Returns where ps_train's own models or datasets are: in its package, or beside it in a checkout."""
+def _default_folder(folder: str) -> pathlib.Path:
+    """Returns the folder of ps_train's models or datasets: in its package or, in a checkout, next to it."""
     installed = _PACKAGE / _INSTALLED[folder]
     return installed if installed.is_dir() else _PROJECT / folder
 
@@ -259,19 +259,19 @@ def _exists(name: str) -> bool:
 
 
 def _search_both_folders(name: str) -> None:
-    """Makes `models.x` the user's own module or, if there is none, that of ps_train; `data.x` likewise."""
+    """Makes `models.x` the user's module or, if the user has none, that of ps_train; `data.x` likewise."""
     # Otherwise the folder that Python takes as the package would hide the other one.
     folder, dot, _ = name.partition(".")
     if folder not in ("models", "data") or not dot:
         return
-    own, default = pathlib.Path.cwd() / folder, _own_folder(folder)
+    users, default = pathlib.Path.cwd() / folder, _default_folder(folder)
     package = _package(folder, default)
     package.__path__ = list(dict.fromkeys(
-        [*[str(own)] * own.is_dir(), *getattr(package, "__path__", []), *[str(default)] * default.is_dir()]))
+        [*[str(users)] * users.is_dir(), *getattr(package, "__path__", []), *[str(default)] * default.is_dir()]))
 
 
 def _package(name: str, default: pathlib.Path) -> types.ModuleType:
-    """Imports the package of that name, which is that of the default folder if there is no other."""
+    """Imports the package of that name, or that in the default folder if no other exists."""
     if name not in sys.modules and importlib.util.find_spec(name) is None:
         spec = importlib.util.spec_from_file_location(
             name, default / "__init__.py", submodule_search_locations=[str(default)])
@@ -285,7 +285,7 @@ def _package(name: str, default: pathlib.Path) -> types.ModuleType:
 def _known_names(folder: str, function: str) -> list[str]:
     """Returns short names of modules with the function: in the working directory, in its `folder`, and in ours."""
     defines = re.compile(rf"^(def )?{function}\b", re.MULTILINE)
-    files = [path for place in (pathlib.Path(), pathlib.Path(folder), _own_folder(folder))
+    files = [path for place in (pathlib.Path(), pathlib.Path(folder), _default_folder(folder))
              for path in sorted(place.glob("*.py"))]
     return [path.stem for path in files if defines.search(path.read_text(encoding="utf-8", errors="replace"))]
 

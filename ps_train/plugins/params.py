@@ -22,7 +22,7 @@ _PARSERS: dict[type, Callable[[str], Any]] = {bool: _parse_bool, int: int, float
 
 
 def can_be_set(kind: type) -> bool:
-    """Tells whether --params can set a parameter of this type."""
+    """Returns whether --params can set a parameter of this type."""
     return kind in _PARSERS
 
 
@@ -30,31 +30,31 @@ def resolve_params(text: str, plugins: Sequence[Plugin], shared: Mapping[str, An
     """Returns the `params` of each plug-in: the shared values, its defaults, and over them the values of --params.
 
     Args:
-      text: "name=value,..." as given; "" for none.
+      text: "name=value,..." of --params; "" for none.
       plugins: the plug-ins; their DEFAULT_PARAMS determine the names that are allowed and the type of each.
-      shared: the values that every plug-in gets, which have flags of their own.
+      shared: the values that every plug-in gets, which have their own flags.
 
     Raises:
-      ConfigError: no plug-in has a parameter of a given name (the error lists the names), a value has the wrong type,
+      ConfigError: no plug-in has a parameter of that name (the error lists the names), a value has the wrong type,
         or a plug-in has a parameter with the name of a flag.
     """
     given = split_params("--params", text)
     for plugin in plugins:
         for name in plugin.default_params.keys() & shared.keys():
-            raise ConfigError(f"{plugin.name}.DEFAULT_PARAMS has {name!r}, which has a flag of its own; leave it out: "
+            raise ConfigError(f"{plugin.name}.DEFAULT_PARAMS has {name!r}, which has its own flag; leave it out: "
                               f"params has the value of --{name}")
     known = sorted({name for plugin in plugins for name in plugin.default_params})
     for name in given:
         if name in shared:
-            raise ConfigError(f"--params: {name!r} has a flag of its own; give --{name}={given[name]}")
+            raise ConfigError(f"--params: {name!r} has its own flag; give --{name}={given[name]}")
         if name not in known:
             owners = " and ".join(plugin.name for plugin in plugins)
             raise ConfigError(f"--params: unknown parameter {name!r}; known to {owners}: {', '.join(known) or 'none'}")
     return [{**shared, **plugin.default_params, **_parse(given, plugin)} for plugin in plugins]
 
 
-def split_params(what: str, text: str) -> dict[str, str]:
-    """Returns name -> text of the value of "name=value,..."; `what` names the text in errors.
+def split_params(source: str, text: str) -> dict[str, str]:
+    """Returns name -> text of the value of "name=value,..."; `source` names that list in errors.
 
     Raises:
       ConfigError: an item is not name=value, or a name is given twice.
@@ -63,15 +63,15 @@ def split_params(what: str, text: str) -> dict[str, str]:
     for item in filter(None, text.split(",")):
         name, equals, value = (part.strip() for part in item.partition("="))
         if not equals or not name:
-            raise ConfigError(f"{what}: got {item!r}; allowed: name=value,name=value")
+            raise ConfigError(f"{source}: got {item!r}; allowed: name=value,name=value")
         if name in given:
-            raise ConfigError(f"{what}: {name!r} is given twice; give it once")
+            raise ConfigError(f"{source}: {name!r} is given twice; give it once")
         given[name] = value
     return given
 
 
 def _parse(given: Mapping[str, str], plugin: Plugin) -> dict[str, Any]:
-    """Returns the given values that the plug-in has, each converted to the type of its default."""
+    """Returns the values that are for the plug-in, each converted to the type of its default."""
     values = {}
     for name in given.keys() & plugin.default_params.keys():
         kind = type(plugin.default_params[name])

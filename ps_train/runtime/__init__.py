@@ -1,9 +1,9 @@
-"""What every process needs, whatever its role: how does it wait, stop, log, and report errors?
+"""What every process needs in any role: how does it wait, stop, log, and report errors?
 
 Start with `waits.py`. Nothing here knows about clusters, and TensorFlow is imported for a verb only.
 
     waits              waits until a condition holds or the time is over; a call with a time limit; the time limits
-    threads            a call in a thread of its own; a call that is repeated in the background
+    threads            a call in its own thread; a call that is repeated in the background
     signals            SIGTERM and Ctrl-C: the first asks to stop, the second ends the process
     logs               the log of a process, and the import of TensorFlow without its start-up messages
     installed          checks which TensorFlow is installed, without importing it; imports it for a verb

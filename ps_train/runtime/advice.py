@@ -1,6 +1,6 @@
-"""What to do about an error in the code of a user, where its line alone does not say it.
+"""Advice on an error in a user's code, where the line of the error alone does not explain it.
 
-    an import that fails    a package to install, or a module of their own that is elsewhere
+    an import that fails    a package to install, or a module of the user's that is elsewhere
     code of Python 2        recognised by the error with which it ends in Python 3
 """
 
@@ -29,7 +29,7 @@ PACKAGES = {
     "tensorflow_probability": "tensorflow-probability", "usb": "pyusb", "wx": "wxPython", "xdg": "pyxdg", "yaml":
     "PyYAML", "zmq": "pyzmq",
 }
-_MOST_LOOKED_AT = 2000  # entries of folders, to find a module of the user's own
+_MOST_LOOKED_AT = 2000  # entries of folders, to find one of the user's modules
 _SKIPPED = {"node_modules", "__pycache__", "site-packages", "dist-packages", "build", "dist"}
 _STATEMENTS = re.compile(
     r"""^\s*print\s+[^\s(=.\[]|^\s*print\s*>>|\bprint\s+["'(]|^\s*exec\s+["'\w]|\bexcept\s+[\w.()\s,]+,\s*\w+\s*:|"""
@@ -53,7 +53,7 @@ _ERRORS = re.compile(
 
 
 def advise(error: BaseException, path: str) -> str:
-    """Returns what to do about a module that is missing, "" for any other error.
+    """Returns the advice for a missing module, "" for any other error.
 
     Args:
       path: the user's file that imports it.
@@ -65,7 +65,7 @@ def advise(error: BaseException, path: str) -> str:
     if parent in sys.modules and name not in PACKAGES:
         return _of_package(parent, leaf)
     top = name.partition(".")[0]
-    folder = next(_places(top, pathlib.Path(path).resolve().parent), None)
+    folder = next(_folders_with(top, pathlib.Path(path).resolve().parent), None)
     if folder is not None:
         return f"{top} is in {folder}, where Python does not look: add that folder to PYTHONPATH"
     package = PACKAGES.get(name, PACKAGES.get(top))
@@ -75,21 +75,21 @@ def advise(error: BaseException, path: str) -> str:
 
 
 def _of_package(parent: str, leaf: str) -> str:
-    """Returns the advice for a module that a package, which is there, does not have."""
+    """Returns the advice for a module that an installed package does not have."""
     if parent.partition(".")[0] in getattr(sys, "stdlib_module_names", ()):
         return f"Python's own {parent} has no {leaf}: correct the name"
     package = sys.modules[parent]
-    places = [str(place) for place in getattr(package, "__path__", [])]
-    if not places:
+    folders = [str(place) for place in getattr(package, "__path__", [])]
+    if not folders:
         return f"{parent} is the file {package.__file__}, which hides a package of that name: rename it"
-    if any({"site-packages", "dist-packages"} & {*pathlib.Path(place).parts} for place in places):
+    if any({"site-packages", "dist-packages"} & {*pathlib.Path(place).parts} for place in folders):
         top = parent.partition(".")[0]
         return f"the installed {parent} has no {leaf}: install the version of {PACKAGES.get(top, top)} that has it"
-    return f"{parent}, in {places[0]}, has no {leaf}: add that file, or correct the name"
+    return f"{parent}, in {folders[0]}, has no {leaf}: add that file, or correct the name"
 
 
-def _places(name: str, folder: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Yields the folders with a module of that name: around the file that imports it, and around the working one."""
+def _folders_with(name: str, folder: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Yields the folders with a module of that name, near the file that imports it and near the working directory."""
     for start in dict.fromkeys((folder, *itertools.islice(folder.parents, 3), pathlib.Path.cwd())):
         if len(start.parts) < 3:  # / or /home: not a project
             continue

@@ -24,7 +24,7 @@ _RANGE = f"{OLDEST} or newer (tested: 2.14 to 2.21)"
 
 
 def import_tensorflow(*, needs_gpu: bool, tf_log: bool, needs_keras: bool = False) -> None:
-    """Checks TensorFlow and imports it, after setting what it reads then: its GPUs, its Keras, and whether it logs.
+    """Checks TensorFlow and imports it, after setting what its import reads: GPUs, Keras, and the log level.
 
     Args:
       needs_keras: import Keras, too, and not when it is first used.
@@ -85,7 +85,7 @@ def _numbers(version: str) -> list[int]:
 
 
 def main(modules: Sequence[str]) -> int:
-    """Prints what is missing; returns 1 if anything is, otherwise 0."""
+    """Prints what is missing; returns 1 if a module is, otherwise 0."""
     missing = [module for module in modules if importlib.util.find_spec(module) is None]
     problem = tensorflow_problem(tensorflow_version())
     if missing and not problem:

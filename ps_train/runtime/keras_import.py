@@ -29,9 +29,9 @@ def prefer() -> None:
 @contextlib.contextmanager
 def postponing() -> Iterator[None]:
     """Lets TensorFlow be imported in its body without Keras, which is then imported when `tf.keras` is first used."""
-    # As its last act, the import of TensorFlow imports Keras, so that TensorFlow knows Keras optimizers in SavedModels,
-    # and goes on without if that fails. Of 2.9 s with TensorFlow 2.21, that takes 0.2 s with tf_keras, 0.4 s with
-    # Keras 3, and 0.6 s with Keras 3 beside matplotlib.
+    # The last step of importing TensorFlow imports Keras, to know Keras optimizers in SavedModels, and ignores a
+    # failure. Of 2.9 s with TensorFlow 2.21, that takes 0.2 s with tf_keras, 0.4 s with Keras 3, and 0.6 s with
+    # Keras 3 and matplotlib.
     imported: dict[str, Any] = sys.modules
     hidden = [name for name in _MODULES if name not in imported]
     imported.update(dict.fromkeys(hidden))  # Python cannot import a module that is None there

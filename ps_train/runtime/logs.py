@@ -17,7 +17,7 @@ def import_tensorflow_quietly() -> None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     warnings.filterwarnings("ignore", module="tensorflow")
-    # TensorFlow 2.21 writes its first lines before it reads that level. What it writes to file descriptor 2 during the
+    # TensorFlow 2.21 writes its first lines before it reads that level. Its output to file descriptor 2 during the
     # import is therefore captured, and shown only if the import fails.
     with tempfile.TemporaryFile() as held:
         stderr = os.dup(2)
@@ -35,8 +35,8 @@ def import_tensorflow_quietly() -> None:
 
 
 def open_closed_streams() -> None:
-    """Opens /dev/null for whichever of stdin, stdout and stderr are closed, as they may be in a daemon."""
-    # Otherwise a file that is opened later, such as a server's socket, would get its number and what is printed to it.
+    """Opens /dev/null for those of stdin, stdout and stderr that are closed, as they may be in a daemon."""
+    # Otherwise a file that is opened later, such as a server's socket, would get such a number and receive the prints.
     while (opened := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(opened)
@@ -51,7 +51,7 @@ def show(text: str) -> None:
 
 
 def complain(text: str) -> None:
-    """Writes lines to stderr; ignores a full disk, as the exit code still tells about the error."""
+    """Writes lines to stderr; ignores a full disk, as the exit code still reports the error."""
     with contextlib.suppress(OSError):
         sys.stderr.write(text)
         sys.stderr.flush()

@@ -25,8 +25,8 @@ _launcher_file: list[int] = []  # its descriptor, if a launcher has started this
 def of_all(step: int, train_steps: int, separator: str = " of ") -> str:
     """Returns a step as a part of all, such as "100 of 200".
 
-    It stands alone where nobody knows how many there will be, and beyond the last one: of a folder that was trained for
-    longer before, or of the last steps of several workers.
+    Returns the step alone if the number of all steps is unknown or exceeded, as in a folder that was trained for
+    longer before, or in the last steps of several workers.
     """
     return f"{step}{separator}{train_steps}" if step <= train_steps < NO_STEP_LIMIT else str(step)
 
@@ -60,23 +60,23 @@ class Stage(NamedTuple):
     Attributes:
       step: the global step.
       train_steps: the global step at which training was to end.
-      what: what it does, such as "evaluating".
+      activity: what it does, such as "evaluating".
     """
 
     step: int
     train_steps: int
-    what: str
+    activity: str
 
     def format(self) -> str:
         """Returns the line."""
-        return f"step {of_all(self.step, self.train_steps)}, {self.what}"
+        return f"step {of_all(self.step, self.train_steps)}, {self.activity}"
 
 
 class Failure(NamedTuple):
     """Why a process ends with an error.
 
     Attributes:
-      message: what is wrong and what to do, a line for each problem; none where only a traceback is known.
+      message: what is wrong and what to do, a line for each problem; empty if only a traceback is known.
       missing_data: what is wrong with a data file that cannot be fetched, without the advice; "" for other failures.
       is_in_user_code: whether the traceback of the user's own code is in the log before the message.
       is_requested: whether `ps_train stop` was the reason.
@@ -114,10 +114,10 @@ class Evaluation(NamedTuple):
     Attributes:
       global_step: of the checkpoint.
       num_examples: in the set.
-      loss_name: what the loss is.
+      loss_name: the name of the loss.
       loss_sum: summed over the examples.
       metrics: name -> value of each of the model's eval_metric_ops.
-      split: what the examples are.
+      split: the kind of examples.
     """
 
     global_step: int
@@ -144,33 +144,33 @@ _KINDS = {"progress": Progress, "stage": Stage, "failure": Failure, "joined": Jo
 
 
 def connect() -> None:
-    """Takes the launcher's file, if a launcher has started this process; its own children get neither file nor name."""
+    """Takes the launcher's file, if a launcher has started this process; its children get neither file nor name."""
     descriptor = os.environ.pop(DESCRIPTOR_VARIABLE, "")
-    with contextlib.suppress(ValueError, OSError):  # somebody else's variable
+    with contextlib.suppress(ValueError, OSError):  # the variable is not ps_train's
         os.set_inheritable(int(descriptor), False)
         _launcher_file[:] = [int(descriptor)]
 
 
 def is_launched() -> bool:
-    """Tells whether a launcher has started this process."""
+    """Returns whether a launcher has started this process."""
     return bool(_launcher_file)
 
 
 def send(report: Report, lines: Sequence[str]) -> None:
-    """Sends a report to the launcher, if there is one.
+    """Sends a report to the launcher, if one has started this process.
 
-    Call it before the lines are printed: the launcher, which reads the log first, then knows what they are. If the disk
-    is full, the report is lost, and the launcher shows the lines as they are.
+    Call it before the lines are printed, so the launcher, which reads the log first, can recognise them. If the disk is
+    full, the report is lost, and the launcher shows the lines as they are.
 
     Args:
-      lines: the lines that say the same in the log, each without the time of day.
+      lines: the lines of the log that say the same, each without the time of day.
     """
     if not _launcher_file:
         return
-    text = encode(report, lines)
+    record = encode(report, lines)
     with contextlib.suppress(OSError):
-        # The first line break ends what a full disk or a kill has cut short.
-        os.write(_launcher_file[0], f"\n{text}\n".encode())
+        # The first line break ends a record that a full disk or a kill has cut short.
+        os.write(_launcher_file[0], f"\n{record}\n".encode())
 
 
 def encode(report: Report, lines: Sequence[str]) -> str:

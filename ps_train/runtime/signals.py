@@ -41,12 +41,12 @@ def on_signals() -> Iterator[StopEvent]:
     Must be entered in the main thread. At the end it restores the previous handlers.
     """
     stop = StopEvent()
-    heard: list[int] = []  # not the event: `ps_train stop` may have set that, and the save goes on
+    received: list[int] = []  # not the event: `ps_train stop` may have set that, and the save goes on
 
     def handle(number: int, frame: object) -> None:
-        if heard:
+        if received:
             os._exit(128 + number)
-        heard.append(number)
+        received.append(number)
         stop.set()
 
     previous = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
@@ -65,21 +65,21 @@ def stop_on_request(stop: threading.Event) -> None:
 
 
 def is_stop_requested(stop: threading.Event) -> bool:
-    """Tells whether `stop_on_request` has set the event."""
+    """Returns whether `stop_on_request` has set the event."""
     return isinstance(stop, StopEvent) and stop.is_requested
 
 
 def run_until_stopped(body: Callable[[], None], stop: threading.Event, grace_secs: float) -> None:
-    """Runs a task's work in a thread, so that signals are handled whatever the work is waiting for.
+    """Runs a task's work in a thread, so signals are handled while the work waits.
 
     Args:
       stop: the event that a signal sets.
-      grace_secs: how long the work may take to end by itself after that.
+      grace_secs: how long the work may then take to end by itself.
 
     Raises:
       StoppedError: it did not end in that time.
       StopRequestedError: it was stopped, and `ps_train stop` was the reason.
-      Exception: whatever the work raised.
+      Exception: from the work.
     """
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     thread = Call(body, "task")

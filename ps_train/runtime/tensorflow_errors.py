@@ -1,4 +1,4 @@
-"""Reads the texts of TensorFlow's errors, which say in one of many lines what happened. No TensorFlow needed.
+"""Reads the texts of TensorFlow's errors, which say in one of many lines what happened. Does not import TensorFlow.
 
     Graph execution error:                                 |
     Detected at node 'save/SaveV2' defined at ...:         |  where in the graph it was
@@ -25,8 +25,8 @@ def reason(error: BaseException) -> str:
 
 def telling_lines(error: BaseException) -> list[str]:
     """Returns the lines of an error's text without those that TensorFlow writes around them; [] if it has no text."""
-    text = str(getattr(error, "message", None) or error)
-    if _NODE in text:
-        text = text.partition(_NODE)[2].partition("\n")[2]
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    message = str(getattr(error, "message", None) or error)
+    if _NODE in message:
+        message = message.partition(_NODE)[2].partition("\n")[2]
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
     return [line for line in lines if not _AROUND.match(line)] or lines

@@ -1,4 +1,4 @@
-"""Calls in threads of their own: one whose outcome is handed over, and one that is repeated.
+"""Calls in their own threads: one whose outcome is handed over, and one that is repeated.
 
     Call(function, name)                 one call; `join` waits for its end, `result` hands over its outcome
     repeating(call, period_secs=...)     a call that is repeated while the body of a `with` runs
@@ -33,11 +33,11 @@ class Call(threading.Thread):
         """Makes the call."""
         try:
             self._value = self._function()
-        except BaseException as error:  # noqa: BLE001 (`result` raises it again, whatever it is)
+        except BaseException as error:  # noqa: BLE001 (`result` raises it again)
             self._error = error
 
     def result(self) -> Any:
-        """Returns what the function returned, or raises what it raised; call this when the thread has ended."""
+        """Returns the function's value or raises its error; call this when the thread has ended."""
         if self._error is not None:
             raise self._error
         return self._value
@@ -48,7 +48,7 @@ def repeating(call: Callable[[], None], *, period_secs: float, name: str, join_s
     """Calls `call()` every `period_secs` in a thread while its body runs.
 
     Args:
-      call: must handle its own errors: an error that it raises ends the thread.
+      call: must handle its errors; an error that it raises ends the thread.
       name: the name of the thread, for stack dumps.
       join_secs: how long the end waits for a call that is under way.
     """

@@ -1,4 +1,4 @@
-"""Reports a fault in the user's code or data by the user's own lines.
+"""Reports a fault in the user's code or data by the lines of the user's files.
 
     Traceback (most recent call last), your own code only:
       File "/home/me/mymodel.py", line 10, in model_fn
@@ -48,26 +48,26 @@ class Frame(NamedTuple):
 def report(error: BaseException, python2_advice: str = _CONVERT) -> tuple[list[str], list[str]]:
     """Returns the lines of the traceback in the user's code, and the message that says what to do about it.
 
-    For an error without a frame of the user it returns the whole traceback and no message. Where one line says it all,
-    as for a package that is not installed, there is no traceback.
+    For an error without a frame of the user it returns the whole traceback and no message. If one line says it all, as
+    for a package that is not installed, it returns no traceback.
 
     Args:
       python2_advice: what to do about code of Python 2; "" if it was converted already.
     """
-    found = _frames(error)
-    if line := _whole_message(error, found, python2_advice):
+    frames = _frames(error)
+    if line := _whole_message(error, frames, python2_advice):
         return [], [line]
     dataset_function = _FUNCTION_OF_DATASET.search(str(error))
-    if not found and not dataset_function:
+    if not frames and not dataset_function:
         return whole(error), []
     has_old_code = python2_advice and is_python2(error)
-    advice = f"line {found[-1].line} of {found[-1].path} is Python 2: {python2_advice}" if has_old_code else _advice(
-        error, found)
-    return [HEADING, *_shown(found), *_causes(error), _headline(error)], [advice]
+    advice = f"line {frames[-1].line} of {frames[-1].path} is Python 2: {python2_advice}" if has_old_code else _advice(
+        error, frames)
+    return [HEADING, *_shown(frames), *_causes(error), _headline(error)], [advice]
 
 
 def is_local(path: str) -> bool:
-    """Returns whether a file is the user's own: not of Python, of ps_train or of an installed package."""
+    """Returns whether a file is the user's, not one of Python, of ps_train or of an installed package."""
     return _may_be_own(path) and not _is_installed(path)
 
 
@@ -77,8 +77,8 @@ def _whole_message(error: BaseException, frames: Sequence[Frame], python2_advice
         return ""
     path, line, _ = frames[-1]
     if python2_advice and is_python2(error):
-        what = f"{path}, line {line}" if isinstance(error, SyntaxError) else f"{path}, line {line}: {error.msg}; it"
-        return f"{what} is Python 2: {python2_advice}"
+        where = f"{path}, line {line}" if isinstance(error, SyntaxError) else f"{path}, line {line}: {error.msg}; it"
+        return f"{where} is Python 2: {python2_advice}"
     if advice := advise(error, path):
         return f"{path}, line {line}: {error.msg}: {advice}"
     return ""
@@ -108,11 +108,11 @@ def _is_of_tensorflow(error: BaseException) -> bool:
     return any(kind.__name__ == "OpError" for kind in type(error).__mro__)
 
 
-def _frames_in(text: str) -> list[Frame]:
-    """Returns the frames of the Python traceback in an error's text, which is that of a function TensorFlow called."""
-    begin = _PYTHON_IN_TEXT.search(text)
-    found = _FRAME_IN_TEXT.findall(text[begin.end():]) if begin else []
-    frames = [Frame(path, int(line), function) for path, line, function in found]
+def _frames_in(message: str) -> list[Frame]:
+    """Returns the frames of a Python traceback in an error's message, that of a function which TensorFlow called."""
+    begin = _PYTHON_IN_TEXT.search(message)
+    matches = _FRAME_IN_TEXT.findall(message[begin.end():]) if begin else []
+    frames = [Frame(path, int(line), function) for path, line, function in matches]
     return list(dict.fromkeys(frames))  # an error from several tasks contains each frame several times
 
 
@@ -167,13 +167,13 @@ def _causes(error: BaseException) -> list[str]:
 
 
 def _headline(error: BaseException) -> str:
-    """Returns the line that says what was raised."""
+    """Returns the line that names the error."""
     if isinstance(error, SyntaxError):
         return f"{type(error).__name__}: {error.msg}"
-    telling = telling_lines(error)
-    if not telling:
+    lines = telling_lines(error)
+    if not lines:
         return type(error).__name__
-    line = telling[-1] if "in user code:" in str(error) else telling[0]
+    line = lines[-1] if "in user code:" in str(error) else lines[0]
     line = _FUNCTION_OF_DATASET.sub("", line)
     name = "" if re.match(r"[A-Za-z.]*(Error|Exception): ", line) else f"{type(error).__name__}: "
     return name + (line if len(line) <= _MAX_LINE else f"{line[:_MAX_LINE]}...")
@@ -186,14 +186,14 @@ def _advice(error: BaseException, frames: Sequence[Frame]) -> str:
         return f"a function that input_fn passes to its dataset failed: correct it, or its data, {again}"
     first, last = frames[0], frames[-1]
     module = _module_of(first.path)
-    what = f"module {module}" if first.function == "<module>" else f"{module}.{first.function}"
+    place = f"module {module}" if first.function == "<module>" else f"{module}.{first.function}"
     where = f"line {last.line} of {last.path}"
     operation = getattr(error, "op", None)
     if operation is not None and not _own(_frames_in(str(error))):
-        return f"{what}: operation {operation.name!r} failed in a step: look at {where} and at the data there, {again}"
+        return f"{place}: operation {operation.name!r} failed in a step: look at {where} and at the data there, {again}"
     if _is_of_tensorflow(error):
-        return f"{what} failed in a step: correct {where}, or the data there, {again}"
-    return f"{what} failed: correct {where}, {again}"
+        return f"{place} failed in a step: correct {where}, or the data there, {again}"
+    return f"{place} failed: correct {where}, {again}"
 
 
 def _module_of(path: str) -> str:

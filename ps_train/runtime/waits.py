@@ -1,10 +1,10 @@
-"""Waits with a time limit. Their errors name what was missing.
+"""Waits with a time limit, whose errors name what was missing.
 
-    until(condition, timeout_secs, what, stop)    asks a condition until it is true
-    bounded(call, timeout_secs, what)             a call that has no time-out of its own
-    Reminder(what)                                for a loop that is neither
+    until(condition, timeout_secs, awaited, stop)    calls a condition until it is true
+    bounded(call, timeout_secs, awaited)             a call that TensorFlow gives no time-out
+    Reminder(awaited)                                for any other loop
 
-Whoever waits for more than ten seconds logs every ten seconds for whom.
+A wait of more than ten seconds logs every ten seconds what it waits for.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, Callable
 from ps_train.errors import ClusterLostError, StoppedError
 from ps_train.runtime.threads import Call
 
-# Bounds a call that finds out what is missing: a signal, or a time limit, must not wait for a message.
+# Bounds the call that describes what is missing: neither a signal nor a time limit may wait for a message.
 DESCRIBE_SECS = 5.0
 _POLL_SECS = 0.2
 _REMIND_SECS = 10.0
@@ -27,22 +27,22 @@ _log = logging.getLogger(__name__)
 
 
 class Reminder:
-    """Logs every ten seconds that a wait goes on, and for whom."""
+    """Logs every ten seconds that a wait goes on, and for what."""
 
-    def __init__(self, what: str | Callable[[], str], timeout_secs: float = math.inf) -> None:
+    def __init__(self, awaited: str | Callable[[], str], timeout_secs: float = math.inf) -> None:
         """Begins the wait.
 
         Args:
-          what: what is missing, or a function that returns it.
+          awaited: what is missing, or a function that returns it.
           timeout_secs: the time limit of the wait.
         """
-        self._what, self._timeout_secs = what, timeout_secs
+        self._awaited, self._timeout_secs = awaited, timeout_secs
         self.start_secs = time.monotonic()
         self._next_secs = self.start_secs + _REMIND_SECS
 
     def name(self) -> str:
         """Returns what is missing now."""
-        return self._what if isinstance(self._what, str) else self._what()
+        return self._awaited if isinstance(self._awaited, str) else self._awaited()
 
     def remind(self, now_secs: float | None = None) -> None:
         """Logs a line if ten seconds have passed since the last one."""
@@ -59,7 +59,7 @@ class Reminder:
 def until(
     condition: Callable[[], Any],
     timeout_secs: float,
-    what: str | Callable[[], str],
+    awaited: str | Callable[[], str],
     stop: threading.Event,
     advice: str = "",
 ) -> Any:
@@ -68,7 +68,7 @@ def until(
     Args:
       condition: should not block for long, as the time limit is checked between two calls.
       timeout_secs: the time limit.
-      what: what is missing, as in "waited 300 s for ..."; or a function that returns it.
+      awaited: what is missing, as in "waited 300 s for ..."; or a function that returns it.
       stop: ends the wait at once when it is set, even while the condition blocks.
       advice: what the user can do about it, for the error.
 
@@ -76,7 +76,7 @@ def until(
       ClusterLostError: `timeout_secs` have passed.
       StoppedError: `stop` was set.
     """
-    reminder = Reminder(what, timeout_secs)
+    reminder = Reminder(awaited, timeout_secs)
     while not (value := _answer(condition, stop, reminder)):
         now_secs = time.monotonic()
         if now_secs - reminder.start_secs >= timeout_secs:
@@ -98,11 +98,11 @@ def _answer(condition: Callable[[], Any], stop: threading.Event, reminder: Remin
     return None if thread.is_alive() else thread.result()
 
 
-def bounded(call: Callable[[], Any], timeout_secs: float, what: str, stop: threading.Event | None = None) -> Any:
-    """Returns `call()`, made in a thread of its own because TensorFlow gives it no time-out.
+def bounded(call: Callable[[], Any], timeout_secs: float, awaited: str, stop: threading.Event | None = None) -> Any:
+    """Returns `call()`, made in its own thread because TensorFlow gives it no time-out.
 
     Args:
-      what: what the call is waiting for, as in "waited 300 s for ...".
+      awaited: what the call is waiting for, as in "waited 300 s for ...".
       stop: ends the wait at once when it is set.
 
     Raises:
@@ -110,17 +110,17 @@ def bounded(call: Callable[[], Any], timeout_secs: float, what: str, stop: threa
       StoppedError: `stop` was set.
       Exception: whatever the call raised.
     """
-    thread = Call(call, f"bounded {what}")
-    reminder = Reminder(what, timeout_secs)
+    thread = Call(call, f"bounded {awaited}")
+    reminder = Reminder(awaited, timeout_secs)
     end_secs = reminder.start_secs + timeout_secs
     while thread.is_alive() and (remaining_secs := end_secs - time.monotonic()) > 0:
         thread.join(min(remaining_secs, _POLL_SECS if stop else _REMIND_SECS))
         if thread.is_alive() and time.monotonic() < end_secs:  # else the error says it
             reminder.remind()
         if stop is not None and stop.is_set() and thread.is_alive():
-            raise StoppedError(f"told to stop while waiting for {what}")
+            raise StoppedError(f"told to stop while waiting for {awaited}")
     if thread.is_alive():
-        raise ClusterLostError(f"waited {timeout_secs:g} s for {what}")
+        raise ClusterLostError(f"waited {timeout_secs:g} s for {awaited}")
     return thread.result()
 
 

@@ -5,7 +5,7 @@
 Start with `table.py`. A verb checks its flags first; TensorFlow, which takes seconds, is imported after that.
 
     table    the names of the verbs, and where each is defined
-    verb     what a verb consists of
+    verb     the value that describes a verb
     train    `train` and `serve`: one task of a cluster
     launch   `launch`, also of `run` and `keras`: a cluster on this machine
     scripts  `run`: one task of an unchanged TensorFlow 1 script

@@ -10,7 +10,7 @@ from ps_train.errors import ConfigError
 from ps_train.runtime import logs
 from ps_train.verbs.verb import Verb
 
-_FILES = pathlib.Path(__file__).parent / "new_files"  # NAME.txt, so that no tool takes them for modules of ps_train
+_FILES = pathlib.Path(__file__).parent / "new_files"  # NAME.txt: tools must not take them for modules of ps_train
 
 
 def _new(argv: Sequence[str]) -> None:
@@ -21,8 +21,8 @@ def _new(argv: Sequence[str]) -> None:
         raise ConfigError(problem_of_url("ps_train new", argv[0]))
     folder = pathlib.Path(argv[0])
     texts = {folder / path.stem: path.read_text(encoding="utf-8") for path in sorted(_FILES.glob("*.txt"))}
-    if there := [str(path) for path in texts if path.exists()]:
-        raise ConfigError(f"{', '.join(there)}: exists; choose another folder, or move what is there away")
+    if existing := [str(path) for path in texts if path.exists()]:
+        raise ConfigError(f"{', '.join(existing)}: exists; choose another folder, or move these files away")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for path, text in texts.items():

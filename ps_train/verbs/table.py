@@ -49,7 +49,7 @@ def split_argv(argv: Sequence[str]) -> tuple[str, list[str]]:
     """Returns the name of the verb, which is `train` by default, and the arguments behind it.
 
     Raises:
-      ConfigError: there is no such verb.
+      ConfigError: the verb does not exist.
     """
     if not argv or argv[0].startswith("-"):
         return "train", list(argv)
@@ -66,13 +66,13 @@ def find_verb(name: str) -> Verb:
 
 
 def help_of(name: str, arguments: Sequence[str]) -> str:
-    """Returns what `ps_train NAME --help` shows: the verb, its flags, and where the rest is."""
+    """Returns the output of `ps_train NAME --help`: the verb, its flags, and where to read more."""
     verb = find_verb(name)
     return f"Usage:\n{verb.usage}\n{verb.flags_help(arguments)}\n\n`ps_train --help` lists the verbs.\n{_EXIT_CODES}"
 
 
 def help_screen() -> str:
-    """Returns what `ps_train --help` shows: each verb and the common flags in a line, for one screen."""
+    """Returns the output of `ps_train --help`: each verb and the common flags in a line, for one screen."""
     verbs = [_in_a_line(f"  {name:<9} {find_verb(name).summary}") for name in NAMES]
     known = fields.rules(Config)
     helps = {name: known[name][0].help.partition(". ")[0].partition(";")[0].rstrip(".") for name in _COMMON}
@@ -89,6 +89,6 @@ def _in_a_line(text: str) -> str:
 
 
 def help_all(arguments: Sequence[str]) -> str:
-    """Returns what `ps_train --help_all` shows: the usage of each verb, and the flags of a task."""
+    """Returns the output of `ps_train --help_all`: the usage of each verb, and the flags of a task."""
     usages = "\n".join(find_verb(name).usage for name in NAMES)
     return f"{_TITLE}\n\nUsage:\n{usages}\n\n{_NOTES}{_EXIT_CODES}\n{find_verb('train').flags_help(arguments)}"

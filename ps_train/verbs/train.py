@@ -17,25 +17,26 @@ def _train(argv: Sequence[str]) -> None:
     task_config = config.parse_task(argv)
     if task_config.download_only:
         check_data_dir(task_config)
-        own = _resolve(task_config) if "job_name" in task_config.given else None
-        _import_task(task_config, needs_gpu=False).download(task_config, own)
+        cluster = _resolve(task_config) if "job_name" in task_config.given else None
+        _import_task(task_config, needs_gpu=False).download(task_config, cluster)
         return
-    own = _resolve(task_config)
-    if own.job != "ps":
+    cluster = _resolve(task_config)
+    if cluster.job != "ps":
         check_data_dir(task_config)
     with signals.on_signals() as stop:
-        task = _import_task(task_config, needs_gpu=own.job != "ps")
-        signals.run_until_stopped(lambda: task.run_task(task_config, own, stop), stop, task_config.stop_timeout_secs)
+        task = _import_task(task_config, needs_gpu=cluster.job != "ps")
+        signals.run_until_stopped(
+            lambda: task.run_task(task_config, cluster, stop), stop, task_config.stop_timeout_secs)
 
 
 def _serve(argv: Sequence[str]) -> None:
     task_config = config.parse_serve(argv)
-    own = _resolve(task_config)
-    if own.job == "evaluator":
-        raise ConfigError(f"{own.task.name} has no server; start it without `serve`")
+    cluster = _resolve(task_config)
+    if cluster.job == "evaluator":
+        raise ConfigError(f"{cluster.task.name} has no server; start it without `serve`")
     with signals.on_signals() as stop:
-        task = _import_task(task_config, needs_gpu=own.job != "ps")
-        signals.run_until_stopped(lambda: task.serve(task_config, own, stop), stop, task_config.stop_timeout_secs)
+        task = _import_task(task_config, needs_gpu=cluster.job != "ps")
+        signals.run_until_stopped(lambda: task.serve(task_config, cluster, stop), stop, task_config.stop_timeout_secs)
 
 
 def _resolve(task_config: config.Config) -> spec.Cluster:

@@ -1,4 +1,4 @@
-"""What a verb of the command line consists of."""
+"""The value that describes a verb of the command line."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class Verb:
     """A verb.
 
     Attributes:
-      usage: its lines in the help: each form of the command, and what it does.
-      run: runs it with the arguments behind the verb. It raises a PsTrainError, or an exception of the user's code.
+      usage: its lines in the help: each form of the command, and its purpose.
+      run: runs it with the arguments behind the verb. Raises a PsTrainError, or an exception of the user's code.
       flags_help: returns the help text of its flags, for the arguments behind the verb.
-      own_arguments: returns those of the arguments that are ps_train's: the others belong to a user's script.
+      own_arguments: returns those of the arguments that are for ps_train; the others are for a user's script.
     """
 
     usage: str

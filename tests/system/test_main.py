@@ -197,7 +197,7 @@ def test_an_evaluator_has_nothing_to_serve(refusal, monkeypatch):
      "--params: unknown parameter 'rate'; known to models.mlp and data.digits"),
     (["--dataset=digits", "--model=cnn", "--params=filters=x"],
      "--params: filters='x'; allowed: int, as in models.cnn's default 16"),
-    (["--dataset=digits", "--params=batch_size=4"], "--params: 'batch_size' has a flag of its own"),
+    (["--dataset=digits", "--params=batch_size=4"], "--params: 'batch_size' has its own flag"),
 ])
 @pytest.mark.parametrize("job", ["ps", "worker"])
 def test_wrong_plugins_are_refused_by_every_task(monkeypatch, capsys, job, flags, message):

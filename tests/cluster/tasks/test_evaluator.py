@@ -55,8 +55,8 @@ def test_an_evaluator_follows_the_checkpoints_and_ends_with_the_last(tmp_path, s
 
 def test_an_evaluator_ends_when_the_tasks_were_told_of_different_clusters(stop):
     """With the line that says how."""
-    board = types.SimpleNamespace(state=lambda: State.IDLE, mismatch=lambda: "ps:0 was told of 1 worker")
-    with pytest.raises(ConfigError, match="^ps:0 was told of 1 worker$"):
+    board = types.SimpleNamespace(state=lambda: State.IDLE, mismatch=lambda: "ps:0 was configured with 1 worker")
+    with pytest.raises(ConfigError, match="^ps:0 was configured with 1 worker$"):
         evaluator._next_state(board, State.IDLE, 30, stop)
 
 

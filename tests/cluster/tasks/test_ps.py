@@ -143,7 +143,7 @@ def test_a_ps_ends_when_the_tasks_were_told_of_different_clusters(start_servers,
     thread.join(30)
     assert not thread.is_alive()
     assert [type(error) for error in errors] == [ConfigError]
-    assert "was told of 2 workers, worker:0" in str(errors[0])
+    assert "was configured with 2 workers, worker:0" in str(errors[0])
 
 
 def test_a_ps_ends_when_the_chief_gave_up(start_servers, stop):

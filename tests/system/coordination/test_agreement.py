@@ -53,12 +53,12 @@ def test_workers_that_were_told_the_same_go_on(start_servers, stop, noted):
 def test_who_finds_a_difference_tells_every_ps_and_so_every_task(start_servers, stop, noted):
     """Also the tasks that fit."""
     cluster = start_servers(2, 2)
-    with pytest.raises(ConfigError, match=r"^ps:0 \S+ was told of 2 workers, worker:0 \S+ of 1 worker; give every"):
+    with pytest.raises(ConfigError, match=r"^ps:0 \S+ was configured with 2 workers, worker:0 \S+ with 1 worker; "):
         agreement.check(told_less(cluster, "worker", index=0), 30, stop)
     line = noted(cluster)[0]
-    assert line.startswith("the tasks were told of different clusters: ps:0 ")
+    assert line.startswith("the tasks have different cluster settings: ps:0 ")
     assert noted(cluster) == [line, line]
-    with pytest.raises(ConfigError, match="^the tasks were told of different clusters: ps:0 .* worker:0 "):
+    with pytest.raises(ConfigError, match="^the tasks have different cluster settings: ps:0 .* worker:0 "):
         agreement.check(cluster.view("worker", 1), 30, stop)
 
 
@@ -73,7 +73,7 @@ def test_a_training_that_is_whole_without_it_goes_on(start_servers, stop, noted,
     own = told_less(cluster, "ps")
     if situation == "a stranger":
         own = dataclasses.replace(own, index=5, addresses={**own.addresses, "worker": {5: "localhost:1"}})
-    with pytest.raises(ConfigError, match="was told of 2 ps"):
+    with pytest.raises(ConfigError, match="was configured with 2 ps"):
         agreement.check(own, 30, stop, existing_servers=situation == "a client of existing servers")
     assert noted(cluster) == ["", ""]
 
@@ -99,7 +99,7 @@ def test_a_ps_of_which_ps_0_was_not_told_says_so(start_servers):
     first = cluster.view("ps", 0).task
     agreement.check_ps(cluster.view("ps", 1), first)
     stranger = Cluster("ps", 2, {"ps": {**cluster.addresses["ps"], 2: "localhost:1"}})
-    with pytest.raises(ConfigError, match=r"^ps:0 \S+ was not told of ps:2 localhost:1; give every task"):
+    with pytest.raises(ConfigError, match=r"^ps:0 \S+ was not configured with ps:2 localhost:1; give every task"):
         agreement.check_ps(stranger, first)
     with pytest.raises(BlackboardError, match="ps:0 .* is not there"):
         agreement.check_ps(stranger, dataclasses.replace(first, address=f"localhost:{processes.free_ports(1)[0]}"))
@@ -125,9 +125,10 @@ class Misled:
 
 
 @pytest.mark.parametrize(("size", "fewer", "line"), [
-    ((1, 2), {"ps-0": (1, 1)}, "ps:0 .* was told of 1 worker, worker:. .* of 2 workers"),
-    ((2, 2), {"worker-1": (1, 2)}, "ps:0 .* was told of 2 ps, worker:1 .* of 1 ps"),
-    ((2, 1), {"ps-0": (1, 1)}, "ps:0 .* was told of 1 ps, worker:0 .* of 2 ps|ps:0 .* was not told of ps:1"),
+    ((1, 2), {"ps-0": (1, 1)}, "ps:0 .* was configured with 1 worker, worker:. .* with 2 workers"),
+    ((2, 2), {"worker-1": (1, 2)}, "ps:0 .* was configured with 2 ps, worker:1 .* with 1 ps"),
+    ((2, 1), {"ps-0": (1, 1)}, "ps:0 .* was configured with 1 ps, worker:0 .* with 2 ps|"
+     "ps:0 .* was not configured with ps:1"),
 ], ids=["a ps of fewer workers", "a worker of fewer ps", "a ps of fewer ps"])
 def test_all_tasks_end_with_2_and_one_line(tmp_path, start_process, size, fewer, line):
     """None of them trains on a part of the data, or waits for tasks that are gone."""

@@ -26,21 +26,23 @@ def tf_config(cluster, job, index):
 
 
 @pytest.mark.parametrize(("ps", "worker", "expected"), [
-    (flags("ps", 0, num_workers=1), flags("worker", 1), "ps:0 a:1 was told of 1 worker, worker:1 w1:1 of 2 workers; "),
-    (flags("ps", 0, num_workers=3), flags("worker", 0), "ps:0 a:1 was told of 3 workers, worker:0 w0:1 of 2 workers; "),
-    (flags("ps", 0), flags("worker", 1, num_ps=1), "ps:0 a:1 was told of 2 ps, worker:1 w1:1 of 1 ps; "),
+    (flags("ps", 0, num_workers=1), flags("worker", 1),
+     "ps:0 a:1 was configured with 1 worker, worker:1 w1:1 with 2 workers; "),
+    (flags("ps", 0, num_workers=3), flags("worker", 0),
+     "ps:0 a:1 was configured with 3 workers, worker:0 w0:1 with 2 workers; "),
+    (flags("ps", 0), flags("worker", 1, num_ps=1), "ps:0 a:1 was configured with 2 ps, worker:1 w1:1 with 1 ps; "),
     (flags("ps", 0, num_ps=3, num_workers=1), flags("worker", 0),
-     "ps:0 a:1 was told of 3 ps and 1 worker, worker:0 w0:1 of 2 ps and 2 workers; "),
+     "ps:0 a:1 was configured with 3 ps and 1 worker, worker:0 w0:1 with 2 ps and 2 workers; "),
     (flags("ps", 1), flags("worker", 0),
-     "worker:0 w0:1 was told that ps:0 is at a:1, but ps:1 is there; name the ps in the same order"),
+     "worker:0 w0:1 was configured with ps:0 at a:1, but ps:1 is there; name the ps in the same order"),
     (flags("ps", 0), tf_config({"ps": ["p:1", "q:1"], "chief": ["c:1"], "worker": ["w:1"]}, "chief", 0),
-     "ps:0 a:1 was told of no chiefs and 2 workers, chief:0 c:1 of 1 chief and 1 worker; "),
+     "ps:0 a:1 was configured with no chiefs and 2 workers, chief:0 c:1 with 1 chief and 1 worker; "),
     (tf_config({"ps": ["p:1"], "worker": {"0": "w:1", "2": "x:1"}}, "ps", 0), flags("worker", 1, num_ps=1),
-     "ps:0 a:1 was told of workers 0, 2, worker:1 w1:1 of 2 workers; "),
+     "ps:0 a:1 was configured with workers 0, 2, worker:1 w1:1 with 2 workers; "),
     (flags("ps", 0, elastic=True), flags("worker", 0),
-     "ps:0 a:1 was told that workers may join and leave, worker:0 w0:1 that the workers are fixed; start all tasks "),
+     "ps:0 a:1 was configured so that workers may join and leave, worker:0 w0:1 so that the workers are fixed; start "),
 ])
-def test_what_differs_is_told_of_both(ps, worker, expected):
+def test_difference_names_both_settings(ps, worker, expected):
     """Which tasks they are and what each was told."""
     line = description.difference(worker, PS, description.describe_cluster(ps))
     assert line.startswith(expected)

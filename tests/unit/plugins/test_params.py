@@ -63,7 +63,7 @@ def test_reads_booleans(text, value):
     ("rate=1,,units", "--params: got 'units'; allowed: name=value,name=value"),
     ("rate=1,rate=2", "--params: 'rate' is given twice; give it once"),
     ("rat=1", "--params: unknown parameter 'rat'; known to m and d: on, rate, split, units"),
-    ("seed=1", "--params: 'seed' has a flag of its own; give --seed=1"),
+    ("seed=1", "--params: 'seed' has its own flag; give --seed=1"),
     ("rate=x", "--params: rate='x'; allowed: float, as in m's default 0.5"),
     ("units=1.5", "--params: units='1.5'; allowed: int, as in m's default 3"),
     ("on=yes", "--params: on='yes'; allowed: bool, as in m's default True"),
@@ -84,7 +84,7 @@ def test_plugins_without_parameters_say_so():
 def test_a_default_may_not_hide_a_flag():
     """DEFAULT_PARAMS with the name of a flag would make that flag do nothing."""
     assert _refusal("", [_model(batch_size=8)], {"batch_size": 100}) == (
-        "m.DEFAULT_PARAMS has 'batch_size', which has a flag of its own; leave it out: params has the value of "
+        "m.DEFAULT_PARAMS has 'batch_size', which has its own flag; leave it out: params has the value of "
         "--batch_size")
 
 

@@ -43,7 +43,7 @@ def test_the_lines_read_like_this():
 @pytest.mark.parametrize(("report", "record"), [
     (Progress(1, 2, 0.5, 3.0, 4.0),
      {"progress": {"step": 1, "train_steps": 2, "loss": 0.5, "steps_per_sec": 3.0, "examples_per_sec": 4.0}}),
-    (Stage(3, 2, "evaluating"), {"stage": {"step": 3, "train_steps": 2, "what": "evaluating"}}),
+    (Stage(3, 2, "evaluating"), {"stage": {"step": 3, "train_steps": 2, "activity": "evaluating"}}),
     (Failure(["no file: fetch it"], "no file"),
      {"failure": {"message": ["no file: fetch it"], "missing_data": "no file", "is_in_user_code": False,
                  "is_requested": False}}),
@@ -73,7 +73,7 @@ def test_numbers_that_are_not_finite_or_of_numpy_read_back(sent):
 @pytest.mark.parametrize("line", [
     "", "step 1 of 2", "{", "[]", "{}", "null", '{"lines": []}', '{"lines": [], "other": {}}',
     '{"lines": [], "stage": {"step": 1}}', '{"lines": [], "stage": 1}', '{"lines": 1, "stage": {}}',
-    '{"lines": [], "stage": {"step": 1, "train_steps": 2, "what": "x"}, "more": {}}'])
+    '{"lines": [], "stage": {"step": 1, "train_steps": 2, "activity": "x"}, "more": {}}'])
 def test_a_damaged_line_is_none(line):
     """It was cut short, or is no report."""
     assert reports.decode(line) is None

@@ -26,8 +26,8 @@ def test_a_process_whose_number_was_taken_says_so_however_its_training_ended(err
 @pytest.mark.parametrize("error", [None, StoppedError("told to stop while waiting")])
 def test_a_process_of_tasks_that_do_not_fit_together_says_so_however_its_training_ended(error):
     """It stops like one that gets a signal: the exit code is 2."""
-    misled = types.SimpleNamespace(is_replaced=False, mismatch="ps:0 was told of 1 worker")
-    with pytest.raises(ConfigError, match="ps:0 was told of 1 worker"), _giving_way(VIEW, misled, 10.0):
+    misled = types.SimpleNamespace(is_replaced=False, mismatch="ps:0 was configured with 1 worker")
+    with pytest.raises(ConfigError, match="ps:0 was configured with 1 worker"), _giving_way(VIEW, misled, 10.0):
         if error:
             raise error
 
