@@ -2,7 +2,7 @@
 
     worker --- claim, heartbeat ---> ps 0 <--- state, fingerprint --- chief
                                       |
-                                      +---> snapshot: which workers are alive, what state training is in
+                                      +---> snapshot: which workers are alive, the state of training
 
 Start with `state.py`, then `blackboard.py`. The decision: docs/decisions/blackboard.md.
 
@@ -13,5 +13,5 @@ Start with `state.py`, then `blackboard.py`. The decision: docs/decisions/blackb
     heartbeat.py     claims a worker's number and sends its heartbeats
     agreement.py     do all tasks describe the same cluster?
     fingerprint.py   do all workers train the same model in the same way?
-    sessions.py      session options, closing, and what a TensorFlow error means
+    sessions.py      session options, closing, and the meaning of a TensorFlow error
 """

@@ -3,7 +3,7 @@
     each ps records its description --> all equal      the worker continues
                                     --> one differs    ConfigError; recorded on the ps as `mismatch`: all tasks end
 
-Every question goes to the ps's own server and stays there. A session through the worker's server would end in
+Every question goes to the ps's server and stays there. A session through the worker's server would end in
 `No worker known as /job:worker/...` if a ps does not know that worker. See docs/decisions/blackboard.md.
 """
 
@@ -27,7 +27,7 @@ from ps_train.runtime import tensorflow_errors, waits
 # (parts/legacy/classic/sessions.py).
 _Session = tf.Session
 _CALL_SECS = 5.0
-# No task has this job, so the ps's server creates a session with itself only, whatever its cluster is.
+# No task has this job, so the ps's server creates a session with itself only, in any cluster.
 _NO_OTHER_TASK = "/job:nobody"
 _log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ def check(cluster: Cluster, timeout_secs: float, stop: threading.Event, *, exist
         cluster.ps, timeout_secs, stop, is_ready=lambda ps: _agrees(cluster, ps, existing_servers)).wait()
 
 
-def check_ps(own: Cluster, first: Task) -> None:
+def check_ps(cluster: Cluster, first: Task) -> None:
     """Checks that ps 0 knows this ps. If it does not, no worker that ps 0 accepts uses this ps.
 
     Raises:
@@ -62,9 +62,9 @@ def check_ps(own: Cluster, first: Task) -> None:
     """
     if not reachability.accepts(first.address):
         raise BlackboardError(f"{first} is not there")
-    text, _ = _ask(first, _read_description)
-    if text and not description.knows(text.decode(), own.task):
-        raise ConfigError(f"{first} was not configured with {own.task}; give every task the same --ps_hosts, or "
+    ps_description, _ = _ask(first, _read_description)
+    if ps_description and not description.knows(ps_description.decode(), cluster.task):
+        raise ConfigError(f"{first} was not configured with {cluster.task}; give every task the same --ps_hosts, or "
                           "the same cluster in TF_CONFIG")
 
 
@@ -75,12 +75,12 @@ def _agrees(cluster: Cluster, ps: Task, existing_servers: bool) -> bool:
       ConfigError: see `check`.
     """
     try:
-        text, mismatch = (value.decode() for value in _ask(ps, _read_description))
+        ps_description, mismatch = (value.decode() for value in _ask(ps, _read_description))
     except BlackboardError as error:
         _log.debug("%s", error)
         return False
-    differing = description.difference(cluster, ps, text) if text else ""
-    if differing and not existing_servers and _is_needed(cluster, text):
+    differing = description.difference(cluster, ps, ps_description) if ps_description else ""
+    if differing and not existing_servers and _is_needed(cluster, ps_description):
         mismatch = mismatch or f"the tasks have different cluster settings: {differing}"
     if mismatch:
         _record_mismatch(cluster, mismatch)
@@ -89,17 +89,17 @@ def _agrees(cluster: Cluster, ps: Task, existing_servers: bool) -> bool:
     return True
 
 
-def _is_needed(cluster: Cluster, text: str) -> bool:
-    """Tells whether training is incomplete without this worker: the ps expects it, and it has never taken part."""
-    if not (cluster.is_chief or description.knows(text, cluster.task)):
-        return False  # a worker that nobody expects
+def _is_needed(cluster: Cluster, ps_description: str) -> bool:
+    """Returns whether training is incomplete without this worker: the ps expects it, and it has never taken part."""
+    if not (cluster.is_chief or description.knows(ps_description, cluster.task)):
+        return False  # a worker that is not expected
     number = cluster.worker_number
     try:
         claim, local_steps, state = _ask(cluster.ps[0], lambda: (
             variables.read("claims")[number], variables.read("local_steps")[number], variables.read("state")))
     except BlackboardError:  # then training has not begun
         return True
-    # If the worker took part before, training continues: somebody may start it again with the right flags.
+    # If the worker took part before, training continues: it may be started again with the right flags.
     return not claim and not local_steps and state in (State.IDLE, State.RUNNING)
 
 

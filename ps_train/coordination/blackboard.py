@@ -2,7 +2,7 @@
 
     every ps   its incarnation, a number drawn at start · a copy of the state of training · the address of ps 0
     ps 0       the incarnations for which the chief has prepared the parameters · the chief's fingerprint · a clock
-               for each worker: its claim, last heartbeat and global step, its own steps, whether it has finished
+               for each worker: its claim, last heartbeat and global step, its local steps, whether it has finished
 
 Tasks reach it through the TensorFlow servers that run anyway (`connection.py`). See docs/decisions/blackboard.md.
 """
@@ -33,24 +33,24 @@ class Blackboard:
 
     Every method raises BlackboardError if a ps does not answer or has not created its part of the blackboard yet, and
     ConfigError if a ps is not what this task expects. Close it, for example with `contextlib.closing`: a session that
-    Python's garbage collection closes waits forever if its server is gone.
+    Python's garbage collection closes waits forever if its server has ended.
 
     Attributes:
       first_ps: the ps that has the blackboard.
     """
 
     def __init__(
-        self, target: str, ps: Sequence[Task], own: Task | None, *, is_elastic: bool = False,
+        self, target: str, ps: Sequence[Task], own_task: Task | None, *, is_elastic: bool = False,
         cluster_description: str | None = None, heartbeat_timeout_secs: float = Timeouts.heartbeat_secs,
     ) -> None:
         """Builds the operations; nothing is sent yet.
 
         Args:
           target: address of the server that runs the session, such as `grpc://localhost:2223`.
-          ps: the parameter servers that this task uses. What only one ps has is on the first of them.
-          own: the task behind `target`, or None if that is the first ps.
+          ps: the parameter servers that this task uses; the first one has the variables that are on a single ps.
+          own_task: the task behind `target`, or None if that is the first ps.
           is_elastic: see `Cluster`.
-          cluster_description: what `create` records, see cluster/description.py; None for a task that never creates.
+          cluster_description: the description that `create` records, see cluster/description.py; None for other tasks.
           heartbeat_timeout_secs: the bound of every snapshot.
         """
         self._heartbeat_timeout_secs = heartbeat_timeout_secs
@@ -65,7 +65,7 @@ class Blackboard:
                 if cluster_description is not None:  # half of all operations; only a ps needs them
                     self._build_creation(cluster_description)
             graph.finalize()
-        self._connection = Connection(graph, target, self._ps, own, is_elastic=is_elastic)
+        self._connection = Connection(graph, target, self._ps, own_task, is_elastic=is_elastic)
         self._run = self._connection.run
 
     def _build_for_every_ps(self) -> None:
@@ -93,14 +93,14 @@ class Blackboard:
         self._read_stop_requested = variables.read("stop_requested")
         self._read_prepared = variables.read("prepared")
         self._incarnations = tf.placeholder(tf.int64, [variables.MAX_PS])
-        self._text = tf.placeholder(tf.string, [])
-        self._write_fingerprint = variables.write("fingerprint", self._text)
+        self._string = tf.placeholder(tf.string, [])
+        self._write_fingerprint = variables.write("fingerprint", self._string)
         with tf.control_dependencies([self._write_fingerprint]):  # see `_build_admission_view`
             self._write_prepared = variables.write("prepared", self._incarnations)
         self._read_fingerprint = variables.read("fingerprint")
-        self._write_activity = variables.write("chief_activity", self._text)
+        self._write_activity = variables.write("chief_activity", self._string)
         self._read_activity = variables.read("chief_activity")
-        self._write_reason = variables.write("end_reason", self._text)
+        self._write_reason = variables.write("end_reason", self._string)
         self._read_reason, self._clear_reason = variables.read("end_reason"), variables.clear("end_reason")
         self._secs = tf.placeholder(tf.float64, [])
         self._tick = variables.add("clock", self._secs)
@@ -120,7 +120,7 @@ class Blackboard:
         self._read_admission_view = self._build_admission_view()
         self._claim, self._local_steps = tf.placeholder(tf.int64, []), tf.placeholder(tf.int64, [])
         self._staleness = tf.placeholder(tf.float64, [])
-        # Only the process that holds the claim is heard: a heartbeat never takes another process's number.
+        # Only the process that holds the claim is accepted: a heartbeat never takes another process's number.
         holds_claim = tf.equal(variables.read("claims")[self._worker], self._claim)
         self._heartbeat = tf.cond(holds_claim, self._record_steps, lambda: tf.constant(False))
         with tf.control_dependencies([variables.write_element("claims", self._worker, self._claim)]):
@@ -130,8 +130,8 @@ class Blackboard:
         """Reads in the order in which a chief does not write: admissions, state, prepared, fingerprint.
 
         A chief that begins another training announces "idle", admits itself, and announces "running" after it has
-        written its fingerprint. So whoever sees it admitted also sees "idle", or "running" with its fingerprint. After
-        the loss of a ps the state may still be "running", and `prepared` tells: it is written behind the fingerprint.
+        written its fingerprint. A task that sees it admitted thus also sees "idle", or "running" with its fingerprint.
+        After the loss of a ps the state may still be "running", but then `prepared`, written after that, differs.
         """
         admissions = [variables.read(name) for name in ("admissions", "clock", "claims", "heartbeats")]
         with tf.control_dependencies(admissions):
@@ -139,11 +139,11 @@ class Blackboard:
         with tf.control_dependencies([state]):
             prepared = variables.read("prepared")
         with tf.control_dependencies([prepared]):
-            texts = [variables.read(name) for name in ("fingerprint", "mismatch")]
-        return [admissions, state, texts, prepared, self._read_incarnations]
+            strings = [variables.read(name) for name in ("fingerprint", "mismatch")]
+        return [admissions, state, strings, prepared, self._read_incarnations]
 
     def _record_steps(self) -> tf.Tensor:
-        """Returns true, after recording how many steps the worker has taken, how stale, and that it is alive."""
+        """Returns true, after recording the worker's number of steps, its staleness, and that it is alive."""
         with tf.control_dependencies([variables.write_element("local_steps", self._worker, self._local_steps),
                                       variables.write_element("staleness", self._worker, self._staleness)]):
             return self._record_heartbeat(self._value)
@@ -174,15 +174,15 @@ class Blackboard:
         return self._run(self._read_first_ps).decode()
 
     def mismatch(self) -> str:
-        """Returns how the cluster descriptions of two tasks differ, as one line; "" if no task has found that."""
+        """Returns how the cluster descriptions of two tasks differ, as one line; "" if none was recorded."""
         return self._run(self._read_mismatch).decode()
 
     def is_stop_requested(self) -> bool:
-        """Tells whether `ps_train stop` has asked all tasks to stop."""
+        """Returns whether `ps_train stop` has asked all tasks to stop."""
         return bool(self._run(self._read_stop_requested))
 
     def snapshot(self) -> Snapshot:
-        """Returns what ps 0 knows now."""
+        """Returns the current state of training and of the workers, as ps 0 has it."""
         state, now_secs, claims, heartbeats, steps, local_steps, finished, staleness = self._run(self._read_snapshot)
         return Snapshot(
             state=State(int(state)), now_secs=float(now_secs), claims=claims, heartbeats=heartbeats, steps=steps,
@@ -198,7 +198,7 @@ class Blackboard:
         return state in (State.RUNNING, State.STOPPING) and list(prepared[:len(self._ps)]) == list(incarnations)
 
     def admission_view(self) -> AdmissionView:
-        """Returns all that decides whether a worker may train, read in one call and in a safe order."""
+        """Returns the values that decide whether a worker may train, read in one call and in a safe order."""
         (admissions, now_secs, claims, heartbeats), state, (fingerprint, mismatch), prepared, incarnations = self._run(
             self._read_admission_view)
         is_alive = (claims != 0) & (now_secs - heartbeats < self._heartbeat_timeout_secs)
@@ -211,15 +211,15 @@ class Blackboard:
         """Returns the chief's fingerprint, "" if the chief has not written one."""
         return self._run(self._read_fingerprint).decode()
 
-    def note_activity(self, text: str) -> None:
-        """Records what the chief does before training begins, for those who wait for it."""
-        self._run(self._write_activity, {self._text: text})
+    def note_activity(self, activity: str) -> None:
+        """Records the activity of the chief before training begins, for the tasks that wait for it."""
+        self._run(self._write_activity, {self._string: activity})
 
     def describe_joined(self, cluster: Cluster) -> str:
-        """Returns which workers have joined, and what the chief does, for the messages of a worker that waits for it.
+        """Returns which workers have joined and the chief's activity, for the messages of a worker that waits for it.
 
-        For example "worker:0 (chief) has joined and restores /runs/7/model.ckpt-40; also here: worker:2". If ps 0 is
-        silent, it returns that soon: neither a signal nor the end of the wait may wait for a message.
+        For example "worker:0 (chief) has joined and restores /runs/7/model.ckpt-40; also here: worker:2". If ps 0 does
+        not answer, it soon returns that: neither a signal nor the end of the wait may wait for a message.
         """
         try:
             return waits.bounded(lambda: self._describe_joined(cluster), waits.DESCRIBE_SECS, "who is here")
@@ -230,10 +230,10 @@ class Blackboard:
         activity, snapshot = self._run(self._read_activity).decode(), self.snapshot()
         chief, alive = cluster.number_of(cluster.chief), snapshot.alive()
         others = ", ".join(cluster.worker_name(number) for number in alive if number != chief)
-        text = f"{cluster.chief.name} (chief) has {'' if chief in alive else 'not '}joined"
+        joined = f"{cluster.chief.name} (chief) has {'' if chief in alive else 'not '}joined"
         if chief in alive and activity:
-            text += f" and {activity}"
-        return text + (f"; also here: {others}" if others else "")
+            joined += f" and {activity}"
+        return joined + (f"; also here: {others}" if others else "")
 
     def incarnations(self) -> tuple[int, ...]:
         """Returns the incarnation of each ps; the chief reads them before it prepares the parameters."""
@@ -243,23 +243,23 @@ class Blackboard:
         """Announces that the parameters on the ps are ready; for the chief.
 
         Args:
-          fingerprint: the chief's.
+          fingerprint: that of the chief.
           prepared: the incarnations from before the parameters were prepared, None if no ps can have restarted.
 
         Raises:
           BlackboardError: a ps has restarted since then, so its parameters are lost.
         """
-        found = self.incarnations()
-        if prepared is not None and found != prepared:
+        current = self.incarnations()
+        if prepared is not None and current != prepared:
             raise BlackboardError("a ps has restarted while the chief prepared the parameters")
         if self.state() == State.IDLE:
             self._run([self._clear_local_steps, self._clear_finished])
         else:  # training continues after the loss of a ps: a worker that has finished and left does not come back
             self._run(self._clear_finished_of_claimed)
         incarnations = np.zeros([variables.MAX_PS], np.int64)
-        incarnations[:len(self._ps)] = found
+        incarnations[:len(self._ps)] = current
         self._run([self._write_prepared, self._write_fingerprint, self._write_first_ps, self._clear_reason],
-                  {self._incarnations: incarnations, self._text: fingerprint})
+                  {self._incarnations: incarnations, self._string: fingerprint})
         self.announce(State.RUNNING)
 
     def announce(self, state: State) -> None:
@@ -268,30 +268,30 @@ class Blackboard:
         self._run([self._write_states, cleared], {self._value: state})
 
     def announce_stopping(self, reason: str = "") -> None:
-        """Announces that no more steps are taken, unless training has ended meanwhile: the state never goes back.
+        """Announces that no more steps are taken, unless training has ended already: the state never goes back.
 
         Args:
-          reason: what the tasks say, if it is not that all steps are taken.
+          reason: why, for the messages of the tasks; "" if all steps are taken.
         """
         if reason:
-            self._run(self._write_reason, {self._text: reason})
+            self._run(self._write_reason, {self._string: reason})
         self._run(self._raise_states, {self._value: State.STOPPING})
 
     def end_reason(self) -> str:
-        """Returns the reason that was given with the end of training, or ""."""
+        """Returns the reason given with the end of training, or ""."""
         return self._run(self._read_reason).decode()
 
     def announce_done(self) -> None:
-        """Announces that all work is done, if a ps is there. One that ends before it answers has received it."""
+        """Announces that all work is done, if a ps is running. One that ends before it answers has received it."""
         try:
-            if reachability.any_accepts(self._ps):  # a call to a server that is gone takes seconds to fail
+            if reachability.any_accepts(self._ps):  # a call to a server that has ended takes seconds to fail
                 self.announce(State.DONE)
         except BlackboardError:
             if reachability.any_accepts(self._ps):
                 raise
 
     def claim(self, worker: int, claim: int) -> None:
-        """Gives a worker's number to the process with this claim, whichever process had it before."""
+        """Gives a worker's number to the process with this claim, even if another process had it before."""
         self._run(self._mark_unfinished, {self._worker: worker})
         self._run(self._write_claim, {self._worker: worker, self._claim: claim})
 
@@ -304,7 +304,7 @@ class Blackboard:
         self._run(self._withdraw, {self._worker: worker})
 
     def leave(self, worker: int) -> None:
-        """Gives up a worker's number: no task waits for this worker any more."""
+        """Gives up a worker's number: no task waits for this worker any longer."""
         self._run(self._write_claim, {self._worker: worker, self._claim: 0})
 
     def beat(self, worker: int, *, claim: int, step: int, local_steps: int = 0, staleness: float = 0.0) -> bool:
@@ -314,16 +314,16 @@ class Blackboard:
         return bool(self._run(self._heartbeat, values))
 
     def report_finished(self, worker: int, *, is_finished: bool = True) -> None:
-        """Records that a worker takes no more steps, or that it does after all."""
+        """Records that a worker takes no more steps or, with is_finished=False, that it takes further ones."""
         self._run(self._mark_finished if is_finished else self._mark_unfinished, {self._worker: worker})
 
     def close(self) -> None:
-        """Closes the session, without waiting for a ps that is gone or for a call that is under way."""
+        """Closes the session, without waiting for a lost ps or for a call that is under way."""
         self._connection.close()
 
 
 def for_ps(target: str, cluster: Cluster, heartbeat_timeout_secs: float = Timeouts.heartbeat_secs) -> Blackboard:
-    """Returns a ps's view of its own part; it needs no other task."""
+    """Returns a ps's view of its part; it needs no other task."""
     return Blackboard(target, [cluster.task], None, is_elastic=cluster.is_elastic,
                       cluster_description=description.describe_cluster(cluster),
                       heartbeat_timeout_secs=heartbeat_timeout_secs)
@@ -341,17 +341,17 @@ def for_client(cluster: Cluster, heartbeat_timeout_secs: float = Timeouts.heartb
 
 
 def for_other_ps(
-    own: Blackboard, cluster: Cluster, heartbeat_timeout_secs: float = Timeouts.heartbeat_secs
+    own_board: Blackboard, cluster: Cluster, heartbeat_timeout_secs: float = Timeouts.heartbeat_secs
 ) -> Blackboard:
     """Returns the view that a ps other than ps 0 has of ps 0.
 
     Args:
-      own: its view of itself. If the cluster does not name ps 0, the chief writes the address of ps 0 there.
+      own_board: its view of itself. If the cluster does not name ps 0, the chief writes the address of ps 0 there.
 
     Raises:
       BlackboardError: the chief has not written the address yet.
     """
-    address = cluster.addresses["ps"].get(0) or own.first_ps_address()
+    address = cluster.addresses["ps"].get(0) or own_board.first_ps_address()
     if not address:
         raise BlackboardError(f"{cluster.task} does not know the address of ps:0 yet")
     return _client_of(address, cluster, heartbeat_timeout_secs)

@@ -1,7 +1,7 @@
 """The session through which a task's blackboard calls reach the ps: bounded calls, and another route after an error.
 
-    this task's own server ----> ps 0 ... ps n
-    ps 0's server -------------> ps 0 ... ps n       after a call through the own server has failed
+    this task's server --------> ps 0 ... ps n
+    ps 0's server -------------> ps 0 ... ps n       after a call through this task's server has failed
 
 It is not the training session, and outlives it. See docs/decisions/blackboard.md.
 """
@@ -31,23 +31,23 @@ class Connection:
     """Runs operations of one graph on the ps, one call at a time."""
 
     def __init__(
-        self, graph: tf.Graph, target: str, ps: Sequence[Task], own: Task | None, *, is_elastic: bool
+        self, graph: tf.Graph, target: str, ps: Sequence[Task], own_task: Task | None, *, is_elastic: bool
     ) -> None:
         """Prepares the routes; nothing is sent yet. The arguments are those of `Blackboard`."""
         self._graph = graph
         self._ps = list(ps)
-        self._routes = [(target, sessions.options([*ps, *([own] if own else [])], is_elastic))]
-        if own:
+        self._routes = [(target, sessions.options([*ps, *([own_task] if own_task else [])], is_elastic))]
+        if own_task:
             self._routes.append((f"grpc://{ps[0].address}", sessions.options(ps, is_elastic)))
         self._session: tf.Session | None = None
         self._lock = threading.Lock()
 
     def run(self, fetches: Any, feed: Mapping[tf.Tensor, Any] | None = None) -> Any:
-        """Returns what `tf.Session.run` returns.
+        """Returns the values of `tf.Session.run`.
 
         Raises:
           BlackboardError: a ps does not answer, or has not created its part of the blackboard yet.
-          ConfigError: the task at a ps's address is not what this task expects.
+          ConfigError: the task at a ps's address is not the ps that this task expects.
         """
         with self._lock:
             if self._session is None:
@@ -55,7 +55,7 @@ class Connection:
                 self._session = _Session(target, graph=self._graph, config=config)
             session, options = self._session, tf.RunOptions(timeout_in_ms=int(_RUN_TIMEOUT_SECS * 1000))
             try:
-                # The time-out of RunOptions begins only when the server has created the session. If the server is gone,
+                # The time-out of RunOptions begins when the server has created the session. If the server has ended,
                 # that never happens, so a second bound is needed here.
                 return waits.bounded(lambda: session.run(fetches, feed, options), 2 * _RUN_TIMEOUT_SECS,
                                      f"an answer of {self._ps[0]}")
@@ -67,14 +67,14 @@ class Connection:
             except (*_UNREACHABLE, ClusterLostError, RuntimeError) as error:  # RuntimeError: `close` was called
                 self._session = None
                 sessions.close_in_background(session)
-                # The task's own server may be what blocks: closing a lost training session was seen to occupy it for
-                # 20 s. The next call takes the other route.
+                # This task's server may be the one that blocks: closing a lost training session was seen to occupy it
+                # for 20 s. The next call takes the other route.
                 self._routes.reverse()
                 reason = tensorflow_errors.reason(error)
                 raise BlackboardError(f"the blackboard on {self._ps[0]} does not answer: {reason}") from error
 
     def close(self) -> None:
-        """Closes the session, without waiting for a ps that is gone or for a call that is under way."""
+        """Closes the session, without waiting for a lost ps or for a call that is under way."""
         session, self._session = self._session, None
         if session is not None:
             sessions.close_in_background(session)

@@ -1,4 +1,4 @@
-"""The fingerprint of a worker: what all workers of a training must have in common, as text.
+"""The fingerprint of a worker: everything that must be the same for all workers of a training, as text.
 
     chief: describe --> text on the blackboard        other workers: describe --> differences --> refused, or admitted
 
@@ -31,7 +31,7 @@ def describe(
       options: name -> value of the flags that all workers must share.
       variables: the graph's global variables; all workers must share their names, shapes, dtypes and placement.
       packed: name of a packed variable -> name of the variable that contains it (graph/packing.py).
-      others: name -> what else all workers must have in common.
+      others: name -> further values that must be the same for all workers.
       train_dir: the chief's; the other workers do not know it.
     """
     places = packed or {}
@@ -52,15 +52,15 @@ def _variable(variable: tf.Variable, place: str | None) -> str:
     return f"{variable.dtype.base_dtype.name}{shape} on ps:{ps}{f', in {place}' if place else ''}"
 
 
-def differences(theirs: str, own: str, *, their_name: str) -> list[str]:
+def differences(theirs: str, this: str, *, their_name: str) -> list[str]:
     """Returns a line for each difference between two fingerprints; only the first few if there are many.
 
     Args:
       theirs: the fingerprint of the other task.
-      own: the fingerprint of this task.
+      this: the fingerprint of this task.
       their_name: the other task in messages, such as "worker:0 (chief)".
     """
-    other, mine = json.loads(theirs), json.loads(own)
+    other, mine = json.loads(theirs), json.loads(this)
     names = [name for name in sorted({*other, *mine})
              if other.get(name) != mine.get(name) and _UNKNOWN not in (other.get(name), mine.get(name))]
     lines = [f"{name}: here {mine.get(name, 'missing')}, at {their_name} {other.get(name, 'missing')}"

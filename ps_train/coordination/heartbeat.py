@@ -34,7 +34,7 @@ class WorkerProgress:
     Attributes:
       step: the global step that the worker has seen last.
       local_steps: the steps that it has taken, including those of an earlier process of this worker.
-      num_updates: the updates of this process whose staleness was measured (updates/staleness.py).
+      num_updates: the updates of this process with a measured staleness (updates/staleness.py).
       sum_staleness: of these updates.
     """
 
@@ -54,7 +54,7 @@ class Heartbeat:
 
     Attributes:
       is_replaced: whether another process has taken this worker's number.
-      has_chief_failed: whether the chief's own code has failed, so that training is over. A step that waits for another
+      has_chief_failed: whether the chief's own code has failed, which ends training. A step that waits for another
         worker does not notice; it ends when the ps end, and no task need wait for it.
       mismatch: how the cluster descriptions of two tasks differ, "" if they agree; a mismatch stops training.
     """
@@ -67,7 +67,7 @@ class Heartbeat:
 
         Args:
           number: the worker's number, see `Cluster.number_of`.
-          progress: what each heartbeat reports. `claim` sets the local steps that an earlier process took.
+          progress: the values of each heartbeat. `claim` sets the local steps that an earlier process took.
           stop: is set if another process has taken the number, or if there is a mismatch.
           has_bound: whether this process has bound the task's port.
         """
@@ -90,14 +90,14 @@ class Heartbeat:
 
         Args:
           visitor: a view of the blackboard through ps 0's own server. A session through a server with this worker's
-            name would end those of another process with that name before it is known whether that process is alive.
+            name would end those of another process with that name before it is clear whether that process is alive.
 
         Raises:
           ConfigError: a process that is alive has the number.
           ClusterLostError: ps 0 does not answer within `start_timeout_secs`.
         """
-        what = f"the blackboard on {self._board.first_ps}"
-        snapshot = waits.until(lambda: _snapshot(visitor), start_timeout_secs, what, self._stop)
+        awaited = f"the blackboard on {self._board.first_ps}"
+        snapshot = waits.until(lambda: _snapshot(visitor), start_timeout_secs, awaited, self._stop)
         last_secs = float(snapshot.heartbeats[self._number])
         if is_same_place(int(snapshot.claims[self._number]), self._claim):
             self._claim_number(visitor)
@@ -115,7 +115,7 @@ class Heartbeat:
                                   "--task_index is in the cluster; end it, or give this one another index")
             return not now.is_alive(self._number)
 
-        waits.until(is_free, start_timeout_secs, what, self._stop)
+        waits.until(is_free, start_timeout_secs, awaited, self._stop)
         self._claim_number(visitor)
 
     def _claim_number(self, visitor: Blackboard) -> None:
@@ -152,7 +152,7 @@ class Heartbeat:
             self._answer_refusal()
 
     def _leave(self) -> None:
-        with contextlib.suppress(BlackboardError):  # ps 0 is gone, and with it every wait for this worker
+        with contextlib.suppress(BlackboardError):  # ps 0 is lost, so no task waits for this worker
             self._board.leave(self._number)
 
     def _beat_and_read(self) -> None:

@@ -1,4 +1,4 @@
-"""TensorFlow sessions with tasks that come and go: session options, closing, and what an error means.
+"""TensorFlow sessions with tasks that come and go: session options, closing, and the meaning of an error.
 
 The reasons: docs/decisions/sessions.md.
 """
@@ -26,8 +26,8 @@ def options(tasks: Sequence[Task], is_elastic: bool) -> tf.ConfigProto:
     """Returns the options of a session that uses only these tasks, and waits for no other.
 
     Args:
-      tasks: the task at whose server the session is opened must be among them.
-      is_elastic: whether the servers know only themselves, so that the session must bring the addresses.
+      tasks: must include the task at whose server the session is opened.
+      is_elastic: whether the servers know only themselves, so the session must bring the addresses.
     """
     config = tf.ConfigProto(device_filters=[task.device for task in tasks], allow_soft_placement=True)
     if is_elastic:
@@ -35,7 +35,7 @@ def options(tasks: Sequence[Task], is_elastic: bool) -> tf.ConfigProto:
         for task in tasks:
             addresses.setdefault(task.job, {})[task.index] = task.address
         config.cluster_def.CopyFrom(tf.train.ClusterSpec(addresses).as_cluster_def())
-        # Otherwise each session would have variables of its own (tensorflow/core/distributed_runtime/session_mgr.cc).
+        # Otherwise each session would have its own variables (tensorflow/core/distributed_runtime/session_mgr.cc).
         config.experimental.share_session_state_in_clusterspec_propagation = True
     return config
 
@@ -55,14 +55,14 @@ def run_bounded(
     return call_bounded(lambda: session.run(fetches, feed_dict=feed, options=options), options)
 
 
-def call_bounded(call: Callable[[], Any], options: tf.RunOptions, what: str = "an answer of the servers") -> Any:
-    """Returns `call()`, which runs a session with these options; `what` is what it waits for. See `run_bounded`."""
+def call_bounded(call: Callable[[], Any], options: tf.RunOptions, awaited: str = "an answer of the servers") -> Any:
+    """Returns `call()`, which runs a session with these options; `awaited` names its result. See `run_bounded`."""
     # The time-out of RunOptions may never begin if a server has ended (connection.py), and it begins late: each new set
-    # of fetches is first sent to the ps, and one that is frozen (SIGSTOP) lets that wait for ever. So a second bound is
+    # of fetches is first sent to the ps, and a frozen one (SIGSTOP) lets that wait forever. So a second bound is
     # needed.
     timeout_secs = options.timeout_in_ms / 1000 + _ANSWER_SECS
     try:
-        return waits.bounded(call, timeout_secs, what)
+        return waits.bounded(call, timeout_secs, awaited)
     except ClusterLostError as error:
         raise tf.errors.DeadlineExceededError(None, None, str(error)) from error
 
@@ -78,12 +78,12 @@ def close_in_background(session: tf.Session) -> threading.Thread:
 def _close(session: tf.Session) -> None:
     try:
         session.close()
-    except tf.errors.OpError:  # the other task is gone, and with it what there was to close
+    except tf.errors.OpError:  # the other task has ended, and the session with it
         return
 
 
 def is_lost(error: tf.errors.OpError) -> bool:
-    """Tells whether an error means that a ps or its variables are lost, as opposed to an error in the user's code."""
+    """Returns whether an error means that a ps or its variables are lost, as opposed to an error in the user's code."""
     if isinstance(error, _LOST):
         return True
     # If a step fails in several places, TensorFlow raises one error, of any type, whose message lists the others.

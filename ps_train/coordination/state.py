@@ -1,4 +1,4 @@
-"""What the blackboard says: the state of training, which workers are there, and which process is which worker.
+"""The state of training, the workers, and the process behind each worker's number, as the blackboard has them.
 
 A claim is the number with which a process claims to be worker i:
 
@@ -37,7 +37,7 @@ class State(enum.IntEnum):
 
 
 class Snapshot(NamedTuple):
-    """What ps 0 knew at one moment.
+    """The values on ps 0 at one moment.
 
     Attributes:
       state: the state of training.
@@ -62,7 +62,7 @@ class Snapshot(NamedTuple):
     staleness: np.ndarray | None = None
 
     def is_alive(self, worker: int, within_secs: float | None = None) -> bool:
-        """Tells whether a worker sent a heartbeat within the heartbeat time-out, or within `within_secs`."""
+        """Returns whether a worker sent a heartbeat within the heartbeat time-out, or within `within_secs`."""
         bound_secs = self.heartbeat_timeout_secs if within_secs is None else within_secs
         return bool(self.claims[worker]) and self.age_secs(worker) < bound_secs
 
@@ -76,13 +76,13 @@ class Snapshot(NamedTuple):
 
 
 class AdmissionView(NamedTuple):
-    """What decides whether a worker may train.
+    """The values that decide whether a worker may train.
 
     Attributes:
       state: the state of training.
       is_prepared: whether a chief has prepared the parameters, and no ps has restarted since.
       fingerprint: the chief's, "" if it has written none.
-      mismatch: how the cluster descriptions of two tasks differ, "" if no task has found that.
+      mismatch: how the cluster descriptions of two tasks differ, "" if none was recorded.
       admitted: the numbers of the workers that are alive and use the parameters; others may still wait for them.
     """
 
@@ -103,16 +103,16 @@ def new_claim(port: int | None = None) -> int:
     return ((secrets.randbits(_BITS) if place is None else place) << _BITS) + secrets.randbelow(2**_BITS - 1) + 1
 
 
-def is_same_place(one: int, other: int) -> bool:
-    """Tells whether the processes of two claims have bound the same port of the same machine."""
-    return one >> _BITS == other >> _BITS
+def is_same_place(claim: int, other: int) -> bool:
+    """Returns whether the processes of two claims have bound the same port of the same machine."""
+    return claim >> _BITS == other >> _BITS
 
 
 def _place(port: int) -> int | None:
     """Returns a number of _BITS bits for a port of this machine, or None if the machine has no identity to read."""
     try:
         with open(_BOOT_ID, encoding="ascii") as file:
-            text = f"{file.read()} {os.readlink(_NETWORK)} {port}"
+            identity = f"{file.read()} {os.readlink(_NETWORK)} {port}"
     except OSError:  # not Linux
         return None
-    return int.from_bytes(hashlib.sha256(text.encode()).digest(), "big") >> (256 - _BITS)
+    return int.from_bytes(hashlib.sha256(identity.encode()).digest(), "big") >> (256 - _BITS)

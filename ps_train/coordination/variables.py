@@ -13,7 +13,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.parts import table
 
-# Fixed sizes, so that no task needs to know the number of workers or ps.
+# Fixed sizes: no task needs to know the number of workers or ps.
 MAX_WORKERS = 1024
 MAX_PS = 1024
 
@@ -23,7 +23,7 @@ _ON_EVERY_PS = {
     "state": ([], tf.int64),
     "incarnation": ([], tf.int64),
     "first_ps": ([], tf.string),  # address of ps 0, which the chief writes
-    "cluster": ([], tf.string),  # the cluster description that this ps was given (cluster/description.py)
+    "cluster": ([], tf.string),  # the cluster as this ps is configured (cluster/description.py)
     "stop_requested": ([], tf.int64),  # 1 after `ps_train stop` (coordination/control/)
     "mismatch": ([], tf.string),  # how two tasks' cluster descriptions differ, "" if they agree (agreement.py)
 }
@@ -31,7 +31,7 @@ _ON_FIRST_PS = {
     "clock": ([], tf.float64),
     "prepared": ([MAX_PS], tf.int64),  # incarnation of each ps when the chief prepared the parameters
     "fingerprint": ([], tf.string),
-    "chief_activity": ([], tf.string),  # what the chief does before training begins, such as "restores PATH"
+    "chief_activity": ([], tf.string),  # the chief's activity before training begins, such as "restores PATH"
     "end_reason": ([], tf.string),  # why training ends before the last step, such as early stopping; "" if unknown
     "claims": ([MAX_WORKERS], tf.int64),
     "admissions": ([MAX_WORKERS], tf.int64),  # claim of the process that may use the parameters (training/admission.py)
@@ -99,7 +99,7 @@ def add_element(name: str, index: Any, value: Any) -> tf.Operation:
 
 
 def clear(name: str) -> tf.Operation:
-    """Sets a variable to zeros, or to an empty text."""
+    """Sets a variable to zeros or ""."""
     return write(name, tf.zeros(*_ALL[name]))
 
 

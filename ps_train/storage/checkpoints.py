@@ -2,13 +2,13 @@
 
     train_dir/
       checkpoint                            TensorFlow's record of the newest and of all; for other programs
-      model.ckpt-N.index                    where each tensor is; written last, so without it there is no checkpoint
+      model.ckpt-N.index                    where each tensor is; written last: without it the checkpoint does not exist
       model.ckpt-N.data-00000-of-00001      the tensors, each with its CRC
       model.ckpt-N.meta                     the graph
       *.tempstate*  *_temp/  *.tmp*         left by a save that was killed
       best/                                 the checkpoint that --keep_best and --early_stopping keep
 
-N is the global step. The files count, not the record `checkpoint`, which may name a checkpoint that is gone.
+N is the global step. The files count, not the record `checkpoint`, which may name a checkpoint that was removed.
 docs/decisions/checkpoints.md says more.
 """
 
@@ -68,7 +68,7 @@ def step_of(path: str) -> int:
 
 
 def variable_names(path: str) -> list[str]:
-    """Returns the names of everything in a checkpoint.
+    """Returns the names of all variables in a checkpoint.
 
     Raises:
       CheckpointError: it cannot be read.
@@ -86,25 +86,25 @@ def paths(train_dir: str) -> list[str]:
 
 
 def newest_sound(train_dir: str) -> str | None:
-    """Returns the path prefix of the readable checkpoint with the highest global step, or None if there is none.
+    """Returns the path prefix of the readable checkpoint with the highest global step, or None.
 
     Warns of each checkpoint that cannot be read, once in the life of this process.
     """
     candidates = paths(train_dir)[::-1]
-    # A user may have written another name into the file `checkpoint`. It comes after everything that was saved here.
-    recorded = tf.train.latest_checkpoint(train_dir)  # None if its files are gone
+    # A user may have written another name into the file `checkpoint`. It comes after all that were saved here.
+    recorded = tf.train.latest_checkpoint(train_dir)  # None if its files are missing
     if recorded is not None and recorded not in candidates:
         candidates.append(recorded)
     return next((path for path in candidates if is_sound(path)), None)
 
 
 def is_sound(path: str) -> bool:
-    """Tells whether there is a checkpoint that can be read; warns once if there is one that cannot."""
+    """Returns whether a checkpoint exists and can be read; warns once if it exists but cannot."""
     return exists(path) and _is_sound(path, _identity(path))
 
 
 def exists(path: str) -> bool:
-    """Tells whether there is a checkpoint, sound or not."""
+    """Returns whether a checkpoint exists, sound or not."""
     return os.path.exists(path + ".index")
 
 
@@ -122,21 +122,21 @@ def _is_sound(path: str, identity: tuple[tuple[str, int, int], ...]) -> bool:
 
 def _identity(path: str) -> tuple[tuple[str, int, int], ...]:
     """Returns (path, bytes, modification time in ns) of each file that a checkpoint is read from."""
-    # Not of its deltas: one of them may be written just now, and the files of a save come and go.
-    own = [file for file in _files(path) if _READ.fullmatch(file[len(path):])]
-    found = []
-    for file in own:
+    # Without its deltas: one of them may be written just now, and the files of a save come and go.
+    files = [file for file in _files(path) if _READ.fullmatch(file[len(path):])]
+    states = []
+    for file in files:
         with contextlib.suppress(FileNotFoundError):
             status = os.stat(file)
-            found.append((file, status.st_size, status.st_mtime_ns))
-    return tuple(found)
+            states.append((file, status.st_size, status.st_mtime_ns))
+    return tuple(states)
 
 
 def verify(path: str, names: Sequence[str] = ()) -> None:
     """Reads every tensor of a checkpoint, or those of these names; TensorFlow's reader compares its CRC.
 
     Raises:
-      CheckpointError: the checkpoint is incomplete or damaged; the error says what is.
+      CheckpointError: the checkpoint is incomplete or damaged; the error says why.
     """
     try:
         names = sorted(names or tf.train.load_checkpoint(path).get_variable_to_shape_map())
@@ -150,7 +150,7 @@ def verify(path: str, names: Sequence[str] = ()) -> None:
 
 def remove(path: str) -> None:
     """Removes the files of a checkpoint and of its deltas, also of a delta that was not written to its end."""
-    # The index first: without it there is no checkpoint, even if this process is killed now.
+    # The index first: after that the checkpoint does not exist, even if this process is killed now.
     for file in sorted(_files(path), key=lambda file: not file.endswith(".index")):
         _remove(file)
 
@@ -163,19 +163,19 @@ def record_and_prune(train_dir: str, path: str, keep_max: int) -> None:
     Raises:
       tf.errors.OpError: the record cannot be written; old checkpoints are removed all the same.
     """
-    found = paths(train_dir)
-    before = found[:found.index(path) + 1] if path in found else [path]
+    all_paths = paths(train_dir)
+    up_to_path = all_paths[:all_paths.index(path) + 1] if path in all_paths else [path]
     try:
-        names = [os.path.basename(kept) for kept in before[-keep_max:]]  # no folders, so that train_dir can be moved
+        names = [os.path.basename(kept) for kept in up_to_path[-keep_max:]]  # no folders: train_dir may be moved
         tf.train.update_checkpoint_state(os.path.abspath(train_dir), names[-1], names)
     finally:
-        for old in before[:-keep_max]:
+        for old in up_to_path[:-keep_max]:
             remove(old)
         remove_leftovers(train_dir)
 
 
 def remove_leftovers(train_dir: str) -> None:
-    """Removes what a killed or failed save has left: temporary files, and data without an index."""
+    """Removes the remains of a killed or failed save: temporary files, and data without an index."""
     complete = {os.path.basename(path) for path in paths(train_dir)}
     for name in _names(train_dir):
         file = os.path.join(train_dir, name)
@@ -191,16 +191,16 @@ def _remove(file: str) -> None:
 
 
 def copy_to(path: str, folder: str) -> str:
-    """Copies a checkpoint to another folder, in place of those that are there; returns its path there.
+    """Copies a checkpoint to another folder, where it replaces all others; returns its path there.
 
     Raises:
-      CheckpointError: it was removed meanwhile, or cannot be read.
+      CheckpointError: it was removed in the meantime, or cannot be read.
       OSError: the folder cannot be written.
     """
     os.makedirs(folder, exist_ok=True)
     copy = os.path.join(folder, os.path.basename(path))
     files = [file for file in _files(path) if _FILE.fullmatch(os.path.basename(file))]
-    for file in sorted(files, key=lambda file: file.endswith(".index")):  # the index last: without it there is none
+    for file in sorted(files, key=lambda file: file.endswith(".index")):  # the index last: only then it exists
         shutil.copy(file, folder)
     verify(copy)
     record_and_prune(folder, copy, 1)

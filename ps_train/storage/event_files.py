@@ -49,7 +49,7 @@ class Summaries:
         self._retry_secs = self._complain_secs = time.monotonic()
 
     def start(self, graph: tf.Graph, global_step: int) -> None:
-        """Writes the graph, and tells TensorBoard to drop what was written for later steps before a loss."""
+        """Writes the graph, and tells TensorBoard to drop the summaries of later steps, from before a loss."""
         log = tf.SessionLog(status=tf.SessionLog.START)
         self._add(lambda writer: (writer.add_graph(graph), writer.add_session_log(log, global_step)))
 
@@ -58,7 +58,7 @@ class Summaries:
         self._add(lambda writer: writer.add_summary(summary, global_step))
 
     def close(self) -> None:
-        """Writes what is queued and closes the file, in bounded time; the next summary starts a new file."""
+        """Writes the queued summaries and closes the file, in bounded time; the next summary starts a new file."""
         if self._thread is None:
             return
         thread, self._thread = self._thread, None

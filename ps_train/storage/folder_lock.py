@@ -1,4 +1,4 @@
-"""Holds the lock of a train_dir, `training.lock`, so that only one training at a time saves there.
+"""Holds the lock of a train_dir, `training.lock`: only one training at a time saves there.
 
     create training.lock (O_EXCL) --> held: raise its count every second --> remove
        | the file exists
@@ -32,11 +32,11 @@ from typing import Any, Callable
 from ps_train.errors import ConfigError, FolderLostError, StoppedError
 
 _BEAT_SECS = 1.0
-_RELEASE_SECS = 2.0  # a file system that hangs does not hold up the end
+_RELEASE_SECS = 2.0  # a file system that hangs must not delay the end
 _log = logging.getLogger(__name__)
 LOCK_NAME = "training.lock"
 _POLL_SECS = 0.5
-_DIGITS = 12  # of the count: the text keeps its length, so that it can be overwritten in place
+_DIGITS = 12  # of the count: with a fixed length the content can be overwritten in place
 _MAX_BYTES = 4096
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _PID_NAMESPACE = "/proc/self/ns/pid"  # each container has its own, with process IDs from 1
@@ -49,7 +49,7 @@ class FolderLock:
         """Prepares the lock; nothing is written yet.
 
         Args:
-          silent_secs: a holder on another machine counts as gone if its count stays the same for this long.
+          silent_secs: a holder on another machine counts as ended if its count stays the same for this long.
           stop: ends that wait; this object sets it when the folder is lost.
         """
         self._train_dir = train_dir
@@ -57,7 +57,7 @@ class FolderLock:
         self._silent_secs = silent_secs
         self._stop = stop
         self._token = secrets.token_hex(8)
-        self._file: int | None = None  # the lock that this process created, wherever it was moved since
+        self._file: int | None = None  # the lock that this process created, even if it was moved since
         self._count = 0
         self._since = time.strftime("%Y-%m-%d %H:%M:%S %z")
         self._lost: FolderLostError | None = None
@@ -71,7 +71,7 @@ class FolderLock:
         Raises:
           ConfigError: another training holds the lock.
           FolderLostError: another training took the folder, so this one was stopped.
-          StoppedError: told to stop while finding out whether the holder is alive.
+          StoppedError: stopped while waiting to see whether the holder is alive.
         """
         self._acquire()
         thread = threading.Thread(target=self._keep, daemon=True, name="folder lock")
@@ -104,23 +104,23 @@ class FolderLock:
                          error.strerror)
 
     def _create(self) -> bool:
-        """Creates the lock file; returns false if there is one already."""
+        """Creates the lock file; returns false if one exists already."""
         try:
-            made = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
+            file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
         except FileExistsError:
             return False
         try:
-            write_lock(made, self._text())
+            write_lock(file, self._content())
         except OSError:
-            os.close(made)
+            os.close(file)
             os.remove(self._path)
             raise
         if self._file is not None:
             os.close(self._file)
-        self._file = made
+        self._file = file
         return True
 
-    def _text(self) -> bytes:
+    def _content(self) -> bytes:
         return lock_text(self._since, self._token, self._count)
 
     def _keep(self) -> None:
@@ -150,7 +150,7 @@ class FolderLock:
             return
         self._check()
         self._count += 1
-        write_lock(self._file, self._text())
+        write_lock(self._file, self._content())
 
     def _check(self) -> None:
         if self._lost is not None:
@@ -161,7 +161,7 @@ class FolderLock:
             content = read_lock(self._path)
             if content is None and not self._create():  # None: the folder was emptied
                 content = read_lock(self._path)
-        except OSError as error:  # the folder is gone or full: the next save will say so
+        except OSError as error:  # the folder is missing or full, which the next save reports
             _log.debug("cannot read %s: %s", self._path, error)
             return
         if content is not None and token_of(content) != self._token:
@@ -174,7 +174,7 @@ class FolderLock:
     def _release(self) -> None:
         if self._file is None:
             return
-        with contextlib.suppress(OSError):  # the next training will find that this process is gone
+        with contextlib.suppress(OSError):  # the next training will see that this process has ended
             if token_of(read_lock(self._path) or b"") == self._token:
                 os.remove(self._path)
         os.close(self._file)
@@ -194,21 +194,21 @@ def token_of(content: bytes) -> str:
 
 
 def make_free(train_dir: str, silent_secs: float, wait: Callable[[float], bool]) -> None:
-    """Returns when no training holds the folder; removes the lock of a training that is gone.
+    """Returns when no training holds the folder; removes the lock of a training that has ended.
 
     Args:
-      silent_secs: a holder on another machine counts as gone if its count stays the same for this long.
-      wait: `wait(secs)` waits, and returns whether this process was told to stop.
+      silent_secs: a holder on another machine counts as ended if its count stays the same for this long.
+      wait: `wait(secs)` waits, and returns whether this process was asked to stop.
 
     Raises:
       ConfigError: a training that is alive holds the folder.
-      StoppedError: told to stop.
+      StoppedError: `wait` returned true.
       OSError: the lock cannot be read or removed.
     """
     path = os.path.join(train_dir, LOCK_NAME)
     while (content := read_lock(path)) is not None:
-        if _is_gone(path, content, silent_secs, wait):
-            _log.info("%s is gone: its lock on %s is removed", describe_holder(content), train_dir)
+        if _has_ended(path, content, silent_secs, wait):
+            _log.info("%s has ended: removing its lock on %s", describe_holder(content), train_dir)
             if _move_aside(path, content):
                 return
         elif (now := read_lock(path)) is not None:
@@ -216,8 +216,8 @@ def make_free(train_dir: str, silent_secs: float, wait: Callable[[float], bool])
                               "stop it, or give this training another --train_dir")
 
 
-def _is_gone(path: str, content: bytes, silent_secs: float, wait: Callable[[float], bool]) -> bool:
-    """Tells whether the holder that wrote the content has ended; also false if there is another lock by now."""
+def _has_ended(path: str, content: bytes, silent_secs: float, wait: Callable[[float], bool]) -> bool:
+    """Returns whether the holder that wrote the content has ended; false if the lock is another one by now."""
     holder = _parse(content)
     if holder.get("machine") and holder["machine"] == _machine():
         return not _runs(holder["process"], holder["start"])
@@ -250,7 +250,7 @@ def _move_aside(path: str, content: bytes) -> bool:
 
 
 def read_lock(path: str) -> bytes | None:
-    """Returns the content of the file, or None if there is no file."""
+    """Returns the content of the file, or None if it does not exist."""
     try:
         with open(path, "rb") as file:
             return file.read(_MAX_BYTES)
@@ -291,7 +291,7 @@ def describe_holder(content: bytes) -> str:
 
 
 def _machine() -> str:
-    """Returns an ID of this machine's boot and process namespace, or "" if there is none."""
+    """Returns an ID of this machine's boot and process namespace, or "" if the system has none."""
     try:
         with open(_BOOT_ID, encoding="ascii") as file:
             return f"{file.read().strip()} {os.readlink(_PID_NAMESPACE)}"
@@ -300,7 +300,7 @@ def _machine() -> str:
 
 
 def _runs(process: int, start: str) -> bool:
-    """Tells whether a process of this machine, of any user, exists and started at that time."""
+    """Returns whether a process of this machine, of any user, exists and started at that time."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:

@@ -4,10 +4,10 @@
      "dataset": "data.mnist", "dataset_params": {...},
      "input": {"data_dir": "/data/mnist", "on_bad_record": "stop"}}
 
-It compares what makes a different network or different data: the plug-ins, their own parameters, and --hidden_units. A
-user may change the rest between two runs: optimizer, learning rate, batch size, seed, number of steps and workers,
-location of the data, to which parameters belong whose names end in `_files`. Of these, "input" has what `ps_train
-evaluate` needs to read the same data.
+It compares everything that makes a different network or different data: the plug-ins, their parameters, and
+--hidden_units. A user may change all other flags between two runs: optimizer, learning rate, batch size, seed, number
+of steps and workers, and the location of the data, which includes parameters whose names end in `_files`. Of these,
+"input" has those with which `ps_train evaluate` reads the same data.
 """
 
 from __future__ import annotations
@@ -36,39 +36,40 @@ def make_record(
       model_params: the model's `params`, of which the record has those in its DEFAULT_PARAMS, and the hidden units.
       dataset_params: the dataset's `params`, of which the record has those in its DEFAULT_PARAMS.
     """
-    own_of_model = {"hidden_units", *model.default_params}
-    return {"model": model.name, "model_params": {name: model_params[name] for name in sorted(own_of_model)},
+    compared = {"hidden_units", *model.default_params}
+    return {"model": model.name, "model_params": {name: model_params[name] for name in sorted(compared)},
             "dataset": dataset.name,
             "dataset_params": {name: dataset_params[name] for name in sorted(dataset.default_params)
                                if not name.endswith("_files")}}
 
 
 def make_input_record(dataset: Plugin, dataset_params: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns which data this run reads, and how; a later run may read other data, so it is not compared."""
+    """Returns the data that this run reads, and how; a later run may read other data, so it is not compared."""
     names = [*_INPUT_FLAGS, *sorted(dataset.default_params)]
-    found = {name: dataset_params[name] for name in names
+    input_params = {name: dataset_params[name] for name in names
              if name in _INPUT_FLAGS or name.endswith("_files") if dataset_params.get(name) is not None}
-    if found.get("data_dir") and "://" not in found["data_dir"]:
-        found["data_dir"] = os.path.abspath(found["data_dir"])  # evaluations may run in another working directory
-    return {"input": found}
+    if input_params.get("data_dir") and "://" not in input_params["data_dir"]:
+        input_params["data_dir"] = os.path.abspath(input_params["data_dir"])  # evaluations may run in another folder
+    return {"input": input_params}
 
 
 def recorded_params(record: Mapping[str, Any], kind: str) -> dict[str, Any]:
-    """Returns the parameters that a record has of its plug-in; `kind` is "model" or "dataset"."""
+    """Returns the parameters of a plug-in in a record; `kind` is "model" or "dataset"."""
     return {**record.get(f"{kind}_params", {}), **(record.get("input", {}) if kind == "dataset" else {})}
 
 
-def check_record(train_dir: str, own: Mapping[str, Any], accepted: Collection[str] = ()) -> None:
-    """Compares the record of this training with that in the folder, if there is one.
+def check_record(train_dir: str, record: Mapping[str, Any], accepted: Collection[str] = ()) -> None:
+    """Compares the record of this training with that in the folder, if it has one.
 
     Args:
-      own: as `make_record` makes it; without "dataset" only the models are compared.
+      record: from `make_record`; without "dataset" only the models are compared.
       accepted: the parameters that may differ, of --accept_params.
 
     Raises:
       ConfigError: the checkpoints there belong to another model or to other data; the error lists the differences.
     """
-    differing = {name: text for name, text in _differences(own, read_record(train_dir)).items() if name not in accepted}
+    differing = {name: line for name, line in _differences(record, read_record(train_dir)).items()
+                 if name not in accepted}
     if not differing:
         return
     advice = (f"To continue from its checkpoints all the same, remove {os.path.join(train_dir, RECORD_NAME)}"
@@ -79,55 +80,55 @@ def check_record(train_dir: str, own: Mapping[str, Any], accepted: Collection[st
                       f"--train_dir, or the flags of that training. {advice}")
 
 
-def write_record(train_dir: str, own: Mapping[str, Any]) -> None:
+def write_record(train_dir: str, record: Mapping[str, Any]) -> None:
     """Writes the record into the folder; only warns if that fails."""
-    if read_record(train_dir) == own:
+    if read_record(train_dir) == record:
         return
     path = os.path.join(train_dir, RECORD_NAME)
-    beside = f"{path}.tmp"
+    temporary = f"{path}.tmp"
     try:
-        with open(beside, "w", encoding="utf-8") as file:
-            json.dump(own, file, indent=2)
+        with open(temporary, "w", encoding="utf-8") as file:
+            json.dump(record, file, indent=2)
             file.write("\n")
-        os.replace(beside, path)
+        os.replace(temporary, path)
     except OSError as error:
         _log.warning("cannot write %s: %s; a run with other flags will not be refused in this folder", path,
                      error.strerror)
         with contextlib.suppress(OSError):
-            os.remove(beside)
+            os.remove(temporary)
 
 
 def read_record(train_dir: str) -> dict[str, Any]:
-    """Returns the record in the folder, or {} if there is none that can be read."""
+    """Returns the record in the folder, or {} if it has none that can be read."""
     path = os.path.join(train_dir, RECORD_NAME)
     try:
         with open(path, encoding="utf-8") as file:
-            found = json.load(file)
+            record = json.load(file)
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
         _log.warning("%s cannot be read and will be replaced: %s", path, error)
         return {}
-    return found if isinstance(found, dict) else {}
+    return record if isinstance(record, dict) else {}
 
 
-def _differences(own: Mapping[str, Any], recorded: Mapping[str, Any]) -> dict[str, str]:
-    """Returns name of a flag or parameter -> a text for each difference; a parameter of both plug-ins is there once."""
-    found = {}
+def _differences(record: Mapping[str, Any], recorded: Mapping[str, Any]) -> dict[str, str]:
+    """Returns name of a flag or parameter -> a line for each difference; a parameter of both plug-ins has one."""
+    lines = {}
     for kind in ("model", "dataset"):
-        if kind not in recorded or kind not in own:
+        if kind not in recorded or kind not in record:
             continue
-        if own[kind] != recorded[kind]:
-            found[f"--{kind}"] = _difference(f"--{kind}", own[kind], recorded[kind])
+        if record[kind] != recorded[kind]:
+            lines[f"--{kind}"] = _difference(f"--{kind}", record[kind], recorded[kind])
             continue  # the parameters of another plug-in have other meanings
         # Only the parameters in both: a newer version of a plug-in may have more of them.
-        here, there = own[f"{kind}_params"], recorded.get(f"{kind}_params", {})
+        here, there = record[f"{kind}_params"], recorded.get(f"{kind}_params", {})
         for name in sorted(here.keys() & there.keys()):
             if json.dumps(here[name]) != json.dumps(there[name]):
                 is_flag = name == "hidden_units"
-                found[f"--{name}" if is_flag else name] = _difference(
+                lines[f"--{name}" if is_flag else name] = _difference(
                     f"--{name}" if is_flag else f"{name} in --params", here[name], there[name])
-    return found
+    return lines
 
 
 def _difference(name: str, here: Any, there: Any) -> str:

@@ -1,9 +1,9 @@
-"""The journal of a train_dir, `journal.jsonl`: what happened to the training, a line of JSON for each event.
+"""The journal of a train_dir, `journal.jsonl`: the events of the training, a line of JSON for each.
 
     {"time": 1790000000.5, "event": "worker", "name": "worker:1", "what": "silent", "step": 1200}
 
-The chief writes it, in a thread, so that a folder that fails or is slow never delays or ends training. `ps_train
-report` reads it. docs/report.md lists the events.
+The chief writes it in a thread: a folder that fails or is slow never delays or ends training. `ps_train report` reads
+it. docs/report.md lists the events.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Journal:
     """The journal of one training, as its chief writes it."""
 
     def __init__(self, train_dir: str) -> None:
-        """Prepares it; nothing is written yet. The journal of the folder "" is kept nowhere."""
+        """Prepares it; nothing is written yet. With the folder "", nothing is written at all."""
         self._train_dir = train_dir
         self._lines: queue.Queue[Optional[str]] = queue.Queue()
         self._thread: threading.Thread | None = None
@@ -38,14 +38,14 @@ class Journal:
         """Queues an event of this kind; the values, such as the global step, must fit into JSON."""
         if not self._train_dir or self._lines.qsize() >= _MOST_WAITING:
             return
-        # The time of day, since a reader compares it with logs; nobody waits by it.
+        # The time of day, as a reader compares it with logs; no wait depends on it.
         self._lines.put(json.dumps({"time": round(time.time(), 3), "event": event, **values}))
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, daemon=True, name="journal")
             self._thread.start()
 
     def close(self) -> None:
-        """Writes what is queued, in bounded time."""
+        """Writes the queued events, in bounded time."""
         if self._thread is None:
             return
         self._lines.put(None)
@@ -67,7 +67,7 @@ class Journal:
 
     def _work(self) -> None:
         path = os.path.join(self._train_dir, JOURNAL_NAME)
-        # A process that was killed may have left a part of a line, and a disk that was full, too.
+        # A process that was killed, or a full disk, may have left a part of a line.
         break_before = "\n" if _has_open_line(path) else ""
         while (line := self._lines.get()) is not None:
             try:
@@ -87,24 +87,24 @@ def _has_open_line(path: str) -> bool:
         with open(path, "rb") as file:
             file.seek(-1, os.SEEK_END)
             return file.read() != b"\n"
-    except OSError:  # there is none yet, or it is empty, or it cannot be read: writing will say so
+    except OSError:  # it does not exist, is empty, or cannot be read: writing will fail and warn
         return False
 
 
 def read_journal(train_dir: str) -> list[dict[str, Any]]:
     """Returns the events of a train_dir in the order of their lines; [] if it has no journal.
 
-    A line that is no event, such as one that a killed process wrote a part of, is left out.
+    Leaves out a line that is no event, such as one that a killed process wrote only in part.
 
     Raises:
       OSError: the journal cannot be read.
     """
     try:
         with open(os.path.join(train_dir, JOURNAL_NAME), encoding="utf-8", errors="replace") as file:
-            found = [_event(line) for line in file]
+            events = [_event(line) for line in file]
     except FileNotFoundError:
         return []
-    return [event for event in found if event is not None]
+    return [event for event in events if event is not None]
 
 
 def _event(line: str) -> dict[str, Any] | None:

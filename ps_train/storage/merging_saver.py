@@ -1,10 +1,10 @@
-"""Writes a checkpoint in several parts, which TensorFlow merges: what takes long is written while training goes on.
+"""Writes a checkpoint in several parts, which TensorFlow merges: large parts are written while training goes on.
 
     large parts      each of them, as far as it can be written ahead
     the cut          the global step, and all that must be of one moment
     the variables    by a `tf.train.Saver`
     the rest         of each part, in order
-    one checkpoint   of all these files
+    the remainder    of each part, in order
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ import tensorflow.compat.v1 as tf
 
 
 class PartWriter:
-    """Writes one part of one checkpoint, to files in a folder that was given to it."""
+    """Writes one part of one checkpoint, to files in a folder."""
 
     def write_ahead(self) -> None:
-        """Writes what takes long, before the cut."""
+        """Writes the large parts, before the cut."""
 
     def cut(self) -> None:
-        """Begins what must be of one moment, just before the variables are written."""
+        """Begins everything that must be of one moment, just before the variables are written."""
 
     def write(self) -> list[str]:
-        """Writes the rest, when the variables are written; returns the path prefixes of all files of the part."""
+        """Writes the remainder, after the variables; returns the path prefixes of all files of the part."""
         return []
 
     def merged(self, path: str) -> None:
         """Takes note of the path of the finished checkpoint."""
 
 
-# `part(session, folder, is_delta)` begins to write a part; of a delta, what has changed since the last checkpoint is
-# enough.
+# `part(session, folder, is_delta)` begins to write a part; for a delta, only the changes since the last checkpoint are
+# needed.
 SavedPart = Callable[[tf.Session, str, bool], PartWriter]
 
 

@@ -3,7 +3,7 @@
     {"ps": {"0": "host:port", ...}, "workers": {"0": ["worker:0", "host:port"], ...}, "command": ["--model=..."], ...}
     {"folder": "/home/me/work", "command": ["launch", "--num_ps=1", ...]}
 
-The chief writes the first when it starts, so that `ps_train status --train_dir=...` finds the cluster. `ps_train
+The chief writes the first when it starts, for `ps_train status --train_dir=...` to find the cluster. `ps_train
 launch` writes the second.
 """
 
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 def write_run(train_dir: str, run: Mapping[str, Any]) -> None:
-    """Writes what the chief says; only warns if that fails."""
+    """Writes the chief's record; only warns if that fails."""
     _write(os.path.join(train_dir, RUN_NAME), run)
 
 
@@ -35,14 +35,14 @@ def write_launch(train_dir: str, command: Sequence[str]) -> None:
     try:
         note.parent.mkdir(parents=True, exist_ok=True)
         note.write_text(os.path.abspath(train_dir), encoding="utf-8")
-    except OSError as error:  # only whoever gives no --train_dir misses it, and is asked for one
+    except OSError as error:  # only a verb without --train_dir needs it, and asks for one
         _log.debug("cannot write %s: %s", note, error)
 
 
 def newest_launch() -> str:
     """Returns the train_dir of the newest run that `ps_train launch` made in the working directory, or "".
 
-    The folder itself must say that it was launched here: a note about another run is not believed.
+    The folder must confirm that it was launched here; a note about another run is ignored.
     """
     try:
         train_dir = _note_of(os.getcwd()).read_text(encoding="utf-8")
@@ -58,21 +58,21 @@ def _note_of(folder: str) -> pathlib.Path:
 
 
 def read_run(train_dir: str) -> Mapping[str, Any]:
-    """Returns what the chief has written.
+    """Returns the chief's record.
 
     Raises:
-      ConfigError: there is no such file, or it cannot be read.
+      ConfigError: the file does not exist, or cannot be read.
     """
     return _read(train_dir, RUN_NAME, needed={"ps", "is_elastic", "train_dir", "is_launched", "folder", "command"})
 
 
 def read_launch(train_dir: str) -> Mapping[str, Any]:
-    """Returns what `ps_train launch` has written; raises as `read_run` does."""
+    """Returns the record of `ps_train launch`; raises as `read_run` does."""
     return _read(train_dir, LAUNCH_NAME, needed={"folder", "command"})
 
 
 def _write(path: str, record: Mapping[str, Any]) -> None:
-    """Writes a file whole or not at all."""
+    """Writes a file as a whole or not at all."""
     try:
         with open(f"{path}.new", "w", encoding="utf-8") as file:
             json.dump(record, file)
@@ -85,10 +85,10 @@ def _read(train_dir: str, name: str, needed: Collection[str]) -> Mapping[str, An
     path = os.path.join(train_dir, name)
     try:
         with open(path, encoding="utf-8") as file:
-            found = json.load(file)
-        if not isinstance(found, dict) or not found.keys() >= set(needed):
+            record = json.load(file)
+        if not isinstance(record, dict) or not record.keys() >= set(needed):
             raise ValueError("it is not a file that ps_train has written")
-        return found
+        return record
     except FileNotFoundError:
         raise ConfigError(f"--train_dir: no training has run in {train_dir} ({name} is not there); give its folder, "
                           "or --ps_hosts") from None

@@ -2,9 +2,9 @@
 
     is it time? --> write model.ckpt-N --> read it back --> record it, remove old checkpoints
                        |                     |
-                       +- if one fails: --- remove what was written, warn, retry after a growing pause; training goes on
+                       +- if one fails: --- remove the files, warn, retry after a growing pause; training goes on
 
-A checkpoint is removed only after a newer one was read back, so at every moment there is one that can be loaded.
+A checkpoint is removed only after a newer one was read back, so one that can be loaded exists at every moment.
 docs/decisions/checkpoints.md says more.
 """
 
@@ -54,20 +54,20 @@ class SaveSchedule(NamedTuple):
     timeout_secs: float
 
 
-# Writes a checkpoint or a delta: `write(session, path, cut)`. What takes long may be written first, while training
-# goes on. `cut()` then begins what must be of one moment: it returns the path, with the global step of that moment. The
-# first path is for temporary files beside it.
+# Writes a checkpoint or a delta: `write(session, path, cut)`. Large parts may be written first, while training goes on.
+# Then `cut()` begins the parts that must be of one moment: it returns the path, with the global step of that moment.
+# The first path is for temporary files next to it.
 Write = Callable[[tf.Session, str, Callable[[], str]], None]
 
 
 class Deltas(NamedTuple):
-    """What is saved between checkpoints: what has changed since the last one. By default nothing.
+    """The changes since the last checkpoint, saved between checkpoints. By default nothing.
 
     Attributes:
       every_secs: time between two of them, 0 for none.
-      path_of: returns what names a delta by its global step; None if there is no checkpoint that it could follow.
+      path_of: returns a function that names a delta by its global step; None without a checkpoint that it could follow.
       write: writes a delta.
-      remove_old: removes what a newer delta has made superfluous.
+      remove_old: removes the deltas that a newer one has made superfluous.
     """
 
     every_secs: float = 0.0
@@ -83,7 +83,7 @@ class Savable(NamedTuple):
       save: writes a checkpoint.
       global_step: variable, int64 scalar.
       before_save_op: updates the variables at the cut of each save.
-      deltas: what is saved between checkpoints.
+      deltas: the saves between checkpoints.
     """
 
     save: Write
@@ -102,7 +102,7 @@ class CheckpointSaver:
         """Prepares; nothing is started yet.
 
         Args:
-          is_lost: tells whether an error means that the session is lost, which the session's owner handles.
+          is_lost: returns whether an error means that the session is lost, which the session's owner handles.
           lock: the lock of the folder, checked before a file there is written or removed; None to skip the check.
           note_saved: takes the path of each checkpoint that was read back.
         """
@@ -113,30 +113,30 @@ class CheckpointSaver:
         self._lock, self._note_saved = lock, note_saved
         self._stop, self._wake = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
-        self._waiting: collections.deque[Callable[[str, str], None]] = collections.deque()
+        self._requests: collections.deque[Callable[[str, str], None]] = collections.deque()
         self._last_path = ""  # of the last step, once it is saved
 
     def request(self, answer: Callable[[str, str], None]) -> None:
         """Asks for a checkpoint now, or when the next session is there.
 
         Args:
-          answer: is called once with the path of the checkpoint and "", or with "" and what went wrong.
+          answer: is called once with the path of the checkpoint and "", or with "" and the problem.
         """
-        self._waiting.append(answer)
+        self._requests.append(answer)
         if self._last_path:
-            self._answer_all()
+            self._complete_requests()
         self._wake.set()
 
-    def _answer_all(self) -> None:
-        """Answers who waits with the last step, behind which there is nothing to save."""
-        _answer(self._take_waiting(), path=self._last_path)
+    def _complete_requests(self) -> None:
+        """Completes pending save requests with the final checkpoint."""
+        _complete(self._take_requests(), path=self._last_path)
 
-    def _take_waiting(self) -> list[Callable[[str, str], None]]:
-        taken = []
+    def _take_requests(self) -> list[Callable[[str, str], None]]:
+        requests = []
         with contextlib.suppress(IndexError):  # one by one, as another thread may add one at any time
             while True:
-                taken.append(self._waiting.popleft())
-        return taken
+                requests.append(self._requests.popleft())
+        return requests
 
     def start(self, session: tf.Session) -> None:
         """Starts a thread that saves for as long as the session lasts."""
@@ -148,30 +148,30 @@ class CheckpointSaver:
         self._thread.start()
 
     def stop(self) -> None:
-        """Tells the thread to end after its current save; does not wait, because that save may be blocked."""
+        """Asks the thread to end after its current save; does not wait, because that save may be blocked."""
         self._stop.set()
         self._wake.set()
 
     def _keep_saving(self, session: tf.Session, stop: threading.Event, wake: threading.Event) -> None:
         timer, delta_timer = SaveTimer(self._schedule), DeltaTimer(self._savable.deltas.every_secs)
         while not self._is_over_after(stop, wake, min(timer.wait_secs(), delta_timer.wait_secs())):
-            asked = self._take_waiting()
+            requests = self._take_requests()
             try:
                 step = self._step(session)
-                if asked or timer.is_due(step):
+                if requests or timer.is_due(step):
                     path = self._save(session, step, stop)
-                    _answer(asked, path=path)
+                    _complete(requests, path=path)
                     timer.saved(checkpoints.step_in_name(path))
                     delta_timer.restart()
                 elif delta_timer.wait_secs() == 0:
                     delta_timer.restart()
                     self._save_delta(session, step, stop)
             except FolderLostError as error:  # the lock has already stopped the training
-                _answer(asked, problem=str(error))
+                _complete(requests, problem=str(error))
                 _log.debug("no more checkpoints: %s", error)
                 return
             except _FAILURES as error:
-                _answer(asked, problem=reason(error))
+                _complete(requests, problem=reason(error))
                 if stop.is_set() or self._is_over(error):
                     _log.debug("no more checkpoints in this session: %s", error)
                     return
@@ -179,8 +179,8 @@ class CheckpointSaver:
                              reason(error), timer.failed())
 
     def _is_over_after(self, stop: threading.Event, wake: threading.Event, wait_secs: float) -> bool:
-        """Waits for so long, or until somebody asks for a checkpoint; tells whether the session is over."""
-        if not self._waiting:
+        """Waits for this time, or until a checkpoint is requested; returns whether the session is over."""
+        if not self._requests:
             wake.wait(min(wait_secs, _LONGEST_WAIT_SECS))
         wake.clear()
         return stop.is_set()
@@ -224,7 +224,7 @@ class CheckpointSaver:
             try:
                 step = self._step(session)
                 self._last_path = self._save(session, step, never)
-                self._answer_all()
+                self._complete_requests()
                 return
             except _FAILURES as error:
                 if self._is_over(error):
@@ -246,7 +246,7 @@ class CheckpointSaver:
         return int(session.run(self._savable.global_step))
 
     def _save(self, session: tf.Session, step: int, stop: threading.Event) -> str:
-        """Makes sure that this global step, or a later one, has a sound checkpoint; returns its path.
+        """Ensures that this global step, or a later one, has a sound checkpoint; returns its path.
 
         Raises:
           one of _FAILURES, or FolderLostError.
@@ -271,7 +271,7 @@ class CheckpointSaver:
     def _write(
         self, write: Write, session: tf.Session, path_of: Callable[[int], str], step: int, stop: threading.Event
     ) -> str:
-        """Returns the path of what was written and read back; raises one of _FAILURES."""
+        """Returns the path of the files that were written and read back; raises one of _FAILURES."""
         path = path_of(step)
 
         def cut() -> str:
@@ -300,19 +300,19 @@ class CheckpointSaver:
             _log.debug("cannot remove %s: %s", path, error)
 
     def _is_over(self, error: Exception) -> bool:
-        """Tells whether an error means that the session is closed or lost, so that no retry can succeed."""
+        """Returns whether an error means that the session is closed or lost, so no retry can succeed."""
         if isinstance(error, tf.errors.OpError):
             return isinstance(error, tf.errors.CancelledError) or self._is_lost(error)
         return isinstance(error, RuntimeError) and "closed Session" in str(error)
 
 
-def _answer(asked: Sequence[Callable[[str, str], None]], *, path: str = "", problem: str = "") -> None:
-    for answer in asked:
+def _complete(requests: Sequence[Callable[[str, str], None]], *, path: str = "", problem: str = "") -> None:
+    for answer in requests:
         answer(path, problem)
 
 
 class SaveTimer:
-    """Tells when to save: at once, then after a number of seconds or steps, whichever comes first."""
+    """Decides when to save: at once, then after a number of seconds or steps, whichever comes first."""
 
     def __init__(self, schedule: SaveSchedule) -> None:
         self._every_secs = schedule.every_secs or math.inf
@@ -327,7 +327,7 @@ class SaveTimer:
         return remaining_secs if self._every_steps == math.inf else min(remaining_secs, _POLL_SECS)
 
     def is_due(self, step: int) -> bool:
-        """Tells whether to save now, at this global step; after a failure, only after a pause."""
+        """Returns whether to save now, at this global step; after a failure, only after a pause."""
         is_time = time.monotonic() >= self._due_secs
         return is_time or (not self._pause_secs and step >= self._due_step)
 
@@ -346,14 +346,14 @@ class SaveTimer:
 
 
 class DeltaTimer:
-    """Tells when to save a delta: some seconds after the last save of any kind."""
+    """Decides when to save a delta: some seconds after the last save of any kind."""
 
     def __init__(self, every_secs: float) -> None:
         self._every_secs = every_secs or math.inf
         self.restart()
 
     def restart(self) -> None:
-        """Starts the interval anew."""
+        """Starts the interval again."""
         self._due_secs = time.monotonic() + self._every_secs
 
     def wait_secs(self) -> float:

@@ -1,4 +1,4 @@
-"""--init_checkpoint: a new training takes the values of variables from a checkpoint of another one.
+"""--init_checkpoint: a new training takes values of variables from the checkpoint of another one.
 
     checkpoint, --init_map --> match --> variable -> name in the checkpoint --> load, when the variables are new
 
@@ -29,7 +29,7 @@ class WarmStart:
         """Finds the variables in the checkpoint; nothing is changed yet.
 
         Args:
-          path: the path prefix of a checkpoint, or a folder, whose newest is taken.
+          path: the path prefix of a checkpoint, or a folder, for its newest one.
           pairs: (name in the checkpoint, name in the model); both end in "/" for all variables of a scope. None at all
             takes each variable of the model that has the same name there.
           variables: those of the graph.
@@ -47,60 +47,60 @@ class WarmStart:
         self._path = path
         self._shapes = self._reader.get_variable_to_shape_map()
         self._variables = {variable.op.name: variable for variable in variables}
-        self._found = dict(self._mapped(pairs) if pairs else self._same_names())
+        self._saved_names = dict(self._mapped(pairs) if pairs else self._same_names())
         self._check(has_map=bool(pairs))
 
     def _check(self, *, has_map: bool) -> None:
         """Raises ConfigError unless the values are there, fit, and can be read."""
         if wrong := [f"{name} {self._variables[name].shape.as_list()} here, {self._shapes[saved]} there" for name, saved
-                     in self._found.items() if self._variables[name].shape.as_list() != self._shapes[saved]]:
+                     in self._saved_names.items() if self._variables[name].shape.as_list() != self._shapes[saved]]:
             others = "leave them out of --init_map" if has_map else "name the other variables with --init_map"
             raise ConfigError(f"--init_checkpoint: {self._path} has other shapes: {_listed(wrong)}; {others}, or "
                               "change the model")
-        if not self._found:
+        if not self._saved_names:
             raise ConfigError(f"--init_checkpoint: no variable of the model is in {self._path}, which has "
                               f"{_listed(sorted(self._shapes))}; name them with --init_map")
         try:
-            checkpoints.verify(self._path, list(self._found.values()))
+            checkpoints.verify(self._path, list(self._saved_names.values()))
         except CheckpointError as error:
             raise ConfigError(f"--init_checkpoint: {error}; give another one") from None
 
     def log(self) -> None:
-        """Logs what is taken, and which of the model's variables are not there."""
-        missing = [name for name in self._own_names() if name not in self._found]
-        _log.info("%d variables begin with the values in %s%s", len(self._found), self._path,
+        """Logs the number of values, and which of the model's variables are missing in the checkpoint."""
+        missing = [name for name in self._model_names() if name not in self._saved_names]
+        _log.info("%d variables begin with the values in %s%s", len(self._saved_names), self._path,
                   f"; new: {_listed(missing)}" if missing else "")
 
     def load(self, session: Any) -> None:
         """Sets the variables, which must have been initialised."""
-        for name, saved in self._found.items():
+        for name, saved in self._saved_names.items():
             self._variables[name].load(self._reader.get_tensor(saved), session)
 
-    def _own_names(self) -> list[str]:
+    def _model_names(self) -> list[str]:
         """Returns the names of the model's variables, without optimizer slots and the global step."""
         trained = [variable.op.name for variable in self._variables.values() if variable.trainable]
-        others = {name for name in self._variables if any(name.startswith(f"{one}/") for one in trained)}
+        others = {name for name in self._variables if any(name.startswith(f"{variable}/") for variable in trained)}
         return [name for name in self._variables
                 if name not in others and name not in ("global_step", "beta1_power", "beta2_power")]
 
     def _same_names(self) -> list[tuple[str, str]]:
-        return [(name, name) for name in self._own_names() if name in self._shapes]
+        return [(name, name) for name in self._model_names() if name in self._shapes]
 
     def _mapped(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-        found: list[tuple[str, str]] = []
+        pairs_of_names: list[tuple[str, str]] = []
         for old, new in pairs:
             scope = new if new.endswith("/") else ""
-            names = [name for name in self._own_names() if name.startswith(scope)] if scope else [new]
+            names = [name for name in self._model_names() if name.startswith(scope)] if scope else [new]
             if not names or names[0] not in self._variables:
                 raise ConfigError(f"--init_map: the model has no variable {new!r}; it has "
-                                  f"{_listed(self._own_names())}")
+                                  f"{_listed(self._model_names())}")
             for name in names:
                 saved = old + name[len(scope):] if scope else old
                 if saved not in self._shapes:
                     raise ConfigError(f"--init_map: {self._path} has no variable {saved!r} for {name}; it has "
                                       f"{_listed(sorted(self._shapes))}")
-                found.append((name, saved))
-        return found
+                pairs_of_names.append((name, saved))
+        return pairs_of_names
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -171,7 +171,7 @@ def test_a_killed_chief_leaves_the_folder_to_the_next_one(train):
     training.wait_for_gates()
     training.kill("worker-0")
     training.start("worker", 0, "worker-0-again")
-    training.group.wait_for_line("worker-0-again", "is gone: its lock on")
+    training.group.wait_for_line("worker-0-again", "has ended: removing its lock on")
     training.wait_for_gates("worker-0-again")
     assert "waiting" not in training.group.log("worker-0-again").partition("serves at")[0]
     training.open_gates()
@@ -189,7 +189,7 @@ def test_a_holder_on_another_machine_is_waited_for_and_then_forgotten(train):
     log = training.group.log("worker-0")
     assert ("process 1 on elsewhere, since 2030-01-02 03:04:05 +0000, has a lock on "
             f"{training.train_dir}; waiting 4 s for a sign of life") in log
-    assert "is gone: its lock on" in log
+    assert "has ended: removing its lock on" in log
 
 
 def test_a_frozen_chief_that_lost_the_folder_saves_nothing_and_ends_with_138(train):
