@@ -23,6 +23,13 @@ def refuse_to_end(error):
     raise AssertionError from error
 
 
+@pytest.fixture(autouse=True, scope="module")
+def staying():
+    """Lets this process go on when training is over on its ps: pytest would end with 0, in the midst of later tests."""
+    # It is never taken back, as each ps notices the end of its worker some seconds after the test.
+    install.ScriptServer._end_without_join = lambda server: None
+
+
 @pytest.fixture
 def replaced(monkeypatch):
     """TensorFlow's classes are replaced, as in a script, until the end of the test."""
