@@ -7,18 +7,21 @@
 
 Each line of the input is a group. JOBS of them run at a time. When one has passed, its files, pytest's last line and
 its CPU time, with that of its processes, are printed; when it has failed, all of its output. The exit code is 1 if any
-has failed.
+has failed, or has ended without pytest's last line.
 """
 
 from __future__ import annotations
 
 import os
 import random
+import re
 import sys
 import tempfile
 from typing import IO
 
 from tests import fork_server
+
+_LAST_LINE = re.compile(r"=+ \d+ (passed|skipped|xfailed|deselected)\b.* in [\d.]+s.* =+")
 
 
 def run(groups: list[list[str]], jobs: int) -> bool:
@@ -37,8 +40,7 @@ def run(groups: list[list[str]], jobs: int) -> bool:
         code = os.waitstatus_to_exitcode(status)
         cpu_secs = usage.ru_utime + usage.ru_stime
         total_cpu_secs += cpu_secs
-        _print_result(files, output, code, cpu_secs)
-        has_passed = has_passed and code == 0
+        has_passed = _print_result(files, output, code, cpu_secs) and has_passed
     print(f"{total_cpu_secs:.0f} s of CPU time in all", flush=True)
     return has_passed
 
@@ -79,12 +81,19 @@ def _become_pytest(files: list[str], output: int) -> None:
         os._exit(code)
 
 
-def _print_result(files: list[str], output: IO[bytes], code: int, cpu_secs: float) -> None:
+def _print_result(files: list[str], output: IO[bytes], code: int, cpu_secs: float) -> bool:
+    """Prints how a group has ended; returns whether it has passed."""
     with output:
         output.seek(0)
         text = output.read().decode(errors="replace").rstrip("\n")
-    shown = f"{' '.join(files)}\n{text.splitlines()[-1]}" if code == 0 else text
+    last_line = text.rpartition("\n")[2]
+    # A thread of a test may end the process with 0 before pytest is through: then its last line is missing.
+    has_ended = _LAST_LINE.fullmatch(last_line) is not None
+    shown = f"{' '.join(files)}\n{last_line}" if code == 0 and has_ended else text
+    if code == 0 and not has_ended:
+        shown += f"\n{' '.join(files)}\nthe process ended before pytest did"
     print(f"{shown}; {cpu_secs:.0f} s of CPU time", flush=True)
+    return code == 0 and has_ended
 
 
 def _main() -> int:

@@ -25,3 +25,12 @@ def test_a_group_that_fails_shows_its_output_and_the_others_run():
 def test_the_exit_code_is_0_if_all_groups_pass():
     """So it is with no group at all."""
     assert [run_groups(*groups).returncode for groups in ([], ["tests/unit/test_errors.py"])] == [0, 0]
+
+
+def test_a_group_whose_process_ends_in_the_midst_has_not_passed(tmp_path):
+    """Also with exit code 0, as when a thread of a test ends the process."""
+    path = tmp_path / "test_end.py"
+    path.write_text("import os\ndef test_end():\n    os._exit(0)\n")
+    ended = run_groups(str(path))
+    assert ended.returncode == 1, ended.stdout
+    assert "the process ended before pytest did" in ended.stdout
