@@ -5,6 +5,7 @@
 Start with `placement.py`.
 
     plugin_calls  calls model_fn and checks what it returns
+    train_ops     what a train_op of the model applies; a part may take it apart
     placement     decides which variable is on which ps
     devices       the tasks and GPUs that devices name
     optimizers    the optimizers of --optimizer

@@ -1,7 +1,7 @@
 """Calls the user's model_fn and checks what it returns.
 
     model_fn --> ModelSpec or EstimatorSpec --> ModelSpec
-             --> the optimizers that it creates, in training --> OwnUpdate, or why its train_op cannot be separated
+             --> the optimizers that it creates, in training --> ModelUpdate, or why its train_op cannot be separated
 """
 
 from __future__ import annotations
@@ -12,10 +12,8 @@ from typing import Any, NamedTuple
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import UserCodeError
-from ps_train.graph import row_parameters
-from ps_train.parts.own_train_op import capture, update
-from ps_train.parts.own_train_op.capture import Captured
-from ps_train.parts.own_train_op.update import OwnUpdate
+from ps_train.graph import row_parameters, train_ops
+from ps_train.graph.train_ops import ModelUpdate
 from ps_train.plugins.contracts import PREDICT, TRAIN, Model, ModelSpec, RunConfig
 from ps_train.runtime import keras_import
 
@@ -33,8 +31,8 @@ class TrainModel(NamedTuple):
     """
 
     spec: ModelSpec
-    captured: Sequence[Captured]
-    own: OwnUpdate | None
+    captured: Sequence[Any]
+    own: ModelUpdate | None
     problem: str
 
 
@@ -89,12 +87,13 @@ def call_for_training(
     """
     graph = tf.get_default_graph()
     num_before = len(graph.get_operations())
-    with capture.recording() as captured:
+    apart = train_ops.train_ops_of_graph()
+    with apart.recording() as captured:
         spec = call_model_fn(model, features, labels, TRAIN, params, config)
     if spec.train_op is None:
         return TrainModel(spec, captured, None, "")
     created = set(graph.get_operations()[num_before:])
-    found = update.carry(spec.train_op, spec.loss, captured, tf.train.get_global_step(), created)
+    found = apart.separate(spec.train_op, spec.loss, captured, created)
     return TrainModel(spec, captured, *((None, found) if isinstance(found, str) else (found, "")))
 
 

@@ -24,7 +24,12 @@ import tensorflow.compat.v1 as tf
 from ps_train.errors import UserCodeError
 from ps_train.graph import optimizers, transfer
 from ps_train.graph.row_sparse import adam
-from ps_train.parts.own_train_op.update import ELEMENTWISE
+
+# Each element's new value depends on that element only, so variables may be concatenated.
+ELEMENTWISE = (
+    tf.train.AdadeltaOptimizer, tf.train.AdagradOptimizer, tf.train.AdamOptimizer, tf.train.FtrlOptimizer,
+    tf.train.GradientDescentOptimizer, tf.train.MomentumOptimizer, tf.train.ProximalAdagradOptimizer,
+    tf.train.ProximalGradientDescentOptimizer, tf.train.RMSPropOptimizer)
 
 
 class Schedule(NamedTuple):

@@ -1,7 +1,7 @@
 """Builds the update of a model: by which rule, and in which mode. No other module asks for the mode.
 
     no train_op                          --optimizer, in every mode
-    train_op made by an optimizer        that optimizer with the model's gradients, in every mode (graph/own_train_op)
+    train_op made by an optimizer        that optimizer with the model's gradients, in every mode (graph/train_ops.py)
     any other train_op                   as the model wrote it, asynchronously
 
     async        pull, compute, push; no worker waits
@@ -20,16 +20,16 @@ from typing import Any, Callable
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import UserCodeError, refuse
-from ps_train.graph import nan_guard, packing, row_parameters, transfer
+from ps_train.graph import nan_guard, packing, row_parameters, train_ops, transfer
 from ps_train.graph.input.batches import Batches
 from ps_train.graph.plugin_calls import TrainModel
 from ps_train.graph.row_parameters import RowParameters
 from ps_train.graph.row_sparse import joined_lookups
-from ps_train.parts.own_train_op.update import OwnUpdate, StepModel, restore
+from ps_train.graph.train_ops import ModelUpdate
 from ps_train.updates.local_steps.change import ChangeOptimizer, make_divisor
 from ps_train.updates.local_steps.rounds import build_round
 from ps_train.updates.local_steps.slots import no_slot_transfer
-from ps_train.updates.local_steps.variable_copies import StepSource
+from ps_train.updates.local_steps.variable_copies import StepModel, StepSource
 from ps_train.updates.sync import tensorflow_engine
 from ps_train.updates.sync.aggregation import SyncEngine
 from ps_train.updates.sync.runner import Quorum, UpdateRunner
@@ -73,7 +73,7 @@ def build_model_update(
     if row_parameters.of_graph().specs:
         raise UserCodeError("model_fn returned a train_op of its own, which cannot update the embedding tables, "
                             f"because it {trained.problem}; return the loss only")
-    restore(trained.captured)
+    train_ops.train_ops_of_graph().restore(trained.captured)
     return _update_from_train_op(trained.spec.train_op, loss)
 
 
@@ -110,7 +110,7 @@ def describe_adam(settings: UpdateSettings, sparse: Sequence[str], own_optimizer
 
 def build_update(
     loss: tf.Tensor, global_step: tf.Variable, settings: UpdateSettings, source: StepSource,
-    own: OwnUpdate | None = None,
+    own: ModelUpdate | None = None,
 ) -> Update:
     """Adds the gradients of the scalar `loss`, and what applies them to the parameters, to the current graph.
 
@@ -145,7 +145,7 @@ def build_update(
 
 
 def _gradients_on_ps(
-    loss: tf.Tensor, optimizer: tf.train.Optimizer, own: OwnUpdate | None, connected: Any
+    loss: tf.Tensor, optimizer: tf.train.Optimizer, own: ModelUpdate | None, connected: Any
 ) -> tuple[list, dict[str, tf.Tensor]]:
     """Returns (gradient or None, variable) of the variables, and the gradients of what was pulled of rows, by name."""
     pulled = list(connected.pulled.values()) if connected else []
@@ -162,7 +162,7 @@ def _gradients_on_ps(
 
 def _single_step_update(
     loss: tf.Tensor, optimizer: tf.train.Optimizer, gradients: list, global_step: tf.Variable, settings: UpdateSettings,
-    own: OwnUpdate | None, rows: RowParameters, connected: Any, of_rows: dict[str, tf.Tensor],
+    own: ModelUpdate | None, rows: RowParameters, connected: Any, of_rows: dict[str, tf.Tensor],
 ) -> Update:
     """Returns the Update of one mini-batch: pull, compute, push.
 
@@ -196,7 +196,7 @@ def _single_step_update(
 
 def _pack(
     loss: tf.Tensor, gradients: list, optimizer: tf.train.Optimizer, global_step: tf.Variable, settings: UpdateSettings,
-    own: OwnUpdate | None,
+    own: ModelUpdate | None,
 ) -> packing.Packed:
     """Packs the small variables, unless the model's own optimizer may treat the elements of a variable as a whole."""
     if not (own.is_elementwise if own else settings.plan.is_elementwise(optimizer)):
@@ -206,7 +206,7 @@ def _pack(
                         others=own.waits_for if own else tf.get_collection(tf.GraphKeys.UPDATE_OPS))
 
 
-def _check_own(own: OwnUpdate, settings: UpdateSettings) -> None:
+def _check_own(own: ModelUpdate, settings: UpdateSettings) -> None:
     """Refuses an update of the model that this mode cannot carry out as the model means it.
 
     Raises:

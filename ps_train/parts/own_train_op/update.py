@@ -16,14 +16,9 @@ import tensorflow.compat.v1 as tf
 from ps_train.errors import UserCodeError
 from ps_train.graph import transfer
 from ps_train.graph.row_sparse import adam
+from ps_train.graph.shaping import ELEMENTWISE
 from ps_train.parts.own_train_op import effects
 from ps_train.parts.own_train_op.capture import Captured
-
-# Each element's new value depends on that element only, so variables may be concatenated.
-ELEMENTWISE = (
-    tf.train.AdadeltaOptimizer, tf.train.AdagradOptimizer, tf.train.AdamOptimizer, tf.train.FtrlOptimizer,
-    tf.train.GradientDescentOptimizer, tf.train.MomentumOptimizer, tf.train.ProximalAdagradOptimizer,
-    tf.train.ProximalGradientDescentOptimizer, tf.train.RMSPropOptimizer)
 
 
 class ModelOptimizer(tf.train.GradientDescentOptimizer):
@@ -174,18 +169,6 @@ class OwnUpdate(NamedTuple):
         another = copy.copy(own.optimizer)
         another._slots, another._non_slot_dict = {}, {}  # noqa: SLF001 (no public name; optimizer.py in TensorFlow)
         return ModelOptimizer([own._replace(optimizer=another)])
-
-
-class StepModel(NamedTuple):
-    """A model on the mini-batch of a step.
-
-    Attributes:
-      loss: scalar.
-      own: the update that the model itself has defined, or None.
-    """
-
-    loss: tf.Tensor
-    own: OwnUpdate | None = None
 
 
 def carry(

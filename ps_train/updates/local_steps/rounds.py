@@ -20,7 +20,7 @@ import tensorflow.compat.v1 as tf
 from ps_train.errors import UserCodeError
 from ps_train.graph import nan_guard, transfer
 from ps_train.graph.shaping import OptimizerPlan
-from ps_train.parts.own_train_op.update import OwnUpdate
+from ps_train.graph.train_ops import ModelUpdate
 from ps_train.updates.local_steps import slots, variable_copies
 from ps_train.updates.local_steps.change import Change, Divisor, Gradients
 from ps_train.updates.local_steps.slots import SlotTransfer
@@ -261,7 +261,7 @@ def _build(source: StepSource, batches: Any) -> tuple[tf.Tensor, Any]:
 
 
 def _gradients_on_copies(
-    loss: tf.Tensor, own: OwnUpdate | None, trained: Mapping[int, VariableCopy], values: Mapping[str, tf.Tensor],
+    loss: tf.Tensor, own: ModelUpdate | None, trained: Mapping[int, VariableCopy], values: Mapping[str, tf.Tensor],
     rows: Any,
 ) -> tuple[list[Any], dict[str, tf.Tensor]]:
     """Returns the gradients of the variables, and those of row parameters by name.

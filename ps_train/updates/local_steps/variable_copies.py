@@ -18,7 +18,7 @@ import tensorflow.compat.v1 as tf
 from ps_train.errors import ConfigError, UserCodeError
 from ps_train.graph import devices
 from ps_train.graph.input.batches import Batches
-from ps_train.parts.own_train_op.update import StepModel
+from ps_train.graph.train_ops import ModelUpdate
 
 # Collections that a model fills while it is built, and may read back. The second build must find them empty.
 _BUILD_COLLECTIONS = (tf.GraphKeys.LOSSES, tf.GraphKeys.REGULARIZATION_LOSSES, tf.GraphKeys.UPDATE_OPS,
@@ -45,6 +45,18 @@ def refuse_uncopyable(gradients: Sequence[tuple[Any, tf.Variable]], variables: S
     if bound:  # the mean of several workers' changes, added to what others have changed, need not meet it
         raise ConfigError(f"--communication_period: {', '.join(bound)} has a constraint, which holds after each single "
                           "step only; leave the flag out, or the constraint")
+
+
+class StepModel(NamedTuple):
+    """A model on the mini-batch of a step.
+
+    Attributes:
+      loss: scalar.
+      own: the update that the model itself has defined, or None.
+    """
+
+    loss: tf.Tensor
+    own: ModelUpdate | None = None
 
 
 class LogicalVariable(NamedTuple):
