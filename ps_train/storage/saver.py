@@ -240,7 +240,7 @@ class CheckpointSaver:
 
     def _last_good(self) -> str:
         path = checkpoints.newest_sound(self._train_dir)
-        return f"the last good checkpoint is {path}" if path else "there is no good checkpoint"
+        return f"the last good checkpoint is {path}" if path else "no good checkpoint exists"
 
     def _step(self, session: tf.Session) -> int:
         return int(session.run(self._savable.global_step))

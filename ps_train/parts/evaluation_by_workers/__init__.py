@@ -6,7 +6,7 @@
 Start with `roles.py`. The decision: docs/decisions/evaluation.md. Tests: tests/*/parts/evaluation_by_workers/.
 
     part         replaces the evaluation by the chief
-    roles        what the chief does, and what every other worker does
+    roles        the roles of the chief and of every other worker
     share_graph  the model in mode "eval", with its variables on the ps; the sums behind its metrics
     exchange     plan and results on ps 0
 """

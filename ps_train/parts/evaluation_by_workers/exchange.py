@@ -1,7 +1,7 @@
-"""What the workers write on ps 0 for an evaluation: the chief's plan, and the result of each share.
+"""The variables of an evaluation on ps 0: the chief's plan, and the result of each share.
 
-    plan        who evaluates which share; written by the chief, a new one for each attempt
-    result      what came out of a share: always written as a whole, so writing it again changes nothing
+    plan        the worker of each share; written by the chief, a new one for each attempt
+    result      that of a share: always written as a whole, so writing it again changes nothing
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from ps_train.cluster.spec import Cluster
 from ps_train.coordination import variables
 from ps_train.coordination.connection import Connection
 
-Sums = Mapping[str, np.ndarray]  # name of a local variable of a metric -> what a share has added to it
+Sums = Mapping[str, np.ndarray]  # name of a local variable of a metric -> the sum that a share has added to it
 _MAX_ROUND = 2**62
 
 
 class Share(NamedTuple):
-    """Whose share of the held-out data it is.
+    """The worker of a share of the held-out data.
 
     Attributes:
       worker: the worker's number.
-      claim: of the process that has the number; another process with the number knows nothing of the plan.
+      claim: of the process that has the number; another process with the number does not know the plan.
     """
 
     worker: int
@@ -40,7 +40,7 @@ class Plan(NamedTuple):
 
     Attributes:
       round: a number that no other plan has.
-      shares: whose share each is; share i is (i, len(shares)) of the data.
+      shares: the worker of each share; share i is (i, len(shares)) of the data.
     """
 
     round: int
@@ -57,13 +57,13 @@ def new_plan(shares: Sequence[Share]) -> Plan:
 
 
 class ShareResult(NamedTuple):
-    """What came out of a share.
+    """The result of a share.
 
     Attributes:
       global_step: at its end.
       num_examples: in the share.
       loss_sum: summed over its examples.
-      sums: what the share has added to each variable of the metrics.
+      sums: the sum that the share has added to each variable of the metrics.
     """
 
     global_step: int
@@ -80,11 +80,11 @@ class ShareResult(NamedTuple):
         return file.getvalue()
 
 
-def decode_result(text: bytes, round_number: int) -> ShareResult | None:
-    """Returns what `ShareResult.encode` was called on, or None if it belongs to another round."""
-    with np.load(io.BytesIO(text), allow_pickle=False) as file:
-        found_round, global_step, num_examples = map(int, file["numbers"])
-        if found_round != round_number:
+def decode_result(encoded: bytes, round_number: int) -> ShareResult | None:
+    """Returns the result that `ShareResult.encode` has encoded, or None if it belongs to another round."""
+    with np.load(io.BytesIO(encoded), allow_pickle=False) as file:
+        result_round, global_step, num_examples = map(int, file["numbers"])
+        if result_round != round_number:
             return None
         sums = {str(name): file[f"sum_{number}"] for number, name in enumerate(file["names"])}
         return ShareResult(global_step, num_examples, float(file["loss_sum"]), sums)
@@ -100,13 +100,13 @@ class ResultExchange:
           target: address of this worker's server.
         """
         with tf.Graph().as_default() as graph, tf.device(cluster.ps[0].device):
-            self._text, self._share = tf.placeholder(tf.string, []), tf.placeholder(tf.int64, [])
+            self._string, self._share = tf.placeholder(tf.string, []), tf.placeholder(tf.int64, [])
             self._round = tf.placeholder(tf.int64, [])
             self._read_plan = variables.read("evaluation_plan")
             self._read_rounds = variables.read("evaluation_rounds")
             with tf.control_dependencies([variables.clear("evaluation_results"), variables.clear("evaluation_rounds")]):
-                self._write_plan = variables.write("evaluation_plan", self._text)
-            with tf.control_dependencies([variables.write_element("evaluation_results", self._share, self._text)]):
+                self._write_plan = variables.write("evaluation_plan", self._string)
+            with tf.control_dependencies([variables.write_element("evaluation_results", self._share, self._string)]):
                 self._write_result = variables.write_element("evaluation_rounds", self._share, self._round)
             self._read_result = variables.read_element("evaluation_results", self._share)
             graph.finalize()
@@ -114,21 +114,21 @@ class ResultExchange:
         self._run = self._connection.run
 
     def open(self, plan: Plan) -> None:
-        """Writes the plan, and forgets all results."""
-        self._run(self._write_plan, {self._text: json.dumps(plan)})
+        """Writes the plan, and clears all results."""
+        self._run(self._write_plan, {self._string: json.dumps(plan)})
 
     def plan(self) -> Plan | None:
         """Returns the last plan that was opened, or None."""
-        text = self._run(self._read_plan)
-        if not text:
+        plan = self._run(self._read_plan)
+        if not plan:
             return None
-        number, shares = json.loads(text)
+        number, shares = json.loads(plan)
         return Plan(number, [Share(*share) for share in shares])
 
     def deliver(self, plan: Plan, share: int, result: ShareResult) -> None:
         """Writes the result of a share."""
         self._run(self._write_result, {
-            self._share: share, self._text: result.encode(plan.round), self._round: plan.round})
+            self._share: share, self._string: result.encode(plan.round), self._round: plan.round})
 
     def delivered(self, plan: Plan) -> list[int]:
         """Returns the shares of the plan that have a result."""
@@ -137,8 +137,8 @@ class ResultExchange:
 
     def result(self, plan: Plan, share: int) -> ShareResult | None:
         """Returns the result of a share; None if a worker has just written that of an earlier plan over it."""
-        text = self._run(self._read_result, {self._share: share})
-        return decode_result(text, plan.round) if text else None
+        encoded = self._run(self._read_result, {self._share: share})
+        return decode_result(encoded, plan.round) if encoded else None
 
     def close(self) -> None:
         """Closes the session."""

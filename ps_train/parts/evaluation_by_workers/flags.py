@@ -14,7 +14,7 @@ _EVALUATE_DURING_TRAINING = ("eval_steps", "eval_secs", "keep_best", "early_stop
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationFlags:
-    """Who evaluates the last checkpoint."""
+    """Which tasks evaluate the last checkpoint."""
 
     evaluate_with: str = fields.field(
         "chief", SAVING, "Who evaluates at the end: the chief, with all parameters in its own memory, or all workers, "

@@ -24,7 +24,7 @@ class EvaluationByWorkersPart(Part):
 
     @classmethod
     def is_on(cls, config: Any, cluster: Any) -> bool:
-        """Returns whether --evaluate_with=workers was given."""
+        """Returns whether --evaluate_with is "workers"."""
         return config.evaluate_with == "workers"
 
     def final_evaluation(self, task: PreparedWorker) -> SharedEvaluation:
@@ -38,7 +38,7 @@ class EvaluationByWorkersPart(Part):
 
 
 class SharedEvaluation:
-    """What one worker does after the last step; see `tasks.final_evaluation.FinalEvaluation`.
+    """The evaluation by one worker after the last step; see `tasks.final_evaluation.FinalEvaluation`.
 
     Attributes:
       evaluator: None, as no process restores the whole checkpoint.

@@ -1,11 +1,11 @@
-"""What chief and workers do in an evaluation together: a plan, the shares, and the sum of their results.
+"""The roles of chief and workers in a common evaluation: a plan, the shares, and the sum of their results.
 
     chief   the workers that have finished and are alive --> plan --> own share --> results --> merged Evaluation
                                                                           ^
                                                           share of a worker that died or left
 
     other   trained --> plan with this worker?  --> evaluate --> deliver --> end
-                        no, and the training is done, or the chief stays away --> end
+                        no, and the training is done, or the chief does not come back --> end
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ _log = logging.getLogger(__name__)
 
 
 class EvaluationLostError(ClusterLostError):
-    """A ps was lost during the evaluation, and with it the parameters; they can be restored."""
+    """A ps was lost during the evaluation, and the parameters with it; they can be restored."""
 
 
-class Wanted(NamedTuple):
-    """What is still missing of a plan: the shares of workers that evaluate, and of those that have died or left."""
+class MissingShares(NamedTuple):
+    """The missing shares of a plan: those of workers that evaluate, and those of workers that have died or left."""
 
     awaited: list[int]
     orphaned: list[int]
 
 
 class EvaluationByWorkers:
-    """What the chief does."""
+    """The chief's role."""
 
     def __init__(
         self, evaluated: Evaluated, whole: ShareGraph, target: str, board: Blackboard, exchange: ResultExchange,
@@ -112,7 +112,7 @@ class EvaluationByWorkers:
                 if (result := self._exchange.result(plan, share)) is not None:
                     results[share] = result
             missing = self._missing(plan, results, snapshot)
-            for share in missing.orphaned[:1]:  # one at a time: another worker may have delivered meanwhile
+            for share in missing.orphaned[:1]:  # one at a time: another worker may have delivered in the meantime
                 _log.warning("%s has died or left: its share is evaluated here", self._name(plan, share))
                 results[share] = self._evaluate(plan, share)
             if missing.awaited and time.monotonic() > end_secs:
@@ -124,11 +124,11 @@ class EvaluationByWorkers:
         return [results[share] for share in range(len(plan.shares))]
 
     @staticmethod
-    def _missing(plan: Plan, results: dict[int, ShareResult], snapshot: Snapshot) -> Wanted:
-        there = {int(snapshot.claims[worker]) for worker in snapshot.alive()}
+    def _missing(plan: Plan, results: dict[int, ShareResult], snapshot: Snapshot) -> MissingShares:
+        alive = {int(snapshot.claims[worker]) for worker in snapshot.alive()}
         missing = [index for index in range(len(plan.shares)) if index not in results]
-        return Wanted(awaited=[index for index in missing if plan.shares[index].claim in there],
-                      orphaned=[index for index in missing if plan.shares[index].claim not in there])
+        return MissingShares(awaited=[index for index in missing if plan.shares[index].claim in alive],
+                      orphaned=[index for index in missing if plan.shares[index].claim not in alive])
 
     def _evaluate(self, plan: Plan, share: int) -> ShareResult:
         return evaluate_share(self._evaluated, self._target, share, plan, self._timeouts.eval_secs, self._stop)
@@ -136,9 +136,9 @@ class EvaluationByWorkers:
     def _name(self, plan: Plan, share: int) -> str:
         return self._evaluated.cluster.worker_name(plan.shares[share].worker)
 
-    def _bounded(self, call: Callable[[], Any], what: str) -> Any:
+    def _bounded(self, call: Callable[[], Any], awaited: str) -> Any:
         try:
-            return waits.bounded(call, self._timeouts.eval_secs, what, self._stop)
+            return waits.bounded(call, self._timeouts.eval_secs, awaited, self._stop)
         except ClusterLostError as error:
             raise evaluation.too_long(str(error)) from None
 
@@ -154,7 +154,7 @@ class EvaluationByWorkers:
 
 
 class Participation:
-    """What a worker other than the chief does."""
+    """The role of a worker other than the chief."""
 
     def __init__(
         self, evaluated: Evaluated, target: str, board: Blackboard, exchange: ResultExchange, timeouts: Timeouts,
@@ -173,10 +173,10 @@ class Participation:
         self._number = evaluated.cluster.worker_number
 
     def run(self) -> None:
-        """Returns when this worker has delivered its share, or no share is wanted of it any more.
+        """Returns when this worker has delivered its share, or needs to evaluate no share.
 
         Raises:
-          ClusterLostError: the chief stays away.
+          ClusterLostError: the chief does not come back.
           ChiefFailedError: the chief's own code failed.
           UserCodeError: the user's code is at fault, or the share takes too long.
           StoppedError: the task was stopped.
@@ -190,7 +190,7 @@ class Participation:
                     self._evaluated, self._target, share, plan, self._timeouts.eval_secs, self._stop))
                 if self._exchange.plan() == plan:
                     return
-                # Otherwise the chief has begun another evaluation meanwhile.
+                # Otherwise the chief has begun another evaluation in the meantime.
             except (tf.errors.OpError, BlackboardError) as error:
                 if isinstance(error, tf.errors.OpError) and not sessions.is_lost(error):
                     raise
@@ -237,14 +237,14 @@ class Participation:
         """Returns whether ps 0 has ended: then training has, too, or the chief goes on without this worker."""
         if silent_secs <= 2 * self._timeouts.heartbeat_secs:
             return False
-        _log.warning("%s is gone, and no evaluation has begun: this worker ends", self._board.first_ps)
+        _log.warning("%s is unreachable, and no evaluation has begun: this worker ends", self._board.first_ps)
         return True
 
 
 def evaluate_share(
     evaluated: Evaluated, target: str, share: int, plan: Plan, timeout_secs: float, stop: threading.Event
 ) -> ShareResult:
-    """Returns what comes out of a share, in bounded time.
+    """Returns the result of a share, in bounded time.
 
     Raises:
       UserCodeError: a plug-in breaks its contract, or the share takes longer.

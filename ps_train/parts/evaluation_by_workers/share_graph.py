@@ -7,7 +7,7 @@
 The metrics of shares can be added, because the local variables behind them are sums over the examples:
 
     metric --> the local variables that its value reads --> each is changed only by adding to it, else refused
-    share  --> what was added to each of them --> the sum over all shares --> put into the variables --> value
+    share  --> the sum added to each of them --> the sum over all shares --> put into the variables --> value
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _NEXT_BATCH = ("IteratorGetNext", "QueueDequeueV2", "QueueDequeueManyV2", "Queue
 
 
 class Evaluated(NamedTuple):
-    """What is evaluated, and where.
+    """The model to evaluate, and the place.
 
     Attributes:
       cluster: as this worker sees it.
-      device: where it computes.
+      device: on which it computes.
       placement: how variables are placed.
       plugins: model, its params, dataset, its params.
       trained: the training graph.
@@ -101,7 +101,7 @@ class ShareGraph:
                 self._saver.restore(session, path)
 
     def evaluate(self, target: str) -> ShareResult:
-        """Returns what comes out of the share, computed by the server at this address.
+        """Returns the result of the share, computed by the server at this address.
 
         Raises:
           UserCodeError: an input queue failed.
@@ -139,7 +139,7 @@ def _check_scaffold(scaffold: Any) -> None:
     """Raises ConfigError if the model evaluates other values than it trains, such as moving averages."""
     if getattr(scaffold, "saver", None) is not None:
         raise ConfigError("--evaluate_with=workers: the model's scaffold has a saver for evaluation, which reads a "
-                          "checkpoint its own way, and the workers use the values on the ps; leave the flag out")
+                          "checkpoint in another way, and the workers use the values on the ps; leave the flag out")
 
 
 def _check_variables(evaluated: Sequence[tf.Variable], trained: Sequence[tf.Variable]) -> None:
@@ -200,13 +200,13 @@ class MetricSums:
         return session.run(self._reads)
 
     def set(self, session: tf.Session, sums: Sums) -> None:
-        """Sets the variables, each rounded to its own type."""
+        """Sets the variables, each rounded to its type."""
         session.run(self._set_op, {self._values[name]: sums[name] for name in self._values})
 
 
 def _sums_of(value: Any) -> tuple[list[tf.Variable], str]:
     """Returns the local variables that the value of a metric depends on, and why it is no function of sums, or ""."""
-    needed = set(transfer.upstream([tf.convert_to_tensor(one) for one in tf.nest.flatten(value)]))
+    needed = set(transfer.upstream([tf.convert_to_tensor(tensor) for tensor in tf.nest.flatten(value)]))
     if any(op.type in _NEXT_BATCH for op in needed):
         return [], "has a value that reads a mini-batch"
     variables = [variable for variable in tf.local_variables() if _handle(variable).op in needed]
@@ -227,17 +227,17 @@ def _handle(variable: tf.Variable) -> tf.Tensor:
 
 
 def merge(shares: Sequence[Sums], begin: Sums) -> dict[str, np.ndarray]:
-    """Returns `begin` and what was added in each share, added in the order of the shares; floats in float64.
+    """Returns `begin` and the sums added by each share, in the order of the shares; floats in float64.
 
     Args:
-      shares: what each share has added to each variable.
+      shares: the sum that each share has added to each variable.
       begin: the variables before the first example.
     """
     return {name: sum((_wide(share[name]) for share in shares), _wide(value)) for name, value in begin.items()}
 
 
 def added(before: Sums, after: Sums) -> dict[str, np.ndarray]:
-    """Returns what was added to each variable."""
+    """Returns the sum added to each variable."""
     return {name: _wide(after[name]) - _wide(before[name]) for name in after}
 
 

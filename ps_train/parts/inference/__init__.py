@@ -1,4 +1,4 @@
-"""What can be done with a checkpoint, without a cluster? It is found, exported, and used to predict.
+"""How is a checkpoint used without a cluster? It is found, evaluated, exported, and used to predict.
 
     train_dir, --checkpoint --> path --serving----> export_dir/STEP/
                                      --predictor--> batches of features --> batches of predictions --> a file
@@ -6,7 +6,7 @@
 Start with `on_checkpoint.py`. The metrics of a checkpoint come from `training/evaluation.py`.
 
     on_checkpoint  finds the checkpoint that the user means, and evaluates, exports or predicts with it
-    serving        what a request has, and the SavedModel that answers it
+    serving        the input of a request, and the SavedModel that answers it
     predictor      predicts with a checkpoint or a SavedModel
     examples       where the features come from: the dataset, a CSV or an npz file
     outputs        writes predictions as CSV, npz or TFRecord

@@ -47,10 +47,10 @@ def dataset_batches(
     """Yields the features of the dataset in mode "infer", in order.
 
     Args:
-      inputs: what the model takes.
+      inputs: the model's inputs by name.
 
     Raises:
-      ConfigError: the dataset does not have what a SavedModel takes, or the examples do not end.
+      ConfigError: the dataset lacks an input of a SavedModel, or the examples do not end.
       DataError: a record is malformed.
     """
     index, count = share
@@ -61,7 +61,7 @@ def dataset_batches(
             raise ConfigError(f"--saved_model: it takes {describe_inputs(inputs)}, and {dataset.name} has "
                               f"{', '.join(features)}; give --input=FILE with {', '.join(missing)}")
         cardinality, running = batches.cardinality(), queues.Queues()
-        skipped = [one.op for one in tf.nest.flatten(features, expand_composites=True)]
+        skipped = [feature.op for feature in tf.nest.flatten(features, expand_composites=True)]
         with tf.Session(graph=graph, config=tf.ConfigProto(device_count={"GPU": 0})) as session:
             session.run([batches.initializer, tf.local_variables_initializer(), tf.tables_initializer()],
                         feed_dict=input_feed(graph))
@@ -78,12 +78,12 @@ def _run_through(session: tf.Session, features: Any, skipped: Any, index: int, c
     with contextlib.suppress(tf.errors.OutOfRangeError):
         while True:
             try:
-                found = session.run(features if number % count == index else skipped)
+                features_of_batch = session.run(features if number % count == index else skipped)
             except tf.errors.InvalidArgumentError as error:
                 bad_records.raise_if_bad(error)
                 raise
             if number % count == index:
-                yield found
+                yield features_of_batch
             number += 1
 
 
@@ -93,13 +93,13 @@ def file_batches(
     """Yields the features in a file, in order.
 
     Args:
-      inputs: what the model takes.
+      inputs: the model's inputs by name.
 
     Raises:
       DataError: the file is missing or damaged, or a column is missing or has another form; the error says which.
     """
     if not os.path.exists(path):
-        raise DataError(f"--input: there is no file {path!r}")
+        raise DataError(f"--input: file {path!r} does not exist")
     sparse = [name for name, column in inputs.items() if column.is_sparse]
     if sparse:
         raise DataError(f"--input: the model takes sparse {', '.join(sparse)}, which no file has; predict from the "
@@ -114,29 +114,29 @@ def file_batches(
 
 
 def read_arrays(path: str, inputs: Mapping[str, InputColumn], is_first: bool = True) -> dict[str, np.ndarray]:
-    """Returns name -> array [n, ...] of an npz file; one input takes the only array, whatever its name.
+    """Returns name -> array [n, ...] of an npz file; a single input takes the only array, under any name.
 
     Args:
-      is_first: whether this is the first process that reads the file, which logs what all of them do.
+      is_first: whether this is the first process that reads the file, which logs for all of them.
 
     Raises:
       DataError: an array is missing, or has another shape, type or length; the error says which.
     """
     try:
         with np.load(path, allow_pickle=False) as file:
-            found = {name: file[name] for name in file.files}
+            arrays_in_file = {name: file[name] for name in file.files}
     except (OSError, ValueError, zipfile.BadZipFile, EOFError) as error:
         raise DataError(f"--input: cannot read {path}: {error}") from None
-    if len(inputs) == len(found) == 1:
-        [wanted], [name] = inputs, found
+    if len(inputs) == len(arrays_in_file) == 1:
+        [wanted], [name] = inputs, arrays_in_file
         if name != wanted and is_first:
             _log.info("--input: %s has no array %r; its only array, %r, is used", path, wanted, name)
-        found = {wanted: found[name]}
-    missing = [name for name in inputs if name not in found]
+        arrays_in_file = {wanted: arrays_in_file[name]}
+    missing = [name for name in inputs if name not in arrays_in_file]
     if missing:
-        raise DataError(f"--input: {path} has no array {missing[0]!r}; it has {', '.join(found) or 'none'}, and the "
-                        f"model takes {describe_inputs(inputs)}")
-    arrays = {name: _checked(path, name, found[name], column) for name, column in inputs.items()}
+        raise DataError(f"--input: {path} has no array {missing[0]!r}; it has {', '.join(arrays_in_file) or 'none'}, "
+                        f"and the model takes {describe_inputs(inputs)}")
+    arrays = {name: _checked(path, name, arrays_in_file[name], column) for name, column in inputs.items()}
     lengths = {name: len(array) for name, array in arrays.items()}
     if len(set(lengths.values())) > 1:
         raise DataError(f"--input: {path}: the arrays differ in their number of examples: "
@@ -145,7 +145,7 @@ def read_arrays(path: str, inputs: Mapping[str, InputColumn], is_first: bool = T
 
 
 def describe_inputs(inputs: Mapping[str, InputColumn]) -> str:
-    """Returns what the model takes, in words."""
+    """Returns the model's inputs, in words."""
     return ", ".join(f"{name} {column}" for name, column in inputs.items())
 
 
@@ -205,17 +205,17 @@ def _refuse_compressed(path: str) -> None:
 
 
 def _has_header(path: str, first: Sequence[str], inputs: Mapping[str, InputColumn]) -> bool:
-    """Tells whether the first line names columns.
+    """Returns whether the first line names columns.
 
     Raises:
       DataError: it may be a header or an example.
     """
     names = [cell.strip() for cell in first]
     by_name = {name: index for index, name in enumerate(names)}
-    wanted = {one for name, column in inputs.items() for one in _column_names(name, column, by_name)}
+    wanted = {name for key, column in inputs.items() for name in _column_names(key, column, by_name)}
     if wanted <= by_name.keys():
         return True
-    if len(inputs) > 1:  # `find_csv_columns` says what it lacks
+    if len(inputs) > 1:  # `find_csv_columns` reports missing columns
         return bool(wanted & by_name.keys()) or not any(map(_is_number, names))
     [column] = inputs.values()
     if column.dtype == tf.string or names == ["0"]:
@@ -225,7 +225,7 @@ def _has_header(path: str, first: Sequence[str], inputs: Mapping[str, InputColum
 
 
 def _is_header_of_numbers(path: str, cells: Sequence[str]) -> bool:
-    """Tells whether the first line of columns of numbers is a header, whatever it calls them; raises DataError."""
+    """Returns whether the first line of columns of numbers is a header, with any names; raises DataError."""
     numbers = [cell for cell in cells if _is_number(cell)]
     is_counted = list(cells) == [str(number) for number in range(len(cells))]  # as pandas does without names
     if len(numbers) == len(cells) and not is_counted:
@@ -244,11 +244,11 @@ def find_csv_columns(
     """Returns name of an input -> the indices of its columns.
 
     Raises:
-      DataError: a column is missing, or there are too many or too few.
+      DataError: a column is missing, or the file has too many or too few.
     """
     by_name = {name.strip(): index for index, name in enumerate(header or ())}
     wanted = {name: _column_names(name, column, by_name) for name, column in inputs.items()}
-    missing = [one for names in wanted.values() for one in names if one not in by_name]
+    missing = [column for columns in wanted.values() for column in columns if column not in by_name]
     if len(inputs) == 1 and missing:
         [column] = inputs.values()
         size = num_columns if column.shape is None or None in column.shape else math.prod(column.shape)
@@ -258,14 +258,14 @@ def find_csv_columns(
                         f"{column}")
     if header is None:
         raise DataError(f"--input: {path} has no header; its first line must name the columns "
-                        f"{_listed(one for names in wanted.values() for one in names)}")
+                        f"{_listed(column for columns in wanted.values() for column in columns)}")
     if missing:
         raise DataError(f"--input: {path} has no column {missing[0]!r}; it has {_listed(by_name)}, and the model takes "
-                        f"{_listed(one for names in wanted.values() for one in names)}")
-    unused = by_name.keys() - {one for names in wanted.values() for one in names}
+                        f"{_listed(column for columns in wanted.values() for column in columns)}")
+    unused = by_name.keys() - {column for columns in wanted.values() for column in columns}
     if unused:
         _log.info("%s: columns that the model does not take: %s", path, _listed(sorted(unused)))
-    return {name: [by_name[one] for one in names] for name, names in wanted.items()}
+    return {name: [by_name[column] for column in columns] for name, columns in wanted.items()}
 
 
 def _column_names(name: str, column: InputColumn, there: Mapping[str, int]) -> list[str]:
@@ -282,7 +282,7 @@ def _values(
     path: str, line: int, rows: Sequence[Sequence[str]], indices: Sequence[int], column: InputColumn,
     header: Sequence[str],
 ) -> np.ndarray:
-    """Returns the values of an input in some rows, of which the first is that line of the file."""
+    """Returns the values of an input in some rows; `line` is that of the first row in the file."""
     short = next((number for number, row in enumerate(rows) if len(row) != len(header)), None)
     if short is not None:
         raise DataError(f"--input: {path}, line {line + short}: {len(rows[short])} columns; expected {len(header)}")
@@ -299,7 +299,7 @@ def _numbers(path: str, line: int, cells: Any, names: Sequence[str], dtype: tf.D
     kind = np.dtype(dtype.as_numpy_dtype)
     parse, expected = (_whole_numbers(np.iinfo(kind)) if kind.kind in "iu" else (float, "a number"))
     try:
-        with np.errstate(over="ignore"):  # what becomes infinite is looked for below
+        with np.errstate(over="ignore"):  # infinite values are refused below
             # At once, not by way of float64, which lacks large whole numbers.
             values = np.array([list(map(parse, row)) for row in cells], kind)
     except (ValueError, OverflowError):
@@ -322,7 +322,7 @@ def _refuse_first(path: str, line: int, expected: str, bad_cells: Iterable[tuple
 
 
 def _whole_numbers(limits: np.iinfo) -> tuple[Callable[[str], int], str]:
-    """Returns what parses a whole number of a type, and what it expects, in words."""
+    """Returns a function that parses a whole number of a type, and its allowed values, in words."""
     lowest, highest = int(limits.min), int(limits.max)
 
     def parse(cell: str) -> int:

@@ -59,7 +59,7 @@ class EvaluateConfig(CheckpointFlags):
     """The flags of `ps_train evaluate`, checked.
 
     Raises:
-      ConfigError: a value is not allowed or missing; the text names each one.
+      ConfigError: a value is not allowed or missing; the message names each one.
     """
 
     split: str = _field("test", help="The examples to evaluate on.", choices=SPLITS)
@@ -77,7 +77,7 @@ class ExportConfig(CheckpointFlags):
     """The flags of `ps_train export`, checked.
 
     Raises:
-      ConfigError: a value is not allowed or missing; the text names each one.
+      ConfigError: a value is not allowed or missing; the message names each one.
     """
 
     export_dir: str = _field("", help="Folder for the SavedModel, which becomes DIR/STEP.", unit="path",
@@ -92,7 +92,7 @@ class PredictConfig(CheckpointFlags):
     """The flags of `ps_train predict`, checked.
 
     Raises:
-      ConfigError: a value is not allowed or missing; the text names each one.
+      ConfigError: a value is not allowed or missing; the message names each one.
     """
 
     output: str = _field("", help="File for the predictions; its ending says the format.",

@@ -40,18 +40,18 @@ def find_checkpoint(train_dir: str, wanted: str) -> str:
       wanted: a global step, a path, `best`, or "" for the newest sound one.
 
     Raises:
-      ConfigError: there is none; the error lists those that are there.
+      ConfigError: it does not exist; the error lists the existing ones.
     """
     if wanted == checkpoints.BEST:
         train_dir, wanted = os.path.join(train_dir, checkpoints.BEST), ""
     if not os.path.isdir(train_dir):
         is_best = os.path.basename(train_dir) == checkpoints.BEST
         needs = ", which must have --keep_best or --early_stopping" if is_best else ""
-        raise ConfigError(f"--train_dir: there is no folder {train_dir!r}; give the --train_dir of the training{needs}")
+        raise ConfigError(f"--train_dir: no folder {train_dir!r}; give the --train_dir of the training{needs}")
     if not wanted:
         path = checkpoints.newest_sound(train_dir)
         if path is None:
-            raise ConfigError(f"--train_dir: there is no checkpoint in {train_dir!r}")
+            raise ConfigError(f"--train_dir: no checkpoint in {train_dir!r}")
         return path
     if wanted.isdigit():
         candidates = [checkpoints.path_of(train_dir, int(wanted))]
@@ -71,7 +71,7 @@ def evaluate_checkpoint(config: EvaluateConfig, stop: threading.Event) -> None:
     """Prints the metrics of a checkpoint.
 
     Raises:
-      PsTrainError: there is no such checkpoint, it is of another model, or the data is wrong.
+      PsTrainError: the checkpoint does not exist or is of another model, or the data is wrong.
     """
     path, plugins = _prepare(config)
     prepare_data(config, plugins)
@@ -96,7 +96,7 @@ def _prepare(config: CheckpointFlags) -> tuple[str, LoadedPlugins]:
 
 
 def load_as_trained(config: CheckpointFlags, folder: str) -> LoadedPlugins:
-    """Returns the plug-ins of the training whose checkpoints are in a folder, unless the flags name others.
+    """Returns the plug-ins of the training with the checkpoints in a folder, unless the flags name others.
 
     Raises:
       ConfigError: the checkpoints there are of another model than the flags say, or a plug-in is wrong.
@@ -109,8 +109,8 @@ def load_as_trained(config: CheckpointFlags, folder: str) -> LoadedPlugins:
         if record.get(kind) == plugin.name:
             params.update({name: value for name, value in folder_record.recorded_params(record, kind).items()
                            if name not in given and name not in config.given and name in params})
-    own = folder_record.make_record(*plugins)
-    folder_record.check_record(folder, {name: own[name] for name in ("model", "model_params")},
+    used = folder_record.make_record(*plugins)
+    folder_record.check_record(folder, {name: used[name] for name in ("model", "model_params")},
                                parse_accepted("--accept_params", config.accept_params))
     return plugins
 
@@ -119,7 +119,7 @@ def prepare_data(config: CheckpointFlags, plugins: LoadedPlugins) -> None:
     """Prepares the data.
 
     Raises:
-      ConfigError: its folder is that of the training, and is not here: a dataset may make it, and fetch other data.
+      ConfigError: its folder is that of the training and does not exist here; a dataset might create another one.
       PsTrainError: the data is wrong.
     """
     data_dir = str(plugins.dataset_params.get("data_dir") or "")
@@ -131,19 +131,19 @@ def prepare_data(config: CheckpointFlags, plugins: LoadedPlugins) -> None:
 
 
 def _with_defaults(config: CheckpointFlags, record: dict[str, Any]) -> Any:
-    """Returns the flags; where one is not set, with what a record has, else with the default of a training."""
+    """Returns the flags; those that are not set get the value of a record, or else the default of a training."""
     defaults = {name: str(record.get(name) or Config.__dataclass_fields__[name].default)
                 for name in ("model", "dataset")}
     defaults.update({name: Config.__dataclass_fields__[name].default for name in ("data_dir", "on_bad_record")})
-    own = {name: getattr(config, name) or default for name, default in defaults.items()}
-    return dataclasses.replace(config, **own)
+    chosen = {name: getattr(config, name) or default for name, default in defaults.items()}
+    return dataclasses.replace(config, **chosen)
 
 
 def export_checkpoint(config: ExportConfig) -> None:
     """Writes a checkpoint to export_dir/STEP, and prints its signatures.
 
     Raises:
-      PsTrainError: there is no such checkpoint, it is of another model, or the model cannot be exported.
+      PsTrainError: the checkpoint does not exist or is of another model, or the model cannot be exported.
     """
     path, plugins = _prepare(config)
     if serving.needs_dataset(plugins.model, plugins.dataset):
@@ -159,11 +159,11 @@ def predict_examples(config: PredictConfig, stop: threading.Event) -> None:
     """Writes the predictions for a file or for the test examples of the dataset, in order.
 
     Raises:
-      PsTrainError: there is no such checkpoint, it is of another model, or the data is wrong.
-      StoppedError: told to stop; then no file is written.
+      PsTrainError: the checkpoint does not exist or is of another model, or the data is wrong.
+      StoppedError: stopped; then no file is written.
     """
     setup.prepare_tensorflow(config.tf_log)
-    # All processes take the same one, also while a training writes newer ones.
+    # All processes use the same checkpoint, also while a training writes newer ones.
     if config.saved_model:
         config = dataclasses.replace(config, saved_model=predictor.newest_version(config.saved_model))
     else:
@@ -186,16 +186,16 @@ def predicted_batches(config: PredictConfig, share: tuple[int, int]) -> Iterator
     needs_plugins = not config.saved_model or not config.input
     path, plugins = _plugins_to_predict(config) if needs_plugins else ("", None)
     if config.saved_model:
-        made = predictor.of_saved_model(config.saved_model, num_threads)
+        model = predictor.of_saved_model(config.saved_model, num_threads)
     else:
-        made = _of_checkpoint(config, path, plugins, num_threads)
-    with contextlib.closing(made):
-        made.select([name.strip() for name in config.outputs.split(",") if name.strip()])
-        batches = (examples.file_batches(config.input, made.inputs, config.batch_size, share) if config.input
-                   else examples.dataset_batches(plugins.dataset, plugins.dataset_params, made.inputs, share))
+        model = _of_checkpoint(config, path, plugins, num_threads)
+    with contextlib.closing(model):
+        model.select([name.strip() for name in config.outputs.split(",") if name.strip()])
+        batches = (examples.file_batches(config.input, model.inputs, config.batch_size, share) if config.input
+                   else examples.dataset_batches(plugins.dataset, plugins.dataset_params, model.inputs, share))
         with contextlib.closing(batches):  # here, also after an error: TensorFlow's stacks belong to this thread
             for batch in batches:
-                yield made.predict(batch)
+                yield model.predict(batch)
 
 
 def _plugins_to_predict(config: PredictConfig) -> tuple[str, LoadedPlugins]:

@@ -28,27 +28,27 @@ WriteBatch = Callable[[Predictions], None]
 
 @contextlib.contextmanager
 def writing(path: str) -> Iterator[WriteBatch]:
-    """Yields what writes a batch of predictions; at the end of its body the file is complete.
+    """Yields a function that writes a batch of predictions; at the end of its body the file is complete.
 
     Raises:
       ConfigError: the file cannot be written.
-      UserCodeError: a prediction has not the same shape in all batches, as CSV and npz need it.
+      UserCodeError: the shape of a prediction differs between batches, which CSV and npz do not allow.
     """
     form = {".csv": _writing_csv, ".npz": _writing_npz, ".tfrecord": _writing_records}[os.path.splitext(path)[1]]
-    beside = f"{path}.{uuid.uuid4().hex[:8]}.part"  # another prediction may write a file of that name, too
+    temporary = f"{path}.{uuid.uuid4().hex[:8]}.part"  # another prediction may write a file of that name, too
     try:
-        with open(beside, "wb"):
+        with open(temporary, "wb"):
             pass
     except OSError as error:
         raise ConfigError(f"--output: cannot write {path!r}: {error.strerror}; give a file that this user may "
                           "write") from None
     try:
-        with form(beside) as write:
+        with form(temporary) as write:
             yield write
-        os.replace(beside, path)
+        os.replace(temporary, path)
     finally:
         with contextlib.suppress(FileNotFoundError):
-            os.remove(beside)
+            os.remove(temporary)
 
 
 @contextlib.contextmanager
@@ -65,7 +65,7 @@ def _writing_csv(path: str) -> Iterator[WriteBatch]:
                 writer.writerow([column for name, values in batch.items()
                                  for column in _column_names(name, values)])
                 has_header.append(True)
-            # str() of a numpy float is the shortest text that gives the same float again.
+            # str() of a numpy float is its shortest exact representation.
             writer.writerows([_cell(value) for values in rows for value in values]
                              for rows in zip(*flat.values()))
 
@@ -73,7 +73,7 @@ def _writing_csv(path: str) -> Iterator[WriteBatch]:
 
 
 def _shape_check() -> WriteBatch:
-    """Returns what raises UserCodeError for a batch in which a prediction has another width than in the first."""
+    """Returns a function that raises UserCodeError if a prediction has another width than in the first batch."""
     first: dict[str, tuple[int, ...]] = {}
 
     def check(batch: Predictions) -> None:
@@ -131,5 +131,5 @@ def _feature(row: np.ndarray) -> tf.train.Feature:
         return tf.train.Feature(int64_list=tf.train.Int64List(value=row.astype(np.int64)))
     if row.dtype.kind == "f":
         return tf.train.Feature(float_list=tf.train.FloatList(value=row))
-    texts = [one if isinstance(one, bytes) else str(one).encode() for one in row.tolist()]
-    return tf.train.Feature(bytes_list=tf.train.BytesList(value=texts))
+    values = [value if isinstance(value, bytes) else str(value).encode() for value in row.tolist()]
+    return tf.train.Feature(bytes_list=tf.train.BytesList(value=values))

@@ -28,7 +28,7 @@ Batch = Mapping[str, Any]  # name -> array [n, ...] or SparseTensorValue
 
 
 class InputColumn(NamedTuple):
-    """What the model takes under one name.
+    """One input of the model.
 
     Attributes:
       dtype: its type.
@@ -51,16 +51,16 @@ class Predictor:
     """A model that predicts. Close it.
 
     Attributes:
-      inputs: name -> what the model takes.
+      inputs: name -> input of the model.
     """
 
-    def __init__(self, session: tf.Session, inputs: Mapping[str, Any], outputs: Mapping[str, Any], what: str) -> None:
+    def __init__(self, session: tf.Session, inputs: Mapping[str, Any], outputs: Mapping[str, Any], name: str) -> None:
         """Takes the tensors of a session by their names.
 
         Args:
-          what: the model, for errors.
+          name: the model, for errors.
         """
-        self._session, self._what = session, what
+        self._session, self._name = session, name
         # By their names: a SavedModel has no order.
         self._tensors, self._outputs = dict(sorted(inputs.items())), dict(sorted(outputs.items()))
         self.inputs = {name: _column(tensor) for name, tensor in self._tensors.items()}
@@ -69,11 +69,11 @@ class Predictor:
         """Leaves only these predictions, if any are named.
 
         Raises:
-          ConfigError: there is none of that name.
+          ConfigError: no prediction has that name.
         """
         unknown = [name for name in names if name not in self._outputs]
         if unknown:
-            raise ConfigError(f"--outputs: got {unknown[0]!r}; {self._what} predicts "
+            raise ConfigError(f"--outputs: got {unknown[0]!r}; {self._name} predicts "
                               f"{', '.join(sorted(self._outputs))}")
         if names:
             self._outputs = {name: self._outputs[name] for name in names}
@@ -82,19 +82,19 @@ class Predictor:
         """Returns name -> array [n, ...] of each prediction.
 
         Raises:
-          UserCodeError: a prediction has not a row for each example, or a table cannot have an id.
+          UserCodeError: a prediction lacks a row for each example, or a table cannot have an id.
         """
         feed = {tensor: batch[name] for name, tensor in self._tensors.items() if name in batch}
         try:
-            found = self._session.run(self._outputs, feed)
+            predictions = self._session.run(self._outputs, feed)
         except tf.errors.InvalidArgumentError as error:
             id_check.raise_if_bad_id(error, "prediction")
             raise
-        for name, values in found.items():
+        for name, values in predictions.items():
             if np.ndim(values) == 0 or len(values) != count_examples(batch):
-                raise UserCodeError(f"{self._what}: prediction {name!r} has the shape {list(np.shape(values))} for "
+                raise UserCodeError(f"{self._name}: prediction {name!r} has the shape {list(np.shape(values))} for "
                                     f"{count_examples(batch)} examples; it must be [examples, ...]")
-        return found
+        return predictions
 
     def close(self) -> None:
         """Closes the session."""
@@ -108,12 +108,12 @@ def count_examples(batch: Batch) -> int:
 
 
 def of_checkpoint(
-    path: str, model: Model, model_params: Mapping[str, Any], made: Any, num_threads: int
+    path: str, model: Model, model_params: Mapping[str, Any], make_input: Any, num_threads: int
 ) -> Predictor:
     """Returns the predictor of a checkpoint.
 
     Args:
-      made: adds what the model takes to the current graph, a `ServingInput`.
+      make_input: adds the model's input to the current graph, a `ServingInput`.
       num_threads: for one operation; 0 for all cores.
 
     Raises:
@@ -122,7 +122,7 @@ def of_checkpoint(
     """
     with contextlib.ExitStack() as on_error, tf.Graph().as_default() as graph, devices.ignoring_tasks():
         tf.train.create_global_step()
-        inputs = serving.add_input(made, path)
+        inputs = serving.add_input(make_input, path)
         tables = registry.install_registry([""], Frozen(learning_rate=0.0))
         tables.begin_build(inputs.features)
         spec = call_model_fn(model, inputs.features, None, PREDICT, model_params)
@@ -136,8 +136,9 @@ def of_checkpoint(
         contents.check_tables_fit(path, files.specs)
         session = tf.Session(graph=graph, config=session_options(num_threads))
         on_error.callback(session.close)
-        own = getattr(spec.scaffold, "local_init_op", None)
-        session.run([tf.local_variables_initializer(), tf.tables_initializer(), *([] if own is None else [own])])
+        local_init_op = getattr(spec.scaffold, "local_init_op", None)
+        session.run([tf.local_variables_initializer(), tf.tables_initializer(),
+                     *([] if local_init_op is None else [local_init_op])])
         (own_saver or tf.train.Saver(tf.global_variables())).restore(session, path)
         files.restore(session, path)
         outputs = spec.predictions if isinstance(spec.predictions, Mapping) else {"predictions": spec.predictions}
@@ -149,13 +150,13 @@ def newest_version(folder: str) -> str:
     """Returns the folder of a SavedModel: this one, or the newest version in it.
 
     Raises:
-      ConfigError: there is none in the folder.
+      ConfigError: the folder has no SavedModel.
     """
     versions = sorted((name for name in _names(folder) if name.isdigit()), key=int)
     if not tf.io.gfile.exists(os.path.join(folder, "saved_model.pb")) and versions:
         folder = os.path.join(folder, versions[-1])
     if not tf.io.gfile.exists(os.path.join(folder, "saved_model.pb")):
-        raise ConfigError(f"--saved_model: there is no saved_model.pb in {folder!r}; give the folder that `ps_train "
+        raise ConfigError(f"--saved_model: no saved_model.pb in {folder!r}; give the folder that `ps_train "
                           "export` wrote")
     return folder
 
@@ -164,7 +165,7 @@ def of_saved_model(folder: str, num_threads: int) -> Predictor:
     """Returns the predictor of a SavedModel, by its default signature; of several versions, the newest.
 
     Raises:
-      ConfigError: there is none in the folder.
+      ConfigError: the folder has no SavedModel.
     """
     folder = newest_version(folder)
     with tf.Graph().as_default() as graph:
@@ -173,14 +174,14 @@ def of_saved_model(folder: str, num_threads: int) -> Predictor:
         if serving.DEFAULT_SIGNATURE not in signatures:
             raise ConfigError(f"--saved_model: {folder} has the signatures {', '.join(sorted(signatures))}, and none "
                               f"that is called {serving.DEFAULT_SIGNATURE!r}")
-        found = signatures[serving.DEFAULT_SIGNATURE]
-        tensors = [{name: tf.saved_model.utils.get_tensor_from_tensor_info(info, graph) for name, info in one.items()}
-                   for one in (found.inputs, found.outputs)]
-        return Predictor(session, *tensors, what=folder)
+        signature = signatures[serving.DEFAULT_SIGNATURE]
+        tensors = [{name: tf.saved_model.utils.get_tensor_from_tensor_info(info, graph) for name, info in infos.items()}
+                   for infos in (signature.inputs, signature.outputs)]
+        return Predictor(session, *tensors, name=folder)
 
 
 def session_options(num_threads: int) -> tf.ConfigProto:
-    """Returns the options of a session beside others on this machine."""
+    """Returns the options of one of several sessions on this machine."""
     return tf.ConfigProto(allow_soft_placement=True, intra_op_parallelism_threads=num_threads,
                           gpu_options=tf.GPUOptions(allow_growth=True))
 

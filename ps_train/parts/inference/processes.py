@@ -1,6 +1,6 @@
 """Runs a function that yields batches in several processes, and yields the batches in order.
 
-    process i of n --> batches i, i + n, ... --> a file of its own
+    process i of n --> batches i, i + n, ... --> its own file
     this process   <-- one batch of each file in turn
 """
 
@@ -24,22 +24,22 @@ from ps_train.runtime import installed, logs, tracebacks
 _POLL_SECS = 0.2
 _END_SECS = 5.0
 
-# Called with the configuration and (index, count) in a process of its own; a function at the top of its module.
+# Called with the configuration and (index, count) in its own process; a function at the top of its module.
 YieldBatches = Callable[[Any, "tuple[int, int]"], Iterator[Any]]
 
 
 def batches_in_order(
     function: YieldBatches, config: Any, num_processes: int, folder: str, stop: threading.Event
 ) -> Iterator[Any]:
-    """Yields what `function(config, (index, count))` yields in all processes: the first batch of each, the second ...
+    """Yields the batches of `function(config, (index, count))` in all processes: the first of each, the second ...
 
     Args:
       config: has `tf_log`.
-      folder: has room for all of it; a temporary folder is made there.
+      folder: has room for all batches; a temporary folder is made there.
       stop: ends the processes.
 
     Raises:
-      PsTrainError: what a process has raised.
+      PsTrainError: a process has raised it.
       StoppedError: `stop` was set.
     """
     if num_processes == 1:
@@ -79,7 +79,7 @@ def _run_all(function: YieldBatches, config: Any, files: list[str], stop: thread
 
 
 def _check(process: Any, receiving: Any) -> None:
-    """Raises what a process has raised."""
+    """Raises the error that a process has raised."""
     try:
         exit_code, trace, message = receiving.recv()
     except EOFError:
@@ -107,7 +107,7 @@ def _run_one(place: tuple[str, str], config: Any, share: tuple[int, int], file: 
                 pickle.dump(batch, parts, pickle.HIGHEST_PROTOCOL)
     except PsTrainError as error:
         result = (error.exit_code, [], str(error))
-    except Exception as error:  # noqa: BLE001 (from the user's code: its traceback is what helps)
+    except Exception as error:  # noqa: BLE001 (from the user's code: its traceback helps)
         trace, message = tracebacks.report(error)
         result = (1, trace, "\n".join(message) or str(error))
     sending.send(result)

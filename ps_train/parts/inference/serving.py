@@ -3,7 +3,7 @@
     model_fn in mode "infer"             --> saved_model.pb   signatures, without devices
     checkpoint --> variables, tables     --> variables/
 
-The model is written next to its final path and renamed, so that a server never loads a part of it. What a request has:
+The model is written next to its final path and renamed, so a server never loads a part of it. The input of a request:
 
     serving_input_fn() of the model, or of the dataset    ServingInputReceiver, tensors, or a dict of them
     none                                                  placeholders like the dataset's features, any batch size
@@ -63,11 +63,11 @@ MakeInput = Callable[[], ServingInput]
 def serving_input_maker(
     model: Model, model_params: Mapping[str, Any], dataset: Dataset, dataset_params: Mapping[str, Any]
 ) -> Callable[[], ServingInput]:
-    """Returns what adds the serving input to the current graph.
+    """Returns a function that adds the serving input to the current graph.
 
     Raises:
       UserCodeError: the input_fn does not yield features that a request can have.
-      Exception: whatever input_fn raises.
+      Exception: from input_fn.
     """
     for plugin, params in ((model, model_params), (dataset, dataset_params)):
         if plugin.serving_input_fn is not None:
@@ -78,7 +78,7 @@ def serving_input_maker(
 
 
 def needs_dataset(model: Model, dataset: Dataset) -> bool:
-    """Tells whether the dataset's features say what a request has."""
+    """Returns whether the dataset's features define the input of a request."""
     return model.serving_input_fn is None and dataset.serving_input_fn is None
 
 
@@ -126,26 +126,26 @@ def add_input(make_input: Callable[[], ServingInput], path: str | None) -> Servi
     taken = _names_and_scopes([] if path is None else checkpoints.variable_names(path))
     with tf.Graph().as_default() as scratch:
         make_input()
-    own = _names_and_scopes(operation.name for operation in scratch.get_operations())
+    names = _names_and_scopes(operation.name for operation in scratch.get_operations())
     with contextlib.ExitStack() as stack:
-        if own & taken:
+        if names & taken:
             numbered = (f"{_SCOPE}_{number}" for number in itertools.count(1))
             stack.enter_context(tf.name_scope(next(
                 name for name in itertools.chain([_SCOPE], numbered) if name not in taken)))
-        made = make_input()
+        serving_input = make_input()
     for _ in range(_INPUT_SCOPES):
         with tf.name_scope(INPUT_SCOPE):
             pass
-    return made
+    return serving_input
 
 
 def _names_and_scopes(names: Iterable[str]) -> set[str]:
     """Returns these names and the scopes that they are in, in lower case: TensorFlow's names differ in more."""
-    found = set()
+    scopes = set()
     for name in names:
         parts = name.lower().split("/")
-        found.update("/".join(parts[:end]) for end in range(1, len(parts) + 1))
-    return found
+        scopes.update("/".join(parts[:end]) for end in range(1, len(parts) + 1))
+    return scopes
 
 
 def named(features: Any) -> dict[str, Any]:
@@ -153,7 +153,7 @@ def named(features: Any) -> dict[str, Any]:
     if isinstance(features, Mapping):
         return dict(features)
     if isinstance(features, (tuple, list)):
-        return {str(number): one for number, one in enumerate(features)}
+        return {str(number): feature for number, feature in enumerate(features)}
     return {INPUTS: features}
 
 
@@ -165,17 +165,17 @@ def placeholder_of(spec: tf.TypeSpec, name: str) -> Any:
     return tf.placeholder(spec.dtype, spec.shape, name=name)
 
 
-def _as_serving_input(made: Any, what: str) -> ServingInput:
-    """Returns what a serving_input_fn made; its forms are those of Estimator, and tensors or a dict of them."""
-    if hasattr(made, "receiver_tensors"):
-        others = getattr(made, "receiver_tensors_alternatives", None) or {}
-        return ServingInput(made.features, _named(made.receiver_tensors, INPUTS),
-                            {name: _named(one, name) for name, one in others.items()})
-    if isinstance(made, Mapping) or _is_tensor(made):
-        return ServingInput(made, _named(made, INPUTS), {})
-    if isinstance(made, tuple) and len(made) == 2:
-        return ServingInput(made[0], _named(made[1], INPUTS), {})
-    raise UserCodeError(f"{what} returned {type(made).__name__}; it must return a tensor, a dict of tensors, "
+def _as_serving_input(returned: Any, function: str) -> ServingInput:
+    """Returns the result of a serving_input_fn; its forms are those of Estimator, and tensors or a dict of them."""
+    if hasattr(returned, "receiver_tensors"):
+        others = getattr(returned, "receiver_tensors_alternatives", None) or {}
+        return ServingInput(returned.features, _named(returned.receiver_tensors, INPUTS),
+                            {name: _named(tensors, name) for name, tensors in others.items()})
+    if isinstance(returned, Mapping) or _is_tensor(returned):
+        return ServingInput(returned, _named(returned, INPUTS), {})
+    if isinstance(returned, tuple) and len(returned) == 2:
+        return ServingInput(returned[0], _named(returned[1], INPUTS), {})
+    raise UserCodeError(f"{function} returned {type(returned).__name__}; it must return a tensor, a dict of tensors, "
                         "(features, receiver_tensors), or Estimator's ServingInputReceiver")
 
 
@@ -191,8 +191,8 @@ class ServedGraph:
     """A model in mode "infer", in the graph that is current when it is made.
 
     Attributes:
-      inputs: what a request has.
-      spec: what model_fn returned.
+      inputs: the input of a request.
+      spec: the result of model_fn.
     """
 
     def __init__(
@@ -201,7 +201,7 @@ class ServedGraph:
         """Adds the model to the graph.
 
         Args:
-          path: of the checkpoint that says how many rows the tables have; None only checks the model.
+          path: of the checkpoint, which determines the number of rows of the tables; None only checks the model.
 
         Raises:
           CheckpointError: the tables are not those of the checkpoint.
@@ -210,24 +210,25 @@ class ServedGraph:
         self._path = path
         tf.train.create_global_step()
         self.inputs = add_input(make_input, path)
-        found = registry.install_registry([""], Frozen(learning_rate=0.0), table_maker(path), refuses_ids=False)
-        found.begin_build(self.inputs.features)
+        tables = registry.install_registry([""], Frozen(learning_rate=0.0), table_maker(path), refuses_ids=False)
+        tables.begin_build(self.inputs.features)
         self.spec = call_model_fn(model, self.inputs.features, None, PREDICT, model_params)
         if self.spec.predictions is None and not self.spec.export_outputs:
             raise UserCodeError(f"{model.name}.model_fn returned no predictions with the mode {PREDICT!r}")
         self._own_saver = getattr(self.spec.scaffold, "saver", None)
         self._dense = tf.global_variables()  # the tables are added now
         if path is not None:
-            contents.check_tables_fit(path, found.specs)
+            contents.check_tables_fit(path, tables.specs)
             if self._own_saver is None:
                 _check_variables(path, self._dense)
         connection.connect_lookups()
-        self._tables = {store.spec.name: store for store in connection.stores_of(found)}
+        self._tables = {store.spec.name: store for store in connection.stores_of(tables)}
 
     def write(self, output_dir: str) -> None:
         """Writes the SavedModel to a folder that does not exist yet."""
-        own = getattr(self.spec.scaffold, "local_init_op", None)
-        main_op = tf.group(tf.local_variables_initializer(), tf.tables_initializer(), *([] if own is None else [own]))
+        local_init_op = getattr(self.spec.scaffold, "local_init_op", None)
+        main_op = tf.group(tf.local_variables_initializer(), tf.tables_initializer(),
+                           *([] if local_init_op is None else [local_init_op]))
         restoring = self._own_saver or tf.train.Saver(self._dense)
         saver = PiecewiseSaver(self._dense, self._tables, self._path)
         with tf.Session(config=tf.ConfigProto(allow_soft_placement=True, device_count={"GPU": 0})) as session:
@@ -250,9 +251,9 @@ def export_model(
       path: path prefix of the checkpoint.
       output_dir: a folder that does not exist yet, unless it is replaced.
       model: its model_fn is called with the mode "infer" and without labels.
-      features: what a request has: a `tf.TensorSpec` or `tf.SparseTensorSpec`, a dict of them, or what
-        `serving_input_maker` returns.
-      replaces: takes the place of an earlier export.
+      features: the input of a request: a `tf.TensorSpec` or `tf.SparseTensorSpec`, a dict of them, or the result of
+        `serving_input_maker`.
+      replaces: whether it replaces an earlier export.
 
     Returns:
       name -> a line about each signature.
@@ -266,36 +267,36 @@ def export_model(
         raise ConfigError(f"cannot export to {output_dir}: it exists; remove it, or give another folder")
     make_input = features if callable(features) else lambda: input_of_specs(features)
     parent, name = os.path.split(os.path.abspath(output_dir))
-    beside = os.path.join(parent, f"temp-{name}")  # TensorFlow Serving loads folders that are called by a number
+    temporary = os.path.join(parent, f"temp-{name}")  # TensorFlow Serving loads folders that are called by a number
     with tf.Graph().as_default(), devices.ignoring_tasks():
         graph = ServedGraph(model, model_params, make_input, path)
         _make_folder(parent)
-        shutil.rmtree(beside, ignore_errors=True)  # of an export that was killed
-        graph.write(beside)
-        _put_in_place(beside, output_dir)
+        shutil.rmtree(temporary, ignore_errors=True)  # of an export that was killed
+        graph.write(temporary)
+        _put_in_place(temporary, output_dir)
         return {name: _describe(signature) for name, signature in _signatures(graph.spec, graph.inputs).items()}
 
 
 def check_exportable(model: Model, model_params: Mapping[str, Any], make_input: MakeInput) -> None:
-    """Builds what an export would, to find the faults of a plug-in before training.
+    """Builds the graph of an export, to find the faults of a plug-in before training.
 
     Raises:
       UserCodeError: model_fn does not predict.
-      Exception: whatever a plug-in raises.
+      Exception: from a plug-in.
     """
     with tf.Graph().as_default(), devices.ignoring_tasks():
         graph = ServedGraph(model, model_params, make_input, None)
         _signatures(graph.spec, graph.inputs)
 
 
-def _put_in_place(beside: str, output_dir: str) -> None:
-    """Renames a complete model; one that is there gives way, so a server sees the old one, none, or the new one."""
+def _put_in_place(temporary: str, output_dir: str) -> None:
+    """Renames a complete model over an existing one, so a server sees the old one, none, or the new one."""
     parent, name = os.path.split(os.path.abspath(output_dir))
     old = os.path.join(parent, f"temp-old-{name}")
     shutil.rmtree(old, ignore_errors=True)
     if os.path.exists(output_dir):
         os.rename(output_dir, old)
-    os.rename(beside, output_dir)
+    os.rename(temporary, output_dir)
     shutil.rmtree(old, ignore_errors=True)
 
 
@@ -310,21 +311,21 @@ def _make_folder(folder: str) -> None:
 def _check_variables(path: str, variables: Sequence[tf.Variable]) -> None:
     """Raises CheckpointError if a variable is not in a checkpoint, or has another shape there."""
     saved = tf.train.load_checkpoint(path).get_variable_to_shape_map()
-    found = []
-    for variable in sorted(variables, key=lambda one: one.op.name):
+    differing = []
+    for variable in sorted(variables, key=lambda variable: variable.op.name):
         part = variable._get_save_slice_info()  # noqa: SLF001 (the Saver uses it; it has no public name)
         name, shape = (part.full_name, part.full_shape) if part else (variable.op.name, variable.shape.as_list())
         if name not in saved:
-            found.append(f"{name} missing there")
+            differing.append(f"{name} missing there")
         elif saved[name] != list(shape):
-            found.append(f"{name} has shape {saved[name]} there instead of {list(shape)}")
-    if found:
-        raise CheckpointError(f"checkpoint {path} is of another model: {', '.join(found[:8])}; give the model and the "
-                              "params that it was trained with")
+            differing.append(f"{name} has shape {saved[name]} there instead of {list(shape)}")
+    if differing:
+        raise CheckpointError(f"checkpoint {path} is of another model: {', '.join(differing[:8])}; give the model and "
+                              "the params that it was trained with")
 
 
 def _signatures(spec: ModelSpec, inputs: ServingInput) -> dict[str, Any]:
-    """Returns name -> SignatureDef; what has no name is called `inputs` and `predictions`.
+    """Returns name -> SignatureDef; without a name it is called `inputs` or `predictions`.
 
     Raises:
       UserCodeError: no output has a signature, or none is the default.
@@ -335,49 +336,49 @@ def _signatures(spec: ModelSpec, inputs: ServingInput) -> dict[str, Any]:
     if DEFAULT_SIGNATURE not in outputs:
         raise UserCodeError(f"model_fn returned export_outputs {', '.join(sorted(outputs))}; one of several must be "
                             f"called {DEFAULT_SIGNATURE!r}")
-    requests = {"": inputs.receivers, **{f"{kind}:": one for kind, one in inputs.alternatives.items()}}
-    found, reasons = {}, {}
+    requests = {"": inputs.receivers, **{f"{kind}:": tensors for kind, tensors in inputs.alternatives.items()}}
+    signatures, reasons = {}, {}
     for kind, receivers in requests.items():
         for name, output in outputs.items():
             try:
-                found[kind + name] = _signature(output, receivers)
+                signatures[kind + name] = _signature(output, receivers)
             except ValueError as error:  # of Estimator: classification and regression take serialized examples only
                 reasons[kind + name] = str(error).partition("\n")[0]
-    if not found:
+    if not signatures:
         raise UserCodeError(f"model_fn returned export_outputs {', '.join(sorted(spec.export_outputs or outputs))}, of "
                             f"which none can be exported: {next(iter(reasons.values()))}")
     for name, reason in reasons.items():
         _warn(f"the signature {name!r} is left out: {reason}")
-    if DEFAULT_SIGNATURE not in found:
-        instead = "predict" if "predict" in found else next(iter(found))
+    if DEFAULT_SIGNATURE not in signatures:
+        instead = "predict" if "predict" in signatures else next(iter(signatures))
         _warn(f"the signature {DEFAULT_SIGNATURE!r} is that of {instead!r}")
-        found[DEFAULT_SIGNATURE] = found[instead]
-    return found
+        signatures[DEFAULT_SIGNATURE] = signatures[instead]
+    return signatures
 
 
 @functools.cache  # each once in the life of this process, which may export many checkpoints
-def _warn(text: str) -> None:
-    _log.warning("%s", text)
+def _warn(message: str) -> None:
+    _log.warning("%s", message)
 
 
 def _signature(output: Any, receivers: Mapping[str, Any]) -> Any:
     if hasattr(output, "as_signature_def"):  # an ExportOutput of Estimator
         return output.as_signature_def(dict(receivers))
     results = output if isinstance(output, Mapping) else {"predictions": output}
-    told = [{name: tf.saved_model.build_tensor_info(tensor) for name, tensor in one.items()}
-            for one in (receivers, results)]
-    return tf.saved_model.build_signature_def(*told, _PREDICT)
+    infos = [{name: tf.saved_model.build_tensor_info(tensor) for name, tensor in tensors.items()}
+             for tensors in (receivers, results)]
+    return tf.saved_model.build_signature_def(*infos, _PREDICT)
 
 
 def _describe(signature: Any) -> str:
     """Returns `inputs float32 [?, 784] -> classes int32 [?]`."""
-    def tell(infos: Mapping[str, Any]) -> str:
+    def shown(infos: Mapping[str, Any]) -> str:
         return ", ".join(f"{name} {tf.as_dtype(info.dtype).name} {_shape(info.tensor_shape)}"
                          for name, info in sorted(infos.items()))
 
-    return f"{tell(signature.inputs)} -> {tell(signature.outputs)}"
+    return f"{shown(signature.inputs)} -> {shown(signature.outputs)}"
 
 
 def _shape(shape: Any) -> str:
-    sizes = [str(one.size) if one.size >= 0 else "?" for one in shape.dim]
+    sizes = [str(dim.size) if dim.size >= 0 else "?" for dim in shape.dim]
     return "of any shape" if shape.unknown_rank else f"[{', '.join(sizes)}]"

@@ -6,7 +6,7 @@ Start with `task.py`. Tests: tests/*/parts/keras. Documentation: docs/migrate.md
 
     flags         the flags of `keras`, `launch keras` and `convert`, and the cluster that they describe
     verb          the verbs
-    plugins       what a user writes: build_model, train_step, train, make_callbacks, KERAS_TWIN
+    plugins       the user's module: build_model, train_step, train, make_callbacks, KERAS_TWIN
     task          one process from start to end
     strategies    creates the tf.distribute strategy; how its processes meet, get a time limit, and end
     inputs        the batches of the dataset, as each strategy takes them

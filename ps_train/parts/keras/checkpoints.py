@@ -1,4 +1,4 @@
-"""What is in a train_dir of `ps_train keras`, and how a model comes back from it.
+"""The train_dir of `ps_train keras`, and how a model is restored from it.
 
     train_dir/
       ckpt-00001000.keras    the model after that global step: weights, optimizer, architecture; a user reads it with
@@ -47,7 +47,7 @@ _UNFINISHED = "saving.keras"
 _MOST_CHARACTERS, _MOST_SHOWN = 200, 8
 _REGISTER = ("a layer, loss or metric of your own that is not defined in the model's module needs "
              "@tf_keras.saving.register_keras_serializable()")
-_FAILURES = (OSError, tf.errors.ResourceExhaustedError)  # the second is TensorFlow's for a full disk
+_FAILURES = (OSError, tf.errors.ResourceExhaustedError)  # TensorFlow raises the second for a full disk
 _log = logging.getLogger(__name__)
 
 
@@ -90,7 +90,7 @@ def has_training(train_dir: str) -> bool:
 
 
 def state_number(train_dir: str, steps_per_epoch: int) -> int:
-    """Returns a number by which two workers find out whether they would continue from the same state."""
+    """Returns a number that is equal for two workers which would continue from the same state."""
     newest = newest_readable(train_dir)
     return zlib.crc32(f"{newest and newest[0]} {_backups(train_dir, steps_per_epoch)}".encode())
 
@@ -118,11 +118,11 @@ def set_damaged_aside(train_dir: str) -> None:
 
 
 def _backup_damage(folder: str) -> str:
-    """Says what is wrong with the backup in a folder, "" for nothing."""
+    """Returns what is wrong with the backup in a folder, or ""."""
     try:
         newest = tf.train.latest_checkpoint(folder)
         if newest is None:
-            return "it names no checkpoint that is there"
+            return "it names a checkpoint that does not exist"
         graph_checkpoints.verify(newest)
     except CheckpointError as error:
         return str(error)
@@ -172,7 +172,7 @@ class ModelSaver:
             building = Call(lambda: build_model(self._plugins.model, self._plugins.model_params), "whole model")
             building.join()
             whole = building.result()
-            copy_variables(whole, model, "what is trained")
+            copy_variables(whole, model, "the model in training")
             model = whole
         try:
             write_model(model, unfinished)
@@ -186,14 +186,14 @@ class ModelSaver:
 
 
 @contextlib.contextmanager
-def explaining_failures(what: str, train_dir: str) -> Iterator[None]:
+def explaining_failures(file: str, train_dir: str) -> Iterator[None]:
     """Turns the error of a full disk or an unusable folder into a SaveError that names the newest good checkpoint."""
     try:
         yield
     except _FAILURES as error:
         newest = newest_readable(train_dir)
-        good = f"the last good checkpoint is {newest[1]}" if newest else "there is no good checkpoint"
-        raise SaveError(f"cannot write {what} in {train_dir}: {tensorflow_errors.reason(error)}; {good}; fix that, "
+        good = f"the last good checkpoint is {newest[1]}" if newest else "no good checkpoint exists"
+        raise SaveError(f"cannot write {file} in {train_dir}: {tensorflow_errors.reason(error)}; {good}; fix that, "
                         "then run the same command again") from error
 
 
@@ -205,30 +205,30 @@ def write_model(model: tf_keras.Model, path: str) -> None:
 
 
 def build_model(plugin: KerasModel, params: Mapping[str, Any]) -> tf_keras.Model:
-    """Returns the plug-in's model with its optimizer's variables; raises UserCodeError if it is not as it must be."""
+    """Returns the plug-in's model with its optimizer's variables; raises UserCodeError if it breaks the contract."""
     model = plugin.build_model(params=params)
     if not isinstance(model, tf_keras.Model):
         raise UserCodeError(f"{plugin.name}.build_model returned {type(model).__module__}.{type(model).__name__}; it "
                             "must return a tf_keras.Model (of tf_keras, not of Keras 3)")
     if model.optimizer is None or not model.built:
-        what = "is not compiled" if model.optimizer is None else "has no input shape yet: begin it with an Input layer"
-        raise UserCodeError(f"{plugin.name}.build_model: the model {what}; it must return a compiled, built model")
+        problem = "is not compiled" if model.optimizer is None else "has no input shape: begin it with an Input layer"
+        raise UserCodeError(f"{plugin.name}.build_model: the model {problem}; it must return a compiled, built model")
     model.optimizer.build(model.trainable_variables)
     return model
 
 
 def make_or_restore_model(plugin: KerasModel, params: Mapping[str, Any], train_dir: str) -> tf_keras.Model:
-    """Returns the plug-in's model, with weights and optimizer of the newest readable checkpoint if there is one.
+    """Returns the plug-in's model, with weights and optimizer of the newest readable checkpoint, if any.
 
-    Call it in the strategy's scope. Raises what `build_model`, `load_model_file` and `copy_variables` raise.
+    Call it in the strategy's scope. Raises the errors of `build_model`, `load_model_file` and `copy_variables`.
     """
     model = build_model(plugin, params)
     newest = newest_readable(train_dir)
     if newest is not None:
         step, path = newest
-        # The new model is filled, not replaced, so that it has the learning rate that the user gives now.
+        # The new model is filled, not replaced: it keeps the learning rate of the command line.
         copy_variables(model, load_model_file(path, plugin.objects), f"checkpoint {path}")
-        model.optimizer.iterations.assign(step)  # the step of the file, whatever the optimizer has counted
+        model.optimizer.iterations.assign(step)  # the step of the file, not the count of the optimizer
         _log.info("restored %s", path)
     return model
 
@@ -261,11 +261,11 @@ def _first_line(error: Exception) -> str:
     return next(iter(str(error).splitlines()), "")[:_MOST_CHARACTERS]
 
 
-def copy_variables(target: tf_keras.Model, source: tf_keras.Model, what: str) -> None:
+def copy_variables(target: tf_keras.Model, source: tf_keras.Model, source_name: str) -> None:
     """Copies the weights and the optimizer's variables, which --variable_partitioner may have cut in either model.
 
     Raises:
-      CheckpointError: they have different shapes; the text names the source as `what`.
+      CheckpointError: they have different shapes; the message calls the source `source_name`.
     """
     for kind, variables, origins in (("weights", target.weights, source.weights),
                                      ("optimizer", target.optimizer.variables, source.optimizer.variables)):
@@ -276,7 +276,7 @@ def copy_variables(target: tf_keras.Model, source: tf_keras.Model, what: str) ->
             differing = [f"{len(sources)} variables instead of {len(targets)}"]
         if differing:
             more = f" and {len(differing) - _MOST_SHOWN} more" if len(differing) > _MOST_SHOWN else ""
-            raise CheckpointError(f"{what} is of another model: {kind}: "
+            raise CheckpointError(f"{source_name} is of another model: {kind}: "
                                   f"{'; '.join(differing[:_MOST_SHOWN])}{more}; give another --train_dir, or the "
                                   "--model, --params and --hidden_units that it was trained with")
         for (_, parts), (_, values) in zip(targets, sources):

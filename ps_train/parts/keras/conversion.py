@@ -46,7 +46,7 @@ def convert_checkpoint(config: ConvertConfig) -> None:
     """Converts the newest checkpoint of --train_dir into --output_dir.
 
     Raises:
-      ConfigError: there is no such checkpoint or no twin, output_dir has checkpoints, or --params does not fit.
+      ConfigError: no such checkpoint or no twin, output_dir has checkpoints, or --params does not fit.
       CheckpointError: the checkpoint is not of this model.
       UserCodeError: KERAS_TWIN does not fit the two models.
     """
@@ -72,7 +72,7 @@ def _load_twins(config: ConvertConfig) -> _Twins:
 def _to_keras(config: ConvertConfig, twins: _Twins) -> str:
     source = checkpoints.newest_sound(config.train_dir)
     if source is None:
-        raise ConfigError(f"--train_dir: there is no checkpoint model.ckpt-N in {config.train_dir!r}")
+        raise ConfigError(f"--train_dir: no checkpoint model.ckpt-N in {config.train_dir!r}")
     reader = tf.train.load_checkpoint(source)
     model = keras_checkpoints.build_model(twins.keras_model, twins.keras_params)
     shapes = reader.get_variable_to_shape_map()
@@ -82,7 +82,7 @@ def _to_keras(config: ConvertConfig, twins: _Twins) -> str:
     if moments.keys() <= shapes.keys():
         variables.update(moments)
     else:
-        _log.info("%s has no moments of Adam: the optimizer begins anew", source)
+        _log.info("%s has no moments of Adam: the optimizer starts from its initial state", source)
     for name, variable in variables.items():
         variable.assign(reader.get_tensor(name))
     step = int(reader.get_tensor("global_step"))
@@ -95,7 +95,7 @@ def _to_keras(config: ConvertConfig, twins: _Twins) -> str:
 def _to_graph(config: ConvertConfig, twins: _Twins) -> str:
     newest = keras_checkpoints.newest_readable(config.train_dir)
     if newest is None:
-        raise ConfigError(f"--train_dir: there is no checkpoint ckpt-N.keras in {config.train_dir!r}")
+        raise ConfigError(f"--train_dir: no checkpoint ckpt-N.keras in {config.train_dir!r}")
     step, source = newest
     model = keras_checkpoints.load_model_file(source, twins.keras_model.objects)
     variables = _weights(twins, model)
@@ -105,7 +105,8 @@ def _to_graph(config: ConvertConfig, twins: _Twins) -> str:
         # TensorFlow 1 keeps beta^(updates + 1) in variables, where Keras computes it.
         values.update({name: np.float32(beta ** (step + 1)) for name, beta in _BETAS.items()})
     else:
-        _log.info("%s and --optimizer=%s are not both Adam: the optimizer begins anew", source, config.optimizer)
+        _log.info("%s and --optimizer=%s are not both Adam: the optimizer starts from its initial state", source,
+                  config.optimizer)
     values.update({name: variable.numpy() for name, variable in variables.items()})
     with tf.Graph().as_default(), devices.ignoring_tasks():
         features = tf.placeholder(tf.float32, model.inputs[0].shape, name="features")
@@ -157,8 +158,8 @@ def _moments(weights: Mapping[str, Any], model: tf_keras.Model) -> dict[str, Any
 
 
 def _check_shapes(source: str, shapes: Mapping[str, tuple[list[int] | None, list[int] | None]]) -> None:
-    """Compares name -> (shape in the checkpoint, shape in the model), each None if there is no such variable."""
-    differing = [f"{name} is not there" if shape is None
+    """Compares name -> (shape in the checkpoint, shape in the model), each None without such a variable."""
+    differing = [f"{name} is missing" if shape is None
                  else f"{name} has shape {shape} instead of {'none' if wanted is None else wanted}"
                  for name, (shape, wanted) in shapes.items() if shape != wanted]
     if differing:

@@ -18,12 +18,12 @@ from ps_train.errors import DataError
 from ps_train.parts.keras import inputs
 from ps_train.parts.keras.fitting import Meter, ModelTraining, global_step
 
-_MOST_SCHEDULED = 100  # closures between two looks at the end, if there are no progress lines
+_MOST_SCHEDULED = 100  # closures between two checks for the end, if no progress lines are printed
 _log = logging.getLogger(__name__)
 
 
 class CustomRun:
-    """What a plug-in's `train(strategy, model, run)` is given: the data, and the methods by which it reports.
+    """The argument `run` of a plug-in's `train(strategy, model, run)`: the data, and methods to report progress.
 
     Attributes:
       params: the model's parameters.
@@ -63,7 +63,7 @@ class CustomRun:
           loss: of the last step, a number or scalar tensor; it is read only if it is reported.
 
         Raises:
-          StoppedError: the process was told to stop; do not catch it.
+          StoppedError: the process was asked to stop; do not catch it.
         """
         before, self.step = self.step, self.step + num_steps
 
@@ -109,7 +109,7 @@ class CustomRun:
 
 
 def train_by_loop(training: ModelTraining) -> tuple[int, float]:
-    """Trains by the plug-in's loop up to --train_steps, and saves; returns and raises what `fit` does."""
+    """Trains by the plug-in's loop up to --train_steps, and saves; returns and raises the same as `fit`."""
     context, strategy, model, *_ = training
     plugin, config = context.plugins.model, context.config
     run = CustomRun(training)

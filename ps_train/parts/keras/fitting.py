@@ -1,4 +1,4 @@
-"""Training by Keras' Model.fit, and what it shares with a loop of the plug-in.
+"""Training by Keras' Model.fit, and everything that a loop of the plug-in shares with it.
 
     TrainingContext --> EpochPlan --> ModelTraining --> fit
                                                     |
@@ -44,7 +44,7 @@ class EpochPlan(NamedTuple):
 
 def plan_epochs(train_steps: int, steps_per_epoch: int | None, step: int) -> EpochPlan:
     """Returns the whole epochs that bring training from a global step to `train_steps`, or up to an epoch beyond."""
-    if steps_per_epoch is None:  # equal parts of about the default, so that it goes beyond by a few steps only
+    if steps_per_epoch is None:  # equal parts of about the default, to go beyond by a few steps only
         steps_per_epoch = math.ceil(train_steps / math.ceil(train_steps / _DEFAULT_STEPS_PER_EPOCH))
     steps_per_epoch = min(steps_per_epoch, train_steps)
     epochs = math.ceil(train_steps / steps_per_epoch)
@@ -61,7 +61,7 @@ class TrainingContext:
     plugins: KerasPlugins
     lock: FolderLock  # of the train_dir; check it before anything there changes
     saver: checkpoints.ModelSaver
-    stop: threading.Event  # is set when the process is told to stop
+    stop: threading.Event  # is set when the process is asked to stop
     pulse: Pulse = dataclasses.field(default_factory=Pulse)  # must beat during training
 
     @property
@@ -79,7 +79,7 @@ class TrainingContext:
 
 
 class ModelTraining(NamedTuple):
-    """What is trained: the model under its strategy, the epochs, and the batches."""
+    """One training: the model under its strategy, the epochs, and the batches."""
 
     context: TrainingContext
     strategy: tf.distribute.Strategy
@@ -118,7 +118,7 @@ def fit(training: ModelTraining) -> tuple[int, float]:
     """Trains the epochs of the plan; returns the global step at which it began, and the seconds that it took.
 
     Raises:
-      StoppedError: the process was told to stop.
+      StoppedError: the process was asked to stop.
       UserCodeError: a plug-in breaks its contract.
       DataError: the training data end before training does.
     """
@@ -177,7 +177,7 @@ def _tensorboard(context: TrainingContext) -> list[tf_keras.callbacks.Callback]:
 class Checkpoint(tf_keras.callbacks.Callback):
     """Saves the whole model after each epoch and, within an epoch, every --save_model_steps."""
 
-    # Keras' ModelCheckpoint counts batches anew after a restart, and does not remove old checkpoints.
+    # Keras' ModelCheckpoint starts to count batches again after a restart, and does not remove old checkpoints.
 
     def __init__(self, context: TrainingContext) -> None:
         super().__init__()
@@ -205,8 +205,8 @@ class Checkpoint(tf_keras.callbacks.Callback):
 class Backup(tf_keras.callbacks.BackupAndRestore):
     """BackupAndRestore for every strategy, also within an epoch and with several steps in an execution."""
 
-    # Keras' own refuses OneDeviceStrategy and CentralStorageStrategy, and records the first step of an execution as the
-    # last one done (tf_keras 2.21, callbacks.py).
+    # That of Keras refuses OneDeviceStrategy and CentralStorageStrategy, and records the first step of an execution as
+    # the last one done (tf_keras 2.21, callbacks.py).
 
     def __init__(self, context: TrainingContext, steps_per_epoch: int) -> None:
         config = context.config
@@ -246,7 +246,7 @@ class Backup(tf_keras.callbacks.BackupAndRestore):
 
 
 class Reporter(tf_keras.callbacks.Callback):
-    """Measures steps and time, beats, prints progress lines, and ends training when the process is told to stop."""
+    """Measures steps and time, beats, prints progress lines, and ends training when the process is asked to stop."""
 
     def __init__(self, training: ModelTraining, prints: bool, save: Callable[[], None]) -> None:
         super().__init__()
@@ -280,7 +280,7 @@ class Reporter(tf_keras.callbacks.Callback):
         self._first_of_execution = batch
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Prints a progress line if one is due; raises StoppedError if the process was told to stop."""
+        """Prints a progress line if one is due; raises StoppedError if the process was asked to stop."""
         self._context.pulse.beat()
         self._executions += 1
         self._steps_done += batch + 1 - self._first_of_execution
@@ -291,7 +291,7 @@ class Reporter(tf_keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         self._context.pulse.beat()
-        self.end_secs = time.monotonic()  # what comes after the last epoch is no training
+        self.end_secs = time.monotonic()  # the time after the last epoch does not count as training
         if self._prints and self._is_asynchronous:
             self._meter.report(global_step(self.model), float(logs["loss"]))
 

@@ -53,28 +53,28 @@ _DEVICE = re.compile(r"(cpu|gpu):(\d{1,3})")
 _PARTITIONER = re.compile(r"(min_size|fixed|max_size):(\d{1,15})")
 
 
-def parse_devices(what: str, text: str) -> list[tuple[str, int]]:
+def parse_devices(flag: str, text: str) -> list[tuple[str, int]]:
     """Returns [("gpu", 0), ("gpu", 1)] for "gpu:0,gpu:1", [] for ""; raises ConfigError for another form."""
     devices = []
     for name in filter(None, text.lower().split(",")):
         match = _DEVICE.fullmatch(name.strip())
         if not match:
-            raise ConfigError(f"{what}: got {name!r}; allowed: devices of one kind, as in cpu:0,cpu:1 or gpu:0,gpu:1")
+            raise ConfigError(f"{flag}: got {name!r}; allowed: devices of one kind, as in cpu:0,cpu:1 or gpu:0,gpu:1")
         devices.append((match[1], int(match[2])))
     if len(set(devices)) < len(devices):
-        raise ConfigError(f"{what}: got {text!r}, which names a device twice; name each once")
+        raise ConfigError(f"{flag}: got {text!r}, which names a device twice; name each once")
     if len({kind for kind, _ in devices}) > 1:
-        raise ConfigError(f"{what}: got {text!r}; allowed: devices of one kind, cpu or gpu")
+        raise ConfigError(f"{flag}: got {text!r}; allowed: devices of one kind, cpu or gpu")
     return devices
 
 
-def parse_partitioner(what: str, text: str) -> tuple[str, int] | None:
+def parse_partitioner(flag: str, text: str) -> tuple[str, int] | None:
     """Returns ("min_size", 262144) for "min_size:262144", None for ""; raises ConfigError for another form."""
     if not text:
         return None
     match = _PARTITIONER.fullmatch(text)
     if not match or int(match[2]) < 1:
-        raise ConfigError(f"{what}: got {text!r}; allowed: min_size:BYTES, fixed:PARTS or max_size:BYTES, the number "
+        raise ConfigError(f"{flag}: got {text!r}; allowed: min_size:BYTES, fixed:PARTS or max_size:BYTES, the number "
                           "at least 1, as in min_size:262144")
     return match[1], int(match[2])
 
@@ -94,7 +94,7 @@ class KerasConfig(ClusterFlags, ModelFlags, TrainingFlags, WaitFlags):
     model: str = _again("model", default="models.keras_mlp",
                         help="Module with build_model, imported from the working directory.")
     hidden_units: int = _again("hidden_units", default=256, help="Units in each hidden layer (models.keras_mlp).")
-    learning_rate: float = _again("learning_rate", default=0.001)  # Adam's own in Keras
+    learning_rate: float = _again("learning_rate", default=0.001)  # the default of Adam in Keras
     batch_size: int = _again("batch_size", help="Examples in a mini-batch of one replica.")
     steps_per_execution: int = _again(
         "steps_per_execution", help="Steps in one call of the compiled training function.", maximum=None)
@@ -145,7 +145,7 @@ class KerasConfig(ClusterFlags, ModelFlags, TrainingFlags, WaitFlags):
             if self.strategy == "one_device" and len(parse_devices("--devices", self.devices)) > 1:
                 problems.append(f"--devices: got {self.devices!r}; allowed with --strategy=one_device: one device")
         refuse(problems)
-        # The ps write their part of a backup, and work in folders of their own.
+        # The ps write their part of a backup, and each works in its own folder.
         object.__setattr__(self, "train_dir", os.path.abspath(self.train_dir or default_train_dir(self.model)))
 
 
@@ -170,8 +170,8 @@ PLACED = PLACED_BY_LAUNCH | {"coordinator_host"}
 
 
 def _misplaced(strategy: str, given: frozenset[str]) -> list[str]:
-    """Returns a line for each given flag that means nothing with the strategy."""
-    return [f"--{name}: means something with --strategy={' or '.join(_ONLY_WITH[name])} only, and it is {strategy}"
+    """Returns a line for each given flag that has no effect with the strategy."""
+    return [f"--{name}: has an effect only with --strategy={' or '.join(_ONLY_WITH[name])}, and it is {strategy}"
             for name in sorted(given & _ONLY_WITH.keys()) if strategy not in _ONLY_WITH[name]]
 
 
@@ -198,7 +198,7 @@ def resolve_cluster(config: KerasConfig) -> Cluster | None:
     """Returns the cluster and this task's place in it, or None for a strategy of one process.
 
     Raises:
-      ConfigError: what the flags or TF_CONFIG say is malformed, contradictory, or no cluster for this strategy.
+      ConfigError: the flags or TF_CONFIG are malformed, contradictory, or no cluster for this strategy.
     """
     has_tf_config = bool(config.tf_config.strip())
     if config.strategy in _HOST_FLAGS:
@@ -235,7 +235,7 @@ def _from_tf_config(config: KerasConfig) -> Cluster:
     if parsed.job == "evaluator":
         raise ConfigError("TF_CONFIG: task type is 'evaluator'; `ps_train keras` validates while it trains, and its "
                           "chief evaluates at the end: start no evaluator")
-    names = {"master": "chief"}  # the same role; tf.distribute knows one of the words only
+    names = {"master": "chief"}  # the same role; tf.distribute knows only one of the names
     hosts_by_job = {names.get(job, job): hosts for job, hosts in parsed.addresses.items() if job != "evaluator"}
     if "ps" in hosts_by_job and "ps" not in flags:
         raise ConfigError("TF_CONFIG: cluster names ps, and multi_worker_mirrored has none; leave them out, or "

@@ -29,7 +29,7 @@ _END_MARK = "ps_train: the training data ended"
 
 
 class Feed(NamedTuple):
-    """What training takes: datasets of global batches or, with parameter_server, DatasetCreators."""
+    """The input of training: datasets of global batches or, with parameter_server, DatasetCreators."""
 
     training: Any
     validation: Any  # once through; with parameter_server it repeats
@@ -52,7 +52,7 @@ class KerasInputs:
           ConfigError: the held-out data repeats, and --validation_steps is not given.
           DataError: the held-out set is empty, or has no end within --eval_timeout_secs.
         """
-        self._held_out(EVAL)  # the report at the end needs it: find out before training
+        self._held_out(EVAL)  # the report at the end needs it: check it before training
         steps, mode = self.validation_steps(), self._validation_mode
         finish = _failing_at_end if fails_at_end else lambda batches: batches
         if self.config.strategy == "parameter_server":
@@ -74,7 +74,7 @@ class KerasInputs:
         return VALIDATION if self.params.get("validation_size") else EVAL
 
     def batches(self, mode: str, **changes: Any) -> tf.data.Dataset:
-        """Returns all batches of a mode, with `changes` to the parameters; raises UserCodeError if there are none."""
+        """Returns all batches of a mode, with `changes` to the parameters; raises UserCodeError if it has none."""
         dataset = self.dataset.input_fn(mode=mode, params={**self.params, **changes}, shard=(0, 1))
         if not isinstance(dataset, tf.data.Dataset):
             raise UserCodeError(f"{self.dataset.name}.input_fn returned {type(dataset).__name__}; it must return a "
@@ -85,7 +85,7 @@ class KerasInputs:
         return dataset.prefetch(2)
 
     def validation_steps(self) -> int:
-        """Returns the number of batches in one validation; raises what `feed` raises."""
+        """Returns the number of batches in one validation; raises the errors of `feed`."""
         held_out = self._held_out(self._validation_mode)
         limit, known = self.config.validation_steps, int(held_out.cardinality())
         if known > 0:
@@ -93,7 +93,7 @@ class KerasInputs:
         return len(self._count(held_out.take(limit or -1), self._validation_mode))
 
     def eval_sizes(self) -> list[int]:
-        """Returns the number of examples in each batch of the evaluation at the end; raises what `feed` raises."""
+        """Returns the number of examples in each batch of the evaluation at the end; raises the errors of `feed`."""
         held_out = self._held_out(EVAL)
         has_end = int(held_out.cardinality()) >= 0  # then the evaluation is on all of it
         return self._count(held_out if has_end else held_out.take(self.config.validation_steps or -1), EVAL)
@@ -152,7 +152,7 @@ def _failing_at_end(batches: tf.data.Dataset) -> tf.data.Dataset:
         with tf.control_dependencies([tf.debugging.Assert(False, [_END_MARK])]):
             return tf.nest.map_structure(tf.identity, batch)
 
-    # Repeated: each of several devices must get the error, and none an end.
+    # Repeated: each of several devices must get the error, and none the end of the data.
     return batches.concatenate(batches.take(1).repeat().map(fail))
 
 

@@ -1,4 +1,4 @@
-"""What a user of `ps_train keras` writes, and how it is found and checked.
+"""The user's modules for `ps_train keras`: how they are found and checked.
 
     --model=models.keras_mlp      --> KerasModel(build_model, default_params), with its --dataset: KerasPlugins
     KERAS_TWIN of a graph model   --> KerasTwin, for `ps_train convert`
@@ -28,7 +28,7 @@ class KerasModel:
     """A model plug-in of `ps_train keras`: `build_model(params) -> tf_keras.Model`, compiled.
 
     Attributes:
-      objects: name -> each class and function of the module, so that a checkpoint with them can be read.
+      objects: name -> each class and function of the module, with which a checkpoint that uses them can be read.
       train_step: `train_step(model, features, labels) -> loss`, a replica's part of a step, in place of Model.fit.
       train: `train(strategy, model, run)`, the whole loop, in place of Model.fit.
       make_callbacks: `make_callbacks(params) -> list`, further callbacks of Model.fit.

@@ -1,11 +1,11 @@
 """The tf.distribute strategy that --strategy names, and how its processes meet, get a time limit, and end.
 
 TensorFlow waits for its peers without a time limit and holds Python's lock: no thread can end that wait, and no signal
-is handled. So the workers of multi_worker_mirrored `meet` before TensorFlow starts, each at the others' ports.
+is handled. Therefore the workers of multi_worker_mirrored `meet` before TensorFlow starts, each at the others' ports.
 `bounded_without_python` limits the time until TensorFlow's servers are connected, `run_watched` that of training.
 
 A ps or worker of parameter_server waits for the coordinator's port, serves, and ends with the coordinator's verdict.
-TensorFlow never tells such a server that training is over. So the coordinator makes each server write a file into its
+TensorFlow never tells such a server that training is over, so the coordinator makes each server write a file into its
 working directory, which needs no second port and no shared folder. A server that loses its coordinator without a
 verdict ends by itself.
 """
@@ -42,17 +42,17 @@ _VERDICT = "ps_train_verdict"  # of the coordinator, in the server's working dir
 _ACCEPT_SECS = 0.2
 _DYING_SECS = 2.0  # from the loss of a task's connections to that of its port
 _POLL_SECS = 0.25
-_LINGER_SECS = 1.0  # so that the coordinator gets the answer to its call before the server ends
+_LINGER_SECS = 1.0  # the coordinator must get the answer to its call before the server ends
 _TELL_SECS = 5.0
-# What TensorFlow's TPUClusterResolver reads (distribute/cluster_resolver/tpu/tpu_cluster_resolver.py), and where the
-# driver of a TPU VM puts its devices.
+# The variables that TensorFlow's TPUClusterResolver reads (distribute/cluster_resolver/tpu/tpu_cluster_resolver.py),
+# and the devices that the driver of a TPU VM creates.
 _TPU_VARIABLES = ("TPU_NAME", "KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS")
 _TPU_DEVICES = ("/dev/accel*", "/dev/vfio/[0-9]*")
 _log = logging.getLogger(__name__)
 
 
 def make_strategy(config: KerasConfig, cluster: Cluster | None) -> tf.distribute.Strategy:
-    """Returns the strategy; raises ConfigError if there is no such device here.
+    """Returns the strategy; raises ConfigError if this machine lacks the device.
 
     For a cluster, call it before any other TensorFlow operation; it may block forever.
     """
@@ -73,18 +73,18 @@ def describe_strategy(strategy: tf.distribute.Strategy, config: KerasConfig, clu
     replicas = strategy.num_replicas_in_sync
     if config.strategy == "parameter_server":
         return (f"parameter_server: {len(cluster.addresses['worker'])} workers and {len(cluster.ps)} ps, updates "
-                f"without waiting for each other; batch size {config.batch_size}, each worker reads all data in an "
-                "order of its own"
+                f"without waiting for each other; batch size {config.batch_size}, each worker reads all data in its "
+                "own order"
                 + (f"; variables cut by {config.variable_partitioner}" if config.variable_partitioner else ""))
-    text = (f"{config.strategy}: {replicas} replica{'s' * (replicas > 1)}; batch size {config.batch_size} per replica, "
+    line = (f"{config.strategy}: {replicas} replica{'s' * (replicas > 1)}; batch size {config.batch_size} per replica, "
             f"{global_batch_size(strategy, config)} in all")
     if config.devices:
-        text += f"; on {', '.join(f'{kind}:{index}' for kind, index in parse_devices('--devices', config.devices))}"
+        line += f"; on {', '.join(f'{kind}:{index}' for kind, index in parse_devices('--devices', config.devices))}"
     if config.cross_device_ops != "auto":
-        text += f"; gradients by {config.cross_device_ops}"
+        line += f"; gradients by {config.cross_device_ops}"
     if config.strategy == "multi_worker_mirrored":
-        text += f"; {cluster.num_workers} workers, communication {config.communication}, auto-shard by data"
-    return text
+        line += f"; {cluster.num_workers} workers, communication {config.communication}, auto-shard by data"
+    return line
 
 
 def global_batch_size(strategy: tf.distribute.Strategy, config: KerasConfig) -> int:
@@ -141,7 +141,7 @@ def _show_gpus(gpus: list) -> list[str]:
 
 
 def _cross_device_ops(config: KerasConfig, names: list[str]) -> tf.distribute.CrossDeviceOps | None:
-    """Returns how gradients are reduced, None for TensorFlow's own choice."""
+    """Returns the reduction of gradients, None for TensorFlow's default."""
     name = config.cross_device_ops
     # TensorFlow would silently reduce in another way.
     if name in ("nccl", "hierarchical_copy") and any("cpu" in device for device in names):
@@ -193,7 +193,7 @@ def _connect_tpu(config: KerasConfig) -> tf.distribute.Strategy:
 def find_tpu(tpu_name: str, environ: Mapping[str, str], root: str = "") -> str:
     """Returns the argument of TPUClusterResolver: a name, an address, or `local` for the chips of a TPU VM.
 
-    Raises ConfigError if there is no TPU. `root` stands before the paths of devices, for tests.
+    Raises ConfigError without a TPU. `root` is put before the paths of devices, for tests.
     """
     names = [tpu_name, *(environ.get(variable) for variable in _TPU_VARIABLES)]
     if any(names):
@@ -210,7 +210,7 @@ def meet(task: Task, others: Iterable[Task], timeout_secs: float, stop: threadin
     """Returns when each other task's port has accepted a connection; the port of `task`, this one, is free again then.
 
     Raises:
-      ClusterLostError: the time is over; the text names the missing tasks.
+      ClusterLostError: the time is over; the message names the missing tasks.
       StoppedError: `stop` was set.
     """
     with _accepting(addresses.port_of(task.address)):
@@ -226,7 +226,7 @@ def _accepting(port: int) -> Iterator[None]:
         listener.settimeout(_ACCEPT_SECS)
 
         def accept() -> None:
-            with contextlib.suppress(OSError):  # nobody came within the time
+            with contextlib.suppress(OSError):  # no connection within the time
                 listener.accept()[0].close()
 
         with threads.repeating(accept, period_secs=0, name="rendezvous", join_secs=10 * _ACCEPT_SECS):
@@ -257,25 +257,25 @@ class Pulse:
     def __init__(self) -> None:
         self._expected = ("", float("inf"), 0.0)  # one value, as another thread reads it
 
-    def expect(self, what: str, timeout_secs: float) -> None:
-        """Says what comes next, and how long it may take."""
-        self._expected = (what, timeout_secs, time.monotonic())
+    def expect(self, awaited: str, timeout_secs: float) -> None:
+        """Sets what comes next, and how long it may take."""
+        self._expected = (awaited, timeout_secs, time.monotonic())
 
     def beat(self) -> None:
-        """Says that it came, and is expected again."""
+        """Notes that it came, and is expected again."""
         self._expected = (*self._expected[:2], time.monotonic())
 
     def overdue(self) -> str:
         """Returns `waited 300 s for ...` if the time is over, else ""."""
-        what, timeout_secs, since_secs = self._expected
-        return f"waited {timeout_secs:g} s for {what}" if time.monotonic() - since_secs > timeout_secs else ""
+        awaited, timeout_secs, since_secs = self._expected
+        return f"waited {timeout_secs:g} s for {awaited}" if time.monotonic() - since_secs > timeout_secs else ""
 
 
 def run_watched(body: Callable[[], Any], pulse: Pulse, describe_missing: Callable[[], str]) -> Any:
     """Returns `body()`, which runs in another thread for as long as its pulse beats.
 
     Raises:
-      ClusterLostError: no beat came in time; the text has `describe_missing()`. The thread ends with the process.
+      ClusterLostError: no beat came in time; the message has `describe_missing()`. The thread ends with the process.
       Exception: any error of the body.
     """
     thread = threads.Call(body, "watched")
@@ -287,7 +287,7 @@ def run_watched(body: Callable[[], Any], pulse: Pulse, describe_missing: Callabl
 
 
 def who_is_missing(cluster: Cluster, otherwise: str) -> str:
-    """Says who cannot be reached; asks for some time, because a dying process may still accept connections."""
+    """Returns which tasks cannot be reached; tries for some time, as a dying process may still accept connections."""
     end_secs = time.monotonic() + _DYING_SECS
     while not (missing := [str(task) for task in peers(cluster) if not reachability.accepts(task.address)]):
         if time.monotonic() >= end_secs:
@@ -302,7 +302,7 @@ def serve_coordinator(config: KerasConfig, cluster: Cluster, stop: threading.Eve
     Raises:
       ConfigError: the port is in use.
       ClusterLostError: the coordinator did not come, failed, or is lost.
-      StoppedError: the process was told to stop.
+      StoppedError: the process was asked to stop.
     """
     with tempfile.TemporaryDirectory(prefix="ps_train-") as folder, contextlib.ExitStack() as stack:
         stack.callback(os.chdir, os.getcwd())
@@ -313,7 +313,7 @@ def serve_coordinator(config: KerasConfig, cluster: Cluster, stop: threading.Eve
                   if cluster.task == cluster.ps[0] else "")
         waits.until(lambda: reachability.accepts(cluster.chief.address), config.start_timeout_secs, str(cluster.chief),
                       stop, "is it started, and reachable from this machine?")
-        verdict = _await_verdict(cluster.chief, config.beat_timeout_secs, stop)
+        verdict = _wait_for_verdict(cluster.chief, config.beat_timeout_secs, stop)
         stop.wait(_LINGER_SECS)
         del running  # a server that is garbage collected stops
     if verdict != DONE:
@@ -336,7 +336,7 @@ def _start_server(config: KerasConfig, cluster: Cluster) -> tf.distribute.Server
                                 task_index=cluster.index, protocol="grpc", config=settings)
 
 
-def _await_verdict(chief: Task, timeout_secs: float, stop: threading.Event) -> str:
+def _wait_for_verdict(chief: Task, timeout_secs: float, stop: threading.Event) -> str:
     """Returns the coordinator's verdict; raises ClusterLostError or StoppedError as `serve_coordinator` does."""
     path = pathlib.Path(_VERDICT)
     reminder = waits.Reminder(str(chief), timeout_secs)
@@ -376,4 +376,4 @@ def _write_verdict(task: Task, verdict: str) -> None:
     try:
         waits.bounded(write, _TELL_SECS, f"{task} to hear that training is over")
     except (ClusterLostError, tf.errors.OpError, ValueError) as error:  # ValueError: it was never connected
-        _log.warning("%s was not told that training is over: %s", task, tensorflow_errors.reason(error))
+        _log.warning("%s was not notified that training is over: %s", task, tensorflow_errors.reason(error))

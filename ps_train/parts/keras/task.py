@@ -36,14 +36,14 @@ from ps_train.storage import checkpoints as graph_checkpoints
 from ps_train.storage import folder_record
 from ps_train.storage.folder_lock import FolderLock
 
-# What TensorFlow raises when a peer or its server is lost, and what follows from that in other threads.
+# The errors of TensorFlow when a peer or its server is lost, and their consequences in other threads.
 _LOSSES = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError,
            tf.errors.DeadlineExceededError)
 _log = logging.getLogger(__name__)
 
 
 def run_keras_task(config: KerasConfig, cluster: Cluster | None, stop: threading.Event) -> None:
-    """Runs this task to its end; raises a PsTrainError with the exit code of what went wrong."""
+    """Runs this task to its end; raises a PsTrainError with the exit code of the failure."""
     plugins = load_keras_plugins(config)
     is_chief = cluster is None or cluster.is_chief
     if config.strategy == "parameter_server" and not is_chief:
@@ -127,7 +127,7 @@ def _train_and_report(context: TrainingContext) -> None:
         model = checkpoints.make_or_restore_model(plugins.model, plugins.model_params, config.train_dir)
     checkpoints.check_readable(model, plugins.model)
     first_step, secs = _train(context, strategy, model)
-    # The chief's own limits, for its counting and its evaluation, expire first: so the others hear from it.
+    # The chief's limits, for its counting and its evaluation, expire first, so the others hear of it from the chief.
     pulse.expect("the chief's evaluation", 2 * config.eval_timeout_secs + config.step_timeout_secs)
     if context.is_chief:
         evaluation = _evaluate_newest(config, plugins)
@@ -136,7 +136,7 @@ def _train_and_report(context: TrainingContext) -> None:
         if num_examples > 0:
             print(f"Training took {secs:.2f} s, {num_examples / max(secs, 1e-9):.0f} examples per second over all "
                   "workers", flush=True)
-    if config.strategy == "multi_worker_mirrored":  # nobody leaves before the chief is done
+    if config.strategy == "multi_worker_mirrored":  # no worker leaves before the chief is done
         sum_over_replicas(strategy, 0)
 
 
@@ -151,7 +151,7 @@ def _train(
         _check_agreement(context, strategy, plan)
         # Else Keras sums its metrics over the workers after each batch: one more all-reduce, and a wrong number.
         model.distribute_reduction_method = "first"
-    if not has_own_loop:  # which knows no backups
+    if not has_own_loop:  # such a loop has no backups
         begin = checkpoints.begin_of_epochs(config.train_dir, plan.steps_per_epoch, step)
         plan = fitting.plan_epochs(config.train_steps, config.steps_per_epoch, begin)
     span = (step, 0.0)
@@ -174,7 +174,7 @@ def _check_agreement(context: TrainingContext, strategy: tf.distribute.Strategy,
     train_dir = context.config.train_dir
     number = checkpoints.state_number(train_dir, plan.steps_per_epoch)
     if sum_over_replicas(strategy, number) != number * strategy.num_replicas_in_sync:
-        raise ConfigError(f"--train_dir: the workers found different checkpoints ({context.cluster.task.name} those "
+        raise ConfigError(f"--train_dir: the workers see different checkpoints ({context.cluster.task.name} those "
                           f"of {train_dir}); multi_worker_mirrored needs one folder that all of them can read, and the "
                           "same --train_steps and --steps_per_epoch")
 
@@ -183,7 +183,7 @@ def _evaluate_newest(config: KerasConfig, plugins: KerasPlugins) -> Evaluation:
     """Returns the metrics of the newest checkpoint on the whole held-out set."""
     newest = checkpoints.newest_readable(config.train_dir)
     if newest is None:
-        raise PsTrainError(f"there is no checkpoint in {config.train_dir} that could be evaluated")
+        raise PsTrainError(f"no checkpoint in {config.train_dir} could be evaluated")
     step, path = newest
     model = checkpoints.load_model_file(path, plugins.model.objects)
     inputs = KerasInputs(config, plugins.dataset, plugins.dataset_params)

@@ -349,7 +349,7 @@ def test_a_last_save_that_does_not_come_back_is_given_up(training):
     run = training(timeout_secs=0.5)
     release = threading.Event()
     run.save = lambda *args, **options: release.wait(30)
-    with pytest.raises(ClusterLostError, match="waited 0.5 s for the last checkpoint; there is no good checkpoint"):
+    with pytest.raises(ClusterLostError, match="waited 0.5 s for the last checkpoint; no good checkpoint exists"):
         run.save_last(8)
     release.set()
 

@@ -143,7 +143,7 @@ def test_a_worker_without_a_share_ends_when_ps_0_is_gone(monkeypatch, caplog):
     board = Board(gone=True)
     timeouts = dataclasses.replace(TIMEOUTS, start_secs=300.0)
     Participation(evaluated(1), "", board, Results(), timeouts, threading.Event(), ends_idle=False).run()
-    assert "ps:0 is gone" in caplog.text
+    assert "ps:0 is unreachable" in caplog.text
 
 
 class Whole:

@@ -172,9 +172,9 @@ def test_an_evaluation_reads_the_data_of_the_training(tmp_path, monkeypatch, cap
 
 _NO_CHECKPOINT = {
     "step": (["--train_dir=train", "--checkpoint=5"], "--checkpoint: got '5'; train has 3, 7; give one of these"),
-    "best": (["--train_dir=train", "--checkpoint=best"], "there is no folder 'train/best'.*--keep_best"),
-    "folder": (["--train_dir=nothing"], "--train_dir: there is no folder 'nothing'"),
-    "empty": (["--train_dir=."], "--train_dir: there is no checkpoint in '.'"),
+    "best": (["--train_dir=train", "--checkpoint=best"], "no folder 'train/best'.*--keep_best"),
+    "folder": (["--train_dir=nothing"], "--train_dir: no folder 'nothing'"),
+    "empty": (["--train_dir=."], "--train_dir: no checkpoint in '.'"),
     "model": (["--train_dir=train", "--model=mlp"], "--model is models.mlp, but served in the folder"),
     "params": (["--train_dir=train", "--params=width=3"], "width in --params is 3, but 2 in the folder"),
 }
@@ -251,7 +251,7 @@ def test_each_format_has_the_same_predictions(tmp_path):
 
 
 _WRONG_FILES = {
-    "no file": ("a.npz", None, "there is no file 'a.npz'"),
+    "no file": ("a.npz", None, "file 'a.npz' does not exist"),
     "no array": ("b.npz", {"x": np.zeros([2, 4])}, "b.npz has no array 'kind'; it has x, and the model takes kind"),
     "a shape": ("c.npz", {"x": np.zeros([2, 3]), "kind": [0, 1]}, r"x is float64 \[2, 3\]; the model takes float32"),
     "a type": ("d.npz", {"x": np.zeros([2, 4]), "kind": [0.5, 1]}, r"kind is float64 \[2\]; the model takes int64"),

@@ -40,7 +40,7 @@ def test_a_server_serves_until_the_verdict(tmp_path, monkeypatch, chief, stop, v
     """It is what the coordinator wrote into its folder."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / strategies._VERDICT).write_text(verdict)
-    assert strategies._await_verdict(chief[0], 5, stop) == verdict
+    assert strategies._wait_for_verdict(chief[0], 5, stop) == verdict
 
 
 def test_a_server_whose_coordinator_is_gone_ends(tmp_path, monkeypatch, chief, stop):
@@ -48,7 +48,7 @@ def test_a_server_whose_coordinator_is_gone_ends(tmp_path, monkeypatch, chief, s
     monkeypatch.chdir(tmp_path)
     chief[1].close()
     with pytest.raises(ClusterLostError, match=r"^chief:0 localhost:\d+ could not be reached for 0.3 s, and did not"):
-        strategies._await_verdict(chief[0], 0.3, stop)
+        strategies._wait_for_verdict(chief[0], 0.3, stop)
 
 
 def test_a_server_stops_when_told_to(tmp_path, monkeypatch, chief, stop):
@@ -56,7 +56,7 @@ def test_a_server_stops_when_told_to(tmp_path, monkeypatch, chief, stop):
     monkeypatch.chdir(tmp_path)
     stop.set()
     with pytest.raises(StoppedError):
-        strategies._await_verdict(chief[0], 5, stop)
+        strategies._wait_for_verdict(chief[0], 5, stop)
 
 
 # --- the watchdog
