@@ -52,7 +52,7 @@ _ON_FIRST_PS = {
     "computed_for": ([MAX_WORKERS], tf.int64),  # the global step that the next gradient is for
     "pushed": ([MAX_WORKERS], tf.int64),  # gradients pushed for that step
     "awaited": ([MAX_WORKERS], tf.int64),  # the global step that the worker waits for
-    "marks": ([MAX_WORKERS], tf.float64),  # updates/sync/gate.py: of the gradients pushed for that step
+    "marks": ([MAX_WORKERS], tf.float64),  # updates/sync/aggregation.py: of the gradients pushed for that step
     "included": ([MAX_WORKERS], tf.float64),  # the marks that the last update with a gradient of the worker had
 }
 for _name, _declared in table.board_variables().items():

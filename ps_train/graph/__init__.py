@@ -8,8 +8,7 @@ Start with `placement.py`.
     train_ops     what a train_op of the model applies; a part may take it apart
     placement     decides which variable is on which ps
     devices       the tasks and GPUs that devices name
-    optimizers    the optimizers of --optimizer
-    shaping       schedules of the learning rate, clipping, weight decay, and the optimizer of `make_optimizer`
+    shaping       the optimizers of --optimizer and `make_optimizer`: schedules, clipping, weight decay, slots
     transfer      sends the dense variables of a ps in one transfer each way
     packing       makes one variable of many small ones while training runs
     nan_guard     stops a step with NaN or infinity before it changes a parameter

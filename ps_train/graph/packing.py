@@ -17,7 +17,7 @@ from typing import Any, Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from ps_train.graph import optimizers, transfer
+from ps_train.graph import shaping, transfer
 from ps_train.graph.devices import is_on_ps
 
 _MAX_ELEMENTS = 4096  # of a small variable
@@ -135,7 +135,7 @@ def _with_slots(
     wholes = {one.whole.ref() for one in packs}
     with tf.variable_creator_scope(_in_no_collection(packs[0].whole.op.name)):  # never run: it creates the slots
         of_packs.apply_gradients([pair for pair in pairs if pair[1].ref() in wholes])
-    stores = packs + [Pack(slot, parts) for slot, parts in optimizers.pair_slots(
+    stores = packs + [Pack(slot, parts) for slot, parts in shaping.pair_slots(
         [(one.whole, one.variables) for one in packs], whole_optimizer=of_packs, parts_optimizer=of_others)]
     fill, views = [], []
     for store in stores:
@@ -145,7 +145,7 @@ def _with_slots(
     # Both optimizers have further variables, such as Adam's powers. Those of `of_others` are current if it has
     # anything to update.
     is_idle = not any(gradient is not None and variable.ref() not in wholes for gradient, variable in pairs)
-    for own, theirs in optimizers.pair_non_slots(of_packs, of_others):
+    for own, theirs in shaping.pair_non_slots(of_packs, of_others):
         with tf.device(own.device):
             fill.append(own.assign(theirs.read_value()))
             views += [(theirs, own.read_value())] if is_idle else []

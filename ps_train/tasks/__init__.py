@@ -6,7 +6,6 @@
     connected_worker  a worker's heartbeat, blackboard and supervised training at a server
     evaluator         evaluates each new checkpoint
     final_evaluation  the chief evaluates the last checkpoint
-    server            this task's TensorFlow server
-    setup             what a process sets before it uses TensorFlow; the plug-ins
+    setup             what a process sets before it uses TensorFlow, the plug-ins, and the server
     settings          what the flags mean for a worker
 """

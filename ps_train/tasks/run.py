@@ -18,7 +18,7 @@ from ps_train.coordination import agreement, blackboard
 from ps_train.errors import ConfigError, StoppedError
 from ps_train.parts import table
 from ps_train.storage import checkpoints, folder_record
-from ps_train.tasks import evaluator, ps, server, setup, worker
+from ps_train.tasks import evaluator, ps, setup, worker
 from ps_train.tasks.settings import worker_settings
 from ps_train.tasks.setup import LoadedPlugins
 from ps_train.tasks.worker import WorkerResult
@@ -56,7 +56,7 @@ def serve(config: Config, cluster: Cluster, stop: threading.Event) -> None:
     """
     setup.prepare_tensorflow(config.tf_log)
     setup.share_cores(cluster)
-    target = server.start(cluster, config.num_gpus)
+    target = setup.start(cluster, config.num_gpus)
     if cluster.job == "ps":
         with contextlib.closing(blackboard.for_ps(target, cluster)) as board:
             board.create()
@@ -85,7 +85,7 @@ def download(config: Config, cluster: Cluster | None) -> None:
 
 
 def _serve_until_done(config: Config, cluster: Cluster, stop: threading.Event) -> None:
-    target = server.start(cluster, config.num_gpus)
+    target = setup.start(cluster, config.num_gpus)
     timeouts = config.timeouts
     with contextlib.ExitStack() as stack:
         own = stack.enter_context(contextlib.closing(blackboard.for_ps(target, cluster, timeouts.heartbeat_secs)))

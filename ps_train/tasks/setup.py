@@ -1,20 +1,24 @@
-"""What a process sets before it uses TensorFlow, the TF1 mode and its share of the cores, and the plug-ins it loads."""
+"""Before a task begins: the TF1 mode, its share of the cores, the plug-ins that it loads, and its TensorFlow server."""
 
 from __future__ import annotations
 
+import logging
 import os
 from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from ps_train.cluster import addresses
+from ps_train.cluster import addresses, ports
 from ps_train.cluster.spec import Cluster
 from ps_train.config.optimizer import problems_of_make_optimizer
 from ps_train.config.task import Config
-from ps_train.errors import refuse
+from ps_train.errors import ConfigError, refuse
+from ps_train.graph import devices
 from ps_train.parts import table as parts
 from ps_train.plugins import contracts, loader
 from ps_train.plugins.params import resolve_params
+
+_log = logging.getLogger(__name__)
 
 
 class LoadedPlugins(NamedTuple):
@@ -86,3 +90,38 @@ def threads_of_an_operation(cluster: Cluster, num_cores: int) -> int:
 def num_cores() -> int:
     """Returns the cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def start(cluster: Cluster, num_gpus: int | None) -> str:
+    """Starts this task's server, which lives as long as the process, and returns its target, `grpc://...`.
+
+    Args:
+      cluster: the cluster and this task in it.
+      num_gpus: GPUs of this machine, or None for all that are present; a ps uses none.
+
+    Raises:
+      ConfigError: the port is in use, or TensorFlow refuses the cluster.
+    """
+    ports.release_held_port()
+    ports.check_port(cluster.task)
+    try:
+        tasks, job, index = cluster.boot
+        server = tf.train.Server(tf.train.ClusterSpec(tasks), job_name=job, task_index=index,
+                                 config=_session_config(cluster, num_gpus))
+    except tf.errors.OpError as error:
+        raise ConfigError(f"TensorFlow could not start the server of {cluster.task}: {error.message}") from error
+    _log.info("%s serves at %s, which others reach at %s%s", cluster.task.name, cluster.task.address,
+              addresses.reachable_at(addresses.port_of(cluster.task.address)),
+              "; all tasks serve without authentication, to whoever reaches them" if cluster.is_chief else "")
+    if cluster.job != "ps":
+        index = devices.gpu_index(cluster, num_gpus)
+        devices.tell_devices(cluster.task.name, ["CPU:0" if index is None else f"GPU:{index}"], num_gpus)
+    return server.target
+
+
+def _session_config(cluster: Cluster, num_gpus: int | None) -> tf.ConfigProto:
+    index = devices.gpu_index(cluster, num_gpus)
+    if index is None:
+        return session_threads(cluster, device_count={"GPU": 0})
+    # Several workers may share a GPU, so none may take all of its memory at the start.
+    return session_threads(cluster, gpu_options=tf.GPUOptions(visible_device_list=str(index), allow_growth=True))

@@ -23,7 +23,7 @@ from ps_train.storage import checkpoints, folder_record
 from ps_train.storage.folder_lock import FolderLock
 from ps_train.storage.journal import Journal
 from ps_train.storage.warm_start import WarmStart
-from ps_train.tasks import server
+from ps_train.tasks import setup
 from ps_train.tasks.connected_worker import ConnectedWorker
 from ps_train.tasks.final_evaluation import FinalEvaluation
 from ps_train.tasks.settings import WorkerSettings
@@ -184,7 +184,7 @@ class WorkerTask:
     def _train_and_finish(self, graph: TrainGraph, final: FinalEvaluation) -> WorkerResult:
         settings, cluster = self._settings, self._cluster
         target = (f"grpc://{cluster.task.address}" if settings.uses_existing_servers
-                  else server.start(cluster, settings.num_gpus))
+                  else setup.start(cluster, settings.num_gpus))
         connected = ConnectedWorker(settings, cluster, target, graph, stop=self._stop, lock=self._lock,
                                     journal=self._journal)
         with contextlib.closing(connected):

@@ -28,8 +28,7 @@ from ps_train.graph.row_sparse import joined_lookups
 from ps_train.graph.train_ops import ModelUpdate
 from ps_train.updates.local_steps.change import ChangeOptimizer, make_divisor
 from ps_train.updates.local_steps.rounds import build_round
-from ps_train.updates.local_steps.slots import no_slot_transfer
-from ps_train.updates.local_steps.variable_copies import StepModel, StepSource
+from ps_train.updates.local_steps.variable_copies import StepModel, StepSource, no_slot_transfer
 from ps_train.updates.sync import tensorflow_engine
 from ps_train.updates.sync.aggregation import SyncEngine
 from ps_train.updates.sync.runner import Quorum, UpdateRunner

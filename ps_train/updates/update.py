@@ -10,8 +10,8 @@ import tensorflow.compat.v1 as tf
 from ps_train.coordination.blackboard import Blackboard
 from ps_train.graph import packing, transfer
 from ps_train.graph.shaping import Knobs, OptimizerPlan
-from ps_train.updates.local_steps.slots import SlotTransfer
-from ps_train.updates.sync.gate import Verdict
+from ps_train.updates.local_steps.variable_copies import SlotTransfer
+from ps_train.updates.sync.aggregation import Verdict
 
 CHECK_SECS = 1.0
 RUN_OPTIONS = tf.RunOptions(timeout_in_ms=5000)
@@ -146,7 +146,7 @@ class Update(NamedTuple):
       pulled: the dense variables that a step pulls.
       sparse: the names of the variables with sparse gradients.
       own_optimizer: the classes of the model's own optimizers, "" where the optimizer is that of the settings.
-      verdict: in sync, whether the gradients of a step were in an update: (is_settled, is_lost), see sync/gate.py.
+      verdict: in sync, whether the gradients of a step were in an update: (is_settled, is_lost), see `Verdict`.
     """
 
     train_op: tf.Operation

@@ -21,7 +21,7 @@ from ps_train.coordination import blackboard, sessions
 from ps_train.coordination.state import State
 from ps_train.errors import BlackboardError, ConfigError
 from ps_train.plugins import contracts
-from ps_train.tasks import server, settings, setup, worker
+from ps_train.tasks import settings, setup, worker
 from tests import clusters, processes
 from tests.processes import REPO
 from tests.tensorflow_mode import tf
@@ -171,7 +171,7 @@ class ElasticServers:
         self.targets = {}
         for job, tasks in (("ps", self.ps), ("worker", self.workers)):
             for index in tasks:
-                self.targets[job, index] = server.start(self.view(job, index), num_gpus=0)
+                self.targets[job, index] = setup.start(self.view(job, index), num_gpus=0)
 
     def view(self, job, index):
         """Returns the cluster as the task sees it: a ps itself, a worker all ps and itself."""

@@ -16,7 +16,7 @@ from ps_train import __main__ as command_line
 from ps_train import errors
 from ps_train.launch import launcher
 from ps_train.runtime import logs
-from ps_train.tasks import server
+from ps_train.tasks import setup
 from ps_train.verbs import table, train
 
 REPO = pathlib.Path(__file__).resolve().parents[2]
@@ -206,7 +206,7 @@ def test_wrong_plugins_are_refused_by_every_task(monkeypatch, capsys, job, flags
     monkeypatch.delenv("TF_CONFIG", raising=False)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")  # which main sets for a ps
     monkeypatch.setattr(logs, "setup", lambda: None)
-    monkeypatch.setattr(server, "start", lambda *arguments: pytest.fail("a server was started"))
+    monkeypatch.setattr(setup, "start", lambda *arguments: pytest.fail("a server was started"))
     assert command_line.main([f"--job_name={job}", "--task_index=0", *flags]) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith(f"ps_train: {message}")

@@ -7,7 +7,7 @@
 
 A round costs the transfers of one step (local SGD: Stich 2019, arxiv.org/abs/1805.09767). In sync, the changes of R
 workers are averaged; in async, each change is divided by the number of workers that train (change.py). The optimizer's
-slots stay on the worker (slots.py). See docs/decisions/local-steps.md.
+slots stay on the worker (variable_copies.py). See docs/decisions/local-steps.md.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ from ps_train.errors import UserCodeError
 from ps_train.graph import nan_guard, transfer
 from ps_train.graph.shaping import OptimizerPlan
 from ps_train.graph.train_ops import ModelUpdate
-from ps_train.updates.local_steps import slots, variable_copies
+from ps_train.updates.local_steps import variable_copies
 from ps_train.updates.local_steps.change import Change, Divisor, Gradients
-from ps_train.updates.local_steps.slots import SlotTransfer
-from ps_train.updates.local_steps.variable_copies import StepSource, VariableCopy
+from ps_train.updates.local_steps.variable_copies import SlotTransfer, StepSource, VariableCopy
 from ps_train.updates.update import Period
 
 
@@ -41,7 +40,7 @@ class Round(NamedTuple):
     change: Change
     rest: Change
     loss: tf.Tensor
-    slots: SlotTransfer
+    variable_copies: SlotTransfer
 
 
 def build_round(
@@ -233,7 +232,7 @@ class _RoundBuilder:
 
     def transfer_slots(self, ps_optimizer: tf.train.Optimizer) -> SlotTransfer:
         """Returns what moves the optimizer's slots; after `take_steps`."""
-        return slots.transfer_slots(
+        return variable_copies.transfer_slots(
             self.copies, ps_optimizer=ps_optimizer, worker_optimizer=self.optimizer, mark=self.num_taken)
 
     def _scale(self, num_taken: tf.Tensor, has_begun_now: bool) -> tf.Tensor | None:

@@ -5,9 +5,8 @@
 
 Start with `aggregation.py`. The decision: docs/decisions/sync.md.
 
-    aggregation.py         the operations of workers and chief
+    aggregation.py         the operations of workers and chief, and the gate that says which gradients an update has
     accumulators.py        average the gradients beside each variable
-    gate.py                which gradients the next update has, and whether the last one of a worker was in one
     runner.py              runs the updates on the chief; how many gradients they wait for, and from which workers
     tensorflow_engine.py   TensorFlow's own class, with bounded waits (--sync_engine=tensorflow)
 """

@@ -15,7 +15,7 @@ from ps_train.cluster import ports as ports_cluster
 from ps_train.cluster.spec import Cluster
 from ps_train.errors import ConfigError
 from ps_train.graph import devices
-from ps_train.tasks import server, setup
+from ps_train.tasks import setup
 from tests import processes
 
 
@@ -29,7 +29,7 @@ def cluster_at(job: str, index: int, num_workers: int = 4) -> Cluster:
 def test_a_server_listens_at_its_own_address():
     """The target names it."""
     cluster = cluster_at("worker", 2)
-    assert server.start(cluster, num_gpus=0) == f"grpc://{cluster.task.address}"
+    assert setup.start(cluster, num_gpus=0) == f"grpc://{cluster.task.address}"
     assert processes.is_open(int(cluster.task.address.split(":")[1]))
 
 
@@ -41,14 +41,14 @@ def test_a_port_in_use_is_named_with_a_way_to_find_its_holder():
         holder.bind(("", port))
         holder.listen()
         with pytest.raises(ConfigError, match=rf"port {port} of ps:0 localhost:{port} is in use.*sport = :{port}"):
-            server.start(cluster, num_gpus=0)
+            setup.start(cluster, num_gpus=0)
 
 
 @pytest.fixture
 def have_gpus(monkeypatch):
     """A function that lets TensorFlow find so many GPUs."""
     def found(count):
-        monkeypatch.setattr(server.tf.config, "list_physical_devices", lambda kind: [kind] * count)
+        monkeypatch.setattr(setup.tf.config, "list_physical_devices", lambda kind: [kind] * count)
 
     return found
 
@@ -74,7 +74,7 @@ def test_a_worker_takes_the_gpu_of_its_number_and_a_ps_none(have_gpus, job, inde
     have_gpus(4)
     cluster = cluster_at(job, index)
     assert devices.gpu_index(cluster, num_gpus) == expected
-    config = server._session_config(cluster, num_gpus)
+    config = setup._session_config(cluster, num_gpus)
     if expected is None:
         assert config.device_count["GPU"] == 0
     else:
@@ -92,9 +92,9 @@ def test_a_worker_says_where_it_computes_and_what_was_not_found(
     """--num_gpus without so many GPUs was silent once."""
     monkeypatch.setattr(logging.getLogger("ps_train"), "propagate", True)
     have_gpus(num_found)
-    monkeypatch.setattr(server.tf.train, "Server", lambda *args, **kwargs: types.SimpleNamespace(target="grpc://x"))
+    monkeypatch.setattr(setup.tf.train, "Server", lambda *args, **kwargs: types.SimpleNamespace(target="grpc://x"))
     with caplog.at_level(logging.INFO, "ps_train"):
-        server.start(cluster_at("worker", index), num_gpus)
+        setup.start(cluster_at("worker", index), num_gpus)
     assert f"worker:{index} computes on /device:{device}" in caplog.messages
     warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert [text.startswith(warning) for text in warnings] == ([True] if warning else [])

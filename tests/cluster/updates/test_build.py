@@ -10,7 +10,7 @@ import pytest
 
 from ps_train.config import groups
 from ps_train.errors import UserCodeError
-from ps_train.graph import optimizers
+from ps_train.graph import shaping
 from ps_train.updates import build, update
 from ps_train.updates.local_steps.variable_copies import StepSource
 from tests import clusters
@@ -26,11 +26,11 @@ def gradients_of(weights, bias, features, labels):
 
 def test_every_optimizer_of_the_flag_is_made_and_lowers_a_loss():
     """One step of each from 1.0 on x^2 ends nearer to zero."""
-    assert set(optimizers._OPTIMIZERS) == set(groups.OPTIMIZERS)
+    assert set(shaping._OPTIMIZERS) == set(groups.OPTIMIZERS)
     for name in groups.OPTIMIZERS:
         with tf.Graph().as_default(), tf.Session() as session:
             variable = tf.get_variable("x", initializer=1.0)
-            train_op = optimizers.make_optimizer(name, 0.1).minimize(variable**2)
+            train_op = shaping.make_optimizer(name, 0.1).minimize(variable**2)
             session.run(tf.global_variables_initializer())
             session.run(train_op)
             assert abs(session.run(variable)) < 1.0, name
@@ -42,7 +42,7 @@ def test_momentum_and_sgd_follow_their_formula():
         x, velocity = 1.0, 0.0
         with tf.Graph().as_default(), tf.Session() as session:
             variable = tf.get_variable("x", initializer=1.0)
-            train_op = optimizers.make_optimizer(name, 0.1).minimize(variable**2)
+            train_op = shaping.make_optimizer(name, 0.1).minimize(variable**2)
             session.run(tf.global_variables_initializer())
             for _ in range(2):
                 session.run(train_op)
