@@ -11,6 +11,7 @@ Start with `placement.py`.
     shaping       the optimizers of --optimizer and `make_optimizer`: schedules, clipping, weight decay, slots
     transfer      sends the dense variables of a ps in one transfer each way
     packing       makes one variable of many small ones while training runs
+    row_parameters  parameters that are no variables and that a step reads by the row, if a part brings some
     nan_guard     stops a step with NaN or infinity before it changes a parameter
     simplify      removes redundant reads and transfers from a finished graph
     row_sparse/   updates of tables whose gradients have a few rows only

@@ -53,8 +53,8 @@ class RowParameters:
           sorts_ids: whether gradients are sent by ascending id, as TensorFlow's accumulators need them.
 
         Returns:
-          With `pulled`, name -> float tensor [n, dim] for `tf.gradients`; `dense(gradients)`, which returns these
-          gradients as tensors; and `push(gradients)`, which returns (gradient on the ps, variable) pairs.
+          With `pulled`, name -> float tensor [n, dim] for `tf.gradients`; `gradients_by_id(gradients)`, which
+          returns these gradients as tensors; and `push(gradients)`, which returns (gradient on the ps, variable) pairs.
         """
         return None
 

@@ -14,13 +14,10 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import ConfigError, UserCodeError
-from ps_train.graph import devices
+from ps_train.graph import devices, row_parameters
 from ps_train.graph.plugin_calls import call_model_fn
 from ps_train.parts.inference import serving
-from ps_train.parts.tables import connection, id_check, registry
-from ps_train.parts.tables.files import contents
-from ps_train.parts.tables.files.read_only import ReadOnlyTables
-from ps_train.parts.tables.rules import Frozen
+from ps_train.parts.tables import id_check
 from ps_train.plugins.contracts import PREDICT, Model
 from ps_train.storage import checkpoints
 
@@ -123,24 +120,23 @@ def of_checkpoint(
     with contextlib.ExitStack() as on_error, tf.Graph().as_default() as graph, devices.ignoring_tasks():
         tf.train.create_global_step()
         inputs = serving.add_input(make_input, path)
-        tables = registry.install_registry([""], Frozen(learning_rate=0.0))
-        tables.begin_build(inputs.features)
         spec = call_model_fn(model, inputs.features, None, PREDICT, model_params)
         if spec.predictions is None:
             raise UserCodeError(f"{model.name}.model_fn returned no predictions with the mode {PREDICT!r}")
-        connection.connect_lookups()
-        files = ReadOnlyTables(tables)
+        rows = row_parameters.of_graph()
+        rows.connect()
+        rows.add_saving()
         own_saver = getattr(spec.scaffold, "saver", None)
         if own_saver is None:
             checkpoints.check_fits(path, tf.global_variables())
-        contents.check_tables_fit(path, files.specs)
+        rows.check_fits(path)
         session = tf.Session(graph=graph, config=session_options(num_threads))
         on_error.callback(session.close)
         local_init_op = getattr(spec.scaffold, "local_init_op", None)
         session.run([tf.local_variables_initializer(), tf.tables_initializer(),
                      *([] if local_init_op is None else [local_init_op])])
         (own_saver or tf.train.Saver(tf.global_variables())).restore(session, path)
-        files.restore(session, path)
+        rows.restore(session, path)
         outputs = spec.predictions if isinstance(spec.predictions, Mapping) else {"predictions": spec.predictions}
         on_error.pop_all()
         return Predictor(session, inputs.receivers, outputs, model.name)

@@ -14,8 +14,7 @@ from ps_train.parts.tables import connection, deltas, id_check, registry
 from ps_train.parts.tables.connection import Connected
 from ps_train.parts.tables.copies import TableCopies
 from ps_train.parts.tables.files import contents
-from ps_train.parts.tables.files.read_only import ReadOnlyTables
-from ps_train.parts.tables.files.table_files import TableFiles
+from ps_train.parts.tables.files.table_files import ReadOnlyTables, TableFiles
 from ps_train.parts.tables.optimizer import TableOptimizer
 from ps_train.parts.tables.registry import Registry
 from ps_train.parts.tables.rows import dealing

@@ -7,18 +7,21 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import UserCodeError
-from ps_train.parts.tables import naming
 from ps_train.parts.tables.rows.store import Store
 from ps_train.parts.tables.rules import Frozen, RowRule
 from ps_train.parts.tables.spec import TableSpec
 
 _COLLECTION = "ps_train/embedding_tables"
+_MAX_NAMES = 4  # ids of many features are told by the first ones
+# Their other inputs say which elements or what shape, and may come from another feature.
+_FIRST_INPUT_ONLY = {"GatherNd", "GatherV2", "Reshape", "Slice", "StridedSlice", "Tile"}
+_SHAPE_ONLY = {"Rank", "Shape", "ShapeN", "Size"}
 
 
 class Lookup(NamedTuple):
@@ -66,7 +69,7 @@ class Registry:
         """Prepares for a call of model_fn with these arguments, in a control flow; a graph may have several."""
         self._named = set()
         self._pending = []
-        self._features = naming.names_of(features, labels)
+        self._features = names_of(features, labels)
         self._context = context
 
     def add(self, spec: TableSpec) -> None:
@@ -88,7 +91,7 @@ class Registry:
 
     def feature_of(self, ids: tf.Tensor) -> str:
         """Returns what ids are called in messages: the key of the feature that they come from, if they do."""
-        return naming.feature_of(ids, self._features)
+        return feature_of(ids, self._features)
 
     def request(self, spec: TableSpec, ids: tf.Tensor, feature: str) -> tf.Tensor:
         """Returns a stand-in for the values of int64 ids [...]: float32 [..., dim].
@@ -145,3 +148,52 @@ def current_registry() -> Registry:
 
 def _control_flow_context() -> object:
     return tf.get_default_graph()._get_control_flow_context()  # noqa: SLF001 (there is no public name for it)
+
+
+def names_of(features: Any, labels: Any = None) -> dict[Any, str]:
+    """Returns the reference of each tensor -> its name: `user`, `user/id`, `features[0]`, or `features` for one alone.
+
+    Args:
+      features, labels: tensors, or nested structures of tensors, SparseTensors and RaggedTensors.
+    """
+    found: dict[Any, str] = {}
+    leaves = [*_named(features, "" if isinstance(features, Mapping) else "features"), *_named(labels, "labels")]
+    for name, leaf in leaves:
+        for part in tf.nest.flatten(leaf, expand_composites=True):
+            if tf.is_tensor(part):
+                found.setdefault(part.ref(), name)
+    return found
+
+
+def feature_of(ids: tf.Tensor, names: Mapping[Any, str]) -> str:
+    """Returns the names of the features that a tensor is computed from; that of its operation if there is none."""
+    found: dict[str, None] = {}
+    waiting, seen = [ids], set()
+    while waiting:
+        one = waiting.pop()
+        if one.ref() in seen:
+            continue
+        seen.add(one.ref())
+        if one.ref() in names:
+            found[names[one.ref()]] = None
+        elif one.op.type not in _SHAPE_ONLY:
+            inputs = list(one.op.inputs)
+            waiting.extend(inputs[:1] if one.op.type in _FIRST_INPUT_ONLY else inputs[::-1])
+    if not found:
+        return ids.op.name
+    rest = [f"{len(found) - _MAX_NAMES} more"] if len(found) > _MAX_NAMES else []
+    return " or ".join([*list(found)[:_MAX_NAMES], *rest])
+
+
+def _named(structure: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Yields the name and the value of each leaf of a structure."""
+    if hasattr(structure, "_asdict"):  # a NamedTuple
+        structure = structure._asdict()
+    if isinstance(structure, Mapping):
+        for key, one in structure.items():
+            yield from _named(one, f"{path}/{key}" if path else str(key))
+    elif isinstance(structure, (tuple, list)):
+        for number, one in enumerate(structure):
+            yield from _named(one, f"{path}[{number}]")
+    elif structure is not None:
+        yield path, structure

@@ -2,12 +2,10 @@
 
 Each ps writes and reads its own rows, in pieces of some MB. So train_dir must be a folder that all ps can reach.
 
-    table_files  makes, saves and restores the tables of a graph
-    read_only    the same for a process that only reads them, as an evaluation does
+    table_files  makes, saves and restores the tables of a graph, also where they are only read, as in an evaluation
     store_ops    the operations of one store with their placeholders
     contents     what a checkpoint says about its tables
     reading      the rows of a checkpoint as numpy arrays: `ps_train.read_table`
     exported     the tables of a SavedModel
-    slices       writes variables that no process holds whole
     upkeep       drops old rows, and logs how tables are used
 """

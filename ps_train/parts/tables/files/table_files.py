@@ -34,6 +34,7 @@ from ps_train.parts.tables.files.store_ops import StoreOps
 from ps_train.parts.tables.registry import Registry
 from ps_train.parts.tables.rows import dealing
 from ps_train.parts.tables.rows.row_ops import COUNTS, count_of
+from ps_train.parts.tables.spec import MAX_ROWS_PER_PS
 from ps_train.storage import checkpoints
 from ps_train.storage.merging_saver import PartWriter
 
@@ -164,6 +165,26 @@ class TableFiles:
     def write_text(self, session: tf.Session, prefix: str, saved: Mapping[str, SavedTable]) -> None:
         """Writes the text of a checkpoint to a file of its own."""
         session.run(self._save_text_op, {self._prefix: prefix, self._text: contents.to_text(saved)})
+
+class ReadOnlyTables(TableFiles):
+    """Tables whose rule is `Frozen`: they have room for the rows of a checkpoint, on however many ps it was trained."""
+
+    def restore(self, session: tf.Session, path: str, delta: str | None = None) -> None:
+        """Empties all tables, then reads their rows from a checkpoint; what is only read has no delta.
+
+        Raises:
+          CheckpointError: the checkpoint cannot be read, or has more rows of a table than one process can hold.
+        """
+        num_rows = contents.most_rows(path) if self.specs else {}
+        for name, stores in self.stores.items():
+            if num_rows[name] > MAX_ROWS_PER_PS:
+                raise CheckpointError(f"table {name}: {path} has {num_rows[name]} rows; allowed: at most "
+                                      f"{MAX_ROWS_PER_PS} in one process; evaluate with --evaluate_with=workers, or "
+                                      "train with a smaller max_rows")
+            for store in stores:
+                store.num_saved = num_rows[name]
+        super().restore(session, path, delta)
+
 
 class TableWriter(PartWriter):
     """Writes the tables of one checkpoint or delta.

@@ -11,8 +11,8 @@ import math
 
 import tensorflow.compat.v1 as tf
 
+from ps_train.parts.tables.rows.dealing import scramble, scrambled
 from ps_train.parts.tables.rows.row_ops import gather
-from ps_train.parts.tables.rows.scrambling import scramble, scrambled
 from ps_train.parts.tables.spec import DELETED_KEY, EMPTY_KEY
 
 FIRST_BUCKETS, _MAX_BUCKETS = 2**14, 2**30

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ps_train.parts.tables.rows import dealing
-from ps_train.parts.tables.rows.scrambling import scramble
+from ps_train.parts.tables.rows.dealing import scramble
 from tests.cluster.parts.tables.owners import owners_of
 from tests.tensorflow_mode import tf
 

@@ -9,7 +9,7 @@ import pytest
 
 import ps_train
 from ps_train.errors import UserCodeError
-from ps_train.parts.tables import naming
+from ps_train.parts.tables import registry
 from ps_train.storage import checkpoints
 from ps_train.updates.update import Period
 from tests import clusters
@@ -32,10 +32,10 @@ def test_the_key_is_found_through_operations(change):
     """Of ids in a dict; another feature that only gives the shape or the places is not named."""
     with tf.Graph().as_default():
         features = {"user": tf.placeholder(tf.int64, [None]), "item": tf.placeholder(tf.int64, [None])}
-        names = naming.names_of(features)
-        assert naming.feature_of(change(features["item"]), names) == "item"
+        names = registry.names_of(features)
+        assert registry.feature_of(change(features["item"]), names) == "item"
         shaped = tf.reshape(change(features["item"]), [tf.shape(features["user"])[0], -1])
-        assert naming.feature_of(tf.gather(shaped, features["user"]), names) == "item"
+        assert registry.feature_of(tf.gather(shaped, features["user"]), names) == "item"
 
 
 def test_every_structure_of_features_has_names():
@@ -44,24 +44,24 @@ def test_every_structure_of_features_has_names():
         ids = [tf.placeholder(tf.int64, [None]) for _ in range(7)]
         sparse, ragged = tf.sparse.placeholder(tf.int64), tf.ragged.placeholder(tf.int64, 1)
         structure = {"user": {"id": ids[0], "past": (ids[1], sparse)}, "pair": _Pair(ids[2], ragged)}
-        names = naming.names_of(structure, {"next": ids[3]})
-        found = [naming.feature_of(one, names) for one in (
+        names = registry.names_of(structure, {"next": ids[3]})
+        found = [registry.feature_of(one, names) for one in (
             ids[0], ids[1], sparse.values, ids[2], ragged.flat_values, ragged.to_sparse().values, ids[3])]
         assert found == ["user/id", "user/past[0]", "user/past[1]", "pair/left", "pair/right", "pair/right",
                          "labels/next"]
-        assert naming.feature_of(ids[4][:, tf.newaxis], naming.names_of(ids[4], ids[5])) == "features"
-        assert naming.feature_of(ids[5], naming.names_of(ids[4], ids[5])) == "labels"
-        assert naming.feature_of(ids[5], naming.names_of((ids[4], ids[5]))) == "features[1]"
+        assert registry.feature_of(ids[4][:, tf.newaxis], registry.names_of(ids[4], ids[5])) == "features"
+        assert registry.feature_of(ids[5], registry.names_of(ids[4], ids[5])) == "labels"
+        assert registry.feature_of(ids[5], registry.names_of((ids[4], ids[5]))) == "features[1]"
 
 
 def test_ids_of_several_features_name_them_and_other_ids_their_operation():
     """At most four names; what comes from no feature is called as before."""
     with tf.Graph().as_default():
         features = {name: tf.placeholder(tf.int64, [None]) for name in "abcdef"}
-        names = naming.names_of(features)
-        assert naming.feature_of(features["b"] * 10 + features["c"], names) == "b or c"
-        assert naming.feature_of(tf.stack(list(features.values()), 1), names) == "a or b or c or d or 2 more"
-        assert naming.feature_of(tf.range(3, name="places"), names) == "places"
+        names = registry.names_of(features)
+        assert registry.feature_of(features["b"] * 10 + features["c"], names) == "b or c"
+        assert registry.feature_of(tf.stack(list(features.values()), 1), names) == "a or b or c or d or 2 more"
+        assert registry.feature_of(tf.range(3, name="places"), names) == "places"
 
 
 def _model_fn(features, labels, mode, params):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ps_train.parts.tables.rows.scrambling import scramble, scrambled
+from ps_train.parts.tables.rows.dealing import scramble, scrambled
 from tests.tensorflow_mode import tf
 
 

@@ -12,7 +12,7 @@ import ps_train
 from ps_train.errors import CheckpointError
 from ps_train.parts.inference import predictor, serving
 from ps_train.parts.tables import connection, deltas, rules
-from ps_train.parts.tables.files import contents, read_only, reading, store_ops, upkeep
+from ps_train.parts.tables.files import contents, reading, store_ops, table_files, upkeep
 from ps_train.parts.tables.rows import dealing, index, store
 from ps_train.parts.tables.rules import Adagrad, Frozen
 from ps_train.parts.tables.spec import TableSpec
@@ -204,7 +204,7 @@ def test_evaluation_and_prediction_have_room_for_the_rows_of_all_ps(tmp_path, mo
 
 def test_more_rows_than_a_process_can_hold_are_one_line(tmp_path, monkeypatch):
     """As many as the ps of a training may have together."""
-    monkeypatch.setattr(read_only, "MAX_ROWS_PER_PS", 8)
+    monkeypatch.setattr(table_files, "MAX_ROWS_PER_PS", 8)
     saving = Tables(num_ps=2, kinds=_ITEMS)
     with saving:
         saving.train()
@@ -212,7 +212,7 @@ def test_more_rows_than_a_process_can_hold_are_one_line(tmp_path, monkeypatch):
     frozen = Tables(rule=Frozen(0.0), kinds=_ITEMS)
     with frozen, frozen.graph.as_default(), pytest.raises(
             CheckpointError, match=f"table items: {path} has 9 rows; allowed: at most 8 in one process; evaluate with"):
-        read_only.ReadOnlyTables(frozen.registry).restore(frozen.session, path)
+        table_files.ReadOnlyTables(frozen.registry).restore(frozen.session, path)
 
 
 def test_rows_changed_since_a_save_are_a_delta(tmp_path, small_pieces):
@@ -451,7 +451,7 @@ def test_an_evaluation_reads_rows_that_were_dealt_by_a_remainder(old_files):
     path, expected, _, _ = old_files
     frozen = Tables(rule=Frozen(0.0))
     with frozen, frozen.graph.as_default():
-        read_only.ReadOnlyTables(frozen.registry).restore(frozen.session, path)
+        table_files.ReadOnlyTables(frozen.registry).restore(frozen.session, path)
         for name, rows in frozen.values(np.arange(60)).items():
             np.testing.assert_array_equal(rows, expected[name][:, :_DIMS[name]])
 
