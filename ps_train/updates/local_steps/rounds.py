@@ -40,7 +40,7 @@ class Round(NamedTuple):
     change: Change
     rest: Change
     loss: tf.Tensor
-    variable_copies: SlotTransfer
+    slots: SlotTransfer
 
 
 def build_round(
