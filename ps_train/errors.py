@@ -97,7 +97,7 @@ class StopRequestedError(StoppedError):
 
 
 class BlackboardError(ClusterLostError):
-    """A ps does not answer, or has not put the blackboard up yet."""
+    """A ps does not answer, or has not created its blackboard yet."""
 
 
 class ChiefFailedError(ClusterLostError):
@@ -127,4 +127,4 @@ class TrainingEndedError(PsTrainError):
 
 
 class FolderLostError(ClusterLostError):
-    """Another training took the folder while this process stood still: nothing may be saved there any more."""
+    """Another training took the folder while this process stood still; it may not save there any longer."""

@@ -91,7 +91,7 @@ def run_in_threads(
       TypeError: a flag does not exist.
       ConfigError: the value of a flag is not allowed.
       ClusterLostError: the tasks did not end in time; the message names those that still ran.
-      Exception: what the first task at fault raised, as a PsTrainError with its exit code where it is one.
+      Exception: that of the first task at fault; a PsTrainError has the exit code.
     """
     keras_import.prefer()
     installed.lift_memory_limit()

@@ -172,7 +172,7 @@ class Heartbeat:
         if self._left.is_set():
             return
         holder = int(self._board.snapshot().claims[self._number])
-        if holder == self._claim:  # another thread of this process has claimed it again meanwhile
+        if holder == self._claim:  # another thread of this process has claimed it again
             return
         if not holder:
             self._board.claim(self._number, self._claim)

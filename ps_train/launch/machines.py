@@ -25,7 +25,7 @@ class Place(NamedTuple):
 
 
 class ThisMachine:
-    """All tasks here: reserves ports for them, and says with which command each one starts.
+    """All tasks on this machine: reserves their ports, and returns the command of each.
 
     Attributes:
       is_here: whether the tasks run on this machine.

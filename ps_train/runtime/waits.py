@@ -108,7 +108,7 @@ def bounded(call: Callable[[], Any], timeout_secs: float, awaited: str, stop: th
     Raises:
       ClusterLostError: the call took longer than `timeout_secs`; its thread is abandoned and ends with the process.
       StoppedError: `stop` was set.
-      Exception: whatever the call raised.
+      Exception: from the call.
     """
     thread = Call(call, f"bounded {awaited}")
     reminder = Reminder(awaited, timeout_secs)

@@ -61,7 +61,7 @@ class MergingSaver:
         Args:
           path: names the folder of the parts.
           cut: called when only a little is left to be written; returns the path that the checkpoint is given, as the
-            global step has grown meanwhile. None for `path`.
+            global step has grown in the meantime. None for `path`.
         """
         folder = f"{path}_temp"
         os.makedirs(folder, exist_ok=True)

@@ -33,7 +33,7 @@ _FIRST_PAUSE_SECS = 1.0
 _MAX_PAUSE_SECS = 60.0  # if saves do not go by seconds
 _MAX_LAST_PAUSE_SECS = 10.0
 _LONGEST_WAIT_SECS = 3600.0  # of a thread that saves on request only
-# From the folder, from TensorFlow; from the Saver if its folder is gone (ValueError), or its session (RuntimeError).
+# From the folder, from TensorFlow; from the Saver if its folder is missing (ValueError), or its session (RuntimeError).
 _FAILURES = (OSError, tf.errors.OpError, ValueError, RuntimeError, CheckpointError)
 _log = logging.getLogger(__name__)
 
@@ -117,7 +117,7 @@ class CheckpointSaver:
         self._last_path = ""  # of the last step, once it is saved
 
     def request(self, answer: Callable[[str, str], None]) -> None:
-        """Asks for a checkpoint now, or when the next session is there.
+        """Asks for a checkpoint now, or in the next session.
 
         Args:
           answer: is called once with the path of the checkpoint and "", or with "" and the problem.

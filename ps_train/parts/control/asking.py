@@ -28,19 +28,19 @@ UNREACHABLE = "unreachable"
 
 
 def print_status(config: StatusConfig, stop: threading.Event) -> None:
-    """Prints what is known of a training, once or again and again.
+    """Prints the state of a training, once or again and again.
 
     Raises:
       PsTrainError: the training has not ended as it should; with the exit code of how it ended.
-      ClusterLostError: ps 0 does not answer, and nothing says that the training has ended.
+      ClusterLostError: ps 0 does not answer, and the journal does not say that the training has ended.
     """
     place = find_place(config.train_dir, config.ps_hosts)
     while True:
         seen = look(place)
-        text = as_text(as_json(seen), config.json)
+        output = as_text(as_json(seen), config.json)
         try:
-            print(_CLEAR * (config.watch and sys.stdout.isatty()) + text, flush=True)
-        except BrokenPipeError:  # of `| head`, say: nobody reads on
+            print(_CLEAR * (config.watch and sys.stdout.isatty()) + output, flush=True)
+        except BrokenPipeError:  # for example of `| head`, which has ended
             return
         if not config.watch or stop.wait(config.watch_secs):
             break
@@ -56,22 +56,22 @@ def _has_ended(place: TrainingPlace) -> bool:
     Raises:
       PsTrainError: it has not ended as it should; with the exit code of how it ended.
     """
-    found = ended.read_ended(place.train_dir)
-    if found is None or (reachability.accepts(place.ps[0].address) and not _is_of_another(place)):
+    end = ended.read_ended(place.train_dir)
+    if end is None or (reachability.accepts(place.ps[0].address) and not _is_of_another(place)):
         return False
-    if found.state != ended.STOPPED:  # what `stop` asks for
-        ended.raise_if_failed(found, place.train_dir)
-    logs.show(f"the training in {place.train_dir} does not run: {found}")
+    if end.state != ended.STOPPED:  # which is what `stop` asks for
+        ended.raise_if_failed(end, place.train_dir)
+    logs.show(f"the training in {place.train_dir} does not run: {end}")
     return True
 
 
 def _is_of_another(place: TrainingPlace) -> bool:
-    """Returns whether ps 0 is known to be that of another training, which has the addresses now."""
+    """Returns whether ps 0 belongs to another training, which has the addresses now."""
     try:
         ask_training(place, lambda board: None)
     except ConfigError:
         return True
-    except ClusterLostError:  # what is asked next fails for the same reason, and says so
+    except ClusterLostError:  # the next question fails for the same reason, and reports it
         return False
     return False
 
@@ -93,7 +93,7 @@ def save_now(config: ControlConfig, stop: threading.Event) -> None:
 
     def ask(board: ControlBoard) -> None:
         nonlocal number
-        if board.asked().num_saves < number:  # a new ps 0, which does not know of the request
+        if board.requests().num_saves < number:  # a new ps 0, which does not know of the request
             number = board.ask_to_save()
         elif answer := board.save_answer(number):
             answers.append(answer)
@@ -104,26 +104,26 @@ def save_now(config: ControlConfig, stop: threading.Event) -> None:
         return bool(answers)
 
     waits.until(has_answered, config.timeout_secs, "the chief's checkpoint", stop,
-                "does the chief train? `ps_train status` tells, and the chief's log")
+                "does the chief train? See `ps_train status`, and the chief's log")
     if answers[0]["problem"]:
         raise SaveError(f"the chief cannot save: {answers[0]['problem']}")
     logs.show(f"saved {answers[0]['path']}")
 
 
 def stop_all(config: ControlConfig, stop: threading.Event) -> None:
-    """Asks all tasks to stop, and waits until the ps are gone.
+    """Asks all tasks to stop, and waits until the ps have ended.
 
     Raises:
       ConfigError: another training runs at the addresses of this one.
-      ClusterLostError: ps 0 does not answer, or a ps is still there after the time-out.
+      ClusterLostError: ps 0 does not answer, or a ps still runs after the time-out.
     """
     place = find_place(config.train_dir, config.ps_hosts)
     if _has_ended(place):
         return
     try:
         ask_training(place, lambda board: board.ask_to_stop())
-    except ClusterLostError as error:  # the workers would never hear of it, so no other ps may
-        raise ClusterLostError(f"{error}; nothing was asked to stop. End its process, or the launcher, by a signal"
+    except ClusterLostError as error:  # the workers would never hear of it, so no other ps is asked
+        raise ClusterLostError(f"{error}; no task was asked to stop. End its process, or the launcher, by a signal"
                                ) from error
     for problem in _ask_to_stop(place.ps[1:], place):
         logs.show(problem)
@@ -135,7 +135,7 @@ def stop_all(config: ControlConfig, stop: threading.Event) -> None:
         return not left
 
     waits.until(have_ended, config.timeout_secs, lambda: ", ".join(map(str, left)), stop,
-                "still there; see its log. Servers of --existing_servers go on")
+                "still running; see its log. Servers of --existing_servers go on")
     logs.show("all parameter servers have ended")
 
 
@@ -157,7 +157,7 @@ def print_resume(config: ControlConfig) -> None:
     """Prints the command that continues a training.
 
     Raises:
-      ConfigError: the folder does not say how it was trained.
+      ConfigError: the folder does not record how it was trained.
     """
     if not config.train_dir:
         raise ConfigError("--train_dir: not given; it is the folder of the training to continue")
@@ -168,14 +168,14 @@ def print_resume(config: ControlConfig) -> None:
     else:
         folder, command = run["folder"], run["command"]
     logs.show(f"cd {shlex.quote(folder)}\n{shlex.join(['ps_train', *command])}")
-    if found := ended.read_ended(config.train_dir):
-        logs.show(f"# {found}")
+    if end := ended.read_ended(config.train_dir):
+        logs.show(f"# {end}")
     if not run["is_launched"]:
         logs.show("# This is the chief's command; start the other tasks, too.")
 
 
 def as_json(look: Look) -> dict[str, Any]:
-    """Returns what was found, for JSON."""
+    """Returns the state of a training, for JSON."""
     snapshot, about = look.snapshot, look.about
     step = int(snapshot.steps.max()) if snapshot is not None else look.ended.step if look.ended else None
     steps_per_sec = about.get("steps_per_sec") if snapshot is not None else None
@@ -224,38 +224,38 @@ def _worker_state(snapshot: Snapshot, number: int) -> str:
     return "alive" if snapshot.is_alive(number) else "silent"
 
 
-def as_lines(found: Mapping[str, Any]) -> str:
+def as_lines(status: Mapping[str, Any]) -> str:
     """Returns the value of `as_json` as lines."""
-    step = "step unknown" if found["step"] is None else f"step {found['step']}"
-    is_within = found["train_steps"] and (found["step"] or 0) <= found["train_steps"]
-    of_all = f" of {found['train_steps']}" if is_within else ""
-    rate = f", {found['steps_per_sec']:.1f} steps/s" if found["steps_per_sec"] is not None else ""
-    eta = f", {_duration(found['eta_secs'])} left" if found["eta_secs"] is not None else ""
-    lines = [f"{found['state']}: {step}{of_all}{rate}{eta}"]
-    if found["why"]:
-        lines.append("; ".join([found["why"], *(f"{name} {value:.4g}" for name, value in sorted(
-            found["metrics"].items()))]))
-    if found["model"]:
-        lines.append(f"{found['model']} on {found['dataset']}, in {found['train_dir']}")
-    for ps in found["ps"]:
+    step = "step unknown" if status["step"] is None else f"step {status['step']}"
+    is_within = status["train_steps"] and (status["step"] or 0) <= status["train_steps"]
+    of_all = f" of {status['train_steps']}" if is_within else ""
+    rate = f", {status['steps_per_sec']:.1f} steps/s" if status["steps_per_sec"] is not None else ""
+    eta = f", {_duration(status['eta_secs'])} left" if status["eta_secs"] is not None else ""
+    lines = [f"{status['state']}: {step}{of_all}{rate}{eta}"]
+    if status["why"]:
+        lines.append("; ".join([status["why"], *(f"{name} {value:.4g}" for name, value in sorted(
+            status["metrics"].items()))]))
+    if status["model"]:
+        lines.append(f"{status['model']} on {status['dataset']}, in {status['train_dir']}")
+    for ps in status["ps"]:
         lines.append(f"{ps['name']:<10} {ps['address']:<22} {'answers' if ps['answers'] else ps['problem']}")
-    for worker in found["workers"]:
-        beat = "" if worker["last_beat_secs"] is None else f", heard of {worker['last_beat_secs']:g} s ago"
-        behind = f", {worker['steps_behind']} behind the first" if worker["steps_behind"] else ""
+    for worker in status["workers"]:
+        beat = "" if worker["last_beat_secs"] is None else f", last heartbeat {worker['last_beat_secs']:g} s ago"
+        behind = f", {worker['steps_behind']} behind the leader" if worker["steps_behind"] else ""
         stale = f", staleness {worker['staleness']:.2f}" if worker["staleness"] else ""
         lines.append(f"{worker['name']:<10} {worker['address']:<22} {worker['state']}{beat}, at step {worker['step']}, "
-                     f"{worker['local_steps']} steps of its own{behind}{stale}")
-    lines += [_table_line(table) for table in found["tables"]]
-    if found["dropped_gradients"]:
-        lines.append(f"gradients in no update (too late, or waiting): {found['dropped_gradients']}")
-    if found["checkpoint"]:
-        lines.append(f"newest checkpoint: {found['checkpoint']}")
+                     f"{worker['local_steps']} local steps{behind}{stale}")
+    lines += [_table_line(table) for table in status["tables"]]
+    if status["dropped_gradients"]:
+        lines.append(f"gradients in no update (too late, or waiting): {status['dropped_gradients']}")
+    if status["checkpoint"]:
+        lines.append(f"newest checkpoint: {status['checkpoint']}")
     return "\n".join(lines)
 
 
-def as_text(found: Mapping[str, Any], is_json: bool) -> str:
-    """Returns what `status` prints."""
-    return json.dumps(found) if is_json else as_lines(found)
+def as_text(status: Mapping[str, Any], is_json: bool) -> str:
+    """Returns the output of `status`."""
+    return json.dumps(status) if is_json else as_lines(status)
 
 
 def _table_line(table: Mapping[str, Any]) -> str:

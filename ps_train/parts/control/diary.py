@@ -1,6 +1,6 @@
-"""Keeps the chief's journal: compares what ps 0 knows now with what it knew a second ago.
+"""Keeps the chief's journal: compares the blackboard on ps 0 with its state a second ago.
 
-    snapshot, every second --changes--> who joined, fell silent, came back, finished, left
+    snapshot, every second --changes--> the workers that joined, fell silent, came back, finished or left
                            --sample---> how far each worker is, at growing intervals
 """
 
@@ -22,26 +22,26 @@ from ps_train.storage.journal import Journal
 
 _POLL_SECS = 1.0
 _SAMPLE_SECS = 5.0  # between two samples at the start
-_SAMPLES_PER_LENGTH = 200  # later this part of the time since the start, so that a month takes a few thousand lines
+_SAMPLES_PER_LENGTH = 200  # later this part of the time since the start: a month takes a few thousand lines
 
 
 class WorkerChange(NamedTuple):
-    """What happened to a worker."""
+    """A change of a worker's state."""
 
     number: int
-    what: str
+    change: str
 
 
 def changes(before: Snapshot | None, now: Snapshot) -> list[WorkerChange]:
-    """Returns what happened to each worker between two snapshots, the first of which may be missing."""
+    """Returns the change of each worker between two snapshots, the first of which may be missing."""
     numbers = np.flatnonzero(now.claims) if before is None else np.flatnonzero(
         (now.claims != 0) | (before.claims != 0) | now.finished)
-    found = [(int(number), _change(before, now, int(number))) for number in numbers]
-    return [WorkerChange(number, what) for number, what in found if what]
+    changed = [(int(number), _change(before, now, int(number))) for number in numbers]
+    return [WorkerChange(number, change) for number, change in changed if change]
 
 
 def _change(before: Snapshot | None, now: Snapshot, number: int) -> str:
-    """Returns "" where nothing happened."""
+    """Returns "" for no change."""
     old, new = (0 if before is None else int(before.claims[number])), int(now.claims[number])
     if now.finished[number] and (before is None or not before.finished[number]):
         return "finished"
@@ -57,7 +57,7 @@ def _change(before: Snapshot | None, now: Snapshot, number: int) -> str:
 
 
 class Diary:
-    """The journal as the chief keeps it."""
+    """The journal of the workers, as the chief keeps it."""
 
     def __init__(self, journal: Journal, board: Blackboard, cluster: Cluster, global_step: Callable[[], int]) -> None:
         """Prepares it.
@@ -72,15 +72,15 @@ class Diary:
         self._sample_secs = self._start_secs
 
     def look(self) -> None:
-        """Reads what ps 0 knows, and notes what is new."""
+        """Reads the blackboard on ps 0, and notes the changes."""
         try:
             now = self._board.snapshot()
         except BlackboardError:  # ps 0 is lost, which the training notes; the claims of its successor are new ones
             return
-        # A clock that went back is that of a new ps 0, on which everybody will join again.
+        # A clock that went back is that of a new ps 0, on which all workers will join again.
         is_new_ps = self._seen is not None and now.now_secs < self._seen.now_secs
-        for number, what in () if is_new_ps else changes(self._seen, now):
-            self._journal.note("worker", name=self._cluster.worker_name(number), what=what, step=self._global_step())
+        for number, change in () if is_new_ps else changes(self._seen, now):
+            self._journal.note("worker", name=self._cluster.worker_name(number), what=change, step=self._global_step())
         self._seen = now
         if time.monotonic() >= self._sample_secs:
             self.sample(now)

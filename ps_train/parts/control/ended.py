@@ -1,4 +1,4 @@
-"""What the journal of a train_dir says of a training that does not answer: how it ended, if it ended.
+"""How a training that does not answer has ended, by the journal of its train_dir.
 
     the last line "end", behind the last line "start"
       with a step, all steps taken, or the data at its end --> finished       exit code 0
@@ -25,13 +25,13 @@ _NO_END = "its journal has no end: its chief was killed, or it cannot be reached
 
 
 class Ended(NamedTuple):
-    """A training that does not answer any more.
+    """A training that does not answer any longer.
 
     Attributes:
       state: one of the states of this module.
       why: the reason, in a line.
       step: the last global step that the journal has, or None.
-      metrics: name -> value in the evaluation of the last checkpoint; {} if there was none.
+      metrics: name -> value in the evaluation of the last checkpoint; {} without an evaluation.
     """
 
     state: str
@@ -41,7 +41,7 @@ class Ended(NamedTuple):
 
     @property
     def exit_code(self) -> int:
-        """What `ps_train status` exits with."""
+        """The exit code of `ps_train status`."""
         return _EXIT_CODES[self.state]
 
     def __str__(self) -> str:
@@ -70,7 +70,7 @@ def read_ended(train_dir: str) -> Ended | None:
 
 
 def raise_if_failed(ended: Ended, train_dir: str) -> None:
-    """Raises an error with the exit code of a training that has neither finished nor was ended as it should be."""
+    """Raises an error with the exit code of a training that has neither finished nor was stopped early."""
     if ended.exit_code:
         raise TrainingEndedError(
             f"the training in {train_dir} does not run: {ended}; `ps_train resume --train_dir={train_dir}` prints the "

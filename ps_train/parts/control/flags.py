@@ -18,14 +18,14 @@ class ControlConfig:
     """Where the training is.
 
     Raises:
-      ConfigError: a value is not allowed or missing; the text names each one.
+      ConfigError: a value is not allowed or missing; the message names each one.
     """
 
     train_dir: str = _field("", help="Folder of the training.", unit="path", unset="none")
     ps_hosts: str = _field("", help="Addresses of its parameter servers, where the folder cannot be reached.",
                            unit="host:port,...", unset="those in the folder",
-                           form=lambda what, text: text and parse_hosts(what, text))
-    timeout_secs: float = _field(60.0, help="Wait this long for what was asked.", unit="seconds", minimum=0.1)
+                           form=lambda name, hosts: hosts and parse_hosts(name, hosts))
+    timeout_secs: float = _field(60.0, help="Wait this long for the answer.", unit="seconds", minimum=0.1)
     tf_log: bool = _field(False, help="Show the start-up messages of TensorFlow.")
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""What a client finds out about a training: from ps 0, from each ps, and from the train_dir. Each look is bounded.
+"""The state of a training as a client sees it: from ps 0, from each ps, and from the train_dir, in bounded time.
 
     --train_dir --> cluster.json --> the ps --> ps 0: snapshot, the chief's description
                                             --> each ps: does it answer?
@@ -24,7 +24,7 @@ from ps_train.parts.control.requests import ControlBoard
 from ps_train.runtime import threads, waits
 from ps_train.storage import run_record
 
-ANSWER_SECS = 2.5  # of one ps, in which a session with it is made, too
+ANSWER_SECS = 2.5  # of one ps, including the creation of a session
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +35,7 @@ class TrainingPlace:
       ps: its parameter servers by index, ps 0 first.
       train_dir: its folder, "" if it is not known.
       is_elastic: see `Cluster`.
-      run: what the chief has written into cluster.json, {} if the folder is not known.
+      run: the chief's record in cluster.json, {} if the folder is not known.
     """
 
     ps: Sequence[Task]
@@ -48,7 +48,7 @@ def find_place(train_dir: str, ps_hosts: str) -> TrainingPlace:
     """Returns where the training is.
 
     Raises:
-      ConfigError: there is no cluster.json in the folder, and no --ps_hosts.
+      ConfigError: the folder has no cluster.json, and --ps_hosts is not given.
     """
     if ps_hosts:
         tasks = [Task("ps", index, address) for index, address in enumerate(ps_hosts.split(","))]
@@ -62,7 +62,7 @@ def ask_training(place: TrainingPlace, question: Callable[[ControlBoard], Any]) 
     """Returns the answer of ps 0, if it is of the training in the folder.
 
     Raises:
-      ConfigError: another training runs at its address; then nothing was asked.
+      ConfigError: another training runs at its address; then the question is not asked.
       ClusterLostError: it does not answer within ANSWER_SECS.
     """
     def ask(board: ControlBoard) -> Any:
@@ -74,26 +74,26 @@ def ask_training(place: TrainingPlace, question: Callable[[ControlBoard], Any]) 
 
 def _refuse_other(place: TrainingPlace, about: Mapping[str, Any]) -> None:
     # cluster.json stays when a training has ended, and the next one on this machine gets the same ports.
-    if place.run and not about and (found := read_ended(place.train_dir)) is not None and found.state != LOST:
+    if place.run and not about and (end := read_ended(place.train_dir)) is not None and end.state != LOST:
         raise ConfigError(f"--train_dir={place.train_dir}: that training has ended; at {place.ps[0].address} another "
-                          "one starts, whose folder is not known yet: ask again when its chief is there")
+                          "one starts, whose folder is not known yet: ask again when its chief has started")
     if place.run and about.get("train_dir", place.run["train_dir"]) != place.run["train_dir"]:
-        raise ConfigError(f"--train_dir={place.train_dir}: that training has ended; at {place.ps[0].address} runs "
+        raise ConfigError(f"--train_dir={place.train_dir}: that training has ended; {place.ps[0].address} now serves "
                           f"the one in {about['train_dir']}: give that folder")
 
 
 @dataclasses.dataclass(frozen=True)
 class Look:
-    """What was found.
+    """The state of a training.
 
     Attributes:
-      place: where it was looked for.
+      place: its addresses and its folder.
       snapshot: of ps 0; None if ps 0 does not answer.
-      about: what the chief says of the training.
+      about: the chief's description of the training.
       num_unused_gradients: gradients of sync training that are in no update.
       problems: ps -> why it does not answer, for those that do not.
       checkpoint: path of the newest sound checkpoint, "" if none is known.
-      ended: how the training ended, by its journal, if ps 0 is not there; else None.
+      ended: how the training ended, by its journal, if ps 0 does not run; else None.
     """
 
     place: TrainingPlace
@@ -106,18 +106,18 @@ class Look:
 
 
 def look(place: TrainingPlace) -> Look:
-    """Asks all ps at once; returns what is known after ANSWER_SECS and a little.
+    """Asks all ps at once; returns the state after about ANSWER_SECS.
 
     Raises:
       ConfigError: another training runs at the addresses of this one.
     """
     problems: dict[Task, str] = {}
-    found: dict[str, Any] = {"snapshot": None, "about": place.run, "num_unused_gradients": 0}
+    state: dict[str, Any] = {"snapshot": None, "about": place.run, "num_unused_gradients": 0}
 
     def ask(task: Task) -> None:
         try:
             if task == place.ps[0]:
-                found.update(_ask_first(place))
+                state.update(_ask_first(place))
             else:
                 ask_one(task, place, lambda board: board.is_stop_requested())
         except ClusterLostError as error:
@@ -125,15 +125,15 @@ def look(place: TrainingPlace) -> Look:
         except ConfigError as error:  # another training runs there
             if (ended := read_ended(place.train_dir)) is None:
                 raise
-            found["ended"] = ended
+            state["ended"] = ended
             problems[task] = str(error)
 
     in_parallel([lambda task=task: ask(task) for task in place.ps])
-    # The one that the chief has read back and recorded: to read it here again takes minutes if it has large tables.
+    # The one that the chief has read back and recorded: reading it again takes minutes if it has large tables.
     path = tf.train.latest_checkpoint(place.train_dir) if place.train_dir else None
-    if found["snapshot"] is None and "ended" not in found and not reachability.accepts(place.ps[0].address):
-        found["ended"] = read_ended(place.train_dir)
-    return Look(place=place, problems=problems, checkpoint=path or "", **found)
+    if state["snapshot"] is None and "ended" not in state and not reachability.accepts(place.ps[0].address):
+        state["ended"] = read_ended(place.train_dir)
+    return Look(place=place, problems=problems, checkpoint=path or "", **state)
 
 
 def ask_one(task: Task, place: TrainingPlace, question: Callable[[ControlBoard], Any]) -> Any:
@@ -146,10 +146,10 @@ def ask_one(task: Task, place: TrainingPlace, question: Callable[[ControlBoard],
 
 
 def in_parallel(calls: Sequence[Callable[[], None]]) -> None:
-    """Makes the calls in threads of their own, and waits until all have ended; each must be bounded.
+    """Makes the calls in their own threads, and waits until all have ended; each must be bounded.
 
     Raises:
-      Exception: what a call has raised.
+      Exception: from a call.
     """
     started = [threads.Call(call, name="ask") for call in calls]
     for call in started:
@@ -163,9 +163,9 @@ def _ask_first(place: TrainingPlace) -> dict[str, Any]:
     about: dict[str, Any] = {}
 
     def control(board: ControlBoard) -> None:
-        found = board.about()
-        _refuse_other(place, found)
-        about.update(about=found or place.run, num_unused_gradients=board.num_unused_gradients())
+        described = board.about()
+        _refuse_other(place, described)
+        about.update(about=described or place.run, num_unused_gradients=board.num_unused_gradients())
 
     ask_one(first, place, control)
     heartbeat_secs = about["about"].get("heartbeat_secs")
@@ -176,7 +176,7 @@ def _ask_first(place: TrainingPlace) -> dict[str, Any]:
 
 
 def _bounded(task: Task, make: Callable[[], Any], question: Callable[[Any], Any]) -> Any:
-    if not reachability.accepts(task.address):  # a call to a server that is gone takes seconds to fail
+    if not reachability.accepts(task.address):  # a call to a server that has ended takes seconds to fail
         raise ClusterLostError(f"{task} is not there")
 
     def ask() -> Any:

@@ -18,7 +18,7 @@ from ps_train.training.replica_graph import TrainGraph
 
 
 class ControlPart(Part):
-    """What the chief does for clients; nothing in another worker."""
+    """The chief's service for clients; nothing in another worker."""
 
     def __init__(self, config: Any, cluster: Any) -> None:
         """Has no settings."""
@@ -54,26 +54,26 @@ class ControlPart(Part):
 _MOST_NAMED = 200  # variables in the journal
 
 
-def describe_run(own: WorkerSettings, cluster: Cluster) -> dict[str, Any]:
-    """Returns where the training runs, what it is, and the command of the chief; all of it goes into JSON."""
+def describe_run(settings: WorkerSettings, cluster: Cluster) -> dict[str, Any]:
+    """Returns where the training runs, its model and data, and the command of the chief, all fit for JSON."""
     return {
         "ps": {str(task.index): task.address for task in cluster.ps},
         "workers": {str(cluster.number_of(task)): [task.name, task.address] for task in cluster.workers},
         "is_elastic": cluster.is_elastic,
-        "train_dir": os.path.abspath(own.train_dir),
-        "train_steps": own.loop.train_steps if own.loop.train_steps < reports.NO_STEP_LIMIT else None,
-        "heartbeat_secs": own.timeouts.heartbeat_secs,
-        "model": own.shared_flags["model"],
-        "dataset": own.shared_flags["dataset"],
-        "is_sync": bool(own.shared_flags["sync_replicas"]),
+        "train_dir": os.path.abspath(settings.train_dir),
+        "train_steps": settings.loop.train_steps if settings.loop.train_steps < reports.NO_STEP_LIMIT else None,
+        "heartbeat_secs": settings.timeouts.heartbeat_secs,
+        "model": settings.shared_flags["model"],
+        "dataset": settings.shared_flags["dataset"],
+        "is_sync": bool(settings.shared_flags["sync_replicas"]),
         "folder": os.getcwd(),
-        "command": list(own.command),
+        "command": list(settings.command),
         "is_launched": reports.is_launched(),
     }
 
 
 def describe_placement(graph: TrainGraph, num_ps: int) -> dict[str, Any]:
-    """Returns what is on each ps, for JSON: bytes of all variables, the largest ones, and the tables, which grow."""
+    """Returns the placement, for JSON: bytes of all variables on each ps, the largest ones, and the tables."""
     rows = sorted(((placement.variable_bytes(variable.op), devices.task_of(variable.device)[1] or 0, variable.op.name)
                    for variable in graph.saved_variables), reverse=True)
     totals = {str(ps): sum(size for size, place, _ in rows if place == ps) for ps in range(num_ps)}

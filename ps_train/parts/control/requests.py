@@ -1,4 +1,4 @@
-"""What a client asks of a running training, by variables on ps 0, and how the chief answers."""
+"""The requests of clients to a running training, by variables on ps 0, and the chief's answers."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _RATE_LOOKS = 11  # so the rate is that of the last ten seconds
 _log = logging.getLogger(__name__)
 
 
-class Asked(NamedTuple):
-    """What the chief reads.
+class Requests(NamedTuple):
+    """The requests that the chief reads.
 
     Attributes:
-      num_saves: how many checkpoints were asked for.
-      num_answered: how many of these requests have an answer.
+      num_saves: the number of checkpoints that were requested.
+      num_answered: the number of these requests that have an answer.
       has_about: whether ps 0 has the chief's description of the training.
     """
 
@@ -43,29 +43,29 @@ class ControlBoard:
     Every method raises BlackboardError if the ps does not answer. Close it.
     """
 
-    def __init__(self, ps: Task, own: Task | None = None, *, target: str = "", is_elastic: bool = False) -> None:
+    def __init__(self, ps: Task, own_task: Task | None = None, *, target: str = "", is_elastic: bool = False) -> None:
         """Builds the operations; nothing is sent yet.
 
         Args:
           ps: the ps with the variables.
-          own: the task behind `target`; None for a client, which goes through the ps's own server.
+          own_task: the task behind `target`; None for a client, which uses the server of the ps.
           target: address of the server that runs the session.
           is_elastic: see `Cluster`.
         """
         with tf.Graph().as_default() as graph, tf.device(ps.device):
-            self._text, self._number = tf.placeholder(tf.string, []), tf.placeholder(tf.int64, [])
+            self._string, self._number = tf.placeholder(tf.string, []), tf.placeholder(tf.int64, [])
             self._read_stop = variables.read("stop_requested")
             self._stop = variables.write("stop_requested", 1)
-            self._read_asked = [variables.read(name) for name in ("save_requested", "save_answer", "about")]
+            self._read_requests = [variables.read(name) for name in ("save_requested", "save_answer", "about")]
             self._ask_save = variables.add("save_requested", 1)
             with tf.control_dependencies([self._ask_save]):
-                self._asked_save = variables.read("save_requested")
-            self._write_about = variables.write("about", self._text)
-            self._write_answer = variables.write("save_answer", self._text)
+                self._read_save_requested = variables.read("save_requested")
+            self._write_about = variables.write("about", self._string)
+            self._write_answer = variables.write("save_answer", self._string)
             self._read_answer = variables.read("save_answer")
             self._read_more = [variables.read("step_counts"), variables.read("unused")]
             graph.finalize()
-        self._connection = Connection(graph, target or f"grpc://{ps.address}", [ps], own, is_elastic=is_elastic)
+        self._connection = Connection(graph, target or f"grpc://{ps.address}", [ps], own_task, is_elastic=is_elastic)
         self._run = self._connection.run
 
     def ask_to_stop(self) -> None:
@@ -73,47 +73,47 @@ class ControlBoard:
         self._run(self._stop)
 
     def is_stop_requested(self) -> bool:
-        """Tells whether somebody has."""
+        """Returns whether a client has asked to stop."""
         return bool(self._run(self._read_stop))
 
     def ask_to_save(self) -> int:
         """Asks the chief for a checkpoint; returns the number of the request."""
-        return int(self._run(self._asked_save))
+        return int(self._run(self._read_save_requested))
 
     def save_answer(self, number: int) -> Mapping[str, str] | None:
-        """Returns "path" and "problem", one of them "", for this request or a later one; None while there is none."""
+        """Returns "path" and "problem", one of them "", for this request or a later one; None before the answer."""
         answer = _answer(self._run(self._read_answer))
         return answer if answer["number"] >= number else None
 
     def answer_save(self, number: int, path: str, problem: str) -> None:
         """Answers the requests up to this number; for the chief."""
-        self._run(self._write_answer, {self._text: json.dumps({"number": number, "path": path, "problem": problem})})
+        self._run(self._write_answer, {self._string: json.dumps({"number": number, "path": path, "problem": problem})})
 
-    def asked(self) -> Asked:
-        """Returns what was asked of the chief."""
-        num_saves, answer, about = self._run(self._read_asked)
-        return Asked(int(num_saves), _answer(answer)["number"], bool(about))
+    def requests(self) -> Requests:
+        """Returns the requests to the chief."""
+        num_saves, answer, about = self._run(self._read_requests)
+        return Requests(int(num_saves), _answer(answer)["number"], bool(about))
 
     def write_about(self, about: Mapping[str, Any]) -> None:
         """Describes the training for clients; for the chief."""
-        self._run(self._write_about, {self._text: json.dumps(about)})
+        self._run(self._write_about, {self._string: json.dumps(about)})
 
     def about(self) -> Mapping[str, Any]:
         """Returns the chief's description of the training, {} before there is one."""
-        text = self._run(self._read_asked)[-1]
-        return json.loads(text) if text else {}
+        about = self._run(self._read_requests)[-1]
+        return json.loads(about) if about else {}
 
     def num_unused_gradients(self) -> int:
-        """Returns how many gradients of sync training are in no update: dropped, or waiting for theirs."""
+        """Returns the number of gradients of sync training that are in no update: dropped, or waiting for theirs."""
         return int(self._run(self._read_more)[1])
 
     def close(self) -> None:
-        """Closes the session, without waiting for a ps that is gone."""
+        """Closes the session, without waiting for a lost ps."""
         self._connection.close()
 
 
-def _answer(text: bytes) -> dict[str, Any]:
-    return json.loads(text) if text else {"number": 0}
+def _answer(encoded: bytes) -> dict[str, Any]:
+    return json.loads(encoded) if encoded else {"number": 0}
 
 
 SaveNow = Callable[[Callable[[str, str], None]], None]
@@ -132,8 +132,8 @@ class ClientService:
           board: its view of ps 0.
           about: describes the training.
           global_step: returns the step that this worker has seen last.
-          save_now: asks for a checkpoint; calls its argument with the path and "", or with "" and what went wrong.
-          status: returns what the parts show of themselves; see `Part.status`.
+          save_now: asks for a checkpoint; calls its argument with the path and "", or with "" and the problem.
+          status: returns the status of the parts; see `Part.status`.
         """
         self._board, self._about, self._save_now = board, about, save_now
         self._num_taken = 0
@@ -141,16 +141,16 @@ class ClientService:
         self._seen: collections.deque[tuple[float, int]] = collections.deque(maxlen=_RATE_LOOKS)
 
     def look(self) -> None:
-        """Reads what was asked, and does it."""
-        with contextlib.suppress(BlackboardError):  # ps 0 is lost; the training finds that out, too
-            asked = self._board.asked()
-            if not asked.has_about:  # ps 0 is new, and counts from 0
+        """Reads the requests, and serves them."""
+        with contextlib.suppress(BlackboardError):  # ps 0 is lost, which the training notices, too
+            requests = self._board.requests()
+            if not requests.has_about:  # ps 0 is new, and counts from 0
                 self._num_taken = 0
             self._board.write_about({**self._about, "steps_per_sec": self._steps_per_sec(), **self._status()})
-            # A client may have asked while nobody trained, or a chief that has died: it still waits.
-            if asked.num_saves > max(asked.num_answered, self._num_taken):
-                self._num_taken = asked.num_saves
-                self._save_now(lambda path, problem, number=asked.num_saves: self._answer(number, path, problem))
+            # A client may have asked while no chief trained, or one that has died: it still waits.
+            if requests.num_saves > max(requests.num_answered, self._num_taken):
+                self._num_taken = requests.num_saves
+                self._save_now(lambda path, problem, number=requests.num_saves: self._answer(number, path, problem))
 
     def _steps_per_sec(self) -> float | None:
         """Returns the global steps per second lately, None at the start."""

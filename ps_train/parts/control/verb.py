@@ -16,7 +16,7 @@ _GRACE_SECS = 1.0  # nothing is to be saved
 
 
 def _run(config: ControlConfig, body: Callable[[Any, threading.Event], None]) -> None:
-    """Imports what needs TensorFlow, and runs `body(module, stop)` so that signals are handled."""
+    """Imports a module that needs TensorFlow, and runs `body(module, stop)` with signals handled."""
     with signals.on_signals() as stop:
         installed.import_tensorflow(needs_gpu=False, tf_log=config.tf_log)
         from ps_train.parts.control import asking  # noqa: PLC0415 (TensorFlow takes seconds; a wrong flag should not)

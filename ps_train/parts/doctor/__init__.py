@@ -1,6 +1,6 @@
-"""What stands in the way of a training, here and between machines? `ps_train doctor`.
+"""What would prevent a training, here or between machines? `ps_train doctor`.
 
-    machine  this machine: Python, TensorFlow, processor, memory, ports, disk, GPU; and what a `Finding` is
+    machine  this machine: Python, TensorFlow, processor, memory, ports, disk, GPU; defines a `Finding`
     network  the tasks of a cluster: names, reachability, latency, bandwidth and clocks
     examine  runs the checks that the flags ask for, and prints their findings
 

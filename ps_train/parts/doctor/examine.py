@@ -24,7 +24,7 @@ _DATA_SECS = 120.0
 
 
 def examine(config: DoctorConfig) -> None:
-    """Prints what was found, a line for each check as soon as it is made.
+    """Prints the findings, a line for each check as soon as it is made.
 
     Raises:
       ConfigError: the flags contradict each other, or a check failed.
@@ -54,10 +54,11 @@ def _cluster(config: DoctorConfig) -> Cluster | None:
 def _hosts(config: DoctorConfig) -> tuple[RemoteShell, list[Host]] | None:
     if not config.hosts:
         return None
-    found = hosts.read_hosts(config.hosts)
-    hosts.refuse_loopback(found)
-    return RemoteShell(hosts.split_ssh_command(config.ssh_command), config.remote_dir or os.getcwd(),
-                       config.remote_python or sys.executable, hosts.chosen_environment(config.env, os.environ)), found
+    remote_hosts = hosts.read_hosts(config.hosts)
+    hosts.refuse_loopback(remote_hosts)
+    shell = RemoteShell(hosts.split_ssh_command(config.ssh_command), config.remote_dir or os.getcwd(),
+                        config.remote_python or sys.executable, hosts.chosen_environment(config.env, os.environ))
+    return shell, remote_hosts
 
 
 def _findings(
@@ -83,10 +84,10 @@ def _findings(
 
 
 def _data(config: DoctorConfig) -> Finding:
-    """Loads the dataset in another process, and fetches it if it is not there, as a training would."""
+    """Loads the dataset in another process, and fetches it if it is missing, as a training would."""
     if config.data_dir != DoctorConfig.data_dir and (problem := problem_of_data_dir(config.data_dir)):
-        return Finding(FAIL, "data", problem)  # a dataset that downloads its files would make the folder
-    # In a process of its own: a dataset imports TensorFlow, and may hang.
+        return Finding(FAIL, "data", problem)  # a dataset that downloads its files would create the folder
+    # In its own process: a dataset imports TensorFlow, and may hang.
     command = [sys.executable, "-m", "ps_train", "--download_only", f"--dataset={config.dataset}",
                *([f"--data_dir={config.data_dir}"] if config.data_dir else [])]
     try:
@@ -96,18 +97,18 @@ def _data(config: DoctorConfig) -> Finding:
         return Finding(FAIL, "data", f"{config.dataset} was not ready within {_DATA_SECS:g} s: fetch it first, with "
                                      "`ps_train --download_only`")
     if ended.returncode:
-        said = (ended.stderr.strip().splitlines() or ["no message"])[-1]
+        message = (ended.stderr.strip().splitlines() or ["no message"])[-1]
         # `launch` then trains on the synthetic digits by itself.
         verdict = WARN if config.dataset == DoctorConfig.dataset else FAIL
-        return Finding(verdict, "data", f"{config.dataset}: {said.removeprefix('ps_train: ')}")
-    return Finding(OK, "data", f"{config.dataset} is there")
+        return Finding(verdict, "data", f"{config.dataset}: {message.removeprefix('ps_train: ')}")
+    return Finding(OK, "data", f"{config.dataset} is ready")
 
 
-def _over_ssh(remote: RemoteShell, found: Sequence[Host], first_port: int) -> Iterator[Finding]:
+def _over_ssh(remote: RemoteShell, remote_hosts: Sequence[Host], first_port: int) -> Iterator[Finding]:
     """Yields whether each host of --hosts can run tasks, as a launch asks."""
     with supervision.noted_signals() as signals:
         try:
-            with preflight.reserved_hosts(remote, dict.fromkeys(found, 1), first_port, signals) as reserved:
+            with preflight.reserved_hosts(remote, dict.fromkeys(remote_hosts, 1), first_port, signals) as reserved:
                 answered = dict(reserved)
         except LaunchError:
             raise

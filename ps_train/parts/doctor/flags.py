@@ -1,4 +1,4 @@
-"""The flags of `ps_train doctor`, and what they ask for."""
+"""The flags of `ps_train doctor`, and the cluster or hosts that they name."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class DoctorConfig:
     """The flags of `ps_train doctor`, checked.
 
     Raises:
-      ConfigError: a value is not allowed; the text names each one.
+      ConfigError: a value is not allowed; the message names each one.
     """
 
     ps_hosts: str = fields.redeclare(Config, "ps_hosts", default="", form=None, unset="none: only this machine")

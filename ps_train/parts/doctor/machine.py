@@ -1,4 +1,4 @@
-"""Examines this machine: Python, TensorFlow, numpy, processor, memory, ports, disk and GPU; and what a `Finding` is."""
+"""Examines this machine: Python, TensorFlow, numpy, processor, memory, ports, disk and GPU; defines a `Finding`."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _SLOW_BYTES_PER_SEC = 20e6
 
 
 class Finding(NamedTuple):
-    """What a check found.
+    """The result of a check.
 
     Attributes:
       verdict: OK, WARN, or FAIL, with which no training can begin.
-      subject: what was examined, such as "TensorFlow".
-      text: what is there, and, unless it is ok, what to do.
+      subject: the thing examined, such as "TensorFlow".
+      text: its state and, unless it is ok, what to do.
     """
 
     verdict: str
@@ -46,7 +46,7 @@ class Finding(NamedTuple):
 
 
 def software() -> Iterator[Finding]:
-    """Yields what is installed in this Python."""
+    """Yields the packages installed in this Python."""
     yield Finding(OK, "Python", f"{platform.python_version()} at {sys.executable}, ps_train {__version__}")
     version = tensorflow_version()
     problem = tensorflow_problem(version)
@@ -66,7 +66,7 @@ def software() -> Iterator[Finding]:
 
 
 def processor(num_tasks: int) -> Iterator[Finding]:
-    """Yields whether processor and memory carry so many tasks."""
+    """Yields whether processor and memory suffice for this number of tasks."""
     flags = _cpu_flags()
     if flags is None:
         yield Finding(OK, "processor", f"{platform.machine()}, its features are not known here")
@@ -74,17 +74,17 @@ def processor(num_tasks: int) -> Iterator[Finding]:
         yield Finding(FAIL, "processor", "no AVX, which the packages of TensorFlow need: use another machine or build "
                                          "TensorFlow there")
     else:
-        found = [name for name in ("avx", "avx2", "fma", "avx512f", "asimd") if name in flags]
-        yield Finding(OK, "processor", f"{platform.machine()} with {' '.join(found) or 'no vector units'}")
+        vector_units = [name for name in ("avx", "avx2", "fma", "avx512f", "asimd") if name in flags]
+        yield Finding(OK, "processor", f"{platform.machine()} with {' '.join(vector_units) or 'no vector units'}")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    what = f"{cores} for {num_tasks} task{'s' * (num_tasks > 1)}"
-    yield Finding(OK, "cores", what) if cores >= num_tasks else Finding(
-        WARN, "cores", f"{what}, which share them: start fewer, or use more machines with --hosts")
+    amount = f"{cores} for {num_tasks} task{'s' * (num_tasks > 1)}"
+    yield Finding(OK, "cores", amount) if cores >= num_tasks else Finding(
+        WARN, "cores", f"{amount}, which share them: start fewer, or use more machines with --hosts")
     free = _free_memory()
     if free is not None:
-        what = f"{free / 1e9:.1f} GB free for {num_tasks} task{'s' * (num_tasks > 1)}"
-        yield Finding(OK, "memory", what) if free >= num_tasks * _TASK_BYTES else Finding(
-            WARN, "memory", f"{what}, which take {_TASK_BYTES / 1e9:.1f} GB each, and the model: start fewer, or use "
+        amount = f"{free / 1e9:.1f} GB free for {num_tasks} task{'s' * (num_tasks > 1)}"
+        yield Finding(OK, "memory", amount) if free >= num_tasks * _TASK_BYTES else Finding(
+            WARN, "memory", f"{amount}, which take {_TASK_BYTES / 1e9:.1f} GB each, and the model: start fewer, or use "
                             "more machines with --hosts")
 
 
@@ -119,13 +119,13 @@ def free_ports(count: int, first: int) -> Iterator[Finding]:
 
 
 def gpus() -> Iterator[Finding]:
-    """Yields which GPUs the system has; TensorFlow's own list would take seconds."""
-    found = sorted(glob.glob("/dev/nvidia[0-9]*"))
+    """Yields the GPUs of the system; TensorFlow's list would take seconds."""
+    gpus = sorted(glob.glob("/dev/nvidia[0-9]*"))
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if found and hidden in ("", "-1"):
-        yield Finding(WARN, "GPU", f"{len(found)} there, but CUDA_VISIBLE_DEVICES={hidden} hides them: unset it")
+    if gpus and hidden in ("", "-1"):
+        yield Finding(WARN, "GPU", f"{len(gpus)} there, but CUDA_VISIBLE_DEVICES={hidden} hides them: unset it")
     else:
-        yield Finding(OK, "GPU", f"{len(found)} of NVIDIA's" if found else "none; workers compute on the CPU")
+        yield Finding(OK, "GPU", f"{len(gpus)} of NVIDIA's" if gpus else "none; workers compute on the CPU")
 
 
 def folder(path: str) -> Iterator[Finding]:
@@ -134,7 +134,8 @@ def folder(path: str) -> Iterator[Finding]:
     while not os.path.lexists(existing):
         existing = os.path.dirname(existing)
     if not os.path.isdir(existing):
-        yield Finding(FAIL, "train_dir", f"{existing} is no folder, so {path} cannot be made; give another --train_dir")
+        yield Finding(FAIL, "train_dir", f"{existing} is not a directory, so {path} cannot be made; give another "
+                                         "--train_dir")
         return
     free = shutil.disk_usage(existing).free
     if free < _FREE_BYTES:
@@ -152,25 +153,25 @@ def folder(path: str) -> Iterator[Finding]:
     except OSError as error:
         yield Finding(FAIL, "train_dir", f"{existing} cannot be written: {error.strerror}; give another --train_dir")
         return
-    told = f"{existing} takes {speed / 1e6:.0f} MB/s, on a file system of type {_file_system(existing)}"
-    yield Finding(OK, "train_dir", told) if speed >= _SLOW_BYTES_PER_SEC else Finding(
-        WARN, "train_dir", f"{told}: saving will be slow; use a faster disk, or a larger --save_model_secs")
+    speed_text = f"{existing} takes {speed / 1e6:.0f} MB/s, on a file system of type {_file_system(existing)}"
+    yield Finding(OK, "train_dir", speed_text) if speed >= _SLOW_BYTES_PER_SEC else Finding(
+        WARN, "train_dir", f"{speed_text}: saving will be slow; use a faster disk, or a larger --save_model_secs")
 
 
 def _file_system(path: str) -> str:
     """Returns the type of the mount that has a path, such as nfs4."""
     path = os.path.realpath(path)
-    best, found = "", "unknown"
+    best, file_system = "", "unknown"
     with contextlib.suppress(OSError), open("/proc/mounts", encoding="utf-8", errors="replace") as file:
         for line in file:
             _, mount, kind, *_ = line.split()
             if len(mount) >= len(best) and (path == mount or path.startswith(mount.rstrip("/") + "/")):
-                best, found = mount, kind
-    return found
+                best, file_system = mount, kind
+    return file_system
 
 
 def own_name() -> Iterator[Finding]:
-    """Yields whether this machine's own name resolves."""
+    """Yields whether the name of this machine resolves."""
     name = socket.gethostname()
     try:
         socket.getaddrinfo(name, None)

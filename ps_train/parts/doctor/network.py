@@ -23,8 +23,8 @@ from ps_train.parts.doctor.machine import FAIL, OK, WARN, Finding
 
 _PINGS = 20
 _BULK_BYTES = 16 << 20
-_WORD = struct.Struct("!cd")  # what is asked for or answered, and a number
-_MAGIC = b"ps_train doctor 1\n"  # so that a TensorFlow server is not taken for one of ours
+_WORD = struct.Struct("!cd")  # the kind of a question or answer, and a number
+_MAGIC = b"ps_train doctor 1\n"  # distinguishes a doctor from a TensorFlow server
 _CONNECT_SECS, _ANSWER_SECS = 2.0, 10.0
 _APART_SECS = 5.0  # between clocks; logs and event files are then hard to compare
 
@@ -39,8 +39,8 @@ def lookups(tasks: Sequence[Task]) -> Iterator[Finding]:
                                            "add it to the DNS or /etc/hosts")
             continue
         yield Finding(OK, str(task), "accepts connections") if accepts(task.address) else Finding(
-            WARN, str(task), "its name resolves, nobody listens; start `ps_train doctor` with --job_name and "
-                             "--task_index in the place of each task to measure the network")
+            WARN, str(task), "its name resolves, but no task listens; start `ps_train doctor` with --job_name and "
+                             "--task_index in place of each task to measure the network")
 
 
 class MeasuringServer:
@@ -72,7 +72,7 @@ class MeasuringServer:
             threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
 
     def _answer(self, connection: socket.socket) -> None:
-        # A peer that breaks off has its own doctor, which says so.
+        # A peer that breaks off has its own doctor, which reports it.
         with connection, contextlib.suppress(OSError, EOFError):
             connection.settimeout(_ANSWER_SECS)
             connection.sendall(_MAGIC)
@@ -88,21 +88,21 @@ class MeasuringServer:
 
 
 def meet_others(cluster: Cluster, tasks: Sequence[Task], timeout_secs: float) -> Iterator[Finding]:
-    """Yields a finding for the way to each other task, once its doctor runs; waits at most `timeout_secs`."""
-    own = cluster.task
+    """Yields a finding for the connection to each other task, once its doctor runs; waits at most `timeout_secs`."""
+    this_task = cluster.task
     try:
-        server = MeasuringServer(own)
+        server = MeasuringServer(this_task)
     except OSError as error:
-        yield Finding(FAIL, str(own), f"cannot listen at its port ({error.strerror}): end what holds it, or give the "
-                                      "task another port")
+        yield Finding(FAIL, str(this_task), f"cannot listen at its port ({error.strerror}): end the process that holds "
+                                            "it, or give the task another port")
         return
     end_secs = time.monotonic() + timeout_secs
     with contextlib.closing(server):
-        others = [task for task in tasks if task != own]
+        others = [task for task in tasks if task != this_task]
         missing = list(others)
         while missing and time.monotonic() < end_secs:
             for task in list(missing):
-                finding = _measure(own, task)
+                finding = _measure(this_task, task)
                 if finding is not None:
                     missing.remove(task)
                     yield finding
@@ -115,14 +115,14 @@ def meet_others(cluster: Cluster, tasks: Sequence[Task], timeout_secs: float) ->
         while {task.name for task in others if task not in missing} - server.measured_by:
             if time.monotonic() > end_secs:
                 late = {task.name for task in others if task not in missing} - server.measured_by
-                yield Finding(FAIL, str(own), f"{', '.join(sorted(late))} did not reach it: is its address right, "
-                                              "and its port open in the firewall?")
+                yield Finding(FAIL, str(this_task), f"{', '.join(sorted(late))} did not reach it: is its address "
+                                                    "right, and its port open in the firewall?")
                 return
             time.sleep(0.05)
 
 
-def _measure(own: Task, task: Task) -> Finding | None:
-    """Returns what the way to a task is like, or None while no doctor answers there."""
+def _measure(this_task: Task, task: Task) -> Finding | None:
+    """Returns a finding about the connection to a task, or None while no doctor answers there."""
     try:
         with socket.create_connection((host_of(task.address), port_of(task.address)), _CONNECT_SECS) as connection:
             connection.settimeout(_ANSWER_SECS)
@@ -134,19 +134,19 @@ def _measure(own: Task, task: Task) -> Finding | None:
             connection.sendall(_WORD.pack(b"b", _BULK_BYTES) + bytes(_BULK_BYTES))
             _receive(connection, _WORD.size)
             speed = _BULK_BYTES / (time.monotonic() - start_secs)
-            name = own.name.encode()
+            name = this_task.name.encode()
             connection.sendall(_WORD.pack(b"d", len(name)) + name)
     except (OSError, EOFError):
         return None
-    text = (f"{statistics.median(trips) * 1e6:,.0f} us there and back, {speed / 1e6:,.0f} MB/s, clocks "
-            f"{abs(apart_secs):.3f} s apart")
+    measured = (f"{statistics.median(trips) * 1e6:,.0f} us there and back, {speed / 1e6:,.0f} MB/s, clocks "
+                f"{abs(apart_secs):.3f} s apart")
     if abs(apart_secs) > _APART_SECS:
-        return Finding(WARN, str(task), f"{text}: set them with NTP, or times in logs and curves mislead")
-    return Finding(OK, str(task), text)
+        return Finding(WARN, str(task), f"{measured}: set them with NTP, or times in logs and curves mislead")
+    return Finding(OK, str(task), measured)
 
 
 def _ping(connection: socket.socket) -> tuple[list[float], float]:
-    """Returns the seconds of each round trip, and by how much the other clock is ahead, from the shortest one."""
+    """Returns the seconds of each round trip, and the lead of the other clock, from the shortest one."""
     trips = []
     for _ in range(_PINGS):
         start_secs, here = time.monotonic(), time.time()

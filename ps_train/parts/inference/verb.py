@@ -17,7 +17,7 @@ _GRACE_SECS = 5.0  # nothing is to be saved
 
 
 def _run_stoppably(config: inference_flags.CheckpointFlags, body: Callable[[Any, threading.Event], None]) -> None:
-    """Imports what needs TensorFlow, and runs `body(module, stop)` so that signals are handled."""
+    """Imports a module that needs TensorFlow, and runs `body(module, stop)` with signals handled."""
     check_data_dir(config)
     with signals.on_signals() as stop:
         installed.import_tensorflow(needs_gpu=True, tf_log=config.tf_log)

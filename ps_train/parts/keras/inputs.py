@@ -162,6 +162,6 @@ def is_end(error: tf.errors.OpError) -> bool:
 
 
 def data_ended(dataset_name: str, step: int, train_steps: int) -> DataError:
-    """Returns the error that says after which step the data ended."""
+    """Returns the error with the step after which the data ended."""
     return DataError(f"{dataset_name}.input_fn: the training data ended after step {step} of {train_steps}; let it "
                      "repeat, or give a smaller --train_steps")

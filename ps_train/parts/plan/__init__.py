@@ -1,4 +1,4 @@
-"""What does a training place where, and what does a step transfer? `ps_train plan` answers before anything runs.
+"""Where does a training place its variables, and what does a step transfer? `ps_train plan`, before the training.
 
     flags  the flags of the verb
     plan   builds the graph, reads sizes and transfers off it, and prints the plan

@@ -19,7 +19,7 @@ _PLAN = "The plan"
 
 @dataclasses.dataclass(frozen=True)
 class PlanFlags:
-    """The flags of `ps_train plan` beside those of a task."""
+    """The flags of `ps_train plan` in addition to those of a task."""
 
     num_ps: int = fields.redeclare(LaunchConfig, "num_ps", group=_PLAN, help="Parameter servers, without --ps_hosts.")
     num_workers: int = fields.redeclare(
@@ -34,12 +34,12 @@ def parse_plan(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> 
       ConfigError: the command line is wrong.
     """
     values, given = fields.parse_flags(argv, PlanFlags, Config, help_command="ps_train plan --help")
-    own = PlanFlags(**{name: values.pop(name) for name in fields.rules(PlanFlags)})
+    plan_flags = PlanFlags(**{name: values.pop(name) for name in fields.rules(PlanFlags)})
     config = Config(**values, given=given - fields.rules(PlanFlags).keys(), tf_config=environ.get("TF_CONFIG", ""))
-    refuse(_numbers_beside_names(given, config.tf_config))
+    refuse(_superfluous_numbers(given, config.tf_config))
     # Any address will do where only their number counts.
     ps, workers = ([f"localhost:{first + index}" for index in range(count)]
-                   for first, count in ((20000, own.num_ps), (40000, own.num_workers)))
+                   for first, count in ((20000, plan_flags.num_ps), (40000, plan_flags.num_workers)))
     cluster = find_cluster(
         ps_hosts=config.ps_hosts if "ps_hosts" in given else ",".join(ps),
         worker_hosts=config.worker_hosts if "worker_hosts" in given else ",".join(workers),
@@ -47,12 +47,12 @@ def parse_plan(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> 
         given=config.given, elastic=config.elastic)
     if cluster.job in ("ps", "evaluator"):  # the plan is that of the chief's graph
         cluster = dataclasses.replace(cluster, job=cluster.chief.job, index=cluster.chief.index)
-    return config, cluster, own
+    return config, cluster, plan_flags
 
 
-def _numbers_beside_names(given: Collection[str], tf_config: str) -> list[str]:
-    """Returns a line for each number of tasks that is given although their addresses are known."""
+def _superfluous_numbers(given: Collection[str], tf_config: str) -> list[str]:
+    """Returns a line for each number of tasks that is given in addition to their addresses."""
     named = {"num_ps": "ps_hosts", "num_workers": "worker_hosts"}
-    told = {name: "TF_CONFIG" if tf_config.strip() else f"--{hosts}" for name, hosts in named.items()
+    sources = {name: "TF_CONFIG" if tf_config.strip() else f"--{hosts}" for name, hosts in named.items()
             if name in given and (tf_config.strip() or hosts in given)}
-    return [f"--{name}: {source} names the tasks already; leave one of them out" for name, source in told.items()]
+    return [f"--{name}: {source} names the tasks already; leave one of them out" for name, source in sources.items()]

@@ -1,9 +1,9 @@
-"""What a training will place on each ps and transfer in each step: `ps_train plan`.
+"""The variables that a training will place on each ps, and the tensors of each step: `ps_train plan`.
 
     flags --print_plan--> graph of a worker --make_plan--> TrainingPlan --plan_lines, plan_record--> text or JSON
                                             --sent_in_step--> the tensors that one task makes and another one uses
 
-TensorFlow sends a tensor once to each task that uses it, whatever number of operations read it there.
+TensorFlow sends a tensor once to each task that uses it, for any number of operations that read it there.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ps_train.tasks import setup, worker
 from ps_train.tasks.settings import worker_settings
 from ps_train.training.replica_graph import TrainGraph
 
-# Not sent: they say where something is, and their readers run there.
+# Not sent: they refer to the place of something, and their readers run there.
 _BOUND = (tf.resource, tf.variant)
 _FLOAT_BYTES = 4
 PARAMETER, SLOT, STATE, TABLE = "parameter", "optimizer slot", "state", "table"
@@ -44,7 +44,7 @@ class Sent(NamedTuple):
       tensor: its name.
       sender: such as `ps:0`.
       receiver: such as `worker:0`.
-      num_bytes: its size; None if only a mini-batch says it.
+      num_bytes: its size; None if it depends on the mini-batch.
     """
 
     tensor: str
@@ -54,15 +54,15 @@ class Sent(NamedTuple):
 
 
 def sent_in_step(fetches: Sequence[tf.Tensor], client: str) -> list[Sent]:
-    """Returns what travels when these tensors are fetched, as far as the graph says; constants do not travel.
+    """Returns the tensors sent when these are fetched, as far as the graph tells; constants are not sent.
 
-    Messages that only say that an operation has run are left out.
+    Messages that only report the end of an operation are left out.
 
     Args:
       client: the task that fetches them, such as `worker:0`.
     """
     step = transfer.upstream(fetches)
-    found = {(tensor.name, client): Sent(tensor.name, _task(tensor.op), client, tensor_bytes(tensor))
+    sent = {(tensor.name, client): Sent(tensor.name, _task(tensor.op), client, tensor_bytes(tensor))
              for tensor in fetches if _task(tensor.op) not in ("", client)}
     for op in step:
         receiver = _task(op)
@@ -71,12 +71,12 @@ def sent_in_step(fetches: Sequence[tf.Tensor], client: str) -> list[Sent]:
             is_sent = sender and receiver and sender != receiver and tensor.dtype.base_dtype not in _BOUND
             # A constant is copied to its readers when the graph is prepared (grappler, constant folding).
             if is_sent and tensor.op.type != "Const":
-                found[tensor.name, receiver] = Sent(tensor.name, sender, receiver, tensor_bytes(tensor))
-    return list(found.values())
+                sent[tensor.name, receiver] = Sent(tensor.name, sender, receiver, tensor_bytes(tensor))
+    return list(sent.values())
 
 
 def tensor_bytes(tensor: tf.Tensor) -> int | None:
-    """Returns the size of a tensor, or None if the graph does not say it."""
+    """Returns the size of a tensor, or None if the graph does not determine it."""
     count = tensor.shape.num_elements()
     return None if count is None or not tensor.dtype.base_dtype.size else count * tensor.dtype.base_dtype.size
 
@@ -111,12 +111,12 @@ class PlacedVariable(NamedTuple):
 
 
 class TrainingPlan(NamedTuple):
-    """What a training will place and transfer.
+    """The variables that a training will place, and the tensors that it will transfer.
 
     Attributes:
       placed: on all ps.
-      working_bytes: ps -> bytes of what is on it beside that: packed copies, and what the update mode needs.
-      sent: what one worker receives and sends in `num_steps` steps, and what the ps send each other for it.
+      working_bytes: ps -> bytes of its other variables: packed copies, and those of the update mode.
+      sent: the tensors that one worker receives and sends in `num_steps` steps, and those between the ps for it.
       num_steps: mini-batches in one session run.
       process_bytes: memory of a process with TensorFlow, the data and this graph, without any variable.
       ps_process_bytes: memory of a process with TensorFlow alone.
@@ -131,26 +131,28 @@ class TrainingPlan(NamedTuple):
 
     def ps_bytes(self, ps: int) -> int:
         """Returns the bytes of all variables on a ps; a table that grows counts nothing."""
-        return sum(one.num_bytes or 0 for one in self.placed if one.ps == ps) + self.working_bytes[ps]
+        return sum(variable.num_bytes or 0 for variable in self.placed if variable.ps == ps) + self.working_bytes[ps]
 
     def moved(self, *, pulled: bool) -> list[Sent]:
-        """Returns what a worker receives from the ps, or what it sends."""
-        return [one for one in self.sent if one.sender.startswith("ps:") == pulled and one not in self.between_ps]
+        """Returns the tensors that a worker receives from the ps, or those that it sends."""
+        return [tensor for tensor in self.sent
+                if tensor.sender.startswith("ps:") == pulled and tensor not in self.between_ps]
 
     @property
     def between_ps(self) -> list[Sent]:
-        """What the ps send each other, such as the constants of an optimizer."""
-        return [one for one in self.sent if one.sender.startswith("ps:") and one.receiver.startswith("ps:")]
+        """The tensors that the ps send each other, such as the constants of an optimizer."""
+        return [tensor for tensor in self.sent if tensor.sender.startswith("ps:") and tensor.receiver.startswith("ps:")]
 
 
 def make_plan(
     graph: TrainGraph, worker: str, *, num_ps: int, num_steps: int, process_bytes: int, ps_process_bytes: int
 ) -> TrainingPlan:
     """Returns the plan of the graph of a worker, such as `worker:0`; see `TrainingPlan` for the other arguments."""
-    own = {id(variable) for variable in graph.graph.get_collection(tf.GraphKeys.TRAINABLE_VARIABLES)}
-    trained = [variable.op.name for variable in graph.saved_variables if id(variable) in own]
-    placed = [PlacedVariable(variable.op.name, _kind(variable, id(variable) in own, trained), _ps(variable.device),
-                     placement.variable_bytes(variable.op)) for variable in graph.saved_variables]
+    trainable = {id(variable) for variable in graph.graph.get_collection(tf.GraphKeys.TRAINABLE_VARIABLES)}
+    trained = [variable.op.name for variable in graph.saved_variables if id(variable) in trainable]
+    placed = [PlacedVariable(variable.op.name, _kind(variable, id(variable) in trainable, trained),
+                             _ps(variable.device), placement.variable_bytes(variable.op))
+              for variable in graph.saved_variables]
     known = {variable.op.name for variable in graph.saved_variables}
     placed += [share for spec in graph.rows.specs.values() for share in _shares(spec, num_ps)]
     working: collections.Counter[int] = collections.Counter({ps: 0 for ps in range(num_ps)})
@@ -186,9 +188,9 @@ def _shares(spec: Any, num_ps: int) -> list[PlacedVariable]:
 
 
 def plan_record(plan: TrainingPlan) -> dict[str, Any]:
-    """Returns the plan as JSON has it: bytes everywhere, None where only training says it."""
+    """Returns the plan as JSON has it: bytes everywhere, None where only training determines them."""
     return {
-        "placed": [one._asdict() for one in plan.placed],
+        "placed": [variable._asdict() for variable in plan.placed],
         "ps": [{"ps": ps, "bytes": plan.ps_bytes(ps), "working_bytes": plan.working_bytes[ps],
                 "memory_bytes": plan.ps_process_bytes + plan.ps_bytes(ps)} for ps in sorted(plan.working_bytes)],
         "between_ps": _moved_record(plan.between_ps),
@@ -198,22 +200,23 @@ def plan_record(plan: TrainingPlan) -> dict[str, Any]:
 
 
 def _moved_record(moved: Sequence[Sent]) -> dict[str, Any]:
-    return {"transfers": len(moved), "bytes": sum(one.num_bytes or 0 for one in moved),
-            "transfers_of_unknown_size": sum(one.num_bytes is None for one in moved),
-            "tensors": [one._asdict() for one in moved]}
+    return {"transfers": len(moved), "bytes": sum(tensor.num_bytes or 0 for tensor in moved),
+            "transfers_of_unknown_size": sum(tensor.num_bytes is None for tensor in moved),
+            "tensors": [tensor._asdict() for tensor in moved]}
 
 
 def _totals(plan: TrainingPlan) -> tuple[int, int]:
     """Returns the known bytes that a worker pulls and pushes."""
-    pulled, pushed = (sum(one.num_bytes or 0 for one in plan.moved(pulled=way)) for way in (True, False))
+    pulled, pushed = (sum(tensor.num_bytes or 0 for tensor in plan.moved(pulled=way)) for way in (True, False))
     return pulled, pushed
 
 
 def plan_lines(plan: TrainingPlan) -> list[str]:
     """Returns the plan as a report to read."""
-    width = max((len(one.name) for one in plan.placed), default=8)
+    width = max((len(variable.name) for variable in plan.placed), default=8)
     lines = [f"{'variable':{width}}  {'kind':14}  {'ps':>4}  {'bytes':>15}"]
-    lines += [f"{one.name:{width}}  {one.kind:14}  {one.ps:>4}  {_shown(one.num_bytes):>15}" for one in plan.placed]
+    lines += [f"{variable.name:{width}}  {variable.kind:14}  {variable.ps:>4}  {_shown(variable.num_bytes):>15}"
+              for variable in plan.placed]
     lines += ["", "Each ps:"]
     for ps in sorted(plan.working_bytes):
         lines.append(f"  ps:{ps}  {plan.ps_bytes(ps):,} bytes, {plan.working_bytes[ps]:,} of them for the updates; "
@@ -222,13 +225,13 @@ def plan_lines(plan: TrainingPlan) -> list[str]:
     lines += ["", f"Each worker, in each {a_run}:"]
     lines += [_moved_line("pulls", plan.moved(pulled=True)), _moved_line("pushes", plan.moved(pulled=False))]
     lines += [_moved_line("and the ps send each other", plan.between_ps)] if plan.between_ps else []
-    lines.append(f"  memory from {_megabytes(plan.process_bytes + sum(_totals(plan)))}, and what the model computes")
+    lines.append(f"  memory from {_megabytes(plan.process_bytes + sum(_totals(plan)))}, and that of the model's values")
     return lines
 
 
-def _moved_line(what: str, moved: Sequence[Sent]) -> str:
-    unknown = sum(one.num_bytes is None for one in moved)
-    return (f"  {what} {sum(one.num_bytes or 0 for one in moved):,} bytes in {len(moved)} transfers"
+def _moved_line(verb: str, moved: Sequence[Sent]) -> str:
+    unknown = sum(tensor.num_bytes is None for tensor in moved)
+    return (f"  {verb} {sum(tensor.num_bytes or 0 for tensor in moved):,} bytes in {len(moved)} transfers"
             + (f"; the size of {unknown} of them depends on the mini-batch" if unknown else ""))
 
 
@@ -245,21 +248,21 @@ def print_plan(config: Config, cluster: Cluster, is_json: bool) -> None:
 
     Raises:
       PsTrainError: a flag or a plug-in is wrong.
-      Exception: whatever a plug-in raises.
+      Exception: from a plug-in.
     """
     setup.prepare_tensorflow(config.tf_log)
-    ps_process_bytes = _own_bytes()  # a ps loads neither the data nor the model
+    ps_process_bytes = _used_bytes()  # a ps loads neither the data nor the model
     config, plugins = _with_data(config)
     graph = worker.build_graph(
         worker_settings(config, cluster), cluster, plugins, table.make_parts(config, cluster))
     per_run = config.steps_per_execution * config.communication_period
-    made = make_plan(graph, cluster.task.name, num_ps=len(cluster.ps), num_steps=per_run,
-                     process_bytes=_own_bytes(), ps_process_bytes=ps_process_bytes)
-    logs.show(json.dumps(plan_record(made)) if is_json else "\n".join(plan_lines(made)))
+    plan = make_plan(graph, cluster.task.name, num_ps=len(cluster.ps), num_steps=per_run,
+                     process_bytes=_used_bytes(), ps_process_bytes=ps_process_bytes)
+    logs.show(json.dumps(plan_record(plan)) if is_json else "\n".join(plan_lines(plan)))
 
 
 def _with_data(config: Config) -> tuple[Config, setup.LoadedPlugins]:
-    """Returns the flags and the plug-ins of a training that has its data: those that `launch` would train with."""
+    """Returns the flags and the plug-ins of a training with its data: those that `launch` would use."""
     plugins = setup.load_plugins(config)
     try:
         plugins.dataset.prepare(plugins.dataset_params)
@@ -275,7 +278,7 @@ def _with_data(config: Config) -> tuple[Config, setup.LoadedPlugins]:
     return config, plugins
 
 
-def _own_bytes() -> int:
+def _used_bytes() -> int:
     """Returns the most memory that this process has used."""
     unit = 1 if sys.platform == "darwin" else 1024  # getrusage(2): bytes on macOS, KiB on Linux
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

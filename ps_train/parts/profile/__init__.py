@@ -2,7 +2,7 @@
 
     traced steps --> StepStats --spans--> what each task did --phases--> pull, compute, push, wait, call
 
-Start with `recorder.py`. Each worker traces its own steps, prints a table of phases and writes a Chrome trace.
+Start with `recorder.py`. Each worker traces its steps, prints a table of phases and writes a Chrome trace.
 
     recorder  traces steps, prints the table and writes the timeline
     spans     reads TensorFlow's StepStats as spans of time on tasks

@@ -13,16 +13,16 @@ from ps_train.errors import ConfigError
 _MAX_PROFILED_STEPS = 1000  # a step has hundreds of events, thousands for a large model
 
 
-def parse_steps(what: str, text: str) -> range:
+def parse_steps(flag: str, text: str) -> range:
     """Returns the steps A to B - 1 for "A:B", or no steps for an empty text.
 
     Raises:
-      ConfigError: the text has another form, or gives no steps or too many; the error names `what`.
+      ConfigError: the text has another form, or gives no steps or too many; the error names `flag`.
     """
     match = re.fullmatch(r"([0-9]{1,18}):([0-9]{1,18})", text)
     steps = range(int(match[1]), int(match[2])) if match else range(0)
     if text and not 0 < len(steps) <= _MAX_PROFILED_STEPS:
-        raise ConfigError(f"{what}: got {text!r}; allowed: A:B with 0 <= A < B, as in 200:220, and at most "
+        raise ConfigError(f"{flag}: got {text!r}; allowed: A:B with 0 <= A < B, as in 200:220, and at most "
                           f"{_MAX_PROFILED_STEPS} steps")
     return steps
 

@@ -19,7 +19,7 @@ class ProfilePart(Part):
         self._profile = Profile(steps, cluster.task.name, config.train_dir)
 
     def around_step(self, session: Any, graph: Any, run_step: RunStep) -> RunStep:
-        """Returns what traces the steps that the flag names, or `run_step` if none is left."""
+        """Returns a function that traces the steps of the flag, or `run_step` if none is left."""
         return self._profile.run_step(session, graph) or run_step
 
     def ended_loop(self) -> None:

@@ -43,7 +43,7 @@ class Run(NamedTuple):
       start_us: when the worker was ready for the run; earlier than `call_us` if it had to wait for slower workers.
       call_us: when it called session.run.
       end_us: when session.run returned.
-      spans: what the tasks did for it, each by its own clock until the runs are `aligned`.
+      spans: the operations of the tasks for it, each by its task's clock until the runs are `aligned`.
       gradients: names of the worker's nodes whose outputs are the gradients that it sends to the ps.
     """
 
@@ -67,7 +67,7 @@ def aligned(runs: Sequence[Run]) -> tuple[list[Run], dict[str, Shift]]:
 
     A task works for a run only between the call and the return. If its times fit between them, its clock counts as
     right. Otherwise they are moved to the middle of the range in which they fit. The bounds of the range are medians
-    over the runs, so that a single odd record has no effect.
+    over the runs, as a single odd record must have no effect.
     """
     least: dict[str, list[float]] = {}
     most: dict[str, list[float]] = {}
@@ -108,20 +108,20 @@ def segments(run: Run, worker: str) -> list[Segment]:
     def bounded(time_us: float) -> float:
         return min(max(time_us, run.call_us), run.end_us)
 
-    own = [span for span in run.spans if span.task == worker]
-    busy = [span for span in own if span.operation != TRANSFER and not _WAITS.search(span.operation)]
+    worker_spans = [span for span in run.spans if span.task == worker]
+    busy = [span for span in worker_spans if span.operation != TRANSFER and not _WAITS.search(span.operation)]
     first_us = bounded(min((span.start_us for span in run.spans), default=run.end_us))
     last_us = bounded(max((span.end_us for span in run.spans), default=run.end_us))
     computed_us = bounded(_computed_us(run, busy, default=first_us))
-    pulled_us = bounded(max((span.end_us for span in own if span.operation == TRANSFER and span.end_us <= computed_us),
-                            default=first_us))
+    pulled_us = bounded(max((span.end_us for span in worker_spans
+                             if span.operation == TRANSFER and span.end_us <= computed_us), default=first_us))
     ends_us = [run.call_us, first_us, pulled_us, computed_us, last_us, run.end_us]
-    found = [Segment(phase, start_us, end_us) for phase, start_us, end_us in zip(
+    segments = [Segment(phase, start_us, end_us) for phase, start_us, end_us in zip(
         ("call", "pull", "compute", "push", "call"), ends_us, ends_us[1:])]
-    found = _overlay(found, ("compute",), "wait", _waiting(own))
-    found = _overlay(found, ("push",), "wait", _waiting(span for span in run.spans if span.task != worker))
-    found = _overlay(found, ("pull", "push", "wait"), "compute", [(span.start_us, span.end_us) for span in busy])
-    return _joined([Segment("wait", run.start_us, run.call_us), *found])
+    segments = _overlay(segments, ("compute",), "wait", _waiting(worker_spans))
+    segments = _overlay(segments, ("push",), "wait", _waiting(span for span in run.spans if span.task != worker))
+    segments = _overlay(segments, ("pull", "push", "wait"), "compute", [(span.start_us, span.end_us) for span in busy])
+    return _joined([Segment("wait", run.start_us, run.call_us), *segments])
 
 
 def num_batches(run: Run, worker: str) -> int:
@@ -144,45 +144,45 @@ def _overlay(
 ) -> list[Segment]:
     """Returns the segments with `phase` in place of the phases in `over` where an interval covers them."""
     covers = _union(intervals)
-    found = []
+    segments = []
     for segment in ground:
         at_us = segment.start_us
         for start_us, end_us in covers if segment.phase in over else ():
             start_us, end_us = max(start_us, at_us), min(end_us, segment.end_us)
             if start_us < end_us:
-                found += [Segment(segment.phase, at_us, start_us), Segment(phase, start_us, end_us)]
+                segments += [Segment(segment.phase, at_us, start_us), Segment(phase, start_us, end_us)]
                 at_us = end_us
-        found.append(Segment(segment.phase, at_us, segment.end_us))
-    return found
+        segments.append(Segment(segment.phase, at_us, segment.end_us))
+    return segments
 
 
 def _union(intervals: Iterable[Interval]) -> list[Interval]:
-    found: list[Interval] = []
+    joined: list[Interval] = []
     for start_us, end_us in sorted(intervals):
-        if found and start_us <= found[-1][1]:
-            found[-1] = (found[-1][0], max(found[-1][1], end_us))
+        if joined and start_us <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(joined[-1][1], end_us))
         else:
-            found.append((start_us, end_us))
-    return found
+            joined.append((start_us, end_us))
+    return joined
 
 
 def _joined(ground: Iterable[Segment]) -> list[Segment]:
     """Returns the segments without empty ones, and with adjacent segments of one phase joined."""
-    found: list[Segment] = []
+    joined: list[Segment] = []
     for segment in ground:
         if segment.start_us >= segment.end_us:
             continue
-        if found and found[-1].phase == segment.phase:
-            found[-1] = found[-1]._replace(end_us=segment.end_us)
+        if joined and joined[-1].phase == segment.phase:
+            joined[-1] = joined[-1]._replace(end_us=segment.end_us)
         else:
-            found.append(segment)
-    return found
+            joined.append(segment)
+    return joined
 
 
-def total_ms(found: Iterable[Segment]) -> dict[str, float]:
+def total_ms(segments: Iterable[Segment]) -> dict[str, float]:
     """Returns phase -> total time in milliseconds."""
     totals = dict.fromkeys(PHASES, 0.0)
-    for segment in found:
+    for segment in segments:
         totals[segment.phase] += (segment.end_us - segment.start_us) / 1000
     return totals
 

@@ -25,7 +25,7 @@ from tensorflow.python.client.timeline import Timeline  # it has no public name
 from ps_train.parts.profile import phases, spans
 from ps_train.parts.profile.phases import Run, Shift
 
-_MAX_UNTRACED = 100  # the latest steps whose durations are kept for comparison
+_MAX_UNTRACED = 100  # the latest steps, with durations to compare
 _CHANGES = re.compile("Assign|Apply|Scatter|Enqueue")  # as in ResourceApplyAdam
 _log = logging.getLogger(__name__)
 
@@ -80,7 +80,7 @@ class Profile:
         return run
 
     def finish(self) -> None:
-        """Prints and writes what was recorded, and stops tracing."""
+        """Prints and writes the recorded steps, and stops tracing."""
         if self._is_finished:
             return
         self._is_finished = True
@@ -95,20 +95,22 @@ class Profile:
         self._traced = []
 
     def _runs(self) -> list[Run]:
-        found = [spans.read_spans(stats) for _, _, stats in self._traced]
+        spans_of_runs = [spans.read_spans(stats) for _, _, stats in self._traced]
         # Collected over all runs, as the records of a ps may lack some transfers (master_session.cc).
-        sent = {span.node for each in found for span in each if span.sender == self._worker and span.num_bytes}
+        sent = {span.node for run_spans in spans_of_runs for span in run_spans
+                if span.sender == self._worker and span.num_bytes}
         gradients = sorted(sent - self._after_updates)
-        return [Run(step, *times_us, each, gradients) for (step, times_us, _), each in zip(self._traced, found)]
+        return [Run(step, *times_us, run_spans, gradients)
+                for (step, times_us, _), run_spans in zip(self._traced, spans_of_runs)]
 
     def _write(self, runs: list[Run], shifts: Mapping[str, Shift]) -> None:
         trace = _merged((stats for _, _, stats in self._traced), shifts)
         _add_rows(trace, self._worker, runs)
-        text = Timeline(trace).generate_chrome_trace_format(show_dataflow=False)
+        chrome_trace = Timeline(trace).generate_chrome_trace_format(show_dataflow=False)
         try:
             os.makedirs(os.path.dirname(self._path), exist_ok=True)
             with open(self._path, "w", encoding="utf-8") as file:
-                file.write(text)
+                file.write(chrome_trace)
         except OSError as error:
             _log.warning("profile: cannot write %s: %s", self._path, error.strerror)
         else:
@@ -118,7 +120,7 @@ class Profile:
 
 def nodes_after_updates(graph: tf.Graph) -> set[str]:
     """Returns the names of all nodes that depend on a change on a ps, and so run after the gradients."""
-    # On whatever device they are: TensorFlow runs a node where its resource is.
+    # On any device: TensorFlow runs a node where its resource is.
     after: set[tf.Operation] = set()
     for node in graph.get_operations():  # in the order of their creation: each one after its inputs
         before = [*node.control_inputs, *(tensor.op for tensor in node.inputs)]
@@ -160,11 +162,11 @@ def _lines(worker: str, runs: list[Run], untraced_secs: list[float], shifts: Map
     """Returns the table of the runs, with the lines before and after it."""
     batches = sorted({phases.num_batches(run, worker) for run in runs})
     each = f" of {'/'.join(map(str, batches))} mini-batches each" if batches[-1] > 1 else ""
-    found = [f"profile of {worker}: {len(runs)} steps{each}, begun at global step {runs[0].global_step} to "
+    lines = [f"profile of {worker}: {len(runs)} steps{each}, begun at global step {runs[0].global_step} to "
              f"{runs[-1].global_step}; in ms:", *phases.phase_table(runs, worker)]
     if untraced_secs:
-        found.append(f"  a step took {statistics.median(untraced_secs) * 1000:.2f} ms before it was traced, the median "
+        lines.append(f"  a step took {statistics.median(untraced_secs) * 1000:.2f} ms before it was traced, the median "
                      f"of {len(untraced_secs)}")
-    found += [f"  the clock of {task} differs: {shift.added_us / 1000:+.2f} ms were added to its times, which may be "
+    lines += [f"  the clock of {task} differs: {shift.added_us / 1000:+.2f} ms were added to its times, which may be "
               f"{shift.error_us / 1000:.2f} ms off" for task, shift in shifts.items()]
-    return found
+    return lines

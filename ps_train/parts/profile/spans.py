@@ -2,7 +2,7 @@
 
     session.run(..., FULL_TRACE) --> StepStats --read_spans--> [Span, ...]
 
-Each task times its operations by its own clock. A transfer is timed by the clock of the receiver, but its start may
+Each task times its operations by its clock. A transfer is timed by the clock of the receiver, but its start may
 come from the sender (core/distributed_runtime/rpc/grpc_remote_worker.cc): if clocks differ, only its end is reliable.
 """
 
@@ -24,7 +24,7 @@ class Span(NamedTuple):
     Attributes:
       task: the task's name, such as `ps:0`; for a transfer, the receiver.
       operation: type of the operation, such as `MatMul`, or TRANSFER.
-      node: name of the node; for a transfer, the node whose output was sent.
+      node: name of the node; for a transfer, the node that computed the tensor.
       sender: for a transfer, the task that sent it; otherwise "".
       num_bytes: size of a transfer, 0 for a message that only says that an operation has run.
       start_us: microseconds since 1970, by the task's clock.
@@ -42,14 +42,14 @@ class Span(NamedTuple):
 
 def read_spans(step_stats: Any) -> list[Span]:
     """Returns the spans in a StepStats proto, in the order of their starts."""
-    found = []
+    spans = []
     for device in step_stats.dev_stats:
         task = task_name(device.device)
         # The kernels of a GPU are listed once for each stream, and again for all streams together.
         if not task or ("/stream:" in device.device and not device.device.endswith("/stream:all")):
             continue
-        found += [span for stats in device.node_stats if (span := _span(task, stats)) is not None]
-    return sorted(found, key=lambda span: (span.start_us, -span.end_us))
+        spans += [span for stats in device.node_stats if (span := _span(task, stats)) is not None]
+    return sorted(spans, key=lambda span: (span.start_us, -span.end_us))
 
 
 def task_name(device: str) -> str:

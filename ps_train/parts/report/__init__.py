@@ -1,8 +1,8 @@
-"""What happened in a training, as one HTML page: `ps_train report`.
+"""The history of a training, as one HTML page: `ps_train report`.
 
     history  reads values over steps from the event files, and events, cluster and workers from the journal
     page     draws charts, and puts them and tables into one HTML file
-    writing  decides what the page shows, and writes it
+    writing  decides the contents of the page, and writes it
 
 Start with `writing.py`.
 """

@@ -10,7 +10,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 
-from ps_train.parts.report.history import Happening, Point
+from ps_train.parts.report.history import Point, TrainingEvent
 from ps_train.parts.selection.flags import Target
 from ps_train.parts.selection.record import SELECTION_RECORD
 
@@ -26,20 +26,20 @@ def read_target(train_dir: str) -> Target | None:
         return None
 
 
-def happenings(evaluations: Mapping[str, Sequence[Point]], target: Target | None) -> list[Happening]:
+def evaluation_events(evaluations: Mapping[str, Sequence[Point]], target: Target | None) -> list[TrainingEvent]:
     """Returns the evaluations in the order of time, each with all its metrics; only the best so far are no routine."""
     by_place: dict[tuple[float, int], dict[str, float]] = {}
     for tag, points in sorted(evaluations.items()):
         for point in points:
             by_place.setdefault((point.time, point.step), {})[tag] = point.value
     best = _best_so_far(evaluations, target)
-    found = []
+    events = []
     for (time, step), values in sorted(by_place.items()):
-        text, is_best = ", ".join(f"{tag} {value:.4g}" for tag, value in values.items()), (time, step) in best
+        description, is_best = ", ".join(f"{tag} {value:.4g}" for tag, value in values.items()), (time, step) in best
         if target and is_best:
-            text += f"; the best {target.metric} so far"
-        found.append(Happening(time, step, "evaluation", text, is_fault=False, is_routine=not is_best))
-    return found
+            description += f"; the best {target.metric} so far"
+        events.append(TrainingEvent(time, step, "evaluation", description, is_fault=False, is_routine=not is_best))
+    return events
 
 
 def best_figure(evaluations: Mapping[str, Sequence[Point]], target: Target | None) -> Iterator[tuple[str, str]]:

@@ -14,7 +14,7 @@ _field = functools.partial(fields.field, group="The report")
 
 @dataclasses.dataclass(frozen=True)
 class ReportConfig:
-    """What to report, and where to write it.
+    """The folder to report on, and the file to write.
 
     Raises:
       ConfigError: a value is not allowed or missing.

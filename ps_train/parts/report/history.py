@@ -1,7 +1,7 @@
 """Reads the history of a training from its train_dir: values over steps, and of each run events and workers.
 
     events.*       --read_series---> tag -> points
-    journal.jsonl  --tell_stories--> the cluster, events in words, how far each worker was, when
+    journal.jsonl  --run_histories--> the cluster, its events in words, and the progress of each worker over time
 
 A run begins with a process of the chief. A chief that was killed or has lost the cluster, and is started again with the
 same command, continues its run.
@@ -30,8 +30,8 @@ _SOURCES = {
 _WORKERS = {
     "joined": "joined",
     "joined again": "joined again, as a new process",
-    "silent": "sends no heartbeat any more: dead, frozen or cut off",
-    "back": "is heard of again",
+    "silent": "sends no heartbeat: dead, frozen or cut off",
+    "back": "sends heartbeats again",
     "finished": "has finished",
     "left": "left before the end",
 }
@@ -54,17 +54,17 @@ def read_series(folder: str, run_at: Callable[[float], int] = lambda time: 0) ->
     Args:
       run_at: returns the number of the run that had begun at a time.
     """
-    found: dict[str, list[Point]] = {}
+    series: dict[str, list[Point]] = {}
     for path in sorted(glob.glob(os.path.join(glob.escape(folder), "events.out.tfevents.*")), key=_begin):
         for event in _events(path):
             if event.HasField("session_log") and event.session_log.status == tf.SessionLog.START:
                 run = run_at(event.wall_time)
-                found = {tag: [point for point in points if point.step < event.step or run_at(point.time) != run]
-                         for tag, points in found.items()}
+                series = {tag: [point for point in points if point.step < event.step or run_at(point.time) != run]
+                         for tag, points in series.items()}
             for value in event.summary.value:
                 if (number := _number(value)) is not None:
-                    found.setdefault(value.tag, []).append(Point(event.wall_time, event.step, number))
-    return {tag: thinned(points) for tag, points in found.items() if points}
+                    series.setdefault(value.tag, []).append(Point(event.wall_time, event.step, number))
+    return {tag: thinned(points) for tag, points in series.items() if points}
 
 
 def thinned(points: list) -> list:
@@ -97,22 +97,22 @@ def _number(value: tf.Summary.Value) -> float | None:
     return None
 
 
-class Happening(NamedTuple):
+class TrainingEvent(NamedTuple):
     """An event in words.
 
     Attributes:
       time: seconds since the epoch.
       step: the global step that the chief had seen, None where the event has none.
-      who: the task, or "chief".
-      text: what happened.
+      task: the task, or "chief".
+      description: the event in words.
       is_fault: whether something went wrong.
       is_routine: whether it is one of many, such as a checkpoint.
     """
 
     time: float
     step: int | None
-    who: str
-    text: str
+    task: str
+    description: str
     is_fault: bool
     is_routine: bool = False
 
@@ -127,41 +127,41 @@ class Sample(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Story:
-    """What a journal tells of one run.
+class RunHistory:
+    """One run, as the journal records it.
 
     Attributes:
       begin: its first time, in seconds since the epoch; 0 without a journal.
-      run: what the chief said of the last process of this training, see `describe_run`; {} without a journal.
-      placed: what is on each ps, see `describe_placement`; {} without a journal.
-      happenings: in order.
+      run: the chief's description of its last process in this run, see `describe_run`; {} without a journal.
+      placed: the variables on each ps, see `describe_placement`; {} without a journal.
+      events: in order.
       samples: in order.
       losses: (time, step) of each lost session.
-      ending: how the last process of the chief ended, "" if it did not say.
+      ending: how the last process of the chief ended, "" if that is unknown.
     """
 
     begin: float
     run: Mapping[str, Any]
     placed: Mapping[str, Any]
-    happenings: Sequence[Happening]
+    events: Sequence[TrainingEvent]
     samples: Sequence[Sample]
     losses: Sequence[tuple[float, int]]
     ending: str
 
 
-def tell_stories(events: Sequence[Mapping[str, Any]]) -> list[Story]:
-    """Returns what the events of a journal tell of each run; one story of nothing without a journal."""
+def run_histories(events: Sequence[Mapping[str, Any]]) -> list[RunHistory]:
+    """Returns the history of each run; a single empty one without a journal."""
     runs: list[list[Mapping[str, Any]]] = [[]]
     for event in events:
         if event["event"] == "start" and _is_over(runs[-1], event):
             runs.append([])
         runs[-1].append(event)
-    return [tell_story(run) for run in runs]
+    return [run_history(run) for run in runs]
 
 
-def run_at(stories: Sequence[Story], time: float) -> int:
-    """Returns the index of the run that had begun last at a time; 0 before the first one."""
-    return max(0, bisect.bisect_right([story.begin for story in stories], time) - 1)
+def run_at(histories: Sequence[RunHistory], time: float) -> int:
+    """Returns the index of the last run that had begun at a time; 0 before the first one."""
+    return max(0, bisect.bisect_right([history.begin for history in histories], time) - 1)
 
 
 def _is_over(run: Sequence[Mapping[str, Any]], start: Mapping[str, Any]) -> bool:
@@ -174,46 +174,47 @@ def _is_over(run: Sequence[Mapping[str, Any]], start: Mapping[str, Any]) -> bool
         before[-1]["event"] == "end" and not ended.is_lost_end(before[-1]))
 
 
-def tell_story(events: Sequence[Mapping[str, Any]]) -> Story:
-    """Returns what the events of one run tell."""
+def run_history(events: Sequence[Mapping[str, Any]]) -> RunHistory:
+    """Returns the history of one run, from its events in the journal."""
     starts = [index for index, event in enumerate(events) if event["event"] == "start"]
     last = events[starts[-1]] if starts else {}
     ends = [event for event in events[starts[-1]:] if event["event"] == "end"] if starts else []
-    return Story(
+    return RunHistory(
         begin=events[0]["time"] if events else 0.0, run=last.get("run", {}), placed=last.get("placed", {}),
-        happenings=[told for event in events if (told := _happening(event)) is not None],
+        events=[described for event in events if (described := _training_event(event)) is not None],
         samples=[_sample(event) for event in events if event["event"] == "sample"],
         losses=[(event["time"], event["step"]) for event in events if event["event"] == "lost"],
         ending=ends[-1]["why"] if ends else "")
 
 
-def _happening(event: Mapping[str, Any]) -> Happening | None:
+def _training_event(event: Mapping[str, Any]) -> TrainingEvent | None:
     kind, name, is_fault, is_routine = event["event"], "chief", False, False
     if kind == "start":
-        text = f"starts: {event['run']['model']} on {event['run']['dataset']}"
+        description = f"starts: {event['run']['model']} on {event['run']['dataset']}"
     elif kind == "session":
-        text, is_fault = _session(event)
+        description, is_fault = _session(event)
     elif kind == "lost":
-        gone = f"{', '.join(event['gone'])} did not answer; " if event["gone"] else ""
-        text, is_fault = f"lost its session: {gone}{event['reason']}", True
+        lost_tasks = f"{', '.join(event['gone'])} did not answer; " if event["gone"] else ""
+        description, is_fault = f"lost its session: {lost_tasks}{event['reason']}", True
     elif kind == "checkpoint":
-        text, is_routine = f"has saved {event['path']}", True
+        description, is_routine = f"has saved {event['path']}", True
     elif kind == "worker":
-        name, text, is_fault = event["name"], _WORKERS.get(event["what"], event["what"]), event["what"] == "silent"
+        name, description = event["name"], _WORKERS.get(event["what"], event["what"])
+        is_fault = event["what"] == "silent"
     elif kind == "end":
-        text, is_fault = f"ends: {event['why']}", "Error:" in event["why"]
+        description, is_fault = f"ends: {event['why']}", "Error:" in event["why"]
     else:  # a sample, or of a later version of ps_train
         return None
-    return Happening(event["time"], event.get("step"), name, text, is_fault, is_routine)
+    return TrainingEvent(event["time"], event.get("step"), name, description, is_fault, is_routine)
 
 
 def _session(event: Mapping[str, Any]) -> tuple[str, bool]:
-    text = _SOURCES.get(event["source"], f"restores all ps from {event['source']}")
+    description = _SOURCES.get(event["source"], f"restores all ps from {event['source']}")
     is_loss = bool(event["step"]) and event["source"] not in _SOURCES
-    return (f"{text}; steps after it are taken again" if is_loss else text), is_loss
+    return (f"{description}; steps after it are taken again" if is_loss else description), is_loss
 
 
 def _sample(event: Mapping[str, Any]) -> Sample:
     workers = event["workers"]
-    return Sample(event["time"], event["step"], {name: one["steps"] for name, one in workers.items()},
-                  {name: one["staleness"] for name, one in workers.items()})
+    return Sample(event["time"], event["step"], {name: worker["steps"] for name, worker in workers.items()},
+                  {name: worker["staleness"] for name, worker in workers.items()})

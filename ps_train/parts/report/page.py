@@ -68,7 +68,7 @@ code {{ background: #f3f5f8; padding: .1rem .3rem; overflow-wrap: anywhere; }}
 
 
 class TimeAxis(NamedTuple):
-    """Where time begins in a chart, in seconds since the epoch, and its unit."""
+    """The start of time in a chart, in seconds since the epoch, and its unit."""
 
     begin: float
     unit_secs: float
@@ -76,17 +76,17 @@ class TimeAxis(NamedTuple):
 
     @classmethod
     def over(cls, begin: float, end: float) -> TimeAxis:
-        """Returns the axis with the unit that suits."""
+        """Returns the axis with a suitable unit."""
         unit_secs, unit = next(((secs, name) for secs, name in _UNITS if end - begin > 3 * secs), _UNITS[-1])
         return cls(begin, unit_secs, unit)
 
     def place(self, time: float) -> float:
-        """Returns where a time is on this axis."""
+        """Returns the position of a time on this axis."""
         return (time - self.begin) / self.unit_secs
 
 
 class Line(NamedTuple):
-    """A line of a chart; with `has_marks`, each point is shown, as few of them are there."""
+    """A line of a chart; `has_marks` shows each point, for lines with few."""
 
     name: str
     xs: Sequence[float]
@@ -106,7 +106,7 @@ def check_matplotlib() -> None:
 def lines_chart(
     lines: Sequence[Line], *, x_label: str, y_label: str, losses: Sequence[float] = (), is_from_zero: bool = False
 ) -> str:
-    """Returns a chart of lines, with a dashed upright line where a session was lost."""
+    """Returns a line chart, with a dashed vertical line for each lost session."""
 
     def draw(axes: Any) -> None:
         for number, line in enumerate(lines):
@@ -125,7 +125,7 @@ def lines_chart(
 
 
 def bars_chart(amounts: Mapping[str, float], label: str) -> str:
-    """Returns a chart of lying bars, the first one at the top."""
+    """Returns a horizontal bar chart, the first bar at the top."""
 
     def draw(axes: Any) -> None:
         axes.barh(range(len(amounts)), list(amounts.values()), color="C0", height=0.6)
@@ -143,20 +143,23 @@ def by_step(name: str, points: Sequence[Point], *, has_marks: bool = False) -> L
 
 def rates(points: Sequence[Point] | Sequence[Sample], axis: TimeAxis) -> Line:
     """Returns global steps per second over time, from pairs of points that follow each other."""
-    pairs = [(one, two) for one, two in zip(points, points[1:]) if two.time > one.time and two.step >= one.step]
-    return Line("global steps/s", [axis.place(two.time) for _, two in pairs],
-                [(two.step - one.step) / (two.time - one.time) for one, two in pairs])
+    pairs = [(last, point) for last, point in zip(points, points[1:])
+             if point.time > last.time and point.step >= last.step]
+    return Line("global steps/s", [axis.place(point.time) for _, point in pairs],
+                [(point.step - last.step) / (point.time - last.time) for last, point in pairs])
 
 
-def by_worker(samples: Sequence[Sample], axis: TimeAxis, what: Callable[[Sample], Mapping[str, float]]) -> list[Line]:
+def by_worker(
+    samples: Sequence[Sample], axis: TimeAxis, value_of: Callable[[Sample], Mapping[str, float]]
+) -> list[Line]:
     """Returns a line for each worker over time."""
-    names = sorted({name for sample in samples for name in what(sample)}, key=lambda name: (len(name), name))
-    return [Line(name, *zip(*[(axis.place(sample.time), what(sample)[name])
-                              for sample in samples if name in what(sample)])) for name in names]
+    names = sorted({name for sample in samples for name in value_of(sample)}, key=lambda name: (len(name), name))
+    return [Line(name, *zip(*[(axis.place(sample.time), value_of(sample)[name])
+                              for sample in samples if name in value_of(sample)])) for name in names]
 
 
 def _plain(name: str) -> str:
-    """Returns a name that a user chose as matplotlib shows it: text between two `$` would be a formula."""
+    """Returns a user's name as matplotlib shows it literally: text between two `$` would be a formula."""
     return name.replace("$", r"\$")
 
 
@@ -169,14 +172,14 @@ def _svg(draw: Callable[[Any], None], height: float = _SIZE[1]) -> str:
     with matplotlib.rc_context(_STYLE):
         figure, axes = pyplot.subplots(figsize=(_SIZE[0], height), layout="constrained")
         draw(axes)
-        text = io.StringIO()
-        figure.savefig(text, format="svg", metadata={"Date": None}, transparent=True)  # the page has a dark mode
+        svg = io.StringIO()
+        figure.savefig(svg, format="svg", metadata={"Date": None}, transparent=True)  # the page has a dark mode
         pyplot.close(figure)
-    return text.getvalue()
+    return svg.getvalue()
 
 
 class Row(NamedTuple):
-    """A row of a table; one that says that something went wrong is red."""
+    """A row of a table; a fault is red."""
 
     cells: Sequence[object]
     is_fault: bool = False
@@ -188,17 +191,17 @@ def page(title: str, subtitle: str, sections: Iterable[str]) -> str:
 
 
 def figures(values: Iterable[tuple[str, str]]) -> str:
-    """Returns (value, what it is) pairs, in large type."""
+    """Returns (value, name) pairs, in large type."""
     boxes = "".join(f"<div><b>{html.escape(value)}</b><span>{html.escape(name)}</span></div>" for value, name in values)
     return f'<div class="figures">{boxes}</div>'
 
 
-def heading(text: str) -> str:
+def heading(title: str) -> str:
     """Returns the heading of a section."""
-    return f"<h2>{html.escape(text)}</h2>"
+    return f"<h2>{html.escape(title)}</h2>"
 
 
-def text(line: str, *, is_code: bool = False) -> str:
+def paragraph(line: str, *, is_code: bool = False) -> str:
     """Returns a paragraph."""
     escaped = html.escape(line)
     return f"<p><code>{escaped}</code></p>" if is_code else f"<p>{escaped}</p>"

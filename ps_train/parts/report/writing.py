@@ -19,7 +19,7 @@ from typing import Any
 from ps_train.errors import ConfigError
 from ps_train.parts.report import evaluated, page
 from ps_train.parts.report.flags import ReportConfig
-from ps_train.parts.report.history import Point, Story, read_series, run_at, tell_stories, thinned
+from ps_train.parts.report.history import Point, RunHistory, read_series, run_at, run_histories, thinned
 from ps_train.parts.report.page import Row, TimeAxis
 from ps_train.parts.selection.flags import Target
 from ps_train.runtime import logs
@@ -28,9 +28,9 @@ from ps_train.storage.journal import read_journal
 
 _RATE_TAGS = ("global_step/sec", "examples/sec")
 _STALENESS_TAG = "staleness"
-_MOST_OTHERS = 12  # charts of the model's own summaries
+_MOST_OTHERS = 12  # charts of the model's summaries
 _MOST_RUNS = 5  # the last ones have charts of their workers
-_MOST_HAPPENINGS = 500  # the first and the last ones are shown
+_MOST_EVENTS = 500  # the first and the last ones are shown
 
 
 def write_report(config: ReportConfig) -> None:
@@ -41,115 +41,115 @@ def write_report(config: ReportConfig) -> None:
     """
     page.check_matplotlib()
     if not os.path.isdir(config.train_dir):
-        raise ConfigError(f"{config.train_dir}: there is no such folder; give the --train_dir of a training")
+        raise ConfigError(f"{config.train_dir}: no such folder; give the --train_dir of a training")
     try:
-        stories = tell_stories(read_journal(config.train_dir))
+        histories = run_histories(read_journal(config.train_dir))
     except OSError as error:
         raise ConfigError(f"cannot read the journal in {config.train_dir}: {error.strerror}") from None
-    run_of = functools.partial(run_at, stories)
+    run_of = functools.partial(run_at, histories)
     training, evaluations = (read_series(folder, run_of)
                              for folder in (config.train_dir, os.path.join(config.train_dir, "eval")))
-    if not (any(story.happenings for story in stories) or training or evaluations):
+    if not (any(history.events for history in histories) or training or evaluations):
         raise ConfigError(f"{config.train_dir}: no training has written a journal or event files there; give the "
                           "--train_dir of a training")
     path = config.output or os.path.join(config.train_dir, "report.html")
-    text = make_report(config.train_dir, stories, training, evaluations, evaluated.read_target(config.train_dir))
+    html = make_report(config.train_dir, histories, training, evaluations, evaluated.read_target(config.train_dir))
     try:
         with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
+            file.write(html)
     except OSError as error:
         raise ConfigError(f"cannot write {path}: {error.strerror}; give another --output") from None
     logs.show(f"wrote {path}")
 
 
 def make_report(
-    train_dir: str, stories: Sequence[Story], training: Mapping[str, Sequence[Point]],
+    train_dir: str, histories: Sequence[RunHistory], training: Mapping[str, Sequence[Point]],
     evaluations: Mapping[str, Sequence[Point]], target: Target | None = None,
 ) -> str:
     """Returns the page.
 
     Args:
-      stories: that of each run, at least one.
+      histories: the history of each run, at least one.
       training, evaluations: see `read_series`.
       target: the metric by which the best checkpoint was chosen.
     """
-    run_of = functools.partial(run_at, stories)
-    happenings = evaluated.happenings(evaluations, target)
+    run_of = functools.partial(run_at, histories)
+    events = evaluated.evaluation_events(evaluations, target)
     runs = [
-        ReportedRun(number, dataclasses.replace(story, happenings=sorted(
-            [*story.happenings, *(event for event in happenings if run_of(event.time) == number - 1)],
+        ReportedRun(number, dataclasses.replace(history, events=sorted(
+            [*history.events, *(event for event in events if run_of(event.time) == number - 1)],
             key=lambda event: event.time)), *(
                 {tag: mine for tag, points in values.items()
                  if (mine := [point for point in points if run_of(point.time) == number - 1])}
                 for values in (training, evaluations)))
-        for number, story in enumerate(stories, start=1)]
+        for number, history in enumerate(histories, start=1)]
     last = runs[-1]
-    run = last.story.run
+    run = last.history.run
     title = f"{run['model']} on {run['dataset']}" if run else os.path.basename(os.path.abspath(train_dir))
     sections = [
         page.figures(itertools.chain(_figures(last), evaluated.best_figure(evaluations, target))), *_run_table(runs),
         page.heading("Loss and metrics"), page.charts(_value_charts(runs)),
-        *itertools.chain.from_iterable(_worker_section(one, len(runs)) for one in runs[-_MOST_RUNS:]),
-        *_happening_table(runs), *_placement(last.story), *_flags(last.story)]
-    begin, end = min(one.times()[0] for one in runs), max(one.times()[1] for one in runs)
+        *itertools.chain.from_iterable(_worker_section(run, len(runs)) for run in runs[-_MOST_RUNS:]),
+        *_event_table(runs), *_placement(last.history), *_flags(last.history)]
+    begin, end = min(run.times()[0] for run in runs), max(run.times()[1] for run in runs)
     return page.page(title, f"{os.path.abspath(train_dir)}, from {_clock(begin)} to {_clock(end)}", sections)
 
 
 @dataclasses.dataclass(frozen=True)
 class ReportedRun:
-    """What is known of one run.
+    """The history and the curves of one run.
 
     Attributes:
       number: from 1.
-      story: what the journal tells, and its evaluations among the events.
+      history: its history by the journal, with its evaluations among the events.
       training, evaluations: tag -> its points.
     """
 
     number: int
-    story: Story
+    history: RunHistory
     training: Mapping[str, Sequence[Point]]
     evaluations: Mapping[str, Sequence[Point]]
 
     def times(self) -> tuple[float, float]:
         """Returns its first and its last time."""
-        times = [one.time for one in self._all()]
-        return min(times, default=self.story.begin), max(times, default=self.story.begin)
+        times = [event.time for event in self._all()]
+        return min(times, default=self.history.begin), max(times, default=self.history.begin)
 
     def last_step(self) -> int:
         """Returns the last global step."""
-        return max((one.step for one in self._all() if one.step), default=0)
+        return max((event.step for event in self._all() if event.step), default=0)
 
     def num_workers(self) -> int:
-        """Returns how many workers took part."""
-        return len({name for sample in self.story.samples for name in sample.steps})
+        """Returns the number of workers that took part."""
+        return len({name for sample in self.history.samples for name in sample.steps})
 
     def _all(self) -> list[Any]:
         return [*itertools.chain(*self.training.values(), *self.evaluations.values()),
-                *self.story.happenings, *self.story.samples]
+                *self.history.events, *self.history.samples]
 
 
 def _figures(run: ReportedRun) -> Iterator[tuple[str, str]]:
-    story, (begin, end), step = run.story, run.times(), run.last_step()
-    limit = story.run.get("train_steps")
+    history, (begin, end), step = run.history, run.times(), run.last_step()
+    limit = history.run.get("train_steps")
     yield f"{step:,}", f"global steps of {limit:,}" if limit and step <= limit else "global steps"
     yield _duration(end - begin), "from first to last event"
     for tag, points in sorted(run.evaluations.items()):
         yield f"{points[-1].value:.4g}", f"{tag} in the last evaluation"
-    if story.samples:
+    if history.samples:
         yield f"{run.num_workers()}", "worker" if run.num_workers() == 1 else "workers"
-        yield f"{len(story.losses)}", "lost session" if len(story.losses) == 1 else "lost sessions"
-    if story.run:
-        yield story.ending or "not said", "how it ended"
+        yield f"{len(history.losses)}", "lost session" if len(history.losses) == 1 else "lost sessions"
+    if history.run:
+        yield history.ending or "unknown", "how it ended"
 
 
 def _run_table(runs: Sequence[ReportedRun]) -> Iterator[str]:
     if len(runs) == 1:
         return
     yield page.heading("Runs")
-    yield page.text(f"This folder has {len(runs):,} runs. The figures above are those of the last one.")
+    yield page.paragraph(f"This folder has {len(runs):,} runs. The figures above are those of the last one.")
     yield page.table(["run", "begin", "duration", "last global step", "workers", "lost sessions", "how it ended"], [
-        Row([one.number, _clock(one.times()[0]), _duration(one.times()[1] - one.times()[0]), f"{one.last_step():,}",
-             one.num_workers() or "", len(one.story.losses), one.story.ending or "not said"]) for one in runs],
+        Row([run.number, _clock(run.times()[0]), _duration(run.times()[1] - run.times()[0]), f"{run.last_step():,}",
+             run.num_workers() or "", len(run.history.losses), run.history.ending or "unknown"]) for run in runs],
         numbers=(0, 3, 4, 5))
 
 
@@ -167,23 +167,23 @@ def _value_charts(runs: Sequence[ReportedRun]) -> Iterator[tuple[str, str]]:
                 lines.append(page.by_step(f"evaluation{suffix}", run.evaluations[tag], has_marks=True))
         if lines:
             yield tag, page.lines_chart(lines, x_label="global step", y_label=tag,
-                                          losses=[step for run in runs for _, step in run.story.losses])
+                                          losses=[step for run in runs for _, step in run.history.losses])
 
 
 def _worker_section(run: ReportedRun, num_runs: int) -> Iterator[str]:
-    drawn = list(_worker_charts(run.story, run.training, TimeAxis.over(*run.times())))
+    drawn = list(_worker_charts(run.history, run.training, TimeAxis.over(*run.times())))
     if drawn or num_runs == 1:
         yield page.heading("Speed and workers" + (f" of run {run.number}" if num_runs > 1 else ""))
         yield page.charts(drawn)
-        yield from _worker_table(run.story)
+        yield from _worker_table(run.history)
 
 
 def _worker_charts(
-    story: Story, training: Mapping[str, Sequence[Point]], axis: TimeAxis
+    history: RunHistory, training: Mapping[str, Sequence[Point]], axis: TimeAxis
 ) -> Iterator[tuple[str, str]]:
     over_time = functools.partial(page.lines_chart, x_label=axis.unit, is_from_zero=True,
-                                  losses=[axis.place(time) for time, _ in story.losses])
-    samples = thinned(list(story.samples))
+                                  losses=[axis.place(time) for time, _ in history.losses])
+    samples = thinned(list(history.samples))
     counted = max(samples, training.get(LOSS_TAG, ()), key=len)
     if len(counted) > 2:
         yield "Speed", over_time([page.rates(counted, axis)], y_label="global steps/s")
@@ -197,64 +197,65 @@ def _worker_charts(
             [page.by_step("staleness", points)], x_label="global step", y_label="global steps", is_from_zero=True)
 
 
-def _worker_table(story: Story) -> Iterator[str]:
-    if not story.samples:
+def _worker_table(history: RunHistory) -> Iterator[str]:
+    if not history.samples:
         return
-    last = story.samples[-1]
+    last = history.samples[-1]
     total = max(1, sum(last.steps.values()))
-    places = {name: address for name, address in story.run.get("workers", {}).values()}
+    places = {name: address for name, address in history.run.get("workers", {}).values()}
     yield page.table(["worker", "address", "steps", "share", "staleness"], [
         Row([name, places.get(name, ""), f"{steps:,}", f"{steps / total:.1%}", f"{last.staleness[name]:.2f}"])
         for name, steps in sorted(last.steps.items(), key=lambda item: (len(item[0]), item[0]))], numbers=(2, 3, 4))
 
 
-def _happening_table(runs: Sequence[ReportedRun]) -> Iterator[str]:
-    rows = [(run.number, event) for run in runs for event in run.story.happenings]
-    yield page.heading("What happened")
-    if not any(run.story.run for run in runs):
-        yield page.text("There is no journal in this folder; training with this version of ps_train writes one.")
-    if len(rows) > _MOST_HAPPENINGS:
+def _event_table(runs: Sequence[ReportedRun]) -> Iterator[str]:
+    rows = [(run.number, event) for run in runs for event in run.history.events]
+    yield page.heading("Events")
+    if not any(run.history.run for run in runs):
+        yield page.paragraph("This folder has no journal; training with this version of ps_train writes one.")
+    if len(rows) > _MOST_EVENTS:
         num_all, rows = len(rows), [row for row in rows if not row[1].is_routine]
         if len(rows) < num_all:
-            yield page.text(f"Without {num_all - len(rows):,} checkpoints and evaluations that were not the best.")
-    if len(rows) > _MOST_HAPPENINGS:
-        half = _MOST_HAPPENINGS // 2
-        yield page.text(f"The first and the last {half} of {len(rows):,} events.")
+            yield page.paragraph(f"Without {num_all - len(rows):,} checkpoints and evaluations that were not the best.")
+    if len(rows) > _MOST_EVENTS:
+        half = _MOST_EVENTS // 2
+        yield page.paragraph(f"The first and the last {half} of {len(rows):,} events.")
         rows = [*rows[:half], *rows[-half:]]
     first = 0 if len(runs) > 1 else 1
     if rows:
         yield page.table(["run", "time", "global step", "task", "event"][first:], [
-            Row([number, _clock(row.time), "" if row.step is None else f"{row.step:,}", row.who, row.text][first:],
-                row.is_fault) for number, row in rows], numbers=(0, 2) if len(runs) > 1 else (1,))
+            Row([number, _clock(row.time), "" if row.step is None else f"{row.step:,}", row.task,
+                 row.description][first:], row.is_fault)
+            for number, row in rows], numbers=(0, 2) if len(runs) > 1 else (1,))
 
 
-def _placement(story: Story) -> Iterator[str]:
-    placed = story.placed
+def _placement(history: RunHistory) -> Iterator[str]:
+    placed = history.placed
     if not placed:
         return
     yield page.heading("Placement")
-    addresses = story.run.get("ps", {})
+    addresses = history.run.get("ps", {})
     yield page.charts([("Variables on each ps", page.bars_chart(
         {f"ps:{ps}": size / 1e6 for ps, size in placed["ps_bytes"].items()}, "MB, without tables"))])
     if placed["tables"]:
         yield page.table(["table", "rows", "dim"], [
-            Row([one["name"], "grows" if one["rows"] is None else f"{one['rows']:,}", one["dim"]])
-            for one in placed["tables"]], numbers=(1, 2))
+            Row([record["name"], "grows" if record["rows"] is None else f"{record['rows']:,}", record["dim"]])
+            for record in placed["tables"]], numbers=(1, 2))
     largest = placed["largest"]
     more = f"; the {len(largest)} largest are shown" if len(largest) < placed["num_variables"] else ""
-    yield page.text(f"{placed['num_variables']:,} variables{more}.")
+    yield page.paragraph(f"{placed['num_variables']:,} variables{more}.")
     yield page.table(["variable", "ps", "address", "bytes"], [
-        Row([one["name"], f"ps:{one['ps']}", addresses.get(str(one["ps"]), ""), f"{one['bytes']:,}"])
-        for one in largest], numbers=(3,))
+        Row([record["name"], f"ps:{record['ps']}", addresses.get(str(record["ps"]), ""), f"{record['bytes']:,}"])
+        for record in largest], numbers=(3,))
 
 
-def _flags(story: Story) -> Iterator[str]:
-    if not story.run:
+def _flags(history: RunHistory) -> Iterator[str]:
+    if not history.run:
         return
     yield page.heading("Flags of the chief")
-    yield page.text(shlex.join(["ps_train", *story.run["command"]]), is_code=True)
+    yield page.paragraph(shlex.join(["ps_train", *history.run["command"]]), is_code=True)
     yield page.table(["flag", "value"], [
-        Row(re.sub("^--", "", flag).partition("=")[::2]) for flag in sorted(story.run["command"])])
+        Row(re.sub("^--", "", flag).partition("=")[::2]) for flag in sorted(history.run["command"])])
 
 
 def _duration(secs: float) -> str:

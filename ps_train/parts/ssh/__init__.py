@@ -4,8 +4,8 @@
                    beats, "stop" ------------------------------->
                    <---------------------- lines, reports, the exit code
 
-To the launcher a relay is a task like any other: it prints what the task prints, sends its reports, and ends with
-its exit code. A watcher ends its task when the connection breaks. Start with `preflight.py`. Nothing here imports
+To the launcher a relay is a task like any other: it prints the output of the task, sends its reports, and ends with its
+exit code. A watcher ends its task when the connection breaks. Start with `preflight.py`. Nothing here imports
 TensorFlow.
 
     hosts       the list of hosts, which task runs where, and the command line of ssh

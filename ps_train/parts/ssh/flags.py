@@ -22,11 +22,11 @@ class RemoteFlags:
     ssh_command: str = field("ssh", _REMOTE, "How to call ssh, with its options, such as 'ssh -p 2222 -i KEY'.")
     remote_dir: str = field("", _REMOTE, "Working directory on the hosts.", unit="path", unset="the path of this one")
     remote_python: str = field("", _REMOTE, "Python on the hosts.", unit="path", unset="the path of this one")
-    env: str = field("", _REMOTE, "Environment variables for the tasks on the hosts, NAME or NAME=value, beside "
-                     "PYTHONPATH and TF_*.", unset="no others")
+    env: str = field("", _REMOTE, "Environment variables for the tasks on the hosts, NAME or NAME=value, in addition "
+                     "to PYTHONPATH and TF_*.", unset="no others")
 
     def part_problems(self, config: Any) -> list[str]:
-        """Returns a line for each flag about other machines that is given although --hosts is not."""
+        """Returns a line for each flag about other machines that has no effect without --hosts."""
         return [f"--{name}: has an effect only with --hosts; leave it out, or give --hosts"
                 for name, (rule, _, default) in fields.rules(type(self)).items()
                 if rule.group == _REMOTE and getattr(self, name) != default and not self.hosts]

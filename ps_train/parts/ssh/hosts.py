@@ -21,8 +21,8 @@ _NAME = re.compile(r"(?:[A-Za-z0-9_][\w.-]*@)?[A-Za-z0-9_][\w.-]*", re.ASCII)
 _FORM = "host, user@host, host:slots, or in a file `host slots=N address=NAME`"
 SILENCE_SECS = 15.0  # without a sign of life from the other end, both ends take the connection for broken
 CONNECT_SECS = 10
-# Behind the user's own options: ssh takes the first value of each. BatchMode: a prompt for a password would wait for
-# ever. ControlPath: a shared connection would outlive the launcher.
+# Behind the user's options: ssh takes the first value of each. BatchMode: a prompt for a password would wait forever.
+# ControlPath: a shared connection would outlive the launcher.
 _OPTIONS = ("-T", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_SECS}", "-o", "ServerAliveInterval=5", "-o",
             "ServerAliveCountMax=3", "-o", "ControlPath=none")
 # Terraform's variables begin with TF_, too, and may be secrets, which a command line would show to all users of a host.
@@ -56,10 +56,10 @@ def read_hosts(value: str) -> list[Host]:
     Raises:
       ConfigError: a file that cannot be read, or an entry of another form; the error names the entry.
     """
-    found: dict[str, Host] = {}
+    hosts: dict[str, Host] = {}
     for where, words in _entries(value):
         host = _parse_host(where, words)
-        known = found.get(host.login)
+        known = hosts.get(host.login)
         if known is not None:
             if known.slots is None or host.slots is None:
                 raise ConfigError(f"{where}: {host.login} is named twice; name it once, or give slots each time")
@@ -67,10 +67,10 @@ def read_hosts(value: str) -> list[Host]:
                 raise ConfigError(f"{where}: {host.login} is named twice, with the addresses {known.address} and "
                                   f"{host.address}; name it once, or give the same address=NAME each time")
             host = dataclasses.replace(host, slots=known.slots + host.slots)
-        found[host.login] = host
-    if not found:
+        hosts[host.login] = host
+    if not hosts:
         raise ConfigError(f"--hosts: {value!r} names no host; allowed: {_FORM}")
-    return list(found.values())
+    return list(hosts.values())
 
 
 def _entries(value: str) -> Iterator[tuple[str, list[str]]]:
@@ -148,10 +148,11 @@ def place_tasks(names: Sequence[str], hosts: Sequence[Host], placement: str) -> 
 
 def refuse_loopback(hosts: Sequence[Host]) -> None:
     """Raises ConfigError if only some hosts are `localhost`, where each of the others would look on itself."""
-    own = [host for host in hosts if host.address.lower() == "localhost" or host.address.startswith("127.")]
-    if own and len(own) < len(hosts):
-        raise ConfigError(f"--hosts: the other hosts would look for the tasks of {own[0]} at {own[0].address}, which "
-                          "is each of them itself; give the name that they know, or address=NAME in a file")
+    loopback = [host for host in hosts if host.address.lower() == "localhost" or host.address.startswith("127.")]
+    if loopback and len(loopback) < len(hosts):
+        raise ConfigError(f"--hosts: the other hosts would look for the tasks of {loopback[0]} at "
+                          f"{loopback[0].address}, which is each of them itself; give the name that they know, or "
+                          "address=NAME in a file")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,7 +172,7 @@ class RemoteShell:
     environ: Mapping[str, str]
 
     def typed(self, words: Sequence[str]) -> str:
-        """Returns the text for a POSIX shell that runs python with these arguments, in the folder and environment."""
+        """Returns the shell command that runs python with these arguments, in the folder and environment."""
         variables = [f"{name}={value}" for name, value in sorted(self.environ.items())]
         before = shlex.join(["env", *variables]) + " " if variables else ""
         return f"cd {_quoted(self.folder)} && {before}{_quoted(self.python)} {shlex.join(words)}"
@@ -192,7 +193,7 @@ class RemoteShell:
           words: the arguments of its python.
           grace_secs: how long it may take to end after SIGTERM when the connection is broken.
           port: the one that must be free before it starts, or 0.
-          variables: of its environment, beside those of all processes.
+          variables: of its environment, in addition to those of all processes.
         """
         watcher = ["-m", "ps_train.parts.ssh.watcher", name, f"{grace_secs:g}", str(port), *words]
         shell = dataclasses.replace(self, environ={**self.environ, **variables})
@@ -201,8 +202,8 @@ class RemoteShell:
 
 def _quoted(path: str) -> str:
     """Returns a path as a word for a shell; a `~` in front stays outside the quotes, where it is the home folder."""
-    home, slash, rest = path.partition("/")
-    return f"{home}{slash}{shlex.quote(rest)}" if slash and _HOME.fullmatch(home) else shlex.quote(path)
+    home, slash, below = path.partition("/")
+    return f"{home}{slash}{shlex.quote(below)}" if slash and _HOME.fullmatch(home) else shlex.quote(path)
 
 
 def chosen_environment(flag: str, environ: Mapping[str, str]) -> dict[str, str]:
@@ -210,12 +211,12 @@ def chosen_environment(flag: str, environ: Mapping[str, str]) -> dict[str, str]:
 
     Args:
       flag: `NAME,NAME=value,...`; a name alone takes its value from `environ`.
-      environ: the launcher's own environment.
+      environ: the environment of the launcher.
 
     Raises:
       ConfigError: a name that is none, or that is not set here.
     """
-    found = {name: value for name, value in environ.items()
+    chosen = {name: value for name, value in environ.items()
              if name == "PYTHONPATH" or (name.startswith("TF_") and not name.startswith(_NOT_TENSORFLOWS))}
     for entry in filter(None, flag.split(",")):
         name, has_value, value = entry.partition("=")
@@ -223,20 +224,20 @@ def chosen_environment(flag: str, environ: Mapping[str, str]) -> dict[str, str]:
             raise ConfigError(f"--env: got {entry!r}; allowed: NAME or NAME=value, with commas between them")
         if not has_value and name not in environ:
             raise ConfigError(f"--env: {name} is not set here; set it, or give its value: --env={name}=value")
-        found[name] = value if has_value else environ[name]
-    return found
+        chosen[name] = value if has_value else environ[name]
+    return chosen
 
 
-def split_ssh_command(text: str) -> list[str]:
+def split_ssh_command(command: str) -> list[str]:
     """Returns the words of --ssh_command.
 
     Raises:
       ConfigError: a quotation that does not end, or no word.
     """
     try:
-        words = shlex.split(text)
+        words = shlex.split(command)
     except ValueError as error:
-        raise ConfigError(f"--ssh_command: got {text!r}: {error}; write it as in a shell, such as 'ssh -p 2222'"
+        raise ConfigError(f"--ssh_command: got {command!r}: {error}; write it as in a shell, such as 'ssh -p 2222'"
                           ) from None
     if not words:
         raise ConfigError("--ssh_command: empty; give it as in a shell, such as 'ssh -p 2222', or leave it out")

@@ -26,7 +26,7 @@ class SshPart(LaunchPart):
 
         Raises:
           ConfigError: --hosts or a flag of it is wrong, or a line for each host that cannot run tasks.
-          LaunchError: this process was told to stop.
+          LaunchError: this process was asked to stop.
         """
         return _reached_machines(launch_config, tasks, signals, grace_secs) if launch_config.hosts else None
 
@@ -60,7 +60,7 @@ class OtherMachines:
                                           self._port[name] if self._is_reserved else 0, variables)
 
     def announcement(self, lines: Sequence[Sequence[str]], log_dir: str) -> str:
-        """Returns the text that says how to start the same tasks by hand."""
+        """Returns the lines that say how to start the same tasks by hand."""
         width = max(len(host.login) for host in self._host.values())
         typed = [f"  {host.login:<{width}}  {self._remote.typed(['-m', 'ps_train', *line])}"
                  for host, line in zip(self._host.values(), lines)]

@@ -2,7 +2,7 @@
 
     python -m ps_train.parts.ssh.preflight COUNT FIRST_PORT  -->  one line of JSON
 
-is the probe that runs on each host: it reports what is installed there, and holds free ports until SIGTERM.
+is the probe that runs on each host: it reports the packages installed there, and holds free ports until SIGTERM.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ps_train.runtime.installed import tensorflow_problem, tensorflow_version
 
 _ANSWER_SECS = 60.0  # for all hosts together: to connect, and to start a Python
 _GRACE_SECS = 5.0
-# What ssh, the shell or Python says on a host --> what is wrong there, and what to do.
+# Message of ssh, the shell or Python on a host --> the fault there, and what to do.
 _FAULTS = (
     ("Permission denied", "ssh is refused: give a key that the host knows (`ssh -i KEY` in --ssh_command), or start "
                           "ssh-agent"),
@@ -62,7 +62,7 @@ def reserved_hosts(
 
     Raises:
       ConfigError: a line for each host that cannot be reached, or that lacks something.
-      LaunchError: this process was told to stop.
+      LaunchError: this process was asked to stop.
     """
     probes: dict[Host, Process] = {}
     with tempfile.TemporaryDirectory(prefix="ps_train-hosts-") as folder:
@@ -77,7 +77,7 @@ def reserved_hosts(
 
 
 def _answers(probes: Mapping[Host, Process], signals: Sequence[int]) -> dict[Host, dict[str, Any] | list[str]]:
-    """Returns what each probe says, or the lines of one that ended or gave no answer in time."""
+    """Returns the answer of each probe, or the lines of one that ended or gave no answer in time."""
     lines: dict[Host, list[str]] = {host: [] for host in probes}
     answers: dict[Host, dict[str, Any] | list[str]] = {}
     end_secs = time.monotonic() + _ANSWER_SECS
@@ -107,7 +107,7 @@ def _answer(line: str) -> dict[str, Any] | None:
 
 def _ports(answers: Mapping[Host, dict[str, Any] | list[str]], shell: RemoteShell) -> dict[Host, list[int]]:
     """Returns the ports of each host; raises a ConfigError with a line for each host with a fault."""
-    faults, found = [], {}
+    faults, ports_of_hosts = [], {}
     for host, answer in answers.items():
         if isinstance(answer, list):
             fault = explain_host_fault(answer, host, shell)
@@ -115,28 +115,28 @@ def _ports(answers: Mapping[Host, dict[str, Any] | list[str]], shell: RemoteShel
             fault = f"ps_train {answer['ps_train']} there, and {__version__} here: install the same one"
         else:
             fault = answer["fault"]
-            found[host] = answer.get("ports", [])
+            ports_of_hosts[host] = answer.get("ports", [])
         faults += [f"{host}: {fault}"] if fault else []
     refuse(faults)
     versions = {answer["tensorflow"] for answer in answers.values() if isinstance(answer, dict)}
     if len(versions) > 1:
-        told = ", ".join(f"{host} has {answer['tensorflow']}" for host, answer in answers.items()
-                         if isinstance(answer, dict))
-        raise ConfigError(f"the hosts have different TensorFlows: {told}; install the same one on all")
-    return found
+        shown = ", ".join(f"{host} has {answer['tensorflow']}" for host, answer in answers.items()
+                          if isinstance(answer, dict))
+        raise ConfigError(f"the hosts have different TensorFlows: {shown}; install the same one on all")
+    return ports_of_hosts
 
 
 def explain_host_fault(lines: Sequence[str], host: Host, shell: RemoteShell) -> str:
-    """Returns what is wrong with a host, from what ssh, its shell and its Python have printed."""
-    said = [line.strip() for line in lines if line.strip() and not line.startswith(LOST_CONNECTION)]
-    for line in reversed(said):  # what ended it is said last; before it come greetings and warnings
-        if line.startswith("ps_train: "):  # it says itself what to do
+    """Returns the fault of a host, from the output of ssh, its shell and its Python."""
+    printed = [line.strip() for line in lines if line.strip() and not line.startswith(LOST_CONNECTION)]
+    for line in reversed(printed):  # the reason comes last, after greetings and warnings
+        if line.startswith("ps_train: "):  # such a line says what to do
             return line.removeprefix("ps_train: ")
         for pattern, words in _FAULTS:
             if re.search(pattern, line):
-                text = words.format(host=host, python=shell.python, folder=shell.folder, version=__version__)
-                return f"{text} ({line})"
-    return said[-1] if said else "ssh ended without a word; try `ssh` to it by hand"
+                advice = words.format(host=host, python=shell.python, folder=shell.folder, version=__version__)
+                return f"{advice} ({line})"
+    return printed[-1] if printed else "ssh ended without a word; try `ssh` to it by hand"
 
 
 def _end(probes: Sequence[Process]) -> None:
@@ -150,20 +150,20 @@ def _end(probes: Sequence[Process]) -> None:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Prints what this host has, and waits for SIGTERM; then the ports are free again."""
+    """Prints the packages and ports of this host, and waits for SIGTERM; then the ports are free again."""
     count, first = map(int, argv)
     version = tensorflow_version()
-    found: dict[str, Any] = {"ps_train": __version__, "python": platform.python_version(), "tensorflow": version,
+    answer: dict[str, Any] = {"ps_train": __version__, "python": platform.python_version(), "tensorflow": version,
                              "fault": tensorflow_problem(version)}
     try:
         held = ports.hold_ports(count, first)
-        found["ports"] = [holder.getsockname()[1] for holder in held]
+        answer["ports"] = [holder.getsockname()[1] for holder in held]
         for holder in held:
             ports.let_server_bind(holder)
     except ConfigError as error:
-        found["fault"] = found["fault"] or str(error)
+        answer["fault"] = answer["fault"] or str(error)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-    print(json.dumps(found), flush=True)
+    print(json.dumps(answer), flush=True)
     signal.sigwait({signal.SIGTERM})
     return 0
 

@@ -2,7 +2,7 @@
 
     python -m ps_train.parts.ssh.relay HOST SSH...
 
-It beats every second, so that the watcher at the other end notices a broken connection. A watcher writes frames, each a
+It beats every second, so the watcher at the other end notices a broken connection. A watcher writes frames, each a
 JSON object on a line, for a line of the output of the task or for its end:
 
     {"line": "..."}                        a line of the log
@@ -44,28 +44,28 @@ class OutputFrame(NamedTuple):
 def pack_frame(frame: OutputFrame) -> bytes:
     """Returns the bytes of a frame, with its line break."""
     if frame.exit_code is not None:
-        text = json.dumps({"exit_code": frame.exit_code})
+        encoded = json.dumps({"exit_code": frame.exit_code})
     elif frame.report is not None:
-        text = reports.encode(frame.report, [frame.line])
+        encoded = reports.encode(frame.report, [frame.line])
     else:
-        text = json.dumps({"line": frame.line})
-    return f"{text}\n".encode()
+        encoded = json.dumps({"line": frame.line})
+    return f"{encoded}\n".encode()
 
 
 def unpack_frame(raw: bytes) -> OutputFrame:
-    """Returns the frame in a line; one of another form is output of the host's shell, and a line as it is."""
-    text = raw.decode("utf-8", "replace").rstrip("\r\n")
-    known = reports.decode(text)
+    """Returns the frame in a line; a line of another form is output of the host's shell, and passed on as it is."""
+    encoded = raw.decode("utf-8", "replace").rstrip("\r\n")
+    known = reports.decode(encoded)
     if known is not None:
         report, lines = known
         return OutputFrame(lines[0] if lines else "", report)
     try:
-        record = json.loads(text)
+        record = json.loads(encoded)
         if "exit_code" in record:
             return OutputFrame("", exit_code=int(record["exit_code"]))
         return OutputFrame(str(record["line"]))
     except (ValueError, TypeError, KeyError):
-        return OutputFrame(text)
+        return OutputFrame(encoded)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -76,7 +76,7 @@ def main(argv: Sequence[str]) -> int:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda number, frame: stops.append(number))
     try:
-        # A session of its own: the launcher's SIGTERM to this process's group must not end the connection.
+        # In its own session: the launcher's SIGTERM to this process's group must not end the connection.
         ssh = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=None,
                                start_new_session=True, preexec_fn=killed_with_parent())
     except OSError as error:
@@ -100,11 +100,11 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _frames(ssh: subprocess.Popen, stops: list[int]) -> Iterator[OutputFrame]:
-    """Yields what comes from the host until ssh ends; sends beats, and a stop for each signal."""
-    source, told, next_beat_secs, unfinished = _pipe(ssh.stdout), 0, 0.0, b""
+    """Yields the bytes from the host until ssh ends; sends beats, and a stop for each signal."""
+    source, num_sent, next_beat_secs, unfinished = _pipe(ssh.stdout), 0, 0.0, b""
     while True:
-        words = b"stop\n" * (len(stops) - told)
-        told = len(stops)
+        words = b"stop\n" * (len(stops) - num_sent)
+        num_sent = len(stops)
         if time.monotonic() >= next_beat_secs:
             words += b"beat\n"
             next_beat_secs = time.monotonic() + _BEAT_SECS
@@ -124,7 +124,7 @@ def _frames(ssh: subprocess.Popen, stops: list[int]) -> Iterator[OutputFrame]:
 
 
 def _pipe(stream):
-    assert stream is not None  # it was asked for
+    assert stream is not None  # Popen was called with a pipe
     return stream
 
 

@@ -33,11 +33,11 @@ class RelayStreams:
 
     def __init__(self, silence_secs: float = SILENCE_SECS) -> None:
         """Takes over stdin and stdout; without a byte for `silence_secs` the connection counts as broken."""
-        self.stops = 0  # how often the relay has asked for the end
+        self.stops = 0  # the number of stop requests from the relay
         self.is_closed = False  # the other end has closed it
         self._is_writable = True
         self._silence_secs = silence_secs
-        self._heard_secs = time.monotonic()
+        self._received_secs = time.monotonic()
         self._unfinished = b""
         self._pending = bytearray()
         os.set_blocking(_STDIN, False)
@@ -45,12 +45,12 @@ class RelayStreams:
 
     @property
     def is_broken(self) -> bool:
-        """Whether nobody is at the other end."""
-        return self.is_closed or time.monotonic() > self._heard_secs + self._silence_secs
+        """Whether the relay has closed the connection or is silent."""
+        return self.is_closed or time.monotonic() > self._received_secs + self._silence_secs
 
     @property
     def has_room(self) -> bool:
-        """Whether all that was given to `put` is on its way: if not, the task's output waits in its file."""
+        """Whether all bytes given to `put` are on their way; if not, the task's output waits in its file."""
         return not self._pending
 
     def put(self, data: bytes) -> None:
@@ -59,7 +59,7 @@ class RelayStreams:
             self._pending += data
 
     def exchange(self, secs: float) -> None:
-        """Waits at most so long for input, or for room for what is pending; reads what is there, and writes."""
+        """Waits at most this long for input, or for room for pending output; reads the input, and writes."""
         readable, _, _ = select.select([] if self.is_closed else [_STDIN], [_STDOUT] if self._pending else [], [], secs)
         if readable:
             self._read()
@@ -79,27 +79,27 @@ class RelayStreams:
         except OSError:
             chunk = b""
         self.is_closed = not chunk
-        self._heard_secs = time.monotonic() if chunk else self._heard_secs
+        self._received_secs = time.monotonic() if chunk else self._received_secs
         *lines, self._unfinished = (self._unfinished + chunk).split(b"\n")
         self.stops += lines.count(b"stop")
 
 
 def run_under_watch(process: Process, connection: RelayStreams, grace_secs: float) -> int:
-    """Passes on what a process prints until it has ended; ends it when the connection breaks; returns its exit code."""
-    told, deadline_secs = 0, float("inf")
+    """Passes the output of a process on until it has ended; ends it if the connection breaks; returns its exit code."""
+    num_sent, deadline_secs = 0, float("inf")
     while process.poll() is None or not connection.has_room:
         if connection.has_room:
             connection.put(b"".join(pack_frame(OutputFrame(*output)) for output in process.new_output()))
         connection.exchange(POLL_SECS)
         if process.exit_code is not None and connection.is_broken:
             break
-        while told < connection.stops:
+        while num_sent < connection.stops:
             process.terminate()
-            told += 1
+            num_sent += 1
         if connection.is_broken and deadline_secs == float("inf"):
             # After a stop, the launcher closes the connection only to end the task at once.
-            deadline_secs = time.monotonic() + (0 if told and connection.is_closed else grace_secs)
-            if not told:
+            deadline_secs = time.monotonic() + (0 if num_sent and connection.is_closed else grace_secs)
+            if not num_sent:
                 process.terminate()
         if time.monotonic() >= deadline_secs:
             process.kill()
@@ -108,7 +108,7 @@ def run_under_watch(process: Process, connection: RelayStreams, grace_secs: floa
 
 
 def _wait_for_port(port: int, connection: RelayStreams, secs: float) -> None:
-    """Returns when the port is free, or `secs` have passed: then the task says who needs it.
+    """Returns when the port is free, or `secs` have passed: then the task reports the process that holds it.
 
     A task that is restarted after a broken connection may find its predecessor, which still saves.
     """
@@ -119,7 +119,7 @@ def _wait_for_port(port: int, connection: RelayStreams, secs: float) -> None:
 
 def _is_free(port: int) -> bool:
     with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the task's own server does
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the task's server does
         try:
             probe.bind(("", port))
         except OSError:
@@ -139,7 +139,7 @@ def main(argv: Sequence[str]) -> int:
         return 128 + signal.SIGHUP
     with tempfile.TemporaryDirectory(prefix="ps_train-") as folder:
         process = Process(name, [sys.executable, *words], os.path.join(folder, "log"), os.environ)
-    # The log has no name any more, so nothing is left of it, however this process ends.
+    # The log has no name any longer, so nothing is left of it when this process ends.
     code = run_under_watch(process, connection, float(grace))
     connection.put(pack_frame(OutputFrame("", exit_code=code)))
     while not connection.has_room and not connection.is_broken:

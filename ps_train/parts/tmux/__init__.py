@@ -1,1 +1,1 @@
-"""Shows each task of a launched cluster in a tmux pane of its own (`ps_train launch --tmux`)."""
+"""Shows each task of a launched cluster in its own tmux pane (`ps_train launch --tmux`)."""

@@ -13,7 +13,7 @@ from ps_train.config.groups import LAUNCH
 class TmuxFlags:
     """Where the output of the tasks is shown."""
 
-    tmux: bool = field(False, LAUNCH, "Show each task in a tmux pane of its own instead of merging the output.")
+    tmux: bool = field(False, LAUNCH, "Show each task in its own tmux pane instead of merging the output.")
 
     def part_problems(self, config: Any) -> list[str]:
         """Returns no line: the flag fits all others."""

@@ -29,7 +29,7 @@ tail -c "+$2" -f "$3" & while kill -0 "$1"; do sleep 1; done 2>/dev/null; kill $
 class Panes:
     """A pane for each task, in a tmux server that keeps running, with the panes as they are, until the user ends it.
 
-    It is a server of its own, so its options do not affect other sessions.
+    It is a separate server, so its options do not affect other sessions.
 
     Attributes:
       shows_lines: false, as the lines of the tasks are in the panes only.
@@ -54,7 +54,7 @@ class Panes:
 
     def start(self, name: str, command: Sequence[str], log_path: str, environ: Mapping[str, str],
               port: socket.socket | None) -> Process:
-        """Starts a task, see `Process`, and shows in a new pane what it prints."""
+        """Starts a task, see `Process`, and shows its output in a new pane."""
         with open(log_path, "ab") as log:
             first_byte = log.tell() + 1
         self._open(name, ["sh", "-c", _FOLLOW, "sh", str(os.getpid()), str(first_byte), log_path])
@@ -79,9 +79,9 @@ class Panes:
         if sys.stdin.isatty() and self._stream.isatty() and not is_inside_tmux:
             self._client = subprocess.Popen([*self._command, "attach"])
 
-    def write(self, text: str) -> None:
-        """Prints text of the launcher itself; while tmux has the terminal, the text is kept."""
-        self._held_back.append(text)
+    def write(self, message: str) -> None:
+        """Prints a message of the launcher; while tmux has the terminal, the message is kept."""
+        self._held_back.append(message)
         if self._client is None or self._client.poll() is not None:
             print(*self._held_back, sep="\n", file=self._stream, flush=True)
             self._held_back.clear()
@@ -104,6 +104,6 @@ class Panes:
         return f"`{command} attach` shows them, `{command} kill-server` ends tmux"
 
     def _tmux(self, *arguments: str) -> str:
-        """Returns what a tmux command prints, "" if it fails: the server may have been killed."""
+        """Returns the output of a tmux command, "" if it fails: the server may have been killed."""
         return subprocess.run([*self._command, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.DEVNULL, text=True, check=False).stdout

@@ -110,7 +110,7 @@ def check_frozen(ask, folder, cluster, checkpoint):
     assert (found["state"], found["checkpoint"]) == ("unreachable", checkpoint)
     assert "waited 2.5 s for an answer of ps:0" in found["ps"][0]["problem"]
     code, text = ask("stop", f"--train_dir={folder}")
-    assert code == 138 and "nothing was asked to stop" in text
+    assert code == 138 and "no task was asked to stop" in text
     with contextlib.closing(ControlBoard(Task("ps", 1, cluster.ps[1]))) as board:
         assert not board.is_stop_requested()
 
@@ -126,7 +126,7 @@ def check_report(ask, folder):
         shown = subprocess.run(
             [browser, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", f"file://{folder}/report.html"],
             capture_output=True, text=True, timeout=120, check=True)
-        assert "sends no heartbeat any more" in shown.stdout and "StoppedError" in shown.stdout
+        assert "sends no heartbeat" in shown.stdout and "StoppedError" in shown.stdout
         assert shown.stdout.count("<img ") >= 4
 
 

@@ -32,7 +32,7 @@ def test_the_doctors_of_a_cluster_measure_each_way(tmp_path):
             ways = re.findall(r"^ok +(\S+) \S+: \S+ us there and back, \S+ MB/s, clocks 0\.\d+ s apart$",
                               group.log(f"{job}-{index}"), re.MULTILINE)
             assert sorted(ways) == sorted({"ps:0", "worker:0", "worker:1"} - {f"{job}:{index}"}), group.logs()
-            assert "ok   data: digits is there" in group.log(f"{job}-{index}")
+            assert "ok   data: digits is ready" in group.log(f"{job}-{index}")
 
 
 def test_a_missing_task_and_a_wrong_name_are_told():
@@ -108,7 +108,7 @@ def test_a_file_is_no_train_dir(tmp_path, name):
     (tmp_path / "file").touch()
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     [found] = machine.folder(str(tmp_path / name))
-    assert found.verdict == "fail" and "is no folder" in found.text
+    assert found.verdict == "fail" and "is not a directory" in found.text
 
 
 @pytest.mark.skipif(not os.path.ismount("/dev/shm"), reason="needs a second file system")

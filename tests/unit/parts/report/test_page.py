@@ -11,7 +11,7 @@ import pytest
 from ps_train.errors import ConfigError
 from ps_train.parts.report import evaluated, page, writing
 from ps_train.parts.report.flags import ReportConfig, parse_report
-from ps_train.parts.report.history import Point, tell_stories, tell_story
+from ps_train.parts.report.history import Point, run_histories, run_history
 from ps_train.parts.selection.flags import Target
 
 RUN = {"model": "models.<b>", "dataset": "digits", "train_steps": 100, "command": ["--optimizer=adam", "--x=a b"],
@@ -36,22 +36,22 @@ EVENTS = [
 
 def test_the_story_has_every_event_in_words():
     """A sample is none, and what a later version writes is left out."""
-    story = tell_story(EVENTS)
-    assert [(event.who, event.text, event.is_fault) for event in story.happenings] == [
+    history = run_history(EVENTS)
+    assert [(event.task, event.description, event.is_fault) for event in history.events] == [
         ("chief", "starts: models.<b> on digits", False),
         ("chief", "training begins with new parameters", False),
         ("worker:1", "joined", False),
         ("chief", "lost its session: ps:1 did not answer; Connection reset", True),
         ("chief", "restores all ps from /t/model.ckpt-30; steps after it are taken again", True),
         ("chief", "ends: the global step reached train_steps", False)]
-    assert (story.losses, story.ending) == ([(1007.0, 40)], "the global step reached train_steps")
+    assert (history.losses, history.ending) == ([(1007.0, 40)], "the global step reached train_steps")
 
 
 def test_the_ending_is_that_of_the_last_process():
     """A chief that was killed said nothing."""
-    [story] = tell_stories([*EVENTS[:-1], EVENTS[0]])
-    assert story.ending == ""
-    assert tell_story([]).run == {}
+    [history] = run_histories([*EVENTS[:-1], EVENTS[0]])
+    assert history.ending == ""
+    assert run_history([]).run == {}
 
 
 def moved(events, secs, **run):
@@ -67,9 +67,9 @@ def moved(events, secs, **run):
 def test_a_chief_that_was_lost_continues_its_run_and_any_other_begins_one(why, run, num_runs):
     """With the same command, as of a launcher that starts it again."""
     end = {"time": 1010.0, "event": "end", "why": why, **({} if why is None or "Error" in why else {"step": 100})}
-    stories = tell_stories([*EVENTS[:5], *([end] if why else []), *moved(EVENTS, 5000, **run)])
-    assert len(stories) == num_runs
-    assert [len(story.losses) for story in stories] == ([2] if num_runs == 1 else [1, 1])
+    histories = run_histories([*EVENTS[:5], *([end] if why else []), *moved(EVENTS, 5000, **run)])
+    assert len(histories) == num_runs
+    assert [len(history.losses) for history in histories] == ([2] if num_runs == 1 else [1, 1])
 
 
 def drawn_lines(monkeypatch):
@@ -92,7 +92,7 @@ def test_the_runs_of_a_folder_are_apart(tmp_path, monkeypatch):
     series = {"loss": [Point(1005.0, 1, 2.0), Point(1008.0, 99, 1.0), Point(91004.0, 101, 1.5),
                        Point(91005.0, 130, 1.0)]}
     evaluations = {"accuracy": [Point(1011.0, 100, 0.7), Point(91006.0, 130, 0.6)]}
-    text = writing.make_report(str(tmp_path), tell_stories([*EVENTS, *later]), series, evaluations)
+    text = writing.make_report(str(tmp_path), run_histories([*EVENTS, *later]), series, evaluations)
     assert [(line.name, list(line.xs)) for line in charts_of["loss"]] == [
         ("training, run 1", [1, 99]), ("training, run 2", [101, 130])]
     assert [line.name for line in charts_of["accuracy"]] == ["evaluation, run 1", "evaluation, run 2"]
@@ -100,7 +100,7 @@ def test_the_runs_of_a_folder_are_apart(tmp_path, monkeypatch):
     reader.feed(text)
     assert reader.words[reader.words.index("global steps") - 1] == "130"  # beyond the 40 of its --train_steps
     assert reader.words[reader.words.index("worker") - 1] == "1"
-    assert {"Speed and workers of run 1", "Speed and workers of run 2", "75.0%", "100.0%", "not said",
+    assert {"Speed and workers of run 1", "Speed and workers of run 2", "75.0%", "100.0%", "unknown",
             "This folder has 2 runs. The figures above are those of the last one."} <= set(reader.words)
 
 
@@ -113,7 +113,7 @@ def test_evaluations_checkpoints_and_the_best_step_are_events(tmp_path):
 
     def words(events, target):
         reader = Reader()
-        reader.feed(writing.make_report(str(tmp_path), tell_stories(events), {}, evaluations, target))
+        reader.feed(writing.make_report(str(tmp_path), run_histories(events), {}, evaluations, target))
         return reader.words
 
     few = words(sorted([*EVENTS, *saved[:3]], key=lambda event: event["time"]), Target("accuracy", True))
@@ -144,7 +144,7 @@ def test_the_metric_of_the_best_is_that_of_the_selection(tmp_path, text, target)
 
 def test_the_page_has_a_dark_mode(tmp_path):
     """Charts have no background of their own, and are inverted."""
-    text = writing.make_report(str(tmp_path), [tell_story(EVENTS)], {}, {})
+    text = writing.make_report(str(tmp_path), [run_history(EVENTS)], {}, {})
     dark = text.partition("@media (prefers-color-scheme: dark) {")[2]
     assert "body { color: #ddd; background: #16181c; }" in dark and "filter: invert(1)" in dark
     svg = page.bars_chart({"ps:0": 1.0}, "MB")
@@ -178,7 +178,7 @@ def test_the_page_is_whole_and_needs_no_other_file(tmp_path):
     """Figures, shares and placement are in it; what a user wrote is no HTML."""
     series = {"loss": [Point(1000.0 + step / 10, step, 1.0 / (1 + step)) for step in range(100)]}
     evaluations = {"loss": [Point(1012.0, 100, 0.25)], "accuracy": [Point(1012.0, 100, 0.5)]}
-    text = writing.make_report(str(tmp_path), [tell_story(EVENTS)], series, evaluations)
+    text = writing.make_report(str(tmp_path), [run_history(EVENTS)], series, evaluations)
     reader = Reader()
     reader.feed(text)
     assert reader.open == []
@@ -191,8 +191,8 @@ def test_the_page_is_whole_and_needs_no_other_file(tmp_path):
 
 def test_a_folder_with_event_files_only_has_a_page_too(tmp_path):
     """A training of an earlier version."""
-    text = writing.make_report(str(tmp_path), [tell_story([])], {"loss": [Point(1.0, 1, 2.0)]}, {})
-    assert "There is no journal" in text
+    text = writing.make_report(str(tmp_path), [run_history([])], {"loss": [Point(1.0, 1, 2.0)]}, {})
+    assert "This folder has no journal" in text
 
 
 def test_the_same_figures_give_the_same_chart():
@@ -212,7 +212,7 @@ def test_wrong_use_is_one_line(tmp_path):
     """What is missing, and what to give."""
     with pytest.raises(ConfigError, match="--train_dir: not given; give the folder"):
         parse_report([])
-    with pytest.raises(ConfigError, match="there is no such folder"):
+    with pytest.raises(ConfigError, match="no such folder"):
         writing.write_report(ReportConfig(train_dir=str(tmp_path / "nowhere")))
     with pytest.raises(ConfigError, match="no training has written a journal or event files there"):
         writing.write_report(ReportConfig(train_dir=str(tmp_path)))
