@@ -163,6 +163,9 @@ class Part:
     def around_step(self, session: Any, graph: Any, run_step: Callable) -> Callable:
         """Returns what runs the training steps of a session in place of `run_step`, a `training.loop.RunStep`.
 
+        It is called with the global step, the seconds for which the staleness bound delayed the worker, the fetches and
+        the options. A call is one session run: with --steps_per_execution or --communication_period, of several steps.
+
         It calls `run_step`, unless it is the innermost part: what the parts before it do is around its own.
 
         Args:
@@ -176,7 +179,7 @@ class Part:
         return loop
 
     def ended_loop(self) -> None:
-        """Reports what the part has gathered, after the last step."""
+        """Reports what the part has gathered, after the last step of a session whose loop ended by itself."""
 
     def status(self) -> Mapping[str, Any]:
         """Returns what `ps_train status` shows of the part, as values that fit into JSON; any thread may ask."""

@@ -7,6 +7,7 @@ Start with `placement.py`.
     plugin_calls  calls model_fn and checks what it returns
     train_ops     what a train_op of the model applies; a part may take it apart
     placement     decides which variable is on which ps
+    hooks         runs the SessionRunHooks of a model around its steps
     devices       the tasks and GPUs that devices name
     shaping       the optimizers of --optimizer and `make_optimizer`: schedules, clipping, weight decay, slots
     transfer      sends the dense variables of a ps in one transfer each way

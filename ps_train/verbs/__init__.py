@@ -1,17 +1,13 @@
 """What can a user ask of ps_train on the command line?
 
-    __main__ --> table (name --> Verb) --> a module here --> tasks/, launch/, or in a part
+    __main__ --> table (name --> Verb) --> a module here, or verb.py of a part --> tasks/, launch/, ...
 
 Start with `table.py`. A verb checks its flags first; TensorFlow, which takes seconds, is imported after that.
 
     table    the names of the verbs, and where each is defined
     verb     the value that describes a verb
     train    `train` and `serve`: one task of a cluster
-    launch   `launch`, also of `run` and `keras`: a cluster on this machine
-    scripts  `run`: one task of an unchanged TensorFlow 1 script
-    control  `status`, `save`, `stop` and `resume`: a training that runs
-    before   `plan` and `doctor`: before a training
+    launch   `launch`: a cluster on this machine, also of the verbs of parts that can be launched
     new      `new`: a model and a dataset to start from
-    keras    `keras` and `convert`
-    checkpoints  `evaluate`, `predict` and `export`
+    folders  the folder that a verb is about: its first word, --train_dir, or the newest launch
 """

@@ -8,6 +8,7 @@ To the launcher a relay is a task like any other: it prints the output of the ta
 exit code. A watcher ends its task when the connection breaks. Start with `preflight.py`. Nothing here imports
 TensorFlow.
 
+    part        the part of a launch that runs each task on its host
     hosts       the list of hosts, which task runs where, and the command line of ssh
     preflight   asks all hosts at once, before any task starts, and keeps the connections that reserve the ports;
                 run on a host, it is the probe that answers
