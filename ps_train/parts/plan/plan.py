@@ -9,9 +9,11 @@ TensorFlow sends a tensor once to each task that uses it, for any number of oper
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import json
 import logging
+import pathlib
 import resource
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -280,5 +282,8 @@ def _with_data(config: Config) -> tuple[Config, setup.LoadedPlugins]:
 
 def _used_bytes() -> int:
     """Returns the most memory that this process has used."""
+    with contextlib.suppress(OSError):  # on Linux; getrusage keeps the peak of before an exec, of the parent's memory
+        status = pathlib.Path("/proc/self/status").read_text(encoding="ascii")
+        return int(status.partition("VmHWM:")[2].split()[0]) * 1024
     unit = 1 if sys.platform == "darwin" else 1024  # getrusage(2): bytes on macOS, KiB on Linux
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 
 import pytest
 
@@ -12,7 +14,7 @@ from ps_train.parts.plan.flags import parse_plan
 from ps_train.updates.update import Period
 from tests import clusters
 from tests.cluster.parts.profile.test_recorder import profiled
-from tests.processes import REPO
+from tests.processes import DEADLINE_SECS, REPO
 from tests.tensorflow_mode import tf
 
 
@@ -89,3 +91,12 @@ def test_data_that_was_chosen_is_not_replaced(without_mnist, flag):
     """As by `launch`."""
     with pytest.raises(MissingDataError, match="no network"):
         plan._with_data(parse_plan([flag], {})[0])
+
+
+def test_the_memory_is_that_of_this_process_and_not_of_the_one_that_started_it():
+    """A peak that getrusage reports outlives an exec: a child of a large process would seem as large."""
+    code = ("import subprocess, sys; big = bytearray(1 << 30); big[::4096] = b'x' * len(big[::4096]); "
+            "subprocess.run([sys.executable, '-c', 'from ps_train.parts.plan import plan; print(plan._used_bytes())'])")
+    ended = subprocess.run([sys.executable, "-c", code], cwd=REPO, capture_output=True, text=True,
+                           timeout=DEADLINE_SECS, check=True)
+    assert int(ended.stdout.split()[-1]) < 1 << 30
