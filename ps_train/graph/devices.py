@@ -29,7 +29,7 @@ def task_of(device: str) -> tuple[str | None, int | None]:
 
 
 def is_on_ps(device: str) -> bool:
-    """Tells whether a device belongs to a parameter server."""
+    """Returns whether a device belongs to a parameter server."""
     return _spec(device).job == "ps"
 
 

@@ -162,7 +162,7 @@ def _what_a_step_runs(
 
 
 def _can_be_packed(variable: tf.Variable, step: set[tf.Operation]) -> bool:
-    """Tells whether a variable is a small one on a ps, and only its initialiser and plain reads of a step use it."""
+    """Returns whether a variable is a small one on a ps, and only its initialiser and plain reads of a step use it."""
     num_elements = variable.shape.num_elements()
     if num_elements is None or num_elements > _MAX_ELEMENTS or variable.constraint is not None:
         return False

@@ -108,7 +108,7 @@ class Schedule(NamedTuple):
 
     @property
     def is_constant(self) -> bool:
-        """Tells whether the rate is the same at each step."""
+        """Returns whether the rate is the same at each step."""
         return self.kind == "constant" and not self.warmup_steps
 
 
@@ -296,7 +296,7 @@ class OptimizerPlan(NamedTuple):
         return optimizer
 
     def is_elementwise(self, optimizer: tf.train.Optimizer) -> bool:
-        """Tells whether variables may be packed for an optimizer that `make` returned."""
+        """Returns whether variables may be packed for an optimizer that `make` returned."""
         return self.make_own is None or type(optimizer) in ELEMENTWISE
 
     def shaped(self, optimizer: tf.train.Optimizer, global_step: tf.Variable) -> tf.train.Optimizer:

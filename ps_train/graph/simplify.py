@@ -38,7 +38,7 @@ def _is_small_constant(op: tf.Operation) -> bool:
 
 
 def _is_outside_control_flow(op: tf.Operation) -> bool:
-    """Tells whether an operation is in no loop or branch, where operations may only read from within."""
+    """Returns whether an operation is in no loop or branch, where operations may only read from within."""
     return _context(op) is None
 
 

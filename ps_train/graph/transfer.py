@@ -146,7 +146,7 @@ def serve_reads(ops: Iterable[tf.Operation], views: Iterable[View]) -> None:
 
 
 def can_be_served(op: tf.Operation, step: Collection[tf.Operation]) -> bool:
-    """Tells whether an operation reads a variable only for operations of a step that can read a view instead."""
+    """Returns whether an operation reads a variable only for operations of a step that can read a view instead."""
     return _is_free_read(op) and all(
         user in step and not is_enclosed(user) and not is_on_ps(user.device)  # to a ps a view would have to travel
         for user in op.outputs[0].consumers())
@@ -172,13 +172,13 @@ def upstream(ends: Sequence[tf.Tensor | tf.Operation]) -> list[tf.Operation]:
 
 
 def is_dense(gradient: Any) -> bool:
-    """Tells whether a gradient is a tensor, and neither None nor IndexedSlices."""
+    """Returns whether a gradient is a tensor, and neither None nor IndexedSlices."""
     # `tf.is_tensor` is true of IndexedSlices.
     return tf.is_tensor(gradient) and not isinstance(gradient, tf.IndexedSlices)
 
 
 def has_handle(variable: tf.Variable) -> bool:
-    """Tells whether it is a resource variable; TensorFlow's older kind has no operation for each read."""
+    """Returns whether it is a resource variable; TensorFlow's older kind has no operation for each read."""
     return not variable.dtype._is_ref_dtype  # noqa: SLF001 (there is no public name for it)
 
 
@@ -194,7 +194,7 @@ def _is_free_read(op: tf.Operation) -> bool:
 
 
 def is_enclosed(op: tf.Operation) -> bool:
-    """Tells whether an operation is in a branch or a loop."""
+    """Returns whether an operation is in a branch or a loop."""
     return op._get_control_flow_context() is not None  # noqa: SLF001 (there is no public name for it)
 
 

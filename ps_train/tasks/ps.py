@@ -162,13 +162,13 @@ class PsTask:
             is_awaited = self._is_awaited()
 
     def _is_awaited(self) -> bool:
-        """Tells whether a worker that was heard of lately has neither finished nor left, and may still do so."""
+        """Returns whether a worker that was heard of lately has neither finished nor left, and may still do so."""
         snapshot = self._snapshot_of_first()
         return snapshot is not None and any(not snapshot.finished[worker] and self._may_come(worker, snapshot)
                                             for worker in snapshot.alive(_LATE_SECS))
 
     def _may_come(self, worker: int, snapshot: Snapshot) -> bool:
-        """Tells whether a worker is alive, or at least still answers at its address.
+        """Returns whether a worker is alive, or at least still answers at its address.
 
         A killed worker leaves its claim behind, but nothing answers at its address. A worker that only lost its
         connection to ps 0 still answers.

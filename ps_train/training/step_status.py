@@ -84,7 +84,7 @@ class Periodic:
         self._due_step = 0 if at_once else period_steps
 
     def is_due(self, step: int) -> bool:
-        """Tells whether the action is due at this count; if so, it is due next at a later multiple."""
+        """Returns whether the action is due at this count; if so, it is due next at a later multiple."""
         if not self._period_steps or step < self._due_step:
             return False
         self._due_step = (step // self._period_steps + 1) * self._period_steps

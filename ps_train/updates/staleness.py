@@ -64,7 +64,7 @@ class Bound(NamedTuple):
     names: Mapping[int, str]
 
     def holds_up(self, lead: int) -> bool:
-        """Tells whether a worker with this lead must wait before its next steps."""
+        """Returns whether a worker with this lead must wait before its next steps."""
         return lead + self.round_steps > self.steps
 
 

@@ -121,7 +121,7 @@ def _task_of(device: str) -> _JobAndIndex:
 
 
 def _is_shared(op: tf.Operation) -> bool:
-    """Tells whether all steps use the same operation: a constant, or the handle of what outlives a session run."""
+    """Returns whether all steps use the same operation: a constant, or the handle of what outlives a session run."""
     if op.type == "Const":
         return not op.control_inputs
     return "shared_name" in op.node_def.attr and any(tensor.dtype == tf.resource for tensor in op.outputs)
@@ -144,7 +144,7 @@ def _problem_of(op: tf.Operation) -> str | None:
 
 
 def _has_seed(node: tf.NodeDef) -> bool:
-    """Tells whether a random operation draws the same numbers in each run. Without a seed, it draws others."""
+    """Returns whether a random operation draws the same numbers in each run. Without a seed, it draws others."""
     return "seed2" in node.attr and bool(node.attr["seed"].i or node.attr["seed2"].i)
 
 

@@ -35,7 +35,7 @@ def single_pass() -> Iterator[None]:
 
 
 def is_single_pass() -> bool:
-    """Tells whether datasets end after one pass."""
+    """Returns whether datasets end after one pass."""
     return getattr(_thread, "is_requested", False)
 
 

@@ -35,7 +35,7 @@ class _ByModulo(NamedTuple):
     index: int
 
     def can_be_changed(self, num_parts: int, index: int) -> bool:
-        """Tells whether both have the same ids and the number of parts, for this part."""
+        """Returns whether both have the same ids and the number of parts, for this part."""
         return (self.row.type == "FloorDiv" and self.row.inputs[0] is self.part.inputs[0] and self.index == index and
                 all(tf.get_static_value(op.inputs[1]) == num_parts for op in (self.part, self.row)))
 

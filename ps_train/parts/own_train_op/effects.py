@@ -92,7 +92,7 @@ def _has_effect(op: tf.Operation) -> bool:
 
 
 def _writes(op: tf.Operation, variable: tf.Variable) -> bool:
-    """Tells whether an operation changes a variable."""
+    """Returns whether an operation changes a variable."""
     if not _has_effect(op) or not op.inputs:
         return False
     target = variable.handle if transfer.has_handle(variable) else variable._ref()  # noqa: SLF001 (no public name)

@@ -121,17 +121,17 @@ class OwnUpdate(NamedTuple):
 
     @property
     def is_sync(self) -> bool:
-        """Tells whether the model asks for synchronous updates."""
+        """Returns whether the model asks for synchronous updates."""
         return any(one.is_sync for one in self.captured)
 
     @property
     def does_more(self) -> bool:
-        """Tells whether something comes after each update."""
+        """Returns whether something comes after each update."""
         return bool(self.after) or any(one.averages for one in self.captured)
 
     @property
     def is_elementwise(self) -> bool:
-        """Tells whether its variables may be packed: each element is updated by itself, and nothing comes after."""
+        """Returns whether its variables may be packed: each element is updated by itself, and nothing comes after."""
         return not self.does_more and len(self.captured) == 1 and type(self.captured[0].optimizer) in ELEMENTWISE
 
     def make_row_sparse(self) -> None:

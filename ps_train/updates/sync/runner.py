@@ -206,7 +206,7 @@ class UpdateRunner(ChiefService):
         _log.log(logging.WARNING if quorum.missing else logging.INFO, "; ".join(texts))
 
     def _is_stuck(self, quorum: QuorumStatus, status: SyncStatus) -> bool:
-        """Tells whether all workers of the quorum wait, too few gradients are there, and nothing has changed.
+        """Returns whether all workers of the quorum wait, too few gradients are there, and nothing has changed.
 
         This happens after a chief was cut off from the network in the middle of an update.
         """

@@ -101,7 +101,7 @@ class StoreOps:
         session.run(self._set_op, {self._number: number})
 
     def is_large(self, counts: Mapping[str, int]) -> bool:
-        """Tells whether the rows that exist, by the counts of this store, may be more than one piece."""
+        """Returns whether the rows that exist, by the counts of this store, may be more than one piece."""
         return self._num_places(counts) > self.rows_per_piece
 
     def _num_places(self, counts: Mapping[str, int]) -> int:
