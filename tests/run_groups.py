@@ -21,7 +21,7 @@ from typing import IO
 
 from tests import fork_server
 
-_LAST_LINE = re.compile(r"=+ \d+ (passed|skipped|xfailed|deselected)\b.* in [\d.]+s.* =+")
+_LAST_LINE = re.compile(r"^=+ \d+ (?:passed|skipped)\b.* in [\d.]+s.* =+$", re.MULTILINE)
 
 
 def run(groups: list[list[str]], jobs: int) -> bool:
@@ -86,10 +86,11 @@ def _print_result(files: list[str], output: IO[bytes], code: int, cpu_secs: floa
     with output:
         output.seek(0)
         text = output.read().decode(errors="replace").rstrip("\n")
-    last_line = text.rpartition("\n")[2]
-    # A thread of a test may end the process with 0 before pytest is through: then its last line is missing.
-    has_ended = _LAST_LINE.fullmatch(last_line) is not None
-    shown = f"{' '.join(files)}\n{last_line}" if code == 0 and has_ended else text
+    # A thread of a test may end the process with 0 before pytest is through: then its last line is missing. What others
+    # write when the process ends may stand behind that line.
+    last_lines = _LAST_LINE.findall(text)
+    has_ended = bool(last_lines)
+    shown = f"{' '.join(files)}\n{last_lines[-1]}" if code == 0 and has_ended else text
     if code == 0 and not has_ended:
         shown += f"\n{' '.join(files)}\nthe process ended before pytest did"
     print(f"{shown}; {cpu_secs:.0f} s of CPU time", flush=True)
