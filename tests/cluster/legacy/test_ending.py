@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import concurrent.futures.thread
 import io
 import sys
 import threading
@@ -112,5 +113,7 @@ def test_threads_of_a_script_that_go_on_are_named_again_and_again(monkeypatch):
     thread = threading.Thread(target=has_reminded.wait, args=(60,), name="reader", daemon=False)
     thread.start()
     monkeypatch.setattr(ending.threading, "enumerate", lambda: [thread] if thread.is_alive() else [])
+    # For good it would end the executors of this process, which other tests need.
+    monkeypatch.setattr(concurrent.futures.thread, "_python_exit", lambda: None)
     ending.wait_for_threads()
     assert names[0] == "the script's thread 'reader'"
