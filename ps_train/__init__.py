@@ -48,4 +48,6 @@ __all__.sort()
 def __getattr__(name: str) -> Any:
     if name in _WITH_TENSORFLOW:
         return getattr(importlib.import_module(_WITH_TENSORFLOW[name]), name)
+    if name in (packages := table.earlier_names()):
+        return importlib.import_module(packages[name])
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -26,6 +26,7 @@ class PartRow(NamedTuple):
       verbs: the verbs that its verb.py defines: the verb `status` as STATUS.
       launches: those of which `ps_train launch` runs a whole cluster, `run` as LAUNCH_RUN in verb.py.
       names: the public names of `ps_train` that it provides: name -> module in its folder.
+      earlier_name: where its folder was before there were parts, if users were told of it: `ps_train.embeddings`.
     """
 
     name: str
@@ -38,11 +39,12 @@ class PartRow(NamedTuple):
     verbs: tuple[str, ...] = ()
     launches: tuple[str, ...] = ()
     names: Mapping[str, str] = {}
+    earlier_name: str = ""
 
 
 TABLE = (
     # First: what its rows need is there before anything else of a part reads one.
-    PartRow("tables", flags="EmbeddingFlags", part="TablesPart", names={
+    PartRow("tables", flags="EmbeddingFlags", part="TablesPart", earlier_name="embeddings", names={
         "embedding_table": "tables", "get_embedding_variable": "variable", "read_table": "files.reading"}),
     # Only the graph; what it takes apart is there when the model is built.
     PartRow("own_train_op", part="OwnTrainOpPart"),
@@ -126,6 +128,11 @@ def launched_verbs() -> dict[str, str]:
 def public_names() -> dict[str, str]:
     """Returns the names of the parts in the package's API: name -> module."""
     return {name: _module(row, place) for row in TABLE for name, place in row.names.items()}
+
+
+def earlier_names() -> dict[str, str]:
+    """Returns the attributes of `ps_train` that were folders which users know: name -> the package of the part."""
+    return {row.earlier_name: f"ps_train.parts.{row.name}" for row in TABLE if row.earlier_name}
 
 
 def _module(row: PartRow, name: str) -> str:

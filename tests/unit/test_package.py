@@ -36,8 +36,6 @@ MAY_IMPORT = {folder: set(imported.split()) for folder, imported in {
     "__main__": "verbs runtime",
     "__init__": "plugins graph updates",
 }.items()}
-# What the spine still imports of the parts (docs/decisions/parts.md). This list gets shorter, never longer.
-NOT_YET: dict[str, str] = {}
 WITHOUT_TENSORFLOW = ("runtime", "plugins", "cluster", "config", "launch", "verbs")
 
 
@@ -69,7 +67,7 @@ def test_the_spine_imports_no_part():
     """So a part can be left out, and a reader of one step passes no feature that is off."""
     found = {(str(file), name.split(".")[2]) for file in FILES if _folder(file) != "parts"
              for name in _imports(file) if name.startswith("ps_train.parts.") and name != "ps_train.parts.table"}
-    assert found == {(file, part) for file, parts in NOT_YET.items() for part in parts.split()}
+    assert found == set()
 
 
 def test_the_table_has_every_folder_and_no_circle():
@@ -125,6 +123,14 @@ def test_an_unknown_name_is_an_attribute_error():
     """The names that are imported on first use do not make others appear."""
     with pytest.raises(AttributeError, match="module 'ps_train' has no attribute 'from_array'"):
         _ = ps_train.from_array
+
+
+def test_a_model_that_names_a_rule_of_a_table_where_it_was_finds_it():
+    """docs/embeddings.md told users of `ps_train.embeddings.rules` before tables were a part."""
+    code = "import ps_train; ps_train.embedding_table; print(ps_train.embeddings.rules.Adagrad.__module__)"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True,
+                           env={**os.environ, "PYTHONPATH": str(REPO)})
+    assert ended.stdout.strip() == "ps_train.parts.tables.rules"
 
 
 def test_no_timer_reads_the_time_of_day():
