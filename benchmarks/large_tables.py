@@ -102,7 +102,9 @@ class Run:
             pathlib.Path(f"/proc/{pid}/clear_refs").write_text("5")  # sets the peak to the present size, proc(5)
         while True:
             is_last = saved.wait(_POLL_SECS)
-            self._memory = {name: TaskMemory(before[name], proc.peak_memory_mb(pid)) for name, pid in pids.items()}
+            # A task that frees memory between the two reads has a peak below what it had before.
+            self._memory = {name: TaskMemory(before[name], max(before[name], proc.peak_memory_mb(pid)))
+                            for name, pid in pids.items()}
             if is_last:
                 return
 

@@ -45,7 +45,7 @@ def fetch(
     with _writing(path, advice) as file:
         digest = _download(url, file, advice, timeout_secs)
         if digest != sha256:
-            raise MissingDataError(f"{url}: sha256 is {digest}, expected {sha256}", advice)
+            raise MissingDataError("wrong_digest", f"{url}: sha256 is {digest}, expected {sha256}", advice)
 
 
 def _download(url: str, file: BinaryIO, advice: str, timeout_secs: float) -> str:
@@ -64,7 +64,7 @@ def _chunks(url: str, advice: str, timeout_secs: float) -> Iterator[bytes]:
             yield from iter(lambda: response.read(_CHUNK_BYTES), b"")
     except (OSError, http.client.HTTPException) as error:
         reason = _reason(error, timeout_secs)
-        raise MissingDataError(f"{url}: cannot be downloaded ({reason})", advice) from error
+        raise MissingDataError("download_failed", f"{url}: cannot be downloaded ({reason})", advice) from error
 
 
 def _reason(error: Exception, timeout_secs: float) -> str:
@@ -91,6 +91,7 @@ def _writing(path: Path, advice: str) -> Iterator[BinaryIO]:
         os.replace(part, path)
     except OSError as error:
         raise MissingDataError(
+            "data_not_writable",
             f"{path}: cannot be written ({error.strerror or error})",
             f"choose a folder that can be written, or {advice}",
         ) from error

@@ -40,7 +40,7 @@ def main(argv: Sequence[str]) -> int:
             verb.run(arguments)
     except PsTrainError as error:
         missing_data = error.fault if isinstance(error, MissingDataError) else ""
-        _print_failure([], reports.Failure(str(error).splitlines(), missing_data,
+        _print_failure([], reports.Failure(error.lines(), missing_data,
                                            is_requested=isinstance(error, StopRequestedError)))
         return error.exit_code
     except KeyboardInterrupt:  # before a task or a launcher handles signals itself

@@ -16,7 +16,10 @@
       LaunchError         -   that of the task that failed, or of the signal
       StoppedError      143   the process was asked to stop
 
-The codes fit Kubeflow's restart policy `ExitCode`: 1 to 127 are permanent, 128 to 255 retryable
+Each error has a code, a name in snake_case that does not change when the wording does: `PsTrainError("port_busy",
+"...")`. It stands in brackets behind the printed line. docs/errors.md lists all codes with their messages.
+
+The exit codes fit Kubeflow's restart policy `ExitCode`: 1 to 127 are permanent, 128 to 255 retryable
 (https://www.kubeflow.org/docs/components/trainer/legacy-v1/user-guides/tensorflow/).
 """
 
@@ -25,10 +28,48 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
+class Problem(str):
+    """One line of an error, with the code of its kind."""
+
+    code: str
+
+    def __new__(cls, code: str, text: str) -> Problem:
+        """Takes the code and the line."""
+        problem = super().__new__(cls, text)
+        problem.code = code
+        return problem
+
+
 class PsTrainError(Exception):
-    """An error that a user can act on. Its message, a line for each problem, is shown without a traceback."""
+    """An error that a user can act on. Its message, a line for each problem, is shown without a traceback.
+
+    Attributes:
+      exit_code: of the process that it ends.
+      problems: what is wrong; several if they were found together.
+    """
 
     exit_code = 1
+
+    def __init__(self, code: str, message: str | None = None) -> None:
+        """Takes the code, "" for an error of another process that has one in its message, and the message."""
+        if message is None:
+            code, message = "unnamed", code
+        super().__init__(message)
+        self.problems: tuple[Problem, ...] = (Problem(code, message),)
+
+    @property
+    def code(self) -> str:
+        """The code of the first problem."""
+        return self.problems[0].code
+
+    def lines(self) -> list[str]:
+        """Returns the lines of the message as they are printed; the first line of each problem ends with its code."""
+        lines = []
+        for problem in self.problems:
+            first, *more = problem.splitlines() or [""]
+            is_named = problem.code not in ("", "unnamed")
+            lines += [f"{first} [{problem.code}]" if is_named else first, *more]
+        return lines
 
 
 class ConfigError(PsTrainError):
@@ -38,9 +79,11 @@ class ConfigError(PsTrainError):
 
 
 def refuse(problems: Sequence[str]) -> None:
-    """Raises one ConfigError with a line for each problem, if there are any."""
+    """Raises one ConfigError with all the problems, if there are any."""
     if problems:
-        raise ConfigError("\n".join(problems))
+        error = ConfigError("", "\n".join(problems))
+        error.problems = tuple(one if isinstance(one, Problem) else Problem("unnamed", one) for one in problems)
+        raise error
 
 
 class UserCodeError(PsTrainError):
@@ -56,9 +99,9 @@ class DataError(UserCodeError):
 class MissingDataError(DataError):
     """A data file is missing and cannot be fetched; the message says why, and where else to get the data."""
 
-    def __init__(self, fault: str, advice: str) -> None:
+    def __init__(self, code: str, fault: str, advice: str) -> None:
         """Takes both parts of the message; `ps_train launch`, which may follow the advice, shows only the fault."""
-        super().__init__(f"{fault}: {advice}")
+        super().__init__(code, f"{fault}: {advice}")
         self.fault = fault
 
 
@@ -105,24 +148,24 @@ class ChiefFailedError(ClusterLostError):
 
     def __init__(self) -> None:
         """Takes nothing: it always says the same."""
-        super().__init__("the chief gave up training: see its log for the fault")
+        super().__init__("chief_failed", "the chief gave up training: see its log for the fault")
 
 
 class LaunchError(PsTrainError):
     """A task failed, or the launcher was asked to stop; has the exit code of the cause."""
 
-    def __init__(self, message: str, exit_code: int) -> None:
+    def __init__(self, code: str, message: str, exit_code: int) -> None:
         """Takes the message, "" if all is logged already, and the launcher's exit code."""
-        super().__init__(message)
+        super().__init__(code, message)
         self.exit_code = exit_code
 
 
 class TrainingEndedError(PsTrainError):
     """The training in question has ended; has the exit code with which it did."""
 
-    def __init__(self, message: str, exit_code: int) -> None:
+    def __init__(self, code: str, message: str, exit_code: int) -> None:
         """Takes the message and the exit code."""
-        super().__init__(message)
+        super().__init__(code, message)
         self.exit_code = exit_code
 
 

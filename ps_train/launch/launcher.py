@@ -87,11 +87,11 @@ def _display_of(launch_config: LaunchConfig, tasks: TaskList) -> Display:
 def _raise_outcome(failures: Mapping[str, int], signals: Sequence[int], code: int) -> None:
     """Raises LaunchError, if the training did not end by itself; `code` is the worst exit code."""
     if failures:
-        raise LaunchError(f"{' and '.join(failures)} failed", code)
+        raise LaunchError("task_failed", f"{' and '.join(failures)} failed", code)
     if signals:
         raise preparation.stopped(signals[0])
     if code:
-        raise LaunchError("the training was stopped by `ps_train stop`", code)
+        raise LaunchError("stop_requested", "the training was stopped by `ps_train stop`", code)
 
 
 def _refuse_tf_config(environ: Mapping[str, str]) -> None:

@@ -50,7 +50,7 @@ def prepare(
     if signals:
         raise stopped(signals[0])
     if code:
-        raise LaunchError("\n".join(failure.message), code)
+        raise LaunchError("", "\n".join(failure.message), code)
     return config
 
 
@@ -85,4 +85,4 @@ def _run(
 
 def stopped(number: int) -> LaunchError:
     """Returns the error of a launcher that a signal asked to stop."""
-    return LaunchError(f"stopped by {signal.Signals(number).name}", 128 + number)
+    return LaunchError("stopped_by_signal", f"stopped by {signal.Signals(number).name}", 128 + number)

@@ -73,6 +73,7 @@ def raise_if_failed(ended: Ended, train_dir: str) -> None:
     """Raises an error with the exit code of a training that has neither finished nor was stopped early."""
     if ended.exit_code:
         raise TrainingEndedError(
+            "training_ended",
             f"the training in {train_dir} does not run: {ended}; `ps_train resume --train_dir={train_dir}` prints the "
             "command that continues it", ended.exit_code)
 

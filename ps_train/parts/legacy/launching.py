@@ -66,7 +66,7 @@ def launch_script(argv: Sequence[str]) -> None:
     if signals and not failures:
         raise preparation.stopped(signals[0])
     if failures:
-        raise LaunchError(f"{' and '.join(failures)} failed", code)
+        raise LaunchError("task_failed", f"{' and '.join(failures)} failed", code)
     if is_lonely and not (code or signals or _HELP.intersection(script.arguments)):
         _refuse_lonely_training(config, script, text, flags)
 
@@ -104,6 +104,7 @@ def _refuse_lonely_training(
     lacks = ("session with a tf.train.Server" if source.is_tensorflow_1(config.tf_mode, text) else
              "tf.distribute strategy or server")
     raise LaunchError(
+        "no_worker_joined",
         f"no worker of {script.name} has joined the {'ps' if config.num_ps else 'others'}, so each task ran by itself: "
         f"it got {means}, and made no {lacks} of these addresses; name the script's own flags with "
         "--hosts_flags=ps_hosts=NAME,..., write {job_name} and {ps_hosts} into its arguments, or run it as one process "

@@ -87,7 +87,7 @@ def report_failure(error: BaseException) -> None:
 
 def _report(error: BaseException) -> None:
     if isinstance(error, PsTrainError):
-        trace, message = [], str(error).splitlines()
+        trace, message = [], error.lines()
     elif isinstance(error, KeyboardInterrupt):
         trace, message = [], [_STOPPED_TEXT]
     elif is_lost_session(error):

@@ -35,7 +35,7 @@ def _load_reader() -> types.ModuleType:
       MissingDataError: ps_train is installed without its `data/`.
     """
     if not (_CHECKOUT / "data/input_data.py").exists():
-        raise MissingDataError(f"the tutorial's MNIST reader is not in {_CHECKOUT}",
+        raise MissingDataError("no_source_folder", f"the tutorial's MNIST reader is not in {_CHECKOUT}",
                                "install ps_train from its source folder: pip install -e <folder>")
     of_script = _take_out()
     sys.path.insert(0, str(_CHECKOUT))
