@@ -86,7 +86,7 @@ class Part:
           task: as that of `prepare`.
 
         Returns:
-          an object with the methods and attributes of `tasks.final_evaluation.FinalEvaluation`.
+          an object with the methods and attributes of `tasks.worker.FinalEvaluation`.
 
         Raises:
           PsTrainError: the model cannot be evaluated that way.

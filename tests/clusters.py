@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 import pathlib
 import threading
@@ -15,6 +14,7 @@ from ps_train.cluster.spec import Cluster
 from ps_train.config.task import Config
 from ps_train.coordination import blackboard
 from ps_train.graph import placement
+from ps_train.graph.shaping import OptimizerPlan
 from ps_train.parts import table
 from ps_train.plugins import contracts
 from ps_train.runtime.waits import Timeouts
@@ -121,17 +121,20 @@ def build_graph(
     Args:
       gradients: the number averaged into an update, None for async.
       flags: of its parts.
-      chosen: other fields of optimizer.Settings.
+      chosen: other fields of UpdateSettings, SyncSettings and OptimizerPlan.
     """
     view = cluster.view("worker", index)
+    rule = {name: chosen.pop(name) for name in ("knobs", "decays_all_rows", "make_own") if name in chosen}
+    engine = chosen.pop("sync_engine", "ps_train")
     updates = update.UpdateSettings(
-        optimizer=optimizer_name, learning_rate=learning_rate, replicas_to_aggregate=gradients,
-        num_workers=view.num_workers, worker=index, min_replicas_to_aggregate=floor, **chosen)
+        OptimizerPlan(optimizer_name, learning_rate, **rule), worker=index,
+        sync=update.SyncSettings(gradients, view.num_workers, floor, engine) if gradients else None, **chosen)
     params = params or {"batch_size": 8, "seed": 7}
-    return replica_graph.build_train_graph(view, view.task.device + "/cpu:0", model or linear_model(), params,
-                       dataset or array_dataset(*linear_data()), params, updates, plan=plan, bound=bound, seed=3,
-                       steps_per_execution=steps_per_execution,
-                       parts=table.make_parts(Config(num_gpus=0, **(flags or {})), view))
+    graph_settings = replica_graph.GraphSettings(
+        view.task.device + "/cpu:0", updates, plan, bound, seed=3, steps_per_execution=steps_per_execution)
+    return replica_graph.build_train_graph(
+        view, model or linear_model(), params, dataset or array_dataset(*linear_data()), params, graph_settings,
+        parts=table.make_parts(Config(num_gpus=0, **(flags or {})), view))
 
 
 def schedule(train_steps: int) -> step_loop.LoopSettings:
@@ -157,13 +160,12 @@ class Worker(threading.Thread):
         timeouts = Timeouts(start_secs=start_timeout_secs, heartbeat_secs=heartbeat_timeout_secs,
                             end_secs=end_timeout_secs)
         saves = saves or saver.SaveSchedule(every_secs=0, every_steps=0, keep_max=5, timeout_secs=30.0)
-        own = dataclasses.replace(
-            settings.worker_settings(Config(num_gpus=0), view),
-            uses_existing_servers=True,  # those of the test
-            train_dir=str(train_dir),
-            loop=schedule(train_steps)._replace(worker_name=view.task.name, bound=graph_options.get("bound")),
+        defaults = settings.worker_settings(Config(num_gpus=0), view)
+        own = defaults._replace(
+            server=settings.ServerSettings(num_gpus=0, is_existing=True),  # those of the test
+            loop=schedule(train_steps)._replace(worker_name=view.task.name),
             sessions=recovery.SessionSettings(train_dir=str(train_dir), saves=saves, timeouts=timeouts),
-            timeouts=timeouts, shared_flags=shared_flags or {})
+            identity=defaults.identity._replace(shared_flags=shared_flags or {}))
         self.stop = stop or threading.Event()
         self.graph = build_graph(cluster, index, **graph_options)
         self._connected = ConnectedWorker(own, view, cluster.target("worker", index), self.graph, stop=self.stop)

@@ -34,14 +34,14 @@ _ON_FIRST_PS = {
     "chief_activity": ([], tf.string),  # the chief's activity before training begins, such as "restores PATH"
     "end_reason": ([], tf.string),  # why training ends before the last step, such as early stopping; "" if unknown
     "claims": ([MAX_WORKERS], tf.int64),
-    "admissions": ([MAX_WORKERS], tf.int64),  # claim of the process that may use the parameters (training/admission.py)
+    "admissions": ([MAX_WORKERS], tf.int64),  # claim of the process that may use the parameters (training/opening.py)
     "heartbeats": ([MAX_WORKERS], tf.float64),  # the clock at the last heartbeat
     "steps": ([MAX_WORKERS], tf.int64),  # the global step that the worker has seen
     "local_steps": ([MAX_WORKERS], tf.int64),  # the steps that the worker has taken
     "finished": ([MAX_WORKERS], tf.int64),
     "staleness": ([MAX_WORKERS], tf.float64),  # of the worker's updates, in the mean
     "joined": ([MAX_WORKERS], tf.int64),  # claim of the process that trained last (updates/staleness.py)
-    # updates/local_steps/change.py: the number of training workers when the last round began.
+    # updates/local_steps.py: the number of training workers when the last round began.
     "round_divisors": ([MAX_WORKERS], tf.int64),
     "step_counts": ([MAX_WORKERS], tf.int64),  # updates/staleness.py: the steps that --staleness_bound compares
     "steps_in_run": ([MAX_WORKERS], tf.int64),  # updates/unrolled.py: the finished steps of a session run

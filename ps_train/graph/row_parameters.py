@@ -74,7 +74,7 @@ class RowParameters:
         return []
 
     def copies(self, names: Sequence[str], source: Any, *, sorts_ids: bool) -> Any:
-        """Returns the copies of rows in a round of local steps (updates/local_steps/rounds.py), or None.
+        """Returns the copies of rows in a round of local steps (updates/local_steps.py), or None.
 
         Args:
           names: which parameters the model reads in training.

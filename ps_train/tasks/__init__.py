@@ -5,7 +5,6 @@
     worker            trains; the chief also prepares, saves and evaluates
     connected_worker  a worker's heartbeat, blackboard and supervised training at a server
     evaluator         evaluates each new checkpoint
-    final_evaluation  the chief evaluates the last checkpoint
     setup             what a process sets before it uses TensorFlow, the plug-ins, and the server
     settings          what the flags mean for a worker
 """

@@ -37,7 +37,7 @@ class ConnectedWorker:
     """
 
     def __init__(
-        self, own: WorkerSettings, cluster: Cluster, target: str, graph: TrainGraph, *, stop: threading.Event,
+        self, settings: WorkerSettings, cluster: Cluster, target: str, graph: TrainGraph, *, stop: threading.Event,
         lock: FolderLock | None = None, journal: Journal | None = None,
     ) -> None:
         """Prepares everything; nothing is sent yet.
@@ -48,26 +48,27 @@ class ConnectedWorker:
           lock: of the train_dir, which the chief holds.
           journal: of the chief, or None.
         """
-        self._own, self._cluster, self.stop = own, cluster, stop
+        self._settings, self._cluster, self.stop = settings, cluster, stop
         self.target = target
         self.graph = graph
-        self.schedule = own.loop
-        self.board = blackboard.for_worker(target, cluster, own.timeouts.heartbeat_secs)
+        self.schedule = settings.loop
+        self.board = blackboard.for_worker(target, cluster, settings.timeouts.heartbeat_secs)
         self.progress = WorkerProgress()
         self.heartbeat = Heartbeat(self.board, cluster.task, cluster.worker_number, self.progress, stop,
-                                   has_bound=not own.uses_existing_servers)
+                                   has_bound=not settings.server.is_existing)
         self._fingerprint = fingerprint.describe(
-            cluster, own.shared_flags, graph.saved_variables, graph.update.packed.places(),
-            graph.rows.fingerprint(), own.train_dir if cluster.is_chief else "")
+            cluster, settings.identity.shared_flags, graph.savers.variables, graph.update.dense.packed.places(),
+            graph.rows.fingerprint(), settings.train_dir if cluster.is_chief else "")
         self.supervised = recovery.SupervisedTraining(
-            cluster, target, graph, self.board, self.heartbeat, self.progress, own.sessions, stop=stop, lock=lock,
+            cluster, target, graph, self.board, self.heartbeat, self.progress, settings.sessions, stop=stop, lock=lock,
             journal=journal, own_fingerprint=self._fingerprint)
 
     def claim_number(self) -> None:
         """Makes this process the worker of its number; see `Heartbeat.claim`."""
-        own, cluster, start_secs = self._own, self._cluster, self._own.timeouts.start_secs
-        agreement.check(cluster, start_secs, self.stop, existing_servers=own.uses_existing_servers)
-        with contextlib.closing(blackboard.for_client(cluster, own.timeouts.heartbeat_secs)) as visitor:
+        settings, cluster = self._settings, self._cluster
+        start_secs = settings.timeouts.start_secs
+        agreement.check(cluster, start_secs, self.stop, existing_servers=settings.server.is_existing)
+        with contextlib.closing(blackboard.for_client(cluster, settings.timeouts.heartbeat_secs)) as visitor:
             # Before the claim, which reads the steps that the worker took before: a chief that begins another training
             # clears them first, then writes its fingerprint.
             (theirs,) = waits.until(lambda: _answered(visitor.fingerprint), start_secs,
@@ -98,7 +99,7 @@ class ConnectedWorker:
 
     def giving_way(self) -> Any:
         """Returns a context that raises why its body was stopped, if the reason was not a signal; as `train` does."""
-        return _giving_way(self._cluster, self.heartbeat, self._own.timeouts.heartbeat_secs)
+        return _giving_way(self._cluster, self.heartbeat, self._settings.timeouts.heartbeat_secs)
 
     def close(self) -> None:
         """Closes the connection to the blackboard."""

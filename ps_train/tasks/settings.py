@@ -1,14 +1,13 @@
 """What the flags mean for a worker. No module outside `tasks/` sees a Config.
 
-    Config, Cluster --> WorkerSettings(updates, placement, loop, sessions, ...)
+    Config, Cluster --> WorkerSettings(graph, server, loop, sessions, identity)
 """
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
@@ -19,85 +18,101 @@ from ps_train.config.task import Config
 from ps_train.errors import ConfigError
 from ps_train.graph import devices, transfer
 from ps_train.graph.placement import PlacementPlan
-from ps_train.graph.shaping import Knobs, Schedule
+from ps_train.graph.shaping import Knobs, OptimizerPlan, Schedule
 from ps_train.runtime.waits import Timeouts
 from ps_train.storage.saver import SaveSchedule
 from ps_train.training.loop import LoopSettings
 from ps_train.training.recovery import SessionSettings
+from ps_train.training.replica_graph import GraphSettings
 from ps_train.updates import staleness
-from ps_train.updates.update import Period, UpdateSettings
+from ps_train.updates.update import Period, SyncSettings, UpdateSettings
 
 _WIRE_DTYPES = {"as_is": None, "bfloat16": tf.bfloat16}
 _log = logging.getLogger(__name__)
 
 
-@dataclasses.dataclass(frozen=True)
-class WorkerSettings:
-    """All that a worker was told.
+class ServerSettings(NamedTuple):
+    """The server of a worker.
 
     Attributes:
-      device: where it computes, such as "/job:worker/task:0/gpu:0".
       num_gpus: GPUs of this machine, or None for those that are there.
-      uses_existing_servers: whether its server and the ps run already, and go on after it.
-      train_dir: folder of checkpoints and summaries.
-      updates: how updates reach the parameters.
-      placement: how variables are placed on the ps.
-      loop: when the step loop does what, and how far this worker may run ahead.
-      sessions: when the chief saves, and how a lost session is recovered.
-      timeouts: the bounds of its waits.
-      seed: graph-level seed, or None.
-      steps_per_execution: single steps in one session run.
-      logs_placement: whether the chief prints which variable is on which ps.
+      is_existing: whether the server and those of the ps run already, and go on after this task.
+    """
+
+    num_gpus: int | None
+    is_existing: bool
+
+
+class TrainingIdentity(NamedTuple):
+    """What must be the same in all tasks of a training, and when it is continued.
+
+    Attributes:
+      shared_flags: name -> value of the flags that all workers must have in common.
       accepted_params: parameters that may differ from those of the training in the folder.
-      shared_flags: name -> value of the flags that all workers of a training must have in common.
-      init_checkpoint: the checkpoint whose values a new training begins with, or "".
-      init_map: pairs of a name in that checkpoint and a name in the model.
       command: the flags that this task was given, as on a command line.
     """
 
-    device: str
-    num_gpus: int | None
-    uses_existing_servers: bool
-    train_dir: str
-    updates: UpdateSettings
-    placement: PlacementPlan
-    loop: LoopSettings
-    sessions: SessionSettings
-    timeouts: Timeouts
-    seed: int | None
-    steps_per_execution: int
-    logs_placement: bool
-    accepted_params: Sequence[str]
     shared_flags: Mapping[str, Any]
-    init_checkpoint: str
-    init_map: Sequence[tuple[str, str]]
+    accepted_params: Sequence[str]
     command: Sequence[str]
 
 
+class WorkerSettings(NamedTuple):
+    """What the flags say to a worker.
+
+    Attributes:
+      graph: device, updates, placement and seed.
+      server: of this worker.
+      loop: when the step loop does what.
+      sessions: when the chief saves, and how a lost session is recovered.
+      identity: what must be the same in all tasks.
+      logs_placement: whether the chief prints which variable is on which ps.
+    """
+
+    graph: GraphSettings
+    server: ServerSettings
+    loop: LoopSettings
+    sessions: SessionSettings
+    identity: TrainingIdentity
+    logs_placement: bool
+    init_checkpoint: str
+    init_map: Sequence[tuple[str, str]]
+
+    @property
+    def train_dir(self) -> str:
+        """The folder of checkpoints and summaries."""
+        return self.sessions.train_dir
+
+    @property
+    def timeouts(self) -> Timeouts:
+        """The bounds of this worker's waits."""
+        return self.sessions.timeouts
+
+
 def worker_settings(config: Config, cluster: Cluster) -> WorkerSettings:
-    """Returns what a worker was told.
+    """Returns what the flags say to a worker.
 
     Raises:
       ConfigError: a flag needs to know how many workers there are, and this task does not.
     """
     return WorkerSettings(
-        device=_device(config, cluster),
-        num_gpus=config.num_gpus,
-        uses_existing_servers=config.existing_servers,
-        train_dir=config.train_dir,
-        updates=update_settings(config, cluster),
-        placement=PlacementPlan(strategy=config.placement, partition_bytes=config.partition_bytes),
+        graph=GraphSettings(
+            device=_device(config, cluster),
+            updates=update_settings(config, cluster),
+            placement=PlacementPlan(strategy=config.placement, partition_bytes=config.partition_bytes),
+            bound=staleness_bound(config, cluster),
+            seed=config.seed,
+            steps_per_execution=config.steps_per_execution),
+        server=ServerSettings(num_gpus=config.num_gpus, is_existing=config.existing_servers),
         loop=_loop_settings(config, cluster),
         sessions=SessionSettings(train_dir=config.train_dir, saves=_save_schedule(config), timeouts=config.timeouts),
-        timeouts=config.timeouts,
-        seed=config.seed,
-        steps_per_execution=config.steps_per_execution,
+        identity=TrainingIdentity(
+            shared_flags=fields.shared(config),
+            accepted_params=groups.parse_accepted("--accept_params", config.accept_params),
+            command=fields.as_flags(config, config.given)),
         logs_placement=config.log_placement,
-        accepted_params=groups.parse_accepted("--accept_params", config.accept_params),
-        shared_flags=fields.shared(config),
         init_checkpoint=config.init_checkpoint,
         init_map=parse_init_map(config.init_map),
-        command=fields.as_flags(config, config.given),
     )
 
 
@@ -108,19 +123,13 @@ def update_settings(config: Config, cluster: Cluster) -> UpdateSettings:
       ConfigError: a flag needs to know how many workers there are, and this task does not.
     """
     return UpdateSettings(
-        optimizer=config.optimizer,
-        learning_rate=config.learning_rate,
-        replicas_to_aggregate=_gradients_per_update(config, cluster),
-        num_workers=cluster.num_workers,
+        plan=OptimizerPlan(config.optimizer, config.learning_rate, config.adam_decays_all_rows, _knobs(config)),
         worker=cluster.worker_number,
-        min_replicas_to_aggregate=config.min_replicas_to_aggregate or 1,
+        sync=_sync_settings(config, cluster),
         wire=transfer.Wire(dtype=_WIRE_DTYPES[config.wire_dtype], is_fused=config.fused_transfers),
         period=Period(steps=config.communication_period, warmup_steps=config.communication_warmup_steps,
                       train_steps=config.train_steps),
         heartbeat_timeout_secs=config.beat_timeout_secs,
-        sync_engine=config.sync_engine or "ps_train",
-        decays_all_rows=config.adam_decays_all_rows,
-        knobs=_knobs(config),
     )
 
 
@@ -154,7 +163,6 @@ def _loop_settings(config: Config, cluster: Cluster) -> LoopSettings:
         save_summaries_steps=config.save_summaries_steps,
         step_timeout_secs=config.step_timeout_secs,
         on_nan=config.on_nan,
-        bound=staleness_bound(config, cluster),
     )
 
 
@@ -174,8 +182,8 @@ def _device(config: Config, cluster: Cluster) -> str:
     return cluster.task.device + ("/gpu:0" if has_gpu else "/cpu:0")
 
 
-def _gradients_per_update(config: Config, cluster: Cluster) -> int | None:
-    """Returns the number of gradients averaged into one update, or None for async."""
+def _sync_settings(config: Config, cluster: Cluster) -> SyncSettings | None:
+    """Returns how gradients are averaged, or None for async."""
     if not config.sync_replicas:
         return None
     if cluster.is_elastic:
@@ -193,4 +201,4 @@ def _gradients_per_update(config: Config, cluster: Cluster) -> int | None:
     if gradients > num_workers:
         _log.warning("--replicas_to_aggregate=%d is more than the %d workers: each computes several mini-batches for "
                      "an update", gradients, num_workers)
-    return gradients
+    return SyncSettings(gradients, num_workers, config.min_replicas_to_aggregate or 1, config.sync_engine or "ps_train")

@@ -25,15 +25,13 @@ from ps_train.storage.journal import Journal
 from ps_train.storage.warm_start import WarmStart
 from ps_train.tasks import setup
 from ps_train.tasks.connected_worker import ConnectedWorker
-from ps_train.tasks.final_evaluation import FinalEvaluation
 from ps_train.tasks.settings import WorkerSettings
 from ps_train.tasks.setup import LoadedPlugins
 from ps_train.training import loop as step_loop
-from ps_train.training import replica_graph, shutdown
-from ps_train.training.evaluation import Evaluator, write_summaries
+from ps_train.training import replica_graph
+from ps_train.training.evaluation import Evaluator, evaluate_bounded, write_summaries
 from ps_train.training.replica_graph import TrainGraph
-from ps_train.training.reporting import End, Outcome, Report
-from ps_train.updates import build
+from ps_train.training.reporting import End, Outcome, Report, steps_table
 
 _log = logging.getLogger(__name__)
 
@@ -47,7 +45,7 @@ def check_graphs(settings: WorkerSettings, cluster: Cluster, plugins: LoadedPlug
     """
     graph = build_graph(settings, cluster, plugins, parts)
     task = PreparedWorker(settings, cluster, plugins, graph, Journal(""), threading.Event())
-    final = _final_evaluation(task, parts)
+    final = parts.final_evaluation(task) or FinalEvaluation(task)
     if cluster.is_chief:
         with parts.evaluating(plugins, final.evaluator, task.stop):
             _with_warm_start(settings, graph)
@@ -59,12 +57,11 @@ def build_graph(
     settings: WorkerSettings, cluster: Cluster, plugins: LoadedPlugins, parts: Parts = NO_PARTS
 ) -> TrainGraph:
     """Returns the training graph of this worker; see `replica_graph.build_train_graph`."""
-    if cluster.is_elastic and settings.seed is not None:  # all workers read the same data, but in different orders
-        seeded_params = {**plugins.dataset_params, "seed": settings.seed + cluster.worker_number}
+    seed = settings.graph.seed
+    if cluster.is_elastic and seed is not None:  # all workers read the same data, but in different orders
+        seeded_params = {**plugins.dataset_params, "seed": seed + cluster.worker_number}
         plugins = plugins._replace(dataset_params=seeded_params)
-    return replica_graph.build_train_graph(
-        cluster, settings.device, *plugins, settings.updates, plan=settings.placement, bound=settings.loop.bound,
-        seed=settings.seed, steps_per_execution=settings.steps_per_execution, parts=parts)
+    return replica_graph.build_train_graph(cluster, *plugins, settings.graph, parts=parts)
 
 
 class PreparedWorker(NamedTuple):
@@ -99,6 +96,37 @@ class WorkerResult(NamedTuple):
     evaluation: Evaluation | None
 
 
+class FinalEvaluation:
+    """The evaluation after the last step: the chief restores the checkpoint into its own memory; the others have ended.
+
+    A part may replace it by an object with the same methods (`Part.final_evaluation`).
+
+    Attributes:
+      evaluator: the chief's; None in another worker.
+    """
+
+    def __init__(self, task: PreparedWorker) -> None:
+        """Prepares it; the chief builds its graph, to find faults before training.
+
+        Raises:
+          UserCodeError: a plug-in breaks its contract.
+        """
+        self.evaluator = Evaluator(*task.plugins) if task.cluster.is_chief else None
+        self._timeout_secs, self._stop = task.settings.timeouts.eval_secs, task.stop
+
+    def evaluate(self, connected: ConnectedWorker, path: str) -> Evaluation:
+        """Returns the metrics of the last checkpoint; for the chief.
+
+        Raises:
+          UserCodeError: the user's code is at fault, or the evaluation takes too long.
+          StoppedError: `stop` was set first.
+        """
+        return evaluate_bounded(self._timeout_secs, self.evaluator, path, self._stop)
+
+    def assist(self, connected: ConnectedWorker) -> None:
+        """Does what the chief needs of this worker for its evaluation: nothing; for the others."""
+
+
 class WorkerTask:
     """One worker from start to end.
 
@@ -131,7 +159,7 @@ class WorkerTask:
           PsTrainError: what went wrong, with its exit code.
         """
         self._plugins.dataset.prepare(self._plugins.dataset_params)
-        self._report.device(self._settings.device)
+        self._report.device(self._settings.graph.device)
         graph = build_graph(self._settings, self._cluster, self._plugins, self._parts)
         if self._cluster.is_chief:
             graph = _with_warm_start(self._settings, graph)
@@ -143,7 +171,7 @@ class WorkerTask:
             task = PreparedWorker(self._settings, self._cluster, self._plugins, graph, self._journal, self._stop)
             self._parts.prepare(task)
             stack.enter_context(self._journal.noting_failure())
-            final = _final_evaluation(task, self._parts)
+            final = self._parts.final_evaluation(task) or FinalEvaluation(task)
             if self._cluster.is_chief:
                 stack.enter_context(self._parts.evaluating(self._plugins, final.evaluator, self._stop))
             result = self._train_and_finish(graph, final)
@@ -166,32 +194,32 @@ class WorkerTask:
         path = checkpoints.newest_sound(settings.train_dir)
         record = folder_record.make_record(*self._plugins)
         if path is not None:
-            folder_record.check_record(settings.train_dir, record, settings.accepted_params)
+            folder_record.check_record(settings.train_dir, record, settings.identity.accepted_params)
             graph.check_fits(path)
             if settings.init_checkpoint:
                 _log.info("--init_checkpoint has no effect: %s is there", path)
         folder_record.write_record(settings.train_dir, {**record, **folder_record.make_input_record(
             self._plugins.dataset, self._plugins.dataset_params)})
-        _log.info(placement.model_summary(graph.saved_variables, len(self._cluster.ps)))
-        for line in placement.variable_table(graph.saved_variables) if settings.logs_placement else ():
+        _log.info(placement.model_summary(graph.savers.variables, len(self._cluster.ps)))
+        for line in placement.variable_table(graph.savers.variables) if settings.logs_placement else ():
             _log.info(line)
         if not self._plugins.dataset.is_sharded and self._cluster.num_workers > 1:
             _log.info("%s takes no shard: every worker reads all of the data, as under Estimator",
                       self._plugins.dataset.name)
-        if line := build.describe_adam(settings.updates, graph.update.sparse, graph.update.own_optimizer):
+        for line in graph.update.notes:
             _log.info("%s", line)
 
     def _train_and_finish(self, graph: TrainGraph, final: FinalEvaluation) -> WorkerResult:
         settings, cluster = self._settings, self._cluster
-        target = (f"grpc://{cluster.task.address}" if settings.uses_existing_servers
-                  else setup.start(cluster, settings.num_gpus))
+        target = (f"grpc://{cluster.task.address}" if settings.server.is_existing
+                  else setup.start(cluster, settings.server.num_gpus))
         connected = ConnectedWorker(settings, cluster, target, graph, stop=self._stop, lock=self._lock,
                                     journal=self._journal)
         with contextlib.closing(connected):
             connected.claim_number()
             with connected.heartbeat.running(), self._announcing_failure(connected.board), \
                     self._parts.at_server(connected):
-                self._report.opening(target if settings.uses_existing_servers else "")
+                self._report.opening(target if settings.server.is_existing else "")
                 with self._parts.training(connected):
                     outcome = self._train(connected)
                 self._report.ended(outcome, settings.loop.train_steps, settings.loop.batch_size)
@@ -235,7 +263,7 @@ class WorkerTask:
             raise
         except Exception:
             if self._cluster.is_chief:
-                _announce(lambda: board.announce(State.IDLE if self._settings.uses_existing_servers else State.FAILED))
+                _announce(lambda: board.announce(State.IDLE if self._settings.server.is_existing else State.FAILED))
             else:
                 _announce(lambda: board.report_finished(self._cluster.worker_number))
             raise
@@ -249,11 +277,11 @@ class WorkerTask:
             try:
                 evaluation = evaluate()
             except StoppedError:
-                if self._settings.uses_existing_servers:  # the next training would take this one for its own, and end
+                if self._settings.server.is_existing:  # the next training would take this one for its own, and end
                     _announce(lambda: board.announce(State.IDLE))
                 raise
             self._report_steps(board)
-        if self._settings.uses_existing_servers:
+        if self._settings.server.is_existing:
             board.announce(State.IDLE)
         elif outcome.end is not End.SIGNAL:
             board.announce_done()
@@ -263,7 +291,7 @@ class WorkerTask:
         try:
             if not reachability.any_accepts([board.first_ps]):  # the call would take seconds to fail
                 raise BlackboardError(f"{board.first_ps} is gone")
-            if table := shutdown.steps_table(self._cluster, board.snapshot()):
+            if table := steps_table(self._cluster, board.snapshot()):
                 self._report.result(table)
         except BlackboardError as error:
             _log.warning("cannot tell how many steps each worker took: %s", error)
@@ -285,17 +313,11 @@ class WorkerTask:
         return evaluation
 
 
-def _final_evaluation(task: PreparedWorker, parts: Parts) -> FinalEvaluation:
-    """Returns what evaluates the last checkpoint: a part, or else the chief alone."""
-    return parts.final_evaluation(task) or FinalEvaluation(
-        task.plugins, task.cluster, eval_timeout_secs=task.settings.timeouts.eval_secs, stop=task.stop)
-
-
 def _with_warm_start(settings: WorkerSettings, graph: TrainGraph) -> TrainGraph:
     """Returns the graph, whose new variables take the values of --init_checkpoint; raises as `WarmStart` does."""
     if not settings.init_checkpoint or checkpoints.newest_sound(settings.train_dir) is not None:
         return graph
-    warm_start = WarmStart(settings.init_checkpoint, settings.init_map, graph.saved_variables)
+    warm_start = WarmStart(settings.init_checkpoint, settings.init_map, graph.savers.variables)
     model_init = graph.init_fn
 
     def init(session: Any) -> None:

@@ -17,10 +17,10 @@ from ps_train.errors import ChiefFailedError, ClusterLostError, UserCodeError
 from ps_train.graph import nan_guard
 from ps_train.graph.input import bad_records
 from ps_train.runtime import waits
-from ps_train.training.replica_graph import TrainGraph
+from ps_train.runtime.reports import Progress
+from ps_train.training.replica_graph import StepStatus, TrainGraph
 from ps_train.training.reporting import End, Outcome, Report
-from ps_train.training.step_status import StepReports, StepStatus
-from ps_train.updates.staleness import Bound
+from ps_train.updates.staleness import Bound, Histogram
 
 _POLL_SECS = 0.005
 _MOST_SKIPPED = 100  # batches in a row; after that the fault is not in the batches
@@ -47,7 +47,6 @@ class LoopSettings(NamedTuple):
       save_summaries_steps: local steps between summaries; 0 writes none.
       step_timeout_secs: time limit of one session run.
       on_nan: "stop" or "skip" if a loss or gradient is not finite.
-      bound: how far this worker may run ahead of the slowest, or None.
     """
 
     worker_name: str
@@ -57,7 +56,6 @@ class LoopSettings(NamedTuple):
     save_summaries_steps: int
     step_timeout_secs: float
     on_nan: str = "stop"
-    bound: Bound | None = None
 
 
 class Loop:
@@ -114,7 +112,7 @@ class Loop:
         self._reports.start(first_step)
         try:
             while (end := self._end(status)) is None:
-                bound = self._settings.bound
+                bound = self._graph.steps.bound
                 if bound and bound.holds_up(status.lead):
                     status = self._wait_for_slowest(status, bound)
                 else:
@@ -183,7 +181,7 @@ class Loop:
 
     def _send_rest(self) -> StepStatus:
         """Counts the steps before the failed one in its session run; those of a round are sent to the ps now."""
-        self._took(int(self._run(self._graph.update.rest)))
+        self._took(int(self._run(self._graph.update.failed_run_steps)))
         return self._status()
 
     def _skip(self, found: str, error: tf.errors.InvalidArgumentError) -> StepStatus:
@@ -202,13 +200,13 @@ class Loop:
         due = self._reports.due(self._local_steps, self._last_taken)
         # The loss is always fetched: each new set of fetches costs a tenth of a second, as TensorFlow prunes the graph.
         summary_op = [self._graph.summary_op] if due.summarises else []
-        several = self._graph.several
+        single, several = self._graph.steps.single, self._graph.steps.several
         is_near_end = status.step + several.num_steps > self._settings.train_steps
-        execution = self._graph.single if due.summarises or is_near_end else several
+        execution = single if due.summarises or is_near_end else several
         held_secs, self._held_secs = self._held_secs, 0.0
         fetches = [execution.progress, execution.loss, *summary_op]
         progress, loss, *summary = self._bounded_at_first(
-            (execution is self._graph.single, bool(summary_op)),
+            (execution is single, bool(summary_op)),
             lambda: self._run_step(status.step, held_secs, fetches, self._options))
         status = self._count(progress)
         if any(due) and status.num_taken:
@@ -246,7 +244,117 @@ class Loop:
         self._progress.local_steps += num_steps
 
     def _status(self) -> StepStatus:
-        return StepStatus(*map(int, self._run(self._graph.status)))
+        return StepStatus(*map(int, self._run(self._graph.steps.status)))
 
     def _run(self, fetches: Any) -> Any:
         return sessions.run_bounded(self._session, fetches, options=self._options)
+
+
+class Periodic:
+    """Tells when a periodic action is due: whenever a count reaches the next multiple of its period."""
+
+    def __init__(self, period_steps: int, at_once: bool = False) -> None:
+        """Prepares it; with a period of 0 it is never due."""
+        self._period_steps = period_steps
+        self._due_step = 0 if at_once else period_steps
+
+    def is_due(self, step: int) -> bool:
+        """Returns whether the action is due at this count; if so, it is due next at a later multiple."""
+        if not self._period_steps or step < self._due_step:
+            return False
+        self._due_step = (step // self._period_steps + 1) * self._period_steps
+        return True
+
+
+class Due(NamedTuple):
+    """What is to be reported after the next steps."""
+
+    logs: bool
+    summarises: bool
+
+
+class StepReports:
+    """Knows after which steps a report is due, and makes it."""
+
+    def __init__(
+        self,
+        *,
+        train_steps: int,
+        batch_size: int,
+        log_steps: int,
+        save_summaries_steps: int,
+        report: Report,
+        write_summary: Callable[[bytes | tf.Summary, int], None] | None,
+    ) -> None:
+        """Prepares the reports.
+
+        Args:
+          train_steps: the global step at which training ends.
+          batch_size: examples in a mini-batch.
+          log_steps: local steps between progress lines; 0 prints none.
+          save_summaries_steps: local steps between summaries; 0 writes none.
+          report: prints the progress.
+          write_summary: takes a summary and its global step; None if this worker writes none.
+        """
+        self._train_steps = train_steps
+        self._batch_size = batch_size
+        self._report_lines = report
+        self._write_summary = write_summary
+        self._logs = Periodic(log_steps)
+        self._summarises = Periodic(save_summaries_steps if write_summary else 0, at_once=True)
+        self._stalenesses, self._new_stalenesses = Histogram(), Histogram()
+        self._last = (0.0, 0, 0)
+
+    def start(self, step: int) -> None:
+        """Counts the time from now, and the steps from this global step."""
+        self._last = (time.monotonic(), step, 0)
+
+    def due(self, local_steps: int, last_taken: int) -> Due:
+        """Returns what is due, after so many steps of this worker, of which the last session run took `last_taken`."""
+        return Due(self._logs.is_due(local_steps + last_taken), self._summarises.is_due(local_steps))
+
+    def count_staleness(self, staleness: int) -> None:
+        """Counts an update that was applied so many updates after its parameters were read."""
+        self._new_stalenesses.add(staleness)
+
+    def staleness_line(self) -> str:
+        """Returns the staleness of all updates until now, "" if there were none. Call it once, at the end."""
+        self._stalenesses.update(self._new_stalenesses)
+        return self._stalenesses.line()
+
+    def report(self, due: Due, *, step: int, local_steps: int, total_steps: int, loss: float,
+               summary: bytes | None) -> None:
+        """Writes what is due.
+
+        Args:
+          due: what that is.
+          step: the global step.
+          local_steps: the steps of this worker in this session.
+          total_steps: the steps of this worker in all its sessions.
+          loss: of the last mini-batch.
+          summary: of the graph, or None.
+        """
+        then_secs, then_step, then_local = self._last
+        now_secs = time.monotonic()
+        elapsed_secs = max(now_secs - then_secs, 1e-9)
+        examples_per_sec = (local_steps - then_local) * self._batch_size / elapsed_secs
+        steps_per_sec = (step - then_step) / elapsed_secs
+        if summary is not None:
+            self._write(summary, step, steps_per_sec, examples_per_sec)
+        if due.logs:
+            self._report_lines.step(Progress(step, self._train_steps, loss, steps_per_sec, examples_per_sec),
+                                    total_steps)
+            self._last = (now_secs, step, local_steps)
+
+    def _write(self, summary: bytes, step: int, steps_per_sec: float, examples_per_sec: float) -> None:
+        self._write_summary(summary, step)
+        own = _rates(steps_per_sec, examples_per_sec)
+        own.value.extend(self._new_stalenesses.summary().value)
+        self._write_summary(own, step)
+        self._stalenesses.update(self._new_stalenesses)
+        self._new_stalenesses = Histogram()
+
+
+def _rates(steps_per_sec: float, examples_per_sec: float) -> tf.Summary:
+    values = {"global_step/sec": steps_per_sec, "examples/sec": examples_per_sec}
+    return tf.Summary(value=[tf.Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()])

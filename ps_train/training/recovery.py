@@ -1,11 +1,9 @@
 """A worker's training: in a session, and in a new one whenever a session is lost (docs/decisions/sessions.md).
 
-    admission.py   supervisor.py
     chief    restore or initialise --> announce "running" --> train --> announce "stopping" --> wait --> save --> close
     others   wait for "running"                           --> train --> report "finished"            -->      close
 
-Only this module, `admission.py`, `supervisor.py` and a few lines of `tasks/worker.py` ask whether this task is the
-chief.
+Only this module, `opening.py` and a few lines of `tasks/worker.py` ask whether this task is the chief.
 """
 
 from __future__ import annotations
@@ -13,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Callable, NamedTuple
 
@@ -23,20 +22,21 @@ from ps_train.cluster.spec import Cluster
 from ps_train.coordination import sessions
 from ps_train.coordination.blackboard import Blackboard
 from ps_train.coordination.heartbeat import Heartbeat, WorkerProgress
+from ps_train.coordination.state import Snapshot, State
 from ps_train.errors import BlackboardError, ChiefFailedError, ClusterLostError, StoppedError
 from ps_train.runtime import tensorflow_errors, threads, waits
 from ps_train.runtime.waits import Timeouts
 from ps_train.storage import checkpoints, event_files, saver
 from ps_train.storage.folder_lock import FolderLock
 from ps_train.storage.journal import Journal
-from ps_train.training import shutdown
-from ps_train.training.admission import Admission, Parameters
+from ps_train.training.opening import Admission, Parameters, SessionOpener
 from ps_train.training.replica_graph import TrainGraph
 from ps_train.training.reporting import End, Outcome
-from ps_train.training.supervisor import SessionOpener
 from ps_train.updates.update import ChiefContext
 
+_CALL = tf.RunOptions(timeout_in_ms=30_000)  # bounds operations that wait for no other worker, in case a ps is frozen
 _CLOSE_SECS = 1.0
+_POLL_SECS = 0.1
 # Between sessions in which no step succeeded. gRPC takes a second and more until one ps reconnects to another that has
 # died and is back.
 _PAUSES_SECS = (0.0, 1.0, 2.0, 4.0, 8.0)
@@ -87,8 +87,8 @@ class SupervisedTraining:
         self._start_options = tf.RunOptions(timeout_in_ms=int(settings.timeouts.start_secs * 1000))
         self._summaries = event_files.Summaries(settings.train_dir)
         deltas = saver.Deltas(
-            graph.rows.delta_secs, graph.rows.delta_path_of, graph.save_delta, graph.rows.remove_old_deltas)
-        savable = saver.Savable(graph.save, graph.global_step, graph.update.slots.before_save_op, deltas)
+            graph.rows.delta_secs, graph.rows.delta_path_of, graph.savers.save_delta, graph.rows.remove_old_deltas)
+        savable = saver.Savable(graph.savers.save, graph.global_step, graph.update.slots.before_save_op, deltas)
         self._saving = saver.CheckpointSaver(
             savable, settings.train_dir, settings.saves, sessions.is_lost, lock,
             note_saved=lambda path: self._journal.note("checkpoint", path=path, step=checkpoints.step_in_name(path)))
@@ -151,12 +151,12 @@ class SupervisedTraining:
         found = self._admission.wait()
         if found is Parameters.OVER:
             outcome = self._with_reason(Outcome(End.ANNOUNCED, 0, 0, 0, 0.0))
-            shutdown.report_finished(self._cluster, self._board, outcome)
+            self._report_finished(outcome)
             return outcome
         with self._session(found is Parameters.LIVE) as session:
             outcome = self._with_reason(body(session, self._summaries.write if self._cluster.is_chief else None))
             if outcome.end is End.DATA:
-                self._graph.queues.check()
+                self._graph.input.queues.check()
             self._graph.hooks.end(session)
             if not self._heartbeat.is_replaced:
                 return self._end(session, outcome)
@@ -179,13 +179,13 @@ class SupervisedTraining:
         session = waits.bounded(lambda: self._opener.open(is_live, self._progress.step, timeout_secs), timeout_secs,
                                   f"a session with {', '.join(map(str, self._cluster.ps))}", self._stop)
         try:
-            self._run(session, self._graph.input_init_op, self._graph.feed)
+            self._run(session, self._graph.input.init_op, self._graph.input.feed)
             self._restore_slots(session)
-            self._run(session, self._graph.join_op)
+            self._run(session, self._graph.steps.join_op)
             if self._cluster.is_chief:
                 self._start_services(session, is_live)
-            self._run(session, self._graph.queues.forget_op)
-            self._graph.queues.start(session)
+            self._run(session, self._graph.input.queues.forget_op)
+            self._graph.input.queues.start(session)
             with self._graph.parts.running(session, is_live):
                 self._graph.hooks.start(session)
                 yield session
@@ -197,11 +197,11 @@ class SupervisedTraining:
         finally:
             self._chief_service.stop()
             self._saving.stop()
-            self._graph.queues.request_stop()
+            self._graph.input.queues.request_stop()
             self._opener.supervisor.request_stop()
             # Closing ends the update that waits on the ps, too. After a peer died, it stalls for 30 s.
             sessions.close_in_background(session).join(_CLOSE_SECS)
-            self._graph.queues.join()
+            self._graph.input.queues.join()
             self._opener.supervisor.stop(ignore_live_threads=True)
             self._summaries.close()
 
@@ -217,10 +217,10 @@ class SupervisedTraining:
         self._has_begun = True
 
     def _start_services(self, session: tf.Session, is_live: bool) -> None:
-        update = self._graph.update
+        init = self._graph.update.init
         self._opener.supervisor.coord.clear_stop()  # set at the end of the session before
-        self._run(session, update.chief_resume_op if is_live else update.chief_init_op)
-        self._summaries.start(self._graph.graph, int(self._run(session, self._graph.status)[0]))
+        self._run(session, init.live_run if is_live else init.new_run)
+        self._summaries.start(self._graph.graph, int(self._run(session, self._graph.steps.status)[0]))
         if not is_live:
             self._start_run()
         # After `start_run`, because it reads which workers have finished in this run.
@@ -257,17 +257,16 @@ class SupervisedTraining:
           the outcome; that of the chief has the global step of the last checkpoint.
         """
         try:
-            shutdown.announce(session, self._graph, self._board, outcome)
+            self._announce(session, outcome)
             self._heartbeat.beat()  # so that the chief reads the last count of steps
             if self._heartbeat.is_replaced:  # noticed by that beat: another process has the number
                 return outcome
-            shutdown.report_finished(self._cluster, self._board, outcome)
+            self._report_finished(outcome)
             if self._cluster.is_chief and outcome.end is End.SIGNAL:
                 # Usually all tasks are told to stop together. No last step may wait for an update that never comes.
                 self._run(session, self._graph.update.release_op)
             elif self._cluster.is_chief:
-                shutdown.wait_for_others(session, self._graph, self._cluster, self._board,
-                                         timeout_secs=self._settings.timeouts.end_secs, stop=self._stop)
+                self._wait_for_others(session)
         except BlackboardError as error:
             if not self._cluster.is_chief:
                 raise
@@ -277,3 +276,48 @@ class SupervisedTraining:
         self._chief_service.conclude(session)
         self._opener.supervisor.request_stop()
         return outcome._replace(global_step=checkpoints.step_in_name(self._saving.save_last(session)))
+
+    def _announce(self, session: tf.Session, outcome: Outcome) -> None:
+        """Announces the end of training if this worker took the last step, and releases the workers that wait."""
+        if outcome.end is End.STEPS:
+            self._board.announce_stopping()
+        if outcome.end in (End.STEPS, End.ANNOUNCED):  # early stopping announces it while others wait for an update
+            self._release(session)
+
+    def _report_finished(self, outcome: Outcome) -> None:
+        """Reports that this worker takes no further step; not if a signal ended it, since it may come back."""
+        if outcome.end is not End.SIGNAL:
+            self._board.report_finished(self._cluster.worker_number)
+
+    def _release(self, session: tf.Session) -> None:
+        sessions.run_bounded(session, self._graph.update.release_op, options=_CALL)
+
+    def _wait_for_others(self, session: tf.Session) -> None:
+        """Waits until every worker has finished or died, or nothing has moved for `timeouts.end_secs`.
+
+        Once training is over, waiting workers are released again and again, since one may have come late or pushed a
+        gradient that no update takes. If only this worker's data has ended, the others continue.
+        """
+        timeout_secs = self._settings.timeouts.end_secs
+        moved_secs, last = time.monotonic(), None
+        reminder = waits.Reminder(lambda: f"{', '.join(names)} to finish")
+        while names := unfinished_workers(self._cluster, snapshot := self._board.snapshot()):
+            if snapshot.state >= State.STOPPING:
+                self._release(session)
+            step = int(sessions.run_bounded(session, self._graph.steps.status, options=_CALL)[0])
+            if (step, names) != last:
+                moved_secs, last = time.monotonic(), (step, names)
+            if time.monotonic() - moved_secs > timeout_secs:
+                _log.warning("ending without %s: not finished, and no step for %g s", ", ".join(names), timeout_secs)
+                return
+            reminder.remind()
+            if self._stop.wait(_POLL_SECS):
+                return
+
+
+def unfinished_workers(cluster: Cluster, snapshot: Snapshot) -> list[str]:
+    """Returns the names of the workers that may still take a step: not finished, and alive or not here yet."""
+    names = {cluster.number_of(task): str(task) for task in cluster.workers}
+    names.update((number, cluster.worker_name(number)) for number in snapshot.alive() if number not in names)
+    return [name for number, name in names.items() if not snapshot.finished[number]
+            and (not snapshot.claims[number] or snapshot.is_alive(number))]

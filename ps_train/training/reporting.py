@@ -14,8 +14,10 @@ import logging
 import time
 from typing import NamedTuple
 
+import numpy as np
+
 from ps_train.cluster.spec import Cluster
-from ps_train.coordination.state import NO_DATA
+from ps_train.coordination.state import NO_DATA, Snapshot
 from ps_train.runtime import logs, reports
 from ps_train.runtime.reports import Progress, Stage
 
@@ -167,3 +169,18 @@ class DistMnistReport(Report):
 def create(log_format: str, cluster: Cluster) -> Report:
     """Returns the Report of this task in a log format, one of groups.LOG_FORMATS."""
     return DistMnistReport(cluster) if log_format == "dist_mnist" else Report()
+
+
+def steps_table(cluster: Cluster, snapshot: Snapshot) -> str:
+    """Returns the lines on how many steps each worker took, including those that left; "" if there were no steps."""
+    numbers = [int(number) for number in np.flatnonzero(snapshot.local_steps)]
+    names = [cluster.worker_name(number) for number in numbers]
+    titles = [f"{name} (chief)" if name == cluster.chief.name else name for name in names]
+    steps = [int(snapshot.local_steps[number]) for number in numbers]
+    endings = ["" if snapshot.finished[number] else "  left before the end" for number in numbers]
+    if not steps:
+        return ""
+    width, digits = max(map(len, titles)), len(str(max(steps)))
+    lines = [f"  {title:<{width}}  {count:>{digits}}  {count / sum(steps):6.1%}{ending}"
+             for title, count, ending in zip(titles, steps, endings)]
+    return "\n".join([f"Steps of each worker, {sum(steps)} in all:", *lines])

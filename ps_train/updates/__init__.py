@@ -2,7 +2,7 @@
 
     async          pull, compute, push                          build.py
     sync           the mean of several workers' gradients       sync/
-    local steps    several steps on a worker's own copy         local_steps/
+    local steps    several steps on a worker's own copy         local_steps.py, variable_copies.py
     unrolled       several single steps in one session run      unrolled.py
 
 Start with `update.py`: every mode provides an `Update`, so no other folder needs to know the mode.

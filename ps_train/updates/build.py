@@ -6,7 +6,7 @@
 
     async        pull, compute, push; no worker waits
     sync         the mean of R gradients is one update (sync/aggregation.py, or sync/tensorflow_engine.py)
-    local steps  in either of the two; a worker pushes the change by several steps (local_steps/rounds.py)
+    local steps  in either of the two; a worker pushes the change by several steps (local_steps.py)
 
 Every mode provides an `Update`.
 """
@@ -26,13 +26,12 @@ from ps_train.graph.plugin_calls import TrainModel
 from ps_train.graph.row_parameters import RowParameters
 from ps_train.graph.row_sparse import joined_lookups
 from ps_train.graph.train_ops import ModelUpdate
-from ps_train.updates.local_steps.change import ChangeOptimizer, make_divisor
-from ps_train.updates.local_steps.rounds import build_round
-from ps_train.updates.local_steps.variable_copies import StepModel, StepSource, no_slot_transfer
+from ps_train.updates.local_steps import ChangeOptimizer, build_round
 from ps_train.updates.sync import tensorflow_engine
 from ps_train.updates.sync.aggregation import SyncEngine
 from ps_train.updates.sync.runner import Quorum, UpdateRunner
-from ps_train.updates.update import ChiefService, Update, UpdateSettings
+from ps_train.updates.update import ChiefService, DenseVariables, InitOps, Update, UpdateSettings
+from ps_train.updates.variable_copies import StepModel, StepSource, no_slot_transfer
 
 _log = logging.getLogger(__name__)
 
@@ -63,7 +62,7 @@ def build_model_update(
     _refuse_two_rules(trained, settings)
     if not trained.problem:
         return build_update(loss, global_step, settings, StepSource(batches, compute_again), trained.own)
-    refusing = ("--sync_replicas cannot aggregate" if settings.replicas_to_aggregate is not None else
+    refusing = ("--sync_replicas cannot aggregate" if settings.sync else
                 "--communication_period cannot run on a worker's copy" if settings.period.steps > 1 else
                 "--steps_per_execution cannot repeat in order" if steps_per_execution > 1 else None)
     if refusing:
@@ -85,26 +84,26 @@ def _refuse_two_rules(trained: TrainModel, settings: UpdateSettings) -> None:
     """
     if trained.spec.train_op is None:
         return
-    if settings.make_own:
+    if settings.plan.make_own:
         raise UserCodeError("model_fn returned a train_op, and its module has a make_optimizer; leave one of them out")
     refuse([f"--{name}: model_fn returned a train_op, which clips and decays by itself; leave the flag out, or return "
-            "the loss only" for name in settings.knobs.given])
+            "the loss only" for name in settings.plan.knobs.given])
     if trained.own:
         _log.info("the model brings its own optimizer, %s; --optimizer is not used", trained.own.names)
 
 
-def describe_adam(settings: UpdateSettings, sparse: Sequence[str], own_optimizer: str = "") -> str | None:
-    """Returns a line about the tables that Adam updates row by row, or None if there are none.
+def describe_adam(settings: UpdateSettings, sparse: Sequence[str], own_optimizer: str = "") -> list[str]:
+    """Returns a line about the tables that Adam updates row by row, or none without such tables.
 
     Args:
       sparse: the names of the variables with sparse gradients.
       own_optimizer: the classes of the model's own optimizers, "" where it has none.
     """
-    is_adam = "AdamOptimizer" in own_optimizer if own_optimizer else settings.optimizer == "adam"
-    if not sparse or not is_adam or settings.decays_all_rows:
-        return None
-    advice = "; --adam_decays_all_rows decays all of them" if settings.replicas_to_aggregate is not None else ""
-    return f"Adam updates only the rows of {', '.join(sparse)} that have a gradient (lazy Adam){advice}"
+    is_adam = "AdamOptimizer" in own_optimizer if own_optimizer else settings.plan.name == "adam"
+    if not sparse or not is_adam or settings.plan.decays_all_rows:
+        return []
+    advice = "; --adam_decays_all_rows decays all of them" if settings.sync else ""
+    return [f"Adam updates only the rows of {', '.join(sparse)} that have a gradient (lazy Adam){advice}"]
 
 
 def build_update(
@@ -121,12 +120,11 @@ def build_update(
       UserCodeError: the loss depends on no trainable variable, or the mode cannot use the model's own update.
       ConfigError: the model cannot be trained with local steps.
     """
-    is_sync = settings.replicas_to_aggregate is not None
     rows = row_parameters.of_graph()
-    connected = rows.connect(sorts_ids=is_sync)
+    connected = rows.connect(sorts_ids=settings.sync is not None)
     if own:
         _check_own(own, settings)
-        if not settings.decays_all_rows:
+        if not settings.plan.decays_all_rows:
             own.make_row_sparse()
     optimizer = own.make_optimizer() if own else settings.plan.make(global_step)
     gradients, of_rows = _gradients_on_ps(loss, optimizer, own, connected)
@@ -138,9 +136,9 @@ def build_update(
             loss, optimizer, gradients, global_step, settings, source, rows, list(of_rows))
     update = _single_step_update(
         loss, optimizer, gradients, global_step, settings, own, rows, connected, of_rows)
-    return update._replace(
-        own_optimizer=own.names if own else type(optimizer).__name__ if settings.make_own else "",
-        sparse=[variable.op.name for gradient, variable in gradients if isinstance(gradient, tf.IndexedSlices)])
+    own_optimizer = own.names if own else type(optimizer).__name__ if settings.plan.make_own else ""
+    sparse = [variable.op.name for gradient, variable in gradients if isinstance(gradient, tf.IndexedSlices)]
+    return update._replace(notes=describe_adam(settings, sparse, own_optimizer))
 
 
 def _gradients_on_ps(
@@ -177,7 +175,7 @@ def _single_step_update(
     with tf.control_dependencies(waits_for):
         checked, checked_rows = nan_guard.guard(loss, packed.pairs, packed.packs, of_rows)
     if settings.wire.is_fused:
-        checked = joined_lookups.join_gradients(checked, sorts_ids=settings.replicas_to_aggregate is not None)
+        checked = joined_lookups.join_gradients(checked, sorts_ids=settings.sync is not None)
     fused = transfer.fuse(loss, checked, settings.wire)
     optimizer, pairs = packed.optimizer, fused.pairs
     if connected:
@@ -185,12 +183,13 @@ def _single_step_update(
         pairs = [*pairs, *connected.push(checked_rows)]
     if not own:
         optimizer = settings.plan.shaped(optimizer, global_step)  # outside, as the norm includes that of rows
-    if settings.replicas_to_aggregate is None:
-        update = _update_from_train_op(_apply_on_ps(optimizer, pairs, global_step), loss)
-    else:
+    if settings.sync:
         update = _sync_update(optimizer, pairs, loss, global_step, settings, rows.summed())
+    else:
+        update = _update_from_train_op(_apply_on_ps(optimizer, pairs, global_step), loss)
     return update._replace(
-        chief_init_op=tf.group(update.chief_init_op, packed.fill_op), packed=packed, pulled=fused.pulled)
+        init=update.init._replace(new_run=tf.group(update.init.new_run, packed.fill_op)),
+        dense=DenseVariables(packed, fused.pulled))
 
 
 def _pack(
@@ -212,14 +211,13 @@ def _check_own(own: ModelUpdate, settings: UpdateSettings) -> None:
       UserCodeError: the mode is async, and the model asks for sync; or the model does something after each update that
         the mode has no place for.
     """
-    is_sync = settings.replicas_to_aggregate is not None
-    if own.is_sync and not is_sync:
+    if own.is_sync and not settings.sync:
         raise UserCodeError("model_fn wraps its optimizer in SyncReplicasOptimizer, and this training is asynchronous; "
                             "give --sync_replicas, or leave the wrapper out")
     if own.does_more and settings.period.steps > 1:
         raise UserCodeError("--communication_period: the model's train_op does something after each update, such as a "
                             "moving average, which has no place on a worker's copy; leave the flag out")
-    if own.after_needs_batch and is_sync:
+    if own.after_needs_batch and settings.sync:
         raise UserCodeError("--sync_replicas: the model's train_op does something with the mini-batch after the "
                             "update, and an update has the mini-batches of all workers; do it before the update")
 
@@ -230,31 +228,26 @@ def _local_steps_update(
 ) -> Update:
     """Returns the Update of a round; `names` are the row parameters that the model reads."""
     _create_slots(optimizer, gradients)
-    divisor = None
-    if settings.replicas_to_aggregate is None:  # in sync, the update on the ps takes the mean
-        with tf.device(global_step.device):
-            divisor = make_divisor(settings.worker, settings.heartbeat_timeout_secs)
     built = build_round(
-        loss, gradients, source, ps_optimizer=optimizer, plan=settings.plan,
-        global_step=global_step, period=settings.period, wire=settings.wire, divisor=divisor,
-        rows=rows.copies(names, source, sorts_ids=divisor is None))
-    if divisor:
-        train_op, rest_op = (
-            _apply_on_ps(
-                rows.applied_by(ChangeOptimizer(lambda change=change: change.num_taken), is_change=True),
-                change.pairs, global_step)
-            for change in (built.change, built.rest))
-        with tf.device(global_step.device):
-            update = _update_from_train_op(tf.group(train_op, divisor.begin_op), built.loss)
-        with tf.control_dependencies([rest_op]):
-            num_rest = tf.identity(built.rest.num_taken)
-    else:
+        loss, gradients, source, settings, ps_optimizer=optimizer, global_step=global_step,
+        rows=rows.copies(names, source, sorts_ids=settings.sync is not None))
+    if settings.sync:
         # The chief applies the mean for all workers, whose rounds had the same number of steps.
         optimizer = ChangeOptimizer(lambda: settings.period.sync_round_steps(global_step.read_value()))
         optimizer = rows.applied_by(optimizer, is_change=True)
         update = _sync_update(optimizer, built.change.pairs, built.loss, global_step, settings, rows.summed())
-        num_rest = tf.constant(0, tf.int64)
-    return update._replace(num_taken=built.change.num_taken, rest=num_rest, slots=built.slots)
+        failed_run_steps = tf.constant(0, tf.int64)
+    else:
+        train_op, cut_op = (
+            _apply_on_ps(
+                rows.applied_by(ChangeOptimizer(lambda change=change: change.num_taken), is_change=True),
+                change.pairs, global_step)
+            for change in (built.change, built.cut_change))
+        with tf.device(global_step.device):
+            update = _update_from_train_op(tf.group(train_op, built.begin_op), built.loss)
+        with tf.control_dependencies([cut_op]):
+            failed_run_steps = tf.identity(built.cut_change.num_taken)
+    return update._replace(num_taken=built.change.num_taken, failed_run_steps=failed_run_steps, slots=built.slots)
 
 
 def _create_slots(optimizer: tf.train.Optimizer, gradients: list) -> None:
@@ -287,13 +280,9 @@ def _update_from_train_op(train_op: tf.Operation, loss: tf.Tensor) -> Update:
         train_op=tf.group(train_op),
         loss=loss,
         num_taken=tf.constant(1, tf.int64),
-        rest=tf.constant(0, tf.int64),
+        failed_run_steps=tf.constant(0, tf.int64),
         slots=no_slot_transfer(),
-        # The identity counts as a use of TensorFlow's tensor, which warns at exit if nothing has used it.
-        ready_for_local_init_op=tf.identity(tf.report_uninitialized_variables(tf.global_variables())),
-        local_init_op=tf.no_op(),
-        chief_init_op=tf.no_op(),
-        chief_resume_op=tf.no_op(),
+        init=InitOps(tf.no_op(), tf.no_op(), tf.no_op()),
         make_chief_service=ChiefService,
         release_op=tf.no_op(),
         gradients_per_step=1,
@@ -309,28 +298,24 @@ def _sync_update(
     Args:
       summed: the variables whose gradients are summed, not averaged.
     """
-    replicas, num_workers = settings.replicas_to_aggregate, settings.num_workers
-    if settings.sync_engine == "tensorflow":
-        operations = tensorflow_engine.build_engine(
-            optimizer, gradients, global_step, replicas_to_aggregate=replicas, num_workers=num_workers)
+    sync = settings.sync
+    if sync.engine == "tensorflow":
+        operations = tensorflow_engine.build_engine(optimizer, gradients, global_step, sync)
 
         def make_chief_service() -> ChiefService:
-            return tensorflow_engine.QueueService(operations, replicas_to_aggregate=replicas, num_workers=num_workers)
+            return tensorflow_engine.QueueService(operations, sync)
     else:
         operations = SyncEngine(
-            optimizer, gradients, global_step, replicas_to_aggregate=replicas, num_workers=num_workers,
-            worker=settings.worker, is_in_rounds=settings.period.steps > 1, summed=summed).operations()
+            optimizer, gradients, global_step, sync, worker=settings.worker,
+            is_in_rounds=settings.period.steps > 1, summed=summed).operations()
         tf.summary.scalar("dropped_gradients", operations.status.dropped)
 
         def make_chief_service() -> ChiefService:
-            return UpdateRunner(operations, Quorum(replicas_to_aggregate=replicas, num_workers=num_workers,
-                                                   floor=settings.min_replicas_to_aggregate))
+            return UpdateRunner(operations, Quorum(sync))
     return _update_from_train_op(operations.train_op, loss)._replace(
-        local_init_op=operations.local_init_op,
-        chief_init_op=operations.begin_op,
-        chief_resume_op=operations.resume_op,
+        init=operations.init,
         make_chief_service=make_chief_service,
         release_op=operations.release_op,
-        gradients_per_step=replicas,
+        gradients_per_step=sync.replicas_to_aggregate,
         verdict=getattr(operations, "verdict", None),  # TensorFlow's own engine has none
     )

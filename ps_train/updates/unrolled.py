@@ -153,7 +153,7 @@ class Execution(NamedTuple):
 
     Attributes:
       num_steps: how many steps, or rounds of local steps, it makes.
-      progress: int64 [num_steps, 6], a `step_status.StepStatus` after each step, read on ps 0. Fetching it trains.
+      progress: int64 [num_steps, 6], a `replica_graph.StepStatus` after each step, read on ps 0. Fetching it trains.
       loss: scalar loss of the last mini-batch.
     """
 
@@ -167,12 +167,13 @@ class UnrolledSteps(NamedTuple):
 
     Attributes:
       execution: all of them.
-      rest: int64 scalar, how many steps a failed session run has made, or 0 if it succeeded; reading it resets it.
-      reset_op: resets `rest` to 0.
+      failed_run_steps: int64 scalar, how many steps a failed session run has made, or 0 if it succeeded; reading it
+        resets it.
+      reset_op: resets it to 0.
     """
 
     execution: Execution
-    rest: tf.Tensor
+    failed_run_steps: tf.Tensor
     reset_op: tf.Operation
 
 

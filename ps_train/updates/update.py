@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Callable, NamedTuple
+from typing import Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
 from ps_train.coordination.blackboard import Blackboard
 from ps_train.graph import packing, transfer
-from ps_train.graph.shaping import Knobs, OptimizerPlan
-from ps_train.updates.local_steps.variable_copies import SlotTransfer
-from ps_train.updates.sync.aggregation import Verdict
+from ps_train.graph.shaping import OptimizerPlan
+from ps_train.updates.variable_copies import SlotTransfer
 
 CHECK_SECS = 1.0
 RUN_OPTIONS = tf.RunOptions(timeout_in_ms=5000)
@@ -88,42 +87,83 @@ class ChiefService:
         """Raises ClusterLostError if training cannot continue in a new session after this error of a lost one."""
 
 
+class SyncSettings(NamedTuple):
+    """How synchronous updates average gradients.
+
+    Attributes:
+      replicas_to_aggregate: gradients averaged into one update.
+      num_workers: the number of workers, chief included.
+      min_replicas_to_aggregate: no update averages fewer gradients, however few workers are left.
+      engine: averages the gradients; a name in `groups.SYNC_ENGINES`.
+    """
+
+    replicas_to_aggregate: int
+    num_workers: int
+    min_replicas_to_aggregate: int = 1
+    engine: str = "ps_train"
+
+    def gradients_of(self, worker: int) -> int:
+        """Returns how many gradients of an update a worker computes: one, or more if there are more than workers."""
+        each, more = divmod(self.replicas_to_aggregate, self.num_workers)
+        return max(1, each + (worker < more))
+
+
 class UpdateSettings(NamedTuple):
     """What the user chose for the updates.
 
     Attributes:
-      optimizer: a name in `groups.OPTIMIZERS`.
-      replicas_to_aggregate: gradients averaged into one update, or None for async.
-      num_workers: the number of workers, chief included.
+      plan: how the optimizer is made.
       worker: the number of this worker.
-      min_replicas_to_aggregate: no update averages fewer gradients, however few workers are left.
+      sync: how gradients are averaged, or None for async.
       wire: how dense variables are transferred.
       period: the steps between two exchanges with the ps.
       heartbeat_timeout_secs: a worker without a heartbeat for this long does not count in a mean of rounds.
-      sync_engine: averages the gradients; a name in `groups.SYNC_ENGINES`.
-      decays_all_rows: whether Adam decays the moments of every row of a table in each update; only in sync.
-      knobs: the schedule of the learning rate, clipping, weight decay, and the options of the optimizer.
-      make_own: the model's own `make_optimizer`, called with the global step, or None.
     """
 
-    optimizer: str
-    learning_rate: float
-    replicas_to_aggregate: int | None
-    num_workers: int
+    plan: OptimizerPlan
     worker: int = 0
-    min_replicas_to_aggregate: int = 1
+    sync: SyncSettings | None = None
     wire: transfer.Wire = transfer.Wire()
     period: Period = Period()
     heartbeat_timeout_secs: float = 10.0
-    sync_engine: str = "ps_train"
-    decays_all_rows: bool = False
-    knobs: Knobs = Knobs()
-    make_own: Callable[[tf.Variable], Any] | None = None
 
-    @property
-    def plan(self) -> OptimizerPlan:
-        """Returns how the optimizer is made."""
-        return OptimizerPlan(self.optimizer, self.learning_rate, self.decays_all_rows, self.knobs, self.make_own)
+
+class InitOps(NamedTuple):
+    """What must run before the first step of a session.
+
+    Attributes:
+      every_worker: every worker runs it, in each session.
+      new_run: the chief runs it, too, when it has prepared the parameters and before any worker trains.
+      live_run: a new chief runs it instead, if the parameters are in use.
+    """
+
+    every_worker: tf.Operation
+    new_run: tf.Operation
+    live_run: tf.Operation
+
+
+class Verdict(NamedTuple):
+    """What has become of a worker's gradients, after a step.
+
+    Attributes:
+      is_settled: bool scalar; False if an update with the gradient needs further ones of this worker.
+      is_lost: bool scalar, whether the gradients since the last verdict may be in no update.
+    """
+
+    is_settled: tf.Tensor
+    is_lost: tf.Tensor
+
+
+class DenseVariables(NamedTuple):
+    """How a step transfers the dense variables.
+
+    Attributes:
+      packed: the small ones, which travel together.
+      pulled: the values that it pulls.
+    """
+
+    packed: packing.Packed = packing.NOTHING
+    pulled: Sequence[transfer.View] = ()
 
 
 class Update(NamedTuple):
@@ -133,36 +173,27 @@ class Update(NamedTuple):
       train_op: one step of a worker, or one round of several.
       loss: scalar loss of the last mini-batch.
       num_taken: int64 scalar, the mini-batches that `train_op` takes.
-      rest: int64 scalar, the mini-batches of a round that was cut short; computing it pushes their change.
+      failed_run_steps: int64 scalar, the mini-batches of a session run that failed. Fetching it pushes the change of a
+        round that was cut short, and resets the count of unrolled steps.
       slots: moves optimizer slots between the worker and the ps.
-      ready_for_local_init_op: string [n], the names of what must be initialised before `local_init_op` may run.
-      local_init_op: every worker runs it before its first step.
-      chief_init_op: the chief runs it, too, when the parameters are ready and before any worker trains.
-      chief_resume_op: a new chief runs it instead, if the parameters are in use.
+      init: what runs before the first step.
       make_chief_service: creates what the chief does during training; the graph itself starts no thread.
       release_op: releases every worker that waits for another; run by the task that ends training.
       gradients_per_step: mini-batches in one global step, while all workers are there.
-      packed: the variables that are packed.
-      pulled: the dense variables that a step pulls.
-      sparse: the names of the variables with sparse gradients.
-      own_optimizer: the classes of the model's own optimizers, "" where the optimizer is that of the settings.
-      verdict: in sync, whether the gradients of a step were in an update: (is_settled, is_lost), see `Verdict`.
+      dense: how the dense variables are transferred.
+      notes: lines for the user about the optimizer.
+      verdict: in sync, whether the gradients of a step were in an update; else None.
     """
 
     train_op: tf.Operation
     loss: tf.Tensor
     num_taken: tf.Tensor
-    rest: tf.Tensor
+    failed_run_steps: tf.Tensor
     slots: SlotTransfer
-    ready_for_local_init_op: tf.Tensor
-    local_init_op: tf.Operation
-    chief_init_op: tf.Operation
-    chief_resume_op: tf.Operation
+    init: InitOps
     make_chief_service: Callable[[], ChiefService]
     release_op: tf.Operation
     gradients_per_step: int
-    packed: packing.Packed = packing.NOTHING
-    pulled: Sequence[transfer.View] = ()
-    sparse: Sequence[str] = ()
-    own_optimizer: str = ""
+    dense: DenseVariables = DenseVariables()
+    notes: Sequence[str] = ()
     verdict: Verdict | None = None

@@ -63,11 +63,11 @@ def describe_run(settings: WorkerSettings, cluster: Cluster) -> dict[str, Any]:
         "train_dir": os.path.abspath(settings.train_dir),
         "train_steps": settings.loop.train_steps if settings.loop.train_steps < reports.NO_STEP_LIMIT else None,
         "heartbeat_secs": settings.timeouts.heartbeat_secs,
-        "model": settings.shared_flags["model"],
-        "dataset": settings.shared_flags["dataset"],
-        "is_sync": bool(settings.shared_flags["sync_replicas"]),
+        "model": settings.identity.shared_flags["model"],
+        "dataset": settings.identity.shared_flags["dataset"],
+        "is_sync": bool(settings.identity.shared_flags["sync_replicas"]),
         "folder": os.getcwd(),
-        "command": list(settings.command),
+        "command": list(settings.identity.command),
         "is_launched": reports.is_launched(),
     }
 
@@ -75,7 +75,7 @@ def describe_run(settings: WorkerSettings, cluster: Cluster) -> dict[str, Any]:
 def describe_placement(graph: TrainGraph, num_ps: int) -> dict[str, Any]:
     """Returns the placement, for JSON: bytes of all variables on each ps, the largest ones, and the tables."""
     rows = sorted(((placement.variable_bytes(variable.op), devices.task_of(variable.device)[1] or 0, variable.op.name)
-                   for variable in graph.saved_variables), reverse=True)
+                   for variable in graph.savers.variables), reverse=True)
     totals = {str(ps): sum(size for size, place, _ in rows if place == ps) for ps in range(num_ps)}
     return {"ps_bytes": totals, "num_variables": len(rows),
             "largest": [{"name": name, "ps": ps, "bytes": size} for size, ps, name in rows[:_MOST_NAMED]],

@@ -38,7 +38,7 @@ class EvaluationByWorkersPart(Part):
 
 
 class SharedEvaluation:
-    """The evaluation by one worker after the last step; see `tasks.final_evaluation.FinalEvaluation`.
+    """The evaluation by one worker after the last step; see `tasks.worker.FinalEvaluation`.
 
     Attributes:
       evaluator: None, as no process restores the whole checkpoint.
@@ -56,7 +56,7 @@ class SharedEvaluation:
         settings, plugins = task.settings, task.plugins
         self._task = task
         self._evaluated = Evaluated(
-            task.cluster, settings.device, settings.placement, plugins, task.graph)
+            task.cluster, settings.graph.device, settings.graph.placement, plugins, task.graph)
         if not task.cluster.is_chief:
             return
         self._whole = ShareGraph(self._evaluated, (0, 1))
@@ -94,7 +94,7 @@ class SharedEvaluation:
         settings = self._task.settings
         with self._exchange(connected) as exchange:
             Participation(self._evaluated, connected.target, connected.board, exchange, settings.timeouts,
-                          self._task.stop, ends_idle=settings.uses_existing_servers).run()
+                          self._task.stop, ends_idle=settings.server.is_existing).run()
 
     @contextlib.contextmanager
     def _exchange(self, connected: ConnectedWorker):

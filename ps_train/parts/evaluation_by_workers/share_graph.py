@@ -79,11 +79,11 @@ class ShareGraph:
             self._model = EvalModel(*evaluated.plugins, shard, cluster.task.device + "/cpu:0")
             _check_tables(self._model.rows.specs, trained.rows.specs)
             _check_scaffold(self._model.spec.scaffold)
-            _check_variables(tf.global_variables(), trained.saved_variables)
+            _check_variables(tf.global_variables(), trained.savers.variables)
             devices.check_devices(self._graph, cluster)
             partitioned_lookups.remap_lookups(tf.global_variables())
             self._metrics = MetricSums(self._model.values)
-            self._saver = _saver_of(trained.update.packed.places())
+            self._saver = _saver_of(trained.update.dense.packed.places())
             self._graph.finalize()
 
     @property

@@ -151,17 +151,17 @@ def make_plan(
 ) -> TrainingPlan:
     """Returns the plan of the graph of a worker, such as `worker:0`; see `TrainingPlan` for the other arguments."""
     trainable = {id(variable) for variable in graph.graph.get_collection(tf.GraphKeys.TRAINABLE_VARIABLES)}
-    trained = [variable.op.name for variable in graph.saved_variables if id(variable) in trainable]
+    trained = [variable.op.name for variable in graph.savers.variables if id(variable) in trainable]
     placed = [PlacedVariable(variable.op.name, _kind(variable, id(variable) in trainable, trained),
                              _ps(variable.device), placement.variable_bytes(variable.op))
-              for variable in graph.saved_variables]
-    known = {variable.op.name for variable in graph.saved_variables}
+              for variable in graph.savers.variables]
+    known = {variable.op.name for variable in graph.savers.variables}
     placed += [share for spec in graph.rows.specs.values() for share in _shares(spec, num_ps)]
     working: collections.Counter[int] = collections.Counter({ps: 0 for ps in range(num_ps)})
     for op in graph.graph.get_operations():
         if op.type in ("VarHandleOp", "VariableV2") and op.name not in known and devices.is_on_ps(op.device):
             working[_ps(op.device)] += _static_bytes(op)
-    sent = sent_in_step([graph.several.progress, graph.several.loss], worker)
+    sent = sent_in_step([graph.steps.several.progress, graph.steps.several.loss], worker)
     return TrainingPlan(placed, working, sent, num_steps, process_bytes, ps_process_bytes)
 
 

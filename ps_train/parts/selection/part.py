@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -34,7 +33,7 @@ class SelectionPart(Part):
         saves = settings.sessions.saves
         saves = saves._replace(every_secs=_more_often(saves.every_secs, self._settings.eval_secs),
                                every_steps=int(_more_often(saves.every_steps, self._settings.eval_steps)))
-        return dataclasses.replace(settings, sessions=settings.sessions._replace(saves=saves))
+        return settings._replace(sessions=settings.sessions._replace(saves=saves))
 
     def prepare(self, task: Any) -> None:
         """Forgets the evaluations of checkpoints that were removed."""

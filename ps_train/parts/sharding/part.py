@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import logging
 from collections.abc import Iterator
 from typing import Any
@@ -44,12 +43,12 @@ class ShardingPart(Part):
     def adjust(self, settings: WorkerSettings) -> WorkerSettings:
         """Returns the settings, without summaries of rounds."""
         # Such a summary takes a mini-batch that no step trains on, and so the examples would not count once.
-        if settings.updates.period.steps == 1 or not settings.loop.save_summaries_steps:
+        if settings.graph.updates.period.steps == 1 or not settings.loop.save_summaries_steps:
             return settings
         if self._cluster.is_chief:
             _log.info("--dynamic_sharding: no summaries are written with --communication_period, as they would take "
                       "examples that are not trained on")
-        return dataclasses.replace(settings, loop=settings.loop._replace(save_summaries_steps=0))
+        return settings._replace(loop=settings.loop._replace(save_summaries_steps=0))
 
     def begin_graph(self) -> None:
         """Lets the input take its ranges from the queue."""

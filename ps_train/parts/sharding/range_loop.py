@@ -103,7 +103,7 @@ class RangeService:
     def restart_input(self, session: tf.Session) -> None:
         """Lets the input go on with further ranges, after the data has ended for now."""
         options = tf.RunOptions(timeout_in_ms=int(self._timeouts.start_secs * 1000))
-        sessions.run_bounded(session, self._graph.input_init_op, self._graph.feed, options=options)
+        sessions.run_bounded(session, self._graph.input.init_op, self._graph.input.feed, options=options)
         self._start(session)
 
     def _look(self) -> _Found | None:

@@ -23,8 +23,8 @@ from ps_train.parts.tables import connection, id_check, registry
 from ps_train.parts.tables.connection import RowExchange
 from ps_train.parts.tables.rows.row_ops import make_variable, replace_value, write_rows
 from ps_train.parts.tables.rules import ADD
-from ps_train.updates.local_steps import variable_copies
-from ps_train.updates.local_steps.variable_copies import StepSource
+from ps_train.updates import variable_copies
+from ps_train.updates.variable_copies import StepSource
 
 
 class RowCopy(NamedTuple):

@@ -31,21 +31,10 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.coordination import variables
 from ps_train.updates.sync import accumulators
+from ps_train.updates.update import InitOps, SyncSettings, Verdict
 
 _MOST = 2**40  # of a mark: sums of a few thousand are exact in float64
 _FLUSHED = -1.0
-
-
-class Verdict(NamedTuple):
-    """What has become of a worker's gradients, after a step.
-
-    Attributes:
-      is_settled: bool scalar; False if an update with the gradient needs further ones of this worker.
-      is_lost: bool scalar, whether the gradients since the last verdict may be in no update.
-    """
-
-    is_settled: Any
-    is_lost: Any
 
 
 class Gate:
@@ -169,11 +158,10 @@ class SyncOperations(NamedTuple):
     Attributes:
       train_op: one step of a worker.
       verdict: whether its gradient was in an update.
-      local_init_op: each worker runs it before its first step, which then waits for nothing.
-      begin_op: the chief prepares the first update of new or restored parameters.
+      init: lets a worker's first step wait for nothing; the chief prepares the first update of a new run, and does as
+        `flush_op` for one that is live.
       flush_op: raises the global step without an update, so that every gradient on its way is stale, and releases all
         workers.
-      resume_op: the same for a new chief, which then trains at that step itself.
       update_op: one update, as soon as the required gradients are there.
       require_op: sets `required`, which is all gradients at first, and notifies every waiting task.
       required: placeholder of `require_op`, int64 scalar, at least 1.
@@ -183,10 +171,8 @@ class SyncOperations(NamedTuple):
 
     train_op: tf.Operation
     verdict: Verdict
-    local_init_op: tf.Operation
-    begin_op: tf.Operation
+    init: InitOps
     flush_op: tf.Operation
-    resume_op: tf.Operation
     update_op: tf.Operation
     require_op: tf.Operation
     required: tf.Tensor
@@ -194,18 +180,12 @@ class SyncOperations(NamedTuple):
     release_op: tf.Operation
 
 
-def gradients_of_worker(worker: int, *, replicas_to_aggregate: int, num_workers: int) -> int:
-    """Returns how many gradients of an update a worker computes: one, or more if there are more than workers."""
-    each, more = divmod(replicas_to_aggregate, num_workers)
-    return max(1, each + (worker < more))
-
-
 class SyncEngine:
     """Builds the operations of one worker, and those of the chief, in the current graph."""
 
     def __init__(
-        self, optimizer: tf.train.Optimizer, gradients: list, global_step: tf.Variable, *, replicas_to_aggregate: int,
-        num_workers: int, worker: int, is_in_rounds: bool = False, summed: Sequence[tf.Variable] = (),
+        self, optimizer: tf.train.Optimizer, gradients: list, global_step: tf.Variable, settings: SyncSettings, *,
+        worker: int, is_in_rounds: bool = False, summed: Sequence[tf.Variable] = (),
     ) -> None:
         """Creates the accumulators and condition variables.
 
@@ -213,8 +193,6 @@ class SyncEngine:
           optimizer: applies the mean.
           gradients: pairs of a gradient (dense, sparse or None) and its variable.
           global_step: the variable, on ps 0; of any integer type.
-          replicas_to_aggregate: gradients in one update.
-          num_workers: the number of workers, chief included.
           worker: the number of this worker.
           is_in_rounds: whether an update raises the global step by more than one.
           summed: variables whose gradients are summed, not averaged.
@@ -223,17 +201,16 @@ class SyncEngine:
         self._optimizer = optimizer
         self._gradients = gradients
         self._global_step = global_step
-        self._replicas = replicas_to_aggregate
-        self._num_workers = num_workers
+        self._replicas = settings.replicas_to_aggregate
+        self._num_workers = settings.num_workers
         self._worker = worker
-        self._num_own = gradients_of_worker(
-            worker, replicas_to_aggregate=replicas_to_aggregate, num_workers=num_workers)
+        self._num_own = settings.gradients_of(worker)
         self._ps = global_step.device
         self._worker_conditions = [
-            Condition(f"ps_train/condition_of_worker_{number}", self._ps) for number in range(num_workers)]
+            Condition(f"ps_train/condition_of_worker_{number}", self._ps) for number in range(self._num_workers)]
         self._update_condition = Condition("ps_train/condition_of_update", self._ps)
-        self._gate = Gate(self._ps, worker=worker, num_workers=num_workers,
-                          drops_late=replicas_to_aggregate < num_workers)
+        self._gate = Gate(self._ps, worker=worker, num_workers=self._num_workers,
+                          drops_late=self._replicas < self._num_workers)
         to_sum = {variable.ref() for variable in summed}
         self._accumulators = [
             None if gradient is None
@@ -243,22 +220,22 @@ class SyncEngine:
     def operations(self) -> SyncOperations:
         """Returns the operations."""
         flush_op = self._begin(1)
-        resume_op = self._then_begin_own_step(flush_op)
+        live_run_op = self._then_begin_own_step(flush_op)
         train_op, verdict = self._step()
         with tf.device(self._ps):
             required = tf.placeholder(tf.int64, [], "required")
             with tf.control_dependencies([variables.write("required", required)]):
                 require_op = tf.group(self._update_condition.notify(), self._notify_workers())
-            local_init_op = tf.group(variables.write_element("awaited", self._worker, 0),
-                                     self._begin_step(self._read_step(), 0, 0))
+            init_op = tf.group(variables.write_element("awaited", self._worker, 0),
+                               self._begin_step(self._read_step(), 0, 0))
             gathered = self._gate.size()
             status = SyncStatus(
                 step=self._read_step(), gathered=gathered, awaited=variables.read("awaited")[:self._num_workers],
                 dropped=tf.maximum(variables.read("unused") - tf.cast(gathered, tf.int64), 0),
                 is_updating=variables.read("updating"))
         return SyncOperations(
-            train_op=train_op, verdict=verdict, local_init_op=local_init_op, begin_op=self._begin(0), flush_op=flush_op,
-            resume_op=resume_op, update_op=self._update(), require_op=require_op, required=required, status=status,
+            train_op=train_op, verdict=verdict, init=InitOps(init_op, self._begin(0), live_run_op), flush_op=flush_op,
+            update_op=self._update(), require_op=require_op, required=required, status=status,
             release_op=self._release())
 
     def _step(self) -> tuple[tf.Operation, Verdict]:

@@ -22,8 +22,8 @@ import tensorflow.compat.v1 as tf
 from ps_train.coordination import sessions
 from ps_train.coordination.state import NO_DATA, Snapshot, State
 from ps_train.errors import BlackboardError, ClusterLostError
-from ps_train.updates.sync.aggregation import SyncOperations, SyncStatus, gradients_of_worker
-from ps_train.updates.update import CHECK_SECS, RUN_OPTIONS, ChiefContext, ChiefService
+from ps_train.updates.sync.aggregation import SyncOperations, SyncStatus
+from ps_train.updates.update import CHECK_SECS, RUN_OPTIONS, ChiefContext, ChiefService, SyncSettings
 
 _log = logging.getLogger(__name__)
 
@@ -51,20 +51,10 @@ class QuorumStatus(NamedTuple):
 class Quorum:
     """The workers of one training, as the chief knows them."""
 
-    def __init__(
-        self, *, replicas_to_aggregate: int, floor: int, num_workers: int, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        """Creates a quorum that expects no worker before its first heartbeat.
-
-        Args:
-          replicas_to_aggregate: gradients in an update while all workers are there.
-          floor: gradients in an update at least.
-          num_workers: the number of workers, chief included.
-          clock: returns seconds.
-        """
-        self._replicas = replicas_to_aggregate
-        self._floor = floor
-        self._all = frozenset(range(num_workers))
+    def __init__(self, settings: SyncSettings, *, clock: Callable[[], float] = time.monotonic) -> None:
+        """Creates a quorum that expects no worker before its first heartbeat; `clock` returns seconds."""
+        self._settings = settings
+        self._all = frozenset(range(settings.num_workers))
         self._clock = clock
         self._members = self._all
         self._expected: frozenset[int] = frozenset()
@@ -88,24 +78,22 @@ class Quorum:
           snapshot: what ps 0 knows of the workers.
           chief_number: the number of the chief, which is alive because it asks.
         """
-        now_secs = self._clock()
+        now_secs, floor = self._clock(), self._settings.min_replicas_to_aggregate
         here = self._all & {chief_number, *snapshot.alive()}
         self._expected = self._expected - here if now_secs < self._expected_until_secs else frozenset()
         finished = frozenset(worker for worker in self._all if snapshot.finished[worker])
         self._members = members = (here | self._expected) - finished
-        if self._enough_secs is None or self._num_gradients(here - finished) >= self._floor:
+        if self._enough_secs is None or self._num_gradients(here - finished) >= floor:
             self._enough_secs = now_secs
         return QuorumStatus(
             members=members, missing=self._all - members - finished, finished=finished,
-            required=max(self._floor, self._num_gradients(members)),
+            required=max(floor, self._num_gradients(members)),
             short_secs=now_secs - self._enough_secs,
-            is_hopeless=self._num_gradients(self._all - finished) < self._floor)
+            is_hopeless=self._num_gradients(self._all - finished) < floor)
 
     def _num_gradients(self, workers: Iterable[int]) -> int:
         """Returns how many gradients of an update these workers compute."""
-        return min(self._replicas, sum(
-            gradients_of_worker(worker, replicas_to_aggregate=self._replicas, num_workers=len(self._all))
-            for worker in workers))
+        return min(self._settings.replicas_to_aggregate, sum(map(self._settings.gradients_of, workers)))
 
 
 class UpdateRunner(ChiefService):

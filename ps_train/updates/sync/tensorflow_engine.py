@@ -17,7 +17,7 @@ import tensorflow.compat.v1 as tf
 from ps_train.errors import BlackboardError, ClusterLostError
 from ps_train.updates.sync import accumulators
 from ps_train.updates.sync.runner import Quorum, QuorumStatus, UpdateRunner
-from ps_train.updates.update import ChiefContext
+from ps_train.updates.update import ChiefContext, InitOps, SyncSettings
 
 _WAIT_SECS = 1.0
 _ALTERNATIVE = "with --sync_engine=ps_train the others train on without a worker that is gone"
@@ -28,24 +28,20 @@ class TensorFlowOperations(NamedTuple):
 
     Attributes:
       train_op: one step of a worker.
-      local_init_op: each worker runs it before its first step; it also initialises the local step.
-      begin_op: the chief prepares the first update of new or restored parameters.
-      resume_op: a new chief makes every gradient on its way stale and releases all workers.
+      init: sets the local step of each worker; the chief prepares the first update of a new run. In a live run it makes
+        every gradient on its way stale and releases all workers.
       release_op: adds a token for each worker to the queue.
       runner: runs the updates.
     """
 
     train_op: tf.Operation
-    local_init_op: tf.Operation
-    begin_op: tf.Operation
-    resume_op: tf.Operation
+    init: InitOps
     release_op: tf.Operation
     runner: tf.train.QueueRunner
 
 
 def build_engine(
-    optimizer: tf.train.Optimizer, gradients: list, global_step: tf.Variable, *, replicas_to_aggregate: int,
-    num_workers: int,
+    optimizer: tf.train.Optimizer, gradients: list, global_step: tf.Variable, settings: SyncSettings
 ) -> TensorFlowOperations:
     """Adds the operations to the current graph.
 
@@ -53,29 +49,28 @@ def build_engine(
       optimizer: applies the mean.
       gradients: pairs of a gradient (dense, sparse or None) and its variable.
       global_step: the variable, on ps 0.
-      replicas_to_aggregate: gradients in one update.
-      num_workers: the number of workers, chief included.
     """
-    classic = tf.train.SyncReplicasOptimizer(optimizer, replicas_to_aggregate, num_workers)
+    num_workers = settings.num_workers
+    classic = tf.train.SyncReplicasOptimizer(optimizer, settings.replicas_to_aggregate, num_workers)
     train_op = classic.apply_gradients(gradients, global_step)
     classic.ready_for_local_init_op.mark_used()  # it warns at exit if unused; ps_train checks more variables
     queue = classic.get_chief_queue_runner().queue
     (local_step,) = [variable for variable in tf.local_variables() if variable.op.name.endswith("sync_rep_local_step")]
     with tf.control_dependencies([local_step.initializer]):  # otherwise the initial value may be assigned last
-        local_init_op = tf.group(tf.assign(local_step, global_step.read_value()))
+        init_op = tf.group(tf.assign(local_step, global_step.read_value()))
     with tf.device(global_step.device):
         release_op = queue.enqueue_many([tf.fill([num_workers], global_step.read_value())])
         # As few as TensorFlow allows. With the additional ones of dist_mnist, each worker begins with two mini-batches.
-        num_tokens = max(0, replicas_to_aggregate - num_workers)
+        num_tokens = max(0, settings.replicas_to_aggregate - num_workers)
         with tf.control_dependencies([_begin_step(classic, global_step, 0)]), tf.control_dependencies([_drain(queue)]):
-            begin_op = tf.group(classic.get_init_tokens_op(num_tokens))
+            new_run_op = tf.group(classic.get_init_tokens_op(num_tokens))
         with tf.control_dependencies([_begin_step(classic, global_step, 1)]):
             resumed = classic.get_init_tokens_op(num_tokens + num_workers - 1)
             with tf.control_dependencies([resumed]):
-                resume_op = tf.group(tf.assign(local_step, global_step.read_value()))
+                live_run_op = tf.group(tf.assign(local_step, global_step.read_value()))
     return TensorFlowOperations(
-        train_op=tf.group(train_op), local_init_op=local_init_op, begin_op=begin_op, resume_op=resume_op,
-        release_op=release_op, runner=_runner_that_keeps_the_queue_open(classic))
+        train_op=tf.group(train_op), init=InitOps(init_op, new_run_op, live_run_op), release_op=release_op,
+        runner=_runner_that_keeps_the_queue_open(classic))
 
 
 def _begin_step(classic: Any, global_step: tf.Variable, num_steps: int) -> tf.Operation:
@@ -108,10 +103,10 @@ class QueueService(UpdateRunner):
     _required_text = "each update waits for {} gradients all the same"
     _advice = f"start them again; {_ALTERNATIVE}"
 
-    def __init__(self, operations: TensorFlowOperations, *, replicas_to_aggregate: int, num_workers: int) -> None:
+    def __init__(self, operations: TensorFlowOperations, settings: SyncSettings) -> None:
         """Prepares the service; nothing is started yet."""
-        super().__init__(operations, Quorum(
-            replicas_to_aggregate=replicas_to_aggregate, floor=replicas_to_aggregate, num_workers=num_workers))
+        fixed = settings._replace(min_replicas_to_aggregate=settings.replicas_to_aggregate)
+        super().__init__(operations, Quorum(fixed))
         self._coord = tf.train.Coordinator()
 
     def start(self, session: tf.Session, context: ChiefContext) -> None:

@@ -190,9 +190,9 @@ def test_every_step_of_every_worker_is_in_the_last_checkpoint(tmp_path, start_se
 def test_a_save_reads_the_packs_together_with_all_else(start_servers):
     """In one session run, and not the small variables, so that a checkpoint is not of two moments."""
     built = clusters.build_graph(start_servers(1, 1), 0, model=MANY, optimizer_name="adam")
-    save = built.graph.get_tensor_by_name(built.saver.saver_def.save_tensor_name)
+    save = built.graph.get_tensor_by_name(built.savers.saver.saver_def.save_tensor_name)
     read = {op.inputs[0].op.name for op in transfer.upstream([save]) if op.type == "ReadVariableOp"}
-    pack = built.update.packed.packs[0].whole.op.name
+    pack = built.update.dense.packed.packs[0].whole.op.name
     assert {pack, f"{pack}/Adam", f"{pack}/Adam_1", "global_step"} <= read
     assert not [name for name in read if re.fullmatch(r"v\d+(/Adam(_1)?)?", name)]
 
@@ -212,7 +212,7 @@ def test_workers_that_make_their_variables_in_another_order_update_the_same_ones
 
     workers = [clusters.Worker(cluster, index, tmp_path, 200, model=model(order), learning_rate=1.0)
                for index, order in enumerate((NAMES, NAMES[::-1]))]
-    assert workers[0].graph.update.packed.places() == workers[1].graph.update.packed.places()
+    assert workers[0].graph.update.dense.packed.places() == workers[1].graph.update.dense.packed.places()
     for worker in workers:
         worker.start()
     num_steps = sum(worker.result().local_steps for worker in workers)
@@ -243,15 +243,16 @@ def test_a_step_has_one_update_and_its_transfers_only(start_servers):
     """8 variables on two ps: two updates by Adam, two tensors to the worker and two back."""
     cluster = start_servers(2, 1)
     built = clusters.build_graph(cluster, 0, model=MANY, optimizer_name="adam")
-    assert [op.type for op in transfer.upstream([built.single.progress])].count("ResourceApplyAdam") == 2
+    assert [op.type for op in transfer.upstream([built.steps.single.progress])].count("ResourceApplyAdam") == 2
     assert sorted(crossings(built)) == sorted([("ps", "worker"), ("worker", "ps")] * 2)
-    assert sorted(built.update.packed.places()) == sorted(f"v{index}" for index in range(2 * NUM_PACKED))
+    assert sorted(built.update.dense.packed.places()) == sorted(f"v{index}" for index in range(2 * NUM_PACKED))
     with tf.Session(cluster.target("worker", 0), graph=built.graph) as session:
         with built.graph.as_default():
             session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
-        session.run(built.input_init_op, built.feed)
-        session.run(built.update.chief_init_op)
-        assert transfers(session, built.single.progress) == {("ps", "worker"): 3, ("worker", "ps"): 2, ("ps", "ps"): 3}
+        session.run(built.input.init_op, built.input.feed)
+        session.run(built.update.init.new_run)
+        assert transfers(session, built.steps.single.progress) == {
+            ("ps", "worker"): 3, ("worker", "ps"): 2, ("ps", "ps"): 3}
 
 
 def with_a_few(*terms):
@@ -337,13 +338,13 @@ OTHER_WAYS = [under_control, in_a_branch, assigned, bound, averaged_on_its_ps, l
 def test_a_variable_that_is_used_in_another_way_stays_alone(start_servers, term):
     """The others are packed."""
     built = build(start_servers, with_a_few(term))
-    assert set(built.update.packed.places()) == {f"v{index}" for index in range(NUM_PACKED)}
+    assert set(built.update.dense.packed.places()) == {f"v{index}" for index in range(NUM_PACKED)}
 
 
 def test_a_value_that_is_handed_into_a_branch_comes_from_the_pack(start_servers):
     """It is read outside of the branch, where it can be served."""
     built = build(start_servers, with_a_few(handed_into_a_branch))
-    assert "handed_into_a_branch/first" in built.update.packed.places()
+    assert "handed_into_a_branch/first" in built.update.dense.packed.places()
 
 
 @pytest.mark.parametrize("terms, rule", [
@@ -361,7 +362,7 @@ def test_a_few_are_not_worth_it(start_servers, monkeypatch, count, wire, packed)
     """Nor is it done where nothing travels together."""
     monkeypatch.undo()
     built = build(start_servers, lambda features: small_ones(features, count), wire=wire)
-    assert len(built.update.packed.places()) == packed
+    assert len(built.update.dense.packed.places()) == packed
 
 
 def test_summaries_tell_the_value_of_the_moment(tmp_path, start_servers):
@@ -376,14 +377,14 @@ def test_summaries_tell_the_value_of_the_moment(tmp_path, start_servers):
     with tf.Session(cluster.target("worker", 0), graph=built.graph) as session:
         with built.graph.as_default():
             session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
-        session.run(built.input_init_op, built.feed)
-        session.run(built.update.chief_init_op)
+        session.run(built.input.init_op, built.input.feed)
+        session.run(built.update.init.new_run)
         for _ in range(3):
-            session.run(built.single.progress)
+            session.run(built.steps.single.progress)
         summary = tf.Summary.FromString(session.run(built.summary_op))
         told = next(value.simple_value for value in summary.value if value.tag == "sum_of_v0")
         assert told != pytest.approx(4.0, abs=1e-4)
-        built.saver.save(session, str(tmp_path / "model.ckpt"), 3)
+        built.savers.saver.save(session, str(tmp_path / "model.ckpt"), 3)
     assert told == pytest.approx(clusters.read_checkpoint(tmp_path)["v0"].sum(), rel=1e-6)
 
 
@@ -464,8 +465,8 @@ def test_workers_that_would_pack_other_variables_do_not_fit_together(start_serve
     texts = []
     for wire in (PACKED, PLAIN):
         built = clusters.build_graph(cluster, 0, model=MANY, wire=wire)
-        texts.append(fingerprint.describe(cluster.view("worker", 0), {}, built.saved_variables,
-                                          built.update.packed.places()))
+        texts.append(fingerprint.describe(cluster.view("worker", 0), {}, built.savers.variables,
+                                          built.update.dense.packed.places()))
     line = fingerprint.differences(*texts, their_name="worker:0 (chief)")[0]
     assert re.fullmatch(r"variable v0: here float32\[4\] on ps:0, at worker:0 \(chief\) float32\[4\] on ps:0, "
                         r"in ps_train/packed_0_[0-9a-f]{8}\[0:\]", line)

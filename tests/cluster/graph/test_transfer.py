@@ -24,7 +24,7 @@ def crossings(graph):
     def job(op):
         return tf.DeviceSpec.from_string(op.device).job
 
-    step = transfer.upstream([graph.single.progress, *(op.outputs[0] for op in [graph.single.loss.op])])
+    step = transfer.upstream([graph.steps.single.progress, *(op.outputs[0] for op in [graph.steps.single.loss.op])])
     tensors = {tensor: job(op) for op in step for tensor in op.inputs
                if job(op) != job(tensor.op) and tensor.dtype != tf.resource}
     return [(job(tensor.op), to) for tensor, to in tensors.items()
@@ -54,7 +54,7 @@ def test_a_step_makes_one_transfer_each_way_for_each_ps(start_servers, gradients
 def test_summaries_cost_a_round_no_transfers(start_servers):
     """The loss of the single step, which they tell, is computed from what the round has pulled; else by 20 reads."""
     built = clusters.build_graph(start_servers(2, 1), 0, model=many_variables_model(), period=Period(5))
-    besides = set(transfer.upstream([built.summary_op])) - set(transfer.upstream([built.single.progress]))
+    besides = set(transfer.upstream([built.summary_op])) - set(transfer.upstream([built.steps.single.progress]))
     types = {op.type for op in besides}
     assert "MatMul" in types or "BatchMatMulV2" in types, "they do compute the loss"
     assert "ReadVariableOp" not in types
@@ -94,16 +94,16 @@ def test_a_session_run_makes_no_transfers_but_those_that_it_needs(start_servers,
     cluster = start_servers(num_ps, 1)
     built = clusters.build_graph(cluster, 0, gradients=gradients, optimizer_name="adam", period=Period(period))
     update = built.update
-    fetches = [built.single.progress]
+    fetches = [built.steps.single.progress]
     with built.graph.as_default():
         initialise = [tf.global_variables_initializer(), tf.local_variables_initializer()]
     with tf.Session(cluster.target("worker", 0), graph=built.graph) as session:
         session.run(initialise)
-        session.run(built.input_init_op, built.feed)
+        session.run(built.input.init_op, built.input.feed)
         session.run(update.slots.begin_op)
         if gradients:
-            session.run(update.chief_init_op)
-            session.run(update.local_init_op)
+            session.run(update.init.new_run)
+            session.run(update.init.every_worker)
             fetches.append(update.make_chief_service()._operations.update_op)
         assert transfers(session, fetches) == expected
 
@@ -152,7 +152,7 @@ def test_a_sparse_variable_is_looked_up_on_its_ps(start_servers):
         return clusters.ps_train.ModelSpec(loss=tf.reduce_mean(tf.reduce_sum(rows, axis=1) - labels))
 
     built = clusters.build_graph(start_servers(1, 1), 0, model=clusters.contracts.Model("lookup", model_fn, {}))
-    step = transfer.upstream([built.single.progress])
+    step = transfer.upstream([built.steps.single.progress])
     assert not [tensor for op in step for tensor in op.inputs if tensor.shape == [1000, 2] and PS in tensor.op.device]
     assert "ResourceScatterAdd" in {op.type for op in step}
 
@@ -198,7 +198,7 @@ def test_half_the_bytes_travel_and_the_checkpoint_has_the_ps_own_values(tmp_path
     cluster = start_servers(2, 1)
     wire = transfer.Wire(tf.bfloat16)
     built = clusters.build_graph(cluster, 0, model=many_variables_model(6), wire=wire)
-    step = transfer.upstream([built.single.progress])
+    step = transfer.upstream([built.steps.single.progress])
     travelling = [tensor.dtype for op in step for tensor in op.inputs
                   if ("/job:ps" in op.device) != ("/job:ps" in tensor.op.device) and tensor.shape.num_elements() != 1
                   and tensor.dtype != tf.resource]

@@ -17,7 +17,7 @@ import pytest
 from ps_train.errors import ClusterLostError, SaveError
 from ps_train.storage import checkpoints, saver
 from ps_train.training.reporting import End
-from ps_train.updates.local_steps.variable_copies import no_slot_transfer
+from ps_train.updates.variable_copies import no_slot_transfer
 from tests import clusters, processes
 from tests.children import fill, wait_until
 from tests.processes import REPO, TaskCluster

@@ -13,7 +13,7 @@ from ps_train.coordination.state import State
 from ps_train.errors import ClusterLostError, ConfigError
 from ps_train.graph import transfer
 from ps_train.parts.selection.evaluations import EvaluationSignals
-from ps_train.training.admission import Admission, Parameters
+from ps_train.training.opening import Admission, Parameters
 from tests import clusters
 from tests.children import wait_until
 from tests.tensorflow_mode import tf

@@ -17,8 +17,8 @@ from ps_train.graph import transfer
 from ps_train.graph.hooks import Hooks
 from ps_train.plugins import contracts
 from ps_train.training.loop import Loop, LoopSettings
+from ps_train.training.replica_graph import Steps, StepStatus
 from ps_train.training.reporting import End
-from ps_train.training.step_status import StepStatus
 from tests import clusters
 from tests.tensorflow_mode import tf
 
@@ -141,8 +141,8 @@ def test_the_first_step_of_a_kind_ends_though_a_ps_is_frozen(monkeypatch, summar
     """Its fetches are new to the servers, and the time-out of RunOptions begins when they have them."""
     monkeypatch.setattr(sessions, "_ANSWER_SECS", 0.0)
     execution = types.SimpleNamespace(progress="progress", loss="loss", num_steps=1)
-    built = types.SimpleNamespace(graph=tf.Graph(), hooks=Hooks(), single=execution, several=execution,
-                                  status="status", summary_op="summary", update=None)
+    built = types.SimpleNamespace(graph=tf.Graph(), hooks=Hooks(), summary_op="summary", update=None,
+                                  steps=Steps(execution, execution, "status", join_op=None, bound=None))
     # With summaries, which the first step fetches, the second one is the first without.
     session = FrozenAtFirst(num_steps=1 if summaries_steps else 0)
     loop = Loop(session, built, LoopSettings("worker:0", 9, 1, 0, summaries_steps, 0.05), WorkerProgress(),

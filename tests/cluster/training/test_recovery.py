@@ -194,7 +194,7 @@ def test_variables_that_a_server_lost_are_restored(trained_dir, start_servers):
     first_steps = []
 
     def body(live, write_summary):
-        first_steps.append(int(live.run(worker.graph.status)[0]))
+        first_steps.append(int(live.run(worker.graph.steps.status)[0]))
         if len(first_steps) == 1:
             tf.Session.reset(cluster.target("ps", 0))
             cluster.create_blackboard()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import collections
+
 import numpy as np
 import pytest
 
 import ps_train
 from ps_train.cluster.spec import Cluster
 from ps_train.errors import UserCodeError
+from ps_train.graph.shaping import OptimizerPlan
 from ps_train.plugins import contracts
 from ps_train.training import replica_graph
 from ps_train.updates import update
@@ -17,13 +20,19 @@ from tests.tensorflow_mode import tf
 CLUSTER = Cluster("worker", 1, {"ps": {0: "a:1", 1: "b:1"}, "worker": {0: "c:1", 1: "d:1"}})
 
 
+def settings(worker, gradients=None) -> replica_graph.GraphSettings:
+    """Returns those of a worker that trains with Adam."""
+    sync = update.SyncSettings(gradients, 2) if gradients else None
+    return replica_graph.GraphSettings(
+        f"/job:worker/task:{worker}/cpu:0", update.UpdateSettings(OptimizerPlan("adam", 0.01), worker, sync))
+
+
 def build(model=None, dataset=None, gradients=None) -> replica_graph.TrainGraph:
     """Builds worker 1's graph without any server."""
     params = {"batch_size": 8, "seed": 1}
     return replica_graph.build_train_graph(
-        CLUSTER, "/job:worker/task:1/cpu:0", model or clusters.linear_model(), params,
-        dataset or clusters.array_dataset(*clusters.linear_data()), params,
-        update.UpdateSettings("adam", 0.01, gradients, 2))
+        CLUSTER, model or clusters.linear_model(), params, dataset or clusters.array_dataset(*clusters.linear_data()),
+        params, settings(1, gradients))
 
 
 def model_of(**spec) -> contracts.Model:
@@ -42,8 +51,8 @@ def test_variables_are_on_the_ps_and_the_model_on_its_worker(gradients):
     built = build(gradients=gradients)
     variables = built.graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES)
     assert {tf.DeviceSpec.from_string(variable.device).job for variable in variables} == {"ps"}
-    assert tf.DeviceSpec.from_string(built.single.loss.device).to_string() == "/job:worker/task:1/device:CPU:0"
-    for on_first in (built.global_step, built.single.progress, built.status):
+    assert tf.DeviceSpec.from_string(built.steps.single.loss.device).to_string() == "/job:worker/task:1/device:CPU:0"
+    for on_first in (built.global_step, built.steps.single.progress, built.steps.status):
         assert on_first.device.startswith("/job:ps/task:0"), on_first
 
 
@@ -52,12 +61,12 @@ def test_the_data_is_not_in_the_graph():
     features = np.ones([250_000, 4], np.float32)
     built = build(dataset=clusters.array_dataset(features, features[:, 0]))
     assert built.graph.as_graph_def().ByteSize() < 200_000
-    assert sum(array.nbytes for array in built.feed.values()) == 125_000 * 5 * 4  # half of it: this worker's shard
+    assert sum(array.nbytes for array in built.input.feed.values()) == 125_000 * 5 * 4  # this worker's half
 
 
 def test_only_global_variables_are_saved():
     """The blackboard and SyncReplicasOptimizer's local step are no part of a checkpoint."""
-    names = {variable.op.name for variable in build(gradients=2).saver._var_list}
+    names = {variable.op.name for variable in build(gradients=2).savers.saver._var_list}
     assert names == {"global_step", "weights", "bias", "beta1_power", "beta2_power",
                      "weights/Adam", "weights/Adam_1", "bias/Adam", "bias/Adam_1"}
 
@@ -69,8 +78,8 @@ def test_every_worker_places_and_names_the_variables_alike():
         params = {"batch_size": 8, "seed": 1}
         view = Cluster("worker", index, CLUSTER.addresses)
         built = replica_graph.build_train_graph(
-            view, f"/job:worker/task:{index}/cpu:0", clusters.linear_model(), params,
-            clusters.array_dataset(*clusters.linear_data()), params, update.UpdateSettings("adam", 0.01, None, 2))
+            view, clusters.linear_model(), params, clusters.array_dataset(*clusters.linear_data()), params,
+            settings(index))
         plans.append({variable.name: variable.device
                       for variable in built.graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES)})
     assert plans[0] == plans[1]
@@ -109,3 +118,98 @@ def test_a_dataset_that_breaks_its_contract_is_named(input_fn, message):
     """The error says what it returned and what it must return."""
     with pytest.raises(UserCodeError, match=message):
         build(dataset=contracts.Dataset("d", input_fn, lambda params: None, {}))
+
+
+PS, WORKER = "/job:ps/task:0/cpu:0", "/job:worker/task:0/cpu:0"
+
+
+@pytest.fixture
+def session(start_servers):
+    """Opens a session on a ps and a worker with the graph of the test, once it is asked to."""
+    cluster = start_servers(1, 1)
+    with tf.Graph().as_default() as graph:
+        yield lambda: tf.Session(cluster.target("worker", 0), graph=graph)
+
+
+def tasks_of(op):
+    """Returns the jobs that an operation's inputs come from."""
+    return {tf.DeviceSpec.from_string(tensor.op.device).job for tensor in op.inputs}
+
+
+@pytest.mark.optimised
+@pytest.mark.parametrize("value", [2.5, np.arange(6).reshape(2, 3), b"text"], ids=["float", "int array", "bytes"])
+def test_a_constant_is_copied_to_each_task_that_reads_it(session, value):
+    """Once for a task, however many read it; what is read is the same, bit for bit."""
+    with tf.device(WORKER):
+        constant = tf.constant(value)
+    with tf.device(PS):
+        readers = [tf.identity(constant), tf.identity(constant)]
+    with tf.device(WORKER):
+        own = tf.identity(constant)
+    replica_graph.simplify_graph(tf.get_default_graph())
+    assert [tasks_of(reader.op) for reader in (*readers, own)] == [{"ps"}, {"ps"}, {"worker"}]
+    assert readers[0].op.inputs[0] is readers[1].op.inputs[0]
+    with session() as live:
+        for read in live.run([*readers, own]):
+            np.testing.assert_array_equal(read, value)
+
+
+@pytest.mark.optimised
+def test_a_constant_that_orders_its_reader_or_is_large_stays(session):
+    """Its reader may rely on what the constant waits for; and a large one would be there twice."""
+    with tf.device(PS):
+        variable = tf.get_variable("variable", [], initializer=tf.zeros_initializer())
+        written = variable.assign(3.0)
+    with tf.device(WORKER):
+        with tf.control_dependencies([written]):
+            ordered = tf.constant(1.0)
+        large = tf.constant(np.ones(1000))
+    with tf.device(PS):
+        readers = [tf.identity(ordered), tf.identity(large)]
+    replica_graph.simplify_graph(tf.get_default_graph())
+    assert [tasks_of(reader.op) for reader in readers] == [{"worker"}, {"worker"}]
+
+
+@pytest.mark.optimised
+def test_a_loop_reads_from_within_itself(session):
+    """A constant that is read in a loop of another task stays where it is, and the loop counts to ten."""
+    with tf.device(WORKER):
+        limit = tf.constant(10)
+    with tf.device(PS):
+        counted = tf.while_loop(lambda number: number < limit, lambda number: number + 1, [tf.constant(0)])
+    replica_graph.simplify_graph(tf.get_default_graph())
+    with session() as live:
+        assert live.run(counted) == 10
+
+
+@pytest.mark.optimised
+def test_reads_are_one_only_where_nothing_orders_them(session):
+    """Two that may be at any time are one; one before and one after a change see what they saw."""
+    with tf.device(PS):
+        variable = tf.get_variable("variable", [], initializer=tf.ones_initializer())
+        early, early_too = variable.read_value() * 1.0, variable.read_value() * 2.0
+        with tf.control_dependencies([early, early_too]):
+            changed = variable.assign(5.0, read_value=False)
+        with tf.control_dependencies([changed]):
+            late = variable.read_value() * 3.0
+    replica_graph.simplify_graph(tf.get_default_graph())
+    assert early.op.inputs[0].op.inputs[0] is early_too.op.inputs[0].op.inputs[0]
+    with session() as live:
+        live.run(variable.initializer)
+        assert live.run([early, early_too, late]) == [1.0, 2.0, 15.0]
+
+
+@pytest.mark.optimised
+def test_adam_reads_its_powers_once_for_all_variables(start_servers):
+    """Of a model with 12 variables: two powers, the variables, the global step."""
+    def model_fn(features, labels, mode, params):
+        parts = [tf.get_variable(f"v{number}", [4]) for number in range(12)]
+        loss = tf.reduce_mean(tf.square(tf.linalg.matvec(features, tf.add_n(parts)) - labels))
+        return clusters.ps_train.ModelSpec(loss=loss)
+
+    built = clusters.build_graph(start_servers(1, 1), 0, optimizer_name="adam",
+                                 model=clusters.contracts.Model("many", model_fn, {}))
+    applied = [op for op in built.graph.get_operations() if op.type == "ResourceApplyAdam"]
+    reads = collections.Counter(op.inputs[index].op for op in applied for index in (3, 4))
+    assert len(applied) == 12 and sorted(reads.values()) == [12, 12], reads
+    assert {op.type for op in reads} == {"ReadVariableOp"}

@@ -7,11 +7,11 @@ import threading
 import pytest
 
 from ps_train.config import task
-from ps_train.coordination import blackboard
+from ps_train.coordination import blackboard, variables
 from ps_train.errors import ClusterLostError, ConfigError
+from ps_train.training.replica_graph import StepStatus
 from ps_train.training.reporting import End
-from ps_train.training.step_status import StepStatus
-from ps_train.updates import staleness
+from ps_train.updates import local_steps, staleness
 from ps_train.updates.update import Period
 from tests import clusters
 from tests.tensorflow_mode import tf
@@ -74,7 +74,7 @@ class Pair:
     def step(self):
         """Takes one step of worker 1."""
         built = self.other.graph
-        _, progress = self._session.run([built.update.train_op, built.single.progress])
+        _, progress = self._session.run([built.update.train_op, built.steps.single.progress])
         return StepStatus(*progress[0].tolist())
 
     def finish(self):
@@ -134,16 +134,16 @@ def test_who_comes_begins_at_the_pace_of_the_slowest(start_servers):
 
     def come(index):
         board.claim(index, index + 1)
-        sessions[index].run(built[index].input_init_op, built[index].feed)
-        sessions[index].run(built[index].join_op)
+        sessions[index].run(built[index].input.init_op, built[index].input.feed)
+        sessions[index].run(built[index].steps.join_op)
 
     def step(index, count):
         for _ in range(count):
             sessions[index].run(built[index].update.train_op)
-            sessions[index].run(built[index].single.progress)
+            sessions[index].run(built[index].steps.single.progress)
 
     def lead(index):
-        return StepStatus(*sessions[index].run(built[index].status).tolist()).lead
+        return StepStatus(*sessions[index].run(built[index].steps.status).tolist()).lead
 
     come(0), come(1)
     step(0, 7), step(1, 4)
@@ -167,13 +167,13 @@ def test_who_has_claimed_its_number_and_still_starts_holds_nobody_up(start_serve
     board = blackboard.for_worker(cluster.target("worker", 0), cluster.view("worker", 0))
     with built.graph.as_default(), tf.Session(cluster.target("worker", 0)) as session:
         session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
-        session.run(built.input_init_op, built.feed)
+        session.run(built.input.init_op, built.input.feed)
         board.claim(0, 1)
-        session.run(built.join_op)
+        session.run(built.steps.join_op)
         for _ in range(5):
-            session.run(built.single.progress)
+            session.run(built.steps.single.progress)
         board.claim(1, 2)
-        assert StepStatus(*session.run(built.status).tolist()).lead == 0
+        assert StepStatus(*session.run(built.steps.status).tolist()).lead == 0
     board.close()
 
 
@@ -210,3 +210,76 @@ def test_a_bound_that_cannot_hold_is_refused(flags, text):
     """Before anything starts."""
     with pytest.raises(ConfigError, match=text):
         task.parse_task(flags, {})
+
+
+CLOCK_SECS = 10000.0
+LIVENESS_SECS = 1000.0  # the clock goes on while a test looks, by seconds on a busy machine
+
+
+class Variables:
+    """The variables of the blackboard on one server."""
+
+    def __init__(self, server):
+        self._server = server
+        self.run(variables.clear_first_ps)
+        self.run(lambda: [variables.write("clock", CLOCK_SECS)])
+
+    def run(self, make):
+        """Returns the values of what that function adds to an empty graph."""
+        with tf.Graph().as_default(), tf.Session(self._server) as session:
+            return session.run(make())
+
+    def write(self, worker, **values):
+        """Writes a worker's elements."""
+        self.run(lambda: [variables.write_element(name, worker, value) for name, value in values.items()])
+
+
+@pytest.fixture
+def board(start_servers):
+    """A blackboard on which worker 0 trains and has just sent a heartbeat."""
+    found = Variables(start_servers(1, 1).target("ps", 0))
+    found.write(0, claims=5, heartbeats=CLOCK_SECS, joined=5)
+    return found
+
+
+@pytest.mark.parametrize("other, is_alive, expected", [
+    ({"claims": 6, "heartbeats": CLOCK_SECS - 900, "joined": 6}, True, 2),
+    ({"claims": 6, "heartbeats": CLOCK_SECS}, True, 1),
+    ({"claims": 6, "heartbeats": CLOCK_SECS, "joined": 5}, True, 1),
+    ({"claims": 6, "heartbeats": CLOCK_SECS - 1100, "joined": 6}, False, 1),
+    ({"claims": 6, "heartbeats": CLOCK_SECS, "joined": 6, "finished": 1}, False, 1),
+    ({"heartbeats": CLOCK_SECS}, False, 1),
+], ids=["trains", "has not trained yet", "its predecessor trained", "silent", "finished", "never came"])
+def test_which_workers_are_alive_and_which_train(board, other, is_alive, expected):
+    """A worker is alive from its claim on, and trains from when its first round has begun."""
+    board.write(3, **other)
+    found, num_training = board.run(
+        lambda: [staleness.alive_workers(LIVENESS_SECS), local_steps.count_training(0, LIVENESS_SECS)])
+    assert [*found.nonzero()[0]] == ([0, 3] if is_alive else [0])
+    assert num_training == expected
+
+
+def test_a_worker_always_counts_itself(board):
+    """Even if its heartbeat is overdue: its change is there."""
+    assert board.run(lambda: local_steps.count_training(7, LIVENESS_SECS)) == 2
+
+
+def test_a_worker_that_begins_counts_those_that_may_begin_too(board):
+    """Two that begin at the same time count each other, though neither has joined; one that trains does not."""
+    def seen_by_each():
+        return board.run(lambda: [local_steps.count_training(worker, LIVENESS_SECS) for worker in (2, 3, 0)])
+
+    for worker in (2, 3):
+        board.write(worker, claims=6 + worker, heartbeats=CLOCK_SECS)
+    assert seen_by_each() == [3, 3, 1]
+    board.run(lambda: staleness.join_training(2))
+    assert seen_by_each() == [2, 3, 2]
+
+
+def test_joining_is_recorded_with_the_claim(board):
+    """So that the next process with the same number is not counted before it trains."""
+    board.write(3, claims=6, heartbeats=CLOCK_SECS)
+    board.run(lambda: staleness.join_training(3))
+    assert board.run(lambda: local_steps.count_training(0, LIVENESS_SECS)) == 2
+    board.write(3, claims=8)
+    assert board.run(lambda: local_steps.count_training(0, LIVENESS_SECS)) == 1

@@ -135,8 +135,8 @@ def test_no_step_makes_a_transfer_more(start_servers, num_ps, expected):
     with tf.Session(cluster.target("worker", 0), graph=built.graph) as session:
         with built.graph.as_default():
             session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
-        session.run(built.input_init_op, built.feed)
-        assert transfers(session, built.several.progress) == expected
+        session.run(built.input.init_op, built.input.feed)
+        assert transfers(session, built.steps.several.progress) == expected
 
 
 def test_the_answer_has_the_standing_after_each_step(start_servers):
@@ -146,8 +146,8 @@ def test_the_answer_has_the_standing_after_each_step(start_servers):
     with tf.Session(cluster.target("worker", 0), graph=built.graph) as session:
         with built.graph.as_default():
             session.run(tf.global_variables_initializer())
-        session.run(built.input_init_op, built.feed)
-        first, second = (session.run(built.several.progress) for _ in range(2))
+        session.run(built.input.init_op, built.input.feed)
+        first, second = (session.run(built.steps.several.progress) for _ in range(2))
     assert first[:, [0, 2, 3]].tolist() == [[1, 1, 0], [2, 1, 0], [3, 1, 0]]
     assert second[:, 0].tolist() == [4, 5, 6]
 

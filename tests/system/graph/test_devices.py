@@ -54,7 +54,7 @@ def test_a_model_placed_by_hand_trains_and_is_evaluated(tmp_path, start_process,
 def test_the_ps_that_a_model_names_are_kept_and_its_worker_is_this_one():
     """Variables where they were to be; worker 1 does not compute on worker 0."""
     built = build(BY_HAND)
-    placed = {variable.op.name: tf.DeviceSpec.from_string(variable.device) for variable in built.saved_variables}
+    placed = {variable.op.name: tf.DeviceSpec.from_string(variable.device) for variable in built.savers.variables}
     assert {name: (placed[name].job, placed[name].task) for name in ("hidden", "weights")} == {
         "hidden": ("ps", 0), "weights": ("ps", 1)}
     found = {tf.DeviceSpec.from_string(op.device) for op in built.graph.get_operations()}
@@ -75,7 +75,7 @@ def test_a_variable_on_a_worker_is_refused():
 
 def test_a_job_without_a_task_is_left_to_the_placement():
     """`tf.device("/job:ps")` is what the placement does anyway."""
-    (variable,) = [one for one in build(model_on("/job:ps")).saved_variables if one.op.name == "w"]
+    (variable,) = [one for one in build(model_on("/job:ps")).savers.variables if one.op.name == "w"]
     assert tf.DeviceSpec.from_string(variable.device).job == "ps"
 
 

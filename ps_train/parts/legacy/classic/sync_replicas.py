@@ -22,6 +22,7 @@ from ps_train.graph.devices import task_of
 from ps_train.parts.legacy.classic import membership
 from ps_train.parts.legacy.classic.updates import StandaloneEngine, StandaloneRunner, make_runner
 from ps_train.runtime import waits
+from ps_train.updates.update import SyncSettings
 
 _log = logging.getLogger(__name__)
 
@@ -69,8 +70,8 @@ class SyncReplicasOptimizer(tf.train.Optimizer):
             _log.info("SyncReplicasOptimizer: replica_id=%s is ignored; the server or the device says which "
                       "worker this is", replica_id)
         self._opt = opt
-        self._replicas = replicas_to_aggregate
-        self._num_workers = replicas_to_aggregate if total_num_replicas is None else total_num_replicas
+        self._settings = SyncSettings(
+            replicas_to_aggregate, replicas_to_aggregate if total_num_replicas is None else total_num_replicas)
         self._variable_averages = variable_averages
         self._variables_to_average = variables_to_average
         self._worker = worker
@@ -100,8 +101,7 @@ class SyncReplicasOptimizer(tf.train.Optimizer):
             raise ValueError("Global step is required to check staleness")
         self.worker_number = self._find_worker_number()
         train_op = self._set_operations(StandaloneEngine(
-            self._averaging_optimizer(), pairs, global_step, replicas_to_aggregate=self._replicas,
-            num_workers=self._num_workers, worker=self.worker_number))
+            self._averaging_optimizer(), pairs, global_step, self._settings, worker=self.worker_number))
         return train_op if name is None else tf.group(train_op, name=name)
 
     def _averaging_optimizer(self) -> Any:
@@ -113,8 +113,8 @@ class SyncReplicasOptimizer(tf.train.Optimizer):
     def _set_operations(self, engine: StandaloneEngine) -> tf.Operation:
         """Sets the attributes that TensorFlow's class has; returns a worker's step."""
         self.operations = engine.operations()
-        self.chief_init_op, self.local_step_init_op = self.operations.begin_op, self.operations.local_init_op
-        self._runner = make_runner(self.operations, self._replicas, self._num_workers)
+        self.chief_init_op, self.local_step_init_op = self.operations.init.new_run, self.operations.init.every_worker
+        self._runner = make_runner(self.operations, self._settings)
         self.ready_for_local_init_op = tf.concat(
             [tf.report_uninitialized_variables(tf.global_variables()), engine.missing()], 0)
         return self.operations.train_op
@@ -126,9 +126,10 @@ class SyncReplicasOptimizer(tf.train.Optimizer):
             number = member.cluster.worker_number
         else:
             number = _number_from(tf.no_op().device)
-        if not 0 <= number < self._num_workers:
-            raise ConfigError(f"SyncReplicasOptimizer: this is worker {number}; allowed: 0 to {self._num_workers - 1}, "
-                              "as there are so many workers; give total_num_replicas, the number of all workers")
+        if not 0 <= number < self._settings.num_workers:
+            raise ConfigError(f"SyncReplicasOptimizer: this is worker {number}; allowed: 0 to "
+                              f"{self._settings.num_workers - 1}, as there are so many workers; give "
+                              "total_num_replicas, the number of all workers")
         return number
 
     def get_chief_queue_runner(self) -> Any:
@@ -149,7 +150,7 @@ class SyncReplicasOptimizer(tf.train.Optimizer):
         """
         if self._runner is None:
             raise ValueError("get_init_tokens_op() should be called after apply_gradients().")
-        num_needed = self._replicas - self._num_workers
+        num_needed = self._settings.replicas_to_aggregate - self._settings.num_workers
         if num_tokens != -1 and num_tokens < num_needed:
             raise ValueError(f"Too few tokens to finish the first step: {num_tokens} (given) vs {num_needed} (needed)")
         return tf.no_op(name="no_init_tokens")

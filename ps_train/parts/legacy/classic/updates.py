@@ -30,7 +30,7 @@ from ps_train.parts.legacy.classic.membership import Membership
 from ps_train.runtime import waits
 from ps_train.updates.sync.aggregation import SyncEngine, SyncOperations
 from ps_train.updates.sync.runner import Quorum, QuorumStatus, UpdateRunner
-from ps_train.updates.update import ChiefContext
+from ps_train.updates.update import ChiefContext, SyncSettings
 
 _RELEASE_OPTIONS = tf.RunOptions(timeout_in_ms=5000)
 _RELEASE_SECS = 5.0
@@ -42,14 +42,13 @@ _Session = tf.Session
 _log = logging.getLogger(__name__)
 
 
-def make_runner(operations: SyncOperations, replicas_to_aggregate: int, num_workers: int) -> Any:
+def make_runner(operations: SyncOperations, settings: SyncSettings) -> Any:
     """Returns what runs the updates on the chief, with the methods of a QueueRunner."""
     member = membership.current()
     if member is None:
         return StandaloneRunner(operations)
     member.is_sync = True
-    return MemberRunner(member, operations, Quorum(
-        replicas_to_aggregate=replicas_to_aggregate, floor=1, num_workers=num_workers))
+    return MemberRunner(member, operations, Quorum(settings))
 
 
 class _ScriptUpdates(UpdateRunner):
@@ -135,7 +134,7 @@ class StandaloneEngine(SyncEngine):
     """Creates its variables itself, because no ps does, and can record that there are no more updates."""
 
     def operations(self) -> SyncOperations:
-        """Returns the operations: `begin_op` also creates the variables, and `release_op` is final."""
+        """Returns the operations: `init.new_run` also creates the variables, and `release_op` is final."""
         operations = super().operations()
         with tf.device(self._ps):
             with tf.control_dependencies([variables.clear("updates_ended")]):
@@ -145,7 +144,7 @@ class StandaloneEngine(SyncEngine):
         # A chief that comes back finds gradients on their way, some of them half pushed, and must not let them in: it
         # raises the global step. A new training keeps its step.
         begin_op = tf.group(tf.cond(is_begun, self._resume_updates, self._begin_updates))
-        return operations._replace(begin_op=begin_op, release_op=release_op)
+        return operations._replace(init=operations.init._replace(new_run=begin_op), release_op=release_op)
 
     def _resume_updates(self) -> tf.Tensor:
         with tf.control_dependencies([self._then_begin_own_step(self._begin(1))]):

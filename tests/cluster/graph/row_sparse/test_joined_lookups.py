@@ -98,15 +98,15 @@ def transfers_of(cluster, gradients=None, model=None, dataset=None):
     built = clusters.build_graph(
         cluster, 0, gradients=gradients, model=model or click_model(),
         dataset=dataset or clusters.array_dataset(*click_data()))
-    fetches = [built.single.progress]
+    fetches = [built.steps.single.progress]
     with built.graph.as_default():
         initialise = [tf.global_variables_initializer(), tf.local_variables_initializer(), tf.tables_initializer()]
     with tf.Session(cluster.target("worker", 0), graph=built.graph) as session:
         session.run(initialise)
-        session.run(built.input_init_op, built.feed)
+        session.run(built.input.init_op, built.input.feed)
         if gradients:
-            session.run(built.update.chief_init_op)
-            session.run(built.update.local_init_op)
+            session.run(built.update.init.new_run)
+            session.run(built.update.init.every_worker)
             fetches.append(built.update.make_chief_service()._operations.update_op)
         return transfers(session, fetches)
 

@@ -17,6 +17,7 @@ from ps_train.runtime.threads import Call
 from ps_train.runtime.waits import Timeouts
 from ps_train.updates.sync.aggregation import SyncOperations, SyncStatus
 from ps_train.updates.sync.runner import Quorum
+from ps_train.updates.update import SyncSettings
 from tests.tensorflow_mode import tf
 
 CLUSTER = Cluster("ps", 0, {"ps": {0: "localhost:1"}, "worker": {0: "localhost:2", 1: "localhost:3"}})
@@ -95,7 +96,7 @@ def test_the_chief_ends_though_the_ps_has_ended_before_it_concludes(silent, monk
     monkeypatch.setattr("ps_train.updates.sync.runner.RUN_OPTIONS", tf.RunOptions(timeout_in_ms=10))
     operations = SyncOperations(*[None] * len(SyncOperations._fields))
     operations = operations._replace(status=SyncStatus(*[None] * len(SyncStatus._fields)))
-    runner = MemberRunner(None, operations, Quorum(replicas_to_aggregate=2, floor=1, num_workers=2))
+    runner = MemberRunner(None, operations, Quorum(SyncSettings(2, 2)))
     runner._session = silent
     end = Call(lambda: runner.conclude(waits_for_others=False), "end of updates")
     end.join(DEADLINE_SECS)

@@ -9,6 +9,7 @@ import pytest
 from ps_train.coordination import variables
 from ps_train.runtime import waits
 from ps_train.updates.sync.aggregation import SyncEngine
+from ps_train.updates.update import SyncSettings
 from tests.tensorflow_mode import tf
 
 DEADLINE_SECS = 60
@@ -24,15 +25,15 @@ class Workers:
             self.counts = tf.get_variable("counts", [], initializer=tf.zeros_initializer(), use_resource=True)
             engines = [SyncEngine(
                 tf.train.GradientDescentOptimizer(1.0), [(tf.constant(-1.0), self.counts)], step,
-                replicas_to_aggregate=replicas, num_workers=2, worker=worker) for worker in range(2)]
+                SyncSettings(replicas, 2), worker=worker) for worker in range(2)]
             self.operations = [engine.operations() for engine in engines]
             self.begin_update_op = engines[0]._gate.take()[1]
             clear = variables.clear_first_ps()
             self.session = tf.Session(graph=graph)
             self.session.run([clear, tf.global_variables_initializer()])
-        self.session.run(self.operations[0].begin_op)
+        self.session.run(self.operations[0].init.new_run)
         for operations in self.operations:
-            self.session.run(operations.local_init_op)
+            self.session.run(operations.init.every_worker)
 
     def begin(self, worker):
         """Begins a step; returns what waits for its end and gives the verdict: is it lost?"""
@@ -91,7 +92,7 @@ def test_a_new_chief_drops_what_waits_and_its_worker_knows(make_workers, replica
     """Once only: the next gradient of the worker is in an update, or comes late by design."""
     workers = make_workers(replicas)
     end = workers.begin(1)
-    workers.session.run(workers.operations[0].resume_op)
+    workers.session.run(workers.operations[0].init.live_run)
     assert end()
     ends = [workers.begin(1), workers.begin(0)]
     workers.update()
@@ -111,7 +112,7 @@ def test_what_a_chief_has_taken_before_it_died_is_lost(make_workers):
     workers = make_workers(2)
     ends = [workers.begin(0), workers.begin(1)]
     workers.session.run([workers.begin_update_op])
-    workers.session.run(workers.operations[0].resume_op)
+    workers.session.run(workers.operations[0].init.live_run)
     assert [end() for end in ends] == [True, True]
 
 
@@ -139,7 +140,7 @@ def test_the_gradient_of_a_dead_process_does_not_stand_for_that_of_the_next(make
     end = workers.begin(1)
     workers.session.run(workers.operations[0].release_op)
     assert end()
-    workers.session.run(workers.operations[1].local_init_op)  # the next process; the gradient is still in the gate
+    workers.session.run(workers.operations[1].init.every_worker)  # the next process; the gradient is still in the gate
     workers.update(required=1)
     assert workers.session.run(workers.counts) == 1.0
     assert workers.begin(1)()

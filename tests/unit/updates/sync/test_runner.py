@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from ps_train.coordination.state import Snapshot, State
-from ps_train.updates.sync.aggregation import gradients_of_worker
 from ps_train.updates.sync.runner import Quorum
+from ps_train.updates.update import SyncSettings
 
 BEAT_TIMEOUT_SECS = 5.0
 
@@ -30,7 +30,7 @@ def _snapshot(heartbeats, claims=None, finished=()):
 
 
 def _quorum(replicas, floor, num_workers, **options):
-    return Quorum(replicas_to_aggregate=replicas, floor=floor, num_workers=num_workers, **options)
+    return Quorum(SyncSettings(replicas, num_workers, floor), **options)
 
 
 def _check(quorum, snapshot):
@@ -88,8 +88,7 @@ def test_the_number_of_gradients_follows_the_live_workers(replicas, floor, num_w
 ])
 def test_the_gradients_of_all_workers_make_an_update(replicas, num_workers, numbers):
     """One each, of which the first are taken, or several where there are more gradients than workers."""
-    assert [gradients_of_worker(worker, replicas_to_aggregate=replicas, num_workers=num_workers)
-            for worker in range(num_workers)] == numbers
+    assert [*map(SyncSettings(replicas, num_workers).gradients_of, range(num_workers))] == numbers
 
 
 def test_too_few_for_the_floor_is_timed_and_hopeless_only_where_they_are_finished():

@@ -8,7 +8,7 @@ import pytest
 from ps_train.cluster.spec import Cluster
 from ps_train.coordination.state import Snapshot, State
 from ps_train.coordination.variables import MAX_WORKERS
-from ps_train.training import shutdown
+from ps_train.training import recovery, reporting
 
 FIXED = Cluster("worker", 0, {"ps": {0: "a:1"}, "worker": {0: "b:1", 1: "c:1", 2: "d:1"}})
 ELASTIC = Cluster("worker", 0, {"ps": {0: "a:1"}, "worker": {0: "b:1"}}, is_elastic=True)
@@ -35,7 +35,7 @@ def snapshot(claimed=(), silent=(), finished=(), local_steps=None):
 ])
 def test_the_chief_waits_for_who_is_there_and_for_whom_it_was_told_of(cluster, seen, expected):
     """A worker that was not heard of is dead; one that an elastic chief was not told of counts while it is there."""
-    assert shutdown._unfinished(cluster, seen) == expected
+    assert recovery.unfinished_workers(cluster, seen) == expected
 
 
 @pytest.mark.parametrize(("cluster", "seen", "expected"), [
@@ -52,4 +52,4 @@ def test_the_chief_waits_for_who_is_there_and_for_whom_it_was_told_of(cluster, s
 ])
 def test_the_table_says_who_took_how_many_steps(cluster, seen, expected):
     """Aligned, with the share of each; those that left are in it."""
-    assert shutdown.steps_table(cluster, seen).splitlines() == expected
+    assert reporting.steps_table(cluster, seen).splitlines() == expected

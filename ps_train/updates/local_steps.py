@@ -1,4 +1,4 @@
-"""A round of local steps: several steps on the worker's own copy of the parameters, then one change for the ps.
+"""Local steps: a worker pulls once, takes several steps on its own copy of the parameters, and pushes the change.
 
     one session run = one round
       pull   the parameters on the ps --> the copy; a second copy remembers them
@@ -6,25 +6,99 @@
       push   parameters at the start - copy --> the ps, which subtract this; the global step rises by the steps taken
 
 A round costs the transfers of one step (local SGD: Stich 2019, arxiv.org/abs/1805.09767). In sync, the changes of R
-workers are averaged; in async, each change is divided by the number of workers that train (change.py). The optimizer's
-slots stay on the worker (variable_copies.py). See docs/decisions/local-steps.md.
+workers are averaged. In async, a change is divided by the number of workers that train at the same time, so the
+parameters move by the mean of what the workers did. The optimizer's slots stay on the worker (variable_copies.py).
+docs/decisions/local-steps.md has the reasons and the measurements.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
+from ps_train.coordination import variables as board
 from ps_train.errors import UserCodeError
 from ps_train.graph import nan_guard, transfer
 from ps_train.graph.shaping import OptimizerPlan
 from ps_train.graph.train_ops import ModelUpdate
-from ps_train.updates.local_steps import variable_copies
-from ps_train.updates.local_steps.change import Change, Divisor, Gradients
-from ps_train.updates.local_steps.variable_copies import SlotTransfer, StepSource, VariableCopy
-from ps_train.updates.update import Period
+from ps_train.updates import staleness, variable_copies
+from ps_train.updates.update import Period, UpdateSettings
+from ps_train.updates.variable_copies import SlotTransfer, StepSource, VariableCopy
+
+Gradients = Sequence[tuple[Any, tf.Variable]]
+
+
+class ChangeOptimizer(tf.train.GradientDescentOptimizer):
+    """Subtracts the change of a round from the parameters, and adds its steps to the global step."""
+
+    def __init__(self, num_steps: Callable[[], tf.Tensor]) -> None:
+        """Prepares it; `num_steps()` adds an int64 scalar to the graph when the change is applied."""
+        super().__init__(learning_rate=1.0)
+        self._num_steps = num_steps
+
+    def apply_gradients(
+        self, grads_and_vars: Gradients, global_step: tf.Variable | None = None, name: str | None = None
+    ) -> tf.Operation:
+        """Applies changes as gradients; see `tf.compat.v1.train.Optimizer`."""
+        applied = super().apply_gradients(grads_and_vars, name=name)
+        if global_step is None:
+            return applied
+        with tf.control_dependencies([applied]):
+            return global_step.assign_add(self._num_steps(), read_value=False)
+
+
+class Change(NamedTuple):
+    """What this worker's steps have changed since its pull, after division by the number of workers.
+
+    Attributes:
+      pairs: (what to subtract, on the variable's ps; variable) for each variable of the model.
+      num_taken: int64 scalar on ps 0, the steps.
+    """
+
+    pairs: Gradients
+    num_taken: tf.Tensor
+
+
+def count_training(worker: int, heartbeat_timeout_secs: float) -> tf.Tensor:
+    """Returns how many workers train now, this worker included: an int64 scalar of at least 1, on ps 0."""
+    has_joined = tf.equal(board.read("joined")[worker], board.read("claims")[worker])
+    # In its own first round a worker counts all live workers: the others may be about to begin, too. If each took
+    # itself to be alone, the parameters would move by the sum of all changes.
+    counted = tf.where(has_joined, staleness.training_workers(heartbeat_timeout_secs),
+                       staleness.alive_workers(heartbeat_timeout_secs))
+    return 1 + tf.math.count_nonzero(staleness.without_worker(worker, counted))
+
+
+class Divisor(NamedTuple):
+    """By how many workers the rounds of one worker are divided.
+
+    Attributes:
+      worker: the number of this worker.
+      heartbeat_timeout_secs: a worker without a heartbeat for this long does not count.
+      begin_op: counts the workers when a round begins, records the count, and joins. It runs in the session run of the
+        round's steps.
+    """
+
+    worker: int
+    heartbeat_timeout_secs: float
+    begin_op: tf.Operation
+
+    def after(self, done: Sequence[tf.Tensor]) -> tf.Tensor:
+        """Returns the divisor, an int64 scalar, once these tensors are computed."""
+        # The larger of two counts, at the begin of the round and now. Otherwise a worker that was alone when a long
+        # round began, and is not any more, would apply its whole change on top of what the others did since.
+        with tf.control_dependencies(done):
+            now = count_training(self.worker, self.heartbeat_timeout_secs)
+            return tf.maximum(board.read("round_divisors")[self.worker], now)
+
+
+def make_divisor(worker: int, heartbeat_timeout_secs: float) -> Divisor:
+    """Returns the divisor of a worker's rounds; place it on ps 0."""
+    recorded = board.write_element("round_divisors", worker, count_training(worker, heartbeat_timeout_secs))
+    with tf.control_dependencies([recorded]):
+        return Divisor(worker, heartbeat_timeout_secs, staleness.join_training(worker))
 
 
 class Round(NamedTuple):
@@ -32,21 +106,23 @@ class Round(NamedTuple):
 
     Attributes:
       change: the change by the steps of this round.
-      rest: the change by the steps since the last pull, for a round that the end of the data or an error has cut short.
+      cut_change: the change by the steps since the last pull, for a round that the end of the data or an error has cut
+        short.
       loss: scalar, the loss of the last mini-batch.
       slots: moves the optimizer's slots.
+      begin_op: must run in the session run of the round.
     """
 
     change: Change
-    rest: Change
+    cut_change: Change
     loss: tf.Tensor
     slots: SlotTransfer
+    begin_op: tf.Operation
 
 
 def build_round(
-    loss: tf.Tensor, gradients: Gradients, source: StepSource, *, ps_optimizer: tf.train.Optimizer,
-    plan: OptimizerPlan, global_step: tf.Variable, period: Period, wire: transfer.Wire,
-    divisor: Divisor | None, rows: Any = None,
+    loss: tf.Tensor, gradients: Gradients, source: StepSource, settings: UpdateSettings, *,
+    ps_optimizer: tf.train.Optimizer, global_step: tf.Variable, rows: Any = None,
 ) -> Round:
     """Adds a round to the current graph.
 
@@ -55,10 +131,6 @@ def build_round(
       gradients: of the single-step graph; they show which variables are sparse.
       source: builds the model again, on further mini-batches.
       ps_optimizer: an optimizer that has created its slots on the ps, where a checkpoint saves them.
-      plan: makes another one with the same rule, if the model's train_op has none of its own.
-      period: how many steps a round has.
-      wire: how the parameters and the change are transferred.
-      divisor: divides the change on ps 0; None in sync, where the update averages.
       rows: the copies of row parameters, `RowParameters.copies`; None without any.
 
     Raises:
@@ -69,15 +141,20 @@ def build_round(
     variables = [variable for variable in tf.global_variables()
                  if variable is not global_step and variable.ref() not in slot_variables]
     variable_copies.refuse_uncopyable(gradients, variables)
-    builder = _RoundBuilder(variables, global_step, wire, divisor, rows)
+    divisor = None
+    if settings.sync is None:  # in sync, the update on the ps takes the mean
+        with tf.device(global_step.device):
+            divisor = make_divisor(settings.worker, settings.heartbeat_timeout_secs)
+    builder = _RoundBuilder(variables, global_step, settings.wire, divisor, rows)
     with tf.name_scope("round"):
-        num_steps = builder.pull(period)
-        last_loss = builder.take_steps(num_steps, source, plan)
+        num_steps = builder.pull(settings.period)
+        last_loss = builder.take_steps(num_steps, source, settings.plan)
         built = Round(
-            builder.push(after=[last_loss]), builder.push(after=[]), last_loss, builder.transfer_slots(ps_optimizer))
+            builder.push(after=[last_loss]), builder.push(after=[]), last_loss, builder.transfer_slots(ps_optimizer),
+            divisor.begin_op if divisor else tf.no_op())
     # What else a session run computes of the model, such as summaries, reads what the round has pulled, so that it
-    # costs no transfers. It must not end the run, for want of a batch, before the round has begun: otherwise `rest`
-    # would push the change of the previous round again.
+    # costs no transfers. It must not end the run, for want of a batch, before the round has begun: otherwise
+    # `cut_change` would push the change of the previous round again.
     others = [loss, *tf.get_collection(tf.GraphKeys.SUMMARIES)]
     transfer.serve_reads(transfer.upstream(others), builder.pulled)
     transfer.take_batches_after(others, builder.begun)

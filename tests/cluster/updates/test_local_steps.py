@@ -106,12 +106,12 @@ class ByHand:
         self.session = tf.Session(cluster.target("worker", index), graph=self.graph.graph)
         if index == 0:
             self.session.run(self._init)
-        self.session.run(self.graph.input_init_op, self.graph.feed)
+        self.session.run(self.graph.input.init_op, self.graph.input.feed)
         self.session.run(self.graph.update.slots.begin_op)
 
     def step(self):
         """Runs one round; returns global step, state and mini-batches."""
-        return self.session.run(self.graph.single.progress)[0, :3].tolist()
+        return self.session.run(self.graph.steps.single.progress)[0, :3].tolist()
 
     def note(self, **values):
         """Writes what the blackboard says of this worker."""
@@ -124,7 +124,7 @@ class ByHand:
 
     def read(self, name):
         """Returns the value of a global variable."""
-        variable = next(one for one in self.graph.saved_variables if one.op.name == name)
+        variable = next(one for one in self.graph.savers.variables if one.op.name == name)
         return self.session.run(variable)
 
 
@@ -191,7 +191,7 @@ def test_the_rest_of_a_round_keeps_the_share_that_it_began_with(start_servers):
     with pytest.raises(tf.errors.OutOfRangeError):
         workers[0].step()
     workers[1].note(finished=1)
-    assert workers[0].session.run(workers[0].graph.update.rest) == 1
+    assert workers[0].session.run(workers[0].graph.update.failed_run_steps) == 1
     own = workers[0].read_own("current/weights") - before
     assert np.abs(own).max() > 1e-3
     np.testing.assert_allclose(workers[0].read("weights"), before + own / 2, rtol=1e-5, atol=1e-6)
