@@ -135,8 +135,11 @@ class Part:
         """Returns a context around the training of this worker, all its sessions together; see `at_server`."""
         return contextlib.nullcontext()
 
-    def check_fits(self, path: str) -> None:
-        """Compares what the part has in the training graph with a checkpoint from which the training is to continue.
+    def check_origin(self, path: str | None) -> None:
+        """Compares what the part has in the training graph with what the training is to begin with; in the chief.
+
+        Args:
+          path: the checkpoint; None for new parameters.
 
         Raises:
           CheckpointError: the checkpoint is of another model.
@@ -261,9 +264,9 @@ class Parts(Part):
     def training(self, connected: Any) -> contextlib.AbstractContextManager:
         return self._entered(lambda part: part.training(connected))
 
-    def check_fits(self, path: str) -> None:
+    def check_origin(self, path: str | None) -> None:
         for part in self._parts:
-            part.check_fits(path)
+            part.check_origin(path)
 
     def prepared(self, session: Any, path: str) -> None:
         for part in self._parts:

@@ -39,7 +39,7 @@ _SECS = {
     "cluster/parts/legacy/test_estimator.py": 20,
     "cluster/parts/profile/test_recorder.py": 12,
     "cluster/storage/test_saver.py": 12,
-    "cluster/storage/test_warm_start.py": 12,
+    "cluster/parts/warm_start/test_part.py": 12,
     "cluster/parts/inference/test_on_checkpoint.py": 10,
     "cluster/tasks/test_ps.py": 10,
     "cluster/tasks/test_server.py": 8,

@@ -1,7 +1,4 @@
-"""The flags of how the optimizer of graph training works: its rate, its clipping, its decay, its constants.
-
-Here are also those of the values with which a new training begins.
-"""
+"""The flags of how the optimizer of graph training works: its rate, its clipping, its decay, its constants."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from ps_train.errors import ConfigError
 from ps_train.runtime.reports import NO_STEP_LIMIT
 
 SCHEDULES = ("constant", "exponential", "cosine", "piecewise", "polynomial")
-_OPTIMIZER = "Optimizer"
+OPTIMIZER = "Optimizer"
 _field = fields.field
 _shared_field = functools.partial(fields.field, is_shared=True)
 # Flag -> the schedules that use it.
@@ -63,42 +60,42 @@ class RuleFlags:
     """The rule by which the optimizer updates; docs/optimizers.md explains them together."""
 
     learning_rate_schedule: str = _shared_field(
-        "constant", _OPTIMIZER, "The learning rate as a function of the global step, from --learning_rate on.",
+        "constant", OPTIMIZER, "The learning rate as a function of the global step, from --learning_rate on.",
         choices=SCHEDULES)
     warmup_steps: int = _shared_field(
-        0, _OPTIMIZER, "Global steps in which the learning rate rises to its value, linearly.", unit="global steps",
+        0, OPTIMIZER, "Global steps in which the learning rate rises to its value, linearly.", unit="global steps",
         minimum=0, maximum=10**12)
     decay_steps: Optional[int] = _shared_field(
-        None, _OPTIMIZER, "exponential: global steps per factor --decay_rate; cosine and polynomial: the global step "
+        None, OPTIMIZER, "exponential: global steps per factor --decay_rate; cosine and polynomial: the global step "
         "at which the learning rate is at its end.", unit="global steps", minimum=1, maximum=10**12,
         unset="--train_steps; exponential needs it")
     decay_rate: Optional[float] = _shared_field(
-        None, _OPTIMIZER, "Factor of the learning rate per --decay_steps (exponential).", above=0, maximum=1,
+        None, OPTIMIZER, "Factor of the learning rate per --decay_steps (exponential).", above=0, maximum=1,
         unset="none; exponential needs it")
-    decay_power: Optional[float] = _shared_field(None, _OPTIMIZER, "Power of polynomial.", above=0, unset="1, linear")
+    decay_power: Optional[float] = _shared_field(None, OPTIMIZER, "Power of polynomial.", above=0, unset="1, linear")
     end_learning_rate: Optional[float] = _shared_field(
-        None, _OPTIMIZER, "Learning rate at the end of cosine and polynomial.", minimum=0, unset="0")
+        None, OPTIMIZER, "Learning rate at the end of cosine and polynomial.", minimum=0, unset="0")
     learning_rate_boundaries: str = _shared_field(
-        "", _OPTIMIZER, "Global steps up to which the values of piecewise hold.", unit="step,...",
+        "", OPTIMIZER, "Global steps up to which the values of piecewise hold.", unit="step,...",
         form=parse_boundaries, unset="none; piecewise needs them")
     learning_rate_values: str = _shared_field(
-        "", _OPTIMIZER, "Learning rates of piecewise, one more than boundaries; the first is --learning_rate.",
+        "", OPTIMIZER, "Learning rates of piecewise, one more than boundaries; the first is --learning_rate.",
         unit="rate,...", form=parse_numbers, unset="none; piecewise needs them")
     clip_norm: Optional[float] = _shared_field(
-        None, _OPTIMIZER, "Scale the gradients of a step down to this global norm, over all variables and tables.",
+        None, OPTIMIZER, "Scale the gradients of a step down to this global norm, over all variables and tables.",
         above=0, unset="none")
     weight_decay: float = _shared_field(
-        0.0, _OPTIMIZER, "Decoupled weight decay, as AdamW's: an update takes the learning rate times this from each "
+        0.0, OPTIMIZER, "Decoupled weight decay, as AdamW's: an update takes the learning rate times this from each "
         "dense variable. Not with ftrl.", minimum=0)
     momentum: Optional[float] = _shared_field(
-        None, _OPTIMIZER, "Momentum of momentum and rmsprop.", minimum=0, maximum=1, unset="0.9; rmsprop 0")
-    nesterov: bool = _shared_field(False, _OPTIMIZER, "Nesterov's momentum (with --optimizer=momentum).")
+        None, OPTIMIZER, "Momentum of momentum and rmsprop.", minimum=0, maximum=1, unset="0.9; rmsprop 0")
+    nesterov: bool = _shared_field(False, OPTIMIZER, "Nesterov's momentum (with --optimizer=momentum).")
     adam_beta1: Optional[float] = _shared_field(
-        None, _OPTIMIZER, "Decay of Adam's mean.", minimum=0, below=1, unset="0.9")
+        None, OPTIMIZER, "Decay of Adam's mean.", minimum=0, below=1, unset="0.9")
     adam_beta2: Optional[float] = _shared_field(
-        None, _OPTIMIZER, "Decay of Adam's mean square.", minimum=0, below=1, unset="0.999")
+        None, OPTIMIZER, "Decay of Adam's mean square.", minimum=0, below=1, unset="0.999")
     epsilon: Optional[float] = _shared_field(
-        None, _OPTIMIZER, "Constant that adam and rmsprop add to the divisor.", above=0, unset="1e-8; rmsprop 1e-10")
+        None, OPTIMIZER, "Constant that adam and rmsprop add to the divisor.", above=0, unset="1e-8; rmsprop 1e-10")
 
     @property
     def optimizer_options(self) -> dict[str, Any]:
@@ -114,45 +111,6 @@ class RuleFlags:
     def rates(self) -> tuple[float, ...]:
         """The values of piecewise."""
         return parse_numbers("--learning_rate_values", self.learning_rate_values)
-
-
-@dataclasses.dataclass(frozen=True)
-class WarmStartFlags:
-    """The values with which a new training begins."""
-
-    init_checkpoint: str = _field(
-        "", _OPTIMIZER, "Checkpoint, or its folder, from which a new training takes the values of variables.",
-        unit="path", unset="none", is_path=False)  # TensorFlow reads it
-    init_map: str = _field(
-        "", _OPTIMIZER, "Names in that checkpoint and in the model; a scope ends in /.", unit="there:here,...",
-        unset="each variable that has the same name there")
-
-
-def parse_init_map(text: str) -> tuple[tuple[str, str], ...]:
-    """Returns the pairs (name in the checkpoint, name in the model) of a text such as "old/:new/,bias:b".
-
-    Raises:
-      ConfigError: the text has another form.
-    """
-    parts = [part.split(":") for part in text.split(",")] if text else []
-    if not all(len(part) == 2 and all(part) and part[0].endswith("/") == part[1].endswith("/") for part in parts):
-        raise ConfigError(f"--init_map: got {text!r}; allowed: pairs of a name in the checkpoint and a name in the "
-                          "model, both of variables or both of scopes, as in old_scope/:new_scope/,old_bias:bias")
-    targets = [new for _, new in parts]
-    if twice := [new for new in targets if targets.count(new) > 1]:
-        raise ConfigError(f"--init_map: got {text!r}, which fills {twice[0]} twice; leave one of the pairs out")
-    return tuple((part[0], part[1]) for part in parts)
-
-
-def warm_start_problems(flags: Any) -> list[str]:
-    """Returns a line for each of these flags that does not fit the others."""
-    if flags.init_map and not flags.init_checkpoint:
-        return ["--init_map: has an effect only with --init_checkpoint; add that flag, or leave this one out"]
-    try:
-        parse_init_map(flags.init_map)
-    except ConfigError as error:
-        return [str(error)]
-    return []
 
 
 def _is_chosen(flags: Any, name: str) -> bool:

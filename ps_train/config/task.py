@@ -18,7 +18,7 @@ _PART_FLAGS = table.flag_classes()
 @dataclasses.dataclass(frozen=True)
 class Config(
     groups.ClusterFlags, groups.ServerFlags, groups.ModelFlags, groups.OptimizerFlags, groups.TrainingFlags,
-    groups.UpdateFlags, optimizer.RuleFlags, optimizer.WarmStartFlags, groups.TransferFlags, groups.WaitFlags,
+    groups.UpdateFlags, optimizer.RuleFlags, groups.TransferFlags, groups.WaitFlags,
     groups.GraphReportFlags, *_PART_FLAGS,  # type: ignore[misc]
 ):
     """The configuration of one task; flags that dist_mnist has too keep their meaning.
@@ -32,7 +32,6 @@ class Config(
         if not problems:  # comparing values needs values of the right form
             problems += optimizer.rule_problems(self)
             problems += itertools.chain(*(flags.part_problems(self, self) for flags in _PART_FLAGS))
-        problems += optimizer.warm_start_problems(self)
         problems += self._aggregation_problems() + self._problems_of_engine()
         if self.staleness_bound is not None and self.sync_replicas:
             problems.append("--staleness_bound: given with --sync_replicas, where no worker is ahead of another; "

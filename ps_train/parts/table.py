@@ -48,6 +48,8 @@ TABLE = (
         "embedding_table": "tables", "get_embedding_variable": "variable", "read_table": "files.reading"}),
     # Only the graph; what it takes apart is there when the model is built.
     PartRow("own_train_op", part="OwnTrainOpPart"),
+    # Sets new variables, before anything else of a part reads one.
+    PartRow("warm_start", flags="WarmStartFlags", part="WarmStartPart"),
     # Its queue begins before any worker may ask it; after the tables, whose rows a checkpoint has before the position.
     PartRow("sharding", flags="ShardingFlags", part="ShardingPart"),
     # Before control: the journal is kept only while the workers train, not while the chief still evaluates.

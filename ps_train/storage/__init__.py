@@ -7,7 +7,6 @@ Start with `checkpoints.py`.
     checkpoints     finds, checks and removes checkpoints
     saver           saves in a thread, and once more at the end
     merging_saver   writes a checkpoint in several parts
-    warm_start      takes values from the checkpoint of another training (--init_checkpoint)
     event_files     writes summaries for TensorBoard without ever delaying training
     journal         journal.jsonl: the events of the training
     folder_record   training.json: the model and data to which the checkpoints belong

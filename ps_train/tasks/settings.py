@@ -13,7 +13,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.cluster.spec import Cluster
 from ps_train.config import fields, groups
-from ps_train.config.optimizer import RuleFlags, last_decay_step, parse_init_map
+from ps_train.config.optimizer import RuleFlags, last_decay_step
 from ps_train.config.task import Config
 from ps_train.errors import ConfigError
 from ps_train.graph import devices, transfer
@@ -75,8 +75,6 @@ class WorkerSettings(NamedTuple):
     sessions: SessionSettings
     identity: TrainingIdentity
     logs_placement: bool
-    init_checkpoint: str
-    init_map: Sequence[tuple[str, str]]
 
     @property
     def train_dir(self) -> str:
@@ -111,8 +109,6 @@ def worker_settings(config: Config, cluster: Cluster) -> WorkerSettings:
             accepted_params=groups.parse_accepted("--accept_params", config.accept_params),
             command=fields.as_flags(config, config.given)),
         logs_placement=config.log_placement,
-        init_checkpoint=config.init_checkpoint,
-        init_map=parse_init_map(config.init_map),
     )
 
 

@@ -22,7 +22,6 @@ from ps_train.runtime.reports import Evaluation, Stage
 from ps_train.storage import checkpoints, folder_record
 from ps_train.storage.folder_lock import FolderLock
 from ps_train.storage.journal import Journal
-from ps_train.storage.warm_start import WarmStart
 from ps_train.tasks import setup
 from ps_train.tasks.connected_worker import ConnectedWorker
 from ps_train.tasks.settings import WorkerSettings
@@ -47,8 +46,10 @@ def check_graphs(settings: WorkerSettings, cluster: Cluster, plugins: LoadedPlug
     task = PreparedWorker(settings, cluster, plugins, graph, Journal(""), threading.Event())
     final = parts.final_evaluation(task) or FinalEvaluation(task)
     if cluster.is_chief:
+        if checkpoints.newest_sound(settings.train_dir) is None:
+            graph.check_origin(None)
         with parts.evaluating(plugins, final.evaluator, task.stop):
-            _with_warm_start(settings, graph)
+            pass
     else:  # the chief's is built already
         Evaluator(*plugins)
 
@@ -161,8 +162,6 @@ class WorkerTask:
         self._plugins.dataset.prepare(self._plugins.dataset_params)
         self._report.device(self._settings.graph.device)
         graph = build_graph(self._settings, self._cluster, self._plugins, self._parts)
-        if self._cluster.is_chief:
-            graph = _with_warm_start(self._settings, graph)
         with contextlib.ExitStack() as stack:
             if self._cluster.is_chief:
                 checkpoints.check_writable(self._settings.train_dir)
@@ -195,9 +194,7 @@ class WorkerTask:
         record = folder_record.make_record(*self._plugins)
         if path is not None:
             folder_record.check_record(settings.train_dir, record, settings.identity.accepted_params)
-            graph.check_fits(path)
-            if settings.init_checkpoint:
-                _log.info("--init_checkpoint has no effect: %s is there", path)
+        graph.check_origin(path)
         folder_record.write_record(settings.train_dir, {**record, **folder_record.make_input_record(
             self._plugins.dataset, self._plugins.dataset_params)})
         _log.info(placement.model_summary(graph.savers.variables, len(self._cluster.ps)))
@@ -311,22 +308,6 @@ class WorkerTask:
             self._report.result(f"Training took {outcome.elapsed_secs:.2f} s, {rate:.0f} examples per second over all "
                                 "workers")
         return evaluation
-
-
-def _with_warm_start(settings: WorkerSettings, graph: TrainGraph) -> TrainGraph:
-    """Returns the graph, whose new variables take the values of --init_checkpoint; raises as `WarmStart` does."""
-    if not settings.init_checkpoint or checkpoints.newest_sound(settings.train_dir) is not None:
-        return graph
-    warm_start = WarmStart(settings.init_checkpoint, settings.init_map, graph.savers.variables)
-    model_init = graph.init_fn
-
-    def init(session: Any) -> None:
-        if model_init is not None:
-            model_init(session)
-        warm_start.log()
-        warm_start.load(session)
-
-    return graph._replace(init_fn=init)
 
 
 def _announce(call: Callable[[], None]) -> None:

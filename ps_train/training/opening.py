@@ -212,8 +212,7 @@ class SessionOpener:
             self._journal.note("session", source="live parameters", step=lost_step)
             return session
         path = checkpoints.newest_sound(self._train_dir)
-        if path is not None:
-            self._graph.check_fits(path)
+        self._graph.check_origin(path)
         newest = self._graph.rows.newest(path) if path else None
         if (newest, lost_step) != self._logged_origin:  # once, however many sessions it takes
             _log_origin(newest, lost_step)

@@ -161,16 +161,17 @@ class TrainGraph(NamedTuple):
     parts: Parts
     init_fn: Callable[[tf.Session], None] | None
 
-    def check_fits(self, path: str) -> None:
-        """Compares the parameters with those in a checkpoint.
+    def check_origin(self, path: str | None) -> None:
+        """Checks what the training is to begin with: a checkpoint, or new parameters if `path` is None.
 
         Raises:
           CheckpointError: the checkpoint is of another model.
           ConfigError: it does not fit the flags or the data.
         """
-        self.parts.check_fits(path)
-        checkpoints.check_fits(path, self.savers.variables)
-        self.rows.check_fits(path)
+        self.parts.check_origin(path)
+        if path is not None:
+            checkpoints.check_fits(path, self.savers.variables)
+            self.rows.check_fits(path)
 
 
 def build_train_graph(

@@ -65,9 +65,10 @@ class ShardingPart(Part):
         """Returns what writes the position."""
         return lambda session, folder, is_delta: PositionWriter(self._position, session, folder)
 
-    def check_fits(self, path: str) -> None:
+    def check_origin(self, path: str | None) -> None:
         """Checks that a checkpoint has a position in this data; see `check_position`."""
-        position.check_position(path, self._source.local)
+        if path is not None:
+            position.check_position(path, self._source.local)
 
     @contextlib.contextmanager
     def at_server(self, connected: Any) -> Iterator[None]:

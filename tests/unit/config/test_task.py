@@ -132,17 +132,6 @@ def test_a_zero_is_a_choice(name, flag, options):
         assert "has an effect only with --optimizer=" in _refusal(config.parse_task, ["--optimizer=sgd", flag], {})
 
 
-@pytest.mark.parametrize(("text", "message"), [
-    ("bias", "--init_map: got 'bias'; allowed: pairs of a name in the checkpoint"),
-    ("old/:bias", "--init_map: got 'old/:bias'; allowed: pairs of a name in the checkpoint"),
-    ("a:bias,old/:new/,b:bias", "--init_map: got 'a:bias,old/:new/,b:bias', which fills bias twice; leave one"),
-])
-def test_a_wrong_init_map_is_one_line(text, message):
-    """Its form, and a variable that two pairs fill."""
-    argv = ["--init_checkpoint=old", f"--init_map={text}"]
-    assert _refusal(config.parse_task, argv, {}).startswith(message)
-
-
 @pytest.mark.parametrize("number", ["0", "-1"])
 def test_replicas_to_aggregate_must_be_positive(number):
     """Fewer than one gradient makes no update."""

@@ -1,4 +1,4 @@
-"""--init_checkpoint: a new training takes values of variables from the checkpoint of another one.
+"""The part of a warm start: a new training takes values of variables from the checkpoint of another one.
 
     checkpoint, --init_map --> match --> variable -> name in the checkpoint --> load, when the variables are new
 
@@ -15,35 +15,75 @@ from typing import Any
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import CheckpointError, ConfigError
+from ps_train.part import Part
+from ps_train.parts.warm_start.flags import parse_init_map
 from ps_train.runtime.tensorflow_errors import reason
 from ps_train.storage import checkpoints
+from ps_train.tasks.worker import PreparedWorker
+from ps_train.updates.update import Update
 
 _MAX_LISTED = 8
 _log = logging.getLogger(__name__)
+
+
+class WarmStartPart(Part):
+    """Sets new variables to the values of --init_checkpoint."""
+
+    @classmethod
+    def is_on(cls, config: Any, cluster: Any) -> bool:
+        """Returns whether this is the chief, and the flag is given."""
+        return bool(config.init_checkpoint) and cluster.is_chief
+
+    def __init__(self, config: Any, cluster: Any) -> None:
+        """Takes the flags; the variables are known once the model is built."""
+        self._path, self._pairs = config.init_checkpoint, parse_init_map("--init_map", config.init_map)
+        self._variables: list[tf.Variable] = []
+        self._warm_start: WarmStart | None = None
+
+    def update(self, update: Update) -> Update:
+        """Takes note of the variables."""
+        self._variables = tf.global_variables()
+        return update
+
+    def check_origin(self, path: str | None) -> None:
+        """Finds the variables in the checkpoint, if the parameters will be new; raises as `WarmStart` does."""
+        if path is None and self._warm_start is None:
+            self._warm_start = WarmStart(self._path, self._pairs, self._variables)
+
+    def prepare(self, task: PreparedWorker) -> None:
+        """Logs that the flag has no effect if the training continues from a checkpoint."""
+        if path := checkpoints.newest_sound(task.settings.train_dir):
+            _log.info("--init_checkpoint has no effect: %s is there", path)
+
+    def prepared(self, session: tf.Session, path: str) -> None:
+        """Sets the variables if they are new."""
+        if not path:
+            self._warm_start.log()
+            self._warm_start.load(session)
 
 
 class WarmStart:
     """The values that a new training begins with."""
 
     def __init__(self, path: str, pairs: Sequence[tuple[str, str]], variables: Sequence[tf.Variable]) -> None:
-        """Finds the variables in the checkpoint; nothing is changed yet.
+        """Finds the variables in the checkpoint, and sets none yet.
 
         Args:
           path: the path prefix of a checkpoint, or a folder, for its newest one.
-          pairs: (name in the checkpoint, name in the model); both end in "/" for all variables of a scope. None at all
-            takes each variable of the model that has the same name there.
+          pairs: (name in the checkpoint, name in the model); both end in "/" for all variables of a scope. Without
+            pairs, each variable of the model takes the value of the same name.
           variables: those of the graph.
 
         Raises:
-          ConfigError: the checkpoint cannot be read, a name is not there, or a shape differs.
+          ConfigError: the checkpoint cannot be read or lacks a name, or a shape differs.
         """
         if os.path.isdir(path):
             path = checkpoints.newest_sound(path) or path
         try:
             self._reader = tf.train.load_checkpoint(path)
         except (tf.errors.OpError, ValueError) as error:
-            raise ConfigError(f"--init_checkpoint: cannot read {path}: {reason(error)}; give the path of a checkpoint, "
-                              "such as DIR/model.ckpt-1000, or its folder") from None
+            raise ConfigError("checkpoint_unreadable", f"--init_checkpoint: cannot read {path}: {reason(error)}; give "
+                              "the path of a checkpoint, such as DIR/model.ckpt-1000, or its folder") from None
         self._path = path
         self._shapes = self._reader.get_variable_to_shape_map()
         self._variables = {variable.op.name: variable for variable in variables}
@@ -51,19 +91,19 @@ class WarmStart:
         self._check(has_map=bool(pairs))
 
     def _check(self, *, has_map: bool) -> None:
-        """Raises ConfigError unless the values are there, fit, and can be read."""
+        """Raises ConfigError unless the values exist, fit, and can be read."""
         if wrong := [f"{name} {self._variables[name].shape.as_list()} here, {self._shapes[saved]} there" for name, saved
                      in self._saved_names.items() if self._variables[name].shape.as_list() != self._shapes[saved]]:
             others = "leave them out of --init_map" if has_map else "name the other variables with --init_map"
-            raise ConfigError(f"--init_checkpoint: {self._path} has other shapes: {_listed(wrong)}; {others}, or "
-                              "change the model")
+            raise ConfigError("checkpoint_of_another_model", f"--init_checkpoint: {self._path} has other shapes: "
+                              f"{_listed(wrong)}; {others}, or change the model")
         if not self._saved_names:
-            raise ConfigError(f"--init_checkpoint: no variable of the model is in {self._path}, which has "
-                              f"{_listed(sorted(self._shapes))}; name them with --init_map")
+            raise ConfigError("checkpoint_of_another_model", "--init_checkpoint: no variable of the model is in "
+                              f"{self._path}, which has {_listed(sorted(self._shapes))}; name them with --init_map")
         try:
             checkpoints.verify(self._path, list(self._saved_names.values()))
         except CheckpointError as error:
-            raise ConfigError(f"--init_checkpoint: {error}; give another one") from None
+            raise ConfigError(error.code, f"--init_checkpoint: {error}; give another one") from None
 
     def log(self) -> None:
         """Logs the number of values, and which of the model's variables are missing in the checkpoint."""
@@ -92,13 +132,13 @@ class WarmStart:
             scope = new if new.endswith("/") else ""
             names = [name for name in self._model_names() if name.startswith(scope)] if scope else [new]
             if not names or names[0] not in self._variables:
-                raise ConfigError(f"--init_map: the model has no variable {new!r}; it has "
+                raise ConfigError("variable_missing", f"--init_map: the model has no variable {new!r}; it has "
                                   f"{_listed(self._model_names())}")
             for name in names:
                 saved = old + name[len(scope):] if scope else old
                 if saved not in self._shapes:
-                    raise ConfigError(f"--init_map: {self._path} has no variable {saved!r} for {name}; it has "
-                                      f"{_listed(sorted(self._shapes))}")
+                    raise ConfigError("variable_missing", f"--init_map: {self._path} has no variable {saved!r} for "
+                                      f"{name}; it has {_listed(sorted(self._shapes))}")
                 pairs_of_names.append((name, saved))
         return pairs_of_names
 

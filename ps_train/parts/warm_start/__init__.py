@@ -1,0 +1,7 @@
+"""`--init_checkpoint`: a new training begins with values of another one's checkpoint.
+
+    flags   --init_checkpoint and --init_map
+    part    finds the variables in that checkpoint, and sets them when the chief has made new parameters
+
+The user's page: docs/optimizers.md. Tests: tests/{unit,cluster}/parts/warm_start.
+"""

@@ -1,0 +1,47 @@
+"""Declares the flags of a warm start, and checks them against each other."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from ps_train.config import fields
+from ps_train.config.optimizer import OPTIMIZER
+from ps_train.errors import ConfigError, Problem
+
+
+def parse_init_map(flag: str, text: str) -> tuple[tuple[str, str], ...]:
+    """Returns the pairs (name in the checkpoint, name in the model) of a text such as "old/:new/,bias:b".
+
+    Raises:
+      ConfigError: the text has another form; the error names `flag`.
+    """
+    pairs = [pair.split(":") for pair in text.split(",")] if text else []
+    if not all(len(pair) == 2 and all(pair) and pair[0].endswith("/") == pair[1].endswith("/") for pair in pairs):
+        raise ConfigError("flag_malformed", f"{flag}: got {text!r}; allowed: pairs of a name in the checkpoint and a "
+                          "name in the model, both of variables or both of scopes, as in "
+                          "old_scope/:new_scope/,old_bias:bias")
+    targets = [target for _, target in pairs]
+    if duplicates := [target for target in targets if targets.count(target) > 1]:
+        raise ConfigError("flag_malformed", f"{flag}: got {text!r}, which fills {duplicates[0]} twice; leave one of "
+                          "the pairs out")
+    return tuple((source, target) for source, target in pairs)
+
+
+@dataclasses.dataclass(frozen=True)
+class WarmStartFlags:
+    """The values with which a new training begins."""
+
+    init_checkpoint: str = fields.field(
+        "", OPTIMIZER, "Checkpoint, or its folder, from which a new training takes the values of variables.",
+        unit="path", unset="none", is_path=False)  # TensorFlow reads it
+    init_map: str = fields.field(
+        "", OPTIMIZER, "Names in that checkpoint and in the model; a scope ends in /.", unit="there:here,...",
+        form=parse_init_map, unset="each variable that has the same name there")
+
+    def part_problems(self, config: Any) -> list[Problem]:
+        """Returns a line for each way in which the flags do not fit each other."""
+        if self.init_map and not self.init_checkpoint:
+            return [Problem("flag_without_effect", "--init_map: has an effect only with --init_checkpoint; add that "
+                            "flag, or leave this one out")]
+        return []
