@@ -46,8 +46,8 @@ def main(argv: Sequence[str]) -> int:
     except KeyboardInterrupt:  # before a task or a launcher handles signals itself
         return 128 + signal.SIGINT
     except Exception as error:  # noqa: BLE001 (from the user's code: its traceback is what helps)
-        trace, message = (tracebacks.whole(error), []) if "--tf_log" in argv else tracebacks.report(error)
-        _print_failure(trace, reports.Failure(message, is_in_user_code=bool(trace and message)))
+        trace, fault = (tracebacks.whole(error), None) if "--tf_log" in argv else tracebacks.report(error)
+        _print_failure(trace, reports.Failure(fault.lines() if fault else [], is_in_user_code=bool(trace and fault)))
         return 1
     return 0
 

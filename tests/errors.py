@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,13 @@ def raises(*codes: str, kind: type[PsTrainError] = PsTrainError) -> Iterator[pyt
     with pytest.raises(kind) as caught:
         yield caught
     assert codes_of(caught.value) == list(codes)
+
+
+def error_of(function: Callable[..., object], *arguments: Any, **named: Any) -> PsTrainError:
+    """Returns the error of ps_train with which a call ends."""
+    with pytest.raises(PsTrainError) as caught:
+        function(*arguments, **named)
+    return caught.value
 
 
 def codes_of(error: PsTrainError) -> list[str]:

@@ -47,7 +47,7 @@ def parse_address(name: str, address: Any) -> str:
     """
     match = _ADDRESS.fullmatch(address) if isinstance(address, str) else None
     if match is None or int(match["port"]) > 65535 or not _is_ipv6(match["ipv6"] or "::1"):
-        raise ConfigError(f"{name}: got {address!r}{_fault(address)}; "
+        raise ConfigError("address_malformed", f"{name}: got {address!r}{_fault(address)}; "
                           "allowed: host:port with a port from 1 to 65535, such as localhost:2222")
     return address
 
@@ -121,5 +121,5 @@ def refuse_duplicates(addresses: Mapping[str, Mapping[int, str]]) -> None:
         for index, address in tasks.items():
             owner = owners.setdefault(address.lower(), f"{job}:{index}")
             if owner != f"{job}:{index}":
-                raise ConfigError(f"address {address} is given to both {owner} and {job}:{index}; "
-                                  "each task needs its own")
+                raise ConfigError("address_given_twice", f"address {address} is given to both {owner} and "
+                                  f"{job}:{index}; each task needs its own")

@@ -36,8 +36,8 @@ def hold_ports(count: int, first: int = FIRST_PORT) -> list[socket.socket]:
         held += _hold(port)
     for holder in held:
         holder.close()
-    raise ConfigError(f"{count} tasks need as many ports, but only {len(held)} are free from {first} on; start fewer "
-                      "tasks, or end the processes that hold ports (`ss -ltnp`)")
+    raise ConfigError("too_few_ports", f"{count} tasks need as many ports, but only {len(held)} are free from {first} "
+                      "on; start fewer tasks, or end the processes that hold ports (`ss -ltnp`)")
 
 
 def _hold(port: int) -> list[socket.socket]:
@@ -97,6 +97,8 @@ def check_port(task: Task) -> None:
     except OSError as error:
         if error.errno not in (errno.EADDRINUSE, errno.EACCES):
             return  # no IPv6 on this machine, for example: TensorFlow's own attempt decides
-        why = "is in use by another process" if error.errno == errno.EADDRINUSE else "may not be opened by this user"
-        raise ConfigError(f"port {port} of {task} {why}; give the task another port, or find the holder with "
-                          f"`ss -ltnp 'sport = :{port}'`") from None
+        if error.errno == errno.EACCES:
+            raise ConfigError("port_forbidden", f"port {port} of {task} may not be opened by this user; give the task "
+                              "another port") from None
+        raise ConfigError("port_busy", f"port {port} of {task} is in use by another process; give the task another "
+                          f"port, or find the process with `ss -ltnp 'sport = :{port}'`") from None

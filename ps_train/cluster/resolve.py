@@ -15,7 +15,7 @@ from typing import Any
 from ps_train.cluster.addresses import parse_hosts, refuse_duplicates
 from ps_train.cluster.spec import Cluster
 from ps_train.cluster.tf_config import LARGEST_INDEX, parse_tf_config
-from ps_train.errors import ConfigError, refuse
+from ps_train.errors import ConfigError, Problem, refuse
 
 
 def find_cluster(
@@ -50,8 +50,8 @@ def find_cluster(
                           settings.is_dynamic if elastic is None else elastic, settings.sparse_jobs)
         _check_agreement(cluster, {name: value for name, value in flag_values.items() if name in given})
         if not cluster.is_elastic and not cluster.workers:
-            raise ConfigError("TF_CONFIG: cluster names no worker, which only an elastic cluster may do; leave "
-                              "--noelastic out")
+            raise ConfigError("tf_config_without_workers", "TF_CONFIG: cluster names no worker, which only an elastic "
+                              "cluster may do; leave --noelastic out")
     else:
         cluster = _from_flags(**flag_values, is_elastic=bool(elastic))
     return _without_other_workers(cluster) if cluster.is_elastic else cluster
@@ -61,11 +61,11 @@ def _from_flags(
     *, ps_hosts: str, worker_hosts: str, job_name: str | None, task_index: int | None, is_elastic: bool
 ) -> Cluster:
     if job_name is None:
-        raise ConfigError("--job_name: not given, and TF_CONFIG is not set; give --job_name=ps or --job_name=worker, "
-                          "or run a whole cluster on this machine with `ps_train launch`")
+        raise ConfigError("flag_missing", "--job_name: not given, and TF_CONFIG is not set; give --job_name=ps or "
+                          "--job_name=worker, or run a whole cluster on this machine with `ps_train launch`")
     if job_name not in ("ps", "worker", "evaluator"):
-        raise ConfigError(f"--job_name: got {job_name!r}, which only TF_CONFIG can place; allowed here: ps, worker, "
-                          "evaluator")
+        raise ConfigError("flag_out_of_range", f"--job_name: got {job_name!r}, which only TF_CONFIG can place; allowed "
+                          "here: ps, worker, evaluator")
     addresses = {"ps": parse_hosts("--ps_hosts", ps_hosts), "worker": parse_hosts("--worker_hosts", worker_hosts)}
     if task_index is None:
         task_index = _only_index(job_name, addresses, is_elastic)
@@ -79,12 +79,12 @@ def _from_flags(
 def _only_index(job_name: str, addresses: Mapping[str, Mapping[int, str]], is_elastic: bool) -> int:
     """Returns 0, the index of the only task of a job; raises ConfigError if the job may have several tasks."""
     if is_elastic and job_name == "worker":
-        raise ConfigError("--task_index: not given, and with --elastic a worker may have any index; give this worker's "
-                          f"index, from 0 to {LARGEST_INDEX}, 0 for the chief")
+        raise ConfigError("flag_missing", "--task_index: not given, and with --elastic a worker may have any index; "
+                          f"give this worker's index, from 0 to {LARGEST_INDEX}, 0 for the chief")
     count = len(addresses.get(job_name, [0]))
     if count > 1:
-        raise ConfigError(f"--task_index: not given, and --{job_name}_hosts names {count} tasks; give this task's "
-                          f"index, 0 to {count - 1}")
+        raise ConfigError("flag_missing", f"--task_index: not given, and --{job_name}_hosts names {count} tasks; give "
+                          f"this task's index, 0 to {count - 1}")
     return 0
 
 
@@ -93,7 +93,7 @@ def _check_index(job_name: str, task_index: int, addresses: Mapping[str, Mapping
     if task_index not in indices:
         count = len(indices)
         why = f"--{job_name}_hosts names {count} task{'s' if count > 1 else ''}"
-        raise ConfigError(f"--task_index: got {task_index}; allowed: 0 to {count - 1}, since "
+        raise ConfigError("flag_out_of_range", f"--task_index: got {task_index}; allowed: 0 to {count - 1}, since "
                           f"{why if job_name in addresses else 'a cluster has one evaluator'}")
 
 
@@ -102,7 +102,7 @@ def _elastic_workers(addresses: dict[int, str], job_name: str, task_index: int) 
     if job_name != "worker":
         return {}
     if task_index > LARGEST_INDEX:
-        raise ConfigError(f"--task_index: got {task_index}; allowed: 0 to {LARGEST_INDEX}")
+        raise ConfigError("flag_out_of_range", f"--task_index: got {task_index}; allowed: 0 to {LARGEST_INDEX}")
     return {task_index: addresses[0]} if len(addresses) == 1 else addresses
 
 
@@ -122,6 +122,6 @@ def _check_agreement(cluster: Cluster, flag_values: Mapping[str, Any]) -> None:
         "ps_hosts": cluster.hosts("ps"),
         "worker_hosts": cluster.hosts("worker"),
     }
-    refuse([f"--{name}={value} contradicts TF_CONFIG, which says {from_tf_config[name]!r}; "
-            "leave the flag out, or unset TF_CONFIG"
+    refuse([Problem("flag_contradicts_tf_config", f"--{name}={value} contradicts TF_CONFIG, which says "
+                    f"{from_tf_config[name]!r}; leave the flag out, or unset TF_CONFIG")
             for name, value in flag_values.items() if value != from_tf_config[name]])

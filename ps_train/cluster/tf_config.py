@@ -62,13 +62,16 @@ def parse_tf_config(text: str, needs_ps: bool = True) -> TfConfig:
         cluster = _list_by_index(cluster, task)
     addresses = {job: _parse_job(job, tasks) for job, tasks in cluster.items()}
     if all(job in addresses for job in CHIEF_JOBS):
-        raise ConfigError("TF_CONFIG: cluster names both a chief and a master; they are the same role, keep one")
+        raise ConfigError("tf_config_two_chiefs",
+                          "TF_CONFIG: cluster names both a chief and a master; they are the same role, keep one")
     refuse_duplicates(addresses)
     job, index = _parse_task(task, addresses)
     if needs_ps and "ps" not in addresses:
-        raise ConfigError("TF_CONFIG: cluster names no ps; allowed: at least one, such as \"ps\": [\"host:2222\"]")
+        raise ConfigError("tf_config_without_ps",
+                          "TF_CONFIG: cluster names no ps; allowed: at least one, such as \"ps\": [\"host:2222\"]")
     if not (is_dynamic or addresses.keys() & {"worker", *CHIEF_JOBS}):
-        raise ConfigError("TF_CONFIG: cluster names no worker and no chief; allowed: at least one of them")
+        raise ConfigError("tf_config_without_workers",
+                          "TF_CONFIG: cluster names no worker and no chief; allowed: at least one of them")
     sparse_jobs = frozenset(job for job, tasks in cluster.items() if isinstance(tasks, dict))
     return TfConfig(job, index, addresses, is_dynamic, sparse_jobs)
 
@@ -93,10 +96,11 @@ def _parse_json(text: str) -> Any:
         return json.loads(text, object_pairs_hook=_object)
     except json.JSONDecodeError as error:
         remaining = text[error.pos:error.pos + 20]
-        raise ConfigError(f"TF_CONFIG: is not JSON: {error.msg} at line {error.lineno}, column {error.colno}; "
+        raise ConfigError("tf_config_not_json",
+                          f"TF_CONFIG: is not JSON: {error.msg} at line {error.lineno}, column {error.colno}; "
                           f"there it {f'reads {remaining!r}' if remaining else 'ends'}") from None
     except (ValueError, RecursionError) as error:  # a number with thousands of digits, thousands of brackets
-        raise ConfigError(f"TF_CONFIG: cannot be read as JSON: {error}") from None
+        raise ConfigError("tf_config_not_json", f"TF_CONFIG: cannot be read as JSON: {error}") from None
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -104,14 +108,14 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     keys = [key for key, _ in pairs]
     for key in keys:
         if keys.count(key) > 1:
-            raise ConfigError(f"TF_CONFIG: {key!r} is there twice in one object; keep one")
+            raise ConfigError("tf_config_duplicate_key", f"TF_CONFIG: {key!r} is there twice in one object; keep one")
     return dict(pairs)
 
 
 def _mapping(content: Any, key: str) -> dict[str, Any]:
     part = content.get(key) if isinstance(content, dict) else None
     if not isinstance(part, dict) or not part:
-        raise ConfigError(f"TF_CONFIG: {key!r} is missing or no object; it should read like "
+        raise ConfigError("tf_config_incomplete", f"TF_CONFIG: {key!r} is missing or no object; it should read like "
                           '{"cluster": {"ps": ["host:2222"], "worker": ["host:2223"]}, '
                           '"task": {"type": "worker", "index": 0}}')
     return part
@@ -121,27 +125,29 @@ def _parse_job(job: str, tasks: Any) -> dict[int, str]:
     """Returns index -> address of the dense `["host:port", ...]` or the sparse `{"3": "host:port"}`."""
     name = f"TF_CONFIG: cluster[{job!r}]"
     if job not in JOBS:
-        raise ConfigError(f"{name}: unknown job; allowed: {', '.join(JOBS)}")
+        raise ConfigError("tf_config_unknown_job", f"{name}: unknown job; allowed: {', '.join(JOBS)}")
     if not isinstance(tasks, (list, dict)) or not tasks:
-        raise ConfigError(f"{name}: got {tasks!r}; allowed: a list of host:port, or an object of index: host:port")
+        raise ConfigError("tf_config_malformed",
+                          f"{name}: got {tasks!r}; allowed: a list of host:port, or an object of index: host:port")
     if job in CHIEF_JOBS and len(tasks) > 1:
-        raise ConfigError(f"{name}: names {len(tasks)} tasks; allowed: 1")
+        raise ConfigError("tf_config_two_chiefs", f"{name}: names {len(tasks)} tasks; allowed: 1")
     items = enumerate(tasks) if isinstance(tasks, list) else tasks.items()
     addresses: dict[int, str] = {}
     for key, address in items:
         index = _parse_index(f"{name} index", key)
         if index in addresses:
-            raise ConfigError(f"{name}: index {index} is there twice")
+            raise ConfigError("tf_config_duplicate_key", f"{name}: index {index} is there twice; keep one")
         addresses[index] = parse_address(f"{name}[{key}]", address)
     if job in CHIEF_JOBS and 0 not in addresses:  # its index is its number among the workers, of which 1 is worker 0's
-        raise ConfigError(f"{name} index: got {index}; allowed: 0, as there is one")
+        raise ConfigError("tf_config_bad_index", f"{name} index: got {index}; allowed: 0, the index of the only {job}")
     return addresses
 
 
 def _parse_index(name: str, value: Any) -> int:
     """Returns a task index written as 3 or, as templates often do, as "3"."""
     if not _INDEX.fullmatch(str(value)) or int(value) > LARGEST_INDEX:
-        raise ConfigError(f"{name}: got {value!r}; allowed: an integer from 0 to {LARGEST_INDEX}")
+        raise ConfigError("tf_config_bad_index",
+                          f"{name}: got {value!r}; allowed: an integer from 0 to {LARGEST_INDEX}")
     return int(value)
 
 
@@ -150,9 +156,10 @@ def _parse_task(task: dict[str, Any], addresses: Mapping[str, Mapping[int, str]]
     # Estimator's and Kubeflow's TF_CONFIG leave out the evaluator, which is not part of the training cluster.
     jobs = [*addresses, *(["evaluator"] if "evaluator" not in addresses else [])]
     if job not in jobs:
-        raise ConfigError(f"TF_CONFIG: task type is {job!r}; allowed: {', '.join(jobs)}")
+        raise ConfigError("tf_config_unknown_job", f"TF_CONFIG: task type is {job!r}; allowed: {', '.join(jobs)}")
     index = _parse_index("TF_CONFIG: task index", task.get("index"))
     if job in addresses and index not in addresses[job]:
         known = ", ".join(str(known_index) for known_index in sorted(addresses[job]))
-        raise ConfigError(f"TF_CONFIG: task index is {index}; allowed: {known}, the indices of job {job!r}")
+        raise ConfigError("tf_config_bad_index",
+                          f"TF_CONFIG: task index is {index}; allowed: {known}, the indices of job {job!r}")
     return job, index

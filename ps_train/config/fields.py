@@ -18,7 +18,7 @@ from typing import Any, Callable
 
 from absl import flags
 
-from ps_train.errors import ConfigError, refuse
+from ps_train.errors import ConfigError, Problem, refuse
 
 _PARSERS: dict[type, flags.ArgumentParser] = {
     bool: flags.BooleanParser(),
@@ -128,31 +128,32 @@ def _base_type(hint: Any) -> type:
     return options[0] if options else hint
 
 
-def problems(values: Mapping[str, Any], *classes: type) -> list[str]:
-    """Returns a line for each value that has the wrong type, is out of bounds or has the wrong form."""
-    lines = []
+def problems(values: Mapping[str, Any], *classes: type) -> list[Problem]:
+    """Returns a problem for each value that has the wrong type, is out of bounds or has the wrong form."""
+    lines: list[Problem] = []
     for name, (rule, kind, default) in rules(*classes).items():
         value = values[name]
         if value is None and default is None:
             continue
         if not _is_a(kind, value) or not rule.permits(value):
-            lines.append(f"--{name}: got {value!r}; allowed: {rule.allowed(kind)}")
+            lines.append(Problem("flag_out_of_range", f"--{name}: got {value!r}; allowed: {rule.allowed(kind)}"))
         elif rule.is_path and "://" in value:
             lines.append(problem_of_url(f"--{name}", value))
         elif rule.form is not None:
             try:
                 rule.form(f"--{name}", value)
             except ConfigError as error:
-                lines.append(str(error))
+                lines += error.problems
     return lines
 
 
-def problem_of_url(name: str, value: str) -> str:
-    """Returns the line that refuses a URL in place of a path; `name` is that of the flag or argument."""
+def problem_of_url(name: str, value: str) -> Problem:
+    """Returns the problem of a URL in place of a path; `name` is that of the flag or argument."""
     if value.startswith("file://"):
-        return f"{name}: got {value!r}; leave file:// out: {value.removeprefix('file://') or '/'}"
-    return (f"{name}: got {value!r}; allowed: a path in a file system of this machine; mount that storage, or write to "
-            "a local folder and copy it")
+        return Problem("path_is_url",
+                       f"{name}: got {value!r}; leave file:// out: {value.removeprefix('file://') or '/'}")
+    return Problem("path_is_url", f"{name}: got {value!r}; allowed: a path in a file system of this machine; mount "
+                   "that storage, or write to a local folder and copy it")
 
 
 def _is_a(kind: type, value: Any) -> bool:
@@ -166,7 +167,8 @@ class _Flag(flags.Flag):
 
     def parse(self, argument: Any) -> None:
         if self.present:
-            raise ConfigError(f"--{self.name}: given twice, the second time as {argument!r}; give it once")
+            raise ConfigError("flag_given_twice",
+                              f"--{self.name}: given twice, the second time as {argument!r}; give it once")
         try:
             super().parse(argument)
         except flags.IllegalFlagValueError:
@@ -199,11 +201,14 @@ def parse_flags(
     except flags.UnrecognizedFlagError as error:
         near = difflib.get_close_matches(error.flagname, known, n=1)
         hint = f"did you mean --{near[0]}? " if near else ""
-        raise ConfigError(f"unknown flag --{error.flagname}; {hint}`{help_command}` lists the flags") from None
+        raise ConfigError("flag_unknown",
+                          f"unknown flag --{error.flagname}; {hint}`{help_command}` lists the flags") from None
     except (flags.Error, ValueError) as error:  # a flag without its value, a flagfile that cannot be read
-        raise ConfigError(f"{str(error).removeprefix('ERROR:: ')}; see `{help_command}`") from None
+        raise ConfigError("command_line_unreadable",
+                          f"{str(error).removeprefix('ERROR:: ')}; see `{help_command}`") from None
     if words:
-        raise ConfigError(f"{words[0]!r} is not a flag; flags are written --name=value, see `{help_command}`")
+        raise ConfigError("not_a_flag",
+                          f"{words[0]!r} is not a flag; flags are written --name=value, see `{help_command}`")
     values = {name: parsed[name].value for name in known}
     refuse(problems(values, *classes))
     return values, frozenset(name for name in readable if parsed[name].present)
@@ -219,9 +224,10 @@ def as_flags(config: Any, names: Collection[str]) -> list[str]:
     return flags
 
 
-def foreign(given: Collection[str], verb: str, cls: type) -> list[str]:
-    """Returns a line for each given flag that does not belong to the verb with this class of flags."""
-    return [f"--{name}: has no effect in `ps_train {verb}`; leave it out" for name in sorted({*given} - {*rules(cls)})]
+def foreign(given: Collection[str], verb: str, cls: type) -> list[Problem]:
+    """Returns a problem for each given flag that does not belong to the verb with this class of flags."""
+    return [Problem("flag_of_another_verb", f"--{name}: has no effect in `ps_train {verb}`; leave it out")
+            for name in sorted({*given} - {*rules(cls)})]
 
 
 def help_text(*classes: type, omit: Collection[str] = ()) -> str:

@@ -17,7 +17,7 @@ from typing import Any, Optional
 from ps_train.cluster.addresses import parse_hosts
 from ps_train.cluster.tf_config import JOBS
 from ps_train.config import fields
-from ps_train.errors import ConfigError
+from ps_train.errors import ConfigError, Problem, refuse
 from ps_train.plugins.params import split_params
 
 OPTIMIZERS = ("sgd", "momentum", "adagrad", "adam", "rmsprop", "ftrl")
@@ -56,7 +56,8 @@ def parse_accepted(flag: str, names: str) -> list[str]:
     parameters = [name.strip() for name in names.split(",") if name.strip()]
     for name in parameters:
         if not name.isidentifier():
-            raise ConfigError(f"{flag}: got {name!r}; allowed: names of parameters, as in schema,vocabulary")
+            raise ConfigError("flag_malformed",
+                              f"{flag}: got {name!r}; allowed: names of parameters, as in schema,vocabulary")
     return parameters
 
 
@@ -253,15 +254,16 @@ def check_data_dir(config: Any) -> None:
     # A preparation of the launcher has --download_only and --job_name, but the user asked for no download.
     is_download = getattr(config, "download_only", False) and "job_name" not in config.given
     if "data_dir" in config.given and not is_download and (problem := problem_of_data_dir(config.data_dir)):
-        raise ConfigError(problem)
+        refuse([problem])
 
 
-def problem_of_data_dir(data_dir: str) -> str:
-    """Returns a line if a folder of data that was set does not exist on this machine, else ""."""
+def problem_of_data_dir(data_dir: str) -> Problem | None:
+    """Returns the problem if a folder of data that was set does not exist on this machine."""
     if not data_dir or "://" in data_dir or os.path.exists(os.path.expanduser(data_dir)):
-        return ""
-    return (f"--data_dir: got {data_dir!r}, which does not exist (working directory {os.getcwd()}); give the folder "
-            "with the dataset's files, or create one for a dataset that downloads them")
+        return None
+    return Problem("data_dir_missing", f"--data_dir: got {data_dir!r}, which does not exist (working directory "
+                   f"{os.getcwd()}); give the folder with the dataset's files, or create one for a dataset that "
+                   "downloads them")
 
 
 def default_train_dir(model: str) -> str:

@@ -10,7 +10,7 @@ from ps_train.config import fields
 from ps_train.config.fields import field
 from ps_train.config.groups import LAUNCH, ModelFlags
 from ps_train.config.task import Config
-from ps_train.errors import refuse
+from ps_train.errors import Problem, refuse
 from ps_train.parts import table
 
 _TaskConfig = TypeVar("_TaskConfig", bound=ModelFlags)
@@ -67,7 +67,8 @@ def parse_launch_of(
       ConfigError: the command line is wrong, or it places the tasks, which is the launcher's job.
     """
     values, given = fields.parse_flags(argv, LaunchConfig, task_class, others=others)
-    refuse([f"--{name}: launch places the tasks itself; leave it out, and give --num_ps and --num_workers"
+    refuse([Problem("flag_set_by_launch",
+                    f"--{name}: launch places the tasks itself; leave it out, and give --num_ps and --num_workers")
             for name in sorted(given & set(placed))] + more_problems(values, given))
     launch_values = {name: values.pop(name) for name in fields.rules(LaunchConfig)}
     return task_class(**values, given=given - launch_values.keys()), LaunchConfig(**launch_values)

@@ -8,7 +8,7 @@ import math
 from typing import Any, Optional
 
 from ps_train.config import fields
-from ps_train.errors import ConfigError
+from ps_train.errors import ConfigError, Problem
 from ps_train.runtime.reports import NO_STEP_LIMIT
 
 SCHEDULES = ("constant", "exponential", "cosine", "piecewise", "polynomial")
@@ -38,7 +38,8 @@ def parse_numbers(flag: str, text: str) -> tuple[float, ...]:
     except ValueError:
         numbers = (math.nan,)
     if not all(math.isfinite(number) and number > 0 for number in numbers):
-        raise ConfigError(f"{flag}: got {text!r}; allowed: numbers above 0 with commas between them, as in 0.1,0.01")
+        raise ConfigError("flag_malformed", f"{flag}: got {text!r}; allowed: numbers above 0 with commas between them, "
+                          "as in 0.1,0.01")
     return numbers
 
 
@@ -51,7 +52,8 @@ def parse_boundaries(flag: str, text: str) -> tuple[int, ...]:
     parts = text.split(",") if text else []
     steps = tuple(int(part) for part in parts if part.isascii() and part.isdigit() and len(part) < 19)
     if len(steps) < len(parts) or any(step >= following for step, following in zip(steps, steps[1:])):
-        raise ConfigError(f"{flag}: got {text!r}; allowed: global steps that rise, with commas, as in 1000,2000")
+        raise ConfigError("flag_malformed",
+                          f"{flag}: got {text!r}; allowed: global steps that rise, with commas, as in 1000,2000")
     return steps
 
 
@@ -118,44 +120,47 @@ def _is_chosen(flags: Any, name: str) -> bool:
     return value is not None and value is not False  # `--momentum=0` is a choice, and 0.0 == False
 
 
-def rule_problems(flags: Any) -> list[str]:
-    """Returns a line for each flag of a `Config` that does not fit the others; their values are of the right form."""
-    kind, lines = flags.learning_rate_schedule, []
+def rule_problems(flags: Any) -> list[Problem]:
+    """Returns a problem for each flag of a `Config` that does not fit the others; their values are well-formed."""
+    kind = flags.learning_rate_schedule
+    lines: list[Problem] = []
     for name, kinds in _NEEDED_BY.items():
         if getattr(flags, name) not in (None, "") and kind not in kinds:
-            lines.append(f"--{name}: has an effect only with --learning_rate_schedule={' or '.join(kinds)}, and it is "
-                         f"{kind}; add that flag, or leave this one out")
+            lines.append(Problem("flag_without_effect", f"--{name}: has an effect only with --learning_rate_schedule="
+                                 f"{' or '.join(kinds)}, and it is {kind}; add that flag, or leave this one out"))
     for name, (_, names) in _OPTIONS.items():
         if _is_chosen(flags, name) and flags.optimizer not in names:
-            lines.append(f"--{name}: has an effect only with --optimizer={' or '.join(names)}, and it is "
-                         f"{flags.optimizer}; leave one of them out")
+            lines.append(Problem("flag_without_effect", f"--{name}: has an effect only with --optimizer="
+                                 f"{' or '.join(names)}, and it is {flags.optimizer}; leave one of them out"))
     if flags.weight_decay and flags.optimizer == "ftrl":
-        lines.append("--weight_decay: given with --optimizer=ftrl, which computes each variable from its sums, without "
-                     "the decay; leave one of them out")
+        lines.append(Problem("flags_conflict", "--weight_decay: given with --optimizer=ftrl, which computes each "
+                             "variable from its sums, without the decay; leave one of them out"))
     return lines + _schedule_problems(flags)
 
 
-def _schedule_problems(flags: Any) -> list[str]:
-    kind, lines = flags.learning_rate_schedule, []
+def _schedule_problems(flags: Any) -> list[Problem]:
+    kind = flags.learning_rate_schedule
+    lines: list[Problem] = []
     if kind == "exponential":
-        lines += [f"--{name}: not given; --learning_rate_schedule=exponential needs it"
+        lines += [Problem("flag_missing", f"--{name}: not given; --learning_rate_schedule=exponential needs it")
                   for name in ("decay_steps", "decay_rate") if getattr(flags, name) is None]
     if kind in ("cosine", "polynomial") and (flags.end_learning_rate or 0) > flags.learning_rate:
-        lines.append(f"--end_learning_rate: got {flags.end_learning_rate!r}; allowed: at most --learning_rate, "
-                     f"{flags.learning_rate!r}")
+        lines.append(Problem("flags_conflict", f"--end_learning_rate: got {flags.end_learning_rate!r}; allowed: at "
+                             f"most --learning_rate, {flags.learning_rate!r}"))
     if kind == "piecewise":
         lines += _piecewise_problems(flags)
     return lines
 
 
-def _piecewise_problems(flags: Any) -> list[str]:
+def _piecewise_problems(flags: Any) -> list[Problem]:
     boundaries, rates = flags.boundaries, flags.rates
     if not boundaries or len(rates) != len(boundaries) + 1:
-        return [f"--learning_rate_values: got {len(rates)} for {len(boundaries)} --learning_rate_boundaries; "
-                "piecewise needs at least one boundary, and one value more than boundaries"]
+        return [Problem("flags_conflict", f"--learning_rate_values: got {len(rates)} for {len(boundaries)} "
+                        "--learning_rate_boundaries; piecewise needs at least one boundary, and one value more than "
+                        "boundaries")]
     if "learning_rate" in flags.given and flags.learning_rate != rates[0]:
-        return [f"--learning_rate: got {flags.learning_rate!r}, and --learning_rate_values begins with {rates[0]!r}; "
-                "leave --learning_rate out"]
+        return [Problem("flags_conflict", f"--learning_rate: got {flags.learning_rate!r}, and --learning_rate_values "
+                        f"begins with {rates[0]!r}; leave --learning_rate out")]
     return []
 
 
@@ -164,7 +169,8 @@ def last_decay_step(flags: Any) -> int:
     return flags.decay_steps or (flags.train_steps if flags.train_steps != NO_STEP_LIMIT else 1)
 
 
-def problems_of_make_optimizer(flags: Any, model: str) -> list[str]:
-    """Returns a line for each given flag of a `Config` that the make_optimizer of a model contradicts."""
-    return [f"--{name}: the model {model} has a make_optimizer, which chooses the rule; leave the flag out, or read it "
-            "from a parameter of the model (--params)" for name in _OF_MAKE_OPTIMIZER if name in flags.given]
+def problems_of_make_optimizer(flags: Any, model: str) -> list[Problem]:
+    """Returns a problem for each given flag of a `Config` that the make_optimizer of a model contradicts."""
+    return [Problem("flags_conflict", f"--{name}: the model {model} has a make_optimizer, which chooses the rule; "
+                    "leave the flag out, or read it from a parameter of the model (--params)")
+            for name in _OF_MAKE_OPTIMIZER if name in flags.given]

@@ -96,8 +96,8 @@ def _raise_outcome(failures: Mapping[str, int], signals: Sequence[int], code: in
 
 def _refuse_tf_config(environ: Mapping[str, str]) -> None:
     if environ.get("TF_CONFIG", "").strip():
-        raise ConfigError("TF_CONFIG is set, which places a single task; launch places all of them itself: unset it, "
-                          "or run that task with `ps_train` alone")
+        raise ConfigError("tf_config_set", "TF_CONFIG is set, which places a single task; launch places all of them "
+                          "itself: unset it, or run that task with `ps_train` alone")
 
 
 def _refuse_folder_in_use(config: Config, signals: Sequence[int]) -> None:
@@ -137,8 +137,8 @@ def _make_folders(config: Config, launch_config: LaunchConfig) -> tuple[Config, 
         log_dir = launch_config.log_dir or os.path.join(config.train_dir, "logs")
         os.makedirs(log_dir, exist_ok=True)
     except OSError as error:
-        raise ConfigError(f"cannot make the folder {error.filename!r}: {error.strerror}; give other folders with "
-                          "--train_dir and --log_dir") from None
+        raise ConfigError("folder_not_writable", f"cannot make the folder {error.filename!r}: {error.strerror}; give "
+                          "other folders with --train_dir and --log_dir") from None
     return config, log_dir
 
 

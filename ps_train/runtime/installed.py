@@ -17,7 +17,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 
-from ps_train.errors import ConfigError
+from ps_train.errors import Problem, refuse
 from ps_train.runtime import keras_import, logs
 
 OLDEST = "2.14"
@@ -73,9 +73,8 @@ def lift_memory_limit() -> None:
 
 def check_tensorflow() -> None:
     """Raises ConfigError, with the command that helps, if TensorFlow is not installed or too old."""
-    problem = tensorflow_problem(tensorflow_version())
-    if problem:
-        raise ConfigError(problem)
+    if problem := tensorflow_problem(tensorflow_version()):
+        refuse([problem])
 
 
 def tensorflow_version() -> str | None:
@@ -88,14 +87,15 @@ def tensorflow_version() -> str | None:
     return ""
 
 
-def tensorflow_problem(version: str | None) -> str:
-    """Returns what is wrong with that version, or "" if ps_train supports it."""
+def tensorflow_problem(version: str | None) -> Problem | None:
+    """Returns the problem with that version, or None if ps_train supports it."""
     if version is None:
-        return (f"TensorFlow is not installed in {sys.prefix}; allowed: {_RANGE}: `pip install tensorflow`, or "
-                "`pip install tensorflow-cpu` on a machine without a GPU")
+        return Problem("tensorflow_missing", f"TensorFlow is not installed in {sys.prefix}; allowed: {_RANGE}: `pip "
+                       "install tensorflow`, or `pip install tensorflow-cpu` on a machine without a GPU")
     if version and _numbers(version) < _numbers(OLDEST):
-        return f"TensorFlow is {version} in {sys.prefix}; allowed: {_RANGE}: `pip install --upgrade tensorflow`"
-    return ""
+        return Problem("tensorflow_too_old", f"TensorFlow is {version} in {sys.prefix}; allowed: {_RANGE}: `pip "
+                       "install --upgrade tensorflow`")
+    return None
 
 
 def _numbers(version: str) -> list[int]:
@@ -105,7 +105,7 @@ def _numbers(version: str) -> list[int]:
 def main(modules: Sequence[str]) -> int:
     """Prints what is missing; returns 1 if a module is, otherwise 0."""
     missing = [module for module in modules if importlib.util.find_spec(module) is None]
-    problem = tensorflow_problem(tensorflow_version())
+    problem: str | None = tensorflow_problem(tensorflow_version())
     if missing and not problem:
         problem = f"{sys.prefix} lacks {', '.join(missing)}"
     if problem:

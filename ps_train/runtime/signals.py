@@ -90,13 +90,14 @@ def run_until_stopped(body: Callable[[], None], stop: threading.Event, grace_sec
         for number, handler in handlers.items():
             signal.signal(number, handler)
     if thread.is_alive():
-        _log.info("stopping: the work at hand has %g s to end; another signal ends it at once", grace_secs)
+        _log.info("stopping: the current work has %g s to end; another signal ends it at once", grace_secs)
     thread.join(grace_secs)
     if thread.is_alive():
-        raise StoppedError(f"told to stop, and ended without saving: the work at hand did not end in {grace_secs:g} s")
+        raise StoppedError("stopped_without_saving", "stopped, and ended without saving: the current work did not end "
+                           f"in {grace_secs:g} s")
     try:
         thread.result()
     except StoppedError as error:
         if is_stop_requested(stop):
-            raise StopRequestedError(f"{error} (`ps_train stop`)") from error
+            raise StopRequestedError(error.code, f"{error} (`ps_train stop`)") from error
         raise

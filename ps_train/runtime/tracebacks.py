@@ -23,6 +23,7 @@ import traceback
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from ps_train.errors import UserCodeError
 from ps_train.runtime.advice import advise, is_python2
 from ps_train.runtime.tensorflow_errors import telling_lines
 
@@ -45,25 +46,27 @@ class Frame(NamedTuple):
     function: str
 
 
-def report(error: BaseException, python2_advice: str = _CONVERT) -> tuple[list[str], list[str]]:
-    """Returns the lines of the traceback in the user's code, and the message that says what to do about it.
+def report(error: BaseException, python2_advice: str = _CONVERT) -> tuple[list[str], UserCodeError | None]:
+    """Returns the lines of the traceback in the user's code, and an error that says what to do about it.
 
-    For an error without a frame of the user it returns the whole traceback and no message. If one line says it all, as
-    for a package that is not installed, it returns no traceback.
+    For an error without a frame of the user it returns the whole traceback and None. If one line says it all, as for a
+    package that is not installed, it returns no traceback.
 
     Args:
       python2_advice: what to do about code of Python 2; "" if it was converted already.
     """
     frames = _frames(error)
-    if line := _whole_message(error, frames, python2_advice):
-        return [], [line]
+    if fault := _fault_in_a_line(error, frames, python2_advice):
+        return [], fault
     dataset_function = _FUNCTION_OF_DATASET.search(str(error))
     if not frames and not dataset_function:
-        return whole(error), []
-    has_old_code = python2_advice and is_python2(error)
-    advice = f"line {frames[-1].line} of {frames[-1].path} is Python 2: {python2_advice}" if has_old_code else _advice(
-        error, frames)
-    return [HEADING, *_shown(frames), *_causes(error), _headline(error)], [advice]
+        return whole(error), None
+    if frames and python2_advice and is_python2(error):
+        fault = UserCodeError("python2_code",
+                              f"line {frames[-1].line} of {frames[-1].path} is Python 2: {python2_advice}")
+    else:
+        fault = _fault(error, frames)
+    return [HEADING, *_shown(frames), *_causes(error), _headline(error)], fault
 
 
 def is_local(path: str) -> bool:
@@ -71,17 +74,19 @@ def is_local(path: str) -> bool:
     return _may_be_own(path) and not _is_installed(path)
 
 
-def _whole_message(error: BaseException, frames: Sequence[Frame], python2_advice: str) -> str:
-    """Returns the line about a module that is missing or code of Python 2, "" if the traceback says more."""
+def _fault_in_a_line(
+    error: BaseException, frames: Sequence[Frame], python2_advice: str
+) -> UserCodeError | None:
+    """Returns the error about a module that is missing or code of Python 2, None if the traceback says more."""
     if not frames or not isinstance(error, (SyntaxError, ModuleNotFoundError)):
-        return ""
+        return None
     path, line, _ = frames[-1]
     if python2_advice and is_python2(error):
         where = f"{path}, line {line}" if isinstance(error, SyntaxError) else f"{path}, line {line}: {error.msg}; it"
-        return f"{where} is Python 2: {python2_advice}"
+        return UserCodeError("python2_code", f"{where} is Python 2: {python2_advice}")
     if advice := advise(error, path):
-        return f"{path}, line {line}: {error.msg}: {advice}"
-    return ""
+        return UserCodeError("module_missing", f"{path}, line {line}: {error.msg}: {advice}")
+    return None
 
 
 def whole(error: BaseException) -> list[str]:
@@ -179,21 +184,24 @@ def _headline(error: BaseException) -> str:
     return name + (line if len(line) <= _MAX_LINE else f"{line[:_MAX_LINE]}...")
 
 
-def _advice(error: BaseException, frames: Sequence[Frame]) -> str:
-    """Returns the sentence that names the plug-in, its function, and what to do."""
+def _fault(error: BaseException, frames: Sequence[Frame]) -> UserCodeError:
+    """Returns the error that names the plug-in, its function, and what to do."""
     again = "then run the same command again"
     if not frames:
-        return f"a function that input_fn passes to its dataset failed: correct it, or its data, {again}"
+        return UserCodeError("dataset_function_failed",
+                             f"a function that input_fn passes to its dataset failed: correct it, or its data, {again}")
     first, last = frames[0], frames[-1]
     module = _module_of(first.path)
     place = f"module {module}" if first.function == "<module>" else f"{module}.{first.function}"
     where = f"line {last.line} of {last.path}"
     operation = getattr(error, "op", None)
     if operation is not None and not _own(_frames_in(str(error))):
-        return f"{place}: operation {operation.name!r} failed in a step: look at {where} and at the data there, {again}"
+        return UserCodeError("operation_failed", f"{place}: operation {operation.name!r} failed in a step: look at "
+                             f"{where} and at the data there, {again}")
     if _is_of_tensorflow(error):
-        return f"{place} failed in a step: correct {where}, or the data there, {again}"
-    return f"{place} failed: correct {where}, {again}"
+        return UserCodeError("user_code_failed",
+                             f"{place} failed in a step: correct {where}, or the data there, {again}")
+    return UserCodeError("user_code_failed", f"{place} failed: correct {where}, {again}")
 
 
 def _module_of(path: str) -> str:

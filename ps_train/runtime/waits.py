@@ -81,10 +81,10 @@ def until(
         now_secs = time.monotonic()
         if now_secs - reminder.start_secs >= timeout_secs:
             suffix = f"; {advice}" if advice else ""
-            raise ClusterLostError(f"waited {timeout_secs:g} s for {reminder.name()}{suffix}")
+            raise ClusterLostError("timed_out", f"waited {timeout_secs:g} s for {reminder.name()}{suffix}")
         reminder.remind(now_secs)
         if stop.wait(_POLL_SECS):
-            raise StoppedError(f"told to stop while waiting for {reminder.name()}")
+            raise StoppedError("stopped", f"stopped while waiting for {reminder.name()}")
     return value
 
 
@@ -118,9 +118,9 @@ def bounded(call: Callable[[], Any], timeout_secs: float, awaited: str, stop: th
         if thread.is_alive() and time.monotonic() < end_secs:  # else the error says it
             reminder.remind()
         if stop is not None and stop.is_set() and thread.is_alive():
-            raise StoppedError(f"told to stop while waiting for {awaited}")
+            raise StoppedError("stopped", f"stopped while waiting for {awaited}")
     if thread.is_alive():
-        raise ClusterLostError(f"waited {timeout_secs:g} s for {awaited}")
+        raise ClusterLostError("timed_out", f"waited {timeout_secs:g} s for {awaited}")
     return thread.result()
 
 

@@ -63,7 +63,7 @@ def step_of(path: str) -> int:
     try:
         return int(tf.train.load_checkpoint(path).get_tensor(tf.GraphKeys.GLOBAL_STEP))
     except _UNREADABLE as error:
-        raise CheckpointError(f"checkpoint {path}: cannot read its global step: "
+        raise CheckpointError("checkpoint_unreadable", f"checkpoint {path}: cannot read its global step: "
                               f"{tensorflow_errors.reason(error)}") from None
 
 
@@ -76,7 +76,8 @@ def variable_names(path: str) -> list[str]:
     try:
         return sorted(tf.train.load_checkpoint(path).get_variable_to_shape_map())
     except _UNREADABLE as error:
-        raise CheckpointError(f"checkpoint {path} cannot be read: {tensorflow_errors.reason(error)}") from None
+        raise CheckpointError("checkpoint_unreadable",
+                              f"checkpoint {path} cannot be read: {tensorflow_errors.reason(error)}") from None
 
 
 def paths(train_dir: str) -> list[str]:
@@ -145,7 +146,8 @@ def verify(path: str, names: Sequence[str] = ()) -> None:
             for name in names[begin:begin + _NAMES_PER_READER]:
                 reader.get_tensor(name)
     except _UNREADABLE as error:
-        raise CheckpointError(f"checkpoint {path} cannot be read: {tensorflow_errors.reason(error)}") from None
+        raise CheckpointError("checkpoint_unreadable",
+                              f"checkpoint {path} cannot be read: {tensorflow_errors.reason(error)}") from None
 
 
 def remove(path: str) -> None:
@@ -230,10 +232,11 @@ def check_writable(train_dir: str) -> None:
     try:
         os.makedirs(train_dir, exist_ok=True)
     except OSError as error:
-        raise ConfigError(f"--train_dir: cannot make {train_dir!r}: {error.strerror}; give a folder that this user "
-                          "may write to") from None
+        raise ConfigError("folder_not_writable", f"--train_dir: cannot make {train_dir!r}: {error.strerror}; give a "
+                          "folder that this user may write to") from None
     if not os.access(train_dir, os.W_OK | os.X_OK):
-        raise ConfigError(f"--train_dir: may not write to {train_dir!r}; give a folder that this user may write to")
+        raise ConfigError("folder_not_writable",
+                          f"--train_dir: may not write to {train_dir!r}; give a folder that this user may write to")
 
 
 def check_fits(path: str, variables: Sequence[tf.Variable]) -> None:
@@ -255,7 +258,7 @@ def check_fits(path: str, variables: Sequence[tf.Variable]) -> None:
             differing.append(f"{name} is {dtypes[name].name} instead of {dtype.name}")
     if differing:
         more = f" and {len(differing) - _MAX_SHOWN} more" if len(differing) > _MAX_SHOWN else ""
-        raise CheckpointError(f"checkpoint {path} is of another model or optimizer: "
+        raise CheckpointError("checkpoint_of_another_model", f"checkpoint {path} is of another model or optimizer: "
                               f"{'; '.join(differing[:_MAX_SHOWN])}{more}; give another --train_dir, or the --model, "
                               "--params and --optimizer that it was trained with")
 

@@ -165,9 +165,8 @@ class FolderLock:
             _log.debug("cannot read %s: %s", self._path, error)
             return
         if content is not None and token_of(content) != self._token:
-            self._lost = FolderLostError(
-                f"{describe_holder(content)} has taken {self._train_dir} while this process was suspended; "
-                "this one ends without saving")
+            self._lost = FolderLostError("folder_lost", f"{describe_holder(content)} has taken {self._train_dir} while "
+                                         "this process was suspended; this one ends without saving")
             self._stop.set()
             raise self._lost
 
@@ -212,8 +211,8 @@ def make_free(train_dir: str, silent_secs: float, wait: Callable[[float], bool])
             if _move_aside(path, content):
                 return
         elif (now := read_lock(path)) is not None:
-            raise ConfigError(f"--train_dir: {describe_holder(now)} is training in {train_dir}; wait for its end or "
-                              "stop it, or give this training another --train_dir")
+            raise ConfigError("train_dir_in_use", f"--train_dir: {describe_holder(now)} is training in {train_dir}; "
+                              "wait for its end or stop it, or give this training another --train_dir")
 
 
 def _has_ended(path: str, content: bytes, silent_secs: float, wait: Callable[[float], bool]) -> bool:
@@ -226,7 +225,7 @@ def _has_ended(path: str, content: bytes, silent_secs: float, wait: Callable[[fl
     # Counts answers, not only time: a file system that hangs shows no sign of life of any process.
     for _ in range(math.ceil(silent_secs / _POLL_SECS)):
         if wait(_POLL_SECS):
-            raise StoppedError(f"told to stop while waiting for a sign of life of {describe_holder(content)}")
+            raise StoppedError("stopped", f"stopped while waiting for a sign of life of {describe_holder(content)}")
         if read_lock(path) != content:
             return False
     return True

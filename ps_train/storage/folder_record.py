@@ -76,8 +76,9 @@ def check_record(train_dir: str, record: Mapping[str, Any], accepted: Collection
               if any(name.startswith("--") for name in differing) else
               "To continue from its checkpoints all the same, for example because a path has changed, add "
               f"--accept_params={','.join(differing)}")
-    raise ConfigError(f"--train_dir: {train_dir} has another training: {'; '.join(differing.values())}; give another "
-                      f"--train_dir, or the flags of that training. {advice}")
+    raise ConfigError("other_training_in_folder", f"--train_dir: {train_dir} has another training: "
+                      f"{'; '.join(differing.values())}; give another --train_dir, or the flags of that training. "
+                      f"{advice}")
 
 
 def write_record(train_dir: str, record: Mapping[str, Any]) -> None:

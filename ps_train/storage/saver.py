@@ -212,7 +212,7 @@ class CheckpointSaver:
         except FolderLostError:
             raise
         except ClusterLostError as error:
-            raise ClusterLostError(f"{error}; {self._last_good()}") from None
+            raise ClusterLostError(error.code, f"{error}; {self._last_good()}") from None
         return self._last_path
 
     def _save_before(self, session: tf.Session, deadline_secs: float) -> None:
@@ -231,8 +231,9 @@ class CheckpointSaver:
                     raise
                 if time.monotonic() + pause_secs >= deadline_secs:
                     raise SaveError(
-                        f"cannot save the last step to {self._train_dir} within {self._schedule.timeout_secs:g} s: "
-                        f"{reason(error)}; {self._last_good()}; fix that, then run the same command again") from error
+                        "last_save_failed", f"cannot save the last step to {self._train_dir} within "
+                        f"{self._schedule.timeout_secs:g} s: {reason(error)}; {self._last_good()}; fix that, then run "
+                        "the same command again") from error
                 _log.warning("cannot save the last step to %s: %s; the next try is in %.3g s", self._train_dir,
                              reason(error), pause_secs)
             time.sleep(pause_secs)

@@ -56,7 +56,7 @@ def split_argv(argv: Sequence[str]) -> tuple[str, list[str]]:
     if argv[0] not in _PLACES:
         near = difflib.get_close_matches(argv[0], NAMES, n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
-        raise ConfigError(f"unknown verb {argv[0]!r}; {hint}allowed: {', '.join(NAMES)}")
+        raise ConfigError("verb_unknown", f"unknown verb {argv[0]!r}; {hint}allowed: {', '.join(NAMES)}")
     return argv[0], list(argv[1:])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import signal
 
@@ -56,7 +57,7 @@ def test_a_second_ctrl_c_ends_a_task_at_once(train, job):
     training = train(1, 1, flags=["--stop_timeout_secs=3600"])
     training.wait_for_gates()
     training.group.signal(f"{job}-0", signal.SIGINT)
-    training.group.wait_for_line(f"{job}-0", "stopping: the work at hand has 3600 s to end")
+    training.group.wait_for_line(f"{job}-0", "stopping: the current work has 3600 s to end")
     training.group.signal(f"{job}-0", signal.SIGINT)
     assert training.group.exit_code(f"{job}-0") == 128 + signal.SIGINT
 
@@ -73,4 +74,4 @@ def test_sigterm_is_heard_while_a_ps_is_frozen(tmp_path, start_process):
     start_process.wait_for_line("worker", "waiting for ps:0")
     start_process.signal("worker", signal.SIGTERM)
     assert start_process.exit_code("worker") == 143
-    assert "told to stop while waiting for ps:0" in start_process.log("worker")
+    assert re.search(r"ps:0 .*\[stopped\]\n", start_process.log("worker"))

@@ -108,8 +108,8 @@ def _run_one(place: tuple[str, str], config: Any, share: tuple[int, int], file: 
     except PsTrainError as error:
         result = (error.exit_code, [], str(error))
     except Exception as error:  # noqa: BLE001 (from the user's code: its traceback helps)
-        trace, message = tracebacks.report(error)
-        result = (1, trace, "\n".join(message) or str(error))
+        trace, fault = tracebacks.report(error)
+        result = (1, trace, str(fault or error))
     sending.send(result)
     sending.close()
 

@@ -20,6 +20,7 @@ from ps_train.training.reporting import End
 from ps_train.updates.variable_copies import no_slot_transfer
 from tests import clusters, processes
 from tests.children import fill, wait_until
+from tests.errors import raises
 from tests.processes import REPO, TaskCluster
 from tests.tensorflow_mode import tf
 
@@ -335,12 +336,11 @@ def test_a_last_save_that_never_succeeds_is_an_error_that_names_the_last_good_on
     run.save_last(4)
     fail_times(run, [OSError(28, "No space left on device")] * 100)
     start_secs = saver.time.monotonic()
-    with pytest.raises(SaveError) as error:
+    with raises("last_save_failed", kind=SaveError) as caught:
         run.save_last(8)
     assert saver.time.monotonic() - start_secs < 60
-    assert str(error.value) == (
-        f"cannot save the last step to {run.folder} within 60 s: [Errno 28] No space left on device; the last good "
-        f"checkpoint is {run.folder}/model.ckpt-4; fix that, then run the same command again")
+    assert all(value in str(caught.value) for value in (
+        "within 60 s", "No space left on device", f"{run.folder}/model.ckpt-4;"))
     assert run.steps() == [4]
 
 
@@ -349,7 +349,7 @@ def test_a_last_save_that_does_not_come_back_is_given_up(training):
     run = training(timeout_secs=0.5)
     release = threading.Event()
     run.save = lambda *args, **options: release.wait(30)
-    with pytest.raises(ClusterLostError, match="waited 0.5 s for the last checkpoint; no good checkpoint exists"):
+    with raises("timed_out", kind=ClusterLostError):
         run.save_last(8)
     release.set()
 
@@ -454,9 +454,9 @@ def test_a_disk_that_stays_full_ends_the_chief_with_the_last_good_checkpoint(sma
 
     worker.body = body
     worker.start()
-    with pytest.raises(SaveError, match=rf"No space left on device; the last good checkpoint is {small_disk}/"
-                                        r"model.ckpt-10; fix that"):
+    with raises("last_save_failed", kind=SaveError) as caught:
         worker.result()
+    assert "No space left on device" in str(caught.value) and f"{small_disk}/model.ckpt-10;" in str(caught.value)
     assert [name for name in os.listdir(small_disk) if "ckpt-20" in name or "tempstate" in name] == []
 
 

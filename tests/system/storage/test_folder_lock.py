@@ -16,6 +16,7 @@ from ps_train.errors import ConfigError, FolderLostError, StoppedError
 from ps_train.storage import folder_lock
 from ps_train.storage.folder_lock import FolderLock
 from tests import clusters
+from tests.errors import raises
 from tests.processes import DEADLINE_SECS, TaskCluster
 from tests.training import GATE_BATCH
 
@@ -37,8 +38,8 @@ def wait_for(condition, what):
         time.sleep(0.01)
 
 
-def told(train_dir):
-    """Returns what the lock says."""
+def lock_of(train_dir):
+    """Returns the content of the lock."""
     return json.loads((pathlib.Path(train_dir) / folder_lock.LOCK_NAME).read_text())
 
 
@@ -50,50 +51,50 @@ def take(train_dir, count=0):
 
 
 def test_a_held_folder_has_a_lock_whose_count_goes_up(tmp_path, stop, fast_beats):
-    """It says who; afterwards nothing is left."""
+    """It names the process; afterwards no file is left."""
     lock = FolderLock(str(tmp_path), 9.0, stop)
     with lock.holding():
-        assert told(tmp_path)["process"] == os.getpid()
-        wait_for(lambda: int(told(tmp_path)["count"]) > 3, "the count goes up")
+        assert lock_of(tmp_path)["process"] == os.getpid()
+        wait_for(lambda: int(lock_of(tmp_path)["count"]) > 3, "the count goes up")
         lock.check()
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_is_held_once(tmp_path, stop, fast_beats):
-    """The second one is refused and leaves the lock as it is; after the first one's end it may."""
+    """The second holder is refused and leaves the lock as it is; after the end of the first it may hold it."""
     with FolderLock(str(tmp_path), 9.0, stop).holding():
-        with pytest.raises(ConfigError, match="is training in"), FolderLock(str(tmp_path), 9.0, stop).holding():
+        with raises("train_dir_in_use", kind=ConfigError), FolderLock(str(tmp_path), 9.0, stop).holding():
             pytest.fail("held twice")
-        assert told(tmp_path)["process"] == os.getpid()
+        assert lock_of(tmp_path)["process"] == os.getpid()
     with FolderLock(str(tmp_path), 9.0, stop).holding():
-        assert told(tmp_path)["process"] == os.getpid()
+        assert lock_of(tmp_path)["process"] == os.getpid()
 
 
-def test_a_lock_that_somebody_removed_is_made_again(tmp_path, stop, fast_beats):
+def test_a_removed_lock_is_created_again(tmp_path, stop, fast_beats):
     """As when the folder is emptied while training goes on."""
     lock = FolderLock(str(tmp_path), 9.0, stop)
     with lock.holding():
         (tmp_path / folder_lock.LOCK_NAME).unlink()
         lock.check()
-        before = told(tmp_path)
-        wait_for(lambda: told(tmp_path) != before, "the count goes up in the new one")
+        before = lock_of(tmp_path)
+        wait_for(lambda: lock_of(tmp_path) != before, "the count goes up in the new one")
 
 
-def test_who_lost_the_folder_is_stopped_and_leaves_the_lock_alone(tmp_path, stop, fast_beats):
-    """Its training ends like one that is told to stop, and the error says why: exit code 138."""
+def test_a_training_that_lost_its_folder_is_stopped_and_leaves_the_lock_alone(tmp_path, stop, fast_beats):
+    """It ends as after a signal, but with exit code 138, and the error says why."""
     lock = FolderLock(str(tmp_path), 9.0, stop)
-    with pytest.raises(FolderLostError, match="process 1 on elsewhere, since .*, has taken") as caught, lock.holding():
+    with raises("folder_lost", kind=FolderLostError) as caught, lock.holding():
         take(tmp_path)
         assert stop.wait(DEADLINE_SECS)
         with pytest.raises(FolderLostError):
             lock.check()
-        raise StoppedError("told to stop")
-    assert caught.value.exit_code == 138
-    assert told(tmp_path)["token"] == ELSEWHERE["token"]
+        raise StoppedError("stopped", "stopped at step 7")
+    assert caught.value.exit_code == 138 and "process 1 on elsewhere" in str(caught.value)
+    assert lock_of(tmp_path)["token"] == ELSEWHERE["token"]
 
 
 def test_a_check_alone_notices_the_loss(tmp_path, stop):
-    """A process that wakes up may be about to save before it would beat."""
+    """A process that wakes up may save before its next beat."""
     lock = FolderLock(str(tmp_path), 9.0, stop)
     with lock.holding():
         take(tmp_path)
@@ -103,7 +104,7 @@ def test_a_check_alone_notices_the_loss(tmp_path, stop):
 
 
 def test_where_no_lock_can_be_written_training_goes_on(tmp_path, stop, fast_beats, monkeypatch, caplog):
-    """It is said once, and tried again."""
+    """It warns once, and tries again."""
     caplog.set_level(logging.WARNING, "ps_train")
     monkeypatch.setattr(logging.getLogger("ps_train"), "propagate", True)
     write, full = folder_lock.write_lock, threading.Event()
@@ -121,14 +122,14 @@ def test_where_no_lock_can_be_written_training_goes_on(tmp_path, stop, fast_beat
         full.clear()
         wait_for(lambda: folder_lock.read_lock(str(tmp_path / folder_lock.LOCK_NAME)), "it is tried again")
         full.set()
-        wait_for(lambda: "the next try is in" in caplog.text, "a beat that fails is told")
+        wait_for(lambda: "the next try is in" in caplog.text, "a warning about a beat that fails")
         lock.check()
     assert caplog.text.count("No space left on device") == 2
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_that_is_lost_and_comes_back_is_held_again(tmp_path, stop, fast_beats):
-    """Nobody else can have it as long as it is not there."""
+    """No other training can have it while it is missing."""
     folder = tmp_path / "train"
     folder.mkdir()
     lock = FolderLock(str(folder), 9.0, stop)
@@ -150,14 +151,14 @@ def test_a_second_training_in_the_folder_is_refused_and_the_first_goes_on(train)
     """Matrix row 56: exit code 2 in one line, before a socket opens; launch says so before it starts a task."""
     training = train(1, 1)
     training.wait_for_gates()
-    chief = told(training.train_dir)
+    chief = lock_of(training.train_dir)
     other_training(training, "second")
     training.group.start("launch", ["launch", "--num_ps=1", *training.flags], cwd=training.folder)
     for name in ("second", "launch"):
         assert training.group.exit_code(name) == 2
-        assert training.group.log(name).splitlines()[-1] == (
-            f"ps_train: --train_dir: process {chief['process']} on {chief['host']}, since {chief['since']}, is "
-            f"training in {training.train_dir}; wait for its end or stop it, or give this training another --train_dir")
+        line = training.group.log(name).splitlines()[-1]
+        assert line.endswith("[train_dir_in_use]") and f" {training.train_dir};" in line
+        assert f"process {chief['process']} on {chief['host']}, since {chief['since']}," in line
         assert "serves at" not in training.group.log(name)
     assert "Starting" not in training.group.log("launch")
     training.open_gates()
@@ -179,7 +180,7 @@ def test_a_killed_chief_leaves_the_folder_to_the_next_one(train):
 
 
 def test_a_holder_on_another_machine_is_waited_for_and_then_forgotten(train):
-    """Matrix row 56: the chief says for whom it waits; that one gives no sign of life."""
+    """Matrix row 56: the chief names the holder, which gives no sign of life."""
     training = train(1, 1, absent=["worker-0"])
     training.train_dir.mkdir()
     take(training.train_dir)
@@ -205,11 +206,9 @@ def test_a_frozen_chief_that_lost_the_folder_saves_nothing_and_ends_with_138(tra
     training.open_gates()
     training.group.resume("worker-0")
     assert training.group.exit_code("worker-0") == 138
-    assert training.group.log("worker-0").splitlines()[-1] == (
-        "ps_train: process 1 on elsewhere, since 2030-01-02 03:04:05 +0000, has taken "
-        f"{training.train_dir} while this process was suspended; this one ends without saving")
+    assert training.group.log("worker-0").splitlines()[-1].endswith("[folder_lost]")
     assert sorted(path.name for path in training.train_dir.glob("*ckpt*")) == before
-    assert told(training.train_dir)["token"] == ELSEWHERE["token"]
+    assert lock_of(training.train_dir)["token"] == ELSEWHERE["token"]
     training.group.exit_code("ps-0")
     assert clusters.read_checkpoint(training.train_dir)["global_step"] < training.train_steps
 
@@ -222,7 +221,7 @@ def test_on_the_keras_road_a_folder_is_held_too(start_process, tmp_path):
     start_process.wait_for_line("first", " step ")
     start_process.start("second", flags)
     assert start_process.exit_code("second") == 2
-    assert f"is training in {tmp_path}/train; wait for its end" in start_process.log("second")
+    assert "[train_dir_in_use]" in start_process.log("second")
     start_process.signal("first", signal.SIGTERM)
     assert start_process.exit_code("first") == 143
     assert not (tmp_path / "train" / folder_lock.LOCK_NAME).exists()

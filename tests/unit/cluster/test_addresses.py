@@ -12,14 +12,7 @@ from hypothesis import strategies as st
 from ps_train.cluster import addresses
 from ps_train.errors import ConfigError
 from tests.cluster_strategies import ADDRESSES
-
-FORM = "allowed: host:port with a port from 1 to 65535, such as localhost:2222"
-
-
-def _refusal(function, *arguments):
-    with pytest.raises(ConfigError) as caught:
-        function(*arguments)
-    return str(caught.value)
+from tests.errors import codes_of, error_of
 
 
 @pytest.mark.parametrize("address", [
@@ -46,12 +39,12 @@ def test_accepts_an_address(address):
     ("localhost:2_2", ""),
     ("localhost:２２２２", ""),
     ("localhost:" + "9" * 5000, ""),
-    ("localhost:2222 ", ", which contains a space"),
-    (" localhost:2222", ", which contains a space"),
-    ("localhost: 2222", ", which contains a space"),
-    ("localhost:2222\n", ", which contains a space"),
-    ("http://localhost:2222", ", which has a scheme"),
-    ("grpc://localhost:2222", ", which has a scheme"),
+    ("localhost:2222 ", "space"),
+    (" localhost:2222", "space"),
+    ("localhost: 2222", "space"),
+    ("localhost:2222\n", "space"),
+    ("http://localhost:2222", "scheme"),
+    ("grpc://localhost:2222", "scheme"),
     ("localhost:2222/path", ""),
     ("user@localhost:2222", ""),
     ("a..b:2222", ""),
@@ -59,9 +52,9 @@ def test_accepts_an_address(address):
     ("hôst:2222", ""),
     ("a,b:2222", ""),
     ("host\0:2222", ""),
-    ("::1:2222", "; an IPv6 address is written [::1]:2222"),
-    ("localhost:2222:2223", "; an IPv6 address is written [::1]:2222"),
-    ("[::::]:2222", "; an IPv6 address is written [::1]:2222"),
+    ("::1:2222", "[::1]:2222"),
+    ("localhost:2222:2223", "[::1]:2222"),
+    ("[::::]:2222", "[::1]:2222"),
     ("[host]:2222", ""),
     ("[]:2222", ""),
     (None, ""),
@@ -70,15 +63,17 @@ def test_accepts_an_address(address):
     ({"host": "localhost", "port": 2222}, ""),
 ])
 def test_refuses_what_is_no_address(address, fault):
-    """What TensorFlow would accept or crash on is refused with what was given and what is allowed."""
-    assert _refusal(addresses.parse_address, "--ps_hosts", address) == f"--ps_hosts: got {address!r}{fault}; {FORM}"
+    """TensorFlow would accept or crash on these; the error names the flag, the address and a common mistake."""
+    error = error_of(addresses.parse_address, "--ps_hosts", address)
+    assert codes_of(error) == ["address_malformed"]
+    assert f"--ps_hosts: got {address!r}" in str(error) and fault in str(error)
 
 
 def test_a_wrong_entry_of_a_list_is_named_by_its_number():
-    """Which entry is wrong is said, also when it is an empty one."""
-    assert _refusal(addresses.parse_hosts, "--ps_hosts", "a:1,b") == f"--ps_hosts entry 1: got 'b'; {FORM}"
-    assert _refusal(addresses.parse_hosts, "--ps_hosts", "a:1,") == f"--ps_hosts entry 1: got ''; {FORM}"
-    assert _refusal(addresses.parse_hosts, "--ps_hosts", "") == f"--ps_hosts entry 0: got ''; {FORM}"
+    """Also an empty one."""
+    for hosts, entry in (("a:1,b", "entry 1: got 'b'"), ("a:1,", "entry 1: got ''"), ("", "entry 0: got ''")):
+        error = error_of(addresses.parse_hosts, "--ps_hosts", hosts)
+        assert codes_of(error) == ["address_malformed"] and f"--ps_hosts {entry}" in str(error)
 
 
 @given(st.lists(ADDRESSES, min_size=1, max_size=5))
@@ -100,25 +95,25 @@ def test_any_text_is_hosts_or_a_config_error(text):
         assert all(1 <= int(address.rpartition(":")[2]) <= 65535 for address in found.values())
 
 
-@pytest.mark.parametrize(("tasks", "message"), [
-    ({"ps": {0: "a:1", 1: "a:1"}}, "address a:1 is given to both ps:0 and ps:1; each task needs its own"),
-    ({"ps": {0: "a:1"}, "worker": {0: "b:1", 3: "A:1"}},
-     "address A:1 is given to both ps:0 and worker:3; each task needs its own"),
+@pytest.mark.parametrize(("tasks", "names"), [
+    ({"ps": {0: "a:1", 1: "a:1"}}, "ps:0 and ps:1"),
+    ({"ps": {0: "a:1"}, "worker": {0: "b:1", 3: "A:1"}}, "ps:0 and worker:3"),
 ])
-def test_refuses_an_address_that_two_tasks_have(tasks, message):
+def test_refuses_an_address_that_two_tasks_have(tasks, names):
     """Both tasks are named; host names are the same in capitals."""
-    assert _refusal(addresses.refuse_duplicates, tasks) == message
+    error = error_of(addresses.refuse_duplicates, tasks)
+    assert codes_of(error) == ["address_given_twice"] and names in str(error)
 
 
 def test_tasks_may_share_a_host():
-    """Only the whole address must be a task's own."""
+    """Only the whole address must be different."""
     addresses.refuse_duplicates({"ps": {0: "a:1", 1: "a:2"}, "worker": {0: "b:1"}})
 
 
 @pytest.mark.parametrize(("own", "expected"), [
     ("10.1.2.3", "10.1.2.3:2222"), (None, "port 2222 at any interface of this machine")])
-def test_a_server_is_told_where_others_reach_it(monkeypatch, own, expected):
-    """The address of the way out, by the routing table; without one the port at least."""
+def test_the_address_at_which_others_reach_a_server(monkeypatch, own, expected):
+    """The address of the default route; without one only the port."""
     class Probe:
         def __init__(self, *kind):
             pass
@@ -146,12 +141,12 @@ def test_an_address_of_this_machine_is_no_foreign_one(address):
     assert addresses.why_not_here(address) == ""
 
 
-def test_the_address_of_another_machine_is_told():
-    """No interface has it: an address for documents (RFC 5737), which nobody has."""
+def test_the_address_of_another_machine_is_recognised():
+    """No interface has an address that is reserved for documentation (RFC 5737)."""
     assert addresses.why_not_here("192.0.2.77:2222") == "is 192.0.2.77, which is no address of this machine"
 
 
-def test_an_own_name_that_does_not_resolve_is_told(monkeypatch):
+def test_a_name_that_does_not_resolve_is_reported(monkeypatch):
     """With the resolver's reason."""
     def look_up(*args, **options):
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
@@ -160,8 +155,8 @@ def test_an_own_name_that_does_not_resolve_is_told(monkeypatch):
     assert addresses.why_not_here("nowhere:2222") == "does not resolve on this machine (Name or service not known)"
 
 
-def test_a_resolver_that_does_not_answer_holds_nobody_up(monkeypatch):
-    """Then nothing is said."""
+def test_a_resolver_that_does_not_answer_delays_nothing(monkeypatch):
+    """The address counts as one of this machine."""
     answers = threading.Event()
     monkeypatch.setattr(addresses, "_LOOKUP_SECS", 0.01)
     monkeypatch.setattr(socket, "getaddrinfo", lambda *args, **options: answers.wait(60))

@@ -1,4 +1,4 @@
-"""What a task was told of its cluster, and how two of them differ."""
+"""How a task is configured, and how two of them differ."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ PS = Task("ps", 0, "a:1")
 
 
 def flags(job, index, num_ps=2, num_workers=2, elastic=None):
-    """Returns what the classic flags tell a task."""
+    """Returns the cluster of a task with the classic flags."""
     return find_cluster(
         ps_hosts=",".join(f"ps{i}:1" for i in range(num_ps)), job_name=job, task_index=index, elastic=elastic,
         worker_hosts=",".join(f"w{i}:1" for i in range(num_workers)))
 
 
 def tf_config(cluster, job, index):
-    """Returns what TF_CONFIG tells a task."""
+    """Returns the cluster of a task with TF_CONFIG."""
     return find_cluster(tf_config=json.dumps({"cluster": cluster, "task": {"type": job, "index": index}}))
 
 
@@ -43,7 +43,7 @@ def tf_config(cluster, job, index):
      "ps:0 a:1 was configured so that workers may join and leave, worker:0 w0:1 so that the workers are fixed; start "),
 ])
 def test_difference_names_both_settings(ps, worker, expected):
-    """Which tasks they are and what each was told."""
+    """Both tasks, and the difference."""
     line = description.difference(worker, PS, description.describe_cluster(ps))
     assert line.startswith(expected)
     assert "\n" not in line
@@ -61,12 +61,12 @@ def test_difference_names_both_settings(ps, worker, expected):
     (flags("ps", 0, elastic=True), flags("worker", 5, num_workers=1, elastic=True)),
 ])
 def test_tasks_that_fit_together_do_not_differ(ps, worker):
-    """Whatever their addresses, and where one is told less by design."""
+    """Addresses are not compared, and a task may be configured with a part of the cluster."""
     assert description.difference(worker, PS, description.describe_cluster(ps)) == ""
 
 
-def test_whom_a_ps_knows():
-    """Those that it was told of; where it was told of some only, it may know any."""
+def test_a_ps_knows_the_tasks_of_its_cluster():
+    """If it was configured with a part of a job, it may know any task of that job."""
     assert description.knows(description.describe_cluster(flags("ps", 0)), Task("worker", 1, ""))
     assert not description.knows(description.describe_cluster(flags("ps", 0)), Task("ps", 2, ""))
     assert description.knows(description.describe_cluster(flags("ps", 0, elastic=True)), Task("worker", 7, ""))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import socket
 import threading
 import time
@@ -13,6 +14,7 @@ import pytest
 from ps_train.cluster import reachability
 from ps_train.cluster.spec import Task
 from ps_train.errors import ClusterLostError, StoppedError
+from tests.errors import raises
 
 
 @contextlib.contextmanager
@@ -59,10 +61,9 @@ def test_missing_tasks_are_named_and_others_are_not(stop):
     with _listener() as there:
         tasks = [Task("ps", 0, f"localhost:{closed[0]}"), Task("ps", 1, f"localhost:{there}"),
                  Task("ps", 2, f"localhost:{closed[1]}")]
-        with pytest.raises(ClusterLostError) as caught:
+        with raises("timed_out", kind=ClusterLostError) as caught:
             reachability.wait_for_tasks(tasks, 0.3, stop)
-    assert str(caught.value) == (f"waited 0.3 s for ps:0 localhost:{closed[0]}, ps:2 localhost:{closed[1]}; "
-                                 "is it started, and reachable from this machine?")
+    assert f"0.3 s for ps:0 localhost:{closed[0]}, ps:2 localhost:{closed[1]};" in str(caught.value)
 
 
 def test_a_task_that_comes_later_is_waited_for(stop):
@@ -81,7 +82,7 @@ def test_a_task_that_comes_later_is_waited_for(stop):
 
 
 def test_an_unknown_host_is_named_as_such_at_once_and_waited_for(stop, monkeypatch, caplog):
-    """One line tells it before the time is over, and so does the error; the name of a pod may appear later."""
+    """A warning says it before the time is over, and so does the error; the name of a pod may appear later."""
     def connect(address, timeout):
         if address[0] == "nowhere":
             raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
@@ -89,17 +90,14 @@ def test_an_unknown_host_is_named_as_such_at_once_and_waited_for(stop, monkeypat
 
     monkeypatch.setattr(socket, "create_connection", connect)
     tasks = [Task("ps", 0, "nowhere:5000"), Task("ps", 1, "there:5000")]
-    with caplog.at_level(logging.WARNING), pytest.raises(ClusterLostError) as caught:
+    with caplog.at_level(logging.WARNING), raises("timed_out") as caught:
         reachability.wait_for_tasks(tasks, 0.5, stop)
-    assert str(caught.value) == (
-        "waited 0.5 s for ps:0 nowhere:5000 (this host name does not resolve here), ps:1 there:5000; is it started, "
-        "and reachable from this machine?")
-    assert [record.getMessage() for record in caplog.records] == [
-        "the host name of ps:0 nowhere:5000 does not resolve here (Name or service not known): is it spelt right? "
-        "Waiting for it, at most 0.5 s"]
+    assert re.search(r"ps:0 nowhere:5000 \(.* does not resolve .*\), ps:1 there:5000;", str(caught.value))
+    [line] = caplog.messages
+    assert "ps:0 nowhere:5000" in line and "Name or service not known" in line and "0.5 s" in line
 
 
-def test_a_signal_is_not_kept_waiting_by_unreachable_tasks(stop, monkeypatch):
+def test_unreachable_tasks_do_not_delay_a_signal(stop, monkeypatch):
     """Once `stop` is set, no further task is tried."""
     tried = []
 
@@ -109,6 +107,6 @@ def test_a_signal_is_not_kept_waiting_by_unreachable_tasks(stop, monkeypatch):
         return ConnectionRefusedError()
 
     monkeypatch.setattr(reachability, "_connection_error", connection_error)
-    with pytest.raises(StoppedError):
+    with raises("stopped", kind=StoppedError):
         reachability.wait_for_tasks([Task("ps", index, f"host:{index + 1}") for index in range(9)], 30, stop)
     assert tried == ["host:1"]

@@ -7,11 +7,10 @@ from hypothesis import given
 
 from ps_train.cluster.resolve import find_cluster
 from ps_train.cluster.spec import Cluster, Task
-from ps_train.errors import ConfigError
 from tests.cluster_strategies import clusters, tf_config
+from tests.errors import codes_of, error_of
 
 PS, WORKERS = "a:1,b:2", "c:3,d:4,e:5"
-FORM = "allowed: host:port with a port from 1 to 65535, such as localhost:2222"
 
 
 def _by_flags(ps_hosts, worker_hosts, job, index, **others):
@@ -20,12 +19,6 @@ def _by_flags(ps_hosts, worker_hosts, job, index, **others):
 
 def _by_tf_config(text, **others):
     return find_cluster(ps_hosts="localhost:2222", worker_hosts="localhost:2223", tf_config=text, **others)
-
-
-def _refusal(function, *arguments):
-    with pytest.raises(ConfigError) as caught:
-        function(*arguments)
-    return str(caught.value)
 
 
 # --- flags
@@ -43,28 +36,25 @@ def test_flags_place_a_task(job, index, is_chief):
     assert [str(task) for task in found.workers] == ["worker:0 c:3", "worker:1 d:4", "worker:2 e:5"]
 
 
-@pytest.mark.parametrize(("ps_hosts", "worker_hosts", "job", "index", "message"), [
-    (PS, WORKERS, None, None, "--job_name: not given, and TF_CONFIG is not set; give --job_name=ps or "
-     "--job_name=worker, or run a whole cluster on this machine with `ps_train launch`"),
-    (PS, WORKERS, "ps", None,
-     "--task_index: not given, and --ps_hosts names 2 tasks; give this task's index, 0 to 1"),
-    (PS, WORKERS, "worker", None,
-     "--task_index: not given, and --worker_hosts names 3 tasks; give this task's index, 0 to 2"),
-    (PS, WORKERS, "chief", 0,
-     "--job_name: got 'chief', which only TF_CONFIG can place; allowed here: ps, worker, evaluator"),
-    (PS, WORKERS, "evaluator", 1, "--task_index: got 1; allowed: 0 to 0, since a cluster has one evaluator"),
-    (PS, WORKERS, "ps", 2, "--task_index: got 2; allowed: 0 to 1, since --ps_hosts names 2 tasks"),
-    ("a:1", WORKERS, "ps", 1, "--task_index: got 1; allowed: 0 to 0, since --ps_hosts names 1 task"),
-    (PS, WORKERS, "worker", -1, "--task_index: got -1; allowed: 0 to 2, since --worker_hosts names 3 tasks"),
-    ("a:1,a:1", WORKERS, "ps", 0, "address a:1 is given to both ps:0 and ps:1; each task needs its own"),
-    ("a:1,A:1", WORKERS, "ps", 0, "address A:1 is given to both ps:0 and ps:1; each task needs its own"),
-    ("a:1", "b:1,a:1", "ps", 0, "address a:1 is given to both ps:0 and worker:1; each task needs its own"),
-    ("a", WORKERS, "ps", 0, f"--ps_hosts entry 0: got 'a'; {FORM}"),
-    (PS, "c", "ps", 0, f"--worker_hosts entry 0: got 'c'; {FORM}"),
+@pytest.mark.parametrize(("ps_hosts", "worker_hosts", "job", "index", "code", "values"), [
+    (PS, WORKERS, None, None, "flag_missing", ["--job_name"]),
+    (PS, WORKERS, "ps", None, "flag_missing", ["--task_index", "--ps_hosts", "0 to 1"]),
+    (PS, WORKERS, "worker", None, "flag_missing", ["--task_index", "--worker_hosts", "0 to 2"]),
+    (PS, WORKERS, "chief", 0, "flag_out_of_range", ["--job_name", "'chief'"]),
+    (PS, WORKERS, "evaluator", 1, "flag_out_of_range", ["--task_index", "1", "0 to 0", "evaluator"]),
+    (PS, WORKERS, "ps", 2, "flag_out_of_range", ["--task_index", "2", "0 to 1", "2 tasks"]),
+    ("a:1", WORKERS, "ps", 1, "flag_out_of_range", ["--task_index", "1", "0 to 0", "1 task"]),
+    (PS, WORKERS, "worker", -1, "flag_out_of_range", ["--task_index", "-1", "0 to 2", "--worker_hosts", "3 tasks"]),
+    ("a:1,a:1", WORKERS, "ps", 0, "address_given_twice", ["a:1", "ps:0 and ps:1"]),
+    ("a:1", "b:1,a:1", "ps", 0, "address_given_twice", ["a:1", "ps:0 and worker:1"]),
+    ("a", WORKERS, "ps", 0, "address_malformed", ["--ps_hosts entry 0"]),
+    (PS, "c", "ps", 0, "address_malformed", ["--worker_hosts entry 0"]),
 ])
-def test_refuses_flags_that_place_no_task(ps_hosts, worker_hosts, job, index, message):
+def test_refuses_flags_that_place_no_task(ps_hosts, worker_hosts, job, index, code, values):
     """Missing, out of range, duplicate: each is one line."""
-    assert _refusal(_by_flags, ps_hosts, worker_hosts, job, index) == message
+    error = error_of(_by_flags, ps_hosts, worker_hosts, job, index)
+    assert codes_of(error) == [code] and "\n" not in str(error)
+    assert all(value in str(error) for value in values)
 
 
 @pytest.mark.parametrize(("job", "elastic"), [
@@ -84,11 +74,10 @@ def test_an_evaluator_is_placed_by_flags():
     assert "evaluator" not in found.server_spec
 
 
-def test_an_elastic_worker_may_have_any_index_and_must_be_told_its_own():
-    """A lone address is its own, and says nothing of its index."""
-    assert _refusal(lambda: _by_flags(PS, "c:3", "worker", None, elastic=True)) == (
-        "--task_index: not given, and with --elastic a worker may have any index; give this worker's index, from 0 to "
-        "1022, 0 for the chief")
+def test_an_elastic_worker_needs_its_index():
+    """A lone address does not say which index it has."""
+    error = error_of(_by_flags, PS, "c:3", "worker", None, elastic=True)
+    assert codes_of(error) == ["flag_missing"] and "0 to 1022" in str(error)
 
 
 # --- TF_CONFIG
@@ -145,7 +134,7 @@ def test_an_evaluator_need_not_be_in_the_cluster(evaluators):
     assert found.server_spec == {"ps": {0: "a:1"}, "worker": {0: "b:1"}}
 
 
-# --- flags beside TF_CONFIG
+# --- flags together with TF_CONFIG
 
 BESIDE = tf_config({"ps": ["a:1", "b:1"], "worker": {"2": "d:1", "0": "c:1"}}, "worker", 2)
 
@@ -159,20 +148,21 @@ def test_flags_that_agree_with_tf_config_are_accepted(flags):
     assert _resolve_beside(flags).task == Task("worker", 2, "d:1")
 
 
-@pytest.mark.parametrize(("flags", "message"), [
-    ({"job_name": "ps"}, "--job_name=ps contradicts TF_CONFIG, which says 'worker'"),
-    ({"task_index": 0}, "--task_index=0 contradicts TF_CONFIG, which says 2"),
-    ({"ps_hosts": "b:1,a:1"}, "--ps_hosts=b:1,a:1 contradicts TF_CONFIG, which says 'a:1,b:1'"),
-    ({"worker_hosts": "c:1"}, "--worker_hosts=c:1 contradicts TF_CONFIG, which says 'c:1,d:1'"),
+@pytest.mark.parametrize(("flags", "values"), [
+    ({"job_name": "ps"}, ["--job_name=ps", "'worker'"]),
+    ({"task_index": 0}, ["--task_index=0", "2"]),
+    ({"ps_hosts": "b:1,a:1"}, ["--ps_hosts=b:1,a:1", "'a:1,b:1'"]),
+    ({"worker_hosts": "c:1"}, ["--worker_hosts=c:1", "'c:1,d:1'"]),
 ])
-def test_flags_that_contradict_tf_config_are_shown_with_it(flags, message):
-    """The message shows both sides and what to do."""
-    assert _refusal(_resolve_beside, flags) == f"{message}; leave the flag out, or unset TF_CONFIG"
+def test_flags_that_contradict_tf_config_are_shown_with_it(flags, values):
+    """The message shows both values."""
+    error = error_of(_resolve_beside, flags)
+    assert codes_of(error) == ["flag_contradicts_tf_config"] and all(value in str(error) for value in values)
 
 
-def test_all_contradictions_are_told_together():
+def test_all_contradictions_are_reported_together():
     """One line for each flag that differs."""
-    assert len(_refusal(_resolve_beside, {"job_name": "ps", "task_index": 1}).splitlines()) == 2
+    assert len(error_of(_resolve_beside, {"job_name": "ps", "task_index": 1}).problems) == 2
 
 
 def _resolve_beside(flags):
@@ -182,12 +172,12 @@ def _resolve_beside(flags):
 
 @given(clusters())
 def test_flags_made_of_a_tf_config_agree_with_it(described):
-    """Whatever the cluster, its own hosts, job and index are accepted beside it."""
+    """The hosts, job and index of any cluster are accepted together with it."""
     addresses, job, index = described
     text = tf_config({name: {str(key): value for key, value in tasks.items()} for name, tasks in addresses.items()},
                      job, index)
     found = _by_tf_config(text)
-    if found.is_elastic:  # a lone worker in the sparse form reads like one whose fellows come and go
+    if found.is_elastic:  # a lone worker in the sparse form looks like one of the dynamic form
         assert len(addresses["worker"]) == 1 and job == "worker"
     assert found == Cluster(job, index, addresses, found.is_elastic, frozenset(addresses))
     assert set(found.server_spec) == set(addresses) - {"evaluator"}
@@ -201,7 +191,7 @@ def test_an_empty_tf_config_is_none(text):
     assert _by_flags(PS, WORKERS, "ps", 1, tf_config=text).task == Task("ps", 1, "b:2")
 
 
-# --- workers that come and go
+# --- elastic clusters
 
 @pytest.mark.parametrize(("cluster_part", "job", "index", "known"), [
     ({"ps": ["a:1"], "worker": {}}, "ps", 0, {"ps": {0: "a:1"}, "worker": {}}),
@@ -212,11 +202,11 @@ def test_an_empty_tf_config_is_none(text):
     ({"ps": ["a:1"], "worker": {}}, "evaluator", 0, {"ps": {0: "a:1"}, "worker": {}}),
 ])
 def test_the_tf_config_of_a_dynamic_job_makes_an_elastic_cluster(cluster_part, job, index, known):
-    """As Kubeflow's operator writes it: a ps is told itself under its real index, a worker all ps and itself."""
+    """As Kubeflow's operator writes it: a ps gets itself under its real index, a worker all ps and itself."""
     found = _by_tf_config(tf_config(cluster_part, job, index))
-    told_alone = job == "ps" and len(cluster_part["ps"]) == 1
+    knows_only_itself = job == "ps" and len(cluster_part["ps"]) == 1
     assert found == Cluster(job, int(index), known, is_elastic=True,
-                            partial=frozenset({"worker", "ps"} if told_alone else {"worker"}))
+                            partial=frozenset({"worker", "ps"} if knows_only_itself else {"worker"}))
     assert found.boot == ({"boot": {0: found.task.address}}, "boot", 0)
 
 
@@ -226,7 +216,7 @@ def test_the_tf_config_of_a_dynamic_job_makes_an_elastic_cluster(cluster_part, j
     ({"ps": ["a:1"], "worker": {"0": "c:1"}}, "ps", 0),
     ({"ps": ["a:1"], "worker": {"1": "c:1"}, "chief": ["d:1"]}, "worker", 1),
 ])
-def test_another_tf_config_makes_an_elastic_cluster_only_when_told_to(cluster_part, job, index):
+def test_another_tf_config_makes_an_elastic_cluster_only_with_the_flag(cluster_part, job, index):
     """Then a task forgets the other workers; `--noelastic` keeps one that knows itself only in a fixed cluster."""
     text = tf_config(cluster_part, job, index)
     assert not _by_tf_config(text).is_elastic
@@ -241,7 +231,7 @@ def test_another_tf_config_makes_an_elastic_cluster_only_when_told_to(cluster_pa
     ("c:3,d:4", "worker", 1, {1: "d:4"}), ("c:3,d:4", "ps", 1, {}), ("a:1,b:2", "ps", 0, {}),
 ])
 def test_the_flags_of_an_elastic_worker_name_itself_or_all(worker_hosts, job, index, workers):
-    """A lone address is its own, whatever its index; a ps needs none, so the default may be anything."""
+    """A lone address is that of this worker, with any index; a ps needs none, so the default may be anything."""
     found = _by_flags(PS, worker_hosts, job, index, elastic=True)
     assert found == Cluster(job, index, {"ps": {0: "a:1", 1: "b:2"}, "worker": workers}, is_elastic=True,
                             partial=frozenset({"worker"}))
@@ -250,9 +240,7 @@ def test_the_flags_of_an_elastic_worker_name_itself_or_all(worker_hosts, job, in
 
 def test_what_an_elastic_cluster_cannot_be_is_refused():
     """An index that is not in the list or too large, and a fixed cluster without workers."""
-    assert _refusal(lambda: _by_flags(PS, "c:3,d:4", "worker", 2, elastic=True)) == (
-        "--task_index: got 2; allowed: 0 to 1, since --worker_hosts names 2 tasks")
-    assert _refusal(lambda: _by_flags(PS, "c:3", "worker", 1023, elastic=True)) == (
-        "--task_index: got 1023; allowed: 0 to 1022")
+    assert "0 to 1" in str(error_of(_by_flags, PS, "c:3,d:4", "worker", 2, elastic=True))
+    assert "0 to 1022" in str(error_of(_by_flags, PS, "c:3", "worker", 1023, elastic=True))
     text = tf_config({"ps": ["a:1"], "worker": {}}, "ps", 0)
-    assert "leave --noelastic out" in _refusal(lambda: _by_tf_config(text, elastic=False))
+    assert codes_of(error_of(_by_tf_config, text, elastic=False)) == ["tf_config_without_workers"]

@@ -8,14 +8,7 @@ from hypothesis import given
 from ps_train.cluster.tf_config import parse_tf_config
 from ps_train.errors import ConfigError
 from tests.cluster_strategies import TF_CONFIG_TEXTS, clusters, tf_config
-
-FORM = "allowed: host:port with a port from 1 to 65535, such as localhost:2222"
-
-
-def _refusal(function, *arguments):
-    with pytest.raises(ConfigError) as caught:
-        function(*arguments)
-    return str(caught.value)
+from tests.errors import codes_of, error_of
 
 
 @given(clusters())
@@ -33,64 +26,43 @@ def as_json(addresses, dense):
             else {str(index): address for index, address in tasks.items()} for job, tasks in addresses.items()}
 
 
-@pytest.mark.parametrize(("text", "message"), [
-    ("{", "TF_CONFIG: is not JSON: Expecting property name enclosed in double quotes at line 1, column 2; "
-     "there it ends"),
-    ('{"cluster"', "TF_CONFIG: is not JSON: Expecting ':' delimiter at line 1, column 11; there it ends"),
-    ("{\n'cluster': {}}", "TF_CONFIG: is not JSON: Expecting property name enclosed in double quotes at line 2, "
-     "column 1; there it reads \"'cluster': {}}\""),
-    (tf_config({"ps": ["a:1"], "worker": ["b:1"]}, "worker", True),
-     "TF_CONFIG: task index: got True; allowed: an integer from 0 to 1022"),
-    (tf_config({"ps": ["a:1"], "worker": ["b:1"]}, "worker", 0.0),
-     "TF_CONFIG: task index: got 0.0; allowed: an integer from 0 to 1022"),
-    (tf_config({"ps": ["a:1"], "worker": ["b:1"]}, "worker", -1),
-     "TF_CONFIG: task index: got -1; allowed: an integer from 0 to 1022"),
-    (tf_config({"ps": ["a:1"], "worker": ["b:1"]}, "worker", None),
-     "TF_CONFIG: task index: got None; allowed: an integer from 0 to 1022"),
-    (tf_config({"ps": ["a:1"], "worker": ["b:1"]}, "worker", "0 "),
-     "TF_CONFIG: task index: got '0 '; allowed: an integer from 0 to 1022"),
-    (tf_config({"ps": ["a:1"], "worker": ["b:1"]}, "worker", 10**20),
-     "TF_CONFIG: task index: got 100000000000000000000; allowed: an integer from 0 to 1022"),
-    (tf_config({"ps": ["a:1"], "worker": ["b:1"]}, "worker", 1),
-     "TF_CONFIG: task index is 1; allowed: 0, the indices of job 'worker'"),
-    (tf_config({"ps": ["a:1"], "worker": {"0": "b:1", "7": "c:1"}}, "worker", 1),
-     "TF_CONFIG: task index is 1; allowed: 0, 7, the indices of job 'worker'"),
-    (tf_config({"ps": ["a:1"], "worker": ["b:1"]}, "chief"),
-     "TF_CONFIG: task type is 'chief'; allowed: ps, worker, evaluator"),
-    (tf_config({"ps": ["a:1"], "worker": ["b:1"]}, ["worker"]),
-     "TF_CONFIG: task type is ['worker']; allowed: ps, worker, evaluator"),
-    (tf_config({"ps": ["a:1"], "workers": ["b:1"]}),
-     "TF_CONFIG: cluster['workers']: unknown job; allowed: ps, worker, chief, master, evaluator"),
-    (tf_config({"ps": ["a:1"], "worker": "b:1"}),
-     "TF_CONFIG: cluster['worker']: got 'b:1'; allowed: a list of host:port, or an object of index: host:port"),
-    (tf_config({"ps": ["a:1"], "worker": []}),
-     "TF_CONFIG: cluster['worker']: got []; allowed: a list of host:port, or an object of index: host:port"),
-    (tf_config({"ps": [None], "worker": ["b:1"]}), f"TF_CONFIG: cluster['ps'][0]: got None; {FORM}"),
-    (tf_config({"ps": ["a:1", "b"], "worker": ["b:1"]}), f"TF_CONFIG: cluster['ps'][1]: got 'b'; {FORM}"),
-    (tf_config({"ps": {"x": "a:1"}, "worker": ["b:1"]}),
-     "TF_CONFIG: cluster['ps'] index: got 'x'; allowed: an integer from 0 to 1022"),
-    (tf_config({"ps": {"٣": "a:1"}, "worker": ["b:1"]}),
-     "TF_CONFIG: cluster['ps'] index: got '٣'; allowed: an integer from 0 to 1022"),
-    (tf_config({"ps": {"1": "a:1", "01": "b:1"}, "worker": ["c:1"]}),
-     "TF_CONFIG: cluster['ps']: index 1 is there twice"),
-    (tf_config({"ps": ["a:1"], "worker": ["a:1"]}),
-     "address a:1 is given to both ps:0 and worker:0; each task needs its own"),
-    (tf_config({"worker": ["b:1"]}),
-     "TF_CONFIG: cluster names no ps; allowed: at least one, such as \"ps\": [\"host:2222\"]"),
-    (tf_config({"ps": ["b:1"]}, "ps"),
-     "TF_CONFIG: cluster names no worker and no chief; allowed: at least one of them"),
-    (tf_config({"ps": ["a:1"], "chief": ["b:1", "c:1"]}, "chief"),
-     "TF_CONFIG: cluster['chief']: names 2 tasks; allowed: 1"),
-    (tf_config({"ps": ["a:1"], "master": {"1": "b:1"}, "worker": ["c:1"]}),
-     "TF_CONFIG: cluster['master'] index: got 1; allowed: 0, as there is one"),
-    (tf_config({"ps": ["a:1"], "chief": ["b:1"], "master": ["c:1"]}, "chief"),
-     "TF_CONFIG: cluster names both a chief and a master; they are the same role, keep one"),
+@pytest.mark.parametrize(("text", "code", "values"), [
+    ("{", "tf_config_not_json", ["line 1, column 2"]),
+    ('{"cluster"', "tf_config_not_json", ["line 1, column 11"]),
+    ("{\n'cluster': {}}", "tf_config_not_json", ["line 2, column 1", "\"'cluster': {}}\""]),
+    (tf_config({"ps": ["a:1"], "worker": ["b:1"]}, "worker", True), "tf_config_bad_index", ["True", "0 to 1022"]),
+    (tf_config({"ps": ["a:1"], "worker": ["b:1"]}, "worker", 0.0), "tf_config_bad_index", ["0.0"]),
+    (tf_config({"ps": ["a:1"], "worker": ["b:1"]}, "worker", -1), "tf_config_bad_index", ["-1"]),
+    (tf_config({"ps": ["a:1"], "worker": ["b:1"]}, "worker", None), "tf_config_bad_index", ["None"]),
+    (tf_config({"ps": ["a:1"], "worker": ["b:1"]}, "worker", "0 "), "tf_config_bad_index", ["'0 '"]),
+    (tf_config({"ps": ["a:1"], "worker": ["b:1"]}, "worker", 10**20), "tf_config_bad_index", [str(10**20)]),
+    (tf_config({"ps": ["a:1"], "worker": ["b:1"]}, "worker", 1), "tf_config_bad_index", ["1", "'worker'"]),
+    (tf_config({"ps": ["a:1"], "worker": {"0": "b:1", "7": "c:1"}}, "worker", 1), "tf_config_bad_index", ["0, 7"]),
+    (tf_config({"ps": ["a:1"], "worker": ["b:1"]}, "chief"), "tf_config_unknown_job",
+     ["'chief'", "ps, worker, evaluator"]),
+    (tf_config({"ps": ["a:1"], "worker": ["b:1"]}, ["worker"]), "tf_config_unknown_job", ["['worker']"]),
+    (tf_config({"ps": ["a:1"], "workers": ["b:1"]}), "tf_config_unknown_job", ["'workers'"]),
+    (tf_config({"ps": ["a:1"], "worker": "b:1"}), "tf_config_malformed", ["cluster['worker']", "'b:1'"]),
+    (tf_config({"ps": ["a:1"], "worker": []}), "tf_config_malformed", ["cluster['worker']", "[]"]),
+    (tf_config({"ps": [None], "worker": ["b:1"]}), "address_malformed", ["cluster['ps'][0]", "None"]),
+    (tf_config({"ps": ["a:1", "b"], "worker": ["b:1"]}), "address_malformed", ["cluster['ps'][1]", "'b'"]),
+    (tf_config({"ps": {"x": "a:1"}, "worker": ["b:1"]}), "tf_config_bad_index", ["cluster['ps']", "'x'"]),
+    (tf_config({"ps": {"٣": "a:1"}, "worker": ["b:1"]}), "tf_config_bad_index", ["cluster['ps']", "'٣'"]),
+    (tf_config({"ps": {"1": "a:1", "01": "b:1"}, "worker": ["c:1"]}), "tf_config_duplicate_key", ["cluster['ps']"]),
+    (tf_config({"ps": ["a:1"], "worker": ["a:1"]}), "address_given_twice", ["ps:0 and worker:0"]),
+    (tf_config({"worker": ["b:1"]}), "tf_config_without_ps", []),
+    (tf_config({"ps": ["b:1"]}, "ps"), "tf_config_without_workers", []),
+    (tf_config({"ps": ["a:1"], "chief": ["b:1", "c:1"]}, "chief"), "tf_config_two_chiefs", ["cluster['chief']", "2"]),
+    (tf_config({"ps": ["a:1"], "master": {"1": "b:1"}, "worker": ["c:1"]}), "tf_config_bad_index", ["'master'"]),
+    (tf_config({"ps": ["a:1"], "chief": ["b:1"], "master": ["c:1"]}, "chief"), "tf_config_two_chiefs", []),
     ('{"cluster": {"ps": ["a:1"], "ps": ["b:1"], "worker": ["c:1"]}, "task": {"type": "ps", "index": 0}}',
-     "TF_CONFIG: 'ps' is there twice in one object; keep one"),
+     "tf_config_duplicate_key", ["'ps'"]),
 ])
-def test_refuses_a_wrong_tf_config(text, message):
-    """What is malformed, unknown, missing or contradictory is one line that says where."""
-    assert _refusal(parse_tf_config, text) == message
+def test_refuses_a_wrong_tf_config(text, code, values):
+    """Malformed, unknown, missing or contradictory parts are one line that says where."""
+    error = error_of(parse_tf_config, text)
+    assert codes_of(error) == [code] and "\n" not in str(error)
+    assert all(value in str(error) for value in values)
 
 
 @pytest.mark.parametrize(("text", "missing"), [
@@ -103,16 +75,16 @@ def test_refuses_a_wrong_tf_config(text, message):
 ])
 def test_a_tf_config_without_a_part_is_shown_how_it_should_read(text, missing):
     """The example in the message is itself a TF_CONFIG that is accepted."""
-    message = _refusal(parse_tf_config, text)
-    assert message.startswith(f"TF_CONFIG: {missing!r} is missing or no object; it should read like ")
-    assert parse_tf_config(message.partition(" like ")[2]).job == "worker"
+    error = error_of(parse_tf_config, text)
+    assert codes_of(error) == ["tf_config_incomplete"] and repr(missing) in str(error)
+    assert parse_tf_config(str(error).partition(" like ")[2]).job == "worker"
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "1" * 5000, '{"cluster": ' * 50_000])
 def test_a_tf_config_that_would_break_the_reader_is_refused(text):
     """Deep nesting and endless numbers are a ConfigError of one line too."""
-    message = _refusal(parse_tf_config, text)
-    assert message.startswith("TF_CONFIG: ") and "\n" not in message and len(message) < 300
+    error = error_of(parse_tf_config, text)
+    assert error.code.startswith("tf_config_") and "\n" not in str(error) and len(str(error)) < 300
 
 
 @given(TF_CONFIG_TEXTS)

@@ -1,4 +1,4 @@
-"""What is said about imports that fail and about code of Python 2."""
+"""The advice on imports that fail and on code of Python 2."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import sys
 import pytest
 
 from ps_train.runtime import advice, tracebacks
+from tests.errors import codes_of
 
 
 @pytest.fixture
 def report_of(tmp_path, monkeypatch):
-    """Returns a function that runs a text as a file of the user, and returns the report of its error."""
+    """Returns a function that runs a text as a file of the user, and returns the traceback and the error about it."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
 
@@ -22,7 +23,8 @@ def report_of(tmp_path, monkeypatch):
         try:
             exec(compile(text, str(path), "exec"), {"__name__": "script"})
         except Exception as error:  # noqa: BLE001 (whichever the text raises)
-            return tracebacks.report(error, *advice)
+            trace, fault = tracebacks.report(error, *advice)
+            return trace, fault
         raise AssertionError("it raised nothing")
 
     run.folder = tmp_path
@@ -30,16 +32,15 @@ def report_of(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("module", "advice"), [
-    ("twisted_nowhere", "install it: pip install twisted_nowhere; or, if it is a module of your own, add its folder to "
-                        "PYTHONPATH"),
-    ("json.nothing", "Python's own json has no nothing: correct the name"),
-    ("pytest.nothing", "the installed pytest has no nothing: install the version of pytest that has it"),
+    ("twisted_nowhere", "pip install twisted_nowhere"), ("json.nothing", "json has no nothing"),
+    ("pytest.nothing", "pytest has no nothing"),
 ])
 def test_a_missing_module_is_one_line_with_what_to_do(report_of, module, advice):
-    """Its line is there, and no traceback: there is nothing to correct in it."""
-    trace, [line] = report_of(f"import sys\nimport {module}\n")
-    assert trace == []
-    assert line == f"{report_of.folder}/script.py, line 2: No module named {module!r}: {advice}"
+    """It names the line; a traceback would not help."""
+    trace, fault = report_of(f"import sys\nimport {module}\n")
+    assert trace == [] and codes_of(fault) == ["module_missing"]
+    assert str(fault).startswith(f"{report_of.folder}/script.py, line 2: No module named {module!r}: ")
+    assert advice in str(fault) and "\n" not in str(fault)
 
 
 def test_the_package_has_another_name_than_the_module():
@@ -51,17 +52,15 @@ def test_the_package_has_another_name_than_the_module():
 
 
 def test_a_module_of_the_user_is_found_where_it_is(report_of):
-    """Not a package to install: its folder is missing on the path; or a folder lacks the module."""
+    """Its folder is not on the path, or a folder does not contain the module: there is no package to install."""
     (report_of.folder / "src/own_part").mkdir(parents=True)
     (report_of.folder / "src/own_part/__init__.py").write_text("")
-    _, [line] = report_of("import own_part.network")
-    assert line.endswith(f": own_part is in {report_of.folder}/src, where Python does not look: add that folder to "
-                         "PYTHONPATH")
+    _, fault = report_of("import own_part.network")
+    assert f"own_part is in {report_of.folder}/src," in str(fault) and "PYTHONPATH" in str(fault)
     (report_of.folder / "own_layers").mkdir()
     (report_of.folder / "own_layers/__init__.py").write_text("")
-    _, [line] = report_of("import own_layers.network")
-    assert line.endswith(f": own_layers, in {report_of.folder}/own_layers, has no network: add that file, or correct "
-                         "the name")
+    _, fault = report_of("import own_layers.network")
+    assert f"own_layers, in {report_of.folder}/own_layers, has no network" in str(fault)
 
 
 @pytest.mark.parametrize("text", [
@@ -72,10 +71,9 @@ def test_a_module_of_the_user_is_found_where_it_is(report_of):
 ])
 def test_a_statement_of_python_2_is_one_line(report_of, text):
     """It names the file and the line, and how to go on."""
-    trace, [line] = report_of(text, "do it so")
-    assert trace == [] and " is Python 2: do it so" in line
-    assert line.startswith(f"{report_of.folder}/script.py, line ")
-    assert "\n" not in line
+    trace, fault = report_of(text, "convert it")
+    assert trace == [] and codes_of(fault) == ["python2_code"] and str(fault).endswith("convert it")
+    assert str(fault).startswith(f"{report_of.folder}/script.py, line ") and "\n" not in str(fault)
 
 
 @pytest.mark.parametrize("text", [
@@ -84,21 +82,21 @@ def test_a_statement_of_python_2_is_one_line(report_of, text):
 ])
 def test_python_2_that_fails_while_it_runs_keeps_its_traceback(report_of, text):
     """The line may be elsewhere; the advice is the same."""
-    trace, [line] = report_of(text, "do it so")
+    trace, fault = report_of(text, "convert it")
     assert trace[0] == tracebacks.HEADING
-    assert line.endswith("script.py is Python 2: do it so")
+    assert codes_of(fault) == ["python2_code"] and "script.py" in str(fault) and str(fault).endswith("convert it")
 
 
 @pytest.mark.parametrize("text", ["x = 5 5", "f(", "undefined", "''.nothing", "if True:\nx = 1", "1 + 'a'", "[].next"])
 def test_other_errors_are_not_python_2(text, report_of):
-    """Nor is anything once the code is converted."""
+    """No error is, once the code is converted."""
     if text != "[].next":
-        assert "Python 2" not in report_of(text, "do it so")[1][0]
-    assert "Python 2" not in report_of(text, "")[1][0]
+        assert report_of(text, "convert it")[1].code == "user_code_failed"
+    assert report_of(text, "")[1].code == "user_code_failed"
 
 
 def test_the_modules_of_python_2_are_not_in_python_3():
-    """Else a missing package of that name would be taken for one."""
+    """Otherwise a missing package of that name would be taken for one of them."""
     known = subprocess.run([sys.executable, "-c", "import sys; print(*getattr(sys, 'stdlib_module_names', ()))"],
                            capture_output=True, text=True, check=True).stdout.split()
     assert advice.PYTHON2_MODULES.isdisjoint(known)

@@ -1,4 +1,4 @@
-"""Which TensorFlow is there, whatever its package is called; what is said where there is none, or an old one."""
+"""Which TensorFlow is installed, from any package; the error if it is missing or too old."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ import sys
 
 import pytest
 
-from ps_train.errors import ConfigError
 from ps_train.runtime import installed
+from tests.errors import raises
 from tests.processes import REPO
-
-RANGE = r"allowed: 2\.14 or newer \(tested: 2\.14 to 2\.21\)"
 
 
 def environment(folder, packages):
@@ -50,26 +48,27 @@ def only(tmp_path, monkeypatch):
     ("2.13.1", False), ("1.15.5", False), ("2.14.0", True), ("2.15.1", True), ("2.21.0", True), ("3.0.0", True),
     ("2.22.0.dev20260101", True)])
 def test_a_version_counts_whatever_the_packages_name(only, name, version, is_supported):
-    """Without importing it; too old is told with the version, what is allowed, and what to do."""
+    """Without importing it; the error about one that is too old has the version."""
     only({"tensorboard": ("2.1.0", ["tensorboard"]), name: (version, ["tensorflow"])})
     assert installed.tensorflow_version() == version
     if is_supported:
         installed.check_tensorflow()
     else:
-        with pytest.raises(ConfigError, match=rf"^TensorFlow is {re.escape(version)} in \S+; {RANGE}: `pip install "):
+        with raises("tensorflow_too_old") as caught:
             installed.check_tensorflow()
+        assert version in str(caught.value) and installed.OLDEST in str(caught.value)
 
 
 def test_without_tensorflow_the_line_says_what_to_install(only):
-    """Both ways of it: with a GPU and without."""
+    """With a GPU and without."""
     only({"tensorflow-estimator": ("2.14.0", ["tensorflow_estimator"])})
-    with pytest.raises(ConfigError, match=rf"^TensorFlow is not installed in \S+; {RANGE}: `pip install tensorflow`, "
-                                          "or `pip install tensorflow-cpu` on a machine without a GPU$"):
+    with raises("tensorflow_missing") as caught:
         installed.check_tensorflow()
+    assert "`pip install tensorflow`" in str(caught.value) and "`pip install tensorflow-cpu`" in str(caught.value)
 
 
 def test_a_build_of_ones_own_is_trusted(only, tmp_path):
-    """The module is there, and no package says its version."""
+    """The module exists, and no package says its version."""
     only({"other": ("1.0", ["other"])})
     (tmp_path / "packages" / "tensorflow").mkdir()
     (tmp_path / "packages" / "tensorflow" / "__init__.py").touch()
@@ -78,12 +77,13 @@ def test_a_build_of_ones_own_is_trusted(only, tmp_path):
     installed.check_tensorflow()
 
 
-@pytest.mark.parametrize(("modules", "said"), [((), ""), (("absl", "numpy"), ""),
-                                               (("absl", "no_such_module"), f"{sys.prefix} lacks no_such_module\n")])
-def test_it_tells_setup_env_what_is_missing(capsys, modules, said):
-    """On stdout; the exit code says whether anything is."""
-    assert installed.main(modules) == bool(said)
-    assert capsys.readouterr().out == said
+@pytest.mark.parametrize(("modules", "missing"), [((), ""), (("absl", "numpy"), ""),
+                                                  (("absl", "no_such_module"), "no_such_module")])
+def test_it_lists_missing_modules_for_setup_env(capsys, modules, missing):
+    """On stdout; the exit code says whether any is missing."""
+    assert installed.main(modules) == bool(missing)
+    output = capsys.readouterr().out
+    assert missing in output and bool(output) == bool(missing)
 
 
 @pytest.mark.parametrize("arguments", [["--job_name=ps"], ["launch", "--num_ps=1"]])
@@ -93,7 +93,7 @@ def test_an_old_tensorflow_ends_the_program_with_one_line(tmp_path, arguments):
     ended = run_with(folder, [sys.executable, "-m", "ps_train", *arguments])
     lines = [line for line in (ended.stdout + ended.stderr).splitlines() if not line.startswith("Loading TensorFlow")]
     assert (ended.returncode, len(lines)) == (2, 1), ended
-    assert re.match(rf"ps_train: TensorFlow is 2\.12\.0 in \S+; {RANGE}", lines[0])
+    assert "2.12.0" in lines[0] and lines[0].endswith("[tensorflow_too_old]")
 
 
 @pytest.mark.parametrize(("version", "found"), [("2.14.1", True), ("2.12.0", False)])
@@ -106,7 +106,7 @@ def test_setup_env_takes_tensorflow_cpu_and_says_why_it_takes_no_older_one(tmp_p
 
 
 def test_the_package_requires_no_tensorflow_by_name():
-    """Else pip would bring `tensorflow` where `tensorflow-cpu` is; the extras have both."""
+    """Otherwise pip would add `tensorflow` to an environment with `tensorflow-cpu`; the extras have both."""
     text = (REPO / "setup.py").read_text()
     assert re.search(r'install_requires=\["absl-py", "numpy"\]', text)
     assert '"tensorflow": ["tensorflow>=2.14"]' in text and '"tensorflow-cpu": ["tensorflow-cpu>=2.14"]' in text

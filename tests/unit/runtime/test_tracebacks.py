@@ -37,8 +37,8 @@ def report(tmp_path, monkeypatch):
         thread.join(60)
         # The frame of `call` stands for those of ps_train, which a plug-in is called from.
         monkeypatch.setattr(tracebacks, "_PACKAGES", (*tracebacks._PACKAGES, __file__))
-        trace, message = tracebacks.report(thread._error)
-        lines = [*trace, *Failure(message).lines()]
+        trace, fault = tracebacks.report(thread._error)
+        lines = [*trace, *Failure(fault.lines()).lines()]
         return [line.replace(str(path), "FILE").replace(name, "users") for line in lines]
 
     return run
@@ -59,16 +59,15 @@ def test_a_traceback_begins_and_ends_in_the_users_code(report):
         '  File "FILE", line 3, in hidden',
         "    return tf.nn.rellu(3.0)",
         "AttributeError: module 'tensorflow._api.v2.compat.v1.nn' has no attribute 'rellu'",
-        "ps_train: users.model_fn failed: correct line 3 of FILE, then run the same command again"]
+        "ps_train: users.model_fn failed: correct line 3 of FILE, then run the same command again [user_code_failed]"]
 
 
 def test_a_fault_while_the_module_is_imported(report):
-    """There is no function yet: the module is named."""
+    """No function has been called: the error names the module."""
     lines = report("units = no_such_name\n")
-    assert lines[1:] == [
-        '  File "FILE", line 1, in <module>', "    units = no_such_name",
-        "NameError: name 'no_such_name' is not defined",
-        "ps_train: module users failed: correct line 1 of FILE, then run the same command again"]
+    assert lines[1:4] == ['  File "FILE", line 1, in <module>', "    units = no_such_name",
+                          "NameError: name 'no_such_name' is not defined"]
+    assert lines[4].startswith("ps_train: module users failed: correct line 1 of FILE")
 
 
 def test_a_syntax_error_is_shown_where_it_is(report):
@@ -76,7 +75,7 @@ def test_a_syntax_error_is_shown_where_it_is(report):
     lines = report("x = 1\ndef model_fn(:\n")
     assert lines[1:3] == ['  File "FILE", line 2, in <module>', "    def model_fn(:"]
     assert lines[3].startswith("SyntaxError: ")
-    assert lines[4] == "ps_train: module users failed: correct line 2 of FILE, then run the same command again"
+    assert lines[4].startswith("ps_train: module users failed: correct line 2 of FILE")
 
 
 def test_an_error_that_led_to_it_is_a_line(report):
@@ -105,8 +104,8 @@ def test_a_step_that_fails_is_shown_where_the_operation_was_made(report):
         """)
     assert lines[1] == '  File "FILE", line 4, in model_fn'
     assert lines[3].startswith("InvalidArgumentError: Received a label value of 3 which is outside the valid range")
-    assert re.fullmatch(r"ps_train: users.model_fn: operation '\S+' failed in a step: look at line 4 of FILE and at "
-                        r"the data there, then run the same command again", lines[4])
+    assert re.fullmatch(r"ps_train: users.model_fn: operation '\S+' .* line 4 of FILE .* \[operation_failed\]",
+                        lines[4])
     assert len(lines) == 5
 
 
@@ -124,15 +123,14 @@ def test_a_function_of_the_dataset_that_raises_is_shown_itself(report):
                 session.run(iterator.initializer)
                 session.run(row)
         """)
-    assert lines == [
+    assert lines[:-1] == [
         tracebacks.HEADING, '  File "FILE", line 3, in read', '    raise ValueError("row %d is damaged" % row)',
-        "ValueError: row 0 is damaged",
-        "ps_train: users.read failed in a step: correct line 3 of FILE, or the data there, then run the same command "
-        "again"]
+        "ValueError: row 0 is damaged"]
+    assert lines[-1].startswith("ps_train: users.read failed in a step: correct line 3 of FILE")
 
 
 def test_a_function_that_tensorflow_rewrites_keeps_its_lines(report):
-    """What AutoGraph generates is not shown, but the user's code that it comes from."""
+    """The report shows the user's code, not what AutoGraph generates."""
     lines = report("""\
         import tensorflow.compat.v1 as tf
         def read(row):
@@ -141,10 +139,9 @@ def test_a_function_that_tensorflow_rewrites_keeps_its_lines(report):
             return tf.data.Dataset.range(3).map(read)
         """)
     assert [line for line in lines if "File" in line] == [
-        '  File "FILE", line 5, in model_fn', '  File "FILE", line 3, in read',
-        "ps_train: users.model_fn failed: correct line 3 of FILE, then run the same command again"][:2]
+        '  File "FILE", line 5, in model_fn', '  File "FILE", line 3, in read']
     assert lines[-2].startswith("AttributeError: module ") and "rellu" in lines[-2]
-    assert lines[-1] == "ps_train: users.model_fn failed: correct line 3 of FILE, then run the same command again"
+    assert lines[-1].startswith("ps_train: users.model_fn failed: correct line 3 of FILE")
 
 
 def test_a_fault_without_a_frame_of_the_user_keeps_its_traceback(monkeypatch):
@@ -152,8 +149,8 @@ def test_a_fault_without_a_frame_of_the_user_keeps_its_traceback(monkeypatch):
     monkeypatch.setattr(tracebacks, "_PACKAGES", (*tracebacks._PACKAGES, __file__))
     thread = Call(lambda: [][0], "task")
     thread.join(60)
-    lines, message = tracebacks.report(thread._error)
-    assert message == []
+    lines, fault = tracebacks.report(thread._error)
+    assert fault is None
     assert lines[0] == "Traceback (most recent call last):" and lines[-1] == "IndexError: list index out of range"
     assert any("threads.py" in line for line in lines)
 
@@ -168,7 +165,7 @@ def test_an_installed_plugin_is_the_users(tmp_path, monkeypatch):
     monkeypatch.setattr(tracebacks, "_PACKAGES", (*tracebacks._PACKAGES, __file__))
     thread = Call(names["model_fn"], "task")
     thread.join(60)
-    lines, [_] = tracebacks.report(thread._error)
+    lines, _ = tracebacks.report(thread._error)
     assert f'  File "{path}", line 2, in model_fn\n    return [][0]\n' in "\n".join(lines)
 
 
@@ -179,7 +176,7 @@ def test_the_standard_library_is_not_the_users():
 
 
 def test_an_imported_operation_that_fails_is_reported_by_the_line_that_ran_it(report):
-    """It has no traceback of its own."""
+    """The operation has no traceback."""
     assert report("""\
         import tensorflow.compat.v1 as tf
         def exported():

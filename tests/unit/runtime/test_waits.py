@@ -1,4 +1,4 @@
-"""Waits: they end in time, and say whom they waited for."""
+"""Waits: they end in time, and say what they waited for."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 
 from ps_train.errors import ClusterLostError, StoppedError
 from ps_train.runtime import waits
+from tests.errors import raises
 
 
 @contextlib.contextmanager
@@ -23,46 +24,48 @@ def _takes(least_secs, most_secs):
 
 
 def test_returns_the_first_true_value(stop):
-    """The condition is asked again until it is true, and its value is returned."""
+    """The condition is called until it is true, and its value is returned."""
     answers = iter([None, 0, "there"])
     assert waits.until(lambda: next(answers), 10, "it", stop) == "there"
 
 
-def test_asks_at_once(stop, monkeypatch):
-    """What is there already costs no waiting."""
+def test_checks_at_once(stop, monkeypatch):
+    """A condition that holds already costs no waiting."""
     monkeypatch.setattr(waits, "_POLL_SECS", 60)
     with _takes(0, 30):
         assert waits.until(lambda: 7, 10, "it", stop) == 7
 
 
 def test_an_expired_wait_names_what_it_waited_for(stop):
-    """The error says how long, for whom, and what the user may do."""
-    with _takes(0.3, 30), pytest.raises(ClusterLostError, match=r"^waited 0.3 s for ps:0 host:1; is it up\?$"):
+    """The error says how long, for what, and what the user may do."""
+    with _takes(0.3, 30), raises("timed_out", kind=ClusterLostError) as caught:
         waits.until(lambda: False, 0.3, "ps:0 host:1", stop, "is it up?")
+    assert "0.3 s for ps:0 host:1; is it up?" in str(caught.value)
 
 
 def test_what_it_waits_for_may_change(stop):
-    """The name is asked for when it is told, so that it is the latest."""
+    """The error has the newest name."""
     missing = ["a", "b"]
 
     def condition():
         del missing[1:]
 
-    with pytest.raises(ClusterLostError, match="^waited 0.1 s for a$"):
+    with raises("timed_out") as caught:
         waits.until(condition, 0.1, lambda: " and ".join(missing), stop)
+    assert str(caught.value).endswith("for a")
 
 
 def test_a_signal_ends_the_wait_at_once(stop):
-    """`stop` is not waited out."""
-    with _takes(0.2, 20), pytest.raises(StoppedError, match="^told to stop while waiting for it$"):
+    """Not at the time limit."""
+    with _takes(0.2, 20), raises("stopped", kind=StoppedError):
         threading.Timer(0.2, stop.set).start()
         waits.until(lambda: False, 30, "it", stop)
 
 
 def test_a_signal_ends_the_wait_while_the_condition_blocks(stop):
-    """A peer that is frozen answers nothing, for as long as a call may take: the signal is heard all the same."""
+    """A frozen peer does not answer for as long as a call may take; that does not delay the signal."""
     forever = threading.Event()
-    with _takes(0.2, 20), pytest.raises(StoppedError, match="^told to stop while waiting for it$"):
+    with _takes(0.2, 20), raises("stopped", kind=StoppedError):
         threading.Timer(0.2, stop.set).start()
         waits.until(forever.wait, 30, "it", stop)
     forever.set()
@@ -124,8 +127,8 @@ def test_a_bounded_call_that_takes_long_reminds(monkeypatch, caplog):
     assert re.match(r"waiting for the last checkpoint, since \d s, at most 60 s$", lines[0])
 
 
-def test_a_loop_of_its_own_reminds(monkeypatch, caplog):
-    """Of what is missing then; without a time limit if it has none."""
+def test_a_reminder_works_in_any_loop(monkeypatch, caplog):
+    """It names what is missing then; without a time limit if it has none."""
     missing = ["worker:1", "worker:2"]
     monkeypatch.setattr(logging.getLogger("ps_train"), "propagate", True)
     reminder = waits.Reminder(lambda: " and ".join(missing))
@@ -156,7 +159,7 @@ def test_a_bounded_call_raises_what_the_call_raised():
 def test_a_bounded_call_that_hangs_is_left_behind():
     """The caller goes on after the bound, and the thread cannot hold the process."""
     forever = threading.Event()
-    with _takes(0.2, 30), pytest.raises(ClusterLostError, match="^waited 0.2 s for an answer that never comes$"):
+    with _takes(0.2, 30), raises("timed_out", kind=ClusterLostError):
         waits.bounded(forever.wait, 0.2, "an answer that never comes")
     left = [thread for thread in threading.enumerate() if thread.name == "bounded an answer that never comes"]
     are_daemons = [thread.daemon for thread in left]

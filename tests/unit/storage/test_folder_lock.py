@@ -1,4 +1,4 @@
-"""The lock of a train_dir as a file: who is alive, who is gone, and that nobody removes a lock of a living one."""
+"""The lock of a train_dir as a file: whether its holder is alive, and that no lock of a live holder is removed."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 
 from ps_train.errors import ConfigError, StoppedError
 from ps_train.storage import folder_lock
+from tests.errors import raises
 from tests.processes import REPO
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="processes are looked up on Linux only")
@@ -27,8 +28,8 @@ def content(**changes):
     return json.dumps(holder).encode()
 
 
-def text_of(process):
-    """Returns what another process of this machine writes; it lives until its stdin is closed."""
+def process_with_lock():
+    """Returns another process of this machine and its lock; it lives until its stdin is closed."""
     code = ("import sys; from ps_train.storage import folder_lock; "
             "sys.stdout.buffer.write(folder_lock.lock_text('now', '0b', 0)); sys.stdout.flush(); sys.stdin.read()")
     child = subprocess.Popen([sys.executable, "-c", code], cwd=REPO, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -36,21 +37,22 @@ def text_of(process):
 
 
 def test_a_folder_without_a_lock_is_free(tmp_path):
-    """One that is not there, too."""
+    """A missing folder, too."""
     folder_lock.make_free(str(tmp_path), 9.0, never)
     folder_lock.make_free(str(tmp_path / "none"), 9.0, never)
 
 
 @LINUX
-def test_a_living_process_of_this_machine_is_refused_and_a_killed_one_forgotten(tmp_path):
-    """At once, without a wait, also while the killed one is a zombie; a refusal names host, process and since when."""
-    child, told = text_of("other")
+def test_a_lock_of_a_live_process_is_respected_and_that_of_a_killed_one_removed(tmp_path):
+    """At once, also while the killed one is a zombie; the error names process, host and time."""
+    child, lock = process_with_lock()
     path = tmp_path / folder_lock.LOCK_NAME
     try:
-        path.write_bytes(told)
-        with pytest.raises(ConfigError, match=rf"process {child.pid} on \S+, since now, is training in .*--train_dir"):
+        path.write_bytes(lock)
+        with raises("train_dir_in_use", kind=ConfigError) as caught:
             folder_lock.make_free(str(tmp_path), 9.0, never)
-        assert path.read_bytes() == told
+        assert f"process {child.pid} on " in str(caught.value) and "since now" in str(caught.value)
+        assert path.read_bytes() == lock
         child.kill()
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it stays a zombie
         folder_lock.make_free(str(tmp_path), 9.0, never)
@@ -62,14 +64,14 @@ def test_a_living_process_of_this_machine_is_refused_and_a_killed_one_forgotten(
 
 @LINUX
 def test_a_process_number_that_is_used_again_is_another_process(tmp_path):
-    """As with process 1 of a container that is started again: it began at another time."""
+    """As with process 1 of a restarted container: it began at another time."""
     (tmp_path / folder_lock.LOCK_NAME).write_bytes(content(start="1"))
     folder_lock.make_free(str(tmp_path), 9.0, never)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_holder_on_another_machine_is_refused_when_its_count_goes_up(tmp_path):
-    """Even where it has the host name and the process number of this process, as two containers may."""
+    """Even with the host name and the process number of this process, as two containers may have."""
     path = tmp_path / folder_lock.LOCK_NAME
     path.write_bytes(content(machine="another", count="1"))
 
@@ -77,14 +79,15 @@ def test_a_holder_on_another_machine_is_refused_when_its_count_goes_up(tmp_path)
         path.write_bytes(content(machine="another", count="2"))
         return False
 
-    with pytest.raises(ConfigError, match="since 2030-01-02 03:04:05 [+]0000, is training in"):
+    with raises("train_dir_in_use") as caught:
         folder_lock.make_free(str(tmp_path), 9.0, it_lives)
+    assert "2030-01-02 03:04:05 +0000" in str(caught.value)
     assert path.read_bytes() == content(machine="another", count="2")
 
 
 @pytest.mark.parametrize("left", [content(machine="another"), content(machine=""), b"", b"{\"host\"", b"[1]"])
-def test_a_silent_holder_that_cannot_be_looked_up_is_gone_after_a_while(tmp_path, left):
-    """Also one that never said who it is, as a full disk leaves it."""
+def test_a_silent_holder_that_cannot_be_looked_up_has_ended_after_a_while(tmp_path, left):
+    """Also one whose lock is empty, as a full disk leaves it."""
     (tmp_path / folder_lock.LOCK_NAME).write_bytes(left)
     waits = []
     folder_lock.make_free(str(tmp_path), 3.0, lambda secs: waits.append(secs))
@@ -92,25 +95,25 @@ def test_a_silent_holder_that_cannot_be_looked_up_is_gone_after_a_while(tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_lock_that_is_released_meanwhile_is_no_obstacle(tmp_path):
-    """Its holder has ended while this process looked at it."""
+def test_a_lock_that_is_released_during_the_wait_frees_the_folder(tmp_path):
+    """Its holder has ended."""
     path = tmp_path / folder_lock.LOCK_NAME
     path.write_bytes(content(machine="another"))
     folder_lock.make_free(str(tmp_path), 3.0, lambda secs: path.unlink())
 
 
-def test_the_wait_for_a_sign_of_life_hears_a_signal(tmp_path):
+def test_a_signal_ends_the_wait_for_a_sign_of_life(tmp_path):
     """Exit code 143; the lock stays."""
     (tmp_path / folder_lock.LOCK_NAME).write_bytes(content(machine="another"))
     stop = threading.Event()
     stop.set()
-    with pytest.raises(StoppedError, match="waiting for a sign of life of process"):
+    with raises("stopped", kind=StoppedError):
         folder_lock.make_free(str(tmp_path), 60.0, stop.wait)
     assert (tmp_path / folder_lock.LOCK_NAME).exists()
 
 
-def test_a_new_lock_is_put_back_where_another_contender_was_faster(tmp_path):
-    """It had read the lock of one that is gone; the one that it then found belongs to a living process."""
+def test_a_new_lock_is_put_back_if_another_contender_was_faster(tmp_path):
+    """It had read the lock of a process that has ended; the lock that it then moved belongs to a live one."""
     path = tmp_path / folder_lock.LOCK_NAME
     path.write_bytes(b"the new one")
     assert not folder_lock._move_aside(str(path), b"the old one")
@@ -120,10 +123,10 @@ def test_a_new_lock_is_put_back_where_another_contender_was_faster(tmp_path):
 
 
 def test_of_many_contenders_one_has_the_lock_in_the_end(tmp_path):
-    """All have seen that its holder is gone. One that made a lock and lost it finds another's there, and ends."""
+    """All see that its holder has ended. A contender that loses its lock finds that of another one, and ends."""
     path = tmp_path / folder_lock.LOCK_NAME
     path.write_bytes(content(machine="another"))
-    barrier, made = threading.Barrier(8), []
+    barrier, winners = threading.Barrier(8), []
 
     def contend(number):
         barrier.wait(30)
@@ -131,7 +134,7 @@ def test_of_many_contenders_one_has_the_lock_in_the_end(tmp_path):
             try:
                 with open(path, "x", encoding="utf-8") as file:
                     file.write(str(number))
-                made.append(str(number))
+                winners.append(str(number))
             except FileExistsError:
                 return
 
@@ -140,5 +143,5 @@ def test_of_many_contenders_one_has_the_lock_in_the_end(tmp_path):
         thread.start()
     for thread in threads:
         thread.join(30)
-    assert path.read_text() in made
+    assert path.read_text() in winners
     assert list(tmp_path.iterdir()) == [path]

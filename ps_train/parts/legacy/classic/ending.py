@@ -94,8 +94,8 @@ def _report(error: BaseException) -> None:
         trace, message = [], [f"lost the session: {tensorflow_errors.reason(error)}; run the same command again, or "
                               "give --max_restarts to `ps_train launch`"]
     else:
-        trace, message = tracebacks.report(error, *_python2_advice)
-        message += filter(None, [conversion.path_hint(error)])
+        trace, fault = tracebacks.report(error, *_python2_advice)
+        message = [*(fault.lines() if fault else []), *filter(None, [conversion.path_hint(error)])]
     failure = reports.Failure(message, is_in_user_code=bool(trace))
     lines = [*trace, *failure.lines()]
     reports.send(failure, lines)
