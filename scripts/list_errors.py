@@ -4,7 +4,7 @@
     python scripts/list_errors.py --check    ends with 1 if the page is not what the source says
 
 An error is a call of an exception of `ps_train/errors.py`, or of `Problem`, whose first argument is its code. The page
-has the messages as they stand in the source, with names in braces for what is filled in.
+has the messages as they stand in the source, with names in braces for the values.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import ast
 import collections
+import functools
 import pathlib
 import sys
 from collections.abc import Iterator
@@ -24,7 +25,7 @@ _HEAD = """# Errors
 A message ends with the code of the error in brackets, and a process with the exit code of its kind. The code of an
 error does not change when its wording does. `error.code` has it in Python.
 
-`scripts/list_errors.py` writes this page from the source. Names in braces stand for what a message fills in.
+`scripts/list_errors.py` writes this page from the source. Names in braces stand for the values of a message.
 """
 
 
@@ -32,9 +33,9 @@ class ErrorSite(NamedTuple):
     """A place in the source that makes an error.
 
     Attributes:
-      code: of the error.
-      kind: the exception.
-      message: as it stands in the source, with braces for what is filled in.
+      code: of the error; an expression in braces if the error has that of another one.
+      kind: the exception, or Problem.
+      message: as it stands in the source, with braces for the values; "" if the call has no message.
       place: file and line.
     """
 
@@ -46,36 +47,50 @@ class ErrorSite(NamedTuple):
 
 def error_sites(repo: pathlib.Path = REPO) -> list[ErrorSite]:
     """Returns all errors that `ps_train/`, `models/` and `data/` make, in the order of the files."""
-    kinds = exit_codes(repo)
-    paths = [path for folder in ("ps_train", "models", "data") for path in sorted((repo / folder).rglob("*.py"))]
-    return [site for path in paths for site in _sites_of(path, kinds.keys() | {"Problem"}, repo)]
+    kinds = {**exit_codes(repo), "Problem": ""}
+    return [site for path in _paths(repo) for site in _sites_of(path, kinds, repo)]
 
 
 def exit_codes(repo: pathlib.Path = REPO) -> dict[str, str]:
-    """Returns exception -> exit code of its process, "-" where the error itself says it."""
-    codes: dict[str, str] = {}
-    for node in ast.parse((repo / "ps_train/errors.py").read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.ClassDef) and node.name.endswith("Error"):
-            own = [ast.unparse(item.value) for item in node.body
-                   if isinstance(item, ast.Assign) and ast.unparse(item.targets[0]) == "exit_code"]
-            sets_own = "self.exit_code" in ast.unparse(node)
-            inherited = next((codes[base.id] for base in node.bases if getattr(base, "id", "") in codes), "1")
-            codes[node.name] = "-" if sets_own else own[0] if own else inherited
-    return codes
+    """Returns exception -> exit code of its process, "-" if each error has its own."""
+    codes = {"Exception": "1"}
+    for path in _paths(repo):
+        for node in _tree(path).body:
+            if isinstance(node, ast.ClassDef) and (base := next(
+                    (base.id for base in node.bases if getattr(base, "id", "") in codes), "")):
+                assigned = [ast.unparse(item.value) for item in node.body
+                            if isinstance(item, ast.Assign) and ast.unparse(item.targets[0]) == "exit_code"]
+                codes[node.name] = "-" if "self.exit_code" in ast.unparse(node) else (assigned or [codes[base]])[0]
+    return {name: code for name, code in codes.items() if name.endswith("Error")}
 
 
-def _sites_of(path: pathlib.Path, kinds: set[str], repo: pathlib.Path) -> Iterator[ErrorSite]:
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        name = getattr(node.func, "id", getattr(node.func, "attr", "")) if isinstance(node, ast.Call) else ""
-        if name in kinds and node.args:
-            code = node.args[0]
-            yield ErrorSite(code.value if isinstance(code, ast.Constant) else f"{{{ast.unparse(code)}}}", name,
-                            ": ".join(template(argument) for argument in node.args[1:]),
-                            f"{path.relative_to(repo)}:{node.lineno}")
+def _paths(repo: pathlib.Path) -> list[pathlib.Path]:
+    first = repo / "ps_train/errors.py"  # a class must come after its base
+    paths = [path for folder in ("ps_train", "models", "data") for path in sorted((repo / folder).rglob("*.py"))]
+    return [first, *(path for path in paths if path != first)]
+
+
+@functools.cache
+def _tree(path: pathlib.Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def _sites_of(path: pathlib.Path, kinds: dict[str, str], repo: pathlib.Path) -> Iterator[ErrorSite]:
+    class_of = {call: node.name for node in ast.walk(_tree(path)) if isinstance(node, ast.ClassDef)
+                for call in ast.walk(node) if isinstance(call, ast.Call) and node.name != "PsTrainError"}
+    for node in ast.walk(_tree(path)):
+        if isinstance(node, ast.Call) and node.args:
+            name = getattr(node.func, "id", getattr(node.func, "attr", ""))
+            name = class_of.get(node, "") if ast.unparse(node.func) == "super().__init__" else name
+            if name in kinds:
+                code, *texts = node.args if kinds[name] != "-" else node.args[:-1]  # its last argument is the exit code
+                yield ErrorSite(str(code.value) if isinstance(code, ast.Constant) else f"{{{ast.unparse(code)}}}", name,
+                                ": ".join(map(template, texts)),
+                                f"{path.relative_to(repo)}:{node.lineno}")
 
 
 def template(node: ast.expr) -> str:
-    """Returns the text of a message, with braces for what is filled in."""
+    """Returns the text of a message, with braces for its values."""
     if isinstance(node, ast.Constant):
         return str(node.value)
     if isinstance(node, ast.JoinedStr):
@@ -96,7 +111,7 @@ def page(repo: pathlib.Path = REPO) -> str:
     lines = [_HEAD, "| code | exit code | message |", "|---|---|---|"]
     for code, sites in sorted(by_code.items()):
         of_process = sorted({codes.get(site.kind, codes["ConfigError"]) for site in sites})
-        messages = dict.fromkeys(_cell(site.message) for site in sites)
+        messages = dict.fromkeys(_cell(site.message) for site in sites if site.message)
         lines.append(f"| `{code}` | {', '.join(of_process)} | {'<br>'.join(messages)} |")
     return "\n".join(lines) + "\n"
 

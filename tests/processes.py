@@ -176,7 +176,7 @@ class ProcessGroup:
     def wait_until_heard(self, name: str) -> None:
         """Returns when a process has heard a signal: it says so within 0.2 s, unless it has ended before."""
         end_secs = time.monotonic() + DEADLINE_SECS
-        while self.poll(name) is None and "stopping: the work at hand" not in self.log(name):
+        while self.poll(name) is None and "stopping: the current work" not in self.log(name):
             assert time.monotonic() < end_secs, f"{name} has not heard the signal after {DEADLINE_SECS} s"
             time.sleep(0.02)
 

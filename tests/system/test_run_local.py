@@ -45,4 +45,4 @@ def test_it_passes_on_flags_and_the_exit_code(tmp_path):
     """A wrong flag is one line and exit code 2."""
     code, output = run_local(tmp_path, "--num_workers=0")
     assert code == 2, output
-    assert re.fullmatch(r"ps_train: --num_workers: got 0; allowed: .* of at least 1\n", output), output
+    assert output.startswith("ps_train: --num_workers: got 0;") and output.endswith("[flag_out_of_range]\n"), output

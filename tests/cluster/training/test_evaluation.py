@@ -92,7 +92,7 @@ def test_an_evaluation_that_does_not_end_is_an_error(tmp_path, stop, held_evalua
 def test_a_signal_ends_an_evaluation(tmp_path, stop, held_evaluator):
     """It does not wait for the end of the data."""
     threading.Timer(0.5, stop.set).start()
-    with pytest.raises(StoppedError, match="told to stop while waiting for the evaluation of"):
+    with pytest.raises(StoppedError, match="stopped while waiting for the evaluation of"):
         evaluation.evaluate_bounded(600, held_evaluator, save_linear(tmp_path, 3), stop)
 
 

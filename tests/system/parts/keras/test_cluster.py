@@ -75,8 +75,8 @@ def test_an_absent_worker_is_named(start_process, tmp_path, hosts):
     start_process.start("worker-0", [*MIRRORED, f"--worker_hosts={hosts}", "--task_index=0", "--dataset=data.digits",
                                      "--start_timeout_secs=1", f"--train_dir={tmp_path}"])
     assert start_process.exit_code("worker-0") == 138
-    assert start_process.log("worker-0").splitlines()[-1] == (
-        f"ps_train: waited 1 s for worker:1 {hosts.split(',')[1]}; is it started, and reachable from this machine?")
+    line = start_process.log("worker-0").splitlines()[-1]
+    assert line.endswith("[timed_out]") and f"worker:1 {hosts.split(',')[1]};" in line
 
 
 def test_sigterm_is_heard_while_a_worker_waits(start_process, tmp_path, hosts):
@@ -89,7 +89,7 @@ def test_sigterm_is_heard_while_a_worker_waits(start_process, tmp_path, hosts):
         time.sleep(0.05)
     start_process.signal("worker-0", signal.SIGTERM)
     assert start_process.exit_code("worker-0") == 143
-    assert f"told to stop while waiting for worker:1 {hosts.split(',')[1]}" in start_process.log("worker-0")
+    assert f"stopped while waiting for worker:1 {hosts.split(',')[1]}" in start_process.log("worker-0")
 
 
 def test_launch_runs_a_parameter_server_cluster_to_its_end(start_process, tmp_path):
