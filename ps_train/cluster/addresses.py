@@ -47,7 +47,7 @@ def parse_address(name: str, address: Any) -> str:
     """
     match = _ADDRESS.fullmatch(address) if isinstance(address, str) else None
     if match is None or int(match["port"]) > 65535 or not _is_ipv6(match["ipv6"] or "::1"):
-        raise ConfigError("address_malformed", f"{name}: got {address!r}{_fault(address)}; "
+        raise ConfigError("address_malformed", f"{name}: got {address!r}{_common_mistake(address)}; "
                           "allowed: host:port with a port from 1 to 65535, such as localhost:2222")
     return address
 
@@ -60,14 +60,14 @@ def _is_ipv6(host: str) -> bool:
     return True
 
 
-def _fault(address: Any) -> str:
-    """Returns the common mistake in an address, or "" if it has none."""
-    shown = address if isinstance(address, str) else ""
-    if re.search(r"\s", shown):
+def _common_mistake(address: Any) -> str:
+    """Returns the common mistake in an address as the end of a clause, or ""."""
+    text = address if isinstance(address, str) else ""
+    if re.search(r"\s", text):
         return ", which contains a space"
-    if "://" in shown:
+    if "://" in text:
         return ", which has a scheme"
-    if shown.count(":") > 1:
+    if text.count(":") > 1:
         return "; an IPv6 address is written [::1]:2222"
     return ""
 
@@ -86,7 +86,7 @@ def reachable_at(port: int) -> str:
 
 
 def why_not_here(address: str) -> str:
-    """Returns why host:port is not an address of this machine, as a predicate; "" if it is one or may be one."""
+    """Returns why host:port is not an address of this machine, as a predicate; "" if it is or may be one."""
     host = host_of(address)
     lookup = Call(lambda: socket.getaddrinfo(host, None, type=socket.SOCK_DGRAM), f"look up {host}")
     lookup.join(_LOOKUP_SECS)
@@ -98,10 +98,10 @@ def why_not_here(address: str) -> str:
         return f"does not resolve on this machine ({error.strerror})"
     except OSError:
         return ""
-    numbers = sorted({socket_address[0] for *_, socket_address in resolved})
     if any(_can_bind(family, socket_address) for family, *_, socket_address in resolved):
         return ""
-    return f"is {', '.join(numbers)}, which is no address of this machine"
+    numbers = sorted({socket_address[0] for *_, socket_address in resolved})
+    return f"is {', '.join(numbers)}, which is not an address of this machine"
 
 
 def _can_bind(family: int, socket_address: tuple) -> bool:
@@ -121,5 +121,5 @@ def refuse_duplicates(addresses: Mapping[str, Mapping[int, str]]) -> None:
         for index, address in tasks.items():
             owner = owners.setdefault(address.lower(), f"{job}:{index}")
             if owner != f"{job}:{index}":
-                raise ConfigError("address_given_twice", f"address {address} is given to both {owner} and "
-                                  f"{job}:{index}; each task needs its own")
+                raise ConfigError("address_given_twice", f"{owner} and {job}:{index} have the same address "
+                                  f"{address}; give each task another one")

@@ -38,31 +38,28 @@ def difference(cluster: Cluster, ps: Task, description: str) -> str:
     """
     theirs, mine = json.loads(description), json.loads(describe_cluster(cluster))
     if theirs["task"] != ps.name:
-        return (f"{cluster.task} was configured with {ps.name} at {ps.address}, but {theirs['task']} is there; "
-                "name the ps in the same order to every task")
+        return (f"{cluster.task} was configured with {ps.name} at {ps.address}, but {theirs['task']} runs there; "
+                "list the ps in the same order for every task")
     if theirs["elastic"] != mine["elastic"]:
-        return (f"{ps} was configured so that {_membership(theirs['elastic'])}, {cluster.task} so that "
-                f"{_membership(mine['elastic'])}; start all tasks with or all without --elastic")
+        kinds = ("an elastic", "a fixed") if theirs["elastic"] else ("a fixed", "an elastic")
+        return (f"{ps} was configured for {kinds[0]} cluster, {cluster.task} for {kinds[1]} one; start all tasks with "
+                "--elastic, or all without it")
     jobs = [job for job in sorted({*theirs["tasks"], *mine["tasks"]})
             if job not in theirs["partial"] + mine["partial"] and theirs["tasks"].get(job) != mine["tasks"].get(job)]
     if not jobs and not cluster.is_elastic and cluster.index not in theirs["tasks"].get(cluster.job, []):
         jobs = [cluster.job]
     if not jobs:
         return ""
-    here, there = (" and ".join(_words(job, settings["tasks"].get(job, [])) for job in jobs)
-                   for settings in (mine, theirs))
-    return (f"{ps} was configured with {there}, {cluster.task} with {here}; give every task the same --ps_hosts and "
-            "--worker_hosts, or the same cluster in TF_CONFIG")
+    my_tasks, their_tasks = (" and ".join(_words(job, settings["tasks"].get(job, [])) for job in jobs)
+                             for settings in (mine, theirs))
+    return (f"{ps} was configured with {their_tasks}, {cluster.task} with {my_tasks}; give every task the same "
+            "--ps_hosts and --worker_hosts, or the same cluster in TF_CONFIG")
 
 
 def knows(description: str, task: Task) -> bool:
     """Returns whether a ps is configured with a task, or may know only some tasks of that job (`partial`)."""
     settings = json.loads(description)
     return task.job in settings["partial"] or task.index in settings["tasks"].get(task.job, [])
-
-
-def _membership(is_elastic: bool) -> str:
-    return "workers may join and leave" if is_elastic else "the workers are fixed"
 
 
 def _words(job: str, indexes: Sequence[int]) -> str:

@@ -1,4 +1,4 @@
-"""Keeps ports free from the moment when a launcher chooses them until the servers of its tasks bind them.
+"""Keeps ports free from the time when a launcher chooses them until the servers of its tasks bind them.
 
     launcher: hold_ports --> sockets --inherited--> task: release_held_port --> its server binds the port
 
@@ -36,15 +36,14 @@ def hold_ports(count: int, first: int = FIRST_PORT) -> list[socket.socket]:
         held += _hold(port)
     for holder in held:
         holder.close()
-    raise ConfigError("too_few_ports", f"{count} tasks need as many ports, but only {len(held)} are free from {first} "
+    raise ConfigError("too_few_ports", f"{count} tasks need {count} ports, but only {len(held)} are free from {first} "
                       "on; start fewer tasks, or end the processes that hold ports (`ss -ltnp`)")
 
 
 def _hold(port: int) -> list[socket.socket]:
     """Returns [socket], or [] if the port is taken."""
     dual_stack = socket.has_dualstack_ipv6()
-    # Without SO_REUSEADDR, so a second launcher sees as taken each port that another one holds or has released to its
-    # tasks.
+    # Without SO_REUSEADDR: a second launcher then cannot bind a port that another one holds or has released to a task.
     holder = socket.socket(socket.AF_INET6 if dual_stack else socket.AF_INET)
     try:
         if dual_stack:
@@ -58,10 +57,8 @@ def _hold(port: int) -> list[socket.socket]:
 
 def release_held_port() -> None:
     """Lets this process's server bind the port that a launcher kept free for it; does nothing without a launcher."""
-    descriptor = os.environ.pop(HELD_PORT_VARIABLE, "")
-    if not descriptor:
-        return
-    let_server_bind(socket.socket(fileno=int(descriptor)))
+    if descriptor := os.environ.pop(HELD_PORT_VARIABLE, ""):
+        let_server_bind(socket.socket(fileno=int(descriptor)))
 
 
 def let_server_bind(holder: socket.socket) -> None:
@@ -85,8 +82,8 @@ def check_port(task: Task) -> None:
     """
     why_not_here = addresses.why_not_here(task.address)
     if why_not_here:  # only a warning: behind a NAT, a proxy or a Kubernetes service such an address is right
-        _log.warning("%s: its own host %s; if no NAT, proxy or service leads here, the other tasks cannot reach it: "
-                     "start it on the machine of that name, or correct --task_index or the host list", task,
+        _log.warning("%s: its host %s; other tasks can reach it only through a NAT, a proxy or a service; without one, "
+                     "start it on the machine of that name, or correct --task_index or the list of hosts", task,
                      why_not_here)
     port = addresses.port_of(task.address)
     family = socket.AF_INET6 if socket.has_ipv6 else socket.AF_INET

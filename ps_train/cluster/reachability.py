@@ -15,58 +15,45 @@ from ps_train.runtime import waits
 _log = logging.getLogger(__name__)
 
 
-def wait_for_tasks(tasks: Iterable[Task], timeout_secs: float, stop: threading.Event) -> None:
+def wait_for_tasks(
+    tasks: Iterable[Task], timeout_secs: float, stop: threading.Event,
+    is_ready: Callable[[Task], bool] = lambda task: True,
+) -> None:
     """Returns when every task's port has accepted a connection.
+
+    Args:
+      stop: ends the wait.
+      is_ready: called with a task that accepts connections, until it returns true.
 
     Raises:
       ClusterLostError: `timeout_secs` have passed; the error names the missing tasks and their addresses.
       StoppedError: `stop` was set.
+      Exception: from `is_ready`.
     """
-    Awaited(tasks, timeout_secs, stop).wait()
+    missing, unresolved = list(tasks), set()
 
-
-class Awaited:
-    """Tasks that this process waits for."""
-
-    def __init__(
-        self, tasks: Iterable[Task], timeout_secs: float, stop: threading.Event,
-        is_ready: Callable[[Task], bool] = lambda task: True,
-    ) -> None:
-        """Prepares the wait.
-
-        Args:
-          timeout_secs: the time limit.
-          stop: ends the wait.
-          is_ready: called with a task that accepts connections, until it returns true.
-        """
-        self._missing, self._timeout_secs, self._stop, self._is_ready = list(tasks), timeout_secs, stop, is_ready
-        self._unresolved: set[Task] = set()
-
-    def wait(self) -> None:
-        """Returns when every task is there; raises as `wait_for_tasks`, or the error of `is_ready`."""
-        waits.until(self._are_all_there, self._timeout_secs, self._names, self._stop,
-                    "is it started, and reachable from this machine?")
-
-    def _are_all_there(self) -> bool:
-        # Each unreachable host costs two seconds. After a signal, do not try the remaining ones.
-        self._missing[:] = [task for task in self._missing
-                            if self._stop.is_set() or not self._accepts(task) or not self._is_ready(task)]
-        return not self._missing
-
-    def _accepts(self, task: Task) -> bool:
+    def accepts_connections(task: Task) -> bool:
         error = _connection_error(task.address)
         if not isinstance(error, socket.gaierror):
-            self._unresolved.discard(task)
-        elif task not in self._unresolved:
-            self._unresolved.add(task)
+            unresolved.discard(task)
+        elif task not in unresolved:
+            unresolved.add(task)
             # Not an error: in Kubernetes the name of a pod resolves only when the pod exists.
-            _log.warning("the host name of %s does not resolve here (%s): is it spelt right? Waiting for it, at most "
-                         "%g s", task, error.strerror, self._timeout_secs)
+            _log.warning("the host name of %s does not resolve on this machine (%s); check its spelling; waiting for "
+                         "it, at most %g s", task, error.strerror, timeout_secs)
         return error is None
 
-    def _names(self) -> str:
-        return ", ".join(f"{task} (this host name does not resolve here)" if task in self._unresolved else str(task)
-                         for task in self._missing)
+    def are_all_ready() -> bool:
+        # Each unreachable host costs two seconds. After a signal, do not try the remaining ones.
+        missing[:] = [task for task in missing
+                      if stop.is_set() or not accepts_connections(task) or not is_ready(task)]
+        return not missing
+
+    def names() -> str:
+        return ", ".join(f"{task} (its host name does not resolve on this machine)" if task in unresolved else str(task)
+                         for task in missing)
+
+    waits.until(are_all_ready, timeout_secs, names, stop, "is it started, and reachable from this machine?")
 
 
 def accepts(address: str) -> bool:

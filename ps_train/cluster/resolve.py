@@ -77,7 +77,7 @@ def _from_flags(
 
 
 def _only_index(job_name: str, addresses: Mapping[str, Mapping[int, str]], is_elastic: bool) -> int:
-    """Returns 0, the index of the only task of a job; raises ConfigError if the job may have several tasks."""
+    """Returns 0, the index of the only task of a job, or raises ConfigError."""
     if is_elastic and job_name == "worker":
         raise ConfigError("flag_missing", "--task_index: not given, and with --elastic a worker may have any index; "
                           f"give this worker's index, from 0 to {LARGEST_INDEX}, 0 for the chief")
@@ -98,7 +98,7 @@ def _check_index(job_name: str, task_index: int, addresses: Mapping[str, Mapping
 
 
 def _elastic_workers(addresses: dict[int, str], job_name: str, task_index: int) -> dict[int, str]:
-    """Returns index -> address of the workers of an elastic cluster; a lone address is that of this worker."""
+    """Returns index -> address of the workers of an elastic cluster; a single address is that of this worker."""
     if job_name != "worker":
         return {}
     if task_index > LARGEST_INDEX:
@@ -107,7 +107,7 @@ def _elastic_workers(addresses: dict[int, str], job_name: str, task_index: int) 
 
 
 def _without_other_workers(cluster: Cluster) -> Cluster:
-    """Returns an elastic cluster with this worker only: the blackboard has the other workers there are now."""
+    """Returns an elastic cluster with this worker only: the blackboard lists the current workers."""
     this_worker = {index: address for index, address in cluster.addresses.get("worker", {}).items()
                    if (cluster.job, cluster.index) == ("worker", index)}
     return dataclasses.replace(cluster, addresses={**cluster.addresses, "worker": this_worker},
@@ -115,7 +115,6 @@ def _without_other_workers(cluster: Cluster) -> Cluster:
 
 
 def _check_agreement(cluster: Cluster, flag_values: Mapping[str, Any]) -> None:
-    """Raises ConfigError if a flag on the command line contradicts TF_CONFIG; the error shows both values."""
     from_tf_config = {
         "job_name": cluster.job,
         "task_index": cluster.index,

@@ -11,7 +11,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from ps_train.cluster.tf_config import CHIEF_JOBS
+JOBS = ("ps", "worker", "chief", "master", "evaluator")
+CHIEF_JOBS = ("chief", "master")  # two names of the same role; a cluster has at most one of them
 
 
 @dataclasses.dataclass(frozen=True)

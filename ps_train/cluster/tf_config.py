@@ -18,10 +18,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ps_train.cluster.addresses import parse_address, refuse_duplicates
+from ps_train.cluster.spec import CHIEF_JOBS, JOBS
 from ps_train.errors import ConfigError
 
-JOBS = ("ps", "worker", "chief", "master", "evaluator")
-CHIEF_JOBS = ("chief", "master")  # two names of the same role; a cluster has at most one of them
 LARGEST_INDEX = 1022  # the blackboard has room for 1024 workers, including a chief task
 _INDEX = re.compile(r"[0-9]{1,9}")  # TensorFlow stores an index in 32 bits
 
@@ -84,7 +83,7 @@ def _is_dynamic(cluster: Mapping[str, Any], task: Mapping[str, Any]) -> bool:
 
 
 def _list_by_index(cluster: Mapping[str, Any], task: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the cluster part of the dynamic form with a lone ps under its own index, and without empty jobs."""
+    """Returns the cluster part of the dynamic form with a single ps under its index, and without empty jobs."""
     jobs = {job: tasks for job, tasks in cluster.items() if tasks or job == "ps"}
     if task.get("type") == "ps" and len(jobs["ps"]) == 1:
         jobs["ps"] = {_parse_index("TF_CONFIG: task index", task.get("index")): jobs["ps"][0]}
@@ -97,26 +96,26 @@ def _parse_json(text: str) -> Any:
     except json.JSONDecodeError as error:
         remaining = text[error.pos:error.pos + 20]
         raise ConfigError("tf_config_not_json",
-                          f"TF_CONFIG: is not JSON: {error.msg} at line {error.lineno}, column {error.colno}; "
-                          f"there it {f'reads {remaining!r}' if remaining else 'ends'}") from None
+                          f"TF_CONFIG: is not JSON: {error.msg} at line {error.lineno}, column {error.colno}, "
+                          f"{f'before {remaining!r}' if remaining else 'the end'}") from None
     except (ValueError, RecursionError) as error:  # a number with thousands of digits, thousands of brackets
         raise ConfigError("tf_config_not_json", f"TF_CONFIG: cannot be read as JSON: {error}") from None
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Makes a dict of the pairs of a JSON object; refuses a repeated key, of which json would keep only the last."""
+    """Returns the dict of a JSON object; refuses a repeated key, of which json would keep only the last."""
     keys = [key for key, _ in pairs]
     for key in keys:
         if keys.count(key) > 1:
-            raise ConfigError("tf_config_duplicate_key", f"TF_CONFIG: {key!r} is there twice in one object; keep one")
+            raise ConfigError("tf_config_duplicate_key", f"TF_CONFIG: {key!r} occurs twice in an object; keep one")
     return dict(pairs)
 
 
 def _mapping(content: Any, key: str) -> dict[str, Any]:
     part = content.get(key) if isinstance(content, dict) else None
     if not isinstance(part, dict) or not part:
-        raise ConfigError("tf_config_incomplete", f"TF_CONFIG: {key!r} is missing or no object; it should read like "
-                          '{"cluster": {"ps": ["host:2222"], "worker": ["host:2223"]}, '
+        raise ConfigError("tf_config_incomplete", f"TF_CONFIG: {key!r} is missing or not an object; it should read "
+                          'like {"cluster": {"ps": ["host:2222"], "worker": ["host:2223"]}, '
                           '"task": {"type": "worker", "index": 0}}')
     return part
 
@@ -136,7 +135,7 @@ def _parse_job(job: str, tasks: Any) -> dict[int, str]:
     for key, address in items:
         index = _parse_index(f"{name} index", key)
         if index in addresses:
-            raise ConfigError("tf_config_duplicate_key", f"{name}: index {index} is there twice; keep one")
+            raise ConfigError("tf_config_duplicate_key", f"{name}: index {index} occurs twice; keep one")
         addresses[index] = parse_address(f"{name}[{key}]", address)
     if job in CHIEF_JOBS and 0 not in addresses:  # its index is its number among the workers, of which 1 is worker 0's
         raise ConfigError("tf_config_bad_index", f"{name} index: got {index}; allowed: 0, the index of the only {job}")

@@ -15,7 +15,7 @@ import tempfile
 from typing import Any, Optional
 
 from ps_train.cluster.addresses import parse_hosts
-from ps_train.cluster.tf_config import JOBS
+from ps_train.cluster.spec import JOBS
 from ps_train.config import fields
 from ps_train.errors import ConfigError, Problem, refuse
 from ps_train.plugins.params import split_params

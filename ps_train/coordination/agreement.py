@@ -49,8 +49,8 @@ def check(cluster: Cluster, timeout_secs: float, stop: threading.Event, *, exist
     """
     if existing_servers:
         cluster = dataclasses.replace(cluster, partial=cluster.partial | {"worker"})
-    reachability.Awaited(
-        cluster.ps, timeout_secs, stop, is_ready=lambda ps: _agrees(cluster, ps, existing_servers)).wait()
+    reachability.wait_for_tasks(
+        cluster.ps, timeout_secs, stop, is_ready=lambda ps: _agrees(cluster, ps, existing_servers))
 
 
 def check_ps(cluster: Cluster, first: Task) -> None:

@@ -14,8 +14,7 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from ps_train.cluster.spec import Cluster
-from ps_train.cluster.tf_config import CHIEF_JOBS
+from ps_train.cluster.spec import CHIEF_JOBS, Cluster
 from ps_train.errors import UserCodeError
 
 _WORKER_JOBS = (*CHIEF_JOBS, "worker")

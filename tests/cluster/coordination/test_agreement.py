@@ -22,6 +22,5 @@ def test_a_ps_name_that_does_not_resolve_is_named_at_once(stop, monkeypatch, cap
     cluster = Cluster("worker", 0, {"ps": {0: "nowhere:5000"}, "worker": {0: "localhost:1"}})
     with caplog.at_level(logging.WARNING), pytest.raises(ClusterLostError, match="nowhere:5000 .*does not resolve"):
         agreement.check(cluster, 0.3, stop)
-    assert [record.getMessage() for record in caplog.records] == [
-        "the host name of ps:0 nowhere:5000 does not resolve here (Name or service not known): is it spelt right? "
-        "Waiting for it, at most 0.3 s"]
+    [line] = caplog.messages
+    assert "ps:0 nowhere:5000" in line and "Name or service not known" in line and "0.3 s" in line

@@ -59,10 +59,8 @@ def test_an_own_address_that_is_another_machines_is_told_and_not_refused(caplog)
     task = Cluster("worker", 0, {"worker": {0: f"192.0.2.77:{port}"}}).task
     with caplog.at_level("WARNING"):
         ports_cluster.check_port(task)
-    assert [record.getMessage() for record in caplog.records] == [
-        f"worker:0 192.0.2.77:{port}: its own host is 192.0.2.77, which is no address of this machine; if no NAT, "
-        "proxy or service leads here, the other tasks cannot reach it: start it on the machine of that name, or "
-        "correct --task_index or the host list"]
+    [line] = caplog.messages
+    assert line.startswith(f"worker:0 192.0.2.77:{port}: ") and "--task_index" in line
 
 
 @pytest.mark.parametrize(("job", "index", "num_gpus", "expected"), [

@@ -143,7 +143,7 @@ def test_an_address_of_this_machine_is_no_foreign_one(address):
 
 def test_the_address_of_another_machine_is_recognised():
     """No interface has an address that is reserved for documentation (RFC 5737)."""
-    assert addresses.why_not_here("192.0.2.77:2222") == "is 192.0.2.77, which is no address of this machine"
+    assert addresses.why_not_here("192.0.2.77:2222") == "is 192.0.2.77, which is not an address of this machine"
 
 
 def test_a_name_that_does_not_resolve_is_reported(monkeypatch):

@@ -34,13 +34,13 @@ def tf_config(cluster, job, index):
     (flags("ps", 0, num_ps=3, num_workers=1), flags("worker", 0),
      "ps:0 a:1 was configured with 3 ps and 1 worker, worker:0 w0:1 with 2 ps and 2 workers; "),
     (flags("ps", 1), flags("worker", 0),
-     "worker:0 w0:1 was configured with ps:0 at a:1, but ps:1 is there; name the ps in the same order"),
+     "worker:0 w0:1 was configured with ps:0 at a:1, but ps:1 runs there; "),
     (flags("ps", 0), tf_config({"ps": ["p:1", "q:1"], "chief": ["c:1"], "worker": ["w:1"]}, "chief", 0),
      "ps:0 a:1 was configured with no chiefs and 2 workers, chief:0 c:1 with 1 chief and 1 worker; "),
     (tf_config({"ps": ["p:1"], "worker": {"0": "w:1", "2": "x:1"}}, "ps", 0), flags("worker", 1, num_ps=1),
      "ps:0 a:1 was configured with workers 0, 2, worker:1 w1:1 with 2 workers; "),
     (flags("ps", 0, elastic=True), flags("worker", 0),
-     "ps:0 a:1 was configured so that workers may join and leave, worker:0 w0:1 so that the workers are fixed; start "),
+     "ps:0 a:1 was configured for an elastic cluster, worker:0 w0:1 for a fixed one; "),
 ])
 def test_difference_names_both_settings(ps, worker, expected):
     """Both tasks, and the difference."""

@@ -16,8 +16,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.cluster import addresses as address_rules
 from ps_train.cluster import ports, reachability
-from ps_train.cluster.spec import Cluster
-from ps_train.cluster.tf_config import CHIEF_JOBS
+from ps_train.cluster.spec import CHIEF_JOBS, Cluster
 from ps_train.errors import ConfigError, StoppedError
 from ps_train.graph.devices import task_of
 from ps_train.graph.placement import LeastBytes

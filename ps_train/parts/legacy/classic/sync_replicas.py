@@ -15,7 +15,8 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from ps_train.cluster.tf_config import CHIEF_JOBS, parse_tf_config
+from ps_train.cluster.spec import CHIEF_JOBS
+from ps_train.cluster.tf_config import parse_tf_config
 from ps_train.coordination import sessions
 from ps_train.errors import ConfigError
 from ps_train.graph.devices import task_of
