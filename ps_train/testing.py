@@ -21,7 +21,7 @@ from ps_train.cluster.resolve import find_cluster
 from ps_train.cluster.spec import Cluster
 from ps_train.config.task import Config
 from ps_train.errors import ClusterLostError, PsTrainError, StoppedError
-from ps_train.runtime import installed, keras_import, threads
+from ps_train.runtime import installed, threads
 
 if TYPE_CHECKING:
     import numpy as np
@@ -93,7 +93,7 @@ def run_in_threads(
       ClusterLostError: the tasks did not end in time; the message names those that still ran.
       Exception: that of the first task at fault; a PsTrainError has the exit code.
     """
-    keras_import.prefer()
+    installed.prefer_tf_keras()
     installed.lift_memory_limit()
     free_ports = ports.hold_ports(num_ps + num_workers, _FIRST_PORT)
     hosts = [f"localhost:{held.getsockname()[1]}" for held in free_ports]

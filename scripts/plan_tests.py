@@ -87,7 +87,7 @@ _SECS = {
     "system/recovery/test_stopping.py": 30,
     "system/recovery/test_sync.py": 50,
     "system/recovery/test_worker.py": 45,
-    "system/runtime/test_keras_import.py": 10,
+    "system/runtime/test_tensorflow_import.py": 10,
     "system/storage/test_folder_lock.py": 35,
     "system/parts/selection/test_selection.py": 13,
     "system/tasks/test_run.py": 45,

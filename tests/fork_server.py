@@ -32,7 +32,7 @@ import time
 import traceback
 from collections.abc import Collection, Iterator, Mapping
 
-from ps_train.runtime import keras_import
+from ps_train.runtime import installed
 from tests import launched_forks
 
 _REPO = pathlib.Path(__file__).resolve().parent.parent
@@ -283,15 +283,13 @@ def start_of(pid: int) -> str:
 @functools.cache
 def prepare() -> None:
     """Imports what tasks use, before this process forks the first of them."""
-    # A test process that has a fork server imports this module too, and needs none of it.
-    from ps_train.runtime import logs  # noqa: PLC0415
-
     with _environment_of_import():
-        logs.import_tensorflow_quietly()
+        installed.import_tensorflow_quietly()
+    # A test process that has a fork server imports this module too, and needs none of the following.
     import numpy.random  # noqa: F401, PLC0415 (numpy imports it when it is first used)
 
     from ps_train.launch import launcher  # noqa: F401, PLC0415
-    from ps_train.runtime import installed, signals, tracebacks  # noqa: F401, PLC0415
+    from ps_train.runtime import signals, tracebacks  # noqa: F401, PLC0415
     from ps_train.tasks import run  # noqa: F401, PLC0415
     from ps_train.verbs import launch as launch_verb  # noqa: F401, PLC0415
     from tests import plain_graphs  # noqa: PLC0415
@@ -305,11 +303,11 @@ def prepare() -> None:
 @contextlib.contextmanager
 def _environment_of_import() -> Iterator[None]:
     """Sets what TensorFlow reads when it is imported; a process that is started by exec decides for itself."""
-    before = {name: os.environ.get(name) for name in (_ONEDNN_VARIABLE, keras_import.VARIABLE)}
+    before = {name: os.environ.get(name) for name in (_ONEDNN_VARIABLE, installed.KERAS_VARIABLE)}
     # With oneDNN, TensorFlow looks through all of its kernels for each op of each graph that a session runs: a tenth of
     # the CPU time of a small training. Which kernels compute is nothing that tests of processes are about.
     os.environ.setdefault(_ONEDNN_VARIABLE, "0")
-    keras_import.prefer()  # as a task does: TensorFlow imports one of both
+    installed.prefer_tf_keras()  # as a task does: TensorFlow imports one of both
     try:
         yield
     finally:

@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-from ps_train.runtime import keras_import, logs
+from ps_train.runtime import installed
 from ps_train.tasks import setup
 
-keras_import.prefer()
-logs.import_tensorflow_quietly()
+installed.prefer_tf_keras()
+installed.import_tensorflow_quietly()
 
 import tensorflow.compat.v1 as tf  # noqa: E402 (after it was made quiet)
 

@@ -15,7 +15,7 @@ from benchmarks.harness import examples, plug_in
 from benchmarks.harness.measures import Point
 from benchmarks.harness.recording import Parameters, Recording
 from ps_train import EVAL
-from ps_train.runtime import logs
+from ps_train.runtime import installed
 
 TARGET_ACCURACY = 0.97
 _EVERY_AFTERWARDS = 5  # samples after the target are for the plot only
@@ -59,7 +59,7 @@ class Evaluator:
 
     def __init__(self, data_dir: str, model: str, params: str) -> None:
         """Builds the graph; TensorFlow is imported here, when no run is going on any more."""
-        logs.import_tensorflow_quietly()
+        installed.import_tensorflow_quietly()
         import tensorflow.compat.v1 as tf  # noqa: PLC0415 (a runner that still starts tasks has no use for it)
 
         tf.disable_v2_behavior()

@@ -13,12 +13,12 @@ import time
 from typing import Any
 
 from ps_train import __main__ as command_line
-from ps_train.runtime import logs
+from ps_train.runtime import installed
 
 
 def put_in(path: pathlib.Path) -> None:
     """Replaces the loop of this process by one that leaves the report at this path when it ends."""
-    logs.import_tensorflow_quietly()
+    installed.import_tensorflow_quietly()
     from ps_train.training import loop  # noqa: PLC0415 (TensorFlow takes seconds, and says things while it is imported)
 
     class Timed(loop.Loop):

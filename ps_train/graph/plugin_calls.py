@@ -15,7 +15,7 @@ from ps_train.errors import UserCodeError
 from ps_train.graph import row_parameters, train_ops
 from ps_train.graph.train_ops import ModelUpdate
 from ps_train.plugins.contracts import PREDICT, TRAIN, Model, ModelSpec, RunConfig
-from ps_train.runtime import keras_import
+from ps_train.runtime import tensorflow_errors
 
 _ESTIMATOR_FIELDS = ("mode", "predictions", "loss", "train_op", "eval_metric_ops")
 
@@ -54,7 +54,7 @@ def call_model_fn(
         try:
             spec = model.model_fn(**arguments)
         except (AttributeError, ImportError) as error:
-            if advice := keras_import.advice(error):
+            if advice := _keras_advice(error):
                 raise UserCodeError(f"{model.name}.model_fn: {advice}") from error
             _raise_if_labels(model.name, mode, error)
             raise
@@ -67,6 +67,16 @@ def call_model_fn(
     if not tf.is_tensor(spec.loss) or spec.loss.shape.rank not in (None, 0):
         raise UserCodeError(f"{model.name}.model_fn returned the loss {spec.loss!r}; it must be a scalar tensor")
     return spec
+
+
+def _keras_advice(error: Exception) -> str | None:
+    """Returns a line that says how to avoid an error that tf_keras would prevent, or None for any other error."""
+    complaint = tensorflow_errors.reason(error)
+    # From util/lazy_loader.py: without tf_keras; with the variable set but without tf_keras.
+    if "is not available with Keras 3" not in complaint and "Keras cannot be imported" not in complaint:
+        return None
+    return (f"{complaint.rstrip('.')}; tf.layers and tf.nn.rnn_cell need tf_keras (pip install 'ps_train[keras]'), and "
+            "TF_USE_LEGACY_KERAS not set to 0")
 
 
 def _raise_if_labels(name: str, mode: str, error: Exception) -> None:

@@ -12,14 +12,19 @@ import contextlib
 import gc
 import importlib.metadata
 import importlib.util
+import logging
 import os
 import re
 import sys
+import tempfile
+import warnings
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from ps_train.errors import Problem, refuse
-from ps_train.runtime import keras_import, logs
 
+KERAS_VARIABLE = "TF_USE_LEGACY_KERAS"
+_KERAS_MODULES = ("keras.src", "tf_keras.src")
 OLDEST = "2.14"
 _RANGE = f"{OLDEST} or newer (tested: 2.14 to 2.21)"
 
@@ -36,13 +41,13 @@ def import_tensorflow(*, needs_gpu: bool, tf_log: bool, needs_keras: bool = Fals
     check_tensorflow()
     if not needs_gpu:
         os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
-    keras_import.prefer()
+    prefer_tf_keras()
     lift_memory_limit()
-    with _without_collections(), contextlib.nullcontext() if needs_keras else keras_import.postponing():
+    with _without_collections(), contextlib.nullcontext() if needs_keras else postponing_keras():
         if tf_log:
             import tensorflow  # noqa: F401, PLC0415 (that it is imported here is the point)
         else:
-            logs.import_tensorflow_quietly()
+            import_tensorflow_quietly()
 
 
 @contextlib.contextmanager
@@ -60,6 +65,55 @@ def _without_collections() -> Iterator[None]:
         gc.freeze()
         if was_enabled:
             gc.enable()
+
+
+def import_tensorflow_quietly() -> None:
+    """Imports TensorFlow without its start-up messages; respects a TF_CPP_MIN_LOG_LEVEL that the user has set."""
+    # Level 3 and not 2: some versions report as errors that a CUDA library was registered twice (2.14 in
+    # tensorflow/tensorflow#62075, 2.15 in #70947). Real failures are Python exceptions.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    warnings.filterwarnings("ignore", module="tensorflow")
+    # TensorFlow 2.21 writes its first lines before it reads that level. Its output to file descriptor 2 during the
+    # import is therefore captured, and shown only if the import fails.
+    with tempfile.TemporaryFile() as held:
+        stderr = os.dup(2)
+        os.dup2(held.fileno(), 2)
+        try:
+            import tensorflow  # noqa: F401, PLC0415 (that it is imported here is the point)
+        except BaseException:
+            held.seek(0)
+            os.write(stderr, held.read())
+            raise
+        finally:
+            os.dup2(stderr, 2)
+            os.close(stderr)
+    logging.getLogger("tensorflow").setLevel(logging.ERROR)
+
+
+def prefer_tf_keras() -> None:
+    """Chooses tf_keras if it is installed, unless the user has chosen; call this before TensorFlow is imported.
+
+    `tf.layers` and TensorFlow 1's RNN cells come from tf_keras; Keras 3 does not have them.
+    """
+    if importlib.util.find_spec("tf_keras") is not None:
+        os.environ.setdefault(KERAS_VARIABLE, "1")
+
+
+@contextlib.contextmanager
+def postponing_keras() -> Iterator[None]:
+    """Postpones the import of Keras, if TensorFlow is imported in its body, until `tf.keras` is first used."""
+    # The last step of importing TensorFlow imports Keras, to know Keras optimizers in SavedModels, and ignores a
+    # failure. Of 2.9 s with TensorFlow 2.21, that takes 0.2 s with tf_keras, 0.4 s with Keras 3, and 0.6 s with
+    # Keras 3 and matplotlib.
+    imported: dict[str, Any] = sys.modules
+    hidden = [name for name in _KERAS_MODULES if name not in imported]
+    imported.update(dict.fromkeys(hidden))  # Python cannot import a module that is None there
+    try:
+        yield
+    finally:
+        for name in hidden:
+            del imported[name]
 
 
 def lift_memory_limit() -> None:

@@ -1,4 +1,4 @@
-"""Sets up the output of a process: ps_train's own lines, and TensorFlow's only on request."""
+"""Sets up the log of a process, and its standard streams."""
 
 from __future__ import annotations
 
@@ -6,32 +6,6 @@ import contextlib
 import logging
 import os
 import sys
-import tempfile
-import warnings
-
-
-def import_tensorflow_quietly() -> None:
-    """Imports TensorFlow without its start-up messages; respects a TF_CPP_MIN_LOG_LEVEL that the user has set."""
-    # Level 3 and not 2: some versions report as errors that a CUDA library was registered twice (2.14 in
-    # tensorflow/tensorflow#62075, 2.15 in #70947). Real failures are Python exceptions.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    warnings.filterwarnings("ignore", module="tensorflow")
-    # TensorFlow 2.21 writes its first lines before it reads that level. Its output to file descriptor 2 during the
-    # import is therefore captured, and shown only if the import fails.
-    with tempfile.TemporaryFile() as held:
-        stderr = os.dup(2)
-        os.dup2(held.fileno(), 2)
-        try:
-            import tensorflow  # noqa: F401, PLC0415 (that it is imported here is the point)
-        except BaseException:
-            held.seek(0)
-            os.write(stderr, held.read())
-            raise
-        finally:
-            os.dup2(stderr, 2)
-            os.close(stderr)
-    logging.getLogger("tensorflow").setLevel(logging.ERROR)
 
 
 def open_closed_streams() -> None:

@@ -5,9 +5,8 @@
 Start with `table.py`. A verb checks its flags first; TensorFlow, which takes seconds, is imported after that.
 
     table    the names of the verbs, and where each is defined
-    verb     the value that describes a verb
+    verb     the value that describes a verb; which training a verb is about
     train    `train` and `serve`: one task of a cluster
-    launch   `launch`: a cluster on this machine, also of the verbs of parts that can be launched
+    launch   `launch`: a whole cluster, of `train` or of a part such as `run`
     new      `new`: a model and a dataset to start from
-    folders  the folder that a verb is about: its first word, --train_dir, or the newest launch
 """

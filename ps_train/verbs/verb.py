@@ -1,4 +1,4 @@
-"""The value that describes a verb of the command line."""
+"""What verbs share: the value that describes a verb, and the training that a verb is about."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ import importlib
 import itertools
 from collections.abc import Callable, Sequence
 
+from ps_train.config import fields
+from ps_train.runtime import logs
+from ps_train.storage import run_record
 
-def _all(arguments: Sequence[str]) -> Sequence[str]:
-    return arguments
+# Flags each of which says which training a verb is about.
+_PLACING = {"train_dir", "ps_hosts", "saved_model", "flagfile"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Verb:
-    """A verb.
+    """A verb of the command line.
 
     Attributes:
       usage: its lines in the help: each form of the command, and its purpose.
@@ -26,7 +29,7 @@ class Verb:
     usage: str
     run: Callable[[Sequence[str]], None]
     flags_help: Callable[[Sequence[str]], str]
-    own_arguments: Callable[[Sequence[str]], Sequence[str]] = _all
+    own_arguments: Callable[[Sequence[str]], Sequence[str]] = lambda arguments: arguments
 
     @property
     def summary(self) -> str:
@@ -39,3 +42,24 @@ def verb_at(place: str) -> Verb:
     """Returns the verb of a place, "module:CONSTANT"."""
     module, _, constant = place.partition(":")
     return getattr(importlib.import_module(module), constant)
+
+
+def name_train_dir(argv: Sequence[str], cls: type) -> list[str]:
+    """Returns the arguments of a verb with a --train_dir, if one is known; prints it if the user did not give it.
+
+    Args:
+      cls: the class with the verb's flags, to know whether the word behind a flag is its value.
+    """
+    words = list(argv)
+    with_value = {name for name, (_, kind, _) in fields.rules(cls).items() if kind is not bool}
+    positional = [index for index, word in enumerate(words) if not word.startswith("-") and not (
+        index and words[index - 1].startswith("-") and words[index - 1].lstrip("-") in with_value)]
+    if positional:
+        train_dir = words.pop(positional[0])
+        return [f"--train_dir={train_dir}", *words]
+    names = {word.lstrip("-").partition("=")[0] for word in argv if word.startswith("-")}
+    if names & _PLACING or not (train_dir := run_record.newest_launch()):
+        return words
+    # On stderr: a program may read the answer.
+    logs.complain(f"ps_train: --train_dir={train_dir}, the newest run that was launched in this folder\n")
+    return [f"--train_dir={train_dir}", *words]

@@ -17,8 +17,8 @@ from ps_train.parts.keras import flags as keras_flags
 from ps_train.parts.legacy.flags import ScriptConfig, ScriptLaunchConfig, before_script
 from ps_train.parts.plan import flags as plan_flags
 from ps_train.parts.report import flags as report_flags
-from ps_train.verbs.folders import name_train_dir
 from ps_train.verbs.table import split_argv
+from ps_train.verbs.verb import name_train_dir
 from tests.processes import REPO
 
 PAGES = sorted([REPO / "README.md", *(REPO / "docs").rglob("*.md"), *(REPO / "examples").rglob("*.md")])

@@ -9,8 +9,7 @@ from typing import Any, Callable
 from ps_train.config import fields
 from ps_train.parts.control.flags import ControlConfig, StatusConfig, parse_control
 from ps_train.runtime import installed, signals
-from ps_train.verbs.folders import name_train_dir
-from ps_train.verbs.verb import Verb
+from ps_train.verbs.verb import Verb, name_train_dir
 
 _GRACE_SECS = 1.0  # nothing is to be saved
 

@@ -10,8 +10,7 @@ from ps_train.config import fields
 from ps_train.config.groups import check_data_dir
 from ps_train.parts.inference import flags as inference_flags
 from ps_train.runtime import installed, signals
-from ps_train.verbs.folders import name_train_dir
-from ps_train.verbs.verb import Verb
+from ps_train.verbs.verb import Verb, name_train_dir
 
 _GRACE_SECS = 5.0  # nothing is to be saved
 

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from ps_train.config import fields
 from ps_train.parts.report.flags import ReportConfig, parse_report
 from ps_train.runtime import installed, signals
-from ps_train.verbs.folders import name_train_dir
-from ps_train.verbs.verb import Verb
+from ps_train.verbs.verb import Verb, name_train_dir
 
 _GRACE_SECS = 1.0  # nothing is to be saved
 

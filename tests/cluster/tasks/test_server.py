@@ -113,8 +113,8 @@ def test_the_workers_of_one_machine_share_its_cores(monkeypatch, workers, num_co
 
 _COUNT_THREADS = """
 import os, sys
-from ps_train.runtime import logs
-logs.import_tensorflow_quietly()
+from ps_train.runtime import installed
+installed.import_tensorflow_quietly()
 from tests.tensorflow_mode import tf
 from ps_train.tasks import setup
 from ps_train.cluster.spec import Cluster

@@ -15,8 +15,8 @@ from ps_train.parts.keras import flags as keras_flags
 from ps_train.parts.legacy.flags import ScriptLaunchConfig
 from ps_train.parts.plan import flags as plan_flags
 from ps_train.parts.report import flags as report_flags
-from ps_train.verbs.folders import name_train_dir
 from ps_train.verbs.new import NEW
+from ps_train.verbs.verb import name_train_dir
 
 
 def _with_paths():
