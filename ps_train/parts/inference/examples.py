@@ -22,7 +22,7 @@ import math
 import os
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Callable
+from typing import Any
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -38,7 +38,7 @@ from ps_train.plugins.contracts import PREDICT, Dataset
 from ps_train.training import queues
 
 _log = logging.getLogger(__name__)
-_MOST_LISTED = 12
+_MAX_LISTED = 12
 
 
 def dataset_batches(
@@ -58,7 +58,8 @@ def dataset_batches(
         batches = Batches(dataset, PREDICT, params, (0, 1), needs_labels=False)
         features = serving.named(batches.next()[0])
         if missing := [name for name in inputs if name not in features]:
-            raise ConfigError(f"--saved_model: it takes {describe_inputs(inputs)}, and {dataset.name} has "
+            raise ConfigError("features_missing",
+                              f"--saved_model: it takes {describe_inputs(inputs)}, and {dataset.name} has "
                               f"{', '.join(features)}; give --input=FILE with {', '.join(missing)}")
         cardinality, running = batches.cardinality(), queues.Queues()
         skipped = [feature.op for feature in tf.nest.flatten(features, expand_composites=True)]
@@ -66,7 +67,8 @@ def dataset_batches(
             session.run([batches.initializer, tf.local_variables_initializer(), tf.tables_initializer()],
                         feed_dict=input_feed(graph))
             if session.run(cardinality, feed_dict=input_feed(graph)) == tf.data.experimental.INFINITE_CARDINALITY:
-                raise ConfigError(f"{dataset.name}.input_fn: the examples of mode {PREDICT!r} repeat without end; let "
+                raise ConfigError("examples_repeat",
+                                  f"{dataset.name}.input_fn: the examples of mode {PREDICT!r} repeat without end; let "
                                   "input_fn repeat only in mode 'train'")
             with running.running(session):
                 yield from _run_through(session, features, skipped, index, count)
@@ -99,11 +101,11 @@ def file_batches(
       DataError: the file is missing or damaged, or a column is missing or has another form; the error says which.
     """
     if not os.path.exists(path):
-        raise DataError(f"--input: file {path!r} does not exist")
+        raise DataError("input_file_missing", f"--input: file {path!r} does not exist")
     sparse = [name for name, column in inputs.items() if column.is_sparse]
     if sparse:
-        raise DataError(f"--input: the model takes sparse {', '.join(sparse)}, which no file has; predict from the "
-                        "dataset")
+        raise DataError("sparse_input", f"--input: the model takes sparse {', '.join(sparse)}, which no file has; "
+                        "predict from the dataset")
     if path.endswith(".csv"):
         yield from csv_batches(path, inputs, batch_size, share)
         return
@@ -126,7 +128,7 @@ def read_arrays(path: str, inputs: Mapping[str, InputColumn], is_first: bool = T
         with np.load(path, allow_pickle=False) as file:
             arrays_in_file = {name: file[name] for name in file.files}
     except (OSError, ValueError, zipfile.BadZipFile, EOFError) as error:
-        raise DataError(f"--input: cannot read {path}: {error}") from None
+        raise DataError("input_file_unreadable", f"--input: cannot read {path}: {error}") from None
     if len(inputs) == len(arrays_in_file) == 1:
         [wanted], [name] = inputs, arrays_in_file
         if name != wanted and is_first:
@@ -134,12 +136,12 @@ def read_arrays(path: str, inputs: Mapping[str, InputColumn], is_first: bool = T
         arrays_in_file = {wanted: arrays_in_file[name]}
     missing = [name for name in inputs if name not in arrays_in_file]
     if missing:
-        raise DataError(f"--input: {path} has no array {missing[0]!r}; it has {', '.join(arrays_in_file) or 'none'}, "
-                        f"and the model takes {describe_inputs(inputs)}")
+        raise DataError("input_array_missing", f"--input: {path} has no array {missing[0]!r}; it has "
+                        f"{', '.join(arrays_in_file) or 'none'}, and the model takes {describe_inputs(inputs)}")
     arrays = {name: _checked(path, name, arrays_in_file[name], column) for name, column in inputs.items()}
     lengths = {name: len(array) for name, array in arrays.items()}
     if len(set(lengths.values())) > 1:
-        raise DataError(f"--input: {path}: the arrays differ in their number of examples: "
+        raise DataError("input_lengths_differ", f"--input: {path}: the arrays differ in their number of examples: "
                         f"{', '.join(f'{name} {length}' for name, length in lengths.items())}")
     return arrays
 
@@ -150,26 +152,26 @@ def describe_inputs(inputs: Mapping[str, InputColumn]) -> str:
 
 
 def _checked(path: str, name: str, array: np.ndarray, column: InputColumn) -> np.ndarray:
-    fits = column.shape is None or array.ndim == 1 + len(column.shape) and all(
-        wanted in (None, size) for wanted, size in zip(column.shape, array.shape[1:]))
-    is_text = array.dtype.kind in "US"
+    has_shape = column.shape is None or array.ndim == 1 + len(column.shape) and all(
+        size in (None, actual_size) for size, actual_size in zip(column.shape, array.shape[1:]))
+    is_text, dtype = array.dtype.kind in "US", np.dtype(column.dtype.as_numpy_dtype)
     if column.dtype == tf.string:
         has_type = is_text
-    else:
-        wanted = np.dtype(column.dtype.as_numpy_dtype)
-        is_number = not is_text and array.dtype.kind not in "OV"
-        has_type = is_number and (array.dtype.kind in "iub" or wanted.kind not in "iub")  # no fraction is cut off
-    if not fits or not has_type:
-        raise DataError(f"--input: {path}: {name} is {array.dtype} {list(array.shape)}; the model takes {column}")
+    else:  # whole numbers become fractions, but no fraction is cut off
+        has_type = not is_text and array.dtype.kind not in "OV" and (
+            array.dtype.kind in "iub" or dtype.kind not in "iub")
+    if not has_shape or not has_type:
+        raise DataError("input_array_mismatch", f"--input: {path}: {name} is {array.dtype} {list(array.shape)}; the "
+                        f"model takes {column}")
     if column.dtype == tf.string:
         return array
-    if wanted.kind in "iu" and array.size:
-        limits = np.iinfo(wanted)
+    if dtype.kind in "iu" and array.size:
+        limits = np.iinfo(dtype)
         for value in (int(array.min()), int(array.max())):
             if not limits.min <= value <= limits.max:  # numpy would take its lowest bits
-                raise DataError(f"--input: {path}: {name} has {value}; the model takes {column}, from {limits.min} to "
-                                f"{limits.max}")
-    return array.astype(wanted)
+                raise DataError("input_number_too_large", f"--input: {path}: {name} has {value}; the model takes "
+                                f"{column}, from {limits.min} to {limits.max}")
+    return array.astype(dtype)
 
 
 def csv_batches(
@@ -180,15 +182,16 @@ def csv_batches(
     Raises:
       DataError: a column is missing, or a cell is wrong; the error names file, line and column.
     """
-    _refuse_compressed(path)
+    with open(path, "rb") as file:
+        if kind := compression_of(file.read(16)):
+            raise DataError("input_file_compressed", f"--input: {path} is compressed ({kind}); decompress it first")
     index, count = share
     with open(path, newline="", encoding="utf-8-sig", errors="replace") as file:  # Excel begins a file with a BOM
         rows = csv.reader(file)
         first = next(rows, None)
         if first is None:
-            raise DataError(f"--input: {path} is empty")
-        has_header = _has_header(path, first, inputs)
-        columns = find_csv_columns(path, first if has_header else None, len(first), inputs)
+            raise DataError("input_file_empty", f"--input: {path} is empty")
+        columns, has_header = _find_columns(path, first, inputs)
         lines = itertools.chain([] if has_header else [first], rows)
         number, line = 0, 1 + has_header
         while chunk := list(itertools.islice(lines, batch_size)):
@@ -198,82 +201,57 @@ def csv_batches(
             number, line = number + 1, line + len(chunk)
 
 
-def _refuse_compressed(path: str) -> None:
-    with open(path, "rb") as file:
-        if kind := compression_of(file.read(16)):
-            raise DataError(f"--input: {path} is compressed ({kind}); decompress it first")
+def _find_columns(
+    path: str, first: Sequence[str], inputs: Mapping[str, InputColumn]
+) -> tuple[dict[str, list[int]], bool]:
+    """Returns name of an input -> the indices of its columns, and whether the first line is a header."""
+    cells = [cell.strip() for cell in first]
+    by_name = {name: index for index, name in enumerate(cells)}
+    names = {name: _column_names(name, column, by_name) for name, column in inputs.items()}
+    wanted = [column for columns in names.values() for column in columns]
+    missing = [column for column in wanted if column not in by_name]
+    if not missing:
+        if unused := by_name.keys() - {*wanted}:
+            _log.info("%s: columns that the model does not take: %s", path, _listed(sorted(unused)))
+        return {name: [by_name[column] for column in columns] for name, columns in names.items()}, True
+    if len(inputs) == 1:
+        [(name, column)] = inputs.items()
+        has_header = _is_header(path, cells, column, wanted)
+        size = len(first) if column.shape is None or None in column.shape else math.prod(column.shape)
+        if size != len(first):
+            raise DataError("csv_column_count", f"--input: {path} has {len(first)} columns; the model takes {size} for "
+                            f"{name} {column}")
+        return {name: list(range(size))}, has_header
+    if by_name.keys().isdisjoint(wanted) and any(map(_is_number, cells)):
+        raise DataError("csv_header_missing", f"--input: {path} has no header; its first line must name the columns "
+                        f"{_listed(wanted)}")
+    raise DataError("csv_column_missing", f"--input: {path} has no column {missing[0]!r}; it has {_listed(by_name)}, "
+                    f"and the model takes {_listed(wanted)}")
 
 
-def _has_header(path: str, first: Sequence[str], inputs: Mapping[str, InputColumn]) -> bool:
-    """Returns whether the first line names columns.
-
-    Raises:
-      DataError: it may be a header or an example.
-    """
-    names = [cell.strip() for cell in first]
-    by_name = {name: index for index, name in enumerate(names)}
-    wanted = {name for key, column in inputs.items() for name in _column_names(key, column, by_name)}
-    if wanted <= by_name.keys():
-        return True
-    if len(inputs) > 1:  # `find_csv_columns` reports missing columns
-        return bool(wanted & by_name.keys()) or not any(map(_is_number, names))
-    [column] = inputs.values()
-    if column.dtype == tf.string or names == ["0"]:
-        raise DataError(f"--input: {path}, line 1: {_listed(first)!r} may be a header or an example; begin with a line "
-                        f"that names the columns: {_listed(sorted(wanted))}")
-    return _is_header_of_numbers(path, names)
-
-
-def _is_header_of_numbers(path: str, cells: Sequence[str]) -> bool:
-    """Returns whether the first line of columns of numbers is a header, with any names; raises DataError."""
-    numbers = [cell for cell in cells if _is_number(cell)]
-    is_counted = list(cells) == [str(number) for number in range(len(cells))]  # as pandas does without names
-    if len(numbers) == len(cells) and not is_counted:
+def _is_header(path: str, cells: Sequence[str], column: InputColumn, names: Sequence[str]) -> bool:
+    """Returns whether the first line of a single input is a header, with any names; raises DataError if unclear."""
+    if column.dtype == tf.string or cells == ["0"]:
+        raise DataError("csv_header_unclear", f"--input: {path}, line 1: {_listed(cells)!r} may be a header or an "
+                        f"example; begin with a line that names the columns: {_listed(sorted(names))}")
+    is_counted = cells == [str(number) for number in range(len(cells))]  # as pandas does without names
+    wrong = [(number, cell) for number, cell in enumerate(cells, 1) if not _is_number(cell)]
+    if not wrong and not is_counted:
         return False
-    if not is_counted and (numbers or not any(cells)):
-        number, wrong = next((number, cell) for number, cell in enumerate(cells, 1) if not _is_number(cell))
-        raise DataError(f"--input: {path}, line 1, column {number}: got {wrong!r}; expected a number, or a header "
-                        "without numbers; correct that cell, or begin with a header")
+    if not is_counted and (len(wrong) < len(cells) or not any(cells)):
+        number, cell = wrong[0]
+        raise DataError("csv_header_unclear", f"--input: {path}, line 1, column {number}: got {cell!r}; expected a "
+                        "number, or a header without numbers; correct that cell, or begin with a header")
     _log.info("%s: the first line is taken as a header: %s", path, _listed(cells))
     return True
 
 
-def find_csv_columns(
-    path: str, header: Sequence[str] | None, num_columns: int, inputs: Mapping[str, InputColumn]
-) -> dict[str, list[int]]:
-    """Returns name of an input -> the indices of its columns.
-
-    Raises:
-      DataError: a column is missing, or the file has too many or too few.
-    """
-    by_name = {name.strip(): index for index, name in enumerate(header or ())}
-    wanted = {name: _column_names(name, column, by_name) for name, column in inputs.items()}
-    missing = [column for columns in wanted.values() for column in columns if column not in by_name]
-    if len(inputs) == 1 and missing:
-        [column] = inputs.values()
-        size = num_columns if column.shape is None or None in column.shape else math.prod(column.shape)
-        if size == num_columns:
-            return {name: list(range(num_columns)) for name in inputs}
-        raise DataError(f"--input: {path} has {num_columns} columns; the model takes {size} for {next(iter(inputs))} "
-                        f"{column}")
-    if header is None:
-        raise DataError(f"--input: {path} has no header; its first line must name the columns "
-                        f"{_listed(column for columns in wanted.values() for column in columns)}")
-    if missing:
-        raise DataError(f"--input: {path} has no column {missing[0]!r}; it has {_listed(by_name)}, and the model takes "
-                        f"{_listed(column for columns in wanted.values() for column in columns)}")
-    unused = by_name.keys() - {column for columns in wanted.values() for column in columns}
-    if unused:
-        _log.info("%s: columns that the model does not take: %s", path, _listed(sorted(unused)))
-    return {name: [by_name[column] for column in columns] for name, columns in wanted.items()}
-
-
-def _column_names(name: str, column: InputColumn, there: Mapping[str, int]) -> list[str]:
-    """Returns the names of the columns of an input."""
-    if column.shape == [] or (column.shape is None and name in there):
+def _column_names(name: str, column: InputColumn, existing: Mapping[str, int]) -> list[str]:
+    """Returns the names of the columns of an input, given the `existing` ones."""
+    if column.shape == [] or (column.shape is None and name in existing):
         return [name]
     if column.shape is None or None in column.shape:
-        numbers = itertools.takewhile(lambda number: f"{name}_{number}" in there, itertools.count())
+        numbers = itertools.takewhile(lambda number: f"{name}_{number}" in existing, itertools.count())
         return [f"{name}_{number}" for number in numbers] or [f"{name}_0"]
     return [f"{name}_{number}" for number in range(math.prod(column.shape))]
 
@@ -283,10 +261,11 @@ def _values(
     header: Sequence[str],
 ) -> np.ndarray:
     """Returns the values of an input in some rows; `line` is that of the first row in the file."""
-    short = next((number for number, row in enumerate(rows) if len(row) != len(header)), None)
-    if short is not None:
-        raise DataError(f"--input: {path}, line {line + short}: {len(rows[short])} columns; expected {len(header)}")
-    cells: Any = [[row[index] for index in indices] for row in rows]
+    for number, row in enumerate(rows):
+        if len(row) != len(header):
+            raise DataError("csv_column_count", f"--input: {path}, line {line + number}: {len(row)} columns; expected "
+                            f"{len(header)}")
+    cells = [[row[index] for index in indices] for row in rows]
     if column.dtype == tf.string:
         values = np.array(cells, object)
     else:
@@ -295,58 +274,51 @@ def _values(
     return values.reshape([len(rows), *shape])
 
 
-def _numbers(path: str, line: int, cells: Any, names: Sequence[str], dtype: tf.DType) -> np.ndarray:
+def _numbers(
+    path: str, line: int, cells: Sequence[Sequence[str]], names: Sequence[str], dtype: tf.DType
+) -> np.ndarray:
+    """Returns the numbers in some rows; raises DataError for the first cell that is no number of the type."""
     kind = np.dtype(dtype.as_numpy_dtype)
-    parse, expected = (_whole_numbers(np.iinfo(kind)) if kind.kind in "iu" else (float, "a number"))
+    is_whole = kind.kind in "iu"
+    parse, limits = (int, np.iinfo(kind)) if is_whole else (float, dtype)
+    lowest, highest = parse(limits.min), parse(limits.max)
+
+    def is_wrong(cell: str) -> bool:
+        try:
+            number = parse(cell)
+        except ValueError:
+            return True
+        if is_whole:
+            return not lowest <= number <= highest
+        return bool(np.isinf(np.array(number, kind))) and "inf" not in cell.lower()
+
+    with np.errstate(over="ignore"):
+        # Not by way of float64, which lacks large whole numbers; numpy would take the lowest bits of too large ones.
+        with contextlib.suppress(ValueError):
+            numbers = [[parse(cell) for cell in row] for row in cells]
+            if not is_whole or all(lowest <= number <= highest for row in numbers for number in row):
+                values = np.array(numbers, kind)
+                if is_whole or not np.isinf(values).any():
+                    return values
+        for number, name, cell in ((number, name, cell) for number, row in enumerate(cells)
+                                   for name, cell in zip(names, row)):
+            if is_wrong(cell):
+                expected = f"a whole number from {lowest} to {highest}" if is_whole else "a number" + (
+                    f" of at most {highest:.6g}, the largest {dtype.name}" if _is_number(cell) else "")
+                raise DataError("csv_cell_malformed", f"--input: {path}, line {line + number}, column {name}: got "
+                                f"{cell!r}; expected {expected}")
+        return np.array(numbers, kind)  # infinite, as the file says
+
+
+def _is_number(cell: str) -> bool:
     try:
-        with np.errstate(over="ignore"):  # infinite values are refused below
-            # At once, not by way of float64, which lacks large whole numbers.
-            values = np.array([list(map(parse, row)) for row in cells], kind)
-    except (ValueError, OverflowError):
-        _refuse_first(path, line, expected, (
-            (number, name, cell) for number, row in enumerate(cells)
-            for name, cell in zip(names, row) if not _parses(parse, cell)))
-        raise
-    if kind.kind not in "iu":
-        infinite = ((row, column, cells[row][column]) for row, column in np.argwhere(np.isinf(values)).tolist())
-        _refuse_first(path, line, f"a number of at most {float(dtype.max):.6g}, the largest {dtype.name}", (
-            (row, names[column], cell) for row, column, cell in infinite if "inf" not in cell.lower()))
-    return values
-
-
-def _refuse_first(path: str, line: int, expected: str, bad_cells: Iterable[tuple[int, str, str]]) -> None:
-    """Raises DataError for the first bad cell, (row, name of the column, text); `line` is that of the first row."""
-    for row, name, cell in bad_cells:
-        place = f"{path}, line {line + row}, column {name}"
-        raise DataError(f"--input: {place}: got {cell!r}; expected {expected}") from None
-
-
-def _whole_numbers(limits: np.iinfo) -> tuple[Callable[[str], int], str]:
-    """Returns a function that parses a whole number of a type, and its allowed values, in words."""
-    lowest, highest = int(limits.min), int(limits.max)
-
-    def parse(cell: str) -> int:
-        number = int(cell)
-        if not lowest <= number <= highest:  # numpy would take its lowest bits
-            raise OverflowError
-        return number
-
-    return parse, f"a whole number from {lowest} to {highest}"
-
-
-def _parses(parse: Callable[[str], Any], cell: str) -> bool:
-    try:
-        parse(cell)
-    except (ValueError, OverflowError):
+        float(cell)
+    except ValueError:
         return False
     return True
 
 
-def _is_number(cell: str) -> bool:
-    return _parses(float, cell)
-
-
-def _listed(names: Any) -> str:
+def _listed(names: Iterable[str]) -> str:
     names = list(names)
-    return ", ".join(names[:_MOST_LISTED]) + (f" and {len(names) - _MOST_LISTED} more"
-                                              if len(names) > _MOST_LISTED else "")
+    return ", ".join(names[:_MAX_LISTED]) + (f" and {len(names) - _MAX_LISTED} more"
+                                             if len(names) > _MAX_LISTED else "")

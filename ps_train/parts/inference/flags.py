@@ -11,7 +11,7 @@ from typing import Any, Optional
 from ps_train.config import fields
 from ps_train.config.groups import ModelFlags
 from ps_train.config.task import Config
-from ps_train.errors import refuse
+from ps_train.errors import Problem, refuse
 
 SPLITS = ("test", "train", "validation")
 OUTPUT_FORMATS = (".csv", ".npz", ".tfrecord")
@@ -39,15 +39,13 @@ class CheckpointFlags(ModelFlags):
         unit="STEP, PATH or best", unset="the newest")
     tf_log: bool = _again("tf_log")
 
-    def _common_problems(self, verb: str, *needed: str) -> list[str]:
-        problems = fields.problems(vars(self), type(self)) + fields.foreign(self.given, verb, type(self))
-        for name in needed:
-            if not getattr(self, name):
-                problems.append(f"--{name}: not given; it is {_NEEDED[name]}")
-        return problems
+    def _common_problems(self, verb: str, *required: str) -> list[str]:
+        return [*fields.problems(vars(self), type(self)), *fields.foreign(self.given, verb, type(self)),
+                *(Problem("flag_missing", f"--{name}: not given; it is {_REQUIRED[name]}")
+                  for name in required if not getattr(self, name))]
 
 
-_NEEDED = {
+_REQUIRED = {
     "train_dir": "the folder of the checkpoints",
     "export_dir": "the folder for the SavedModel, as DIR/STEP",
     "output": "the file to write, which ends in " + ", ".join(OUTPUT_FORMATS),
@@ -56,11 +54,7 @@ _NEEDED = {
 
 @dataclasses.dataclass(frozen=True)
 class EvaluateConfig(CheckpointFlags):
-    """The flags of `ps_train evaluate`, checked.
-
-    Raises:
-      ConfigError: a value is not allowed or missing; the message names each one.
-    """
+    """The flags of `ps_train evaluate`; raises ConfigError with a line for each one that is wrong or missing."""
 
     split: str = _field("test", help="The examples to evaluate on.", choices=SPLITS)
     num_batches: Optional[int] = _field(
@@ -74,11 +68,7 @@ class EvaluateConfig(CheckpointFlags):
 
 @dataclasses.dataclass(frozen=True)
 class ExportConfig(CheckpointFlags):
-    """The flags of `ps_train export`, checked.
-
-    Raises:
-      ConfigError: a value is not allowed or missing; the message names each one.
-    """
+    """The flags of `ps_train export`; raises ConfigError with a line for each one that is wrong or missing."""
 
     export_dir: str = _field("", help="Folder for the SavedModel, which becomes DIR/STEP.", unit="path",
                              unset="none; required")
@@ -89,17 +79,13 @@ class ExportConfig(CheckpointFlags):
 
 @dataclasses.dataclass(frozen=True)
 class PredictConfig(CheckpointFlags):
-    """The flags of `ps_train predict`, checked.
-
-    Raises:
-      ConfigError: a value is not allowed or missing; the message names each one.
-    """
+    """The flags of `ps_train predict`; raises ConfigError with a line for each one that is wrong or missing."""
 
     output: str = _field("", help="File for the predictions; its ending says the format.",
                          unit="FILE.csv, .npz or .tfrecord", unset="none; required", is_path=True)
     input: str = _field("", help="File with the features.", unit="FILE.csv or .npz",
                         unset="the test examples of --dataset", is_path=True)
-    saved_model: str = _field("", help="Predict with this SavedModel in place of a checkpoint.", unit="path",
+    saved_model: str = _field("", help="Predict with this SavedModel instead of a checkpoint.", unit="path",
                               unset="none", is_path=False)  # TensorFlow reads it
     outputs: str = _field("", help="The predictions to write.", unit="name,...", unset="all")
     num_processes: int = _field(1, help="Processes that predict, each a share of the mini-batches.", minimum=1,
@@ -108,32 +94,34 @@ class PredictConfig(CheckpointFlags):
     def __post_init__(self) -> None:
         problems = self._common_problems("predict", *(() if self.saved_model else ("train_dir",)), "output")
         if self.saved_model and not self.input and not self.train_dir and not self.dataset:
-            problems.append("--saved_model: given without --input; give a file there, or --dataset")
+            problems.append(Problem("flag_missing", "--saved_model: given without --input; give a file there, or "
+                                    "--dataset"))
         if self.saved_model and self.checkpoint:
-            problems.append("--checkpoint: given with --saved_model, which has its own parameters; leave one of them "
-                            "out")
+            problems.append(Problem("flags_conflict", "--checkpoint: given with --saved_model, which has its own "
+                                    "parameters; leave one of them out"))
         for name, allowed in (("input", INPUT_FORMATS), ("output", OUTPUT_FORMATS)):
             value = getattr(self, name)
             if value and os.path.splitext(value)[1] not in allowed:
-                problems.append(f"--{name}: got {value!r}; allowed: a file that ends in {', '.join(allowed)}")
+                problems.append(Problem("flag_malformed",
+                                        f"--{name}: got {value!r}; allowed: a file that ends in {', '.join(allowed)}"))
         refuse(problems)
 
 
 def parse_evaluate(argv: Sequence[str]) -> EvaluateConfig:
-    """Returns the EvaluateConfig of a command line; raises ConfigError if it is wrong."""
-    return EvaluateConfig(**_parse(argv, EvaluateConfig, "evaluate"))
+    """Returns the flags of a command line; raises ConfigError if they are wrong."""
+    return _parse(argv, EvaluateConfig, "evaluate")
 
 
 def parse_export(argv: Sequence[str]) -> ExportConfig:
-    """Returns the ExportConfig of a command line; raises ConfigError if it is wrong."""
-    return ExportConfig(**_parse(argv, ExportConfig, "export"))
+    """Returns the flags of a command line; raises ConfigError if they are wrong."""
+    return _parse(argv, ExportConfig, "export")
 
 
 def parse_predict(argv: Sequence[str]) -> PredictConfig:
-    """Returns the PredictConfig of a command line; raises ConfigError if it is wrong."""
-    return PredictConfig(**_parse(argv, PredictConfig, "predict"))
+    """Returns the flags of a command line; raises ConfigError if they are wrong."""
+    return _parse(argv, PredictConfig, "predict")
 
 
-def _parse(argv: Sequence[str], cls: type, verb: str) -> dict[str, Any]:
+def _parse(argv: Sequence[str], cls: type, verb: str) -> Any:
     values, given = fields.parse_flags(argv, cls, others=[Config], help_command=f"ps_train {verb} --help")
-    return {**values, "given": given}
+    return cls(**values, given=given)

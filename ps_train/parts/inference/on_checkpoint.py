@@ -20,49 +20,50 @@ from ps_train.parts.inference.predictor import Predictor
 from ps_train.plugins.contracts import EVAL, TRAIN, VALIDATION
 from ps_train.plugins.params import split_params
 from ps_train.runtime import logs
-from ps_train.runtime.reports import Evaluation
 from ps_train.storage import checkpoints, folder_record
 from ps_train.tasks import setup
 from ps_train.tasks.setup import LoadedPlugins
 from ps_train.training import evaluation
 from ps_train.training.evaluation import EvalData, Evaluator
 
-_MOST_LISTED = 8
+_MAX_LISTED = 8
 _MODES = {"test": EVAL, "train": TRAIN, "validation": VALIDATION}
 _NAMES = {"train": "training", "validation": "validation"}
 
 
-def find_checkpoint(train_dir: str, wanted: str) -> str:
+def find_checkpoint(train_dir: str, checkpoint: str) -> str:
     """Returns the path prefix of a checkpoint.
 
     Args:
       train_dir: the folder of the checkpoints.
-      wanted: a global step, a path, `best`, or "" for the newest sound one.
+      checkpoint: a global step, a path, `best`, or "" for the newest readable one.
 
     Raises:
       ConfigError: it does not exist; the error lists the existing ones.
     """
-    if wanted == checkpoints.BEST:
-        train_dir, wanted = os.path.join(train_dir, checkpoints.BEST), ""
+    if checkpoint == checkpoints.BEST:
+        train_dir, checkpoint = os.path.join(train_dir, checkpoints.BEST), ""
     if not os.path.isdir(train_dir):
         is_best = os.path.basename(train_dir) == checkpoints.BEST
         needs = ", which must have --keep_best or --early_stopping" if is_best else ""
-        raise ConfigError(f"--train_dir: no folder {train_dir!r}; give the --train_dir of the training{needs}")
-    if not wanted:
+        raise ConfigError("train_dir_missing",
+                          f"--train_dir: no folder {train_dir!r}; give the --train_dir of the training{needs}")
+    if not checkpoint:
         path = checkpoints.newest_sound(train_dir)
         if path is None:
-            raise ConfigError(f"--train_dir: no checkpoint in {train_dir!r}")
+            raise ConfigError("no_checkpoint", f"--train_dir: no checkpoint in {train_dir!r}")
         return path
-    if wanted.isdigit():
-        candidates = [checkpoints.path_of(train_dir, int(wanted))]
+    if checkpoint.isdigit():
+        candidates = [checkpoints.path_of(train_dir, int(checkpoint))]
     else:
-        prefix = wanted.removesuffix(".index").removesuffix(".meta")
+        prefix = checkpoint.removesuffix(".index").removesuffix(".meta")
         candidates = [prefix, os.path.join(train_dir, prefix)]
     path = next((path for path in candidates if checkpoints.exists(path)), None)
     if path is None:
-        known = [os.path.basename(path).rpartition("-")[2] for path in checkpoints.paths(train_dir)]
-        shown = ", ".join(known[-_MOST_LISTED:]) or "no checkpoint"
-        raise ConfigError(f"--checkpoint: got {wanted!r}; {train_dir} has {shown}; give one of these, or a path")
+        steps = [os.path.basename(path).rpartition("-")[2] for path in checkpoints.paths(train_dir)]
+        shown = ", ".join(steps[-_MAX_LISTED:]) or "no checkpoint"
+        raise ConfigError("no_checkpoint",
+                          f"--checkpoint: got {checkpoint!r}; {train_dir} has {shown}; give one of these, or a path")
     checkpoints.verify(path)
     return path
 
@@ -76,16 +77,14 @@ def evaluate_checkpoint(config: EvaluateConfig, stop: threading.Event) -> None:
     path, plugins = _prepare(config)
     prepare_data(config, plugins)
     evaluator = Evaluator(*plugins, EvalData(_MODES[config.split], config.num_batches))
-    result = evaluation.evaluate_bounded(config.eval_timeout_secs, evaluator, path, stop)
-    if config.split != "test":
-        result = result._replace(split=_NAMES[config.split])
-    logs.show(json.dumps(_as_json(result, path, config.split)) if config.json else result.format())
-
-
-def _as_json(result: Evaluation, path: str, split: str) -> dict[str, Any]:
-    return {"checkpoint": path, "global_step": result.global_step, "split": split,
-            "num_examples": result.num_examples, "loss_name": result.loss_name, "loss": result.loss_mean,
-            "metrics": dict(sorted(result.metrics.items()))}
+    evaluated = evaluation.evaluate_bounded(config.eval_timeout_secs, evaluator, path, stop)
+    if config.json:
+        logs.show(json.dumps({
+            "checkpoint": path, "global_step": evaluated.global_step, "split": config.split,
+            "num_examples": evaluated.num_examples, "loss_name": evaluated.loss_name, "loss": evaluated.loss_mean,
+            "metrics": dict(sorted(evaluated.metrics.items()))}))
+        return
+    logs.show((evaluated if config.split == "test" else evaluated._replace(split=_NAMES[config.split])).format())
 
 
 def _prepare(config: CheckpointFlags) -> tuple[str, LoadedPlugins]:
@@ -125,18 +124,18 @@ def prepare_data(config: CheckpointFlags, plugins: LoadedPlugins) -> None:
     data_dir = str(plugins.dataset_params.get("data_dir") or "")
     is_recorded = "data_dir" not in config.given and data_dir != Config.__dataclass_fields__["data_dir"].default
     if is_recorded and problem_of_data_dir(data_dir):
-        raise ConfigError(f"--data_dir: not given, and that of the training, {data_dir!r}, does not exist here; give "
+        raise ConfigError("data_dir_missing",
+                          f"--data_dir: not given, and that of the training, {data_dir!r}, does not exist here; give "
                           "the folder with the dataset's files")
     plugins.dataset.prepare(plugins.dataset_params)
 
 
 def _with_defaults(config: CheckpointFlags, record: dict[str, Any]) -> Any:
     """Returns the flags; those that are not set get the value of a record, or else the default of a training."""
-    defaults = {name: str(record.get(name) or Config.__dataclass_fields__[name].default)
-                for name in ("model", "dataset")}
-    defaults.update({name: Config.__dataclass_fields__[name].default for name in ("data_dir", "on_bad_record")})
-    chosen = {name: getattr(config, name) or default for name, default in defaults.items()}
-    return dataclasses.replace(config, **chosen)
+    return dataclasses.replace(config, **{
+        name: getattr(config, name) or (record.get(name) if name in ("model", "dataset") else None)
+        or Config.__dataclass_fields__[name].default
+        for name in ("model", "dataset", "data_dir", "on_bad_record")})
 
 
 def export_checkpoint(config: ExportConfig) -> None:

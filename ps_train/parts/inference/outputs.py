@@ -40,7 +40,8 @@ def writing(path: str) -> Iterator[WriteBatch]:
         with open(temporary, "wb"):
             pass
     except OSError as error:
-        raise ConfigError(f"--output: cannot write {path!r}: {error.strerror}; give a file that this user may "
+        raise ConfigError("file_not_writable",
+                          f"--output: cannot write {path!r}: {error.strerror}; give a file that this user may "
                           "write") from None
     try:
         with form(temporary) as write:
@@ -74,15 +75,16 @@ def _writing_csv(path: str) -> Iterator[WriteBatch]:
 
 def _shape_check() -> WriteBatch:
     """Returns a function that raises UserCodeError if a prediction has another width than in the first batch."""
-    first: dict[str, tuple[int, ...]] = {}
+    first_shapes: dict[str, tuple[int, ...]] = {}
 
     def check(batch: Predictions) -> None:
         for name, values in batch.items():
-            before, now = first.setdefault(name, values.shape[1:]), values.shape[1:]
-            if now != before:
-                raise UserCodeError(f"--output: prediction {name!r} has the shape {_shape(now)} after {_shape(before)} "
-                                    "in an earlier batch; in CSV and npz all examples need the same: pad it in "
-                                    "model_fn, leave it out with --outputs, or write FILE.tfrecord")
+            first_shape, shape = first_shapes.setdefault(name, values.shape[1:]), values.shape[1:]
+            if shape != first_shape:
+                raise UserCodeError("prediction_shape_varies",
+                                    f"--output: prediction {name!r} has the shape {_shape(shape)} after "
+                                    f"{_shape(first_shape)} in an earlier batch; in CSV and npz all examples need the "
+                                    "same: pad it in model_fn, leave it out with --outputs, or write FILE.tfrecord")
 
     return check
 

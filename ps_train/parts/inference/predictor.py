@@ -63,14 +63,14 @@ class Predictor:
         self.inputs = {name: _column(tensor) for name, tensor in self._tensors.items()}
 
     def select(self, names: Sequence[str]) -> None:
-        """Leaves only these predictions, if any are named.
+        """Keeps only these predictions, if any are named.
 
         Raises:
           ConfigError: no prediction has that name.
         """
         unknown = [name for name in names if name not in self._outputs]
         if unknown:
-            raise ConfigError(f"--outputs: got {unknown[0]!r}; {self._name} predicts "
+            raise ConfigError("no_such_prediction", f"--outputs: got {unknown[0]!r}; {self._name} predicts "
                               f"{', '.join(sorted(self._outputs))}")
         if names:
             self._outputs = {name: self._outputs[name] for name in names}
@@ -89,7 +89,8 @@ class Predictor:
             raise
         for name, values in predictions.items():
             if np.ndim(values) == 0 or len(values) != count_examples(batch):
-                raise UserCodeError(f"{self._name}: prediction {name!r} has the shape {list(np.shape(values))} for "
+                raise UserCodeError("prediction_shape",
+                                    f"{self._name}: prediction {name!r} has the shape {list(np.shape(values))} for "
                                     f"{count_examples(batch)} examples; it must be [examples, ...]")
         return predictions
 
@@ -122,7 +123,8 @@ def of_checkpoint(
         inputs = serving.add_input(make_input, path)
         spec = call_model_fn(model, inputs.features, None, PREDICT, model_params)
         if spec.predictions is None:
-            raise UserCodeError(f"{model.name}.model_fn returned no predictions with the mode {PREDICT!r}")
+            raise UserCodeError("model_without_predictions",
+                                f"{model.name}.model_fn returned no predictions with the mode {PREDICT!r}")
         rows = row_parameters.of_graph()
         rows.connect()
         rows.add_saving()
@@ -152,7 +154,8 @@ def newest_version(folder: str) -> str:
     if not tf.io.gfile.exists(os.path.join(folder, "saved_model.pb")) and versions:
         folder = os.path.join(folder, versions[-1])
     if not tf.io.gfile.exists(os.path.join(folder, "saved_model.pb")):
-        raise ConfigError(f"--saved_model: no saved_model.pb in {folder!r}; give the folder that `ps_train "
+        raise ConfigError("no_saved_model",
+                          f"--saved_model: no saved_model.pb in {folder!r}; give the folder that `ps_train "
                           "export` wrote")
     return folder
 
@@ -168,7 +171,8 @@ def of_saved_model(folder: str, num_threads: int) -> Predictor:
         session = tf.Session(graph=graph, config=session_options(num_threads))
         signatures = tf.saved_model.load(session, [tf.saved_model.tag_constants.SERVING], folder).signature_def
         if serving.DEFAULT_SIGNATURE not in signatures:
-            raise ConfigError(f"--saved_model: {folder} has the signatures {', '.join(sorted(signatures))}, and none "
+            raise ConfigError("no_default_signature",
+                              f"--saved_model: {folder} has the signatures {', '.join(sorted(signatures))}, and none "
                               f"that is called {serving.DEFAULT_SIGNATURE!r}")
         signature = signatures[serving.DEFAULT_SIGNATURE]
         tensors = [{name: tf.saved_model.utils.get_tensor_from_tensor_info(info, graph) for name, info in infos.items()}

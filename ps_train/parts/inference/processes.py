@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from multiprocessing import connection
 from typing import Any, Callable
 
-from ps_train.errors import ConfigError, PsTrainError, StoppedError, UserCodeError
+from ps_train.errors import ConfigError, Problem, PsTrainError, StoppedError, UserCodeError
 from ps_train.runtime import installed, logs, tracebacks
 
 _POLL_SECS = 0.2
@@ -45,7 +45,7 @@ def batches_in_order(
     if num_processes == 1:
         for batch in function(config, (0, 1)):
             if stop.is_set():
-                raise StoppedError("told to stop while predicting; nothing was written")
+                raise StoppedError("stopped", "told to stop while predicting; nothing was written")
             yield batch
         return
     with tempfile.TemporaryDirectory(prefix=".predictions-", dir=folder) as parts:
@@ -69,7 +69,7 @@ def _run_all(function: YieldBatches, config: Any, files: list[str], stop: thread
         for process, receiving in running:
             while not connection.wait([receiving], _POLL_SECS):
                 if stop.is_set():
-                    raise StoppedError("told to stop while predicting; nothing was written")
+                    raise StoppedError("stopped", "told to stop while predicting; nothing was written")
             _check(process, receiving)
     finally:
         for process, _ in running:
@@ -81,23 +81,25 @@ def _run_all(function: YieldBatches, config: Any, files: list[str], stop: thread
 def _check(process: Any, receiving: Any) -> None:
     """Raises the error that a process has raised."""
     try:
-        exit_code, trace, message = receiving.recv()
+        exit_code, trace, problems = receiving.recv()
     except EOFError:
         process.join(_END_SECS)
-        raise UserCodeError(f"the process `{process.name}` ended with {process.exitcode} and said nothing; did the "
-                            "machine run out of memory? Use fewer --num_processes") from None
+        raise UserCodeError("process_died", f"the process `{process.name}` ended with {process.exitcode} without an "
+                            "error; did the machine run out of memory? Use fewer --num_processes") from None
     if trace:
         logs.complain("".join(f"{line}\n" for line in trace))
     if exit_code:
-        raise {ConfigError.exit_code: ConfigError, UserCodeError.exit_code: UserCodeError}.get(
-            exit_code, PsTrainError)(message)
+        error = {ConfigError.exit_code: ConfigError, UserCodeError.exit_code: UserCodeError}.get(
+            exit_code, PsTrainError)("", "\n".join(text for _, text in problems))
+        error.problems = tuple(Problem(code, text) for code, text in problems)
+        raise error
 
 
 def _run_one(place: tuple[str, str], config: Any, share: tuple[int, int], file: str, sending: Any) -> None:
-    """Runs one process; sends (exit code, lines of a traceback, message)."""
+    """Runs one process; sends (exit code, lines of a traceback, (code, text) of each problem)."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the first process ends the others
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    result: tuple[int, list[str], str] = (0, [], "")
+    result: tuple[int, list[str], list[tuple[str, str]]] = (0, [], [])
     try:
         logs.setup()
         installed.import_tensorflow(needs_gpu=True, tf_log=config.tf_log)
@@ -106,10 +108,11 @@ def _run_one(place: tuple[str, str], config: Any, share: tuple[int, int], file: 
             for batch in function(config, share):
                 pickle.dump(batch, parts, pickle.HIGHEST_PROTOCOL)
     except PsTrainError as error:
-        result = (error.exit_code, [], str(error))
+        result = (error.exit_code, [], [(problem.code, str(problem)) for problem in error.problems])
     except Exception as error:  # noqa: BLE001 (from the user's code: its traceback helps)
         trace, fault = tracebacks.report(error)
-        result = (1, trace, str(fault or error))
+        problems = fault.problems if fault else [Problem("", str(error))]
+        result = (1, trace, [(problem.code, str(problem)) for problem in problems])
     sending.send(result)
     sending.close()
 

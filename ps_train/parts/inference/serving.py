@@ -17,12 +17,12 @@ import itertools
 import logging
 import os
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from ps_train.errors import CheckpointError, ConfigError, UserCodeError
+from ps_train.errors import ConfigError, UserCodeError
 from ps_train.graph import devices
 from ps_train.graph.input.batches import INPUT_SCOPE, Batches
 from ps_train.graph.plugin_calls import call_model_fn
@@ -96,7 +96,8 @@ def feature_specs(dataset: Dataset, params: Mapping[str, Any]) -> Any:
         if isinstance(feature, tf.SparseTensor):
             return tf.SparseTensorSpec([None, *feature.shape.as_list()[1:]], feature.dtype)
         if not tf.is_tensor(feature) or not hasattr(feature, "shape") or feature.shape.rank in (None, 0):
-            raise UserCodeError(f"{dataset.name}.input_fn: its features have {feature}, which a request cannot have; "
+            raise UserCodeError("feature_not_servable",
+                                f"{dataset.name}.input_fn: its features have {feature}, which a request cannot have; "
                                 "define serving_input_fn in the module of the model or the dataset")
         return tf.TensorSpec([None, *feature.shape.as_list()[1:]], feature.dtype)
 
@@ -175,7 +176,8 @@ def _as_serving_input(returned: Any, function: str) -> ServingInput:
         return ServingInput(returned, _named(returned, INPUTS), {})
     if isinstance(returned, tuple) and len(returned) == 2:
         return ServingInput(returned[0], _named(returned[1], INPUTS), {})
-    raise UserCodeError(f"{function} returned {type(returned).__name__}; it must return a tensor, a dict of tensors, "
+    raise UserCodeError("plugin_returned_wrong_type",
+                        f"{function} returned {type(returned).__name__}; it must return a tensor, a dict of tensors, "
                         "(features, receiver_tensors), or Estimator's ServingInputReceiver")
 
 
@@ -214,13 +216,14 @@ class ServedGraph:
         tables.begin_build(self.inputs.features)
         self.spec = call_model_fn(model, self.inputs.features, None, PREDICT, model_params)
         if self.spec.predictions is None and not self.spec.export_outputs:
-            raise UserCodeError(f"{model.name}.model_fn returned no predictions with the mode {PREDICT!r}")
+            raise UserCodeError("model_without_predictions",
+                                f"{model.name}.model_fn returned no predictions with the mode {PREDICT!r}")
         self._own_saver = getattr(self.spec.scaffold, "saver", None)
         self._dense = tf.global_variables()  # the tables are added now
         if path is not None:
             contents.check_tables_fit(path, tables.specs)
             if self._own_saver is None:
-                _check_variables(path, self._dense)
+                checkpoints.check_fits(path, self._dense)
         connection.connect_lookups()
         self._tables = {store.spec.name: store for store in connection.stores_of(tables)}
 
@@ -264,7 +267,8 @@ def export_model(
       UserCodeError: model_fn does not predict.
     """
     if os.path.exists(output_dir) and not replaces:
-        raise ConfigError(f"cannot export to {output_dir}: it exists; remove it, or give another folder")
+        raise ConfigError("export_exists",
+                          f"cannot export to {output_dir}: it exists; remove it, or give another folder")
     make_input = features if callable(features) else lambda: input_of_specs(features)
     parent, name = os.path.split(os.path.abspath(output_dir))
     temporary = os.path.join(parent, f"temp-{name}")  # TensorFlow Serving loads folders that are called by a number
@@ -304,24 +308,8 @@ def _make_folder(folder: str) -> None:
     try:
         os.makedirs(folder, exist_ok=True)
     except OSError as error:
-        raise ConfigError(f"--export_dir: cannot make {folder!r}: {error.strerror}; give a folder that this user may "
-                          "write to") from None
-
-
-def _check_variables(path: str, variables: Sequence[tf.Variable]) -> None:
-    """Raises CheckpointError if a variable is not in a checkpoint, or has another shape there."""
-    saved = tf.train.load_checkpoint(path).get_variable_to_shape_map()
-    differing = []
-    for variable in sorted(variables, key=lambda variable: variable.op.name):
-        part = variable._get_save_slice_info()  # noqa: SLF001 (the Saver uses it; it has no public name)
-        name, shape = (part.full_name, part.full_shape) if part else (variable.op.name, variable.shape.as_list())
-        if name not in saved:
-            differing.append(f"{name} missing there")
-        elif saved[name] != list(shape):
-            differing.append(f"{name} has shape {saved[name]} there instead of {list(shape)}")
-    if differing:
-        raise CheckpointError(f"checkpoint {path} is of another model: {', '.join(differing[:8])}; give the model and "
-                              "the params that it was trained with")
+        raise ConfigError("folder_not_writable", f"--export_dir: cannot make {folder!r}: {error.strerror}; give a "
+                          "folder that this user may write to") from None
 
 
 def _signatures(spec: ModelSpec, inputs: ServingInput) -> dict[str, Any]:
@@ -334,7 +322,8 @@ def _signatures(spec: ModelSpec, inputs: ServingInput) -> dict[str, Any]:
     if DEFAULT_SIGNATURE not in outputs and len(outputs) == 1:  # as Estimator does
         outputs[DEFAULT_SIGNATURE] = next(iter(outputs.values()))
     if DEFAULT_SIGNATURE not in outputs:
-        raise UserCodeError(f"model_fn returned export_outputs {', '.join(sorted(outputs))}; one of several must be "
+        raise UserCodeError("no_default_signature",
+                            f"model_fn returned export_outputs {', '.join(sorted(outputs))}; one of several must be "
                             f"called {DEFAULT_SIGNATURE!r}")
     requests = {"": inputs.receivers, **{f"{kind}:": tensors for kind, tensors in inputs.alternatives.items()}}
     signatures, reasons = {}, {}
@@ -345,8 +334,9 @@ def _signatures(spec: ModelSpec, inputs: ServingInput) -> dict[str, Any]:
             except ValueError as error:  # of Estimator: classification and regression take serialized examples only
                 reasons[kind + name] = str(error).partition("\n")[0]
     if not signatures:
-        raise UserCodeError(f"model_fn returned export_outputs {', '.join(sorted(spec.export_outputs or outputs))}, of "
-                            f"which none can be exported: {next(iter(reasons.values()))}")
+        raise UserCodeError("no_signature", "model_fn returned export_outputs "
+                            f"{', '.join(sorted(spec.export_outputs or outputs))}, of which none can be "
+                            f"exported: {next(iter(reasons.values()))}")
     for name, reason in reasons.items():
         _warn(f"the signature {name!r} is left out: {reason}")
     if DEFAULT_SIGNATURE not in signatures:

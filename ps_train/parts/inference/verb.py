@@ -27,17 +27,17 @@ def _run_stoppably(config: inference_flags.CheckpointFlags, body: Callable[[Any,
 
 def _evaluate(argv: Sequence[str]) -> None:
     config = inference_flags.parse_evaluate(name_train_dir(argv, inference_flags.EvaluateConfig))
-    _run_stoppably(config, lambda tasks, stop: tasks.evaluate_checkpoint(config, stop))
+    _run_stoppably(config, lambda on_checkpoint, stop: on_checkpoint.evaluate_checkpoint(config, stop))
 
 
 def _export(argv: Sequence[str]) -> None:
     config = inference_flags.parse_export(name_train_dir(argv, inference_flags.ExportConfig))
-    _run_stoppably(config, lambda tasks, stop: tasks.export_checkpoint(config))
+    _run_stoppably(config, lambda on_checkpoint, stop: on_checkpoint.export_checkpoint(config))
 
 
 def _predict(argv: Sequence[str]) -> None:
     config = inference_flags.parse_predict(name_train_dir(argv, inference_flags.PredictConfig))
-    _run_stoppably(config, lambda tasks, stop: tasks.predict_examples(config, stop))
+    _run_stoppably(config, lambda on_checkpoint, stop: on_checkpoint.predict_examples(config, stop))
 
 
 EVALUATE = Verb(

@@ -6,24 +6,28 @@ import pytest
 
 from ps_train.errors import ConfigError
 from ps_train.parts.inference import flags
-
-_WRONG = [
-    (flags.parse_evaluate, [], "--train_dir: not given; it is the folder of the checkpoints"),
-    (flags.parse_evaluate, ["--train_dir=x", "--split=dev"], "--split: got 'dev'; allowed: one of test, train"),
-    (flags.parse_evaluate, ["--train_dir=x", "--train_steps=5"], "--train_steps: has no effect in `ps_train eval"),
-    (flags.parse_export, ["--train_dir=x"], "--export_dir: not given"),
-    (flags.parse_predict, ["--train_dir=x"], "--output: not given"),
-    (flags.parse_predict, ["--train_dir=x", "--output=p.txt"], "--output: got 'p.txt'; allowed: .* .csv, .npz"),
-    (flags.parse_predict, ["--train_dir=x", "--output=p.csv", "--input=i.json"], "--input: got 'i.json'"),
-    (flags.parse_predict, ["--saved_model=x", "--output=p.csv"], "--saved_model: given without --input"),
-    (flags.parse_predict, ["--saved_model=x", "--output=p.csv", "--input=i.csv", "--checkpoint=3"],
-     "--checkpoint: given with --saved_model"),
-]
+from tests.errors import raises
 
 
-@pytest.mark.parametrize("parse, flags, message", _WRONG)
-def test_a_wrong_flag_is_one_line(parse, flags, message):
-    """What, what was given, what is allowed."""
-    with pytest.raises(ConfigError, match=message) as caught:
+@pytest.mark.parametrize("parse, flags, code, name", [
+    (flags.parse_evaluate, [], "flag_missing", "train_dir"),
+    (flags.parse_export, ["--train_dir=x"], "flag_missing", "export_dir"),
+    (flags.parse_predict, ["--train_dir=x"], "flag_missing", "output"),
+    (flags.parse_predict, ["--train_dir=x", "--output=p.txt"], "flag_malformed", "output"),
+    (flags.parse_predict, ["--train_dir=x", "--output=p.csv", "--input=i.json"], "flag_malformed", "input"),
+    (flags.parse_predict, ["--saved_model=x", "--output=p.csv"], "flag_missing", "saved_model"),
+    (flags.parse_predict, ["--saved_model=x", "--output=p.csv", "--input=i.csv", "--checkpoint=3"], "flags_conflict",
+     "checkpoint"),
+])
+def test_a_wrong_flag_is_one_line(parse, flags, code, name):
+    """It begins with the flag."""
+    with raises(code) as caught:
         parse(flags)
-    assert "\n" not in str(caught.value)
+    assert str(caught.value).startswith(f"--{name}: ") and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("flag", ["--split=dev", "--train_steps=5"])
+def test_a_value_or_a_flag_that_evaluate_does_not_have_is_refused(flag):
+    """By the rules of all flags."""
+    with pytest.raises(ConfigError, match=flag.partition("=")[0]):
+        flags.parse_evaluate(["--train_dir=x", flag])
