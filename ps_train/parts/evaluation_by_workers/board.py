@@ -7,5 +7,4 @@ from ps_train.part import BoardVariable
 VARIABLES = {
     "evaluation_plan": BoardVariable("string"),  # the worker of each share, as JSON
     "evaluation_results": BoardVariable("string", is_per_worker=True),  # the result of each share
-    "evaluation_rounds": BoardVariable("int64", is_per_worker=True),  # the round of the plan that it belongs to
 }

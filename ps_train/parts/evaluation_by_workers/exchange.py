@@ -1,7 +1,7 @@
 """The variables of an evaluation on ps 0: the chief's plan, and the result of each share.
 
-    plan        the worker of each share; written by the chief, a new one for each attempt
-    result      that of a share: always written as a whole, so writing it again changes nothing
+    plan      the worker of each share; written by the chief, a new one for each attempt
+    results   each is written as a whole, so a worker may write it again
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import json
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -101,14 +101,12 @@ class ResultExchange:
         """
         with tf.Graph().as_default() as graph, tf.device(cluster.ps[0].device):
             self._string, self._share = tf.placeholder(tf.string, []), tf.placeholder(tf.int64, [])
-            self._round = tf.placeholder(tf.int64, [])
+            self._shares = tf.placeholder(tf.int64, [None])
             self._read_plan = variables.read("evaluation_plan")
-            self._read_rounds = variables.read("evaluation_rounds")
-            with tf.control_dependencies([variables.clear("evaluation_results"), variables.clear("evaluation_rounds")]):
+            with tf.control_dependencies([variables.clear("evaluation_results")]):
                 self._write_plan = variables.write("evaluation_plan", self._string)
-            with tf.control_dependencies([variables.write_element("evaluation_results", self._share, self._string)]):
-                self._write_result = variables.write_element("evaluation_rounds", self._share, self._round)
-            self._read_result = variables.read_element("evaluation_results", self._share)
+            self._write_result = variables.write_element("evaluation_results", self._share, self._string)
+            self._read_results = tf.gather(variables.read("evaluation_results"), self._shares)
             graph.finalize()
         self._connection = Connection(graph, target, cluster.ps[:1], cluster.task, is_elastic=cluster.is_elastic)
         self._run = self._connection.run
@@ -127,18 +125,14 @@ class ResultExchange:
 
     def deliver(self, plan: Plan, share: int, result: ShareResult) -> None:
         """Writes the result of a share."""
-        self._run(self._write_result, {
-            self._share: share, self._string: result.encode(plan.round), self._round: plan.round})
+        self._run(self._write_result, {self._share: share, self._string: result.encode(plan.round)})
 
-    def delivered(self, plan: Plan) -> list[int]:
-        """Returns the shares of the plan that have a result."""
-        rounds = self._run(self._read_rounds)
-        return [share for share in range(len(plan.shares)) if rounds[share] == plan.round]
-
-    def result(self, plan: Plan, share: int) -> ShareResult | None:
-        """Returns the result of a share; None if a worker has just written that of an earlier plan over it."""
-        encoded = self._run(self._read_result, {self._share: share})
-        return decode_result(encoded, plan.round) if encoded else None
+    def results(self, plan: Plan, shares: Iterable[int]) -> dict[int, ShareResult]:
+        """Returns share -> result, of those shares that have a result of this plan."""
+        shares = list(shares)
+        decoded = {share: decode_result(encoded, plan.round)
+                   for share, encoded in zip(shares, self._run(self._read_results, {self._shares: shares})) if encoded}
+        return {share: result for share, result in decoded.items() if result is not None}
 
     def close(self) -> None:
         """Closes the session."""

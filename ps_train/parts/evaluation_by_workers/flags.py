@@ -7,6 +7,7 @@ from typing import Any
 
 from ps_train.config import fields
 from ps_train.config.groups import SAVING
+from ps_train.errors import Problem
 
 # Flags of another part, which may be missing (parts/selection/flags.py).
 _EVALUATE_DURING_TRAINING = ("eval_steps", "eval_secs", "keep_best", "early_stopping")
@@ -27,5 +28,5 @@ class EvaluationFlags:
             return []
         during = [name for name in _EVALUATE_DURING_TRAINING if getattr(config, name, None)]
         during += ["exporters"] if "latest" in getattr(config, "exporters", "").replace(" ", "").split(",") else []
-        return [f"--{name}: given with --evaluate_with=workers, which evaluates only at the end; leave one of them out"
-                for name in during]
+        return [Problem("flags_conflict", f"--{name}: given with --evaluate_with=workers, which evaluates only at the "
+                        "end; leave one of them out") for name in during]

@@ -59,7 +59,7 @@ class SharedEvaluation:
             task.cluster, settings.graph.device, settings.graph.placement, plugins, task.graph)
         if not task.cluster.is_chief:
             return
-        self._whole = ShareGraph(self._evaluated, (0, 1))
+        self._all_shares = ShareGraph(self._evaluated, (0, 1))
         if not plugins.dataset.is_eval_sharded:
             _log.warning("--evaluate_with=workers: %s takes no shard of the held-out data, so the chief evaluates "
                          "alone, with the parameters on the ps", plugins.dataset.name)
@@ -73,8 +73,8 @@ class SharedEvaluation:
           StoppedError: the task was stopped.
         """
         with self._exchange(connected) as exchange:
-            by_workers = EvaluationByWorkers(self._evaluated, self._whole, connected.target, connected.board, exchange,
-                                             self._task.settings.timeouts, self._task.stop)
+            by_workers = EvaluationByWorkers(self._evaluated, connected, exchange, self._task.settings.timeouts,
+                                             self._task.stop, self._all_shares)
             for _ in range(_MAX_LOSSES):
                 try:
                     return by_workers.evaluate(path)
@@ -82,8 +82,8 @@ class SharedEvaluation:
                     _log.warning("the evaluation was lost: %s; restoring the parameters, to evaluate again", error)
                 # It finds that the last step was taken, so it only restores the parameters that were lost.
                 connected.train(lambda session, write_summary: connected.loop(session, write_summary).run())
-        raise ClusterLostError(f"the evaluation was lost {_MAX_LOSSES} times; the checkpoint {path} is sound: run the "
-                               "same command again")
+        raise ClusterLostError("evaluation_lost", f"the evaluation was lost {_MAX_LOSSES} times; the checkpoint {path} "
+                               "can be read: run the same command again")
 
     def assist(self, connected: ConnectedWorker) -> None:
         """Evaluates a share, if the chief has one for this worker; for the others.
@@ -93,8 +93,8 @@ class SharedEvaluation:
         """
         settings = self._task.settings
         with self._exchange(connected) as exchange:
-            Participation(self._evaluated, connected.target, connected.board, exchange, settings.timeouts,
-                          self._task.stop, ends_idle=settings.server.is_existing).run()
+            Participation(self._evaluated, connected, exchange, settings.timeouts, self._task.stop,
+                          ends_idle=settings.server.is_existing).run()
 
     @contextlib.contextmanager
     def _exchange(self, connected: ConnectedWorker):

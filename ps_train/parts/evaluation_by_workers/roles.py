@@ -14,12 +14,11 @@ import logging
 import math
 import threading
 import time
-from typing import Any, Callable, NamedTuple
+from typing import Any, Callable
 
 import tensorflow.compat.v1 as tf
 
 from ps_train.coordination import sessions
-from ps_train.coordination.blackboard import Blackboard
 from ps_train.coordination.state import Snapshot, State
 from ps_train.errors import BlackboardError, ChiefFailedError, ClusterLostError, StoppedError
 from ps_train.parts.evaluation_by_workers.exchange import Plan, ResultExchange, Share, ShareResult, new_plan
@@ -27,6 +26,7 @@ from ps_train.parts.evaluation_by_workers.share_graph import Evaluated, ShareGra
 from ps_train.runtime import tensorflow_errors, waits
 from ps_train.runtime.reports import Evaluation
 from ps_train.runtime.waits import Timeouts
+from ps_train.tasks.connected_worker import ConnectedWorker
 from ps_train.training import evaluation
 
 _POLL_SECS = 0.2
@@ -37,30 +37,46 @@ class EvaluationLostError(ClusterLostError):
     """A ps was lost during the evaluation, and the parameters with it; they can be restored."""
 
 
-class MissingShares(NamedTuple):
-    """The missing shares of a plan: those of workers that evaluate, and those of workers that have died or left."""
+class _Role:
+    """What both roles have."""
 
-    awaited: list[int]
-    orphaned: list[int]
+    def __init__(
+        self, evaluated: Evaluated, connected: ConnectedWorker, exchange: ResultExchange, timeouts: Timeouts,
+        stop: threading.Event,
+    ) -> None:
+        self._evaluated, self._exchange, self._timeouts, self._stop = evaluated, exchange, timeouts, stop
+        self._cluster, self._target, self._board = evaluated.cluster, connected.target, connected.board
+
+    def _evaluate(self, plan: Plan, share: int) -> ShareResult:
+        """Returns the result of a share.
+
+        Raises:
+          UserCodeError: a plug-in breaks its contract, or the share takes longer than --eval_timeout_secs.
+          StoppedError: the task was stopped.
+          tf.errors.OpError: a ps is lost, or the user's code failed.
+        """
+        graph = ShareGraph(self._evaluated, (share, len(plan.shares)))
+        _log.info("evaluating share %d of %d", share + 1, len(plan.shares))
+        return self._bounded(lambda: graph.evaluate(self._target),
+                             f"the evaluation of share {share + 1} of {len(plan.shares)}")
+
+    def _bounded(self, call: Callable[[], Any], awaited: str) -> Any:
+        try:
+            return waits.bounded(call, self._timeouts.eval_secs, awaited, self._stop)
+        except ClusterLostError as error:
+            raise evaluation.too_long(str(error)) from None
 
 
-class EvaluationByWorkers:
+class EvaluationByWorkers(_Role):
     """The chief's role."""
 
     def __init__(
-        self, evaluated: Evaluated, whole: ShareGraph, target: str, board: Blackboard, exchange: ResultExchange,
-        timeouts: Timeouts, stop: threading.Event,
+        self, evaluated: Evaluated, connected: ConnectedWorker, exchange: ResultExchange, timeouts: Timeouts,
+        stop: threading.Event, all_shares: ShareGraph,
     ) -> None:
-        """Prepares it.
-
-        Args:
-          whole: the graph of the share (0, 1), whose metrics take the sums of all shares.
-          target: address of this worker's server.
-        """
-        self._evaluated, self._whole, self._target = evaluated, whole, target
-        self._board, self._exchange = board, exchange
-        self._timeouts = timeouts
-        self._stop = stop
+        """Prepares it; `all_shares` is the graph of the share (0, 1), whose metrics take the sums of all shares."""
+        super().__init__(evaluated, connected, exchange, timeouts, stop)
+        self._all_shares = all_shares
 
     def evaluate(self, path: str) -> Evaluation:
         """Returns the metrics of all held-out examples on the parameters on the ps.
@@ -75,21 +91,20 @@ class EvaluationByWorkers:
           StoppedError: the task was stopped.
         """
         try:
-            self._bounded(lambda: self._whole.restore_packed(self._target, path), "the small variables on the ps")
-            plan = self._open()
-            shares = self._collect(plan)
-            metrics = self._bounded(lambda: self._whole.metrics(self._target, shares), "the metrics of all shares")
+            self._bounded(lambda: self._all_shares.restore_packed(self._target, path), "the small variables on the ps")
+            shares = self._collect(self._open())
+            metrics = self._bounded(lambda: self._all_shares.metrics(self._target, shares), "the metrics of all shares")
         except BlackboardError as error:
-            raise EvaluationLostError(str(error)) from error
+            raise EvaluationLostError("evaluation_lost", str(error)) from error
         except tf.errors.OpError as error:
             if not sessions.is_lost(error):
                 raise
-            raise EvaluationLostError(tensorflow_errors.reason(error)) from error
+            raise EvaluationLostError("evaluation_lost", tensorflow_errors.reason(error)) from error
         return self._merged(shares, metrics)
 
     def _open(self) -> Plan:
         """Returns the plan, with a share for each worker that takes no more steps and is alive, this one included."""
-        snapshot, chief = self._board.snapshot(), self._evaluated.cluster.worker_number
+        snapshot, chief = self._board.snapshot(), self._cluster.worker_number
         others = [worker for worker in snapshot.alive() if snapshot.finished[worker] and worker != chief]
         if not self._evaluated.plugins[2].is_eval_sharded:
             others = []
@@ -102,45 +117,28 @@ class EvaluationByWorkers:
         """Returns the result of each share, once all are there."""
         end_secs = time.monotonic() + self._timeouts.eval_secs
         results = {0: self._evaluate(plan, 0)}
-        reminder = waits.Reminder(
-            lambda: "the shares of " + ", ".join(
-                self._name(plan, share) for share in range(len(plan.shares)) if share not in results),
-            self._timeouts.eval_secs)
-        while len(results) < len(plan.shares):
+        missing = list(range(1, len(plan.shares)))
+        reminder = waits.Reminder(lambda: f"the shares of {self._names(plan, missing)}", self._timeouts.eval_secs)
+        while missing:
             snapshot = self._board.snapshot()  # before the results: a worker leaves when it has delivered
-            for share in {*self._exchange.delivered(plan)} - {*results}:
-                if (result := self._exchange.result(plan, share)) is not None:
-                    results[share] = result
-            missing = self._missing(plan, results, snapshot)
-            for share in missing.orphaned[:1]:  # one at a time: another worker may have delivered in the meantime
-                _log.warning("%s has died or left: its share is evaluated here", self._name(plan, share))
-                results[share] = self._evaluate(plan, share)
-            if missing.awaited and time.monotonic() > end_secs:
-                names = ", ".join(self._name(plan, share) for share in missing.awaited)
-                raise evaluation.too_long(f"waited {self._timeouts.eval_secs:g} s for the shares of {names}")
+            results.update(self._exchange.results(plan, missing))
+            missing = [share for share in missing if share not in results]
+            alive = {int(snapshot.claims[worker]) for worker in snapshot.alive()}
+            lost = [share for share in missing if plan.shares[share].claim not in alive]
+            if lost:  # one at a time: another worker may have delivered in the meantime
+                _log.warning("%s has died or left: its share is evaluated here", self._names(plan, lost[:1]))
+                results[lost[0]] = self._evaluate(plan, lost[0])
+                missing.remove(lost[0])
+                continue
+            if missing and time.monotonic() > end_secs:
+                raise evaluation.too_long(f"waited {self._timeouts.eval_secs:g} s for {reminder.name()}")
             reminder.remind()
-            if missing.awaited and not missing.orphaned and self._stop.wait(_POLL_SECS):
-                raise StoppedError("told to stop while waiting for the other workers' evaluation")
+            if missing and self._stop.wait(_POLL_SECS):
+                raise StoppedError("stopped", f"told to stop while waiting for {reminder.name()}")
         return [results[share] for share in range(len(plan.shares))]
 
-    @staticmethod
-    def _missing(plan: Plan, results: dict[int, ShareResult], snapshot: Snapshot) -> MissingShares:
-        alive = {int(snapshot.claims[worker]) for worker in snapshot.alive()}
-        missing = [index for index in range(len(plan.shares)) if index not in results]
-        return MissingShares(awaited=[index for index in missing if plan.shares[index].claim in alive],
-                      orphaned=[index for index in missing if plan.shares[index].claim not in alive])
-
-    def _evaluate(self, plan: Plan, share: int) -> ShareResult:
-        return evaluate_share(self._evaluated, self._target, share, plan, self._timeouts.eval_secs, self._stop)
-
-    def _name(self, plan: Plan, share: int) -> str:
-        return self._evaluated.cluster.worker_name(plan.shares[share].worker)
-
-    def _bounded(self, call: Callable[[], Any], awaited: str) -> Any:
-        try:
-            return waits.bounded(call, self._timeouts.eval_secs, awaited, self._stop)
-        except ClusterLostError as error:
-            raise evaluation.too_long(str(error)) from None
+    def _names(self, plan: Plan, shares: list[int]) -> str:
+        return ", ".join(self._cluster.worker_name(plan.shares[share].worker) for share in shares)
 
     def _merged(self, shares: list[ShareResult], metrics: dict[str, float]) -> Evaluation:
         num_examples = sum(share.num_examples for share in shares)
@@ -149,27 +147,20 @@ class EvaluationByWorkers:
         if first != last:
             _log.warning("the parameters changed during the evaluation, from step %d to step %d: a worker still "
                          "trained", first, last)
-        return Evaluation(first, num_examples, self._whole.loss_name, math.fsum(share.loss_sum for share in shares),
-                          metrics)
+        return Evaluation(first, num_examples, self._all_shares.loss_name,
+                          math.fsum(share.loss_sum for share in shares), metrics)
 
 
-class Participation:
+class Participation(_Role):
     """The role of a worker other than the chief."""
 
     def __init__(
-        self, evaluated: Evaluated, target: str, board: Blackboard, exchange: ResultExchange, timeouts: Timeouts,
+        self, evaluated: Evaluated, connected: ConnectedWorker, exchange: ResultExchange, timeouts: Timeouts,
         stop: threading.Event, *, ends_idle: bool
     ) -> None:
-        """Prepares it.
-
-        Args:
-          target: address of this worker's server.
-          ends_idle: whether the state "idle" means that all is over, as with --existing_servers.
-        """
-        self._evaluated, self._target, self._board, self._exchange = evaluated, target, board, exchange
-        self._timeouts = timeouts
-        self._stop = stop
-        self._over = (State.DONE, State.IDLE) if ends_idle else (State.DONE,)
+        """Prepares it; with `ends_idle` the state "idle" means that all is over, as with --existing_servers."""
+        super().__init__(evaluated, connected, exchange, timeouts, stop)
+        self._end_states = (State.DONE, State.IDLE) if ends_idle else (State.DONE,)
         self._number = evaluated.cluster.worker_number
 
     def run(self) -> None:
@@ -186,8 +177,7 @@ class Participation:
             plan, share = assignment
             last_round = plan.round
             try:
-                self._exchange.deliver(plan, share, evaluate_share(
-                    self._evaluated, self._target, share, plan, self._timeouts.eval_secs, self._stop))
+                self._exchange.deliver(plan, share, self._evaluate(plan, share))
                 if self._exchange.plan() == plan:
                     return
                 # Otherwise the chief has begun another evaluation in the meantime.
@@ -195,36 +185,36 @@ class Participation:
                 if isinstance(error, tf.errors.OpError) and not sessions.is_lost(error):
                     raise
                 _log.warning("the evaluation of share %d was lost: %s; waiting for %s (chief)", share + 1,
-                             tensorflow_errors.reason(error), self._evaluated.cluster.chief)
+                             tensorflow_errors.reason(error), self._cluster.chief)
 
     def _wait_for_plan(self, last_round: int) -> tuple[Plan, int] | None:
         """Returns a new plan and this worker's share in it, or None if training has ended without one."""
         answered_secs = chief_secs = time.monotonic()
-        reminder = waits.Reminder(f"{self._evaluated.cluster.chief} (chief) to begin the evaluation")
+        reminder = waits.Reminder(f"{self._cluster.chief} (chief) to begin the evaluation")
         while True:
             now_secs = time.monotonic()
             try:
                 snapshot = self._board.snapshot()
                 answered_secs = now_secs
-                if snapshot.state in self._over:
+                if snapshot.state in self._end_states:
                     return None
                 if snapshot.state == State.FAILED:
                     raise ChiefFailedError
-                if snapshot.is_alive(self._evaluated.cluster.number_of(self._evaluated.cluster.chief)):
+                if snapshot.is_alive(self._cluster.number_of(self._cluster.chief)):
                     chief_secs = now_secs
                 if assignment := self._find_share(snapshot, last_round):
                     return assignment
             except BlackboardError as error:
                 _log.debug("%s", error)
-            if not last_round and self._has_ended(now_secs - answered_secs):
+            # A ps 0 that has ended means that training has, too, or that the chief continues without this worker.
+            if not last_round and now_secs - answered_secs > 2 * self._timeouts.heartbeat_secs:
+                _log.warning("%s is unreachable, and no evaluation has begun: this worker ends", self._board.first_ps)
                 return None
             if now_secs - chief_secs > self._timeouts.start_secs:
-                raise ClusterLostError(f"waited {self._timeouts.start_secs:g} s for {self._evaluated.cluster.chief} "
-                                       "(chief) to begin the evaluation")
+                raise ClusterLostError("timed_out", f"waited {self._timeouts.start_secs:g} s for {reminder.name()}")
             reminder.remind(now_secs)
             if self._stop.wait(_POLL_SECS):
-                raise StoppedError(f"told to stop while waiting for {self._evaluated.cluster.chief} (chief) to begin "
-                                   "the evaluation")
+                raise StoppedError("stopped", f"told to stop while waiting for {reminder.name()}")
 
     def _find_share(self, snapshot: Snapshot, last_round: int) -> tuple[Plan, int] | None:
         if not snapshot.finished[self._number]:  # ps 0 has restarted: others would wait for steps of this worker
@@ -232,29 +222,3 @@ class Participation:
         plan = self._exchange.plan()
         share = plan and plan.share_of(int(snapshot.claims[self._number]))
         return None if plan is None or share is None or plan.round == last_round else (plan, share)
-
-    def _has_ended(self, silent_secs: float) -> bool:
-        """Returns whether ps 0 has ended: then training has, too, or the chief goes on without this worker."""
-        if silent_secs <= 2 * self._timeouts.heartbeat_secs:
-            return False
-        _log.warning("%s is unreachable, and no evaluation has begun: this worker ends", self._board.first_ps)
-        return True
-
-
-def evaluate_share(
-    evaluated: Evaluated, target: str, share: int, plan: Plan, timeout_secs: float, stop: threading.Event
-) -> ShareResult:
-    """Returns the result of a share, in bounded time.
-
-    Raises:
-      UserCodeError: a plug-in breaks its contract, or the share takes longer.
-      StoppedError: `stop` was set first.
-      tf.errors.OpError: a ps is lost, or the user's code failed.
-    """
-    graph = ShareGraph(evaluated, (share, len(plan.shares)))
-    _log.info("evaluating share %d of %d", share + 1, len(plan.shares))
-    try:
-        return waits.bounded(lambda: graph.evaluate(target), timeout_secs,
-                             f"the evaluation of share {share + 1} of {len(plan.shares)}", stop)
-    except ClusterLostError as error:
-        raise evaluation.too_long(str(error)) from None

@@ -21,7 +21,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.cluster.spec import Cluster
 from ps_train.coordination import sessions
-from ps_train.errors import ConfigError, UserCodeError
+from ps_train.errors import ConfigError, Problem, UserCodeError, refuse
 from ps_train.graph import devices, placement, transfer
 from ps_train.graph.placement import PlacementPlan
 from ps_train.graph.row_sparse import partitioned_lookups
@@ -109,9 +109,9 @@ class ShareGraph:
         """
         with self._session(target) as session:
             session.run(self._model.local_init_op)
-            before = self._metrics.read(session)
+            initial = self._metrics.read(session)
             loss_sum, num_examples = self._model.run_through(session)
-            sums = added(before, self._metrics.read(session))
+            sums = added(initial, self._metrics.read(session))
             return ShareResult(int(session.run(self._global_step)), num_examples, loss_sum, sums)
 
     def metrics(self, target: str, shares: Sequence[ShareResult]) -> dict[str, float]:
@@ -138,7 +138,8 @@ def _saver_of(names: Iterable[str]) -> tf.train.Saver | None:
 def _check_scaffold(scaffold: Any) -> None:
     """Raises ConfigError if the model evaluates other values than it trains, such as moving averages."""
     if getattr(scaffold, "saver", None) is not None:
-        raise ConfigError("--evaluate_with=workers: the model's scaffold has a saver for evaluation, which reads a "
+        raise ConfigError("scaffold_with_saver",
+                          "--evaluate_with=workers: the model's scaffold has a saver for evaluation, which reads a "
                           "checkpoint in another way, and the workers use the values on the ps; leave the flag out")
 
 
@@ -155,16 +156,17 @@ def _check_variables(evaluated: Sequence[tf.Variable], trained: Sequence[tf.Vari
         elif devices.task_of(variable.device) != devices.task_of(other.device):
             problem = f"on {variable.device}, which training has on {other.device}"
         if problem:
-            raise UserCodeError(f'model_fn in mode "eval" makes the variable {name}, {problem}; the workers evaluate '
-                                "the variables on the ps: make the same ones in each mode, or leave "
-                                "--evaluate_with=workers out")
+            raise UserCodeError("variable_only_in_evaluation", f'model_fn in mode "eval" makes the variable {name}, '
+                                f"{problem}; the workers evaluate the variables on the ps: make the same ones in each "
+                                "mode, or leave --evaluate_with=workers out")
 
 
 def _check_tables(evaluated: Mapping[str, Any], trained: Mapping[str, Any]) -> None:
     """Raises UserCodeError if an embedding table is not on the ps as it is in training."""
     for name, spec in evaluated.items():
         if spec != trained.get(name):
-            raise UserCodeError(f'model_fn in mode "eval" makes the table {name}, which training does not have, or has '
+            raise UserCodeError("table_only_in_evaluation",
+                                f'model_fn in mode "eval" makes the table {name}, which training does not have, or has '
                                 "with other arguments; the workers evaluate the rows on the ps: make the same tables "
                                 "in each mode, or leave --evaluate_with=workers out")
 
@@ -186,10 +188,11 @@ class MetricSums:
         for name, value in values.items():
             variables, problem = _sums_of(value)
             sums.update((variable.op.name, variable) for variable in variables)
-            problems += [f"--evaluate_with=workers: the metric {name!r} {problem}, so the results of several workers "
-                         "cannot be added; leave the flag out, or the metric"] if problem else []
-        if problems:
-            raise ConfigError("\n".join(problems))
+            if problem:
+                problems.append(Problem("metric_not_additive",
+                                        f"--evaluate_with=workers: the metric {name!r} {problem}, so the results of "
+                                        "several workers cannot be added; leave the flag out, or the metric"))
+        refuse(problems)
         self._reads = {name: sums[name].read_value() for name in sorted(sums)}
         self._values = {name: tf.placeholder(sums[name].dtype.base_dtype, sums[name].shape)
                         for name in sorted(sums)}
@@ -236,9 +239,9 @@ def merge(shares: Sequence[Sums], begin: Sums) -> dict[str, np.ndarray]:
     return {name: sum((_wide(share[name]) for share in shares), _wide(value)) for name, value in begin.items()}
 
 
-def added(before: Sums, after: Sums) -> dict[str, np.ndarray]:
+def added(initial: Sums, final: Sums) -> dict[str, np.ndarray]:
     """Returns the sum added to each variable."""
-    return {name: _wide(after[name]) - _wide(before[name]) for name in after}
+    return {name: _wide(final[name]) - _wide(initial[name]) for name in final}
 
 
 def _wide(value: np.ndarray) -> np.ndarray:

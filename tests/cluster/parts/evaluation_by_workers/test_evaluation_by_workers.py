@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from ps_train import testing
-from ps_train.errors import ConfigError, UserCodeError
+from ps_train.errors import UserCodeError
 from ps_train.plugins import loader
 from ps_train.storage import checkpoints
 from ps_train.training.evaluation import Evaluator
+from tests.errors import raises
 from tests.tensorflow_mode import tf
 
 pytestmark = pytest.mark.optimised  # as in the one process, since the last digits depend on it
@@ -30,14 +31,14 @@ def evaluate_alone(folder, plugin=CLICKS, **params):
     return Evaluator(model, chosen, dataset, chosen).evaluate(checkpoints.newest_sound(str(folder)))
 
 
-def assert_same(found, wanted, counted=()):
+def assert_same(result, expected, counted=()):
     """The metrics in `counted` are equal to 1e-9; others to what batches of other examples change in float32."""
-    assert (found.global_step, found.num_examples) == (wanted.global_step, wanted.num_examples)
-    assert found.loss_name == wanted.loss_name
-    assert found.loss_sum == pytest.approx(wanted.loss_sum, rel=1e-6)
-    assert set(found.metrics) == set(wanted.metrics)
-    for name, value in wanted.metrics.items():
-        assert found.metrics[name] == pytest.approx(value, rel=1e-9 if name in counted else 1e-6), name
+    assert (result.global_step, result.num_examples) == (expected.global_step, expected.num_examples)
+    assert result.loss_name == expected.loss_name
+    assert result.loss_sum == pytest.approx(expected.loss_sum, rel=1e-6)
+    assert set(result.metrics) == set(expected.metrics)
+    for name, value in expected.metrics.items():
+        assert result.metrics[name] == pytest.approx(value, rel=1e-9 if name in counted else 1e-6), name
 
 
 @pytest.mark.parametrize(("is_dynamic", "num_ps", "num_workers"), [(False, 1, 2), (True, 2, 3)],
@@ -70,17 +71,17 @@ def test_parameters_are_those_of_the_checkpoint_in_every_mode(tmp_path, num_part
     assert_same(found, evaluate_alone(tmp_path, TINY, num_parts=num_parts))
 
 
-@pytest.mark.parametrize(("extra", "why"), [
-    ("last", "the metric 'last' changes last by AssignVariableOp"), ("mean", "the metric 'mean' has")])
-def test_a_metric_that_cannot_be_added_is_refused_before_training(tmp_path, extra, why):
+@pytest.mark.parametrize(("extra", "metric"), [("last", "'last'"), ("mean", "'mean'")])
+def test_a_metric_that_cannot_be_added_is_refused_before_training(tmp_path, extra, metric):
     """One line, and no checkpoint."""
-    with pytest.raises(ConfigError, match=why):
+    with raises("metric_not_additive") as caught:
         train(tmp_path, params=f"extra={extra}")
+    assert metric in str(caught.value)
     assert checkpoints.newest_sound(str(tmp_path)) is None
 
 
 def test_a_variable_that_only_the_evaluation_has_is_refused_before_training(tmp_path, monkeypatch):
-    """There is no value of it on the ps."""
+    """The ps have no value of it."""
     from tests.plugins import tiny_clicks  # noqa: PLC0415 (loaded by name elsewhere)
 
     original = tiny_clicks.model_fn
@@ -91,8 +92,9 @@ def test_a_variable_that_only_the_evaluation_has_is_refused_before_training(tmp_
         return original(features, labels, mode, params)
 
     monkeypatch.setattr(tiny_clicks, "model_fn", model_fn)
-    with pytest.raises(UserCodeError, match='in mode "eval" makes the variable only_here, which training does not'):
+    with raises("variable_only_in_evaluation") as caught:
         train(tmp_path)
+    assert "only_here" in str(caught.value)
 
 
 @pytest.mark.parametrize("changed", [{"model_dim": 4}, {"num_ids": 50}], ids=["width", "rows"])
@@ -103,18 +105,19 @@ def test_a_table_that_differs_in_the_evaluation_is_refused_before_training(tmp_p
     original = tiny_clicks.model_fn
     monkeypatch.setattr(tiny_clicks, "model_fn", lambda features, labels, mode, params: original(
         features, labels, mode, {**params, **changed} if mode == "eval" else params))
-    with pytest.raises(UserCodeError, match='in mode "eval" makes the table deepfm, which training'):
+    with raises("table_only_in_evaluation") as caught:
         train(tmp_path)
+    assert "deepfm" in str(caught.value)
 
 
-def test_an_id_that_the_table_cannot_have_is_told(tmp_path, monkeypatch):
+def test_an_id_that_the_table_cannot_have_is_refused(tmp_path, monkeypatch):
     """One line with table, feature and id, as in training."""
     from tests.plugins import tiny_clicks  # noqa: PLC0415 (loaded by name elsewhere)
 
     original = tiny_clicks.input_fn
     monkeypatch.setattr(tiny_clicks, "input_fn", lambda mode, params, shard: original(mode, params, shard).map(
         lambda features, labels: ({**features, "ids": features["ids"] + (10**6 if mode == "eval" else 0)}, labels)))
-    with pytest.raises(UserCodeError, match=r"evaluation: table deepfm: ids has the id 10000\d\d; allowed: 0 to 39"):
+    with pytest.raises(UserCodeError, match=r"deepfm.*10000\d\d.*39"):
         train(tmp_path)
 
 

@@ -18,13 +18,13 @@ def make_result(seed):
     return ShareResult(7, seed, rng.normal(), {"a/count": rng.integers(0, 2**60, 5), "total": np.array(rng.normal())})
 
 
-def assert_equal(found, wanted):
-    """All fields are, to the last digit."""
-    assert found[:3] == wanted[:3]
-    assert set(found.sums) == set(wanted.sums)
-    for name, value in wanted.sums.items():
-        np.testing.assert_array_equal(found.sums[name], value)
-        assert found.sums[name].dtype == value.dtype
+def assert_equal(result, expected):
+    """Compares all fields, to the last digit."""
+    assert result[:3] == expected[:3]
+    assert set(result.sums) == set(expected.sums)
+    for name, value in expected.sums.items():
+        np.testing.assert_array_equal(result.sums[name], value)
+        assert result.sums[name].dtype == value.dtype
 
 
 @pytest.fixture
@@ -44,10 +44,12 @@ def test_a_plan_and_its_results_reach_the_other_worker(views):
     chief.open(plan)
     assert worker.plan() == plan
     assert (plan.share_of(5), plan.share_of(2**61 + 1), plan.share_of(6)) == (1, 0, None)
-    assert chief.delivered(plan) == []
+    assert chief.results(plan, [0, 1]) == {}
     worker.deliver(plan, 1, make_result(1))
-    assert chief.delivered(plan) == [1]
-    assert_equal(chief.result(plan, 1), make_result(1))
+    [(share, result)] = chief.results(plan, [0, 1]).items()
+    assert share == 1
+    assert_equal(result, make_result(1))
+    assert chief.results(plan, [0]) == {}
 
 
 def test_a_result_of_an_earlier_plan_does_not_count(views):
@@ -57,11 +59,9 @@ def test_a_result_of_an_earlier_plan_does_not_count(views):
     chief.open(first)
     worker.deliver(first, 1, make_result(1))
     chief.open(second)
-    assert chief.delivered(second) == []
-    assert chief.result(second, 1) is None
+    assert chief.results(second, [1]) == {}
     worker.deliver(second, 1, make_result(2))
     worker.deliver(first, 1, make_result(1))
-    assert chief.delivered(second) == []
-    assert chief.result(second, 1) is None
+    assert chief.results(second, [1]) == {}
     worker.deliver(second, 1, make_result(2))
-    assert_equal(chief.result(second, 1), make_result(2))
+    assert_equal(chief.results(second, [0, 1])[1], make_result(2))
