@@ -4,12 +4,10 @@
       ckpt-00001000.keras    the model after that global step: weights, optimizer, architecture; a user reads it with
                              `tf_keras.models.load_model`
       saving.keras           a checkpoint that is being written; after a `kill -9` the next one overwrites it
-      backup-500/            the state within an epoch of 500 steps (BackupAndRestore), while training is unfinished
-      damaged-backup-500/    a backup that could not be read; nothing reads it
       train/ validation/     TensorBoard's event files
 
-A checkpoint that is cut off or damaged is skipped: its zip directory or a checksum shows it. A checkpoint has the whole
-variables, however --variable_partitioner cuts them:
+A truncated or damaged checkpoint is skipped: its zip directory or a checksum shows the damage. A checkpoint has the
+whole variables, however --variable_partitioner splits them:
 
     hidden/kernel/part_0 [400, 256], hidden/kernel/part_1 [384, 256]  <-->  hidden/kernel [784, 256]
 """
@@ -17,16 +15,13 @@ variables, however --variable_partitioner cuts them:
 from __future__ import annotations
 
 import contextlib
-import glob
 import logging
 import os
-import pathlib
 import re
-import shutil
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -38,13 +33,12 @@ from ps_train.parts.keras.flags import KerasConfig
 from ps_train.parts.keras.plugins import KerasModel, KerasPlugins
 from ps_train.runtime import tensorflow_errors
 from ps_train.runtime.threads import Call
-from ps_train.storage import checkpoints as graph_checkpoints
 from ps_train.storage.folder_lock import FolderLock
 
 _CHECKPOINT = re.compile(r"ckpt-(\d+)\.keras")
 _PART = re.compile(r"(.*)/part_(\d+)(?::0)?")  # as ShardedVariable's creator names them (sharded_variable.py)
 _UNFINISHED = "saving.keras"
-_MOST_CHARACTERS, _MOST_SHOWN = 200, 8
+_MAX_CHARACTERS, _MAX_LISTED = 200, 8
 _REGISTER = ("a layer, loss or metric of your own that is not defined in the model's module needs "
              "@tf_keras.saving.register_keras_serializable()")
 _FAILURES = (OSError, tf.errors.ResourceExhaustedError)  # TensorFlow raises the second for a full disk
@@ -84,61 +78,6 @@ def remove_older(train_dir: str, keep: int) -> None:
         os.remove(path)
 
 
-def has_training(train_dir: str) -> bool:
-    """Returns whether the folder has a checkpoint or a backup from which training would continue."""
-    return bool(checkpoint_paths(train_dir) or _backup_dirs(train_dir))
-
-
-def state_number(train_dir: str, steps_per_epoch: int) -> int:
-    """Returns a number that is equal for two workers which would continue from the same state."""
-    newest = newest_readable(train_dir)
-    return zlib.crc32(f"{newest and newest[0]} {_backups(train_dir, steps_per_epoch)}".encode())
-
-
-def backup_dir(train_dir: str, steps_per_epoch: int) -> str:
-    """Returns BackupAndRestore's folder; a backup counts epochs, so it is valid for epochs of that length only."""
-    return os.path.join(train_dir, f"backup-{steps_per_epoch}")
-
-
-def begin_of_epochs(train_dir: str, steps_per_epoch: int, step: int) -> int:
-    """Returns the step from which whole epochs count: the checkpoint's or, with a backup, the first of its epoch."""
-    return step - step % steps_per_epoch if _backups(train_dir, steps_per_epoch) else step
-
-
-def set_damaged_aside(train_dir: str) -> None:
-    """Renames each damaged `backup-N` to `damaged-backup-N`; call it as the chief, before any worker reads them."""
-    for folder in _backup_dirs(train_dir):
-        problem = _backup_damage(os.path.join(folder, "chief"))
-        if problem:
-            aside = os.path.join(train_dir, f"damaged-{os.path.basename(folder)}")
-            shutil.rmtree(aside, ignore_errors=True)
-            os.replace(folder, aside)
-            _log.warning("the backup %s cannot be read: %s; it is now %s, and training continues from the newest "
-                         "checkpoint", folder, problem, aside)
-
-
-def _backup_damage(folder: str) -> str:
-    """Returns what is wrong with the backup in a folder, or ""."""
-    try:
-        newest = tf.train.latest_checkpoint(folder)
-        if newest is None:
-            return "it names a checkpoint that does not exist"
-        graph_checkpoints.verify(newest)
-    except CheckpointError as error:
-        return str(error)
-    except (tf.errors.OpError, ValueError) as error:  # of the file `checkpoint`
-        return tensorflow_errors.reason(error)
-    return ""
-
-
-def _backup_dirs(train_dir: str) -> list[str]:
-    return glob.glob(os.path.join(glob.escape(train_dir), "backup-*"))
-
-
-def _backups(train_dir: str, steps_per_epoch: int) -> list[str]:
-    return sorted(path.name for path in pathlib.Path(backup_dir(train_dir, steps_per_epoch), "chief").glob("*.index"))
-
-
 class ModelSaver:
     """Writes the checkpoints of one training."""
 
@@ -150,25 +89,31 @@ class ModelSaver:
         """Saves the model under its global step, unless it is saved, and removes older checkpoints.
 
         Raises:
-          SaveError: the checkpoint cannot be written.
+          SaveError: the disk is full, or the folder cannot be used; the message names the newest sound checkpoint.
           FolderLostError: another training has taken the folder.
         """
         if step == self._saved_step:
             return
-        self._saved_step = step
-        with explaining_failures(f"the checkpoint of step {step}", self._config.train_dir):
+        self._saved_step, train_dir = step, self._config.train_dir
+        try:
             if self._is_chief:
                 self._save_as_chief(model, step)
                 return
             # Every worker saves, because reading the variables may be a collective operation.
             with tempfile.TemporaryDirectory(prefix="ps_train-") as folder:
                 write_model(model, os.path.join(folder, _UNFINISHED))
+        except _FAILURES as error:
+            newest = newest_readable(train_dir)
+            good = f"the last good checkpoint is {newest[1]}" if newest else "no good checkpoint exists"
+            raise SaveError("checkpoint_not_written", f"cannot write the checkpoint of step {step} in {train_dir}: "
+                            f"{tensorflow_errors.reason(error)}; {good}; fix that, then run the same command again"
+                            ) from error
 
     def _save_as_chief(self, model: tf_keras.Model, step: int) -> None:
         train_dir = self._config.train_dir
         unfinished = os.path.join(train_dir, _UNFINISHED)
         if self._config.variable_partitioner:
-            # A new thread is not in the strategy's scope, which would cut the variables of this model, too.
+            # A new thread is not in the strategy's scope, which would split the variables of this model, too.
             building = Call(lambda: build_model(self._plugins.model, self._plugins.model_params), "whole model")
             building.join()
             whole = building.result()
@@ -185,18 +130,6 @@ class ModelSaver:
         remove_older(train_dir, self._config.keep_checkpoint_max)
 
 
-@contextlib.contextmanager
-def explaining_failures(file: str, train_dir: str) -> Iterator[None]:
-    """Turns the error of a full disk or an unusable folder into a SaveError that names the newest good checkpoint."""
-    try:
-        yield
-    except _FAILURES as error:
-        newest = newest_readable(train_dir)
-        good = f"the last good checkpoint is {newest[1]}" if newest else "no good checkpoint exists"
-        raise SaveError(f"cannot write {file} in {train_dir}: {tensorflow_errors.reason(error)}; {good}; fix that, "
-                        "then run the same command again") from error
-
-
 def write_model(model: tf_keras.Model, path: str) -> None:
     """Writes a `.keras` file."""
     # Outside the main thread tf_keras writes `.keras` once, and then HDF5 under that name (a thread-local default in
@@ -208,11 +141,13 @@ def build_model(plugin: KerasModel, params: Mapping[str, Any]) -> tf_keras.Model
     """Returns the plug-in's model with its optimizer's variables; raises UserCodeError if it breaks the contract."""
     model = plugin.build_model(params=params)
     if not isinstance(model, tf_keras.Model):
-        raise UserCodeError(f"{plugin.name}.build_model returned {type(model).__module__}.{type(model).__name__}; it "
+        raise UserCodeError("plugin_returned_wrong_type",
+                            f"{plugin.name}.build_model returned {type(model).__module__}.{type(model).__name__}; it "
                             "must return a tf_keras.Model (of tf_keras, not of Keras 3)")
     if model.optimizer is None or not model.built:
         problem = "is not compiled" if model.optimizer is None else "has no input shape: begin it with an Input layer"
-        raise UserCodeError(f"{plugin.name}.build_model: the model {problem}; it must return a compiled, built model")
+        raise UserCodeError("model_not_compiled",
+                            f"{plugin.name}.build_model: the model {problem}; it must return a compiled, built model")
     model.optimizer.build(model.trainable_variables)
     return model
 
@@ -244,7 +179,8 @@ def load_model_file(path: str, objects: Mapping[str, Any]) -> tf_keras.Model:
         # begins with "keras" in the wrong module (saving/serialization_lib.py).
         return tf_keras.models.load_model(path, custom_objects=dict(objects))
     except (TypeError, ValueError) as error:
-        raise CheckpointError(f"checkpoint {path} cannot be read: {_first_line(error)}; {_REGISTER}") from error
+        raise CheckpointError("unregistered_keras_object",
+                              f"checkpoint {path} cannot be read: {_first_line(error)}; {_REGISTER}") from error
 
 
 def check_readable(model: tf_keras.Model, plugin: KerasModel) -> None:
@@ -253,16 +189,17 @@ def check_readable(model: tf_keras.Model, plugin: KerasModel) -> None:
         tf_keras.saving.deserialize_keras_object(tf_keras.saving.serialize_keras_object(model),
                                                  custom_objects=dict(plugin.objects))
     except Exception as error:  # any error of the user's get_config or from_config
-        raise UserCodeError(f"{plugin.name}.build_model: a checkpoint of this model could not be read: "
+        raise UserCodeError("unregistered_keras_object",
+                            f"{plugin.name}.build_model: a checkpoint of this model could not be read: "
                             f"{type(error).__name__}: {_first_line(error)}; {_REGISTER}") from error
 
 
 def _first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), "")[:_MOST_CHARACTERS]
+    return next(iter(str(error).splitlines()), "")[:_MAX_CHARACTERS]
 
 
 def copy_variables(target: tf_keras.Model, source: tf_keras.Model, source_name: str) -> None:
-    """Copies the weights and the optimizer's variables, which --variable_partitioner may have cut in either model.
+    """Copies the weights and the optimizer's variables, which --variable_partitioner may have split in either model.
 
     Raises:
       CheckpointError: they have different shapes; the message calls the source `source_name`.
@@ -275,9 +212,9 @@ def copy_variables(target: tf_keras.Model, source: tf_keras.Model, source_name: 
         if len(targets) != len(sources):
             differing = [f"{len(sources)} variables instead of {len(targets)}"]
         if differing:
-            more = f" and {len(differing) - _MOST_SHOWN} more" if len(differing) > _MOST_SHOWN else ""
-            raise CheckpointError(f"{source_name} is of another model: {kind}: "
-                                  f"{'; '.join(differing[:_MOST_SHOWN])}{more}; give another --train_dir, or the "
+            more = f" and {len(differing) - _MAX_LISTED} more" if len(differing) > _MAX_LISTED else ""
+            raise CheckpointError("checkpoint_of_another_model", f"{source_name} is of another model: {kind}: "
+                                  f"{'; '.join(differing[:_MAX_LISTED])}{more}; give another --train_dir, or the "
                                   "--model, --params and --hidden_units that it was trained with")
         for (_, parts), (_, values) in zip(targets, sources):
             _assign(parts, [value.numpy() for value in values])

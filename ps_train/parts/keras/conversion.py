@@ -1,11 +1,11 @@
-"""`ps_train convert`: a checkpoint of the graph road becomes one of the Keras road, and back.
+"""`ps_train convert`: converts a checkpoint of graph training into one of Keras training, and back.
 
     graph  train_dir/model.ckpt-N    hidden/weights   hidden/weights/Adam   hidden/weights/Adam_1   global_step
                                          |                  |                     |                    |
     Keras  train_dir/ckpt-N.keras    hidden/kernel    Adam's m              Adam's v                iterations
 
-The graph model's KERAS_TWIN names the weight of each variable. Training continues from the new checkpoint. If the
-optimizer of either road is not Adam, or the checkpoint has no moments, the optimizer's state is new.
+The graph model's KERAS_TWIN names the weight of each variable. Training continues from the new checkpoint. If
+either optimizer is not Adam, or the checkpoint has no moments, the optimizer starts from its initial state.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ps_train.plugins import contracts, loader
 from ps_train.plugins.params import resolve_params
 from ps_train.storage import checkpoints
 
-_BETAS = {"beta1_power": 0.9, "beta2_power": 0.999}  # the defaults of Adam on both roads
+_BETAS = {"beta1_power": 0.9, "beta2_power": 0.999}  # the defaults of Adam in TensorFlow 1 and in Keras
 _log = logging.getLogger(__name__)
 
 
@@ -53,8 +53,8 @@ def convert_checkpoint(config: ConvertConfig) -> None:
     twins = _load_twins(config)
     checkpoints.check_writable(config.output_dir)
     if checkpoints.paths(config.output_dir) or keras_checkpoints.checkpoint_paths(config.output_dir):
-        raise ConfigError(f"--output_dir: {config.output_dir!r} has checkpoints, which might be taken for the new one; "
-                          "give another folder")
+        raise ConfigError("folder_has_checkpoints", f"--output_dir: {config.output_dir!r} has checkpoints, which might "
+                          "be taken for the new one; give another folder")
     path = _to_keras(config, twins) if config.to == "keras" else _to_graph(config, twins)
     print(f"Made {path}", flush=True)
 
@@ -72,7 +72,7 @@ def _load_twins(config: ConvertConfig) -> _Twins:
 def _to_keras(config: ConvertConfig, twins: _Twins) -> str:
     source = checkpoints.newest_sound(config.train_dir)
     if source is None:
-        raise ConfigError(f"--train_dir: no checkpoint model.ckpt-N in {config.train_dir!r}")
+        raise ConfigError("no_checkpoint", f"--train_dir: no checkpoint model.ckpt-N in {config.train_dir!r}")
     reader = tf.train.load_checkpoint(source)
     model = keras_checkpoints.build_model(twins.keras_model, twins.keras_params)
     shapes = reader.get_variable_to_shape_map()
@@ -95,7 +95,7 @@ def _to_keras(config: ConvertConfig, twins: _Twins) -> str:
 def _to_graph(config: ConvertConfig, twins: _Twins) -> str:
     newest = keras_checkpoints.newest_readable(config.train_dir)
     if newest is None:
-        raise ConfigError(f"--train_dir: no checkpoint ckpt-N.keras in {config.train_dir!r}")
+        raise ConfigError("no_checkpoint", f"--train_dir: no checkpoint ckpt-N.keras in {config.train_dir!r}")
     step, source = newest
     model = keras_checkpoints.load_model_file(source, twins.keras_model.objects)
     variables = _weights(twins, model)
@@ -138,12 +138,14 @@ def _weights(twins: _Twins, model: tf_keras.Model) -> dict[str, Any]:
         try:
             weights[name] = getattr(model.get_layer(layer), attribute)
         except (ValueError, AttributeError):
-            raise UserCodeError(f"{twins.model.name}.KERAS_TWIN: {name!r} is {place!r}, which {twins.keras_model.name} "
+            raise UserCodeError("wrong_keras_twin",
+                                f"{twins.model.name}.KERAS_TWIN: {name!r} is {place!r}, which {twins.keras_model.name} "
                                 "does not have") from None
     named = {id(weight) for weight in weights.values()}
     left_out = [weight.name for weight in model.weights if id(weight) not in named]
     if left_out:
-        raise UserCodeError(f"{twins.model.name}.KERAS_TWIN leaves out weights of {twins.keras_model.name}: "
+        raise UserCodeError("wrong_keras_twin",
+                            f"{twins.model.name}.KERAS_TWIN leaves out weights of {twins.keras_model.name}: "
                             f"{', '.join(left_out)}")
     return weights
 
@@ -163,5 +165,6 @@ def _check_shapes(source: str, shapes: Mapping[str, tuple[list[int] | None, list
                  else f"{name} has shape {shape} instead of {'none' if wanted is None else wanted}"
                  for name, (shape, wanted) in shapes.items() if shape != wanted]
     if differing:
-        raise CheckpointError(f"checkpoint {source} is not of this model: {'; '.join(differing)}; give the --model, "
-                              "--hidden_units and --params that it was trained with")
+        raise CheckpointError("checkpoint_of_another_model", f"checkpoint {source} is not of this model: "
+                              f"{'; '.join(differing)}; give the --model, --hidden_units and --params that it was "
+                              "trained with")

@@ -1,4 +1,4 @@
-"""Training by a loop of the plug-in in place of Model.fit: by its `train_step`, or by its `train`.
+"""Training by a loop of the plug-in instead of Model.fit: by its `train_step`, or by its `train`.
 
     train_step   strategy.run(train_step) in a tf.function; with parameter_server closures for ClusterCoordinator
     train        the whole loop; it reports each step by run.advance
@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Callable
 
@@ -16,13 +15,13 @@ import tf_keras
 
 from ps_train.errors import DataError
 from ps_train.parts.keras import inputs
-from ps_train.parts.keras.fitting import Meter, ModelTraining, global_step
+from ps_train.parts.keras.fitting import ModelTraining, Progress, is_due
 
-_MOST_SCHEDULED = 100  # closures between two checks for the end, if no progress lines are printed
+_MAX_SCHEDULED = 100  # closures between two checks for the end, if no progress lines are logged
 _log = logging.getLogger(__name__)
 
 
-class CustomRun:
+class CustomRun(Progress):
     """The argument `run` of a plug-in's `train(strategy, model, run)`: the data, and methods to report progress.
 
     Attributes:
@@ -35,19 +34,18 @@ class CustomRun:
     """
 
     def __init__(self, training: ModelTraining) -> None:
-        self._context, strategy, self._model, plan, self._feed = training
-        config, feed = self._context.config, self._feed
-        self.params: Mapping[str, Any] = self._context.plugins.model_params
-        self.step, self.train_steps = global_step(self._model), config.train_steps
-        self.coordinator = None
-        self._save_period = config.save_model_steps or plan.steps_per_epoch
+        context, strategy, _, plan, self._feed = training
+        config, feed = context.config, self._feed
+        super().__init__(training, config.train_steps, log_period=config.log_steps,
+                         save_period=config.save_model_steps or plan.steps_per_epoch)
+        self.params: Mapping[str, Any] = context.plugins.model_params
         self._validation_period = plan.steps_per_epoch * config.validation_epochs
+        self.coordinator = None
         if config.strategy == "parameter_server":
             self.coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
             self.dataset = self.coordinator.create_per_worker_dataset(lambda: feed.training.dataset_fn(None))
         else:
             self.dataset = strategy.experimental_distribute_dataset(feed.training)
-        self._meter = Meter(training.examples_per_step, self.train_steps, self.step)
 
     @property
     def is_done(self) -> bool:
@@ -55,44 +53,26 @@ class CustomRun:
         return self.step >= self.train_steps
 
     def advance(self, loss: Any, num_steps: int = 1) -> None:
-        """Says that steps are done: reports, saves and validates if that is due.
+        """Reports completed steps: logs, saves and validates if that is due.
 
-        Each of several workers makes the same calls. With parameter_server no closure may be under way.
+        Each of several workers makes the same calls. With parameter_server no closure may be pending.
 
         Args:
-          loss: of the last step, a number or scalar tensor; it is read only if it is reported.
+          loss: of the last step, a number or scalar tensor; it is read only if it is logged.
 
         Raises:
           StoppedError: the process was asked to stop; do not catch it.
         """
-        before, self.step = self.step, self.step + num_steps
-
-        def is_due(period: int) -> bool:
-            return period > 0 and self.step // period > before // period
-
-        self.beat()
-        if self._context.is_chief and is_due(self._context.config.log_steps):
-            self._meter.report(self.step, float(loss))
-        if is_due(self._save_period):
-            self.save()
-        if is_due(self._validation_period):
+        previous_step = self.step
+        self.count(num_steps, loss)
+        if is_due(self._validation_period, previous_step, self.step):
             self.validate()
-        if self._context.stop.is_set():
-            raise self._context.stopped(self.step, self.save, "checkpoint")
+        self.check_stop()
 
-    def steps_to_next_look(self) -> int:
-        """Returns the steps until something is due: a report, a checkpoint, a validation, the end."""
-        periods = [self._context.config.log_steps or _MOST_SCHEDULED, self._save_period, self._validation_period]
+    def steps_until_due(self) -> int:
+        """Returns the steps until something is due: a progress line, a checkpoint, a validation, the end."""
+        periods = [self._log_period or _MAX_SCHEDULED, self._save_period, self._validation_period]
         return min(self.train_steps - self.step, *(period - self.step % period for period in periods if period))
-
-    def beat(self) -> None:
-        """Gives a sign of life, for work that is no step and may take longer than --step_timeout_secs."""
-        self._context.pulse.beat()
-
-    def save(self) -> None:
-        """Saves a checkpoint of this step; each of several workers calls it."""
-        self._context.saver.save(self._model, self.step)
-        self.beat()
 
     def validate(self) -> dict[str, float]:
         """Returns the model's metrics on the held-out data; each of several workers calls it."""
@@ -108,16 +88,14 @@ class CustomRun:
         return values
 
 
-def train_by_loop(training: ModelTraining) -> tuple[int, float]:
-    """Trains by the plug-in's loop up to --train_steps, and saves; returns and raises the same as `fit`."""
+def train_by_loop(training: ModelTraining) -> None:
+    """Trains by the plug-in's loop up to --train_steps, and saves; raises the same errors as `fit`."""
     context, strategy, model, *_ = training
     plugin, config = context.plugins.model, context.config
     run = CustomRun(training)
     first_step = run.step
-    context.pulse.expect("a step of training", config.step_timeout_secs)
     if context.is_chief:
         _log.info("the loop of %s: from step %d to step %d", plugin.name, first_step, run.train_steps)
-    start_secs = time.monotonic()
     if plugin.train is not None:
         plugin.train(strategy=strategy, model=model, run=run)
     else:
@@ -125,23 +103,22 @@ def train_by_loop(training: ModelTraining) -> tuple[int, float]:
             _repeat_train_step(run, _execution(strategy, model, plugin.train_step), config.steps_per_execution)
         except (tf.errors.OutOfRangeError, StopIteration) as error:
             raise inputs.data_ended(context.plugins.dataset.name, run.step, run.train_steps) from error
-    secs = time.monotonic() - start_secs
     if run.step == first_step:
-        raise DataError(f"{plugin.name}.train reported no step: call run.advance(loss) after each one")
+        raise DataError("no_step_reported",
+                        f"{plugin.name}.train reported no step: call run.advance(loss) after each one")
     run.save()
-    return first_step, secs
 
 
-def _repeat_train_step(run: CustomRun, execute: Callable[..., tf.Tensor], most_steps: int) -> None:
+def _repeat_train_step(run: CustomRun, execute: Callable[..., tf.Tensor], max_steps: int) -> None:
     batches = iter(run.dataset)
     while not run.is_done:
         if run.coordinator is None:
-            num_steps = min(most_steps, run.train_steps - run.step)
+            num_steps = min(max_steps, run.train_steps - run.step)
             loss = execute(batches, num_steps)
-        else:  # closures up to the next report, checkpoint or validation
-            num_steps = run.steps_to_next_look()
-            parts = [min(most_steps, num_steps - done) for done in range(0, num_steps, most_steps)]
-            for closure in [run.coordinator.schedule(execute, args=(batches, part)) for part in parts]:
+        else:  # closures up to the next progress line, checkpoint or validation
+            num_steps = run.steps_until_due()
+            sizes = [min(max_steps, num_steps - done) for done in range(0, num_steps, max_steps)]
+            for closure in [run.coordinator.schedule(execute, args=(batches, size)) for size in sizes]:
                 loss = closure.fetch()
                 run.beat()
             run.coordinator.join()

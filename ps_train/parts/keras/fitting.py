@@ -1,8 +1,8 @@
-"""Training by Keras' Model.fit, and everything that a loop of the plug-in shares with it.
+"""Training by Keras' Model.fit, and what it shares with a custom loop: the epochs, and what is due after a step.
 
     TrainingContext --> EpochPlan --> ModelTraining --> fit
                                                     |
-             callbacks, in order: Backup, Checkpoint, TensorBoard, those of the plug-in, Reporter
+             callbacks, in order: StepCallback, TensorBoard, those of the plug-in
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import shlex
 import sys
 import threading
 import time
-from typing import Any, Callable, NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 import tf_keras
@@ -34,22 +35,34 @@ _log = logging.getLogger(__name__)
 
 
 class EpochPlan(NamedTuple):
-    """The epochs of a run, numbers `first_epoch` to `epochs` - 1, which end at the global step `end_step`."""
+    """The epochs of a training, which begin at the multiples of `steps_per_epoch`; `first_epoch` of them are over."""
 
     steps_per_epoch: int
     epochs: int
     first_epoch: int
-    end_step: int
+
+    @property
+    def end_step(self) -> int:
+        """The global step at which training ends."""
+        return self.epochs * self.steps_per_epoch
+
+    def stretches(self, step: int) -> Iterator[tuple[int, int, int]]:
+        """Yields (first epoch, end epoch, steps per epoch): what is left of an epoch, and the whole ones after it."""
+        steps_done, first_epoch = step % self.steps_per_epoch, self.first_epoch
+        if steps_done and first_epoch < self.epochs:
+            yield first_epoch, first_epoch + 1, self.steps_per_epoch - steps_done
+            first_epoch += 1
+        if first_epoch < self.epochs:
+            yield first_epoch, self.epochs, self.steps_per_epoch
 
 
 def plan_epochs(train_steps: int, steps_per_epoch: int | None, step: int) -> EpochPlan:
-    """Returns the whole epochs that bring training from a global step to `train_steps`, or up to an epoch beyond."""
-    if steps_per_epoch is None:  # equal parts of about the default, to go beyond by a few steps only
+    """Returns the epochs that bring training from a global step to `train_steps`, rounded up to whole epochs."""
+    if steps_per_epoch is None:  # equal parts of about the default, which exceed train_steps by a few steps only
         steps_per_epoch = math.ceil(train_steps / math.ceil(train_steps / _DEFAULT_STEPS_PER_EPOCH))
     steps_per_epoch = min(steps_per_epoch, train_steps)
     epochs = math.ceil(train_steps / steps_per_epoch)
-    remaining = math.ceil(max(train_steps - step, 0) / steps_per_epoch)
-    return EpochPlan(steps_per_epoch, epochs, epochs - remaining, step + remaining * steps_per_epoch)
+    return EpochPlan(steps_per_epoch, epochs, step // steps_per_epoch if step < train_steps else epochs)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,14 +82,6 @@ class TrainingContext:
         """Whether this process reports, and saves for all."""
         return self.cluster is None or self.cluster.is_chief
 
-    def stopped(self, step: int, save: Callable[[], None], newest: str) -> StoppedError:
-        """Saves if this is the only process (several continue from the `newest`); returns the error with the step."""
-        again = f"with --train_dir={shlex.quote(self.config.train_dir)} it continues"
-        if self.cluster is not None:
-            return StoppedError(f"told to stop at step {step}; {again} from the last {newest}")
-        save()
-        return StoppedError(f"told to stop at step {step}, and saved; {again} from there")
-
 
 class ModelTraining(NamedTuple):
     """One training: the model under its strategy, the epochs, and the batches."""
@@ -87,35 +92,88 @@ class ModelTraining(NamedTuple):
     plan: EpochPlan
     feed: inputs.Feed
 
-    @property
-    def examples_per_step(self) -> int:
-        return strategies.global_batch_size(self.strategy, self.context.config)
-
 
 def global_step(model: tf_keras.Model) -> int:
     """Returns the number of updates of a model."""
     return int(model.optimizer.iterations.numpy())
 
 
-class Meter:
-    """Prints progress lines, each with the rate since the last one, or since the meter was made."""
+class Progress:
+    """Counts the steps of a training, and does what is due after them.
 
-    def __init__(self, examples_per_step: int, train_steps: int, step: int) -> None:
-        self._examples_per_step, self._train_steps = examples_per_step, train_steps
-        self._last = (time.monotonic(), step)
+    Attributes:
+      train_steps: the global step at which training ends.
+    """
 
-    def report(self, step: int, loss: float) -> None:
-        """Prints the line of a step."""
-        (then_secs, then_step), now_secs = self._last, time.monotonic()
-        self._last = (now_secs, step)
-        rate = (step - then_step) / max(now_secs - then_secs, 1e-9)
-        progress = reports.Progress(step, self._train_steps, loss, rate, rate * self._examples_per_step)
+    def __init__(
+        self, training: ModelTraining, train_steps: int, *, log_period: int, save_period: int, counts: bool = True
+    ) -> None:
+        """Prepares it.
+
+        Args:
+          log_period: steps between two progress lines, 0 for none; so is `save_period`.
+          counts: whether `count` is called; else the step is that of the model.
+        """
+        self._context, strategy, self._model, *_ = training
+        self.train_steps, self._log_period, self._save_period = train_steps, log_period, save_period
+        self._counts, self._step = counts, global_step(self._model)
+        self._examples_per_step = strategies.global_batch_size(strategy, self._context.config)
+        self._logged = (time.monotonic(), self._step)
+
+    @property
+    def step(self) -> int:
+        """The global step."""
+        # Counted, as an execution that fails may have raised the model's own count.
+        return self._step if self._counts else global_step(self._model)
+
+    def beat(self) -> None:
+        """Gives a sign of life, for work that is no step and may take longer than --step_timeout_secs."""
+        self._context.pulse.beat()
+
+    def count(self, num_steps: int, loss: Any) -> None:
+        """Counts steps that are done; logs and saves if that is due. `loss` is read only if it is logged."""
+        previous_step, self._step = self._step, self._step + num_steps
+        self.beat()
+        if is_due(self._log_period, previous_step, self.step):
+            self.log(loss)
+        if is_due(self._save_period, previous_step, self.step):
+            self.save()
+
+    def log(self, loss: Any) -> None:
+        """Logs a progress line, with the rate since the last one, if there are such lines and this is the chief."""
+        if not (self._log_period and self._context.is_chief):
+            return
+        (last_secs, last_step), now_secs, step = self._logged, time.monotonic(), self.step
+        self._logged = (now_secs, step)
+        rate = (step - last_step) / max(now_secs - last_secs, 1e-9)
+        progress = reports.Progress(step, self.train_steps, float(loss), rate, rate * self._examples_per_step)
         reports.send(progress, [progress.format()])
         _log.info(progress.format())
 
+    def save(self) -> None:
+        """Saves a checkpoint of this step; each of several workers calls it."""
+        self._context.saver.save(self._model, self.step)
+        self.beat()
 
-def fit(training: ModelTraining) -> tuple[int, float]:
-    """Trains the epochs of the plan; returns the global step at which it began, and the seconds that it took.
+    def check_stop(self) -> None:
+        """Raises StoppedError if the process was asked to stop; saves first if it is the only process."""
+        if not self._context.stop.is_set():
+            return
+        again = f"with --train_dir={shlex.quote(self._context.config.train_dir)} it continues"
+        if self._context.cluster is not None:
+            raise StoppedError("stopped",
+                               f"told to stop at step {self.step}; {again} from the last checkpoint")
+        self.save()
+        raise StoppedError("stopped", f"told to stop at step {self.step}, and saved; {again} from there")
+
+
+def is_due(period: int, previous_step: int, step: int) -> bool:
+    """Returns whether a multiple of a period was reached since the previous step; never if the period is 0."""
+    return period > 0 and step // period > previous_step // period
+
+
+def fit(training: ModelTraining) -> None:
+    """Trains the epochs of the plan.
 
     Raises:
       StoppedError: the process was asked to stop.
@@ -123,31 +181,30 @@ def fit(training: ModelTraining) -> tuple[int, float]:
       DataError: the training data end before training does.
     """
     context, _, model, plan, feed = training
-    config, is_chief = context.config, context.is_chief
+    config, is_chief, first_step = context.config, context.is_chief, global_step(model)
     if is_chief:
         _log.info("epochs %d to %d of %d steps each: training ends at step %d", plan.first_epoch + 1, plan.epochs,
                   plan.steps_per_epoch, plan.end_step)
-    context.pulse.expect("a step of training", config.step_timeout_secs)
-    on_terminal = sys.stdout is not None and sys.stdout.isatty() and config.strategy != "parameter_server"
-    backup = Backup(context, plan.steps_per_epoch)
-    reporter = Reporter(training, is_chief and not on_terminal, backup.save)
-    validates = config.validation_epochs > 0
+    is_asynchronous = config.strategy == "parameter_server"
+    on_terminal = is_chief and sys.stdout is not None and sys.stdout.isatty() and not is_asynchronous
+    progress = Progress(training, plan.end_step, log_period=0 if on_terminal else config.log_steps,
+                        save_period=config.save_model_steps, counts=not is_asynchronous)
+    callbacks = [StepCallback(progress, is_asynchronous), *_tensorboard(context), *_plugin_callbacks(context.plugins)]
+    validation = {"validation_data": feed.validation, "validation_steps": feed.validation_steps,
+                  "validation_freq": config.validation_epochs} if config.validation_epochs else {}
     try:
-        model.fit(
-            feed.training, steps_per_epoch=plan.steps_per_epoch, epochs=plan.epochs, initial_epoch=plan.first_epoch,
-            validation_data=feed.validation if validates else None,
-            validation_steps=feed.validation_steps if validates else None,
-            validation_freq=max(config.validation_epochs, 1),
-            callbacks=[backup, Checkpoint(context), *_tensorboard(context), *_plugin_callbacks(context.plugins),
-                       reporter],
-            verbose=(1 if on_terminal else 2) if is_chief else 0)
+        # Not in one call: an epoch that a checkpoint has divided has fewer steps than the others.
+        for initial_epoch, epochs, steps_per_epoch in plan.stretches(first_step):
+            model.fit(feed.training, steps_per_epoch=steps_per_epoch, epochs=epochs, initial_epoch=initial_epoch,
+                      callbacks=callbacks, verbose=(1 if on_terminal else 2) if is_chief else 0, **validation)
+            if model.stop_training:  # by a callback of the plug-in
+                break
     except tf.errors.OpError as error:
         if not inputs.is_end(error):
             raise
-        if context.cluster is None and reporter.step > reporter.first_step:
-            context.saver.save(model, reporter.step)
-        raise inputs.data_ended(context.plugins.dataset.name, reporter.step, plan.end_step) from error
-    return reporter.first_step, reporter.end_secs - reporter.start_secs
+        if context.cluster is None and progress.step > first_step:
+            progress.save()
+        raise inputs.data_ended(context.plugins.dataset.name, progress.step, plan.end_step) from error
 
 
 def _plugin_callbacks(plugins: KerasPlugins) -> list[tf_keras.callbacks.Callback]:
@@ -156,7 +213,8 @@ def _plugin_callbacks(plugins: KerasPlugins) -> list[tf_keras.callbacks.Callback
     wrong = [callbacks] if not isinstance(callbacks, (list, tuple)) else [
         callback for callback in callbacks if not isinstance(callback, tf_keras.callbacks.Callback)]
     if wrong:
-        raise UserCodeError(f"{model.name}.make_callbacks returned {wrong[0]!r}; it must return a list of "
+        raise UserCodeError("plugin_returned_wrong_type",
+                            f"{model.name}.make_callbacks returned {wrong[0]!r}; it must return a list of "
                             "tf_keras.callbacks.Callback (of tf_keras, not of Keras 3)")
     return list(callbacks)
 
@@ -174,126 +232,31 @@ def _tensorboard(context: TrainingContext) -> list[tf_keras.callbacks.Callback]:
     return [tf_keras.callbacks.TensorBoard(config.train_dir, update_freq=frequency, write_graph=False)]
 
 
-class Checkpoint(tf_keras.callbacks.Callback):
-    """Saves the whole model after each epoch and, within an epoch, every --save_model_steps."""
+class StepCallback(tf_keras.callbacks.Callback):
+    """Passes each execution of steps on to a Progress, and saves after each epoch."""
 
-    # Keras' ModelCheckpoint starts to count batches again after a restart, and does not remove old checkpoints.
-
-    def __init__(self, context: TrainingContext) -> None:
+    def __init__(self, progress: Progress, is_asynchronous: bool) -> None:
         super().__init__()
-        self._supports_tf_logs = True  # it reads no logs; parameter_server allows no other callback
-        self._period_steps, self._saver = context.config.save_model_steps, context.saver
-        self._saved_step = 0
-
-    def on_train_begin(self, logs: Any = None) -> None:
-        self._saved_step = global_step(self.model) if self._period_steps else 0
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Saves if a multiple of --save_model_steps was reached or, in an execution of several steps, passed."""
-        period_steps = self._period_steps
-        if period_steps and global_step(self.model) // period_steps > self._saved_step // period_steps:
-            self._save()
-
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        self._save()
-
-    def _save(self) -> None:
-        self._saved_step = global_step(self.model)
-        self._saver.save(self.model, self._saved_step)
-
-
-class Backup(tf_keras.callbacks.BackupAndRestore):
-    """BackupAndRestore for every strategy, also within an epoch and with several steps in an execution."""
-
-    # That of Keras refuses OneDeviceStrategy and CentralStorageStrategy, and records the first step of an execution as
-    # the last one done (tf_keras 2.21, callbacks.py).
-
-    def __init__(self, context: TrainingContext, steps_per_epoch: int) -> None:
-        config = context.config
-        self._counts_batches = config.strategy != "parameter_server"
-        period_steps = min(config.save_model_steps or steps_per_epoch, steps_per_epoch)
-        super().__init__(checkpoints.backup_dir(config.train_dir, steps_per_epoch),
-                         save_freq=math.ceil(period_steps / config.steps_per_execution) if self._counts_batches
-                         else "epoch")
-        self._supported_strategies = (tf.distribute.Strategy,)
-        self._batch = 0
-        self._lock, self._train_dir = context.lock, config.train_dir
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        self._batch = batch
-        if self._counts_batches:
-            self._training_state._ckpt_saved_batch.assign(batch)  # noqa: SLF001 (as BackupAndRestore itself does)
-        super().on_train_batch_end(batch, logs)
-
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        super().on_epoch_end(epoch, logs)
-        if self._counts_batches and self._batches_count:  # the epoch did not end with a backup
-            self._batches_count = 0
-            self.save()
-
-    def on_train_end(self, logs: Any = None) -> None:
-        self._lock.check()  # before it removes the backup
-        super().on_train_end(logs)
-
-    def save(self) -> None:
-        """Saves the state now."""
-        self._backup(epoch=self._current_epoch, batch=self._batch)
-
-    def _backup(self, epoch: int, batch: int = 0) -> None:
-        self._lock.check()
-        with checkpoints.explaining_failures("a backup", self._train_dir):
-            super()._backup(epoch=epoch, batch=batch)
-
-
-class Reporter(tf_keras.callbacks.Callback):
-    """Measures steps and time, beats, prints progress lines, and ends training when the process is asked to stop."""
-
-    def __init__(self, training: ModelTraining, prints: bool, save: Callable[[], None]) -> None:
-        super().__init__()
-        self._supports_tf_logs = True  # it fetches only the loss that it prints; parameter_server allows no other
-        self._training, self._context, self._save = training, training.context, save
-        config = self._context.config
-        self._prints = prints and config.log_steps > 0
-        self._period = max(1, config.log_steps // config.steps_per_execution)
+        self._supports_tf_logs = True  # it fetches only the loss that it logs; parameter_server allows no other
+        self._progress, self._first_of_execution = progress, 0
         # With parameter_server, Keras calls on_train_batch_end when a step is scheduled, not when it is done.
-        self._is_asynchronous = config.strategy == "parameter_server"
-        self._executions = self._steps_done = self._first_of_execution = 0
-        self.first_step = global_step(training.model)
-        self.start_secs = self.end_secs = 0.0
-
-    def on_train_begin(self, logs: Any = None) -> None:
-        step = global_step(self.model)
-        if step != self.first_step:  # BackupAndRestore, which is called before, has changed it
-            _log.info("resumed at step %d, from the backup", step)
-        self.first_step = step
-        self.start_secs = self.end_secs = time.monotonic()
-        self._meter = Meter(self._training.examples_per_step, self._training.plan.end_step, step)
-        self._context.pulse.beat()
-
-    @property
-    def step(self) -> int:
-        """The global step after the last execution that has ended."""
-        # An execution that fails may have raised the optimizer's count.
-        return global_step(self.model) if self._is_asynchronous else self.first_step + self._steps_done
+        self._is_asynchronous = is_asynchronous
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         self._first_of_execution = batch
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Prints a progress line if one is due; raises StoppedError if the process was asked to stop."""
-        self._context.pulse.beat()
-        self._executions += 1
-        self._steps_done += batch + 1 - self._first_of_execution
-        if self._prints and not self._is_asynchronous and self._executions % self._period == 0:
-            self._meter.report(global_step(self.model), float(logs["loss"]))
-        if self._context.stop.is_set():
-            raise self._context.stopped(global_step(self.model), self._save, "backup")
+        """Counts the steps of the execution; raises StoppedError if the process was asked to stop."""
+        if self._is_asynchronous:
+            self._progress.beat()
+        else:
+            self._progress.count(batch + 1 - self._first_of_execution, logs["loss"])
+        self._progress.check_stop()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        self._context.pulse.beat()
-        self.end_secs = time.monotonic()  # the time after the last epoch does not count as training
-        if self._prints and self._is_asynchronous:
-            self._meter.report(global_step(self.model), float(logs["loss"]))
+        if self._is_asynchronous:
+            self._progress.log(logs["loss"])
+        self._progress.save()
 
     def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
-        self._context.pulse.beat()  # validation is a sign of life, too
+        self._progress.beat()  # validation is a sign of life, too

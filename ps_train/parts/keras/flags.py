@@ -28,7 +28,7 @@ from ps_train.config.groups import (
 )
 from ps_train.config.launch import PLACED_BY_LAUNCH, LaunchConfig, parse_launch_of
 from ps_train.config.task import Config
-from ps_train.errors import ConfigError, refuse
+from ps_train.errors import ConfigError, Problem, refuse
 from ps_train.launch.command_lines import TaskList
 
 STRATEGIES = ("default", "one_device", "mirrored", "central_storage", "multi_worker_mirrored", "parameter_server",
@@ -55,16 +55,11 @@ _PARTITIONER = re.compile(r"(min_size|fixed|max_size):(\d{1,15})")
 
 def parse_devices(flag: str, text: str) -> list[tuple[str, int]]:
     """Returns [("gpu", 0), ("gpu", 1)] for "gpu:0,gpu:1", [] for ""; raises ConfigError for another form."""
-    devices = []
-    for name in filter(None, text.lower().split(",")):
-        match = _DEVICE.fullmatch(name.strip())
-        if not match:
-            raise ConfigError(f"{flag}: got {name!r}; allowed: devices of one kind, as in cpu:0,cpu:1 or gpu:0,gpu:1")
-        devices.append((match[1], int(match[2])))
-    if len(set(devices)) < len(devices):
-        raise ConfigError(f"{flag}: got {text!r}, which names a device twice; name each once")
-    if len({kind for kind, _ in devices}) > 1:
-        raise ConfigError(f"{flag}: got {text!r}; allowed: devices of one kind, cpu or gpu")
+    matches = [_DEVICE.fullmatch(name.strip()) for name in text.lower().split(",") if name]
+    devices = [(match[1], int(match[2])) for match in matches if match]
+    if len(set(devices)) < len(matches) or len({kind for kind, _ in devices}) > 1:
+        raise ConfigError("flag_malformed", f"{flag}: got {text!r}; allowed: devices of one kind, each once, as in "
+                          "cpu:0,cpu:1 or gpu:0,gpu:1")
     return devices
 
 
@@ -74,7 +69,8 @@ def parse_partitioner(flag: str, text: str) -> tuple[str, int] | None:
         return None
     match = _PARTITIONER.fullmatch(text)
     if not match or int(match[2]) < 1:
-        raise ConfigError(f"{flag}: got {text!r}; allowed: min_size:BYTES, fixed:PARTS or max_size:BYTES, the number "
+        raise ConfigError("flag_malformed",
+                          f"{flag}: got {text!r}; allowed: min_size:BYTES, fixed:PARTS or max_size:BYTES, the number "
                           "at least 1, as in min_size:262144")
     return match[1], int(match[2])
 
@@ -140,13 +136,14 @@ class KerasConfig(ClusterFlags, ModelFlags, TrainingFlags, WaitFlags):
         problems = fields.problems(vars(self), KerasConfig) + fields.foreign(self.given, "keras", KerasConfig)
         problems += _misplaced(self.strategy, self.given)
         if self.devices:
-            problems += [f"--{name}: --devices selects the devices already; leave one of the two out"
+            problems += [Problem("flags_conflict",
+                                 f"--{name}: --devices selects the devices already; leave one of the two out")
                          for name in ("num_gpus", "num_virtual_devices") if name in self.given]
             if self.strategy == "one_device" and len(parse_devices("--devices", self.devices)) > 1:
-                problems.append(f"--devices: got {self.devices!r}; allowed with --strategy=one_device: one device")
+                problems.append(Problem("flags_conflict", f"--devices: got {self.devices!r}; allowed with "
+                                        "--strategy=one_device: one device"))
         refuse(problems)
-        # The ps write their part of a backup, and each works in its own folder.
-        object.__setattr__(self, "train_dir", os.path.abspath(self.train_dir or default_train_dir(self.model)))
+        object.__setattr__(self, "train_dir", self.train_dir or default_train_dir(self.model))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,7 +157,7 @@ class ConvertConfig(ModelFlags, OptimizerFlags):
 
     def __post_init__(self) -> None:
         problems = fields.problems(vars(self), ConvertConfig) + fields.foreign(self.given, "convert", ConvertConfig)
-        problems += [f"--{name}: not given; {advice}" for name, advice in (
+        problems += [Problem("flag_missing", f"--{name}: not given; {advice}") for name, advice in (
             ("to", "allowed: keras, graph"), ("train_dir", "it is the folder of the checkpoint to convert"),
             ("output_dir", "it is the folder for the new checkpoint")) if not getattr(self, name)]
         refuse(problems)
@@ -171,7 +168,8 @@ PLACED = PLACED_BY_LAUNCH | {"coordinator_host"}
 
 def _misplaced(strategy: str, given: frozenset[str]) -> list[str]:
     """Returns a line for each given flag that has no effect with the strategy."""
-    return [f"--{name}: has an effect only with --strategy={' or '.join(_ONLY_WITH[name])}, and it is {strategy}"
+    return [Problem("flag_without_effect", f"--{name}: has an effect only with --strategy="
+                    f"{' or '.join(_ONLY_WITH[name])}, and it is {strategy}")
             for name in sorted(given & _ONLY_WITH.keys()) if strategy not in _ONLY_WITH[name]]
 
 
@@ -207,7 +205,8 @@ def resolve_cluster(config: KerasConfig) -> Cluster | None:
         jobs = parse_tf_config(config.tf_config, needs_ps=False).addresses
         names = [f"{job}:{index}" for job, hosts in jobs.items() if job != "evaluator" for index in hosts]
         if len(names) > 1:
-            raise ConfigError(f"--strategy={config.strategy} is one process, and TF_CONFIG names {len(names)}: "
+            raise ConfigError("tf_config_unsuitable",
+                              f"--strategy={config.strategy} is one process, and TF_CONFIG names {len(names)}: "
                               f"{', '.join(names)}; each would train alone. Choose multi_worker_mirrored or "
                               "parameter_server, or unset TF_CONFIG")
     return None
@@ -229,23 +228,27 @@ def strategy_tasks(config: KerasConfig, launch_config: LaunchConfig) -> TaskList
 
 def _from_tf_config(config: KerasConfig) -> Cluster:
     flags = _HOST_FLAGS[config.strategy]
-    refuse([f"--{name}: TF_CONFIG defines the cluster; leave the flag out, or unset TF_CONFIG"
+    refuse([Problem("flag_contradicts_tf_config",
+                    f"--{name}: TF_CONFIG defines the cluster; leave the flag out, or unset TF_CONFIG")
             for name in sorted(config.given & {"job_name", "task_index", *flags.values()})])
     parsed = parse_tf_config(config.tf_config, needs_ps="ps" in flags)
     if parsed.job == "evaluator":
-        raise ConfigError("TF_CONFIG: task type is 'evaluator'; `ps_train keras` validates while it trains, and its "
+        raise ConfigError("tf_config_unsuitable",
+                          "TF_CONFIG: task type is 'evaluator'; `ps_train keras` validates while it trains, and its "
                           "chief evaluates at the end: start no evaluator")
     names = {"master": "chief"}  # the same role; tf.distribute knows only one of the names
     hosts_by_job = {names.get(job, job): hosts for job, hosts in parsed.addresses.items() if job != "evaluator"}
     if "ps" in hosts_by_job and "ps" not in flags:
-        raise ConfigError("TF_CONFIG: cluster names ps, and multi_worker_mirrored has none; leave them out, or "
-                          "choose --strategy=parameter_server")
-    refuse([f"TF_CONFIG: cluster names no {job}, which parameter_server needs; allowed: one chief (the coordinator), "
-            "and at least one ps and one worker"
+        raise ConfigError("tf_config_unsuitable",
+                          "TF_CONFIG: cluster names ps, and multi_worker_mirrored has none; leave them out, or choose "
+                          " --strategy=parameter_server")
+    refuse([Problem("tf_config_unsuitable", f"TF_CONFIG: cluster names no {job}, which parameter_server needs; "
+                    "allowed: one chief (the coordinator), and at least one ps and one worker")
             for job in ("chief", "worker") if "ps" in flags and not hosts_by_job.get(job)])
     for job, hosts in hosts_by_job.items():
         if sorted(hosts) != list(range(len(hosts))):
-            raise ConfigError(f"TF_CONFIG: cluster[{job!r}] names the indices {', '.join(map(str, sorted(hosts)))}; "
+            raise ConfigError("tf_config_unsuitable",
+                              f"TF_CONFIG: cluster[{job!r}] names the indices {', '.join(map(str, sorted(hosts)))}; "
                               f"{config.strategy} needs to know all tasks, from 0 on without a gap")
     return Cluster(names.get(parsed.job, parsed.job), parsed.index, hosts_by_job)
 
@@ -254,17 +257,21 @@ def _from_flags(config: KerasConfig) -> Cluster:
     flags = _HOST_FLAGS[config.strategy]
     if config.job_name is None or config.task_index is None:
         missing = "job_name" if config.job_name is None else "task_index"
-        raise ConfigError(f"--{missing}: not given, and TF_CONFIG is not set; give --job_name and --task_index, or run "
+        raise ConfigError("flag_missing",
+                          f"--{missing}: not given, and TF_CONFIG is not set; give --job_name and --task_index, or run "
                           f"all tasks on this machine with `ps_train launch keras --strategy={config.strategy}`")
     if config.job_name not in flags:
-        raise ConfigError(f"--job_name: got {config.job_name!r}; allowed with --strategy={config.strategy}: "
+        raise ConfigError("flag_out_of_range",
+                          f"--job_name: got {config.job_name!r}; allowed with --strategy={config.strategy}: "
                           f"{', '.join(flags)}")
     hosts = {job: parse_hosts(f"--{flag}", getattr(config, flag)) for job, flag in flags.items()}
     refuse_duplicates(hosts)
     count = len(hosts[config.job_name])
     if len(hosts.get("chief", [0])) != 1:
-        raise ConfigError(f"--coordinator_host: got {config.coordinator_host!r}; allowed: one host:port")
+        raise ConfigError("flag_malformed",
+                          f"--coordinator_host: got {config.coordinator_host!r}; allowed: one host:port")
     if config.task_index >= count:
-        raise ConfigError(f"--task_index: got {config.task_index}; allowed: 0 to {count - 1}, since "
+        raise ConfigError("flag_out_of_range",
+                          f"--task_index: got {config.task_index}; allowed: 0 to {count - 1}, since "
                           f"--{flags[config.job_name]} names {count} task{'s' if count > 1 else ''}")
     return Cluster(config.job_name, config.task_index, hosts)

@@ -1,4 +1,4 @@
-"""The batches of the dataset plug-in, as each strategy takes them, and the error in place of their end.
+"""The batches of the dataset plug-in, as each strategy takes them, and an error where they end too early.
 
     one process, multi_worker_mirrored   a dataset of global batches, which the strategy splits; between workers by data
     parameter_server                     a function that makes a dataset on each worker
@@ -77,10 +77,12 @@ class KerasInputs:
         """Returns all batches of a mode, with `changes` to the parameters; raises UserCodeError if it has none."""
         dataset = self.dataset.input_fn(mode=mode, params={**self.params, **changes}, shard=(0, 1))
         if not isinstance(dataset, tf.data.Dataset):
-            raise UserCodeError(f"{self.dataset.name}.input_fn returned {type(dataset).__name__}; it must return a "
+            raise UserCodeError("plugin_returned_wrong_type",
+                                f"{self.dataset.name}.input_fn returned {type(dataset).__name__}; it must return a "
                                 "tf.data.Dataset of (features, labels)")
         if not isinstance(dataset.element_spec, tuple) or len(dataset.element_spec) != 2:
-            raise UserCodeError(f"{self.dataset.name}.input_fn: its dataset yields {dataset.element_spec}; it must "
+            raise UserCodeError("plugin_returned_wrong_type",
+                                f"{self.dataset.name}.input_fn: its dataset yields {dataset.element_spec}; it must "
                                 "yield (features, labels)")
         return dataset.prefetch(2)
 
@@ -90,45 +92,59 @@ class KerasInputs:
         limit, known = self.config.validation_steps, int(held_out.cardinality())
         if known > 0:
             return min(known, limit or known)
-        return len(self._count(held_out.take(limit or -1), self._validation_mode))
+        return self._count(held_out.take(limit or -1), self._validation_mode)
 
-    def eval_sizes(self) -> list[int]:
-        """Returns the number of examples in each batch of the evaluation at the end; raises the errors of `feed`."""
+    def counted_eval_batches(self) -> tuple[tf.data.Dataset, tf.Variable]:
+        """Returns the batches of the evaluation at the end, and a variable with the number of examples read of them."""
         held_out = self._held_out(EVAL)
         has_end = int(held_out.cardinality()) >= 0  # then the evaluation is on all of it
-        return self._count(held_out if has_end else held_out.take(self.config.validation_steps or -1), EVAL)
+        num_examples = tf.Variable(0, dtype=tf.int64, trainable=False)
+
+        def count(features: Any, labels: Any) -> tuple[Any, Any]:
+            num_examples.assign_add(tf.shape(tf.nest.flatten(features)[0], tf.int64)[0])
+            return features, labels
+
+        batches = held_out if has_end else held_out.take(self.config.validation_steps or -1)
+        return batches.map(count), num_examples
 
     def _held_out(self, mode: str) -> tf.data.Dataset:
         held_out = self.batches(mode)
-        if int(held_out.cardinality()) == tf.data.INFINITE_CARDINALITY and self.config.validation_steps is None:
-            raise ConfigError(f"--validation_steps: not given, and the dataset of mode \"{mode}\" of "
+        cardinality = int(held_out.cardinality())
+        if cardinality == tf.data.INFINITE_CARDINALITY and self.config.validation_steps is None:
+            raise ConfigError("eval_data_without_end",
+                              f"--validation_steps: not given, and the dataset of mode \"{mode}\" of "
                               f"{self.dataset.name} repeats without end; give the number of batches to evaluate on, or "
                               "leave out its repeat()")
+        if cardinality == 0:
+            raise self._empty(mode)
         return held_out
 
-    def _count(self, held_out: tf.data.Dataset, mode: str) -> list[int]:
-        """Returns the number of examples in each batch."""
-        sizes: list[int] = []
-        timeout_secs = self.config.eval_timeout_secs
+    def _empty(self, mode: str) -> DataError:
+        return DataError("eval_data_empty", f"{self.dataset.name}.input_fn: the dataset of mode \"{mode}\" is empty; "
+                         "there is nothing to evaluate on")
+
+    def _count(self, held_out: tf.data.Dataset, mode: str) -> int:
+        """Returns the number of batches."""
+        num_batches, timeout_secs = 0, self.config.eval_timeout_secs
         end_secs = time.monotonic() + timeout_secs
 
         def count() -> None:
-            for size in held_out.map(lambda features, labels: tf.shape(tf.nest.flatten(features)[0])[0]):
-                sizes.append(int(size))
+            nonlocal num_batches
+            for _ in held_out:
+                num_batches += 1
                 if time.monotonic() > end_secs:
                     return
 
-        counter = Call(count, "held-out data")  # in a thread, because a dataset may stand still in a batch
+        counter = Call(count, "held-out data")  # in a thread, because a dataset may block in a batch
         counter.join(timeout_secs)
         if counter.is_alive() or time.monotonic() > end_secs:
-            raise DataError(f"--eval_timeout_secs: the dataset of mode \"{mode}\" of {self.dataset.name} gave "
-                            f"{len(sizes)} batches in {timeout_secs:g} s, and did not end; give "
-                            "--validation_steps, the number of batches to evaluate on, or more time")
+            raise DataError("eval_data_without_end", f"--eval_timeout_secs: the dataset of mode \"{mode}\" of "
+                            f"{self.dataset.name} gave {num_batches} batches in {timeout_secs:g} s, and did not end; "
+                            "give --validation_steps, the number of batches to evaluate on, or more time")
         counter.result()
-        if not sizes:
-            raise DataError(f"{self.dataset.name}.input_fn: the dataset of mode \"{mode}\" is empty; there is nothing "
-                            "to evaluate on")
-        return sizes
+        if not num_batches:
+            raise self._empty(mode)
+        return num_batches
 
 
 def sum_over_replicas(strategy: tf.distribute.Strategy, number: int) -> int:
@@ -163,5 +179,6 @@ def is_end(error: tf.errors.OpError) -> bool:
 
 def data_ended(dataset_name: str, step: int, train_steps: int) -> DataError:
     """Returns the error with the step after which the data ended."""
-    return DataError(f"{dataset_name}.input_fn: the training data ended after step {step} of {train_steps}; let it "
+    return DataError("training_data_ended",
+                     f"{dataset_name}.input_fn: the training data ended after step {step} of {train_steps}; let it "
                      "repeat, or give a smaller --train_steps")

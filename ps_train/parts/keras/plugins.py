@@ -87,7 +87,8 @@ def load_keras_model(name: str) -> KerasModel:
     hooks = {hook: loader.checked_function("--model", module, hook, arguments)
              for hook, arguments in _HOOKS.items() if hasattr(module, hook)}
     if len(hooks) > 1:
-        raise ConfigError(f"--model: module {module.__name__!r} ({module.__file__}) has {' and '.join(hooks)}; keep "
+        raise ConfigError("model_functions_conflict",
+                          f"--model: module {module.__name__!r} ({module.__file__}) has {' and '.join(hooks)}; keep "
                           "one: train and train_step each replace Model.fit, and only Model.fit has callbacks")
     objects = {name: value for name, value in vars(module).items() if isinstance(value, (type, types.FunctionType))}
     return KerasModel(module.__name__, build_model, loader.checked_params("--model", module), objects, **hooks)
@@ -98,6 +99,7 @@ def load_twin(name: str) -> KerasTwin:
     module = loader.find_module("--model", name, function="model_fn")
     twin = getattr(module, "KERAS_TWIN", None)
     if not isinstance(twin, KerasTwin):
-        raise ConfigError(f"--model: module {module.__name__!r} ({module.__file__}) has no KERAS_TWIN, so it is not "
+        raise ConfigError("no_keras_twin",
+                          f"--model: module {module.__name__!r} ({module.__file__}) has no KERAS_TWIN, so it is not "
                           "known which Keras model is the same network; add a ps_train.KerasTwin")
     return twin

@@ -4,10 +4,9 @@ TensorFlow waits for its peers without a time limit and holds Python's lock: no 
 is handled. Therefore the workers of multi_worker_mirrored `meet` before TensorFlow starts, each at the others' ports.
 `bounded_without_python` limits the time until TensorFlow's servers are connected, `run_watched` that of training.
 
-A ps or worker of parameter_server waits for the coordinator's port, serves, and ends with the coordinator's verdict.
-TensorFlow never tells such a server that training is over, so the coordinator makes each server write a file into its
-working directory, which needs no second port and no shared folder. A server that loses its coordinator without a
-verdict ends by itself.
+A ps or worker of parameter_server waits for the coordinator's port, serves, and ends when the coordinator says so, or
+when it cannot reach the coordinator. TensorFlow never tells such a server that training is over, so the coordinator
+makes each server write a file into its working directory, which needs no second port and no shared folder.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ def describe_strategy(strategy: tf.distribute.Strategy, config: KerasConfig, clu
         return (f"parameter_server: {len(cluster.addresses['worker'])} workers and {len(cluster.ps)} ps, updates "
                 f"without waiting for each other; batch size {config.batch_size}, each worker reads all data in its "
                 "own order"
-                + (f"; variables cut by {config.variable_partitioner}" if config.variable_partitioner else ""))
+                + (f"; variables split by {config.variable_partitioner}" if config.variable_partitioner else ""))
     line = (f"{config.strategy}: {replicas} replica{'s' * (replicas > 1)}; batch size {config.batch_size} per replica, "
             f"{global_batch_size(strategy, config)} in all")
     if config.devices:
@@ -128,7 +127,8 @@ def _replica_devices(config: KerasConfig) -> list[str]:
         return [f"/cpu:{index}" for index in indices]
     if max(indices) >= len(gpus):
         present = f"gpu:0 to gpu:{len(gpus) - 1}" if gpus else "no GPU that TensorFlow can use"
-        raise ConfigError(f"--devices: got {config.devices!r}; this machine has {present}; name one of its devices")
+        raise ConfigError("no_such_device",
+                          f"--devices: got {config.devices!r}; this machine has {present}; name one of its devices")
     return _show_gpus([gpus[index] for index in indices])
 
 
@@ -145,7 +145,8 @@ def _cross_device_ops(config: KerasConfig, names: list[str]) -> tf.distribute.Cr
     name = config.cross_device_ops
     # TensorFlow would silently reduce in another way.
     if name in ("nccl", "hierarchical_copy") and any("cpu" in device for device in names):
-        raise ConfigError(f"--cross_device_ops: got {name!r}, which reduces between GPUs, and the replicas are on "
+        raise ConfigError("reduction_needs_gpus",
+                          f"--cross_device_ops: got {name!r}, which reduces between GPUs, and the replicas are on "
                           f"{', '.join(names)}; choose auto or reduction_to_one, or name GPUs by --devices")
     makers = {"nccl": tf.distribute.NcclAllReduce, "hierarchical_copy": tf.distribute.HierarchicalCopyAllReduce,
               "reduction_to_one": tf.distribute.ReductionToOneDevice}
@@ -186,7 +187,7 @@ def _connect_tpu(config: KerasConfig) -> tf.distribute.Strategy:
     except ClusterLostError:
         raise
     except Exception as error:  # one of many kinds, by where it fails: the name, the network, the driver
-        raise ConfigError(f"--strategy=tpu: the TPU {name} cannot be used: {type(error).__name__}: "
+        raise ConfigError("tpu_failed", f"--strategy=tpu: the TPU {name} cannot be used: {type(error).__name__}: "
                           f"{tensorflow_errors.reason(error)}") from error
 
 
@@ -195,12 +196,12 @@ def find_tpu(tpu_name: str, environ: Mapping[str, str], root: str = "") -> str:
 
     Raises ConfigError without a TPU. `root` is put before the paths of devices, for tests.
     """
-    names = [tpu_name, *(environ.get(variable) for variable in _TPU_VARIABLES)]
-    if any(names):
-        return next(filter(None, names))
+    for name in (tpu_name, *map(environ.get, _TPU_VARIABLES)):
+        if name:
+            return name
     if any(glob.glob(root + pattern) for pattern in _TPU_DEVICES):
         return "local"
-    raise ConfigError("--strategy=tpu: no TPU was found. Looked for --tpu_name (not given), "
+    raise ConfigError("no_tpu", "--strategy=tpu: no TPU was found. Looked for --tpu_name (not given), "
                       + ", ".join(f"{variable} (not set)" for variable in _TPU_VARIABLES)
                       + f", and devices {', '.join(_TPU_DEVICES)} (none). Run it on a TPU VM, name the TPU, or choose "
                         "another strategy")
@@ -282,7 +283,7 @@ def run_watched(body: Callable[[], Any], pulse: Pulse, describe_missing: Callabl
     while thread.is_alive():
         thread.join(_POLL_SECS)
         if thread.is_alive() and (overdue := pulse.overdue()):
-            raise ClusterLostError(f"{overdue}: {describe_missing()}")
+            raise ClusterLostError("timed_out", f"{overdue}: {describe_missing()}")
     return thread.result()
 
 
@@ -317,7 +318,7 @@ def serve_coordinator(config: KerasConfig, cluster: Cluster, stop: threading.Eve
         stop.wait(_LINGER_SECS)
         del running  # a server that is garbage collected stops
     if verdict != DONE:
-        raise ClusterLostError(f"{cluster.chief.name} gave up training; see its log for the error")
+        raise ClusterLostError("chief_failed", f"{cluster.chief.name} gave up training; see its log for the error")
 
 
 def _start_server(config: KerasConfig, cluster: Cluster) -> tf.distribute.Server:
@@ -345,11 +346,11 @@ def _wait_for_verdict(chief: Task, timeout_secs: float, stop: threading.Event) -
         if reachability.accepts(chief.address):
             reminder = waits.Reminder(str(chief), timeout_secs)
         elif now_secs - reminder.start_secs > timeout_secs:
-            raise ClusterLostError(f"{chief} could not be reached for {timeout_secs:g} s, and did not say that "
-                                   "training is done")
+            raise ClusterLostError("chief_unreachable", f"{chief} could not be reached for {timeout_secs:g} s, and did "
+                                   "not say that training is done")
         reminder.remind(now_secs)
         if stop.wait(_POLL_SECS):
-            raise StoppedError("told to stop while serving")
+            raise StoppedError("stopped", "told to stop while serving")
     return verdict
 
 

@@ -13,8 +13,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import shlex
-import shutil
 import threading
+import time
+import zlib
 from collections.abc import Iterator
 
 import tensorflow as tf
@@ -29,7 +30,7 @@ from ps_train.parts.keras.fitting import EpochPlan, ModelTraining, TrainingConte
 from ps_train.parts.keras.flags import KerasConfig, peers
 from ps_train.parts.keras.inputs import KerasInputs, sum_over_replicas
 from ps_train.parts.keras.plugins import KerasPlugins, load_keras_plugins
-from ps_train.plugins.contracts import EVAL, TRAIN
+from ps_train.plugins.contracts import TRAIN
 from ps_train.runtime import waits
 from ps_train.runtime.reports import Evaluation
 from ps_train.storage import checkpoints as graph_checkpoints
@@ -58,7 +59,6 @@ def run_keras_task(config: KerasConfig, cluster: Cluster | None, stop: threading
         if is_chief:
             _check_record(config, plugins)
             folder_record.write_record(config.train_dir, folder_record.make_record(*plugins))
-            checkpoints.set_damaged_aside(config.train_dir)
         if cluster is None:
             _train_and_report(context)
         else:
@@ -66,7 +66,7 @@ def run_keras_task(config: KerasConfig, cluster: Cluster | None, stop: threading
 
 
 def download_data(config: KerasConfig) -> None:
-    """Fetches and checks the dataset's files, and a given train_dir; in a cluster also builds model and input."""
+    """Fetches and checks the dataset's files and --train_dir; in a cluster also builds model and input."""
     plugins = load_keras_plugins(config)
     plugins.dataset.prepare(plugins.dataset_params)
     if "train_dir" in config.given:
@@ -77,7 +77,7 @@ def download_data(config: KerasConfig) -> None:
 
 
 def _check_record(config: KerasConfig, plugins: KerasPlugins) -> None:
-    if checkpoints.has_training(config.train_dir):
+    if checkpoints.checkpoint_paths(config.train_dir):
         folder_record.check_record(config.train_dir, folder_record.make_record(*plugins),
                                    parse_accepted("--accept_params", config.accept_params))
 
@@ -108,10 +108,12 @@ def _explaining_losses(cluster: Cluster, train_dir: str, stop: threading.Event) 
         yield
     except _LOSSES as error:
         if stop.is_set():
-            raise StoppedError(f"told to stop, as another task was; with --train_dir={shlex.quote(train_dir)} it "
-                               "continues from the last backup") from error
+            raise StoppedError("stopped", "told to stop, as another task was; with "
+                               f"--train_dir={shlex.quote(train_dir)} it continues from the last checkpoint"
+                               ) from error
         who = strategies.who_is_missing(cluster, "all of them can be reached again")
-        raise ClusterLostError(f"{cluster.task.name} lost another task ({type(error).__name__}): {who}") from error
+        raise ClusterLostError("task_lost",
+                               f"{cluster.task.name} lost another task ({type(error).__name__}): {who}") from error
 
 
 def _train_and_report(context: TrainingContext) -> None:
@@ -126,9 +128,10 @@ def _train_and_report(context: TrainingContext) -> None:
     with strategy.scope():
         model = checkpoints.make_or_restore_model(plugins.model, plugins.model_params, config.train_dir)
     checkpoints.check_readable(model, plugins.model)
-    first_step, secs = _train(context, strategy, model)
-    # The chief's limits, for its counting and its evaluation, expire first, so the others hear of it from the chief.
-    pulse.expect("the chief's evaluation", 2 * config.eval_timeout_secs + config.step_timeout_secs)
+    first_step = fitting.global_step(model)
+    secs = _train(context, strategy, model)
+    # The chief's own limit expires first, so its error is the one that the others report.
+    pulse.expect("the chief's evaluation", config.eval_timeout_secs + config.step_timeout_secs)
     if context.is_chief:
         evaluation = _evaluate_newest(config, plugins)
         print(evaluation.format(), flush=True)
@@ -140,41 +143,35 @@ def _train_and_report(context: TrainingContext) -> None:
         sum_over_replicas(strategy, 0)
 
 
-def _train(
-    context: TrainingContext, strategy: tf.distribute.Strategy, model: tf_keras.Model
-) -> tuple[int, float]:
-    """Returns the global step at which training began, and the seconds that it took."""
+def _train(context: TrainingContext, strategy: tf.distribute.Strategy, model: tf_keras.Model) -> float:
+    """Returns the seconds that training took."""
     config, plugins, step = context.config, context.plugins, fitting.global_step(model)
-    has_own_loop = plugins.model.has_own_loop
     plan = fitting.plan_epochs(config.train_steps, config.steps_per_epoch, step)
     if config.strategy == "multi_worker_mirrored":
         _check_agreement(context, strategy, plan)
         # Else Keras sums its metrics over the workers after each batch: one more all-reduce, and a wrong number.
         model.distribute_reduction_method = "first"
-    if not has_own_loop:  # such a loop has no backups
-        begin = checkpoints.begin_of_epochs(config.train_dir, plan.steps_per_epoch, step)
-        plan = fitting.plan_epochs(config.train_steps, config.steps_per_epoch, begin)
-    span = (step, 0.0)
     if plan.first_epoch == plan.epochs:
         _log.info("nothing to train: the global step is %d, and --train_steps=%d", step, config.train_steps)
-    else:
-        context.pulse.expect("the held-out data to be counted", 2 * config.eval_timeout_secs)
-        inputs = KerasInputs(config, plugins.dataset, plugins.dataset_params)
-        feed = inputs.feed(strategy, fails_at_end=not has_own_loop)
-        train = custom_loops.train_by_loop if has_own_loop else fitting.fit
-        span = train(ModelTraining(context, strategy, model, plan, feed))
-    if context.is_chief:
-        context.lock.check()
-        shutil.rmtree(checkpoints.backup_dir(config.train_dir, plan.steps_per_epoch), ignore_errors=True)
-    return span
+        return 0.0
+    context.pulse.expect("the held-out data to be counted", 2 * config.eval_timeout_secs)
+    inputs, has_own_loop = KerasInputs(config, plugins.dataset, plugins.dataset_params), plugins.model.has_own_loop
+    feed = inputs.feed(strategy, fails_at_end=not has_own_loop)
+    context.pulse.expect("a step of training", config.step_timeout_secs)
+    start_secs = time.monotonic()
+    train = custom_loops.train_by_loop if has_own_loop else fitting.fit
+    train(ModelTraining(context, strategy, model, plan, feed))
+    context.lock.check()
+    return time.monotonic() - start_secs
 
 
 def _check_agreement(context: TrainingContext, strategy: tf.distribute.Strategy, plan: EpochPlan) -> None:
     """Raises ConfigError if the workers would continue from different states."""
     train_dir = context.config.train_dir
-    number = checkpoints.state_number(train_dir, plan.steps_per_epoch)
+    number = zlib.crc32(f"{checkpoints.newest_readable(train_dir)} {plan}".encode())
     if sum_over_replicas(strategy, number) != number * strategy.num_replicas_in_sync:
-        raise ConfigError(f"--train_dir: the workers see different checkpoints ({context.cluster.task.name} those "
+        raise ConfigError("train_dir_not_shared",
+                          f"--train_dir: the workers see different checkpoints ({context.cluster.task.name} those "
                           f"of {train_dir}); multi_worker_mirrored needs one folder that all of them can read, and the "
                           "same --train_steps and --steps_per_epoch")
 
@@ -183,17 +180,16 @@ def _evaluate_newest(config: KerasConfig, plugins: KerasPlugins) -> Evaluation:
     """Returns the metrics of the newest checkpoint on the whole held-out set."""
     newest = checkpoints.newest_readable(config.train_dir)
     if newest is None:
-        raise PsTrainError(f"no checkpoint in {config.train_dir} could be evaluated")
+        raise PsTrainError("no_checkpoint", f"no checkpoint in {config.train_dir} could be evaluated")
     step, path = newest
     model = checkpoints.load_model_file(path, plugins.model.objects)
-    inputs = KerasInputs(config, plugins.dataset, plugins.dataset_params)
-    sizes = inputs.eval_sizes()
+    batches, num_examples = KerasInputs(config, plugins.dataset, plugins.dataset_params).counted_eval_batches()
     try:
-        values = waits.bounded(
-            lambda: model.evaluate(inputs.batches(EVAL), steps=len(sizes), verbose=0, return_dict=True),
-            config.eval_timeout_secs, "the evaluation")
+        values = waits.bounded(lambda: model.evaluate(batches, verbose=0, return_dict=True),
+                               config.eval_timeout_secs, "the evaluation")
     except ClusterLostError as error:
-        raise PsTrainError(f"--eval_timeout_secs: {error} of {path}; training is saved: give more time, and the "
-                           "same command evaluates again") from error
+        raise PsTrainError("eval_timed_out", f"--eval_timeout_secs: {error} of {path}; training is saved: give more "
+                           "time, and the same command evaluates again") from error
     loss_name = getattr(model.loss, "name", None) or getattr(model.loss, "__name__", "loss")
-    return Evaluation(step, sum(sizes), loss_name.replace("_", " "), values.pop("loss") * sum(sizes), values)
+    num_examples = int(num_examples)
+    return Evaluation(step, num_examples, loss_name.replace("_", " "), values.pop("loss") * num_examples, values)

@@ -25,11 +25,13 @@ def _run(argv: Sequence[str]) -> None:
     cluster = None if config.download_only else flags.resolve_cluster(config)
     if config.strategy != "parameter_server" or cluster is None or cluster.is_chief:  # its other tasks read no data
         check_data_dir(config)
-    if config.download_only:
-        _import_task(config, needs_gpu=False).download_data(config)
-        return
-    with signals.on_signals() as stop:
-        task = _import_task(config, needs_gpu=cluster is None or cluster.job != "ps")
+    with signals.on_signals() if not config.download_only else contextlib.nullcontext() as stop:
+        _import_tensorflow(config, needs_gpu=not config.download_only and (cluster is None or cluster.job != "ps"))
+        from ps_train.parts.keras import task  # noqa: PLC0415 (TensorFlow takes seconds; a wrong flag should not)
+
+        if config.download_only:
+            task.download_data(config)
+            return
         signals.run_until_stopped(lambda: task.run_keras_task(config, cluster, stop), stop, config.stop_timeout_secs)
 
 
@@ -56,13 +58,6 @@ def _import_tensorflow(config: ModelFlags, needs_gpu: bool) -> None:
         absl_logging.set_verbosity(absl_logging.ERROR)  # Keras logs there
 
 
-def _import_task(config: flags.KerasConfig, needs_gpu: bool):
-    _import_tensorflow(config, needs_gpu)
-    from ps_train.parts.keras import task  # noqa: PLC0415 (TensorFlow takes seconds; a wrong flag should not)
-
-    return task
-
-
 def check_installed() -> None:
     """Raises ConfigError if tf_keras is not installed in TensorFlow's minor version; imports neither."""
     # Keras 3 does not train under MultiWorkerMirroredStrategy (3.15 on TensorFlow 2.21); tf_keras does.
@@ -73,10 +68,12 @@ def check_installed() -> None:
     minors = {package: ".".join(version.split(".")[:2]) for package, version in versions.items()}
     advice = "`pip install 'tf_keras" + (f"=={minors['tensorflow']}.*" if "tensorflow" in minors else "") + "'`"
     if "tf_keras" not in versions:
-        raise ConfigError(f"`ps_train keras` and `ps_train convert` need tf_keras, which is not installed: {advice}, "
+        raise ConfigError("package_missing",
+                          f"`ps_train keras` and `ps_train convert` need tf_keras, which is not installed: {advice}, "
                           "or ps_train with its extra: `pip install 'ps_train[keras]'`")
     if len(set(minors.values())) > 1:
-        raise ConfigError(f"tf_keras is {versions['tf_keras']} and TensorFlow {versions['tensorflow']}; both must be "
+        raise ConfigError("tf_keras_version",
+                          f"tf_keras is {versions['tf_keras']} and TensorFlow {versions['tensorflow']}; both must be "
                           f"of the same minor version: {advice}")
 
 

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-pytest.importorskip("tf_keras", reason="the Keras road needs the extra `keras`")
+pytest.importorskip("tf_keras", reason="Keras training needs the extra `keras`")
 
-from ps_train.errors import CheckpointError, SaveError
 from ps_train.parts.keras import checkpoints, fitting, flags
 from ps_train.storage.folder_lock import FolderLock
+from tests.errors import raises
 
 
 def _write(folder, step):
@@ -51,7 +51,7 @@ def test_only_the_newest_are_kept(tmp_path):
     OSError(errno.ENOSPC, "No space left on device"),
     tf.errors.ResourceExhaustedError(None, None, "/train/saving.keras; No space left on device")])
 def test_a_full_disk_is_one_line_with_the_last_good_checkpoint(tmp_path, monkeypatch, error):
-    """And what was written of the next one is removed."""
+    """The unfinished file of the next one is removed."""
     def write(model, path):
         pathlib.Path(path).write_text("half")
         raise error
@@ -60,44 +60,36 @@ def test_a_full_disk_is_one_line_with_the_last_good_checkpoint(tmp_path, monkeyp
     _write(tmp_path, 10)
     config = flags.parse_keras_task([f"--train_dir={tmp_path}"], {})
     saver = checkpoints.ModelSaver(config, None, True, FolderLock(str(tmp_path), 1.0, threading.Event()))
-    with pytest.raises(SaveError, match=rf"^cannot write the checkpoint of step 20 in {tmp_path}: .*No space left on "
-                                        rf"device; the last good checkpoint is {tmp_path}/ckpt-00000010.keras; fix"):
+    with raises("checkpoint_not_written") as caught:
         saver.save(None, 20)
+    assert "No space left on device" in str(caught.value) and f"{tmp_path}/ckpt-00000010.keras" in str(caught.value)
     assert [path.name for path in tmp_path.iterdir()] == ["ckpt-00000010.keras"]
 
 
-@pytest.mark.parametrize(("train_steps", "steps_per_epoch", "step", "plan"), [
-    (1000, None, 0, (500, 2, 0)),
-    (700, None, 0, (350, 2, 0)),  # no step beyond what was asked for
-    (1009, None, 0, (337, 3, 0)),  # two steps beyond
-    (20, None, 0, (20, 1, 0)),
-    (1000, 600, 0, (600, 2, 0)),
-    (100, 600, 0, (100, 1, 0)),
-    (1000, 250, 500, (250, 4, 2)),  # continues
-    (1000, 250, 600, (250, 4, 2)),
-    (1000, 250, 1000, (250, 4, 4)),  # nothing to do
-    (1000, 250, 5000, (250, 4, 4)),
+@pytest.mark.parametrize(("train_steps", "steps_per_epoch", "step", "plan", "stretches"), [
+    (1000, None, 0, (500, 2, 0), [(0, 2, 500)]),
+    (700, None, 0, (350, 2, 0), [(0, 2, 350)]),  # no step beyond train_steps
+    (1009, None, 0, (337, 3, 0), [(0, 3, 337)]),  # two steps beyond
+    (20, None, 0, (20, 1, 0), [(0, 1, 20)]),
+    (1000, 600, 0, (600, 2, 0), [(0, 2, 600)]),
+    (100, 600, 0, (100, 1, 0), [(0, 1, 100)]),
+    (1000, 250, 500, (250, 4, 2), [(2, 4, 250)]),  # continues
+    (1000, 250, 600, (250, 4, 2), [(2, 3, 150), (3, 4, 250)]),  # within an epoch
+    (1000, 250, 800, (250, 4, 3), [(3, 4, 200)]),
+    (1000, 250, 1000, (250, 4, 4), []),  # nothing to do
+    (1000, 600, 1100, (600, 2, 2), []),
+    (1000, 250, 5000, (250, 4, 4), []),
 ])
-def test_epochs_lead_from_the_step_to_the_end(train_steps, steps_per_epoch, step, plan):
-    """Whole epochs of about 500 steps, or as long as was asked for."""
-    found = fitting.plan_epochs(train_steps, steps_per_epoch, step)
-    assert found[:3] == plan
-    assert found.end_step == step + (found.epochs - found.first_epoch) * found.steps_per_epoch
+def test_epochs_lead_from_the_step_to_the_end(train_steps, steps_per_epoch, step, plan, stretches):
+    """Whole epochs of about 500 steps, or as long as --steps_per_epoch; first the rest of the current one."""
+    planned = fitting.plan_epochs(train_steps, steps_per_epoch, step)
+    assert planned == plan
+    assert list(planned.stretches(step)) == stretches
+    num_steps = sum((end - begin) * steps for begin, end, steps in stretches)
+    assert num_steps == (planned.end_step - step if stretches else 0)
 
 
-def test_states_that_differ_have_different_numbers(tmp_path):
-    """Workers compare them, lest they train on from different states."""
-    empty = checkpoints.state_number(tmp_path, 500)
-    _write(tmp_path, 500)
-    saved = checkpoints.state_number(tmp_path, 500)
-    backup = tmp_path / "backup-500/chief"
-    backup.mkdir(parents=True)
-    (backup / "ckpt-3.index").touch()
-    assert len({empty, saved, checkpoints.state_number(tmp_path, 500)}) == 3
-    assert checkpoints.state_number(tmp_path, 250) == saved
-
-
-# --- variables that are cut into parts
+# --- variables that are split into parts
 
 class Variable:
     """As much of a variable as is needed."""
@@ -123,8 +115,8 @@ def _model(variables, slots):
     return SimpleNamespace(weights=variables, optimizer=SimpleNamespace(variables=slots))
 
 
-def _cut():
-    """A kernel of five rows in two parts, a bias of one; the optimizer has its slot as one sharded variable."""
+def _split():
+    """Returns a kernel of five rows in two parts and a bias; the optimizer has its slot as one sharded variable."""
     parts = [Variable("a/kernel/part_0", np.zeros([3, 2])), Variable("a/kernel/part_1", np.zeros([2, 2]))]
     other = [Variable("b/kernel/part_0", np.zeros([1, 2])), Variable("b/kernel/part_1", np.zeros([1, 2]))]
     slot = SimpleNamespace(variables=[Variable("m/a/kernel/part_0", np.zeros([3, 2])),
@@ -140,19 +132,19 @@ def _whole(rows=5):
 
 def test_parts_and_wholes_fill_each_other():
     """There and back, the values are the same, row by row."""
-    cut, back = _cut(), _whole()
-    checkpoints.copy_variables(cut, _whole(), "a checkpoint")
-    assert cut.weights[1].value.tolist() == [[6.0, 7.0], [8.0, 9.0]]
+    split, back = _split(), _whole()
+    checkpoints.copy_variables(split, _whole(), "a checkpoint")
+    assert split.weights[1].value.tolist() == [[6.0, 7.0], [8.0, 9.0]]
     for variable in back.weights:
         variable.value = variable.value * 0
-    checkpoints.copy_variables(back, cut, "what is trained")
-    for found, expected in zip(back.weights, _whole().weights):
-        np.testing.assert_array_equal(found.value, expected.value)
+    checkpoints.copy_variables(back, split, "the model in training")
+    for weight, expected in zip(back.weights, _whole().weights):
+        np.testing.assert_array_equal(weight.value, expected.value)
     np.testing.assert_array_equal(back.optimizer.variables[1].value, np.ones([5, 2]))
 
 
-def test_another_shape_is_told():
-    """With the shape of the whole variable."""
-    with pytest.raises(CheckpointError, match=r"^checkpoint x is of another model: weights: a/kernel has shape "
-                                              r"\[4, 2\] instead of \[5, 2\]"):
-        checkpoints.copy_variables(_cut(), _whole(rows=4), "checkpoint x")
+def test_another_shape_is_refused():
+    """The message has the shape of the whole variable."""
+    with raises("checkpoint_of_another_model") as caught:
+        checkpoints.copy_variables(_split(), _whole(rows=4), "checkpoint x")
+    assert "a/kernel has shape [4, 2] instead of [5, 2]" in str(caught.value)

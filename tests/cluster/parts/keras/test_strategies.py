@@ -7,11 +7,11 @@ import threading
 
 import pytest
 
-pytest.importorskip("tf_keras", reason="the Keras road needs the extra `keras`")
+pytest.importorskip("tf_keras", reason="Keras training needs the extra `keras`")
 
 from ps_train.cluster.spec import Task
-from ps_train.errors import ClusterLostError, ConfigError, StoppedError
 from ps_train.parts.keras import strategies
+from tests.errors import raises
 
 
 def test_where_a_tpu_is_looked_for(tmp_path):
@@ -19,7 +19,7 @@ def test_where_a_tpu_is_looked_for(tmp_path):
     assert strategies.find_tpu("mine", {"TPU_NAME": "other"}) == "mine"
     assert strategies.find_tpu("", {"TPU_NAME": "other"}) == "other"
     assert strategies.find_tpu("", {"KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS": "grpc://a:8470"}) == "grpc://a:8470"
-    with pytest.raises(ConfigError, match=r"no TPU was found.*--tpu_name.*TPU_NAME.*KUBE_GOOGLE.*/dev/accel"):
+    with raises("no_tpu"):
         strategies.find_tpu("", {}, str(tmp_path))
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev/accel0").touch()
@@ -43,19 +43,20 @@ def test_a_server_serves_until_the_verdict(tmp_path, monkeypatch, chief, stop, v
     assert strategies._wait_for_verdict(chief[0], 5, stop) == verdict
 
 
-def test_a_server_whose_coordinator_is_gone_ends(tmp_path, monkeypatch, chief, stop):
+def test_a_server_that_cannot_reach_its_coordinator_ends(tmp_path, monkeypatch, chief, stop):
     """After the time-out, naming it."""
     monkeypatch.chdir(tmp_path)
     chief[1].close()
-    with pytest.raises(ClusterLostError, match=r"^chief:0 localhost:\d+ could not be reached for 0.3 s, and did not"):
+    with raises("chief_unreachable") as caught:
         strategies._wait_for_verdict(chief[0], 0.3, stop)
+    assert str(caught.value).startswith(str(chief[0]))
 
 
 def test_a_server_stops_when_told_to(tmp_path, monkeypatch, chief, stop):
     """While its coordinator is there."""
     monkeypatch.chdir(tmp_path)
     stop.set()
-    with pytest.raises(StoppedError):
+    with raises("stopped"):
         strategies._wait_for_verdict(chief[0], 5, stop)
 
 
@@ -68,17 +69,18 @@ def test_a_body_that_ends_gives_its_value_or_its_error():
         strategies.run_watched(lambda: 1 / 0, strategies.Pulse(), str)
 
 
-def test_what_does_not_come_in_time_is_named():
-    """Who is missing is asked then, and not before."""
+def test_an_overdue_body_is_named():
+    """Which tasks are missing is found out then, and not before."""
     pulse, never = strategies.Pulse(), threading.Event()
     pulse.expect("the other tasks", 0.05)
-    with pytest.raises(ClusterLostError, match=r"^waited 0.05 s for the other tasks: worker:1 a:1$"):
+    with raises("timed_out") as caught:
         strategies.run_watched(lambda: never.wait(30), pulse, lambda: "worker:1 a:1")
+    assert "0.05 s for the other tasks: worker:1 a:1" in str(caught.value)
     never.set()
 
 
 def test_each_beat_renews_the_time(monkeypatch):
-    """Overdue is what stayed away for longer than its bound since the last beat."""
+    """The time limit counts from the last beat."""
     now = [100.0]
     monkeypatch.setattr(strategies.time, "monotonic", lambda: now[0])
     pulse = strategies.Pulse()

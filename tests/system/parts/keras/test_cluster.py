@@ -13,11 +13,11 @@ import pytest
 import tensorflow as tf
 
 from ps_train.cluster.spec import Cluster
-from ps_train.errors import ClusterLostError
 from tests import processes
+from tests.errors import raises
 from tests.processes import DEADLINE_SECS, REPO
 
-pytest.importorskip("tf_keras", reason="the Keras road needs the extra `keras`")
+pytest.importorskip("tf_keras", reason="Keras training needs the extra `keras`")
 
 from ps_train.parts.keras import task
 
@@ -31,7 +31,7 @@ def hosts():
 
 
 def test_a_killed_worker_is_restarted_and_training_resumes(start_process, tmp_path, hosts):
-    """kill -9 of one: the other ends with 138 and names it; both again: from the backup to the end."""
+    """kill -9 of one: the other ends with 138 and names it; both again: from the checkpoint to the end."""
     for plugin in ("tiny.py", "keras_tiny.py"):
         shutil.copy(REPO / "tests/plugins" / plugin, tmp_path)
     flags = [*MIRRORED, f"--worker_hosts={hosts}", "--model=keras_tiny", "--dataset=keras_tiny", "--batch_size=8",
@@ -47,27 +47,26 @@ def test_a_killed_worker_is_restarted_and_training_resumes(start_process, tmp_pa
     start_process.kill("first-1")
     pathlib.Path(f"{tmp_path}/gate.0").touch()
     assert start_process.exit_code("first-0") == 138
-    assert "ps_train: worker:0 lost another task (" in start_process.log("first-0")
-    assert f"worker:1 {hosts.split(',')[1]} cannot be reached" in start_process.log("first-0")
+    last = start_process.log("first-0").splitlines()[-1]
+    assert f"worker:1 {hosts.split(',')[1]}" in last and last.endswith("[task_lost]")
     start("second")
     assert [start_process.exit_code(f"second-{index}") for index in range(2)] == [0, 0]
     output = start_process.log("second-0")
     assert "multi_worker_mirrored: 2 replicas; batch size 8 per replica, 16 in all; 2 workers" in output
-    begun = re.findall(r"restored \S+/ckpt-0*(\d+)\.keras|resumed at step (\d+), from the backup", output)
-    assert int("".join(begun[-1])) in (10, 20, 30, 40)
+    [restored] = re.findall(r"restored \S+/ckpt-0*(\d+)\.keras", output)
+    assert int(restored) in (10, 20, 30, 40)
     assert "After 100 training steps, on 640 held-out examples:" in output
     assert "After" not in start_process.log("second-1")
 
 
 def test_a_worker_that_is_still_dying_is_named(monkeypatch):
-    """Its connections may be gone before its port is."""
+    """Its connections may be closed before its port is."""
     answers = iter([True, True, False])
     monkeypatch.setattr(task.reachability, "accepts", lambda _: next(answers))
     cluster = Cluster("worker", 0, {"worker": {0: "a:1", 1: "b:2"}})
-    with pytest.raises(ClusterLostError) as caught, task._explaining_losses(cluster, "train_dir", threading.Event()):
+    with raises("task_lost") as caught, task._explaining_losses(cluster, "train_dir", threading.Event()):
         raise tf.errors.UnavailableError(None, None, "Connection reset by peer")
-    assert str(caught.value) == "worker:0 lost another task (UnavailableError): worker:1 b:2 cannot be reached; look " \
-                                "at its log"
+    assert "worker:1 b:2 cannot be reached" in str(caught.value)
 
 
 def test_an_absent_worker_is_named(start_process, tmp_path, hosts):
@@ -75,12 +74,11 @@ def test_an_absent_worker_is_named(start_process, tmp_path, hosts):
     start_process.start("worker-0", [*MIRRORED, f"--worker_hosts={hosts}", "--task_index=0", "--dataset=data.digits",
                                      "--start_timeout_secs=1", f"--train_dir={tmp_path}"])
     assert start_process.exit_code("worker-0") == 138
-    line = start_process.log("worker-0").splitlines()[-1]
-    assert line.endswith("[timed_out]") and f"worker:1 {hosts.split(',')[1]};" in line
+    assert f"1 s for worker:1 {hosts.split(',')[1]}" in start_process.log("worker-0").splitlines()[-1]
 
 
 def test_sigterm_is_heard_while_a_worker_waits(start_process, tmp_path, hosts):
-    """Exit code 143, naming whom it waited for."""
+    """Exit code 143; the message names the task that it waited for."""
     start_process.start("worker-0", [*MIRRORED, f"--worker_hosts={hosts}", "--task_index=0", "--dataset=data.digits",
                                      f"--train_dir={tmp_path}"])
     port, end_secs = int(hosts.split(",")[0].split(":")[1]), time.monotonic() + DEADLINE_SECS
@@ -89,7 +87,7 @@ def test_sigterm_is_heard_while_a_worker_waits(start_process, tmp_path, hosts):
         time.sleep(0.05)
     start_process.signal("worker-0", signal.SIGTERM)
     assert start_process.exit_code("worker-0") == 143
-    assert f"stopped while waiting for worker:1 {hosts.split(',')[1]}" in start_process.log("worker-0")
+    assert f"worker:1 {hosts.split(',')[1]}" in start_process.log("worker-0").splitlines()[-1]
 
 
 def test_launch_runs_a_parameter_server_cluster_to_its_end(start_process, tmp_path):
@@ -105,7 +103,7 @@ def test_launch_runs_a_parameter_server_cluster_to_its_end(start_process, tmp_pa
 
 
 def test_training_data_that_end_are_the_coordinators_error(start_process, tmp_path):
-    """With exit code 1: it said that it had lost all other tasks, with 138."""
+    """With exit code 1, not as a loss of all other tasks with 138."""
     for plugin in ("tiny.py", "keras_tiny.py"):
         shutil.copy(REPO / "tests/plugins" / plugin, tmp_path)
     start_process.start("launch", [
@@ -113,4 +111,4 @@ def test_training_data_that_end_are_the_coordinators_error(start_process, tmp_pa
         "--dataset=keras_tiny", "--batch_size=16", "--params=repeat=false", "--train_steps=200",
         f"--train_dir={tmp_path}/train"], cwd=tmp_path)
     assert start_process.exit_code("launch") == 1, start_process.log("launch")
-    assert "keras_tiny.input_fn: the training data ended after step" in start_process.log("launch")
+    assert "[training_data_ended]" in start_process.log("launch")

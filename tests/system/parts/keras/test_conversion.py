@@ -1,4 +1,4 @@
-"""Checkpoints from the graph road to the Keras road and back: the same numbers, and both train on."""
+"""Checkpoints of graph training converted to Keras training and back: the same numbers, and both continue."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tests import fork_server
 from tests.processes import DEADLINE_SECS, REPO, TaskCluster
 from tests.tensorflow_mode import tf
 
-pytest.importorskip("tf_keras", reason="the Keras road needs the extra `keras`")
+pytest.importorskip("tf_keras", reason="Keras training needs the extra `keras`")
 
 SETTINGS = {"hidden_units": 20, "batch_size": 50, "seed": 1, "data_dir": "", "learning_rate": 0.003}
 FLAGS = {"mlp": ["--model=models.mlp", "--hidden_units=20"],
          "cnn": ["--model=models.cnn", "--params=filters=3,dense_units=12,dropout=0.5"]}
-# Keras needs TensorFlow 2's behaviour, which this process has not. It converts there and back, and predicts between.
-CROSSING = """
+# Keras needs TensorFlow 2's behaviour, unlike this process. The script converts to Keras and back, and predicts.
+CONVERSION = """
 import sys
 import numpy as np
 from ps_train.__main__ import main
@@ -58,7 +58,7 @@ def graph_model(name, flags):
 
 
 def train(name, flags, folder, steps=7):
-    """Trains some steps with Adam on the graph road's terms, saves, and returns the probabilities of 40 images."""
+    """Takes some steps of graph training with Adam, saves, and returns the probabilities of 40 images."""
     with tf.Graph().as_default(), tf.Session() as session:
         tf.set_random_seed(3)
         features, labels, model, params = graph_model(name, flags)
@@ -73,7 +73,7 @@ def train(name, flags, folder, steps=7):
 
 
 def predict(name, flags, path):
-    """Returns the probabilities of 40 images under a checkpoint of the graph road."""
+    """Returns the probabilities of 40 images under a checkpoint of graph training."""
     with tf.Graph().as_default(), tf.Session() as session:
         features, labels, model, params = graph_model(name, flags)
         spec = model.model_fn(features=features, labels=labels, mode=ps_train.EVAL, params=params)
@@ -82,23 +82,23 @@ def predict(name, flags, path):
 
 
 def tensors(path):
-    """Returns name -> value of everything in a checkpoint of the graph road."""
+    """Returns name -> value of all variables in a checkpoint of graph training."""
     reader = tf.train.load_checkpoint(path)
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
 @pytest.mark.parametrize("name", ["mlp", "cnn"])
-def test_predictions_are_equal_on_both_roads_and_the_way_back_loses_nothing(tmp_path, name):
-    """To 1e-5 there and back; weights, Adam's moments and the global step come back as they were."""
+def test_predictions_are_equal_and_the_way_back_loses_nothing(tmp_path, name):
+    """Predictions to 1e-5 in both directions; weights, Adam's moments and the global step come back unchanged."""
     flags = FLAGS[name]
     expected = train(f"models.{name}", flags, tmp_path / "graph")
     np.save(tmp_path / "features.npy", images(40)[0])
     paths = [str(tmp_path / part) for part in ("graph", "keras", "again", "features.npy", "out.npz")]
-    (tmp_path / "crossing.py").write_text(CROSSING)
+    (tmp_path / "conversion.py").write_text(CONVERSION)
     with open(tmp_path / "output", "wb") as output:
         code = fork_server.of_this_process().start(
             [*paths, *flags], REPO, {**os.environ, "PYTHONPATH": str(REPO)}, output.fileno(),
-            script=str(tmp_path / "crossing.py")).wait(DEADLINE_SECS)
+            script=str(tmp_path / "conversion.py")).wait(DEADLINE_SECS)
     printed = (tmp_path / "output").read_text()
     assert code == 0, printed
     assert re.findall(r"ckpt-\S+", printed) == ["ckpt-00000007.keras", "ckpt-7"]
@@ -113,8 +113,8 @@ def test_predictions_are_equal_on_both_roads_and_the_way_back_loses_nothing(tmp_
         np.testing.assert_allclose(after[key], value, rtol=1e-6, err_msg=key)
 
 
-def test_both_roads_train_on_from_what_was_converted(start_process, tmp_path):
-    """The global step goes on on each road."""
+def test_training_continues_from_a_converted_checkpoint(start_process, tmp_path):
+    """In Keras and in graph training, from the same global step."""
     train("models.mlp", FLAGS["mlp"], tmp_path / "graph", steps=30)
     for to, source, target in (("keras", "graph", "keras"), ("graph", "keras", "again")):
         start_process.start(f"to-{to}", ["convert", f"--to={to}", *FLAGS["mlp"], f"--train_dir={tmp_path}/{source}",
@@ -123,7 +123,7 @@ def test_both_roads_train_on_from_what_was_converted(start_process, tmp_path):
         if to == "keras":
             start_process.start("keras", [
                 "keras", "--params=hidden_layers=1", "--hidden_units=20", "--dataset=data.digits", "--train_steps=50",
-                "--steps_per_epoch=20", f"--train_dir={tmp_path}/keras", "--save_summaries_steps=0"])
+                "--steps_per_epoch=25", f"--train_dir={tmp_path}/keras", "--save_summaries_steps=0"])
             assert start_process.exit_code("keras") == 0
             assert "After 50 training steps" in start_process.log("keras")
     TaskCluster(1, 1).start(start_process, [*FLAGS["mlp"], "--dataset=data.digits", "--train_steps=70",
@@ -134,16 +134,15 @@ def test_both_roads_train_on_from_what_was_converted(start_process, tmp_path):
     assert "this worker did 20 steps" in output
 
 
-def test_what_does_not_fit_is_told(start_process, tmp_path):
+def test_a_checkpoint_that_cannot_be_converted_is_refused(start_process, tmp_path):
     """Another width; a model without a twin; a folder that has checkpoints already."""
     train("models.mlp", FLAGS["mlp"], tmp_path / "graph", steps=1)
-    for name, flags, code, message in [
-        ("width", ["--hidden_units=30", f"--output_dir={tmp_path}/out"], 1,
-         "hidden/weights has shape [784, 20] instead of [784, 30]"),
-        ("twinless", ["--model=models.softmax", f"--output_dir={tmp_path}/out"], 2, "has no KERAS_TWIN"),
-        ("taken", ["--hidden_units=20", f"--output_dir={tmp_path}/graph"], 2, "has checkpoints, which might be taken"),
+    for flags, exit_code, code in [
+        (["--hidden_units=30", f"--output_dir={tmp_path}/out"], 1, "checkpoint_of_another_model"),
+        (["--model=models.softmax", f"--output_dir={tmp_path}/out"], 2, "no_keras_twin"),
+        (["--hidden_units=20", f"--output_dir={tmp_path}/graph"], 2, "folder_has_checkpoints"),
     ]:
-        start_process.start(name, ["convert", "--to=keras", f"--train_dir={tmp_path}/graph", *flags])
-        assert start_process.exit_code(name) == code
-        assert message in start_process.log(name).splitlines()[-1]
+        start_process.start(code, ["convert", "--to=keras", f"--train_dir={tmp_path}/graph", *flags])
+        assert start_process.exit_code(code) == exit_code
+        assert start_process.log(code).splitlines()[-1].endswith(f"[{code}]")
     assert not list(pathlib.Path(tmp_path / "out").glob("*"))

@@ -20,37 +20,37 @@ def workers():
     return [Task("worker", index, f"localhost:{port}") for index, port in enumerate(free_ports(3))]
 
 
-def test_all_meet_whoever_comes_first(workers, stop):
+def test_all_meet_in_any_order(workers, stop):
     """Each returns when it has seen the others; afterwards every port is free for TensorFlow."""
     errors = []
 
-    def come(own):
+    def meet(this_task):
         try:
-            strategies.meet(own, [task for task in workers if task != own], 30, stop)
+            strategies.meet(this_task, [task for task in workers if task != this_task], 30, stop)
         except ClusterLostError as error:
             errors.append(error)
         finally:
-            # As TensorFlow's server would: whoever is late still finds this worker.
-            door = strategies._accepting(int(own.address.rpartition(":")[2]))
-            door.__enter__()
-            held.append(door)
+            # As TensorFlow's server would do: a worker that is late still finds this one.
+            listening = strategies._accepting(int(this_task.address.rpartition(":")[2]))
+            listening.__enter__()
+            listeners.append(listening)
 
-    held = []
-    threads = [threading.Thread(target=come, args=(task,)) for task in workers]
+    listeners = []
+    threads = [threading.Thread(target=meet, args=(task,)) for task in workers]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(60)
     assert not any(thread.is_alive() for thread in threads)
-    for door in held:
-        door.__exit__(None, None, None)
+    for listening in listeners:
+        listening.__exit__(None, None, None)
     assert errors == []
     assert not any(is_open(int(task.address.rpartition(":")[2])) for task in workers)
 
 
-def test_who_does_not_come_is_named(workers, stop):
+def test_missing_tasks_are_named(workers, stop):
     """All of them, and the port is free again."""
-    with pytest.raises(ClusterLostError, match=r"^waited 0.3 s for worker:1 localhost:\d+, worker:2 localhost:\d+; is"):
+    with pytest.raises(ClusterLostError, match=r"0.3 s for worker:1 localhost:\d+, worker:2 localhost:\d+"):
         strategies.meet(workers[0], workers[1:], 0.3, stop)
     assert not is_open(int(workers[0].address.rpartition(":")[2]))
 

@@ -9,6 +9,7 @@ import pytest
 from ps_train.config.launch import LaunchConfig
 from ps_train.errors import ConfigError
 from ps_train.parts.keras import flags
+from tests.errors import raises
 
 MIRRORED, SERVED = "--strategy=multi_worker_mirrored", "--strategy=parameter_server"
 ALL = {"chief": ["c:1"], "ps": ["p:1"], "worker": ["a:1", "b:1"]}
@@ -19,35 +20,30 @@ def _resolve(*argv, cluster=None, **task):
     return flags.resolve_cluster(flags.parse_keras_task(argv, environ))
 
 
-def _refusal(*argv, **tf_config):
-    with pytest.raises(ConfigError) as caught:
-        _resolve(*argv, **tf_config)
-    return str(caught.value)
-
-
 @pytest.mark.parametrize("strategy", ["default", "one_device", "mirrored", "central_storage", "tpu"])
 def test_these_strategies_are_one_process(strategy):
     """Also where a scheduler writes a TF_CONFIG for a job of one process."""
     assert _resolve(f"--strategy={strategy}") is None
     assert _resolve(f"--strategy={strategy}", cluster={"worker": ["a:1"]}, type="worker", index=0) is None
-    assert "is one process, and TF_CONFIG names 2: worker:0, worker:1" in _refusal(
-        f"--strategy={strategy}", cluster={"worker": ["a:1", "b:1"]}, type="worker", index=0)
+    with raises("tf_config_unsuitable") as caught:
+        _resolve(f"--strategy={strategy}", cluster={"worker": ["a:1", "b:1"]}, type="worker", index=0)
+    assert "worker:0, worker:1" in str(caught.value)
 
 
 def test_workers_by_flags():
-    """The first is the chief; there is no ps."""
-    found = _resolve(MIRRORED, "--worker_hosts=a:1,b:1", "--job_name=worker", "--task_index=1")
-    assert (found.task.name, found.is_chief, found.ps, found.num_workers) == ("worker:1", False, [], 2)
-    assert [str(task) for task in flags.peers(found)] == ["worker:0 a:1"]
+    """The first is the chief, and the cluster has no ps."""
+    cluster = _resolve(MIRRORED, "--worker_hosts=a:1,b:1", "--job_name=worker", "--task_index=1")
+    assert (cluster.task.name, cluster.is_chief, cluster.ps, cluster.num_workers) == ("worker:1", False, [], 2)
+    assert [str(task) for task in flags.peers(cluster)] == ["worker:0 a:1"]
 
 
 def test_coordinator_ps_and_workers_by_flags():
     """The coordinator is the chief, and needs all servers."""
-    found = _resolve(SERVED, "--coordinator_host=c:1", "--ps_hosts=p:1", "--worker_hosts=a:1,b:1", "--job_name=chief",
+    cluster = _resolve(SERVED, "--coordinator_host=c:1", "--ps_hosts=p:1", "--worker_hosts=a:1,b:1", "--job_name=chief",
                      "--task_index=0")
-    assert found.is_chief
-    assert [task.name for task in flags.peers(found)] == ["ps:0", "worker:0", "worker:1"]
-    assert found.server_spec == {"chief": {0: "c:1"}, "ps": {0: "p:1"}, "worker": {0: "a:1", 1: "b:1"}}
+    assert cluster.is_chief
+    assert [task.name for task in flags.peers(cluster)] == ["ps:0", "worker:0", "worker:1"]
+    assert cluster.server_spec == {"chief": {0: "c:1"}, "ps": {0: "p:1"}, "worker": {0: "a:1", 1: "b:1"}}
 
 
 @pytest.mark.parametrize(("strategy", "cluster", "job", "is_chief"), [
@@ -60,46 +56,54 @@ def test_coordinator_ps_and_workers_by_flags():
 ])
 def test_tf_config_places_the_task(strategy, cluster, job, is_chief):
     """As tf.distribute's own guide writes it, and as Kubeflow does."""
-    found = _resolve(strategy, cluster=cluster, type=job, index=0)
-    assert found.is_chief is is_chief
-    assert found.job == {"master": "chief"}.get(job, job)
-    assert "evaluator" not in found.addresses
+    resolved = _resolve(strategy, cluster=cluster, type=job, index=0)
+    assert resolved.is_chief is is_chief
+    assert resolved.job == {"master": "chief"}.get(job, job)
+    assert "evaluator" not in resolved.addresses
 
 
-@pytest.mark.parametrize(("argv", "message"), [
-    ([MIRRORED], "--job_name: not given, and TF_CONFIG is not set; give --job_name and --task_index, or run all tasks "
-     "on this machine with `ps_train launch keras --strategy=multi_worker_mirrored`"),
-    ([MIRRORED, "--job_name=worker"], "--task_index: not given"),
-    ([MIRRORED, "--job_name=ps", "--task_index=0"],
-     "--job_name: got 'ps'; allowed with --strategy=multi_worker_mirrored: worker"),
-    ([MIRRORED, "--job_name=worker", "--task_index=2"],
-     "--task_index: got 2; allowed: 0 to 1, since --worker_hosts names 2 tasks"),
-    ([SERVED, "--job_name=chief", "--task_index=1"],
-     "--task_index: got 1; allowed: 0 to 0, since --coordinator_host names 1 task"),
-    ([SERVED, "--job_name=ps", "--task_index=0", "--coordinator_host=a:1,b:1"],
-     "--coordinator_host: got 'a:1,b:1'; allowed: one host:port"),
-    ([SERVED, "--job_name=ps", "--task_index=0", "--coordinator_host=localhost:2222"],
-     "address localhost:2222 is given to both"),
+@pytest.mark.parametrize(("argv", "code", "part"), [
+    ([MIRRORED], "flag_missing", "--job_name: not given"),
+    ([MIRRORED, "--job_name=worker"], "flag_missing", "--task_index: not given"),
+    ([MIRRORED, "--job_name=ps", "--task_index=0"], "flag_out_of_range", "--job_name: got 'ps'"),
+    ([MIRRORED, "--job_name=worker", "--task_index=2"], "flag_out_of_range", "--task_index: got 2; allowed: 0 to 1"),
+    ([SERVED, "--job_name=chief", "--task_index=1"], "flag_out_of_range", "--task_index: got 1; allowed: 0 to 0"),
+    ([SERVED, "--job_name=ps", "--task_index=0", "--coordinator_host=a:1,b:1"], "flag_malformed",
+     "--coordinator_host: got 'a:1,b:1'"),
 ])
-def test_wrong_flags_are_refused(argv, message):
-    """In one line each."""
-    assert _refusal(*argv).startswith(message)
+def test_a_wrong_flag_is_refused(argv, code, part):
+    """The message has the flag and its value."""
+    with raises(code) as caught:
+        _resolve(*argv)
+    assert str(caught.value).startswith(part)
 
 
-@pytest.mark.parametrize(("argv", "cluster", "task", "message"), [
-    ([MIRRORED], ALL, {"type": "worker", "index": 0}, "TF_CONFIG: cluster names ps, and multi_worker_"),
-    ([SERVED], {"ps": ["p:1"], "worker": ["a:1"]}, {"type": "worker", "index": 0}, "TF_CONFIG: cluster names no chief"),
-    ([SERVED], {"chief": ["c:1"], "worker": ["a:1"]}, {"type": "worker", "index": 0}, "TF_CONFIG: cluster names no ps"),
-    ([SERVED], {"chief": ["c:1"], "ps": ["p:1"]}, {"type": "chief", "index": 0}, "TF_CONFIG: cluster names no worker"),
-    ([MIRRORED], {"worker": {"1": "b:1"}}, {"type": "worker", "index": 1},
-     "TF_CONFIG: cluster['worker'] names the indices 1; multi_worker_mirrored needs to know all tasks"),
-    ([SERVED], ALL, {"type": "evaluator", "index": 0}, "TF_CONFIG: task type is 'evaluator'"),
-    ([MIRRORED, "--worker_hosts=a:1"], {"worker": ["a:1"]}, {"type": "worker", "index": 0},
-     "--worker_hosts: TF_CONFIG defines the cluster"),
+def test_an_address_of_two_tasks_is_refused():
+    """The address is in the message."""
+    with pytest.raises(ConfigError, match="localhost:2222"):
+        _resolve(SERVED, "--job_name=ps", "--task_index=0", "--coordinator_host=localhost:2222")
+
+
+@pytest.mark.parametrize(("argv", "cluster", "job", "part"), [
+    ([MIRRORED], ALL, "worker", " ps"),
+    ([SERVED], {"ps": ["p:1"], "worker": ["a:1"]}, "worker", "no chief"),
+    ([SERVED], {"chief": ["c:1"], "ps": ["p:1"]}, "chief", "no worker"),
+    ([MIRRORED], {"worker": {"1": "b:1"}}, "worker", "cluster['worker'] names the indices 1"),
+    ([SERVED], ALL, "evaluator", "'evaluator'"),
 ])
-def test_a_tf_config_that_does_not_fit_is_refused(argv, cluster, task, message):
-    """With what is wrong and what is allowed."""
-    assert _refusal(*argv, cluster=cluster, **task).startswith(message)
+def test_a_tf_config_that_does_not_fit_is_refused(argv, cluster, job, part):
+    """The message has the job."""
+    with raises("tf_config_unsuitable") as caught:
+        _resolve(*argv, cluster=cluster, type=job, index=1 if isinstance(cluster.get(job), dict) else 0)
+    assert part in str(caught.value)
+
+
+def test_a_tf_config_without_ps_or_beside_flags_is_refused():
+    """One describes the cluster, not both."""
+    with pytest.raises(ConfigError, match="cluster names no ps"):
+        _resolve(SERVED, cluster={"chief": ["c:1"], "worker": ["a:1"]}, type="worker", index=0)
+    with raises("flag_contradicts_tf_config"):
+        _resolve(MIRRORED, "--worker_hosts=a:1", cluster={"worker": ["a:1"]}, type="worker", index=0)
 
 
 @pytest.mark.parametrize(("strategy", "names", "chief"), [
