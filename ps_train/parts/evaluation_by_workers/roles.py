@@ -134,7 +134,7 @@ class EvaluationByWorkers(_Role):
                 raise evaluation.too_long(f"waited {self._timeouts.eval_secs:g} s for {reminder.name()}")
             reminder.remind()
             if missing and self._stop.wait(_POLL_SECS):
-                raise StoppedError("stopped", f"told to stop while waiting for {reminder.name()}")
+                raise StoppedError("stopped", f"stopped while waiting for {reminder.name()}")
         return [results[share] for share in range(len(plan.shares))]
 
     def _names(self, plan: Plan, shares: list[int]) -> str:
@@ -214,7 +214,7 @@ class Participation(_Role):
                 raise ClusterLostError("timed_out", f"waited {self._timeouts.start_secs:g} s for {reminder.name()}")
             reminder.remind(now_secs)
             if self._stop.wait(_POLL_SECS):
-                raise StoppedError("stopped", f"told to stop while waiting for {reminder.name()}")
+                raise StoppedError("stopped", f"stopped while waiting for {reminder.name()}")
 
     def _find_share(self, snapshot: Snapshot, last_round: int) -> tuple[Plan, int] | None:
         if not snapshot.finished[self._number]:  # ps 0 has restarted: others would wait for steps of this worker

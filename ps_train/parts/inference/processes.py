@@ -45,7 +45,7 @@ def batches_in_order(
     if num_processes == 1:
         for batch in function(config, (0, 1)):
             if stop.is_set():
-                raise StoppedError("stopped", "told to stop while predicting; nothing was written")
+                raise StoppedError("stopped", "stopped while predicting; nothing was written")
             yield batch
         return
     with tempfile.TemporaryDirectory(prefix=".predictions-", dir=folder) as parts:
@@ -69,7 +69,7 @@ def _run_all(function: YieldBatches, config: Any, files: list[str], stop: thread
         for process, receiving in running:
             while not connection.wait([receiving], _POLL_SECS):
                 if stop.is_set():
-                    raise StoppedError("stopped", "told to stop while predicting; nothing was written")
+                    raise StoppedError("stopped", "stopped while predicting; nothing was written")
             _check(process, receiving)
     finally:
         for process, _ in running:

@@ -162,9 +162,9 @@ class Progress:
         again = f"with --train_dir={shlex.quote(self._context.config.train_dir)} it continues"
         if self._context.cluster is not None:
             raise StoppedError("stopped",
-                               f"told to stop at step {self.step}; {again} from the last checkpoint")
+                               f"stopped at step {self.step}; {again} from the last checkpoint")
         self.save()
-        raise StoppedError("stopped", f"told to stop at step {self.step}, and saved; {again} from there")
+        raise StoppedError("stopped", f"stopped at step {self.step}, and saved; {again} from there")
 
 
 def is_due(period: int, previous_step: int, step: int) -> bool:

@@ -350,7 +350,7 @@ def _wait_for_verdict(chief: Task, timeout_secs: float, stop: threading.Event) -
                                    "not say that training is done")
         reminder.remind(now_secs)
         if stop.wait(_POLL_SECS):
-            raise StoppedError("stopped", "told to stop while serving")
+            raise StoppedError("stopped", "stopped while serving")
     return verdict
 
 

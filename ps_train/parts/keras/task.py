@@ -108,7 +108,7 @@ def _explaining_losses(cluster: Cluster, train_dir: str, stop: threading.Event) 
         yield
     except _LOSSES as error:
         if stop.is_set():
-            raise StoppedError("stopped", "told to stop, as another task was; with "
+            raise StoppedError("stopped", "stopped, as another task was; with "
                                f"--train_dir={shlex.quote(train_dir)} it continues from the last checkpoint"
                                ) from error
         who = strategies.who_is_missing(cluster, "all of them can be reached again")

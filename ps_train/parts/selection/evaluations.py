@@ -25,7 +25,7 @@ from ps_train.runtime.waits import Timeouts
 from ps_train.storage import checkpoints
 from ps_train.training.evaluation import Evaluator, evaluate_bounded, write_summaries
 
-_POLL_SECS = 0.5  # between two looks of the chief
+_POLL_SECS = 0.5  # between two checks of the chief
 _BEAT_SECS = 1.0  # between two heartbeats of an evaluator
 _CLOSE_SECS = 10.0  # a call under way has ended by then (coordination/connection.py)
 _log = logging.getLogger(__name__)
@@ -69,49 +69,65 @@ class EvaluationSignals:
         self._connection.close()
 
 
-class EvaluatorRole:
+class Role:
+    """What a chief or an evaluator does."""
+
+    def __init__(self, selector: Selector) -> None:
+        """Prepares it; nothing is sent yet."""
+        self._selector, self._has_logged_end = selector, False
+
+    def training(self, board: Blackboard) -> contextlib.AbstractContextManager:
+        """Returns a context around the training of a worker."""
+        return contextlib.nullcontext()
+
+    def is_due(self, path: str) -> bool:
+        """Returns whether the task should evaluate a new checkpoint."""
+        return True
+
+    def evaluated(self, evaluation: Evaluation, path: str) -> None:
+        """Draws the conclusions from an evaluation of the task."""
+
+    def _end_if_due(self, signals: EvaluationSignals) -> None:
+        if reason := self._selector.should_stop():
+            if not self._has_logged_end:
+                _log.info("%s", reason)
+            self._has_logged_end = True
+            signals.end_training(reason)
+
+
+class EvaluatorRole(Role):
     """What an evaluator adds to its evaluations: a heartbeat, the choice of checkpoints, and the end of training."""
 
     def __init__(self, selector: Selector, signals: EvaluationSignals) -> None:
-        """Prepares it; nothing is sent yet."""
-        self._selector, self._signals = selector, signals
-        self._timer = EvalTimer(selector.settings, selector.last_step())
-        self._has_logged_end = False
+        super().__init__(selector)
+        self._signals, self._timer = signals, EvalTimer(selector.settings, selector.last_step())
 
-    @contextlib.contextmanager
-    def running(self) -> Iterator[None]:
-        """Repeats `tell` while its body runs: an evaluation may take long."""
-        def tell() -> None:
+    def running(self) -> contextlib.AbstractContextManager:
+        """Returns a context that repeats `signal`: an evaluation may take long."""
+        def signal() -> None:
             try:
-                self.tell()
+                self.signal()
             except ConfigError as error:  # the evaluator itself finds it, too, and ends with it
                 _log.debug("%s", error)
 
-        with threads.repeating(tell, period_secs=_BEAT_SECS, name="evaluator", join_secs=_CLOSE_SECS):
-            yield
+        return threads.repeating(signal, period_secs=_BEAT_SECS, name="evaluator", join_secs=_CLOSE_SECS)
 
-    def tell(self) -> None:
+    def signal(self) -> None:
         """Sends a heartbeat, and ends the training if that is due."""
         with contextlib.suppress(BlackboardError):  # the next time may succeed
             self._signals.beat()
-            if reason := self._selector.should_stop():
-                if not self._has_logged_end:
-                    _log.info("%s", reason)
-                self._has_logged_end = True
-                self._signals.end_training(reason)
+            self._end_if_due(self._signals)
 
     def is_due(self, path: str) -> bool:
-        """Returns whether a new checkpoint is to be evaluated."""
         step = path.rpartition("-")[2]
         return not step.isdigit() or self._timer.is_due(int(step))
 
-    def consider(self, evaluation: Evaluation, path: str) -> None:
-        """Draws the conclusions from an evaluation."""
+    def evaluated(self, evaluation: Evaluation, path: str) -> None:
         self._timer.evaluated(evaluation.global_step)
         self._selector.consider(evaluation, path)
 
 
-class ChiefRole:
+class ChiefRole(Role):
     """What the chief does: it evaluates in a thread while it trains, unless an evaluator does."""
 
     def __init__(
@@ -121,39 +137,40 @@ class ChiefRole:
         """Prepares it; nothing is sent yet.
 
         Args:
-          evaluator: None only where nothing is to be evaluated during training.
+          evaluator: None only if nothing is evaluated during training.
         """
-        self._selector, self._evaluator, self._cluster = selector, evaluator, cluster
+        super().__init__(selector)
+        self._evaluator, self._cluster = evaluator, cluster
         self._train_dir, self._timeouts, self._stop = train_dir, timeouts, stop
         self._timer = EvalTimer(selector.settings)
-        self._seen = -1
-        self._has_failed = self._has_logged_end = False
+        self._evaluated_step = -1
+        self._has_failed = False
 
     @contextlib.contextmanager
-    def running(self, board: Blackboard) -> Iterator[None]:
+    def training(self, board: Blackboard) -> Iterator[None]:
         """Evaluates while its body runs, and ends the training when the selector says so."""
         if not self._selector.settings.evaluates_during_training:
             yield
             return
         self._timer = EvalTimer(self._selector.settings, self._selector.last_step())
-        if stopped := self._selector.describe_stop_before():
-            _log.warning("%s", stopped)
+        if earlier_stop := self._selector.describe_earlier_stop():
+            _log.warning("%s", earlier_stop)
         with contextlib.closing(EvaluationSignals(self._cluster, self._timeouts.heartbeat_secs)) as signals, \
-                threads.repeating(lambda: self._look(board, signals), period_secs=_POLL_SECS, name="evaluations",
+                threads.repeating(lambda: self._check(board, signals), period_secs=_POLL_SECS, name="evaluations",
                                   join_secs=self._timeouts.eval_secs):
             yield
 
-    def conclude(self, evaluation: Evaluation, path: str) -> None:
+    def evaluated(self, evaluation: Evaluation, path: str) -> None:
         """Considers the evaluation of the last checkpoint, unless an evaluator does, and exports that checkpoint.
 
         Raises:
-          PsTrainError: it cannot be exported.
+          SaveError: it cannot be exported.
         """
         if self._selector.settings.evaluates_during_training and not self._has_evaluator():
             self._selector.consider(evaluation, path)
         if best := self._selector.describe_best():
             _log.info("%s", best)
-        self._selector.export_final(path)
+        self._selector.export("final", path)
 
     def _has_evaluator(self) -> bool:
         with contextlib.closing(EvaluationSignals(self._cluster, self._timeouts.heartbeat_secs)) as signals:
@@ -162,19 +179,15 @@ class ChiefRole:
             except BlackboardError:  # the ps have ended; the chief has the last checkpoint all the same
                 return False
 
-    def _look(self, board: Blackboard, signals: EvaluationSignals) -> None:
+    def _check(self, board: Blackboard, signals: EvaluationSignals) -> None:
         """Evaluates the newest checkpoint if that is due, then ends the training if that is due."""
         try:
             if board.state() != State.RUNNING:
                 return
             if not signals.has_evaluator():
                 self._evaluate_if_due()
-            if reason := self._selector.should_stop():
-                if not self._has_logged_end:
-                    _log.info("%s", reason)
-                self._has_logged_end = True
-                signals.end_training(reason)
-        except (BlackboardError, StoppedError) as error:  # a later look may succeed; or the task ends anyway
+            self._end_if_due(signals)
+        except (BlackboardError, StoppedError) as error:  # a later check may succeed; or the task ends anyway
             _log.debug("%s", error)
         except Exception as error:  # noqa: BLE001 (of the user's code, for example: it must not end this thread unseen)
             self._fail(error)
@@ -187,12 +200,12 @@ class ChiefRole:
     def _evaluate_if_due(self) -> None:
         paths = checkpoints.paths(self._train_dir)
         step = int(paths[-1].rpartition("-")[2]) if paths else 0
-        if step == 0 or step == self._seen or self._has_failed or not self._timer.is_due(step):
+        if step in (0, self._evaluated_step) or self._has_failed or not self._timer.is_due(step):
             return
         path = checkpoints.newest_sound(self._train_dir)
         if path is None:
             return
-        self._seen = step
+        self._evaluated_step = step
         try:
             evaluation = evaluate_bounded(self._timeouts.eval_secs, self._evaluator, path, self._stop)
         except (tf.errors.OpError, ValueError, UserCodeError) as error:

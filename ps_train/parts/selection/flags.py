@@ -7,7 +7,7 @@ import re
 from typing import Any, NamedTuple
 
 from ps_train.config import fields
-from ps_train.errors import ConfigError
+from ps_train.errors import ConfigError, Problem
 
 EXPORTERS = ("latest", "best", "final")
 
@@ -19,7 +19,7 @@ _field = fields.field
 
 
 class Target(NamedTuple):
-    """What is to become better.
+    """A metric that should improve.
 
     Attributes:
       metric: `loss`, or the name of one of the model's eval_metric_ops.
@@ -30,41 +30,31 @@ class Target(NamedTuple):
     is_max: bool
 
 
-def parse_target(what: str, text: str) -> Target | None:
-    """Returns the target of METRIC[:min|max], None for "".
-
-    Raises:
-      ConfigError: the text has another form.
-    """
+def parse_target(flag: str, text: str) -> Target | None:
+    """Returns the target of METRIC[:min|max], None for ""; raises ConfigError for another form."""
     match = _TARGET.fullmatch(text)
     if text and not match:
-        raise ConfigError(f"{what}: got {text!r}; allowed: METRIC, METRIC:min or METRIC:max, as in accuracy:max")
+        raise ConfigError("flag_malformed",
+                          f"{flag}: got {text!r}; allowed: METRIC, METRIC:min or METRIC:max, as in accuracy:max")
     return _target(match[1], match[2]) if match else None
 
 
-def parse_stopping(what: str, text: str) -> tuple[Target, int] | None:
-    """Returns the target and the patience of METRIC[:min|max]:PATIENCE, None for "".
-
-    Raises:
-      ConfigError: the text has another form.
-    """
+def parse_stopping(flag: str, text: str) -> tuple[Target, int] | None:
+    """Returns target and patience of METRIC[:min|max]:PATIENCE, None for ""; raises ConfigError for another form."""
     match = _STOPPING.fullmatch(text)
     if text and not (match and int(match[3])):
-        raise ConfigError(f"{what}: got {text!r}; allowed: METRIC:PATIENCE or METRIC:min|max:PATIENCE, with a patience "
+        raise ConfigError("flag_malformed",
+                          f"{flag}: got {text!r}; allowed: METRIC:PATIENCE or METRIC:min|max:PATIENCE, with a patience "
                           "of at least 1 evaluation, as in accuracy:5")
     return (_target(match[1], match[2]), int(match[3])) if match else None
 
 
-def parse_exporters(what: str, text: str) -> tuple[str, ...]:
-    """Returns the exporters of a list.
-
-    Raises:
-      ConfigError: there is none of that name.
-    """
+def parse_exporters(flag: str, text: str) -> tuple[str, ...]:
+    """Returns the exporters of a list; raises ConfigError for another name."""
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     for name in names:
         if name not in EXPORTERS:
-            raise ConfigError(f"{what}: got {name!r}; allowed: {', '.join(EXPORTERS)}")
+            raise ConfigError("flag_out_of_range", f"{flag}: got {name!r}; allowed: {', '.join(EXPORTERS)}")
     return names
 
 
@@ -74,7 +64,7 @@ def _target(metric: str, direction: str | None) -> Target:
 
 @dataclasses.dataclass(frozen=True)
 class SelectionFlags:
-    """Evaluations during training, by the evaluator, or by the chief where there is none."""
+    """Evaluations during training, by the evaluator or, in a cluster without one, by the chief."""
 
     eval_steps: int = _field(
         0, _SELECTION, "Global steps between evaluations; checkpoints are saved as often. 0: not by steps.",
@@ -98,11 +88,12 @@ class SelectionFlags:
 
     def part_problems(self, config: Any) -> list[str]:
         """Returns a line for each way in which the flags do not fit the others."""
-        wanted = parse_exporters("--exporters", self.exporters)
+        exporters = parse_exporters("--exporters", self.exporters)
         problems = []
-        if wanted and not self.export_dir:
-            problems.append(f"--exporters: got {self.exporters!r} without --export_dir; give the folder, too")
-        if "best" in wanted and not (self.keep_best or self.early_stopping):
-            problems.append("--exporters: got 'best' without --keep_best or --early_stopping; say which "
-                            "metric is to be best")
+        if exporters and not self.export_dir:
+            problems.append(Problem("flag_missing", f"--exporters: got {self.exporters!r} without --export_dir; give "
+                                    "the folder, too"))
+        if "best" in exporters and not (self.keep_best or self.early_stopping):
+            problems.append(Problem("flag_missing", "--exporters: got 'best' without --keep_best or --early_stopping; "
+                                    "say which metric is to be best"))
         return problems

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ps_train.part import Part
-from ps_train.parts.selection.evaluations import ChiefRole, EvaluationSignals, EvaluatorRole
+from ps_train.parts.selection.evaluations import ChiefRole, EvaluationSignals, EvaluatorRole, Role
 from ps_train.parts.selection.record import forget_selection
 from ps_train.parts.selection.selector import Selector, selection_settings
 from ps_train.runtime.reports import Evaluation
@@ -25,8 +25,7 @@ class SelectionPart(Part):
         """Takes the settings from --eval_steps, --keep_best and the other flags of this part."""
         self._settings, self._cluster = selection_settings(config), cluster
         self._train_dir, self._timeouts = config.train_dir, config.timeouts
-        self._chief: ChiefRole | None = None
-        self._evaluator: EvaluatorRole | None = None
+        self._role: Role | None = None
 
     def adjust(self, settings: WorkerSettings) -> WorkerSettings:
         """Returns the settings of a worker that saves at least as often as checkpoints are evaluated."""
@@ -42,7 +41,7 @@ class SelectionPart(Part):
 
     @contextlib.contextmanager
     def evaluating(self, plugins: LoadedPlugins, evaluator: Evaluator | None, stop: threading.Event) -> Iterator[None]:
-        """Checks the flags against the model; an evaluator says that it is there while the body runs.
+        """Checks the flags against the model; an evaluator sends heartbeats while the body runs.
 
         Raises:
           ConfigError: the model has no metric of that name.
@@ -51,21 +50,21 @@ class SelectionPart(Part):
         selector = Selector(self._settings, self._train_dir, plugins)
         selector.check(evaluator.metric_names if evaluator else ())
         if self._cluster.job != "evaluator":
-            self._chief = ChiefRole(selector, evaluator, self._cluster, self._train_dir, self._timeouts, stop)
+            self._role = ChiefRole(selector, evaluator, self._cluster, self._train_dir, self._timeouts, stop)
             yield
             return
         with contextlib.closing(EvaluationSignals(self._cluster, self._timeouts.heartbeat_secs)) as signals:
-            self._evaluator = EvaluatorRole(selector, signals)
-            with self._evaluator.running():
+            self._role = role = EvaluatorRole(selector, signals)
+            with role.running():
                 yield
 
     def training(self, connected: Any) -> contextlib.AbstractContextManager:
         """Returns a context in which the chief evaluates, if the flags ask for it and no evaluator runs."""
-        return self._chief.running(connected.board) if self._chief else contextlib.nullcontext()
+        return self._role.training(connected.board) if self._role else contextlib.nullcontext()
 
     def is_due(self, path: str) -> bool:
         """Returns whether the time or the steps between evaluations are over."""
-        return self._evaluator is None or self._evaluator.is_due(path)
+        return self._role is None or self._role.is_due(path)
 
     def evaluated(self, evaluation: Evaluation, path: str) -> None:
         """Keeps and exports the checkpoint, if the flags ask for it.
@@ -73,10 +72,8 @@ class SelectionPart(Part):
         Raises:
           SaveError: the last checkpoint cannot be exported.
         """
-        if self._evaluator:
-            self._evaluator.consider(evaluation, path)
-        if self._chief:
-            self._chief.conclude(evaluation, path)
+        if self._role:
+            self._role.evaluated(evaluation, path)
 
 
 def _more_often(period: float, other: float) -> float:

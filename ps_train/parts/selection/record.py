@@ -19,7 +19,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from ps_train.parts.selection.flags import Target
-from ps_train.storage.checkpoints import BEST
 
 SELECTION_RECORD = "selection.json"
 _log = logging.getLogger(__name__)
@@ -27,10 +26,10 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass
 class MetricStanding:
-    """How a metric stands.
+    """The best value of a metric, and what followed.
 
     Attributes:
-      metric, is_max: what is to become better.
+      metric, is_max: the metric that should improve, and whether larger is better.
       value: the best so far, None before the first evaluation.
       step: the global step at which it was reached.
       num_worse: the evaluations since then.
@@ -66,12 +65,14 @@ class SelectionRecord:
         """Reads the record; a flag with another metric than in the file starts without a best value.
 
         Args:
-          targets: name of a flag -> what is to become better.
+          targets: name of a flag -> the metric that should improve.
         """
         self._path = os.path.join(train_dir, SELECTION_RECORD)
-        content = _with_checkpoint(self._read(), os.path.join(train_dir, BEST))
+        content = self._read()
         self.last_step = int(content.get("last_step", -1))
-        by_target = {target: _standing(content, target) for target in set(targets.values())}
+        recorded = [standing for name in ("keep_best", "early_stopping") if (standing := _parsed(content.get(name)))]
+        by_target = {target: next((standing for standing in recorded if (standing.metric, standing.is_max) == target),
+                                  MetricStanding(*target)) for target in set(targets.values())}
         self._standings = {name: by_target[target] for name, target in targets.items()}
 
     def __getitem__(self, flag: str) -> MetricStanding:
@@ -90,60 +91,21 @@ class SelectionRecord:
         except FileNotFoundError:
             return {}
         except (OSError, ValueError) as error:
-            _log.warning("%s cannot be read and starts anew: %s", self._path, error)
+            _log.warning("cannot read %s: %s; starting a new record", self._path, error)
             return {}
         return content if isinstance(content, dict) else {}
 
     def write(self) -> None:
         """Writes the record; only warns if that fails."""
-        text = {"last_step": self.last_step,
-                **{name: dataclasses.asdict(standing) for name, standing in self._standings.items()}}
+        content = {"last_step": self.last_step,
+                   **{name: dataclasses.asdict(standing) for name, standing in self._standings.items()}}
         temporary_path = f"{self._path}.tmp"
         try:
             with open(temporary_path, "w", encoding="utf-8") as file:
-                json.dump(text, file, indent=2)
-                file.write("\n")
+                file.write(json.dumps(content, indent=2) + "\n")
             os.replace(temporary_path, self._path)
         except OSError as error:
             _log.warning("cannot write %s: %s; a restart would not remember the best value", self._path, error.strerror)
-
-
-def forget_selection(train_dir: str) -> None:
-    """Removes the record of a folder without a checkpoint, where training starts from step 0; only warns if that fails.
-
-    It is of checkpoints that were removed. It would suppress the evaluations up to its last step, or end the training.
-    """
-    path = os.path.join(train_dir, SELECTION_RECORD)
-    try:
-        os.remove(path)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        _log.warning("cannot remove %s, whose checkpoints are gone: %s", path, error.strerror)
-        return
-    _log.info("removed %s, whose checkpoints are gone: evaluations and the choice of the best start anew", path)
-
-
-def _with_checkpoint(content: dict[str, Any], best_dir: str) -> dict[str, Any]:
-    """Returns a record in which `keep_best` names its checkpoint; an older version kept it, but did not name it."""
-    standing = content.get("keep_best")
-    if not isinstance(standing, dict) or "checkpoint" in standing or not os.path.isdir(best_dir):
-        return content
-    names = [name.removesuffix(".index") for name in os.listdir(best_dir) if name.endswith(".index")]
-    return {**content, "keep_best": {**standing, "checkpoint": os.path.join(BEST, names[0]) if names else ""}}
-
-
-def _standing(content: Mapping[str, Any], target: Target) -> MetricStanding:
-    """Returns how a metric stands by all entries of a file that have it."""
-    parsed = map(_parsed, (content.get("keep_best"), content.get("early_stopping")))
-    known = [standing for standing in parsed
-             if standing is not None and (standing.metric, standing.is_max) == tuple(target)]
-    with_value = [standing for standing in known if standing.value is not None]
-    if not with_value:
-        return known[-1] if known else MetricStanding(target.metric, target.is_max)
-    # Entries of an older version may differ. The patience is that of early stopping.
-    best = (max if target.is_max else min)(with_value, key=lambda standing: standing.value)
-    return dataclasses.replace(best, num_worse=known[-1].num_worse)
 
 
 def _parsed(content: Any) -> MetricStanding | None:
@@ -151,3 +113,18 @@ def _parsed(content: Any) -> MetricStanding | None:
         return MetricStanding(**content)
     except TypeError:  # none, or of another version
         return None
+
+
+def forget_selection(train_dir: str) -> None:
+    """Removes the record of a folder without a checkpoint, where training starts from step 0; only warns if that fails.
+
+    It would suppress the evaluations up to its last step, or end the training.
+    """
+    path = os.path.join(train_dir, SELECTION_RECORD)
+    try:
+        os.remove(path)
+        _log.info("removed %s, whose checkpoints were removed: evaluations start from the beginning", path)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        _log.warning("cannot remove %s, whose checkpoints were removed: %s", path, error.strerror)

@@ -35,8 +35,8 @@ class SelectionSettings:
 
     Attributes:
       eval_steps, eval_secs: between evaluations; 0 where that does not count.
-      keep_best: what the best checkpoint is best in, or None.
-      stopping: what must become better for training to go on, or None.
+      keep_best: the metric of the best checkpoint, or None.
+      stopping: the metric that must improve for training to continue, or None.
       patience: evaluations in a row without a better value.
       export_dir: folder of SavedModels, "" for none.
       exporters: of "latest", "best" and "final".
@@ -57,7 +57,7 @@ class SelectionSettings:
 
     @property
     def kept(self) -> Target | None:
-        """What the checkpoint in train_dir/best is best in, or None if none is kept."""
+        """The metric of the checkpoint in train_dir/best, or None if none is kept."""
         return self.keep_best or self.stopping
 
     @property
@@ -79,20 +79,17 @@ def selection_settings(config: Any) -> SelectionSettings:
 
 
 class EvalTimer:
-    """Decides whether a checkpoint is to be evaluated."""
+    """Decides whether a checkpoint should be evaluated; without a period, each is."""
 
     def __init__(self, settings: SelectionSettings, last_step: int = 0) -> None:
-        """Prepares it; without a period, each checkpoint is evaluated."""
         self._settings = settings
-        self._last_step, self._last_secs = max(0, last_step), time.monotonic()
+        self.evaluated(max(0, last_step))
 
     def is_due(self, step: int) -> bool:
-        """Returns whether the checkpoint of this step is to be evaluated."""
+        """Returns whether the checkpoint of this step should be evaluated."""
         steps, secs = self._settings.eval_steps, self._settings.eval_secs
-        if not steps and not secs:
-            return True
-        return bool(steps and step >= self._last_step + steps) or bool(
-            secs and time.monotonic() >= self._last_secs + secs)
+        return (not steps and not secs or bool(steps) and step >= self._last_step + steps
+                or bool(secs) and time.monotonic() >= self._last_secs + secs)
 
     def evaluated(self, step: int) -> None:
         """Begins the next period."""
@@ -104,9 +101,7 @@ class Selector:
 
     def __init__(self, settings: SelectionSettings, train_dir: str, plugins: LoadedPlugins) -> None:
         """Prepares it; reads and writes nothing yet."""
-        self.settings = settings
-        self._train_dir = train_dir
-        self._exporters = Exporters(settings.export_dir, settings.exporters, plugins)
+        self.settings, self._train_dir, self._plugins = settings, train_dir, plugins
 
     def check(self, metrics: Collection[str]) -> None:
         """Checks the flags against the model.
@@ -120,12 +115,15 @@ class Selector:
         """
         for flag, target in self.settings.targets.items():
             if target.metric not in {LOSS, *metrics}:
-                raise ConfigError(f"--{flag}: the model has no metric {target.metric!r}; allowed: "
+                raise ConfigError("no_such_metric", f"--{flag}: the model has no metric {target.metric!r}; allowed: "
                                   f"{', '.join(sorted({LOSS, *metrics}))}")
-        self._exporters.check()
+        if self.settings.exporters:
+            model, params, *_ = self._plugins
+            serving = _serving()
+            serving.check_exportable(model, params, serving.serving_input_maker(*self._plugins))
 
     def last_step(self) -> int:
-        """Returns the global step of the last evaluation that was considered, -1 if there was none."""
+        """Returns the global step of the last evaluation that was considered, -1 before the first."""
         if checkpoints.newest_sound(self._train_dir) is None:  # the chief will start from step 0, and remove the record
             return -1
         return self._record().last_step
@@ -142,15 +140,15 @@ class Selector:
         return (f"early stopping: {standing.metric} {best}, and was not better in {standing.num_worse} evaluations "
                 "since then")
 
-    def describe_stop_before(self) -> str:
-        """Returns why a continued training would end at once, and how to go on; "" if it would not."""
+    def describe_earlier_stop(self) -> str:
+        """Returns why a continued training would end at once, and how to continue it; "" if it would not."""
         reason = self.should_stop()
         if not reason:
             return ""
         target, patience = self.settings.stopping, self.settings.patience
         enough = self._record()["early_stopping"].num_worse + patience
         return (f"this training was stopped early, and with a patience of {patience} it stops again at once; {reason}. "
-                "To go on, give a larger patience, such as "
+                "To continue, give a larger patience, such as "
                 f"--early_stopping={target.metric}:{'max' if target.is_max else 'min'}:{enough}, or leave the flag out")
 
     def describe_best(self) -> str:
@@ -181,16 +179,38 @@ class Selector:
             best.checkpoint = self._keep(path, best.metric, best.value)
             if not best.checkpoint and self.settings.keep_best:
                 return  # a later evaluation with that value counts as better
-        self._exporters.export("latest", path)
+        self.export("latest", path)
         record.write()
 
-    def export_final(self, path: str) -> None:
-        """Exports the last checkpoint, if the flags ask for it.
+    def export(self, exporter: str, path: str) -> None:
+        """Exports a checkpoint to DIR/EXPORTER/STEP, as Estimator does, if the flags name that exporter.
 
         Raises:
-          PsTrainError: it cannot be exported.
+          SaveError: the exporter is `final`, and failed; during training a failure is only a warning.
         """
-        self._exporters.export("final", path)
+        if exporter not in self.settings.exporters:
+            return
+        folder = output_dir = os.path.join(self.settings.export_dir, exporter)
+        try:
+            output_dir = os.path.join(folder, str(checkpoints.step_of(path)))  # it may have been removed meanwhile
+            if _is_newer(output_dir, path):  # of an earlier run
+                _log.info("%s exists already", output_dir)
+                return
+            is_old = os.path.exists(output_dir)
+            model, params, *_ = self._plugins
+            serving = _serving()
+            serving.export_model(path, output_dir, model, params, serving.serving_input_maker(*self._plugins),
+                                 replaces=True)
+        except (PsTrainError, OSError, tf.errors.OpError) as error:
+            if exporter == "final":
+                raise SaveError("export_failed", f"cannot export {path} to {output_dir}: {error}; the checkpoint can "
+                                "be read: correct that, then run `ps_train export`") from error
+            _log.warning("cannot export %s to %s: %s; training continues", path, output_dir, error)
+            return
+        _log.info("exported %s to %s%s", path, output_dir,
+                  ", replacing an older model; restart a server that has loaded that one" if is_old else "")
+        if exporter != "final":
+            _prune(folder)
 
     def _record(self) -> SelectionRecord:
         return SelectionRecord(self._train_dir, self.settings.targets)
@@ -212,57 +232,8 @@ class Selector:
                          path, error)
             return ""
         _log.info("best %s so far: %.6g, kept as %s", metric, value, kept)
-        self._exporters.export("best", kept)
+        self.export("best", kept)
         return os.path.join(checkpoints.BEST, os.path.basename(kept))
-
-
-class Exporters:
-    """Exports SavedModels during training: DIR/NAME/STEP, as Estimator's exporters do."""
-
-    def __init__(self, export_dir: str, names: Collection[str], plugins: LoadedPlugins) -> None:
-        """Prepares them; exports nothing yet."""
-        self._export_dir, self._names, self._plugins = export_dir, names, plugins
-
-    def check(self) -> None:
-        """Builds what will be exported.
-
-        Raises:
-          UserCodeError: the model cannot be exported.
-        """
-        if self._names:
-            model, params, *_ = self._plugins
-            serving = _serving()
-            serving.check_exportable(model, params, serving.serving_input_maker(*self._plugins))
-
-    def export(self, name: str, path: str) -> None:
-        """Exports a checkpoint, if there is an exporter of that name; during training a failure is only a warning.
-
-        Raises:
-          SaveError: the exporter is `final`, and failed.
-        """
-        if name not in self._names:
-            return
-        folder = output_dir = os.path.join(self._export_dir, name)
-        try:
-            output_dir = os.path.join(folder, str(checkpoints.step_of(path)))  # it may have been removed meanwhile
-            if _is_newer(output_dir, path):  # of an earlier run
-                _log.info("%s is there already", output_dir)
-                return
-            is_old = os.path.exists(output_dir)
-            model, params, *_ = self._plugins
-            serving = _serving()
-            serving.export_model(path, output_dir, model, params, serving.serving_input_maker(*self._plugins),
-                                 replaces=True)
-        except (PsTrainError, OSError, tf.errors.OpError) as error:
-            if name == "final":
-                raise SaveError(f"cannot export {path} to {output_dir}: {error}; the checkpoint is sound; then "
-                                "run `ps_train export`") from error
-            _log.warning("cannot export %s to %s: %s; training goes on", path, output_dir, error)
-            return
-        _log.info("exported %s to %s%s", path, output_dir,
-                  ", in place of an older model; restart a server that has loaded that one" if is_old else "")
-        if name != "final":
-            _prune(folder)
 
 
 def _serving() -> Any:

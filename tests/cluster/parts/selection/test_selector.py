@@ -1,4 +1,4 @@
-"""What follows from evaluations: the best checkpoint, early stopping, exports; and what evaluator and chief say."""
+"""What follows from evaluations: the best checkpoint, early stopping, exports; and the signals of an evaluator."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import ps_train
 from ps_train import testing
 from ps_train.coordination import blackboard
 from ps_train.coordination.state import State
-from ps_train.errors import ConfigError, UserCodeError
+from ps_train.errors import UserCodeError
 from ps_train.parts.inference import serving
 from ps_train.parts.selection.evaluations import EvaluationSignals, EvaluatorRole
 from ps_train.parts.selection.flags import Target
@@ -26,6 +26,7 @@ from ps_train.storage import checkpoints
 from ps_train.tasks.setup import LoadedPlugins
 from tests import clusters
 from tests.clusters import EVAL_PARAMS, save_linear
+from tests.errors import raises
 from tests.tensorflow_mode import tf
 
 _LOSS = Target("loss", False)
@@ -80,20 +81,19 @@ def test_an_export_of_an_older_training_is_replaced(tmp_path, caplog):
     settings = SelectionSettings(export_dir=str(tmp_path / "out"), exporters=("final",))
     selector, file = Selector(settings, str(tmp_path), _plugins()), tmp_path / "out/final/5/saved_model.pb"
     path = save_linear(tmp_path, 5)
-    selector.export_final(path)
+    selector.export("final", path)
     exported = file.read_bytes()
     file.write_text("served")
-    selector.export_final(path)
+    selector.export("final", path)
     assert file.read_text() == "served"
     caplog.clear()
     with caplog.at_level(logging.INFO, "ps_train.parts.selection.selector"):
         os.utime(file, (0, 0))
-        selector.export_final(path)
+        selector.export("final", path)
     assert file.read_bytes() == exported
     assert os.listdir(tmp_path / "out/final") == ["5"]
-    assert [record.getMessage() for record in caplog.records if record.name.endswith("selector")] == [
-        f"exported {path} to {tmp_path}/out/final/5, in place of an older model; restart a server that has loaded that "
-        "one"]
+    [message] = [record.getMessage() for record in caplog.records if record.name.endswith("selector")]
+    assert f"exported {path} to {tmp_path}/out/final/5" in message and "older model" in message
 
 
 def test_an_older_export_stays_until_the_new_one_is_complete(tmp_path, monkeypatch):
@@ -121,29 +121,26 @@ def test_training_stops_after_the_patience_also_after_a_restart(tmp_path):
         Selector(settings, str(tmp_path), _plugins()).consider(_evaluation(step, loss), "")
     assert Selector(settings, str(tmp_path), _plugins()).should_stop() == ""
     Selector(settings, str(tmp_path), _plugins()).consider(_evaluation(15, 1.0), "")
-    assert Selector(settings, str(tmp_path), _plugins()).should_stop() == (
-        "early stopping: loss was best with 1 at step 5, and was not better in 2 evaluations since then")
+    reason = Selector(settings, str(tmp_path), _plugins()).should_stop()
+    assert "1 at step 5" in reason and "2 evaluations" in reason
 
 
 def test_early_stopping_keeps_the_best_and_says_where_and_how_to_go_on(tmp_path):
     """A continuation with --keep_best has the same best, and none of its worse checkpoints takes its place."""
     settings = SelectionSettings(stopping=_LOSS, patience=2, export_dir=str(tmp_path / "out"), exporters=("best",))
     selector = Selector(settings, str(tmp_path), _plugins())
-    assert selector.describe_best() == selector.describe_stop_before() == ""
+    assert selector.describe_best() == selector.describe_earlier_stop() == ""
     for step, loss in ((5, 1.0), (10, 1.5), (15, 2.0)):
         selector.consider(_evaluation(step, loss), save_linear(tmp_path, step))
     best = tmp_path / "best/model.ckpt-5"
-    kept = (f"best loss: 1 at step 5, kept as {best}; `ps_train evaluate --train_dir={tmp_path} --checkpoint=best` "
-            "takes it, and so do predict and export")
-    assert selector.describe_best() == kept and os.listdir(tmp_path / "out/best") == ["5"]
-    assert selector.describe_stop_before() == (
-        "this training was stopped early, and with a patience of 2 it stops again at once; early stopping: loss was "
-        "best with 1 at step 5, and was not better in 2 evaluations since then. To go on, give a larger patience, such "
-        "as --early_stopping=loss:min:4, or leave the flag out")
+    description = selector.describe_best()
+    assert f"1 at step 5, kept as {best}" in description and os.listdir(tmp_path / "out/best") == ["5"]
+    assert f"--train_dir={tmp_path} --checkpoint=best" in description
+    assert "--early_stopping=loss:min:4" in selector.describe_earlier_stop()
     again = Selector(SelectionSettings(keep_best=_LOSS, stopping=_LOSS, patience=4), str(tmp_path), _plugins())
-    assert again.describe_stop_before() == ""
+    assert again.describe_earlier_stop() == ""
     again.consider(_evaluation(20, 1.2), save_linear(tmp_path, 20))
-    assert again.describe_best() == kept and checkpoints.paths(str(tmp_path / "best")) == [str(best)]
+    assert again.describe_best() == description and checkpoints.paths(str(tmp_path / "best")) == [str(best)]
     found = json.loads((tmp_path / "selection.json").read_text())
     assert found["keep_best"] == found["early_stopping"] and found["keep_best"]["num_worse"] == 3
 
@@ -182,8 +179,9 @@ def test_a_training_whose_checkpoints_were_removed_is_not_ended_by_their_record(
 def test_a_wrong_metric_is_one_line():
     """It lists the metrics."""
     selector = Selector(SelectionSettings(keep_best=Target("acc", True)), "", _plugins())
-    with pytest.raises(ConfigError, match="^--keep_best: the model has no metric 'acc'; allowed: error, loss$"):
+    with raises("no_such_metric") as caught:
         selector.check(["error"])
+    assert "error, loss" in str(caught.value)
 
 
 _MUTE = Model("mute", lambda features, labels, mode, params: ps_train.ModelSpec(), {})
@@ -217,14 +215,14 @@ def test_an_evaluator_is_heard_and_ends_a_training_that_runs(tmp_path, start_ser
     with contextlib.closing(chief), contextlib.closing(
             EvaluationSignals(cluster.view("worker", 0), 1000.0)) as signals:
         assert not signals.has_evaluator()
-        part = EvaluatorRole(Selector(settings, str(tmp_path), _plugins()), signals)
-        part.tell()
+        role = EvaluatorRole(Selector(settings, str(tmp_path), _plugins()), signals)
+        role.signal()
         assert signals.has_evaluator()
-        part.consider(_evaluation(1, 1.0), "")
-        part.consider(_evaluation(2, 1.0), "")
+        role.evaluated(_evaluation(1, 1.0), "")
+        role.evaluated(_evaluation(2, 1.0), "")
         found = []
         for state in (State.IDLE, State.RUNNING, State.DONE):
             chief.announce(state)
-            part.tell()
+            role.signal()
             found.append(chief.state())
     assert found == [State.IDLE, State.STOPPING, State.DONE]

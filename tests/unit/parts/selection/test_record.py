@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 
 import pytest
@@ -38,28 +37,18 @@ def test_a_record_is_remembered(tmp_path):
     assert other["keep_best"] == MetricStanding("accuracy", False)
 
 
-def test_a_record_of_an_older_version_has_one_best(tmp_path):
-    """Its flags may have had different ones after a continuation. The patience is that of early stopping."""
-    older = {"metric": "loss", "is_max": False}
-    (tmp_path / "selection.json").write_text(json.dumps({
-        "last_step": 40, "early_stopping": {**older, "value": 0.5, "step": 10, "num_worse": 3},
-        "keep_best": {**older, "value": 0.7, "step": 30, "num_worse": 1}}))
+def test_flags_with_one_metric_share_its_best(tmp_path):
+    """Also if an earlier run had only one of the flags."""
     loss = Target("loss", False)
+    SelectionRecord(str(tmp_path), {"keep_best": loss}).write()
     record = SelectionRecord(str(tmp_path), {"keep_best": loss, "early_stopping": loss})
     assert record["keep_best"] is record["early_stopping"]
-    assert record["keep_best"] == MetricStanding("loss", False, 0.5, 10, 3)
-    (tmp_path / "best").mkdir()
-    (tmp_path / "best/model.ckpt-30.index").touch()
-    assert SelectionRecord(str(tmp_path), {"keep_best": loss})["keep_best"].checkpoint == ""  # 30 is not the best
-    (tmp_path / "selection.json").write_text(json.dumps(
-        {"last_step": 40, "keep_best": {**older, "value": 0.7, "step": 30, "num_worse": 1}}))
-    assert SelectionRecord(str(tmp_path), {"keep_best": loss})["keep_best"].checkpoint == "best/model.ckpt-30"
     assert record.count({"loss": 0.4}, 50) == [MetricStanding("loss", False, 0.4, 50, 0)]
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"keep_best": {"old": 1}}'])
-def test_a_damaged_record_starts_anew(tmp_path, caplog, text):
-    """With a warning where it cannot be read."""
+def test_a_damaged_record_is_replaced(tmp_path, caplog, text):
+    """With a warning if it cannot be read."""
     (tmp_path / "selection.json").write_text(text)
     with caplog.at_level(logging.WARNING):
         assert SelectionRecord(str(tmp_path), _ACCURACY)["keep_best"].value is None
@@ -67,11 +56,11 @@ def test_a_damaged_record_starts_anew(tmp_path, caplog, text):
 
 
 def test_a_record_is_forgotten_in_one_line(tmp_path, caplog):
-    """Where there is none, nothing is said."""
+    """Without a record nothing is logged."""
     SelectionRecord(str(tmp_path), _ACCURACY).write()
     with caplog.at_level(logging.INFO):
         for _ in range(2):
             forget_selection(str(tmp_path))
-    assert caplog.messages == [f"removed {tmp_path}/selection.json, whose checkpoints are gone: evaluations and the "
-                               "choice of the best start anew"]
+    [message] = caplog.messages
+    assert f"{tmp_path}/selection.json" in message
     assert list(tmp_path.iterdir()) == []
