@@ -161,7 +161,6 @@ def _train(context: TrainingContext, strategy: tf.distribute.Strategy, model: tf
     start_secs = time.monotonic()
     train = custom_loops.train_by_loop if has_own_loop else fitting.fit
     train(ModelTraining(context, strategy, model, plan, feed))
-    context.lock.check()
     return time.monotonic() - start_secs
 
 
