@@ -48,15 +48,15 @@ def test_several_workers_find_what_one_process_finds(tmp_path, caplog, is_dynami
     # Batches of one, so that each example is computed alike.
     params = {"extra": "standard", "eval_batch": 1, "num_eval": 100, "is_dynamic": is_dynamic}
     with caplog.at_level("INFO"):
-        found = train(tmp_path, params=",".join(f"{name}={value}" for name, value in params.items()), num_ps=num_ps,
-                      num_workers=num_workers)
+        evaluation = train(tmp_path, params=",".join(f"{name}={value}" for name, value in params.items()),
+                           num_ps=num_ps, num_workers=num_workers)
     assert f"evaluating on {num_workers} workers" in caplog.text
-    assert_same(found, evaluate_alone(tmp_path, **params),
+    assert_same(evaluation, evaluate_alone(tmp_path, **params),
                 counted=["accuracy", "auc", "roc", "log_loss", "calibration"])
     (path,) = (tmp_path / "eval").glob("events.*")
     written = {value.tag: value.simple_value for event in tf.train.summary_iterator(str(path))
                for value in event.summary.value}
-    assert written == pytest.approx({"loss": found.loss_mean, **found.metrics})
+    assert written == pytest.approx({"loss": evaluation.loss_mean, **evaluation.metrics})
 
 
 @pytest.mark.parametrize(("num_parts", "flags"), [
@@ -67,8 +67,8 @@ def test_parameters_are_those_of_the_checkpoint_in_every_mode(tmp_path, num_part
 
     Of 20 small variables the ps has the trained values in one packed variable, and the old ones in the variables.
     """
-    found = train(tmp_path, TINY, params=f"num_parts={num_parts}", **{"num_ps": 2, "learning_rate": 0.01, **flags})
-    assert_same(found, evaluate_alone(tmp_path, TINY, num_parts=num_parts))
+    evaluation = train(tmp_path, TINY, params=f"num_parts={num_parts}", **{"num_ps": 2, "learning_rate": 0.01, **flags})
+    assert_same(evaluation, evaluate_alone(tmp_path, TINY, num_parts=num_parts))
 
 
 @pytest.mark.parametrize(("extra", "metric"), [("last", "'last'"), ("mean", "'mean'")])
@@ -128,7 +128,7 @@ def test_held_out_data_without_shards_is_evaluated_by_the_chief(tmp_path, monkey
     original = tiny_clicks.input_fn
     monkeypatch.setattr(tiny_clicks, "input_fn", lambda mode, params: original(mode, params, (0, 1)))
     with caplog.at_level("INFO"):
-        found = train(tmp_path)
+        evaluation = train(tmp_path)
     assert "takes no shard of the held-out data" in caplog.text
     assert "evaluating on 1 worker" in caplog.text
-    assert_same(found, evaluate_alone(tmp_path))
+    assert_same(evaluation, evaluate_alone(tmp_path))

@@ -45,18 +45,18 @@ def test_added_sums_give_the_metrics_of_all_examples(use_resource):
 
         shares = [run_through(slice(0, 700)), run_through(slice(0, 0)), run_through(slice(700, None))]
         whole = run_through(slice(None))
-        wanted = session.run(values)
+        expected = session.run(values)
         session.run(tf.local_variables_initializer())
         merged = share_graph.merge(shares, sums.read(session))
         sums.set(session, merged)
-        found = session.run(values)
+        merged_values = session.run(values)
     assert set(merged) == set(whole)
     (counts,) = (name for name in whole if name.endswith("/counts"))  # the bins of the clicks' AUC
     np.testing.assert_array_equal(merged[counts], whole[counts])
-    for name in wanted:
-        np.testing.assert_allclose(found[name], wanted[name], rtol=1e-6)
+    for name in expected:
+        np.testing.assert_allclose(merged_values[name], expected[name], rtol=1e-6)
     for name in ("accuracy", "auc", "confusion", "roc"):
-        assert found[name] == wanted[name]
+        assert merged_values[name] == expected[name]
 
 
 def test_counts_above_the_integers_of_float32_are_added_exactly():

@@ -42,8 +42,8 @@ def model_fn(features, labels, mode, params):
 def input_fn(mode, params, shard):
     values = np.random.default_rng(0).normal(size=(32, len(FEATURES))).astype(np.float32)
     training = mode == ps_train.TRAIN
-    made = ps_train.from_arrays((values, values.sum(axis=1)), 8, repeat=training)
-    return made.map(lambda row, label: (dict(zip(FEATURES, tf.unstack(row, axis=1))), label))
+    batches = ps_train.from_arrays((values, values.sum(axis=1)), 8, repeat=training)
+    return batches.map(lambda row, label: (dict(zip(FEATURES, tf.unstack(row, axis=1))), label))
 """
 _SERVING = """
 
@@ -62,13 +62,13 @@ def test_a_feature_may_have_the_name_of_a_variable_or_of_its_scope(tmp_path, mon
     testing.run_in_threads(name, name, train_dir=tmp_path / "train", num_workers=1, train_steps=5, log_steps=0,
                            save_summaries_steps=0, export_dir=str(tmp_path / "out"), exporters="final")
     on_checkpoint.export_checkpoint(inference_flags.parse_export(["--train_dir=train", "--export_dir=exported"]))
-    found = []
+    totals = []
     for source in ("--train_dir=train", "--saved_model=exported", "--saved_model=out/final"):
         flags = ["--output=p.npz", *dict.fromkeys(["--train_dir=train", source])]
         config = inference_flags.parse_predict(flags)
         on_checkpoint.predict_examples(config, threading.Event())
-        found.append(np.load("p.npz")["total"])
-    assert len(found[0]) == 32 and np.all(found[0] == found[1]) and np.all(found[0] == found[2])
+        totals.append(np.load("p.npz")["total"])
+    assert len(totals[0]) == 32 and np.all(totals[0] == totals[1]) and np.all(totals[0] == totals[2])
 
 
 @pytest.mark.parametrize("variables, names", [
@@ -84,6 +84,6 @@ def test_placeholders_are_called_as_the_features_where_no_variable_is(tmp_path, 
         path = tf.train.Saver().save(session, str(tmp_path / "model.ckpt"))
     specs = {name: tf.TensorSpec([None], tf.float32) for name in ("inputs", "kind")}
     with tf.Graph().as_default():
-        made = serving.add_input(lambda: serving.input_of_specs(specs), path)
-    assert [tensor.op.name for tensor in made.receivers.values()] == names
-    assert list(made.receivers) == ["inputs", "kind"]
+        serving_input = serving.add_input(lambda: serving.input_of_specs(specs), path)
+    assert [tensor.op.name for tensor in serving_input.receivers.values()] == names
+    assert list(serving_input.receivers) == ["inputs", "kind"]

@@ -108,12 +108,12 @@ def exported(folder):
 def test_an_evaluation_is_that_of_numpy(capsys, flags, step, num_examples):
     """Of any checkpoint, on any split; the training examples once, although the plug-in repeats them."""
     _evaluate("--json", *flags)
-    found = json.loads(capsys.readouterr().out)
+    evaluated = json.loads(capsys.readouterr().out)
     pair = served.features()["x"] @ (_WEIGHTS * step / 7) + _OFFSETS[served.features()["kind"]][:, np.newaxis]
     pair, labels = pair[:num_examples], served.labels()[:num_examples]
-    assert (found["global_step"], found["num_examples"]) == (step, num_examples)
-    np.testing.assert_allclose(found["loss"], np.mean((pair[:, 0] - labels) ** 2), rtol=1e-5)
-    np.testing.assert_allclose(found["metrics"]["mean"], np.mean(pair), rtol=1e-4, atol=1e-5)
+    assert (evaluated["global_step"], evaluated["num_examples"]) == (step, num_examples)
+    np.testing.assert_allclose(evaluated["loss"], np.mean((pair[:, 0] - labels) ** 2), rtol=1e-5)
+    np.testing.assert_allclose(evaluated["metrics"]["mean"], np.mean(pair), rtol=1e-4, atol=1e-5)
 
 
 def test_the_text_of_an_evaluation_is_that_of_the_trainer(capsys):
@@ -208,10 +208,10 @@ def test_a_saved_model_predicts_the_same_without_ps_train(folder, exported):
                          ids=["checkpoint", "SavedModel"])
 def test_predictions_are_those_of_numpy_in_order(exported, tmp_path, source, model):
     """From each source, with the checkpoint and with the SavedModel; the last batch is shorter."""
-    found = _predict(tmp_path / "found.npz", *model, *source)
-    np.testing.assert_allclose(found["pair"], _expected(), rtol=1e-5, atol=1e-6)
-    np.testing.assert_array_equal(found["kind"], served.features()["kind"])
-    assert found["name"].tolist() == [str(kind).encode() for kind in served.features()["kind"]]
+    predictions = _predict(tmp_path / "predicted.npz", *model, *source)
+    np.testing.assert_allclose(predictions["pair"], _expected(), rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(predictions["kind"], served.features()["kind"])
+    assert predictions["name"].tolist() == [str(kind).encode() for kind in served.features()["kind"]]
 
 
 @pytest.mark.parametrize("flags, taken", [
@@ -229,25 +229,25 @@ def test_all_processes_of_a_prediction_take_the_same_model(folder, exported, tmp
         yield {"pair": np.zeros([1, 2], np.float32)}
 
     monkeypatch.setattr(on_checkpoint.processes, "batches_in_order", capture)
-    _predict(tmp_path / "found.npz", *flags, "--num_processes=2", "--input=features.npz")
+    _predict(tmp_path / "predicted.npz", *flags, "--num_processes=2", "--input=features.npz")
     [config] = configs
     assert {name: getattr(config, name).removeprefix(f"{folder}/") for name in taken} == taken
 
 
 def test_each_format_has_the_same_predictions(tmp_path):
     """CSV and TFRecord, read back."""
-    _predict(tmp_path / "found.csv", "--train_dir=train", "--outputs=name,pair")
-    lines = (tmp_path / "found.csv").read_text().splitlines()
+    _predict(tmp_path / "predicted.csv", "--train_dir=train", "--outputs=name,pair")
+    lines = (tmp_path / "predicted.csv").read_text().splitlines()
     assert lines[0] == "name,pair_0,pair_1"
     cells = [line.split(",") for line in lines[1:]]
     assert [row[0] for row in cells] == [str(kind) for kind in served.features()["kind"]]
     np.testing.assert_allclose(np.array([row[1:] for row in cells], np.float32), _expected(), rtol=1e-5, atol=1e-6)
-    _predict(tmp_path / "found.tfrecord", "--train_dir=train")
+    _predict(tmp_path / "predicted.tfrecord", "--train_dir=train")
     examples = [tf.train.Example.FromString(record)
-                for record in tf.python_io.tf_record_iterator(str(tmp_path / "found.tfrecord"))]
+                for record in tf.python_io.tf_record_iterator(str(tmp_path / "predicted.tfrecord"))]
     pairs = [example.features.feature["pair"].float_list.value for example in examples]
     np.testing.assert_allclose(np.array(pairs), _expected(), rtol=1e-5, atol=1e-6)
-    assert {file.name for file in tmp_path.iterdir()} == {"found.csv", "found.tfrecord"}
+    assert {file.name for file in tmp_path.iterdir()} == {"predicted.csv", "predicted.tfrecord"}
 
 
 _ROW = "kind,x_0,x_1,x_2,x_3\n"
@@ -278,7 +278,7 @@ def test_a_wrong_file_is_one_line(exported, tmp_path, code, name, content, part)
         with open(name, "wb") as file:
             file.write(content if isinstance(content, bytes) else content.encode())
     with raises(code, kind=DataError) as caught:
-        _predict(tmp_path / "found.csv", "--saved_model=exported", f"--input={name}")
+        _predict(tmp_path / "predicted.csv", "--saved_model=exported", f"--input={name}")
     assert part in str(caught.value) and "\n" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
 
@@ -287,8 +287,8 @@ def test_columns_that_are_not_needed_are_ignored(exported, tmp_path):
     """In any order; a single input takes all columns, with or without a header."""
     with open("more.csv", "w", encoding="utf-8") as file:
         file.write("id,x_3,x_2,x_1,x_0,kind\nfirst,1,0,0,0,2\n")
-    found = _predict(tmp_path / "found.npz", "--saved_model=exported", "--input=more.csv")
-    np.testing.assert_allclose(found["pair"], [_WEIGHTS[3] + 2], rtol=1e-6)
+    predictions = _predict(tmp_path / "predicted.npz", "--saved_model=exported", "--input=more.csv")
+    np.testing.assert_allclose(predictions["pair"], [_WEIGHTS[3] + 2], rtol=1e-6)
 
 
 _NUMBERS = {"x": InputColumn(tf.float32, [3])}
@@ -385,7 +385,7 @@ def test_a_number_that_would_become_infinite_is_refused(tmp_path, kind, good, ba
 
 def test_two_predictions_may_write_the_same_file(tmp_path):
     """Each writes a whole file, and the last to end has its name."""
-    path = tmp_path / "found.csv"
+    path = tmp_path / "predicted.csv"
     with outputs.writing(str(path)) as write_late:
         write_late({"number": np.array([1])})
         with outputs.writing(str(path)) as write_early:
@@ -393,15 +393,15 @@ def test_two_predictions_may_write_the_same_file(tmp_path):
         assert path.read_text() == "number\n2\n"
         write_late({"number": np.array([3])})
     assert path.read_text() == "number\n1\n3\n"
-    assert [file.name for file in tmp_path.iterdir()] == ["found.csv"]
+    assert [file.name for file in tmp_path.iterdir()] == ["predicted.csv"]
 
 
 def test_a_wrong_output_is_refused(tmp_path):
     """The model has no such prediction; the folder does not exist."""
     with raises("no_such_prediction"):
-        _predict(tmp_path / "found.csv", "--train_dir=train", "--outputs=score")
+        _predict(tmp_path / "predicted.csv", "--train_dir=train", "--outputs=score")
     with raises("file_not_writable"):
-        _predict("/nowhere/found.csv", "--train_dir=train")
+        _predict("/nowhere/predicted.csv", "--train_dir=train")
 
 
 def test_a_dataset_without_the_inputs_of_a_saved_model_is_refused(folder, tmp_path):
@@ -417,7 +417,7 @@ def test_a_dataset_without_the_inputs_of_a_saved_model_is_refused(folder, tmp_pa
 
     serving.export_model("train/model.ckpt-7", str(tmp_path / "7"), plugins.model, plugins.model_params, make_input)
     with raises("features_missing") as caught:
-        _predict(tmp_path / "found.npz", f"--saved_model={tmp_path}/7", "--train_dir=train")
+        _predict(tmp_path / "predicted.npz", f"--saved_model={tmp_path}/7", "--train_dir=train")
     assert "examples string [n]" in str(caught.value) and "x, kind" in str(caught.value)
 
 
@@ -435,13 +435,13 @@ def test_the_input_is_closed_after_an_error(tmp_path, monkeypatch):
     model = types.SimpleNamespace(inputs={}, select=lambda names: None, predict=fail, close=lambda: None)
     monkeypatch.setattr(on_checkpoint.examples, "dataset_batches", batches)
     monkeypatch.setattr(on_checkpoint.predictor, "of_saved_model", lambda *_: model)
-    config = inference_flags.parse_predict(["--saved_model=x", "--train_dir=train", f"--output={tmp_path}/found.npz"])
+    config = inference_flags.parse_predict(["--saved_model=x", "--train_dir=train", f"--output={tmp_path}/p.npz"])
     with raises("no_prediction") as caught:
         next(on_checkpoint.predicted_batches(config, (0, 1)))
     assert caught.value.__traceback__ is not None and closed == [True]  # the traceback still holds the generator
 
 
-@pytest.mark.parametrize("name", ["found.csv", "found.npz"])
+@pytest.mark.parametrize("name", ["predicted.csv", "predicted.npz"])
 def test_a_prediction_whose_width_varies_is_refused(tmp_path, name):
     """A line of a CSV would have fewer cells than the header; TFRecord can have it."""
     batches = [{"p": np.zeros([2, 3])}, {"p": np.ones([2, 2])}]
@@ -450,12 +450,12 @@ def test_a_prediction_whose_width_varies_is_refused(tmp_path, name):
             write(batch)
     assert "[n, 2] after [n, 3]" in str(caught.value)
     assert list(tmp_path.iterdir()) == []
-    with outputs.writing(str(tmp_path / "found.tfrecord")) as write:
+    with outputs.writing(str(tmp_path / "predicted.tfrecord")) as write:
         for batch in batches:
             write(batch)
-    found = [tf.train.Example.FromString(record).features.feature["p"].float_list.value[:]
-             for record in tf.python_io.tf_record_iterator(str(tmp_path / "found.tfrecord"))]
-    assert found == [[0, 0, 0], [0, 0, 0], [1, 1], [1, 1]]
+    rows = [tf.train.Example.FromString(record).features.feature["p"].float_list.value[:]
+            for record in tf.python_io.tf_record_iterator(str(tmp_path / "predicted.tfrecord"))]
+    assert rows == [[0, 0, 0], [0, 0, 0], [1, 1], [1, 1]]
 
 
 _RECEIVER = types.SimpleNamespace
@@ -471,8 +471,8 @@ _SERVING = {
 def test_a_serving_input_has_the_forms_of_estimator(make, names):
     """And plain tensors."""
     with tf.Graph().as_default():
-        made = serving._as_serving_input(make(tf.placeholder(tf.float32, [None])), "m.serving_input_fn")
-    assert list(made.receivers) == names
+        serving_input = serving._as_serving_input(make(tf.placeholder(tf.float32, [None])), "m.serving_input_fn")
+    assert list(serving_input.receivers) == names
 
 
 def test_another_serving_input_is_refused():
@@ -487,9 +487,9 @@ def test_export_outputs_are_signatures():
         tensor = tf.placeholder(tf.float32, [None])
         inputs = serving.ServingInput(tensor, {"x": tensor}, {"other": {"y": tensor}})
         output = types.SimpleNamespace(as_signature_def=lambda receivers: sorted(receivers))
-        found = serving._signatures(ModelSpec(export_outputs={"scores": output}), inputs)
-        assert found == {"scores": ["x"], "serving_default": ["x"], "other:scores": ["y"],
-                         "other:serving_default": ["y"]}
+        signatures = serving._signatures(ModelSpec(export_outputs={"scores": output}), inputs)
+        assert signatures == {"scores": ["x"], "serving_default": ["x"], "other:scores": ["y"],
+                              "other:serving_default": ["y"]}
         with raises("no_default_signature"):
             serving._signatures(ModelSpec(export_outputs={"a": output, "b": tensor}), inputs)
 
@@ -519,10 +519,10 @@ def test_a_signature_that_cannot_be_made_is_left_out(caplog, outputs, left_out, 
     serving._warn.cache_clear()
     with tf.Graph().as_default():
         tensor = tf.placeholder(tf.float32, [None])
-        found = serving._signatures(ModelSpec(export_outputs=outputs), serving.ServingInput(
+        signatures = serving._signatures(ModelSpec(export_outputs=outputs), serving.ServingInput(
             tensor, {"x": tensor}, {}))
-    assert set(found) == {name for name in outputs if name != left_out} | {"serving_default"}
-    assert set(found.values()) == {"predicted from x"}
+    assert set(signatures) == {name for name in outputs if name != left_out} | {"serving_default"}
+    assert set(signatures.values()) == {"predicted from x"}
     assert caplog.messages == [
         f"the signature {left_out!r} is left out: only a single tensor of type tf.string",
         *([f"the signature 'serving_default' is that of {default!r}"] if default else [])]
@@ -535,8 +535,9 @@ def test_a_model_without_a_signature_is_refused():
         spec = ModelSpec(export_outputs={"classes": _Classification()})
         with raises("no_signature"):
             serving._signatures(spec, serving.ServingInput(tensor, {"x": tensor}, {}))
-        found = serving._signatures(spec, serving.ServingInput(tensor, {"x": tensor}, {"text": {"examples": text}}))
-    assert found == dict.fromkeys(["text:classes", "text:serving_default", "serving_default"], "classified")
+        served_text = serving.ServingInput(tensor, {"x": tensor}, {"text": {"examples": text}})
+        signatures = serving._signatures(spec, served_text)
+    assert signatures == dict.fromkeys(["text:classes", "text:serving_default", "serving_default"], "classified")
 
 
 def test_the_modes_are_those_of_estimator():

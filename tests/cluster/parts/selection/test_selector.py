@@ -77,7 +77,7 @@ def test_a_checkpoint_that_was_removed_is_not_exported(tmp_path, caplog):
 
 
 def test_an_export_of_an_older_training_is_replaced(tmp_path, caplog):
-    """The export of this checkpoint stays as it is. A swap leaves nothing beside it."""
+    """The export of this checkpoint stays as it is. A swap leaves no other folder."""
     settings = SelectionSettings(export_dir=str(tmp_path / "out"), exporters=("final",))
     selector, file = Selector(settings, str(tmp_path), _plugins()), tmp_path / "out/final/5/saved_model.pb"
     path = save_linear(tmp_path, 5)
@@ -141,8 +141,8 @@ def test_early_stopping_keeps_the_best_and_says_where_and_how_to_go_on(tmp_path)
     assert again.describe_earlier_stop() == ""
     again.consider(_evaluation(20, 1.2), save_linear(tmp_path, 20))
     assert again.describe_best() == description and checkpoints.paths(str(tmp_path / "best")) == [str(best)]
-    found = json.loads((tmp_path / "selection.json").read_text())
-    assert found["keep_best"] == found["early_stopping"] and found["keep_best"]["num_worse"] == 3
+    record = json.loads((tmp_path / "selection.json").read_text())
+    assert record["keep_best"] == record["early_stopping"] and record["keep_best"]["num_worse"] == 3
 
 
 def test_the_best_of_another_metric_is_kept_where_both_flags_are_given(tmp_path):
@@ -171,9 +171,9 @@ def test_a_training_whose_checkpoints_were_removed_is_not_ended_by_their_record(
     result = testing.run_in_threads(
         "tests.plugins.served", "tests.plugins.served", train_dir=tmp_path, num_workers=1, train_steps=10,
         learning_rate=0.001, early_stopping="loss:3", log_steps=0, save_summaries_steps=0)
-    found = json.loads((tmp_path / "selection.json").read_text())
-    assert (result.outcomes[0].global_step, found["last_step"]) == (10, 10)
-    assert found["early_stopping"]["value"] >= 0
+    record = json.loads((tmp_path / "selection.json").read_text())
+    assert (result.outcomes[0].global_step, record["last_step"]) == (10, 10)
+    assert record["early_stopping"]["value"] >= 0
 
 
 def test_a_wrong_metric_is_one_line():
@@ -220,9 +220,9 @@ def test_an_evaluator_is_heard_and_ends_a_training_that_runs(tmp_path, start_ser
         assert signals.has_evaluator()
         role.evaluated(_evaluation(1, 1.0), "")
         role.evaluated(_evaluation(2, 1.0), "")
-        found = []
+        states = []
         for state in (State.IDLE, State.RUNNING, State.DONE):
             chief.announce(state)
             role.signal()
-            found.append(chief.state())
-    assert found == [State.IDLE, State.STOPPING, State.DONE]
+            states.append(chief.state())
+    assert states == [State.IDLE, State.STOPPING, State.DONE]

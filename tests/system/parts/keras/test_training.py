@@ -63,8 +63,8 @@ def test_a_second_run_continues_where_the_first_one_stopped(start_process, tmp_p
     flags = [*common, "--params=filters=4,dense_units=16"]
     first = run(start_process, "first", *flags, "--train_steps=40")
     assert "After 40 training steps" in first
-    whole = tmp_path / "train/ckpt-00000040.keras"
-    whole.write_bytes(whole.read_bytes()[:1000])
+    newest = tmp_path / "train/ckpt-00000040.keras"
+    newest.write_bytes(newest.read_bytes()[:1000])
     second = run(start_process, "second", *flags, "--train_steps=60", "--learning_rate=0.01")
     assert "ckpt-00000040.keras cannot be read" in second
     assert "restored " in second and "epochs 2 to 3 of 20 steps each: training ends at step 60" in second

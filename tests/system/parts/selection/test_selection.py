@@ -30,10 +30,10 @@ def test_early_stopping_ends_every_task_with_0_and_a_process_each_predicts_in_or
     assert end["why"].startswith("early stopping: constant was best with 1 at step") and end["step"] == saved["step"]
     assert ended.read_ended(str(tmp_path / "train")).state == ended.STOPPED_EARLY
     assert "best constant: 1 at step" in log and "--checkpoint=best` takes it" in log
-    found = json.loads((tmp_path / "train/selection.json").read_text())
+    record = json.loads((tmp_path / "train/selection.json").read_text())
     [best] = (tmp_path / "train/best").glob("*.index")
     assert best.name.startswith("model.ckpt-")
-    assert found["early_stopping"]["value"] == 1 and found["early_stopping"]["num_worse"] >= 1
+    assert record["early_stopping"]["value"] == 1 and record["early_stopping"]["num_worse"] >= 1
     for name in ("best", "final"):
         assert len(list((tmp_path / "exported" / name).iterdir())) == 1
     for count in (1, 2):
