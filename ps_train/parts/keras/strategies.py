@@ -38,11 +38,11 @@ from ps_train.runtime import tensorflow_errors, threads, waits
 
 DONE, FAILED = "done", "failed"
 _VERDICT = "ps_train_verdict"  # of the coordinator, in the server's working directory
-_ACCEPT_SECS = 0.2
+_BACKLOG = 1024  # connections that the operating system accepts for a process: one of each other worker
 _DYING_SECS = 2.0  # from the loss of a task's connections to that of its port
 _POLL_SECS = 0.25
 _LINGER_SECS = 1.0  # the coordinator must get the answer to its call before the server ends
-_TELL_SECS = 5.0
+_NOTIFY_SECS = 5.0
 # The variables that TensorFlow's TPUClusterResolver reads (distribute/cluster_resolver/tpu/tpu_cluster_resolver.py),
 # and the devices that the driver of a TPU VM creates.
 _TPU_VARIABLES = ("TPU_NAME", "KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS")
@@ -68,22 +68,19 @@ def make_strategy(config: KerasConfig, cluster: Cluster | None) -> tf.distribute
 
 
 def describe_strategy(strategy: tf.distribute.Strategy, config: KerasConfig, cluster: Cluster | None) -> str:
-    """Returns the line with the replicas and their batch size, and with how data and gradients are distributed."""
-    replicas = strategy.num_replicas_in_sync
+    """Returns the line with the replicas and their batch size, and with the flags about devices and gradients."""
     if config.strategy == "parameter_server":
-        return (f"parameter_server: {len(cluster.addresses['worker'])} workers and {len(cluster.ps)} ps, updates "
-                f"without waiting for each other; batch size {config.batch_size}, each worker reads all data in its "
-                "own order"
-                + (f"; variables split by {config.variable_partitioner}" if config.variable_partitioner else ""))
-    line = (f"{config.strategy}: {replicas} replica{'s' * (replicas > 1)}; batch size {config.batch_size} per replica, "
-            f"{global_batch_size(strategy, config)} in all")
-    if config.devices:
-        line += f"; on {', '.join(f'{kind}:{index}' for kind, index in parse_devices('--devices', config.devices))}"
-    if config.cross_device_ops != "auto":
-        line += f"; gradients by {config.cross_device_ops}"
+        size = (f"{len(cluster.addresses['worker'])} workers and {len(cluster.ps)} ps, batch size {config.batch_size}; "
+                "updates do not wait for each other; each worker reads all data in its own order")
+    else:
+        replicas = strategy.num_replicas_in_sync
+        size = (f"{replicas} replica{'s' * (replicas > 1)}, batch size {config.batch_size} per replica, "
+                f"{global_batch_size(strategy, config)} in all")
     if config.strategy == "multi_worker_mirrored":
-        line += f"; {cluster.num_workers} workers, communication {config.communication}, auto-shard by data"
-    return line
+        size += f"; {cluster.num_workers} workers, auto-shard by data"
+    return "; ".join([f"{config.strategy}: {size}", *(
+        f"{name} {getattr(config, name)}"
+        for name in ("devices", "cross_device_ops", "communication", "variable_partitioner") if name in config.given)])
 
 
 def global_batch_size(strategy: tf.distribute.Strategy, config: KerasConfig) -> int:
@@ -218,20 +215,11 @@ def meet(task: Task, others: Iterable[Task], timeout_secs: float, stop: threadin
         reachability.wait_for_tasks(others, timeout_secs, stop)
 
 
-@contextlib.contextmanager
-def _accepting(port: int) -> Iterator[None]:
-    """Accepts connections at a port of this machine, and closes each at once."""
+def _accepting(port: int) -> socket.socket:
+    """Returns a socket at a port of this machine that accepts connections, as far as other machines can see."""
     dual_stack = socket.has_dualstack_ipv6()
-    family = socket.AF_INET6 if dual_stack else socket.AF_INET
-    with socket.create_server(("", port), family=family, dualstack_ipv6=dual_stack) as listener:
-        listener.settimeout(_ACCEPT_SECS)
-
-        def accept() -> None:
-            with contextlib.suppress(OSError):  # no connection within the time
-                listener.accept()[0].close()
-
-        with threads.repeating(accept, period_secs=0, name="rendezvous", join_secs=10 * _ACCEPT_SECS):
-            yield
+    return socket.create_server(("", port), family=socket.AF_INET6 if dual_stack else socket.AF_INET,
+                                dualstack_ipv6=dual_stack, backlog=_BACKLOG)
 
 
 @contextlib.contextmanager
@@ -356,7 +344,7 @@ def _wait_for_verdict(chief: Task, timeout_secs: float, stop: threading.Event) -
 
 @contextlib.contextmanager
 def ending_servers(servers: Iterable[Task]) -> Iterator[None]:
-    """Tells each server, after the body, whether training succeeded; warns of a server that cannot be reached."""
+    """Notifies each server, after the body, whether training succeeded; warns if a server cannot be reached."""
     verdict = FAILED
     try:
         yield
@@ -366,7 +354,7 @@ def ending_servers(servers: Iterable[Task]) -> Iterator[None]:
         calls = [threads.Call(functools.partial(_write_verdict, task, verdict), f"verdict to {task.name}")
                  for task in servers]
         for call in calls:
-            call.join(2 * _TELL_SECS)
+            call.join(2 * _NOTIFY_SECS)
 
 
 def _write_verdict(task: Task, verdict: str) -> None:
@@ -375,6 +363,6 @@ def _write_verdict(task: Task, verdict: str) -> None:
             tf.io.write_file(_VERDICT, verdict)
 
     try:
-        waits.bounded(write, _TELL_SECS, f"{task} to hear that training is over")
+        waits.bounded(write, _NOTIFY_SECS, f"{task} to hear that training is over")
     except (ClusterLostError, tf.errors.OpError, ValueError) as error:  # ValueError: it was never connected
         _log.warning("%s was not notified that training is over: %s", task, tensorflow_errors.reason(error))

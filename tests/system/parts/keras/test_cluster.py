@@ -52,7 +52,7 @@ def test_a_killed_worker_is_restarted_and_training_resumes(start_process, tmp_pa
     start("second")
     assert [start_process.exit_code(f"second-{index}") for index in range(2)] == [0, 0]
     output = start_process.log("second-0")
-    assert "multi_worker_mirrored: 2 replicas; batch size 8 per replica, 16 in all; 2 workers" in output
+    assert "multi_worker_mirrored: 2 replicas, batch size 8 per replica, 16 in all; 2 workers" in output
     [restored] = re.findall(r"restored \S+/ckpt-0*(\d+)\.keras", output)
     assert int(restored) in (10, 20, 30, 40)
     assert "After 100 training steps, on 640 held-out examples:" in output

@@ -42,7 +42,7 @@ def test_a_training_step_runs_on_each_device(start_process, tmp_path):
              "--steps_per_execution=7", "--steps_per_epoch=100", "--save_model_steps=50", "--learning_rate=0.01",
              f"--train_dir={tmp_path}/train"]
     output = run(start_process, "first", *flags, "--train_steps=110")
-    assert "mirrored: 2 replicas; batch size 100 per replica, 200 in all; on cpu:0, cpu:1; gradients by " in output
+    assert "mirrored: 2 replicas, batch size 100 per replica, 200 in all; devices cpu:0,cpu:1; cross_d" in output
     assert "the loop of models.keras_step: from step 0 to step 110" in output
     assert re.search(r"step 105, on held-out data: loss \S+, accuracy \S+", output)
     assert "After 110 training steps, on 2000 held-out examples:" in output

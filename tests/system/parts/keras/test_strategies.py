@@ -31,9 +31,7 @@ def test_all_meet_in_any_order(workers, stop):
             errors.append(error)
         finally:
             # As TensorFlow's server would do: a worker that is late still finds this one.
-            listening = strategies._accepting(int(this_task.address.rpartition(":")[2]))
-            listening.__enter__()
-            listeners.append(listening)
+            listeners.append(strategies._accepting(int(this_task.address.rpartition(":")[2])))
 
     listeners = []
     threads = [threading.Thread(target=meet, args=(task,)) for task in workers]
@@ -42,8 +40,8 @@ def test_all_meet_in_any_order(workers, stop):
     for thread in threads:
         thread.join(60)
     assert not any(thread.is_alive() for thread in threads)
-    for listening in listeners:
-        listening.__exit__(None, None, None)
+    for listener in listeners:
+        listener.close()
     assert errors == []
     assert not any(is_open(int(task.address.rpartition(":")[2])) for task in workers)
 

@@ -47,7 +47,7 @@ def test_a_strategy_of_one_process_trains(start_process, tmp_path, strategy, fla
     """It says where it computes, what it did not find, how large its batches are, learns, and reports."""
     output = run(start_process, strategy, *DIGITS, f"--strategy={strategy}", *flags, "--train_steps=100",
                  "--learning_rate=0.01", f"--train_dir={tmp_path}/train")
-    assert re.search(rf"{strategy}: {replicas} replicas?; batch size 100 per replica, {batch_size} in all", output)
+    assert re.search(rf"{strategy}: {replicas} replicas?, batch size 100 per replica, {batch_size} in all", output)
     assert re.search(r"this process computes on /device:[CG]PU:0", output)
     assert ("--num_gpus=64: TensorFlow finds" in output) == ("--num_gpus=64" in flags)
     assert "After 100 training steps, on 2000 held-out examples:" in output
