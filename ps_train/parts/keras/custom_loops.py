@@ -15,13 +15,13 @@ import tf_keras
 
 from ps_train.errors import DataError
 from ps_train.parts.keras import inputs
-from ps_train.parts.keras.fitting import ModelTraining, Progress, is_due
+from ps_train.parts.keras.fitting import ModelTraining, StepCounter, is_due
 
 _MAX_SCHEDULED = 100  # closures between two checks for the end, if no progress lines are logged
 _log = logging.getLogger(__name__)
 
 
-class CustomRun(Progress):
+class CustomRun(StepCounter):
     """The argument `run` of a plug-in's `train(strategy, model, run)`: the data, and methods to report progress.
 
     Attributes:

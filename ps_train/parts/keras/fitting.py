@@ -98,7 +98,7 @@ def global_step(model: tf_keras.Model) -> int:
     return int(model.optimizer.iterations.numpy())
 
 
-class Progress:
+class StepCounter:
     """Counts the steps of a training, and does what is due after them.
 
     Attributes:
@@ -187,7 +187,7 @@ def fit(training: ModelTraining) -> None:
                   plan.steps_per_epoch, plan.end_step)
     is_asynchronous = config.strategy == "parameter_server"
     on_terminal = is_chief and sys.stdout is not None and sys.stdout.isatty() and not is_asynchronous
-    progress = Progress(training, plan.end_step, log_period=0 if on_terminal else config.log_steps,
+    progress = StepCounter(training, plan.end_step, log_period=0 if on_terminal else config.log_steps,
                         save_period=config.save_model_steps, counts=not is_asynchronous)
     callbacks = [StepCallback(progress, is_asynchronous), *_tensorboard(context), *_plugin_callbacks(context.plugins)]
     validation = {"validation_data": feed.validation, "validation_steps": feed.validation_steps,
@@ -233,9 +233,9 @@ def _tensorboard(context: TrainingContext) -> list[tf_keras.callbacks.Callback]:
 
 
 class StepCallback(tf_keras.callbacks.Callback):
-    """Passes each execution of steps on to a Progress, and saves after each epoch."""
+    """Passes each execution of steps on to a StepCounter, and saves after each epoch."""
 
-    def __init__(self, progress: Progress, is_asynchronous: bool) -> None:
+    def __init__(self, progress: StepCounter, is_asynchronous: bool) -> None:
         super().__init__()
         self._supports_tf_logs = True  # it fetches only the loss that it logs; parameter_server allows no other
         self._progress, self._first_of_execution = progress, 0
