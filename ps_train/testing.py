@@ -152,8 +152,8 @@ def _wait(
     _until_ended(running, ended, stop_timeout_secs, goes_on_after_failure=True)
     failed = sorted((task for task in tasks if task.error is not None), key=lambda task: _consequence(task.error))
     if overdue:
-        raise ClusterLostError(f"waited {timeout_secs:g} s for {', '.join(overdue)}, which still ran; give "
-                               "run_in_threads a longer timeout_secs, or fewer train_steps")
+        raise ClusterLostError("timed_out", f"waited {timeout_secs:g} s for {', '.join(overdue)}, which still ran; "
+                               "give run_in_threads a longer time-out, or fewer steps")
     if failed:
         raise failed[0].error
 

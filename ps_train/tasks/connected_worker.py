@@ -128,9 +128,9 @@ def _giving_way(cluster: Cluster, heartbeat: Heartbeat, timeout_secs: float) -> 
     except StoppedError as error:
         ended = error
     if heartbeat.is_replaced:
-        raise ClusterLostError(f"another process has taken the place of {cluster.task}, which was not heard of "
-                               f"for {timeout_secs:g} s; this one ends") from ended
+        raise ClusterLostError("worker_replaced", f"another process has taken the place of {cluster.task}, which sent "
+                               f"no heartbeat for {timeout_secs:g} s; this one ends") from ended
     if heartbeat.mismatch:
-        raise ConfigError(heartbeat.mismatch) from ended
+        raise ConfigError("clusters_differ", heartbeat.mismatch) from ended
     if ended:
         raise ended

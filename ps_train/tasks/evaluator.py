@@ -66,7 +66,7 @@ def evaluate_until_done(
             reminder.remind()
         _hear_request(board, stop)
         if stop.wait(_POLL_SECS):
-            raise StoppedError("told to stop while evaluating")
+            raise StoppedError("stopped", "stopped while evaluating")
 
 
 @contextlib.contextmanager
@@ -137,7 +137,7 @@ def _check_agreement(board: Blackboard) -> None:
     """Raises ConfigError if two tasks were given different clusters."""
     with contextlib.suppress(BlackboardError):  # `_next_state` handles an unreachable blackboard
         if mismatch := board.mismatch():
-            raise ConfigError(mismatch)
+            raise ConfigError("clusters_differ", mismatch)
 
 
 def _hear_request(board: Blackboard, stop: threading.Event) -> None:

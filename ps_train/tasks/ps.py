@@ -82,7 +82,7 @@ class PsTask:
             self._hear_request()
             if self._stop.wait(_POLL_SECS):
                 self._serve_the_last_save()
-                raise StoppedError("told to stop while serving")
+                raise StoppedError("stopped", "stopped while serving")
         self._serve_late_workers()
 
     def _state(self) -> State | None:
@@ -113,7 +113,7 @@ class PsTask:
         if mismatch:
             self._stop.wait(_LATE_SECS)  # a task that starts later would wait for a ps that is gone
             self._serve_the_last_save()
-            raise ConfigError(mismatch)
+            raise ConfigError("clusters_differ", mismatch)
 
     def _mismatch_on(self, find: Callable[[], Blackboard]) -> str:
         """Returns the mismatch that a ps knows of; "" if there is none, or that ps is gone or unknown."""
@@ -129,8 +129,8 @@ class PsTask:
             self._needed_secs = now_secs
             self._reminder = self._new_reminder()
         elif now_secs - self._needed_secs > self._idle_timeout_secs:
-            raise ClusterLostError(f"no worker was there for {self._idle_timeout_secs:g} s; were they ended, or never "
-                                   "started?")
+            raise ClusterLostError("no_workers", f"no worker was alive for {self._idle_timeout_secs:g} s; have they "
+                                   "ended, or were they never started?")
         else:
             self._reminder.remind()
 

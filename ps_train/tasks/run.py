@@ -63,7 +63,7 @@ def serve(config: Config, cluster: Cluster, stop: threading.Event) -> None:
             with ps.running_clock(board):
                 stop.wait()
     stop.wait()
-    raise StoppedError(f"{cluster.task.name} was told to stop")
+    raise StoppedError("stopped", f"{cluster.task.name} was stopped")
 
 
 def download(config: Config, cluster: Cluster | None) -> None:
@@ -119,5 +119,5 @@ def _evaluate_until_done(
 
 def _refuse_existing_servers(config: Config, cluster: Cluster) -> None:
     if config.existing_servers:
-        raise ConfigError(f"--existing_servers: {cluster.task.name} has nothing to do, because its server already "
-                          "runs; start only the workers")
+        raise ConfigError("task_without_work", f"--existing_servers: {cluster.task.name} has nothing to do, because "
+                          "its server already runs; start only the workers")

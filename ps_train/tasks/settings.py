@@ -183,17 +183,18 @@ def _sync_settings(config: Config, cluster: Cluster) -> SyncSettings | None:
     if not config.sync_replicas:
         return None
     if cluster.is_elastic:
-        raise ConfigError("--sync_replicas: the workers of an elastic cluster join and leave, so the number of "
-                          "gradients in an update is unknown; train without this flag, or with a fixed number of "
-                          "workers (--noelastic)")
+        raise ConfigError("workers_unknown", "--sync_replicas: the workers of an elastic cluster join and leave, so "
+                          "the number of gradients in an update is unknown; train without this flag, or with a fixed "
+                          "number of workers (--noelastic)")
     num_workers = cluster.num_workers
     if len(cluster.workers) < num_workers:
-        raise ConfigError(f"--sync_replicas: TF_CONFIG names {len(cluster.workers)} of {num_workers} workers to this "
-                          "task, so it cannot know how many gradients there are; name all, or train without this flag")
+        raise ConfigError("workers_unknown", f"--sync_replicas: TF_CONFIG names {len(cluster.workers)} of "
+                          f"{num_workers} workers, so this task does not know how many gradients an update has; name "
+                          "all, or train without this flag")
     gradients = config.replicas_to_aggregate or num_workers
     if (config.min_replicas_to_aggregate or 1) > gradients:
-        raise ConfigError(f"--min_replicas_to_aggregate: got {config.min_replicas_to_aggregate}; allowed: at most the "
-                          f"{gradients} gradients of an update, one from each worker")
+        raise ConfigError("flag_out_of_range", f"--min_replicas_to_aggregate: got {config.min_replicas_to_aggregate}; "
+                          f"allowed: at most the {gradients} gradients of an update, one from each worker")
     if gradients > num_workers:
         _log.warning("--replicas_to_aggregate=%d is more than the %d workers: each computes several mini-batches for "
                      "an update", gradients, num_workers)

@@ -109,7 +109,8 @@ def start(cluster: Cluster, num_gpus: int | None) -> str:
         server = tf.train.Server(tf.train.ClusterSpec(tasks), job_name=job, task_index=index,
                                  config=_session_config(cluster, num_gpus))
     except tf.errors.OpError as error:
-        raise ConfigError(f"TensorFlow could not start the server of {cluster.task}: {error.message}") from error
+        raise ConfigError("server_not_started",
+                          f"TensorFlow could not start the server of {cluster.task}: {error.message}") from error
     _log.info("%s serves at %s, which others reach at %s%s", cluster.task.name, cluster.task.address,
               addresses.reachable_at(addresses.port_of(cluster.task.address)),
               "; all tasks serve without authentication, to whoever reaches them" if cluster.is_chief else "")

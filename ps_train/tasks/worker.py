@@ -175,7 +175,7 @@ class WorkerTask:
                 stack.enter_context(self._parts.evaluating(self._plugins, final.evaluator, self._stop))
             result = self._train_and_finish(graph, final)
             if result.outcome.end is End.SIGNAL:  # raised inside: the lock may know another reason
-                raise StoppedError(f"told to stop at step {result.outcome.global_step}; with "
+                raise StoppedError("stopped", f"stopped at step {result.outcome.global_step}; with "
                                    f"--train_dir={shlex.quote(self._settings.train_dir)} it continues from there")
             self._journal.note("end", why=result.outcome.why, step=result.outcome.global_step,
                                is_data_end=result.outcome.is_data_end,
@@ -287,11 +287,11 @@ class WorkerTask:
     def _report_steps(self, board: Blackboard) -> None:
         try:
             if not reachability.any_accepts([board.first_ps]):  # the call would take seconds to fail
-                raise BlackboardError(f"{board.first_ps} is gone")
+                raise BlackboardError("ps_unreachable", f"{board.first_ps} has ended")
             if table := steps_table(self._cluster, board.snapshot()):
                 self._report.result(table)
         except BlackboardError as error:
-            _log.warning("cannot tell how many steps each worker took: %s", error)
+            _log.warning("cannot read how many steps each worker took: %s", error)
 
     def _evaluate(self, final: FinalEvaluation, connected: ConnectedWorker, outcome: Outcome) -> Evaluation:
         settings = self._settings

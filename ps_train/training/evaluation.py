@@ -92,8 +92,8 @@ class EvalModel:
             return
         found = session.run(self._cardinality, feed_dict=input_feed(self._graph))
         if found == tf.data.experimental.INFINITE_CARDINALITY:
-            raise ConfigError("--num_batches: not given, and the examples repeat without end; say how many "
-                              "mini-batches to evaluate")
+            raise ConfigError("eval_data_without_end", "--num_batches: not given, and the examples repeat "
+                              "without end; give the number of mini-batches to evaluate")
         if found == tf.data.experimental.UNKNOWN_CARDINALITY:
             _log.info("evaluating until the examples end; --num_batches ends it earlier")
 
@@ -181,8 +181,8 @@ class Evaluator:
 def refuse_empty(dataset: Dataset, num_examples: int, mode: str = EVAL) -> None:
     """Raises DataError if the held-out set is empty."""
     if num_examples == 0:
-        raise DataError(f"{dataset.name}.input_fn: the dataset of mode \"{mode}\" is empty; there is nothing to "
-                        "evaluate on")
+        raise DataError("eval_data_empty", f"{dataset.name}.input_fn: the dataset of mode \"{mode}\" is empty; the "
+                        "evaluation needs examples")
 
 
 def scalars(metrics: Mapping[str, Any]) -> dict[str, float]:
@@ -207,8 +207,8 @@ def evaluate_bounded(timeout_secs: float, evaluator: Evaluator, path: str, stop:
 
 def too_long(waited: str) -> UserCodeError:
     """Returns the error of an evaluation that takes too long; `waited` says for how long and for what."""
-    return UserCodeError(f"{waited}; the checkpoint is sound. Does the dataset of mode \"eval\" end? If it does, "
-                         "give a longer --eval_timeout_secs and run the same command again")
+    return UserCodeError("eval_timed_out", f"{waited}; the checkpoint is sound. Does the dataset of mode \"eval\" end? "
+                         "If it does, give a longer --eval_timeout_secs and run the same command again")
 
 
 def write_summaries(evaluation: Evaluation, train_dir: str) -> None:

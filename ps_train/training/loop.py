@@ -143,15 +143,19 @@ class Loop:
         """
         start_secs = moved_secs = time.monotonic()
         last_lead = status.lead
-        reminder = waits.Reminder(lambda: f"{bound.names.get(status.slowest, status.slowest)}, as --staleness_bound="
-                                  f"{bound.steps} lets nobody run further ahead of it")
+
+        def slowest() -> str:
+            return bound.names.get(status.slowest, str(status.slowest))
+
+        reminder = waits.Reminder(
+            lambda: f"{slowest()}, as --staleness_bound={bound.steps} lets no worker run further ahead of it")
         while bound.holds_up(status.lead) and self._end(status) is None:
             if status.lead < last_lead:
                 moved_secs, last_lead = time.monotonic(), status.lead
             if time.monotonic() - moved_secs > self._settings.step_timeout_secs:
                 raise ClusterLostError(
-                    f"{bound.names.get(status.slowest, status.slowest)} is alive but took no step for "
-                    f"{self._settings.step_timeout_secs:g} s, and --staleness_bound={bound.steps} lets nobody run "
+                    "worker_stalled", f"{slowest()} is alive but took no step for "
+                    f"{self._settings.step_timeout_secs:g} s, and --staleness_bound={bound.steps} lets no worker run "
                     "further ahead of it; see its log")
             reminder.remind()
             self._stop.wait(_POLL_SECS)
@@ -190,8 +194,8 @@ class Loop:
         self._skipped_in_a_row = 1 if self._local_steps > steps_before else self._skipped_in_a_row + 1
         where = f"{self._settings.worker_name}, in the step after global step {status.step}: {found}"
         if self._settings.on_nan == "stop" or self._skipped_in_a_row > _MOST_SKIPPED:
-            raise UserCodeError(f"{where}; nothing of it was applied. Look at that batch and at the model, lower "
-                                "--learning_rate, or skip such batches with --on_nan=skip") from error
+            raise UserCodeError("not_finite", f"{where}; nothing of it was applied. Look at that batch and at the "
+                                "model, lower --learning_rate, or skip such batches with --on_nan=skip") from error
         _log.warning("%s; this batch is skipped", where)
         return status
 

@@ -23,7 +23,7 @@ from ps_train.cluster.spec import Cluster
 from ps_train.coordination import fingerprint, sessions
 from ps_train.coordination.blackboard import Blackboard
 from ps_train.coordination.state import AdmissionView, State
-from ps_train.errors import BlackboardError, ChiefFailedError, ConfigError
+from ps_train.errors import BlackboardError, ChiefFailedError, ConfigError, Problem, refuse
 from ps_train.runtime import waits
 from ps_train.storage import checkpoints
 from ps_train.storage.journal import Journal
@@ -106,7 +106,7 @@ class Admission:
 
     def _found_in(self, view: AdmissionView) -> Parameters | None:
         if view.mismatch:
-            raise ConfigError(view.mismatch)
+            raise ConfigError("clusters_differ", view.mismatch)
         if view.state == State.FAILED:
             raise ChiefFailedError
         if view.state == State.DONE:
@@ -141,8 +141,9 @@ class Admission:
             return True
         # A worker that is alive and not admitted may wait as this one does, for the new training that both are of.
         if self._others_in(view):
-            raise ConfigError("\n".join(f"{self._cluster.task} does not fit the training on {self._cluster.ps[0]}: "
-                                        f"{line}; start it with the same flags and code" for line in differing))
+            refuse([Problem("worker_does_not_fit", f"{self._cluster.task} does not fit the training on "
+                            f"{self._cluster.ps[0]}: {line}; start it with the same flags and code")
+                    for line in differing])
         return False
 
     def _others_in(self, view: AdmissionView) -> frozenset[int]:

@@ -65,7 +65,7 @@ class Queues:
                 raise
             node = _NODE.search(error.message)
             where = f" at {node[1]}" if node else ""
-            raise UserCodeError(f"an input queue of the model or dataset failed{where}: "
+            raise UserCodeError("input_queue_failed", f"an input queue of the model or dataset failed{where}: "
                                 f"{tensorflow_errors.reason(error)}") from error
 
     def request_stop(self) -> None:

@@ -120,7 +120,8 @@ class SupervisedTraining:
                 return self._run_once(body)
             except tf.errors.OpError as error:
                 if self._stop.is_set():
-                    raise StoppedError("told to stop while the session was lost; the last checkpoint stays") from error
+                    raise StoppedError(
+                        "stopped", "stopped while the session was lost; the last checkpoint stays") from error
                 if not sessions.is_lost(error):
                     raise
                 if self._heartbeat.has_chief_failed:
@@ -130,8 +131,8 @@ class SupervisedTraining:
                 failures = 1 if self._progress.local_steps > local_steps else failures + 1
                 reason = tensorflow_errors.reason(error)
                 if failures > len(_PAUSES_SECS):
-                    raise ClusterLostError(f"the session was lost {failures} times without a step in between; "
-                                           f"the last reason: {reason}") from error
+                    raise ClusterLostError("session_lost", f"the session was lost {failures} times without a step in "
+                                           f"between; the last reason: {reason}") from error
                 _log.warning("lost the session at step %d: %s; waiting for the cluster, at most %g s",
                              self._progress.step, reason, self._settings.timeouts.start_secs)
                 self._note_loss(reason)

@@ -31,7 +31,7 @@ class End(enum.Enum):
     ANNOUNCED = "the end of training was announced"
     DATA = NO_DATA
     HOOK = "a hook of the model asked for it"
-    SIGNAL = "told to stop"
+    SIGNAL = "stopped"
 
 
 class Outcome(NamedTuple):

@@ -19,7 +19,7 @@ from typing import Any, Callable
 
 import tensorflow.compat.v1 as tf
 
-from ps_train.errors import UserCodeError, refuse
+from ps_train.errors import Problem, UserCodeError, refuse
 from ps_train.graph import nan_guard, packing, row_parameters, train_ops, transfer
 from ps_train.graph.input.batches import Batches
 from ps_train.graph.plugin_calls import TrainModel
@@ -55,7 +55,8 @@ def build_model_update(
     def compute_again(batch: Any) -> StepModel:
         again = compute(batch)
         if again.problem:
-            raise UserCodeError(f"--communication_period: when model_fn is called again, its train_op {again.problem}")
+            raise UserCodeError("train_op_unsupported", "--communication_period: when model_fn is called again, its "
+                                f"train_op {again.problem}")
         return StepModel(again.spec.loss, again.own)
 
     loss = trained.spec.loss
@@ -66,11 +67,11 @@ def build_model_update(
                 "--communication_period cannot run on a worker's copy" if settings.period.steps > 1 else
                 "--steps_per_execution cannot repeat in order" if steps_per_execution > 1 else None)
     if refusing:
-        raise UserCodeError(f"model_fn returned a train_op of its own, which {refusing}, because it {trained.problem}; "
-                            "return the loss only and choose the rule with --optimizer")
+        raise UserCodeError("train_op_unsupported", f"model_fn returned a train_op, which {refusing}, because it "
+                            f"{trained.problem}; return the loss only and choose the rule with --optimizer")
     if row_parameters.of_graph().specs:
-        raise UserCodeError("model_fn returned a train_op of its own, which cannot update the embedding tables, "
-                            f"because it {trained.problem}; return the loss only")
+        raise UserCodeError("train_op_unsupported", "model_fn returned a train_op, which cannot update the embedding "
+                            f"tables, because it {trained.problem}; return the loss only")
     train_ops.train_ops_of_graph().restore(trained.captured)
     return _update_from_train_op(trained.spec.train_op, loss)
 
@@ -85,9 +86,10 @@ def _refuse_two_rules(trained: TrainModel, settings: UpdateSettings) -> None:
     if trained.spec.train_op is None:
         return
     if settings.plan.make_own:
-        raise UserCodeError("model_fn returned a train_op, and its module has a make_optimizer; leave one of them out")
-    refuse([f"--{name}: model_fn returned a train_op, which clips and decays by itself; leave the flag out, or return "
-            "the loss only" for name in settings.plan.knobs.given])
+        raise UserCodeError("model_functions_conflict", "model_fn returned a train_op, and its module has a "
+                            "make_optimizer; leave one of them out")
+    refuse([Problem("flags_conflict", f"--{name}: model_fn returned a train_op, which clips and decays by itself; "
+                    "leave the flag out, or return the loss only") for name in settings.plan.knobs.given])
     if trained.own:
         _log.info("the model brings its own optimizer, %s; --optimizer is not used", trained.own.names)
 
@@ -129,8 +131,8 @@ def build_update(
     optimizer = own.make_optimizer() if own else settings.plan.make(global_step)
     gradients, of_rows = _gradients_on_ps(loss, optimizer, own, connected)
     if not of_rows and not any(gradient is not None for gradient, _ in gradients):
-        raise UserCodeError("model_fn: the loss depends on no trainable variable; return the loss of a model with "
-                            "variables made by tf.compat.v1.get_variable")
+        raise UserCodeError("loss_without_variables", "model_fn: the loss depends on no trainable variable; return the "
+                            "loss of a model with variables made by tf.compat.v1.get_variable")
     if settings.period.steps > 1:
         return _local_steps_update(
             loss, optimizer, gradients, global_step, settings, source, rows, list(of_rows))
@@ -212,14 +214,16 @@ def _check_own(own: ModelUpdate, settings: UpdateSettings) -> None:
         the mode has no place for.
     """
     if own.is_sync and not settings.sync:
-        raise UserCodeError("model_fn wraps its optimizer in SyncReplicasOptimizer, and this training is asynchronous; "
-                            "give --sync_replicas, or leave the wrapper out")
+        raise UserCodeError("model_is_synchronous", "model_fn wraps its optimizer in SyncReplicasOptimizer, and this "
+                            "training is asynchronous; give --sync_replicas, or leave the wrapper out")
     if own.does_more and settings.period.steps > 1:
-        raise UserCodeError("--communication_period: the model's train_op does something after each update, such as a "
-                            "moving average, which has no place on a worker's copy; leave the flag out")
+        raise UserCodeError("train_op_unsupported", "--communication_period: the model's train_op does something after "
+                            "each update, such as a moving average, which a worker's copy cannot do; leave the flag "
+                            "out")
     if own.after_needs_batch and settings.sync:
-        raise UserCodeError("--sync_replicas: the model's train_op does something with the mini-batch after the "
-                            "update, and an update has the mini-batches of all workers; do it before the update")
+        raise UserCodeError("train_op_unsupported", "--sync_replicas: the model's train_op does something with the "
+                            "mini-batch after the update, and an update has the mini-batches of all workers; do it "
+                            "before the update")
 
 
 def _local_steps_update(
@@ -262,8 +266,9 @@ def _create_slots(optimizer: tf.train.Optimizer, gradients: list) -> None:
     known = before | {variable.ref() for variable in optimizer.variables()}
     others = [variable.op.name for variable in tf.global_variables() if variable.ref() not in known]
     if others:
-        raise UserCodeError(f"--communication_period: the model's optimizer keeps {others[0]}, which it has not "
-                            "created as a slot, so that it cannot move to a worker; leave the flag out")
+        raise UserCodeError("optimizer_unsupported", "--communication_period: the model's optimizer keeps "
+                            f"{others[0]}, which it has not created as a slot, so it cannot move to a worker; leave "
+                            "the flag out")
 
 
 def _apply_on_ps(optimizer: tf.train.Optimizer, gradients: list, global_step: tf.Variable) -> tf.Operation:

@@ -331,9 +331,9 @@ def _build(source: StepSource, batches: Any) -> tuple[tf.Tensor, Any]:
     except ValueError as error:
         if "is in a while loop" not in str(error):
             raise
-        raise UserCodeError("--communication_period: model_fn is called again in a loop, where TensorFlow cannot set "
-                            "up a table of tf.lookup from tensors; make it in input_fn, give lists to "
-                            f"KeyValueTensorInitializer, or leave the flag out: {error}") from error
+        raise UserCodeError("lookup_table_in_loop", "--communication_period: model_fn is called again in a loop, where "
+                            "TensorFlow cannot set up a table of tf.lookup from tensors; make it in input_fn, give "
+                            f"lists to KeyValueTensorInitializer, or leave the flag out: {error}") from error
 
 
 def _gradients_on_copies(

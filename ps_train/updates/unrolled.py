@@ -53,8 +53,8 @@ class StepTemplate:
         self._ops = [op for op in ops if not _is_shared(op)]
         for op in self._ops:
             if problem := _problem_of(op):
-                raise UserCodeError(f"--steps_per_execution: {op.name} ({op.type}) {problem}, which several steps in "
-                                    "one session run cannot repeat; leave the flag out")
+                raise UserCodeError("step_not_repeatable", f"--steps_per_execution: {op.name} ({op.type}) {problem}, "
+                                    "which several steps in one session run cannot repeat; leave the flag out")
         # By task: the operations that use what the steps share, and its device. They run where that is.
         self._users: dict[_JobAndIndex, list[tf.Operation]] = {}
         self._devices: dict[_JobAndIndex, str] = {}
@@ -140,7 +140,7 @@ def _problem_of(op: tf.Operation) -> str | None:
     # Nothing is known about the body of a function: it may use other state than the handles that it gets.
     calls_function = any(attribute.HasField("func") for attribute in op.node_def.attr.values())
     has_handle = any(tensor.dtype == tf.resource for tensor in op.inputs)
-    return None if has_handle and not calls_function else "has a state or an effect of its own"
+    return None if has_handle and not calls_function else "has a state or an effect that ps_train does not know"
 
 
 def _has_seed(node: tf.NodeDef) -> bool:

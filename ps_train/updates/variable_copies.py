@@ -43,17 +43,18 @@ def refuse_uncopyable(gradients: Sequence[tuple[Any, tf.Variable]], variables: S
     """
     sparse = [variable.op.name for gradient, variable in gradients if isinstance(gradient, tf.IndexedSlices)]
     if sparse:
-        raise ConfigError(f"--communication_period: the model looks up rows of {', '.join(sparse)}; such a table is "
-                          "never copied whole to a worker. Make it by ps_train.embedding_table, of which a round pulls "
-                          "the rows that it needs, or leave the flag out")
+        raise ConfigError("variable_not_copyable", "--communication_period: the model looks up rows of "
+                          f"{', '.join(sparse)}; a worker never copies a whole table. Make it by "
+                          "ps_train.embedding_table, of which a round pulls only the rows that it needs, or leave the "
+                          "flag out")
     others = [variable.op.name for variable in variables if not variable.dtype.base_dtype.is_floating]
     if others:
-        raise ConfigError(f"--communication_period: {', '.join(others)} cannot be averaged over workers, not being "
-                          "floats; leave the flag out, or make them local variables")
+        raise ConfigError("variable_not_copyable", f"--communication_period: {', '.join(others)} cannot be averaged "
+                          "over workers, as only floats can; leave the flag out, or make them local variables")
     bound = [variable.op.name for variable in variables if variable.constraint is not None]
     if bound:  # the mean of several workers' changes, added to what others have changed, need not meet it
-        raise ConfigError(f"--communication_period: {', '.join(bound)} has a constraint, which holds after each single "
-                          "step only; leave the flag out, or the constraint")
+        raise ConfigError("variable_not_copyable", f"--communication_period: {', '.join(bound)} has a constraint, "
+                          "which holds only after each single step; leave the flag out, or the constraint")
 
 
 class StepModel(NamedTuple):
@@ -174,7 +175,8 @@ def reading_copies(
 
     def create(next_creator: Callable[..., Any], **kwargs: Any) -> Any:
         if tf.GraphKeys.LOCAL_VARIABLES not in (kwargs.get("collections") or ()):
-            raise UserCodeError(f"model_fn creates {kwargs.get('name') or 'a variable'} anew when it is called again; "
+            name = kwargs.get("name") or "a variable"
+            raise UserCodeError("model_creates_other_variables", f"model_fn creates {name} when it is called again; "
                                 "--communication_period needs variables from tf.compat.v1.get_variable, with the same "
                                 "names each time")
         return next_creator(**kwargs)
@@ -230,9 +232,9 @@ def refuse_single_batches(batches: Batches, num_steps: int) -> None:
       ConfigError: it does.
     """
     if num_steps > 1 and (batches.is_one_a_run or tf.get_collection(tf.GraphKeys.QUEUE_RUNNERS)):
-        raise ConfigError("--communication_period: the input comes from queues or from tensors, which give one "
-                          "mini-batch per session run, and a round of local steps needs several; let input_fn return "
-                          "a tf.data.Dataset, or leave the flag out")
+        raise ConfigError("input_gives_single_batches", "--communication_period: the input comes from queues or from "
+                          "tensors, which give one mini-batch per session run, and a round of local steps needs "
+                          "several; let input_fn return a tf.data.Dataset, or leave the flag out")
 
 
 class SlotTransfer(NamedTuple):

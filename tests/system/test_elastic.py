@@ -158,7 +158,7 @@ def test_a_ps_that_knew_itself_only_ends_when_all_workers_died(train):
     training.wait_for_gates("worker-0")
     training.group.kill("worker-0")
     assert [training.group.exit_code(f"ps-{index}") for index in range(2)] == [138, 138]
-    assert "no worker was there for 12 s" in training.group.log("ps-1")
+    assert "[no_workers]" in training.group.log("ps-1")
 
 
 class ElasticServers:

@@ -164,8 +164,9 @@ class UpdateRunner(ChiefService):
             self._end_for_lack_of_data(session, context, quorum)
             return
         if quorum.short_secs > context.start_timeout_secs:
-            raise ClusterLostError(f"waited {quorum.short_secs:.0f} s for {context.names_of(quorum.missing)}: an "
-                                   f"update needs {quorum.required} gradients; {self._advice}")
+            raise ClusterLostError("workers_missing", f"waited {quorum.short_secs:.0f} s for "
+                                   f"{context.names_of(quorum.missing)}: an update needs {quorum.required} gradients; "
+                                   f"{self._advice}")
         self._apply_quorum(session, context, quorum)
 
     def _apply_quorum(self, session: tf.Session, context: ChiefContext, quorum: QuorumStatus) -> None:

@@ -20,7 +20,7 @@ from ps_train.updates.sync.runner import Quorum, QuorumStatus, UpdateRunner
 from ps_train.updates.update import ChiefContext, InitOps, SyncSettings
 
 _WAIT_SECS = 1.0
-_ALTERNATIVE = "with --sync_engine=ps_train the others train on without a worker that is gone"
+_ALTERNATIVE = "with --sync_engine=ps_train the other workers continue without a lost one"
 
 
 class TensorFlowOperations(NamedTuple):
@@ -136,11 +136,11 @@ class QueueService(UpdateRunner):
             return  # a ps is lost, and that error is reported instead
         missing = frozenset(worker for worker in context.worker_names
                             if not snapshot.finished[worker] and not snapshot.is_alive(worker))
-        awaited = f"{context.names_of(missing)}, dead or never there" if missing else (
-            f"an update of {context.names_of(frozenset(context.worker_names))}, all alive, but a gradient or a token "
-            "was lost")
-        raise ClusterLostError(f"a step waited longer than --step_timeout_secs for {awaited}; run the same command "
-                               f"again, or {_ALTERNATIVE}") from error
+        awaited = f"{context.names_of(missing)}, which died or never started" if missing else (
+            f"an update of {context.names_of(frozenset(context.worker_names))}, which are alive, but a gradient or a "
+            "token was lost")
+        raise ClusterLostError("workers_missing", f"a step waited longer than --step_timeout_secs for {awaited}; run "
+                               f"the same command again; {_ALTERNATIVE}") from error
 
     def _update(self, session: tf.Session, context: ChiefContext) -> None:
         """Waits for an error in the queue runner's thread, and raises it."""

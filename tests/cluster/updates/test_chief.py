@@ -7,7 +7,6 @@ import threading
 import numpy as np
 import pytest
 
-from ps_train.errors import ClusterLostError
 from ps_train.runtime import waits as waiting
 from ps_train.training.reporting import End
 from ps_train.updates.sync import accumulators, runner
@@ -16,6 +15,7 @@ from ps_train.updates.sync.runner import QuorumStatus
 from ps_train.updates.update import Period
 from tests import clusters
 from tests.cluster.updates.test_build import gradients_of
+from tests.errors import raises
 from tests.tensorflow_mode import tf
 
 DEADLINE_SECS = 60
@@ -144,10 +144,9 @@ def test_below_the_floor_for_too_long_ends_the_chief_and_names_who_is_missing(tm
     chief = clusters.Worker(cluster, 0, tmp_path, 6, gradients=2, floor=2)
     wait_for_workers(chief, 2.0)
     chief.start()
-    with pytest.raises(ClusterLostError) as error:
+    with raises("workers_missing") as error:
         chief.result()
     assert f"worker:1 {cluster.addresses['worker'][1]}" in str(error.value)
-    assert "an update needs 2 gradients" in str(error.value)
 
 
 def test_a_worker_that_never_comes_is_named_and_then_trained_without(tmp_path, start_servers, caplog):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import re
 import shutil
 import threading
 
@@ -12,7 +13,6 @@ import pytest
 import ps_train
 from ps_train.coordination import variables
 from ps_train.coordination.state import State
-from ps_train.errors import ConfigError, UserCodeError
 from ps_train.graph import placement, transfer
 from ps_train.plugins import contracts
 from ps_train.runtime import waits
@@ -21,6 +21,7 @@ from ps_train.updates.update import Period
 from tests import clusters
 from tests.cluster.graph.test_transfer import crossings, many_variables_model
 from tests.cluster.updates.test_build import gradients_of
+from tests.errors import raises
 from tests.tensorflow_mode import tf
 
 DEADLINE_SECS = 60
@@ -270,8 +271,9 @@ def test_the_message_names_the_models_own_variable(tmp_path, start_servers):
     dataset = clusters.array_dataset(np.full_like(features, 1e38), labels)
     worker = clusters.Worker(start_servers(1, 1), 0, tmp_path, 9, dataset=dataset, period=Period(5))
     worker.start()
-    with pytest.raises(UserCodeError, match="the (loss|gradient of (weights|bias)) has"):
+    with raises("not_finite") as refused:
         worker.result()
+    assert re.search("loss|gradient of (weights|bias)", str(refused.value))
 
 
 def test_slots_stay_on_the_worker_and_survive_the_loss_of_its_session(start_servers):
@@ -376,18 +378,17 @@ def _translated(features, labels):
     return tf.reduce_mean(features * tf.get_variable("w", [4])) + words.lookup(tf.constant("a"))
 
 
-@pytest.mark.parametrize("make_loss, error, text", [
-    (_bound, ConfigError, "--communication_period: w has a constraint, .*; leave the flag out"),
-    (_translated, UserCodeError, "--communication_period: .* a table of tf.lookup from tensors; make it in"),
-    (_looked_up, ConfigError, "--communication_period: the model looks up rows of table"),
-    (_anew, UserCodeError, "model_fn creates mine anew .* tf.compat.v1.get_variable"),
-    (_counting, ConfigError, "--communication_period: count cannot be averaged"),
+@pytest.mark.parametrize("make_loss, code, variable", [
+    (_bound, "variable_not_copyable", "w"), (_translated, "lookup_table_in_loop", ""),
+    (_looked_up, "variable_not_copyable", "table"), (_anew, "model_creates_other_variables", "mine"),
+    (_counting, "variable_not_copyable", "count"),
 ])
-def test_a_model_that_cannot_be_trained_so_is_refused(start_servers, make_loss, error, text):
-    """While the graph is built, with the reason; without the flag each of them trains."""
+def test_a_model_that_cannot_be_trained_so_is_refused(start_servers, make_loss, code, variable):
+    """While the graph is built, with the variable's name; without the flag each of them trains."""
     cluster = start_servers(1, 1)
-    with pytest.raises(error, match=text):
+    with raises(code) as refused:
         clusters.build_graph(cluster, 0, model=model_of(make_loss), period=Period(5))
+    assert f" {variable} " in str(refused.value).replace(";", " ;") or not variable
     clusters.build_graph(cluster, 0, model=model_of(make_loss))
 
 

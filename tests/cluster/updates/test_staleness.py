@@ -8,12 +8,12 @@ import pytest
 
 from ps_train.config import task
 from ps_train.coordination import blackboard, variables
-from ps_train.errors import ClusterLostError, ConfigError
 from ps_train.training.replica_graph import StepStatus
 from ps_train.training.reporting import End
 from ps_train.updates import local_steps, staleness
 from ps_train.updates.update import Period
 from tests import clusters
+from tests.errors import raises
 from tests.tensorflow_mode import tf
 
 
@@ -118,8 +118,9 @@ def test_a_dead_worker_holds_nobody_up(tmp_path, start_servers):
 def test_a_worker_that_lives_and_takes_no_step_is_named(tmp_path, start_servers):
     """The wait is bounded by the time-out of a step."""
     pair = Pair(start_servers(1, 2), tmp_path, bound_of(2), 30, step_timeout_secs=1.0)
-    with pytest.raises(ClusterLostError, match="worker:1 at b:1 is alive but took no step for 1 s, .*_bound=2"):
+    with raises("worker_stalled") as stalled:
         pair.chief.result()
+    assert "worker:1 at b:1" in str(stalled.value) and "--staleness_bound=2" in str(stalled.value)
     pair._go_on.set()
 
 
@@ -201,14 +202,14 @@ def test_the_histogram_counts():
     assert (value.histo.num, value.histo.sum, value.histo.sum_squares) == (40, 40, 800)
 
 
-@pytest.mark.parametrize("flags, text", [
-    (["--staleness_bound=3", "--sync_replicas"], "--staleness_bound: given with --sync_replicas"),
-    (["--staleness_bound=3", "--communication_period=4"], "allowed: at least the 4 steps of --communication_period"),
-    (["--staleness_bound=0"], "--staleness_bound"),
+@pytest.mark.parametrize("flags, code", [
+    (["--staleness_bound=3", "--sync_replicas"], "flags_conflict"),
+    (["--staleness_bound=3", "--communication_period=4"], "flags_conflict"),
+    (["--staleness_bound=0"], "flag_out_of_range"),
 ])
-def test_a_bound_that_cannot_hold_is_refused(flags, text):
+def test_a_bound_that_cannot_hold_is_refused(flags, code):
     """Before anything starts."""
-    with pytest.raises(ConfigError, match=text):
+    with raises(code):
         task.parse_task(flags, {})
 
 

@@ -324,7 +324,7 @@ def test_tmux_shows_each_task_in_a_pane_that_stays(start):
             run.fail("exit code")
         titles = tmux(server, "list-panes", "-t", "tasks", "-F", "#{pane_title}")
         assert titles.split() == ["ps:0", "worker:0", "worker:1"]
-        run.wait_for(lambda: "ps_train: told to stop at step" in tmux(server, "capture-pane", "-pJ", "-t", "tasks.1"),
+        run.wait_for(lambda: "ps_train: stopped at step" in tmux(server, "capture-pane", "-pJ", "-t", "tasks.1"),
                      "the pane has the last line of the chief")
     finally:
         tmux(server, "kill-server")
@@ -332,7 +332,7 @@ def test_tmux_shows_each_task_in_a_pane_that_stays(start):
     assert list(run.train_dir.glob("model.ckpt-[1-9]*.index")), "the chief has not saved"
     assert "worker:1 ended with 137; starting it again in 1 s (restart 1 of 2)" in run.output
     assert re.search(r"worker:0 143 \(\d+\.\d s\), worker:1 143 \(\d+\.\d s, 1 restart\)", run.output)
-    assert "ps_train: told to stop at step" in log_of(run, "worker-0")
+    assert "ps_train: stopped at step" in log_of(run, "worker-0")
 
 
 def tmux(server, *arguments):

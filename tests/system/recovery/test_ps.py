@@ -110,7 +110,7 @@ def test_a_ps_ends_when_all_workers_have_died(train):
     training.wait_for_gates()
     training.kill("worker-0")
     assert training.group.exit_code("ps-0") == 138
-    assert "no worker was there for 6 s" in training.group.log("ps-0")
+    assert "[no_workers]" in training.group.log("ps-0")
 
 
 def test_a_ps_that_dies_during_the_evaluation_is_not_needed_any_more(train):
@@ -124,4 +124,4 @@ def test_a_ps_that_dies_during_the_evaluation_is_not_needed_any_more(train):
     training.assert_ends_well(killed=["ps-0"])
     log = training.group.log("worker-0")
     assert re.search(r"After 20\d training", log)
-    assert re.search(r"cannot tell how many steps each worker took: ps:0 \S+ is gone\n", log), log
+    assert re.search(r"cannot read how many steps each worker took: ps:0 \S+ has ended", log), log

@@ -6,11 +6,11 @@ import pytest
 
 from ps_train.cluster.spec import Cluster
 from ps_train.config.task import Config
-from ps_train.errors import ConfigError
 from ps_train.graph import placement, transfer
 from ps_train.tasks import settings as task_settings
 from ps_train.updates import build, staleness
 from ps_train.updates.update import Period, SyncSettings
+from tests.errors import raises
 from tests.tensorflow_mode import tf
 
 TWO = Cluster("worker", 1, {"ps": {0: "a:1"}, "worker": {0: "b:1", 1: "c:1"}})
@@ -42,7 +42,7 @@ def test_each_flag_reaches_its_place():
 
 def test_sync_is_refused_where_not_all_workers_are_named():
     """Each would wait for another number of gradients."""
-    with pytest.raises(ConfigError, match="--sync_replicas: TF_CONFIG names 1 of 4 workers to this task"):
+    with raises("workers_unknown"):
         task_settings.update_settings(Config(sync_replicas=True), SPARSE)
 
 
@@ -75,5 +75,5 @@ def test_nothing_is_said_of_tables_that_adam_does_not_update_row_by_row(flags, s
 
 def test_adam_decays_all_rows_only_in_sync():
     """Its update is not atomic."""
-    with pytest.raises(ConfigError, match="--adam_decays_all_rows: given without --sync_replicas"):
+    with raises("flags_conflict"):
         Config(adam_decays_all_rows=True)

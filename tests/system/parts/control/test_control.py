@@ -95,7 +95,7 @@ def test_a_cluster_is_watched_saved_and_stopped(start_process, ask, tmp_path):
     assert "(`ps_train stop`)" in start_process.log("worker-0")
     found = status(ask, folder)
     assert found["state"] == "stopped" and "is not there" in found["ps"][0]["problem"]
-    assert found["why"].startswith("StoppedError: told to stop at step ") and found["step"] > 0
+    assert found["why"].startswith("StoppedError: stopped at step ") and found["step"] > 0
     for verb in ("save", "stop"):
         code, text = ask(verb, f"--train_dir={folder}")
         assert code == 0 and f"the training in {folder} does not run: stopped at step " in text
@@ -119,7 +119,7 @@ def check_report(ask, folder):
     """The journal tells who joined, who died and how it ended; a browser shows the page of it."""
     told = [(event.get("name"), event.get("what")) for event in read_journal(str(folder)) if event["event"] == "worker"]
     assert {("worker:0", "joined"), ("worker:1", "joined"), ("worker:1", "silent")} <= set(told)
-    assert read_journal(str(folder))[-1]["why"].startswith("StoppedError: told to stop at step ")
+    assert read_journal(str(folder))[-1]["why"].startswith("StoppedError: stopped at step ")
     code, text = ask("report", str(folder))
     assert code == 0 and text == f"wrote {folder}/report.html\n"
     if browser := next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None):
