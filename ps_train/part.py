@@ -4,7 +4,7 @@
 
 A part is a folder in `parts/`. What it has of these is named in its row of the table:
 
-    flags.py   dataclasses that join the flags of a task, or those of `ps_train launch`
+    flags.py   a dataclass that joins the flags of a task
     board.py   its variables on the blackboard, as VARIABLES
     part.py    a subclass of Part, for a worker, or of LaunchPart
     verb.py    its verbs on the command line

@@ -19,7 +19,7 @@ class PartRow(NamedTuple):
       name: its folder in `parts/`.
       flags: the dataclass in its flags.py that joins the flags of a task, or "".
       part: the subclass of Part in its part.py, or "".
-      launch_flags: the dataclass in its flags.py that joins the flags of `ps_train launch`, or "".
+      launch_flags: the dataclass, as "module:Name", that joins the flags of `ps_train launch`, or "".
       launch_part: the subclass of LaunchPart in its part.py, or "".
       has_board: whether its board.py declares variables of the blackboard.
       for_plugins: a function, as "module:name", that is called before plug-ins are imported, or "".
@@ -59,8 +59,8 @@ TABLE = (
     PartRow("report", verbs=("report",)),
     # Innermost: what the others do around a step is not part of the step.
     PartRow("profile", flags="ProfileFlags", part="ProfilePart"),
-    PartRow("ssh", launch_flags="RemoteFlags", launch_part="SshPart"),
-    PartRow("tmux", launch_flags="TmuxFlags", launch_part="TmuxPart"),
+    PartRow("ssh", launch_flags="hosts:RemoteFlags", launch_part="SshPart"),
+    PartRow("tmux", launch_flags="part:TmuxFlags", launch_part="TmuxPart"),
     # These have verbs only, and so no place in the order.
     PartRow("inference", verbs=("evaluate", "predict", "export")),
     PartRow("plan", verbs=("plan",)),
@@ -102,7 +102,7 @@ def make_parts(config: Any, cluster: Any) -> Parts:
 
 def launch_flag_classes() -> list[Any]:
     """Returns the dataclasses of flags that join those of `ps_train launch`."""
-    return [_attribute(row, "flags", row.launch_flags) for row in TABLE if row.launch_flags]
+    return [_attribute(row, *row.launch_flags.split(":")) for row in TABLE if row.launch_flags]
 
 
 def make_launch_parts() -> list[LaunchPart]:

@@ -9,12 +9,12 @@ from typing import Any
 
 from ps_train.cluster.resolve import find_cluster
 from ps_train.config import fields, launch, task
-from ps_train.parts.control.flags import StatusConfig
-from ps_train.parts.doctor.flags import DoctorConfig
+from ps_train.parts.control.verb import StatusConfig
+from ps_train.parts.doctor.verb import DoctorConfig
 from ps_train.parts.inference.flags import EvaluateConfig, ExportConfig, PredictConfig
 from ps_train.parts.keras.flags import ConvertConfig, KerasConfig, parse_convert, parse_keras_launch
 from ps_train.parts.legacy.flags import ScriptLaunchConfig
-from ps_train.parts.plan.flags import PlanFlags
+from ps_train.parts.plan.verb import PlanFlags
 from tests import processes
 from tests.processes import REPO
 from tests.unit.test_commands import COMMANDS

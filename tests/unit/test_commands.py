@@ -10,13 +10,13 @@ import pytest
 
 from ps_train import __main__ as command_line
 from ps_train.config import fields, launch, task
-from ps_train.parts.control import flags as control_flags
-from ps_train.parts.doctor import flags as doctor_flags
+from ps_train.parts.control import verb as control_flags
+from ps_train.parts.doctor import verb as doctor_flags
 from ps_train.parts.inference import flags as inference_flags
 from ps_train.parts.keras import flags as keras_flags
 from ps_train.parts.legacy.flags import ScriptConfig, ScriptLaunchConfig, before_script
-from ps_train.parts.plan import flags as plan_flags
-from ps_train.parts.report import flags as report_flags
+from ps_train.parts.plan import verb as plan_flags
+from ps_train.parts.report import verb as report_flags
 from ps_train.verbs.table import split_argv
 from ps_train.verbs.verb import name_train_dir
 from tests.processes import REPO

@@ -1,4 +1,7 @@
-"""The clients `ps_train status`, `save`, `stop` and `resume`: they ask, wait in bounded time, and print the answer."""
+"""The clients `ps_train status`, `save`, `stop` and `resume`: they ask, wait in bounded time, and print the answer.
+
+Each takes the flags of its verb, a `ControlConfig` or `StatusConfig`.
+"""
 
 from __future__ import annotations
 
@@ -14,69 +17,69 @@ from ps_train.cluster import reachability
 from ps_train.cluster.spec import Task
 from ps_train.coordination.state import Snapshot, State
 from ps_train.errors import ClusterLostError, ConfigError, SaveError
-from ps_train.parts.control import ended
-from ps_train.parts.control.flags import ControlConfig, StatusConfig
+from ps_train.parts.control import history
 from ps_train.parts.control.looking import Look, TrainingPlace, ask_one, ask_training, find_place, in_parallel, look
 from ps_train.parts.control.requests import ControlBoard
 from ps_train.runtime import logs, waits
 from ps_train.storage import run_record
 
 _CLEAR = "\x1b[H\x1b[2J"  # the cursor home, and an empty screen
-_STATES = {State.IDLE: "starting", State.RUNNING: "running", State.STOPPING: "ending", State.DONE: ended.FINISHED,
-           State.FAILED: ended.FAILED}
-UNREACHABLE = "unreachable"
+_STATES = {State.IDLE: "starting", State.RUNNING: "running", State.STOPPING: "ending", State.DONE: history.FINISHED,
+           State.FAILED: history.FAILED}
 
 
-def print_status(config: StatusConfig, stop: threading.Event) -> None:
+def print_status(config: Any, stop: threading.Event) -> None:
     """Prints the state of a training, once or again and again.
 
     Raises:
-      PsTrainError: the training has not ended as it should; with the exit code of how it ended.
+      PsTrainError: the training has not ended as it should; with the exit code of its end.
       ClusterLostError: ps 0 does not answer, and the journal does not say that the training has ended.
     """
     place = find_place(config.train_dir, config.ps_hosts)
     while True:
-        seen = look(place)
-        output = as_text(as_json(seen), config.json)
+        current = look(place)
+        status = as_json(current)
+        output = json.dumps(status) if config.json else as_text(status)
         try:
             print(_CLEAR * (config.watch and sys.stdout.isatty()) + output, flush=True)
         except BrokenPipeError:  # for example of `| head`, which has ended
             return
         if not config.watch or stop.wait(config.watch_secs):
             break
-    if seen.ended:
-        ended.raise_if_failed(seen.ended, place.train_dir)
-    elif seen.snapshot is None:
-        raise ClusterLostError(f"the training does not answer: {seen.problems[place.ps[0]]}")
+    if current.ending:
+        current.ending.raise_if_failed(place.train_dir)
+    elif current.snapshot is None:
+        problem = current.problems[place.ps[0]]
+        raise ClusterLostError(problem.code, f"the training does not answer: {problem}")
 
 
 def _has_ended(place: TrainingPlace) -> bool:
     """Returns whether the training has ended, and then prints how.
 
     Raises:
-      PsTrainError: it has not ended as it should; with the exit code of how it ended.
+      PsTrainError: it has not ended as it should; with the exit code of its end.
     """
-    end = ended.read_ended(place.train_dir)
-    if end is None or (reachability.accepts(place.ps[0].address) and not _is_of_another(place)):
+    ending = history.read_ending(place.train_dir)
+    if ending is None or (reachability.accepts(place.ps[0].address) and not _serves_another(place)):
         return False
-    if end.state != ended.STOPPED:  # which is what `stop` asks for
-        ended.raise_if_failed(end, place.train_dir)
-    logs.show(f"the training in {place.train_dir} does not run: {end}")
+    if ending.state != history.STOPPED:  # the end that `stop` asks for
+        ending.raise_if_failed(place.train_dir)
+    logs.show(f"the training in {place.train_dir} does not run: {ending}")
     return True
 
 
-def _is_of_another(place: TrainingPlace) -> bool:
+def _serves_another(place: TrainingPlace) -> bool:
     """Returns whether ps 0 belongs to another training, which has the addresses now."""
     try:
         ask_training(place, lambda board: None)
     except ConfigError:
         return True
-    except ClusterLostError:  # the next question fails for the same reason, and reports it
+    except ClusterLostError:  # the next request fails for the same reason, and reports it
         return False
     return False
 
 
-def save_now(config: ControlConfig, stop: threading.Event) -> None:
+def save_now(config: Any, stop: threading.Event) -> None:
     """Lets the chief save, and prints the path of the checkpoint.
 
     Raises:
@@ -89,28 +92,29 @@ def save_now(config: ControlConfig, stop: threading.Event) -> None:
         return
     number = ask_training(place, lambda board: board.ask_to_save())
     logs.show(f"asked the chief for a checkpoint; waiting for it, at most {config.timeout_secs:g} s")
-    answers: list = []
+    answer: Mapping[str, str] | None = None
 
     def ask(board: ControlBoard) -> None:
-        nonlocal number
+        nonlocal number, answer
         if board.requests().num_saves < number:  # a new ps 0, which does not know of the request
             number = board.ask_to_save()
-        elif answer := board.save_answer(number):
-            answers.append(answer)
+        else:
+            answer = board.save_answer(number)
 
     def has_answered() -> bool:
         with contextlib.suppress(ClusterLostError):  # ps 0 may be busy; the wait is bounded
             ask_training(place, ask)
-        return bool(answers)
+        return answer is not None
 
     waits.until(has_answered, config.timeout_secs, "the chief's checkpoint", stop,
                 "does the chief train? See `ps_train status`, and the chief's log")
-    if answers[0]["problem"]:
-        raise SaveError(f"the chief cannot save: {answers[0]['problem']}")
-    logs.show(f"saved {answers[0]['path']}")
+    assert answer is not None
+    if answer["problem"]:
+        raise SaveError("save_failed", f"the chief cannot save: {answer['problem']}")
+    logs.show(f"saved {answer['path']}")
 
 
-def stop_all(config: ControlConfig, stop: threading.Event) -> None:
+def stop_all(config: Any, stop: threading.Event) -> None:
     """Asks all tasks to stop, and waits until the ps have ended.
 
     Raises:
@@ -122,72 +126,69 @@ def stop_all(config: ControlConfig, stop: threading.Event) -> None:
         return
     try:
         ask_training(place, lambda board: board.ask_to_stop())
-    except ClusterLostError as error:  # the workers would never hear of it, so no other ps is asked
-        raise ClusterLostError(f"{error}; no task was asked to stop. End its process, or the launcher, by a signal"
-                               ) from error
-    for problem in _ask_to_stop(place.ps[1:], place):
-        logs.show(problem)
+    except ClusterLostError as error:  # no request would reach the workers, so no other ps is asked
+        raise ClusterLostError(error.code, f"{error}; no task was asked to stop. End its process, or the launcher, by "
+                               "a signal") from error
+    _ask_to_stop(place.ps[1:], place)
     logs.show(f"asked all tasks to save and stop; waiting for their end, at most {config.timeout_secs:g} s")
-    left = list(place.ps)
+    running = list(place.ps)
 
     def have_ended() -> bool:
-        left[:] = [task for task in left if reachability.accepts(task.address)]
-        return not left
+        running[:] = [task for task in running if reachability.accepts(task.address)]
+        return not running
 
-    waits.until(have_ended, config.timeout_secs, lambda: ", ".join(map(str, left)), stop,
+    waits.until(have_ended, config.timeout_secs, lambda: ", ".join(map(str, running)), stop,
                 "still running; see its log. Servers of --existing_servers go on")
     logs.show("all parameter servers have ended")
 
 
-def _ask_to_stop(tasks: Sequence[Task], place: TrainingPlace) -> list[str]:
-    """Asks each ps; returns why some do not answer."""
-    problems: list[str] = []
+def _ask_to_stop(tasks: Sequence[Task], place: TrainingPlace) -> None:
+    """Asks each ps, and prints why some do not answer."""
 
     def ask(task: Task) -> None:
         try:
             ask_one(task, place, lambda board: board.ask_to_stop())
         except ClusterLostError as error:
-            problems.append(str(error))
+            logs.show(str(error))
 
     in_parallel([lambda task=task: ask(task) for task in tasks])
-    return problems
 
 
-def print_resume(config: ControlConfig) -> None:
+def print_resume(config: Any) -> None:
     """Prints the command that continues a training.
 
     Raises:
       ConfigError: the folder does not record how it was trained.
     """
     if not config.train_dir:
-        raise ConfigError("--train_dir: not given; it is the folder of the training to continue")
+        raise ConfigError("flag_missing", "--train_dir: not given; it is the folder of the training to continue")
     run = run_record.read_run(config.train_dir)
-    if run["is_launched"]:
-        launch = run_record.read_launch(config.train_dir)
-        folder, command = launch["folder"], launch["command"]
-    else:
-        folder, command = run["folder"], run["command"]
-    logs.show(f"cd {shlex.quote(folder)}\n{shlex.join(['ps_train', *command])}")
-    if end := ended.read_ended(config.train_dir):
-        logs.show(f"# {end}")
+    record = run_record.read_launch(config.train_dir) if run["is_launched"] else run
+    logs.show(f"cd {shlex.quote(record['folder'])}\n{shlex.join(['ps_train', *record['command']])}")
+    if ending := history.read_ending(config.train_dir):
+        logs.show(f"# {ending}")
     if not run["is_launched"]:
         logs.show("# This is the chief's command; start the other tasks, too.")
 
 
 def as_json(look: Look) -> dict[str, Any]:
     """Returns the state of a training, for JSON."""
-    snapshot, about = look.snapshot, look.about
-    step = int(snapshot.steps.max()) if snapshot is not None else look.ended.step if look.ended else None
-    steps_per_sec = about.get("steps_per_sec") if snapshot is not None else None
-    left = None if step is None or about.get("train_steps") is None else max(0, about["train_steps"] - step)
+    snapshot, about, ending = look.snapshot, look.about, look.ending
+    step, steps_per_sec, state = None, None, "unreachable"
+    if snapshot is not None:
+        step, steps_per_sec, state = int(snapshot.steps.max()), about.get("steps_per_sec"), _STATES[snapshot.state]
+    elif ending:
+        step, state = ending.step, ending.state
+    train_steps = about.get("train_steps")
+    remaining_steps = None if step is None or train_steps is None else max(0, train_steps - step)
     return {
-        "state": _STATES[snapshot.state] if snapshot is not None else look.ended.state if look.ended else UNREACHABLE,
-        "why": look.ended.why if look.ended else "",
-        "metrics": dict(look.ended.metrics) if look.ended else {},
+        "state": state,
+        "why": ending.why if ending else "",
+        "metrics": dict(ending.metrics) if ending else {},
         "step": step,
-        "train_steps": about.get("train_steps"),
+        "train_steps": train_steps,
         "steps_per_sec": steps_per_sec,
-        "eta_secs": left / steps_per_sec if left is not None and steps_per_sec else None,
+        "eta_secs": remaining_steps / steps_per_sec if remaining_steps is not None and steps_per_sec else None,
         "workers": [] if snapshot is None else _workers(snapshot, about),
         "ps": [{"name": task.name, "address": task.address, "answers": task not in look.problems,
                 "problem": look.problems.get(task, "")} for task in look.place.ps],
@@ -201,17 +202,17 @@ def as_json(look: Look) -> dict[str, Any]:
 
 
 def _workers(snapshot: Snapshot, about: Mapping[str, Any]) -> list[dict[str, Any]]:
-    named = {int(number): name for number, name in about.get("workers", {}).items()}
-    numbers = sorted({*named, *(number for number in range(len(snapshot.claims)) if snapshot.claims[number])})
-    front = int(snapshot.local_steps.max())
+    known = {int(number): task for number, task in about.get("workers", {}).items()}
+    numbers = sorted({*known, *(number for number in range(len(snapshot.claims)) if snapshot.claims[number])})
+    most_steps = int(snapshot.local_steps.max())
     return [{
-        "name": named.get(number, [f"worker {number}", ""])[0],
-        "address": named.get(number, ["", ""])[1],
+        "name": known.get(number, [f"worker {number}", ""])[0],
+        "address": known.get(number, ["", ""])[1],
         "state": _worker_state(snapshot, number),
         "last_beat_secs": round(snapshot.age_secs(number), 1) if snapshot.claims[number] else None,
         "step": int(snapshot.steps[number]),
         "local_steps": int(snapshot.local_steps[number]),
-        "steps_behind": front - int(snapshot.local_steps[number]),
+        "steps_behind": most_steps - int(snapshot.local_steps[number]),
         "staleness": None if snapshot.staleness is None else round(float(snapshot.staleness[number]), 3),
     } for number in numbers]
 
@@ -224,27 +225,22 @@ def _worker_state(snapshot: Snapshot, number: int) -> str:
     return "alive" if snapshot.is_alive(number) else "silent"
 
 
-def as_lines(status: Mapping[str, Any]) -> str:
+def as_text(status: Mapping[str, Any]) -> str:
     """Returns the value of `as_json` as lines."""
     step = "step unknown" if status["step"] is None else f"step {status['step']}"
     is_within = status["train_steps"] and (status["step"] or 0) <= status["train_steps"]
-    of_all = f" of {status['train_steps']}" if is_within else ""
+    limit = f" of {status['train_steps']}" if is_within else ""
     rate = f", {status['steps_per_sec']:.1f} steps/s" if status["steps_per_sec"] is not None else ""
     eta = f", {_duration(status['eta_secs'])} left" if status["eta_secs"] is not None else ""
-    lines = [f"{status['state']}: {step}{of_all}{rate}{eta}"]
+    lines = [f"{status['state']}: {step}{limit}{rate}{eta}"]
     if status["why"]:
-        lines.append("; ".join([status["why"], *(f"{name} {value:.4g}" for name, value in sorted(
-            status["metrics"].items()))]))
+        metrics = (f"{name} {value:.4g}" for name, value in sorted(status["metrics"].items()))
+        lines.append("; ".join([status["why"], *metrics]))
     if status["model"]:
         lines.append(f"{status['model']} on {status['dataset']}, in {status['train_dir']}")
-    for ps in status["ps"]:
-        lines.append(f"{ps['name']:<10} {ps['address']:<22} {'answers' if ps['answers'] else ps['problem']}")
-    for worker in status["workers"]:
-        beat = "" if worker["last_beat_secs"] is None else f", last heartbeat {worker['last_beat_secs']:g} s ago"
-        behind = f", {worker['steps_behind']} behind the leader" if worker["steps_behind"] else ""
-        stale = f", staleness {worker['staleness']:.2f}" if worker["staleness"] else ""
-        lines.append(f"{worker['name']:<10} {worker['address']:<22} {worker['state']}{beat}, at step {worker['step']}, "
-                     f"{worker['local_steps']} local steps{behind}{stale}")
+    lines += [f"{ps['name']:<10} {ps['address']:<22} {'answers' if ps['answers'] else ps['problem']}"
+              for ps in status["ps"]]
+    lines += [_worker_line(worker) for worker in status["workers"]]
     lines += [_table_line(table) for table in status["tables"]]
     if status["dropped_gradients"]:
         lines.append(f"gradients in no update (too late, or waiting): {status['dropped_gradients']}")
@@ -253,13 +249,16 @@ def as_lines(status: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def as_text(status: Mapping[str, Any], is_json: bool) -> str:
-    """Returns the output of `status`."""
-    return json.dumps(status) if is_json else as_lines(status)
+def _worker_line(worker: Mapping[str, Any]) -> str:
+    beat = "" if worker["last_beat_secs"] is None else f", last heartbeat {worker['last_beat_secs']:g} s ago"
+    behind = f", {worker['steps_behind']} behind the leader" if worker["steps_behind"] else ""
+    staleness = f", staleness {worker['staleness']:.2f}" if worker["staleness"] else ""
+    return (f"{worker['name']:<10} {worker['address']:<22} {worker['state']}{beat}, at step {worker['step']}, "
+            f"{worker['local_steps']} local steps{behind}{staleness}")
 
 
 def _table_line(table: Mapping[str, Any]) -> str:
-    from ps_train.parts.tables.files.upkeep import describe_share  # noqa: PLC0415 (there may be no such part)
+    from ps_train.parts.tables.files.upkeep import describe_share  # noqa: PLC0415 (the part may be missing)
 
     return f"table {table['name']}: {describe_share(table)}"
 

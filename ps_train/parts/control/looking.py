@@ -18,8 +18,8 @@ from ps_train.cluster import reachability
 from ps_train.cluster.spec import Task
 from ps_train.coordination.blackboard import Blackboard
 from ps_train.coordination.state import Snapshot
-from ps_train.errors import BlackboardError, ClusterLostError, ConfigError
-from ps_train.parts.control.ended import LOST, Ended, read_ended
+from ps_train.errors import ClusterLostError, ConfigError, Problem
+from ps_train.parts.control.history import LOST, Ending, read_ending
 from ps_train.parts.control.requests import ControlBoard
 from ps_train.runtime import threads, waits
 from ps_train.storage import run_record
@@ -59,7 +59,7 @@ def find_place(train_dir: str, ps_hosts: str) -> TrainingPlace:
 
 
 def ask_training(place: TrainingPlace, question: Callable[[ControlBoard], Any]) -> Any:
-    """Returns the answer of ps 0, if it is of the training in the folder.
+    """Returns the answer of ps 0, if it serves the training in the folder.
 
     Raises:
       ConfigError: another training runs at its address; then the question is not asked.
@@ -72,14 +72,29 @@ def ask_training(place: TrainingPlace, question: Callable[[ControlBoard], Any]) 
     return ask_one(place.ps[0], place, ask)
 
 
+def ask_one(task: Task, place: TrainingPlace, question: Callable[[ControlBoard], Any]) -> Any:
+    """Returns the answer of one ps; raises ClusterLostError if it does not answer within ANSWER_SECS."""
+    return _bounded(task, lambda: ControlBoard(task, is_elastic=place.is_elastic), question)
+
+
+def in_parallel(calls: Sequence[Callable[[], None]]) -> None:
+    """Makes the calls in threads, each of which must be bounded, and waits for all; raises an error of a call."""
+    started = [threads.Call(call, name="ask") for call in calls]
+    for call in started:
+        call.join()
+    for call in started:
+        call.result()
+
+
 def _refuse_other(place: TrainingPlace, about: Mapping[str, Any]) -> None:
     # cluster.json stays when a training has ended, and the next one on this machine gets the same ports.
-    if place.run and not about and (end := read_ended(place.train_dir)) is not None and end.state != LOST:
-        raise ConfigError(f"--train_dir={place.train_dir}: that training has ended; at {place.ps[0].address} another "
-                          "one starts, whose folder is not known yet: ask again when its chief has started")
+    if place.run and not about and (ending := read_ending(place.train_dir)) is not None and ending.state != LOST:
+        raise ConfigError("another_training", f"--train_dir={place.train_dir}: that training has ended; at "
+                          f"{place.ps[0].address} another one starts, whose folder is not known yet: ask again when "
+                          "its chief has started")
     if place.run and about.get("train_dir", place.run["train_dir"]) != place.run["train_dir"]:
-        raise ConfigError(f"--train_dir={place.train_dir}: that training has ended; {place.ps[0].address} now serves "
-                          f"the one in {about['train_dir']}: give that folder")
+        raise ConfigError("another_training", f"--train_dir={place.train_dir}: that training has ended; "
+                          f"{place.ps[0].address} now serves the one in {about['train_dir']}: give that folder")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,16 +108,16 @@ class Look:
       num_unused_gradients: gradients of sync training that are in no update.
       problems: ps -> why it does not answer, for those that do not.
       checkpoint: path of the newest sound checkpoint, "" if none is known.
-      ended: how the training ended, by its journal, if ps 0 does not run; else None.
+      ending: how the training ended, by its journal, if ps 0 does not run; else None.
     """
 
     place: TrainingPlace
     snapshot: Snapshot | None
     about: Mapping[str, Any]
     num_unused_gradients: int
-    problems: Mapping[Task, str]
+    problems: Mapping[Task, Problem]
     checkpoint: str
-    ended: Ended | None = None
+    ending: Ending | None = None
 
 
 def look(place: TrainingPlace) -> Look:
@@ -111,7 +126,7 @@ def look(place: TrainingPlace) -> Look:
     Raises:
       ConfigError: another training runs at the addresses of this one.
     """
-    problems: dict[Task, str] = {}
+    problems: dict[Task, Problem] = {}
     state: dict[str, Any] = {"snapshot": None, "about": place.run, "num_unused_gradients": 0}
 
     def ask(task: Task) -> None:
@@ -121,69 +136,38 @@ def look(place: TrainingPlace) -> Look:
             else:
                 ask_one(task, place, lambda board: board.is_stop_requested())
         except ClusterLostError as error:
-            problems[task] = str(error)
+            problems[task] = error.problems[0]
         except ConfigError as error:  # another training runs there
-            if (ended := read_ended(place.train_dir)) is None:
+            if (ending := read_ending(place.train_dir)) is None:
                 raise
-            state["ended"] = ended
-            problems[task] = str(error)
+            state["ending"] = ending
+            problems[task] = error.problems[0]
 
     in_parallel([lambda task=task: ask(task) for task in place.ps])
     # The one that the chief has read back and recorded: reading it again takes minutes if it has large tables.
     path = tf.train.latest_checkpoint(place.train_dir) if place.train_dir else None
-    if state["snapshot"] is None and "ended" not in state and not reachability.accepts(place.ps[0].address):
-        state["ended"] = read_ended(place.train_dir)
+    if state["snapshot"] is None and "ending" not in state and not reachability.accepts(place.ps[0].address):
+        state["ending"] = read_ending(place.train_dir)
     return Look(place=place, problems=problems, checkpoint=path or "", **state)
-
-
-def ask_one(task: Task, place: TrainingPlace, question: Callable[[ControlBoard], Any]) -> Any:
-    """Returns the answer of one ps.
-
-    Raises:
-      ClusterLostError: it does not answer within ANSWER_SECS.
-    """
-    return _bounded(task, lambda: ControlBoard(task, is_elastic=place.is_elastic), question)
-
-
-def in_parallel(calls: Sequence[Callable[[], None]]) -> None:
-    """Makes the calls in their own threads, and waits until all have ended; each must be bounded.
-
-    Raises:
-      Exception: from a call.
-    """
-    started = [threads.Call(call, name="ask") for call in calls]
-    for call in started:
-        call.join()
-    for call in started:
-        call.result()
 
 
 def _ask_first(place: TrainingPlace) -> dict[str, Any]:
     first = place.ps[0]
-    about: dict[str, Any] = {}
-
-    def control(board: ControlBoard) -> None:
-        described = board.about()
-        _refuse_other(place, described)
-        about.update(about=described or place.run, num_unused_gradients=board.num_unused_gradients())
-
-    ask_one(first, place, control)
-    heartbeat_secs = about["about"].get("heartbeat_secs")
+    about, num_unused_gradients = ask_training(
+        place, lambda board: (board.about() or place.run, board.num_unused_gradients()))
+    heartbeat_secs = about.get("heartbeat_secs")
     bound = {} if heartbeat_secs is None else {"heartbeat_timeout_secs": heartbeat_secs}
     snapshot = _bounded(first, lambda: Blackboard(f"grpc://{first.address}", [first], None,
                                                   is_elastic=place.is_elastic, **bound), lambda board: board.snapshot())
-    return {"snapshot": snapshot, **about}
+    return {"snapshot": snapshot, "about": about, "num_unused_gradients": num_unused_gradients}
 
 
-def _bounded(task: Task, make: Callable[[], Any], question: Callable[[Any], Any]) -> Any:
+def _bounded(task: Task, make_board: Callable[[], Any], question: Callable[[Any], Any]) -> Any:
     if not reachability.accepts(task.address):  # a call to a server that has ended takes seconds to fail
-        raise ClusterLostError(f"{task} is not there")
+        raise ClusterLostError("ps_not_running", f"{task} is not there")
 
     def ask() -> Any:
-        with contextlib.closing(make()) as board:
+        with contextlib.closing(make_board()) as board:
             return question(board)
 
-    try:
-        return waits.bounded(ask, ANSWER_SECS, f"an answer of {task}")
-    except BlackboardError as error:
-        raise ClusterLostError(str(error)) from error
+    return waits.bounded(ask, ANSWER_SECS, f"an answer of {task}")

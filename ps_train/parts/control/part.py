@@ -1,4 +1,4 @@
-"""The part of the chief in `ps_train status`, `save`, `stop` and `report`: it describes the training, and answers."""
+"""The chief's side of `ps_train status`, `save`, `stop` and `report`: describes the training, and answers clients."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from typing import Any
 from ps_train.cluster.spec import Cluster
 from ps_train.graph import devices, placement
 from ps_train.part import Part
-from ps_train.parts.control import diary, requests
+from ps_train.parts.control import history, requests
 from ps_train.runtime import reports
 from ps_train.storage import run_record
 from ps_train.storage.journal import Journal
 from ps_train.tasks.settings import WorkerSettings
 from ps_train.training.replica_graph import TrainGraph
 
+_MOST_NAMED = 200  # variables in the journal
+
 
 class ControlPart(Part):
-    """The chief's service for clients; nothing in another worker."""
+    """The chief's service for clients; other workers do nothing."""
 
     def __init__(self, config: Any, cluster: Any) -> None:
         """Has no settings."""
@@ -45,13 +47,10 @@ class ControlPart(Part):
             lambda: connected.progress.step, connected.graph.parts.status)
 
     def training(self, connected: Any) -> contextlib.AbstractContextManager:
-        """Returns a context in which the chief notes in the journal which workers come and go, and how far they are."""
+        """Returns a context in which the chief notes in the journal which workers come and go, and their progress."""
         if not self._cluster.is_chief:
             return contextlib.nullcontext()
-        return diary.keeping_diary(self._journal, connected.board, self._cluster, lambda: connected.progress.step)
-
-
-_MOST_NAMED = 200  # variables in the journal
+        return history.keeping_diary(self._journal, connected.board, self._cluster, lambda: connected.progress.step)
 
 
 def describe_run(settings: WorkerSettings, cluster: Cluster) -> dict[str, Any]:

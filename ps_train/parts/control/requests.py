@@ -19,7 +19,7 @@ from ps_train.errors import BlackboardError
 from ps_train.runtime import threads
 
 _POLL_SECS = 1.0
-_RATE_LOOKS = 11  # so the rate is that of the last ten seconds
+_RATE_SAMPLES = 11  # so the rate is that of the last ten seconds
 _log = logging.getLogger(__name__)
 
 
@@ -63,7 +63,7 @@ class ControlBoard:
             self._write_about = variables.write("about", self._string)
             self._write_answer = variables.write("save_answer", self._string)
             self._read_answer = variables.read("save_answer")
-            self._read_more = [variables.read("step_counts"), variables.read("unused")]
+            self._read_unused = variables.read("unused")
             graph.finalize()
         self._connection = Connection(graph, target or f"grpc://{ps.address}", [ps], own_task, is_elastic=is_elastic)
         self._run = self._connection.run
@@ -105,7 +105,7 @@ class ControlBoard:
 
     def num_unused_gradients(self) -> int:
         """Returns the number of gradients of sync training that are in no update: dropped, or waiting for theirs."""
-        return int(self._run(self._read_more)[1])
+        return int(self._run(self._read_unused))
 
     def close(self) -> None:
         """Closes the session, without waiting for a lost ps."""
@@ -131,32 +131,34 @@ class ClientService:
         Args:
           board: its view of ps 0.
           about: describes the training.
+          save_now: requests a checkpoint; calls its argument with the path and "", or with "" and the problem.
           global_step: returns the step that this worker has seen last.
-          save_now: asks for a checkpoint; calls its argument with the path and "", or with "" and the problem.
           status: returns the status of the parts; see `Part.status`.
         """
         self._board, self._about, self._save_now = board, about, save_now
-        self._num_taken = 0
         self._global_step, self._status = global_step, status
-        self._seen: collections.deque[tuple[float, int]] = collections.deque(maxlen=_RATE_LOOKS)
+        self._num_taken = 0
+        self._samples: collections.deque[tuple[float, int]] = collections.deque(maxlen=_RATE_SAMPLES)
 
-    def look(self) -> None:
-        """Reads the requests, and serves them."""
+    def serve(self) -> None:
+        """Reads the requests, answers them, and describes the training."""
         with contextlib.suppress(BlackboardError):  # ps 0 is lost, which the training notices, too
             requests = self._board.requests()
             if not requests.has_about:  # ps 0 is new, and counts from 0
                 self._num_taken = 0
             self._board.write_about({**self._about, "steps_per_sec": self._steps_per_sec(), **self._status()})
-            # A client may have asked while no chief trained, or one that has died: it still waits.
+            # A client may still wait for a chief that has died, or have asked while no chief trained.
             if requests.num_saves > max(requests.num_answered, self._num_taken):
                 self._num_taken = requests.num_saves
                 self._save_now(lambda path, problem, number=requests.num_saves: self._answer(number, path, problem))
 
     def _steps_per_sec(self) -> float | None:
-        """Returns the global steps per second lately, None at the start."""
-        self._seen.append((time.monotonic(), self._global_step()))
-        (first_secs, first_step), (last_secs, last_step) = self._seen[0], self._seen[-1]
-        return max(0, last_step - first_step) / (last_secs - first_secs) if first_step and len(self._seen) > 1 else None
+        """Returns the recent global steps per second, None at the start."""
+        self._samples.append((time.monotonic(), self._global_step()))
+        (first_secs, first_step), (last_secs, last_step) = self._samples[0], self._samples[-1]
+        if not first_step or len(self._samples) < 2:
+            return None
+        return max(0, last_step - first_step) / (last_secs - first_secs)
 
     def _answer(self, number: int, path: str, problem: str) -> None:
         try:
@@ -173,5 +175,5 @@ def answering_clients(
     """Answers clients while its body runs; for the chief."""
     board = ControlBoard(cluster.ps[0], cluster.task, target=target, is_elastic=cluster.is_elastic)
     service = ClientService(board, about, save_now, global_step, status)
-    with contextlib.closing(board), threads.repeating(service.look, period_secs=_POLL_SECS, name="control"):
+    with contextlib.closing(board), threads.repeating(service.serve, period_secs=_POLL_SECS, name="control"):
         yield

@@ -1,66 +1,83 @@
-"""The verbs that watch and control a training: `status`, `save`, `stop` and `resume`."""
+"""The verbs that watch and control a running training, `status`, `save`, `stop` and `resume`, and their flags."""
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import threading
 from collections.abc import Sequence
 from typing import Any, Callable
 
+from ps_train.cluster.addresses import parse_hosts
 from ps_train.config import fields
-from ps_train.parts.control.flags import ControlConfig, StatusConfig, parse_control
+from ps_train.errors import Problem, refuse
 from ps_train.runtime import installed, signals
 from ps_train.verbs.verb import Verb, name_train_dir
 
-_GRACE_SECS = 1.0  # nothing is to be saved
+_GRACE_SECS = 1.0  # there is nothing to save
+_field = functools.partial(fields.field, group="Watching and controlling")
 
 
-def _run(config: ControlConfig, body: Callable[[Any, threading.Event], None]) -> None:
-    """Imports a module that needs TensorFlow, and runs `body(module, stop)` with signals handled."""
-    with signals.on_signals() as stop:
-        installed.import_tensorflow(needs_gpu=False, tf_log=config.tf_log)
-        from ps_train.parts.control import asking  # noqa: PLC0415 (TensorFlow takes seconds; a wrong flag should not)
+@dataclasses.dataclass(frozen=True)
+class ControlConfig:
+    """Where the training is; raises ConfigError if values are not allowed or missing."""
 
-        signals.run_until_stopped(lambda: body(asking, stop), stop, _GRACE_SECS)
+    train_dir: str = _field("", help="Folder of the training.", unit="path", unset="none")
+    ps_hosts: str = _field("", help="Addresses of its parameter servers, where the folder cannot be reached.",
+                           unit="host:port,...", unset="those in the folder",
+                           form=lambda name, hosts: hosts and parse_hosts(name, hosts))
+    timeout_secs: float = _field(60.0, help="Wait this long for the answer.", unit="seconds", minimum=0.1)
+    tf_log: bool = _field(False, help="Show the start-up messages of TensorFlow.")
 
-
-def _status(argv: Sequence[str]) -> None:
-    config = parse_control(name_train_dir(argv, StatusConfig), "status", StatusConfig)
-    _run(config, lambda asking, stop: asking.print_status(config, stop))
-
-
-def _save(argv: Sequence[str]) -> None:
-    config = parse_control(name_train_dir(argv, ControlConfig), "save")
-    _run(config, lambda asking, stop: asking.save_now(config, stop))
-
-
-def _stop(argv: Sequence[str]) -> None:
-    config = parse_control(name_train_dir(argv, ControlConfig), "stop")
-    _run(config, lambda asking, stop: asking.stop_all(config, stop))
+    def __post_init__(self) -> None:
+        problems = fields.problems(vars(self), type(self))
+        if not self.train_dir and not self.ps_hosts:
+            problems.append(Problem("flag_missing", "--train_dir: not given; give the folder of the training, or "
+                                                    "--ps_hosts"))
+        refuse(problems)
 
 
-def _resume(argv: Sequence[str]) -> None:
-    config = parse_control(name_train_dir(argv, ControlConfig), "resume")
-    _run(config, lambda asking, stop: asking.print_resume(config))
+@dataclasses.dataclass(frozen=True)
+class StatusConfig(ControlConfig):
+    """The flags of `ps_train status`; raises as `ControlConfig` does."""
+
+    json: bool = _field(False, help="Print one line of JSON.")
+    watch: bool = _field(False, help="Print the status again and again, until Ctrl-C.")
+    watch_secs: float = _field(2.0, help="Time between two looks with --watch.", unit="seconds", minimum=0.1)
 
 
-STATUS = Verb(
-    usage="""\
-  ps_train status [DIR] [--watch] [--json]
+def parse_control(argv: Sequence[str], verb: str, cls: type = ControlConfig) -> Any:
+    """Returns the flags of a command line, a `cls`; raises ConfigError if it is wrong."""
+    values, _ = fields.parse_flags(argv, cls, help_command=f"ps_train {verb} --help")
+    return cls(**values)
+
+
+def _verb(
+    name: str, purpose: str, run: Callable[[Any, Any, threading.Event], None], cls: type = ControlConfig
+) -> Verb:
+    """Returns a verb that calls `run` with the module `asking`, its flags, and an event that a signal sets."""
+
+    def run_verb(argv: Sequence[str]) -> None:
+        config = parse_control(name_train_dir(argv, cls), name, cls)
+        with signals.on_signals() as stop:
+            installed.import_tensorflow(needs_gpu=False, tf_log=config.tf_log)
+            from ps_train.parts.control import asking  # noqa: PLC0415 (a wrong flag does not wait for TensorFlow)
+
+            signals.run_until_stopped(lambda: run(asking, config, stop), stop, _GRACE_SECS)
+
+    return Verb(usage=f"  ps_train {name} {purpose}", run=run_verb, flags_help=lambda _: fields.help_text(cls))
+
+
+STATUS = _verb("status", """[DIR] [--watch] [--json]
            Show how far a training is, and which of its tasks are alive. Without
            DIR it is the newest run that was launched here.""",
-    run=_status, flags_help=lambda _: fields.help_text(StatusConfig))
-SAVE = Verb(
-    usage="""\
-  ps_train save [DIR]
+               lambda asking, config, stop: asking.print_status(config, stop), StatusConfig)
+SAVE = _verb("save", """[DIR]
            Let a running training save a checkpoint now.""",
-    run=_save, flags_help=lambda _: fields.help_text(ControlConfig))
-STOP = Verb(
-    usage="""\
-  ps_train stop [DIR]
+             lambda asking, config, stop: asking.save_now(config, stop))
+STOP = _verb("stop", """[DIR]
            Let all tasks of a running training save and end.""",
-    run=_stop, flags_help=lambda _: fields.help_text(ControlConfig))
-RESUME = Verb(
-    usage="""\
-  ps_train resume [DIR]
+             lambda asking, config, stop: asking.stop_all(config, stop))
+RESUME = _verb("resume", """[DIR]
            Print the command that continues a training.""",
-    run=_resume, flags_help=lambda _: fields.help_text(ControlConfig))
+               lambda asking, config, stop: asking.print_resume(config))

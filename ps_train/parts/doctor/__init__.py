@@ -1,8 +1,8 @@
-"""What would prevent a training, here or between machines? `ps_train doctor`.
+"""`ps_train doctor`: finds what would prevent a training, on this machine or between machines.
 
+    verb     the flags, and the checks that they ask for
     machine  this machine: Python, TensorFlow, processor, memory, ports, disk, GPU; defines a `Finding`
     network  the tasks of a cluster: names, reachability, latency, bandwidth and clocks
-    examine  runs the checks that the flags ask for, and prints their findings
 
-Start with `examine.py`. Nothing here imports TensorFlow.
+Start with `verb.py`. Nothing here imports TensorFlow.
 """

@@ -49,10 +49,9 @@ def software() -> Iterator[Finding]:
     """Yields the packages installed in this Python."""
     yield Finding(OK, "Python", f"{platform.python_version()} at {sys.executable}, ps_train {__version__}")
     version = tensorflow_version()
-    problem = tensorflow_problem(version)
     packages = sorted({str(package.metadata["Name"]) for package in importlib.metadata.distributions()
                        if "tensorflow" in (package.read_text("top_level.txt") or "").split()})
-    if problem:
+    if problem := tensorflow_problem(version):
         yield Finding(FAIL, "TensorFlow", problem)
     elif len(packages) > 1:
         yield Finding(WARN, "TensorFlow", f"several packages contain it: {', '.join(packages)}; they overwrite each "
@@ -66,66 +65,61 @@ def software() -> Iterator[Finding]:
 
 
 def processor(num_tasks: int) -> Iterator[Finding]:
-    """Yields whether processor and memory suffice for this number of tasks."""
-    flags = _cpu_flags()
-    if flags is None:
+    """Yields whether processor, cores and memory suffice for this number of tasks."""
+    is_intel = platform.machine() in ("x86_64", "AMD64")
+    flags = (_first_value("/proc/cpuinfo", "flags", "Features") or "").split()
+    if not flags:
         yield Finding(OK, "processor", f"{platform.machine()}, its features are not known here")
-    elif "avx" not in flags and platform.machine() in ("x86_64", "AMD64"):
+    elif "avx" not in flags and is_intel:
         yield Finding(FAIL, "processor", "no AVX, which the packages of TensorFlow need: use another machine or build "
                                          "TensorFlow there")
     else:
         vector_units = [name for name in ("avx", "avx2", "fma", "avx512f", "asimd") if name in flags]
         yield Finding(OK, "processor", f"{platform.machine()} with {' '.join(vector_units) or 'no vector units'}")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    amount = f"{cores} for {num_tasks} task{'s' * (num_tasks > 1)}"
-    yield Finding(OK, "cores", amount) if cores >= num_tasks else Finding(
-        WARN, "cores", f"{amount}, which share them: start fewer, or use more machines with --hosts")
-    free = _free_memory()
-    if free is not None:
-        amount = f"{free / 1e9:.1f} GB free for {num_tasks} task{'s' * (num_tasks > 1)}"
-        yield Finding(OK, "memory", amount) if free >= num_tasks * _TASK_BYTES else Finding(
-            WARN, "memory", f"{amount}, which take {_TASK_BYTES / 1e9:.1f} GB each, and the model: start fewer, or use "
-                            "more machines with --hosts")
+    tasks = f"for {num_tasks} task{'s' * (num_tasks > 1)}"
+    yield _ok_or_warning(cores >= num_tasks, "cores", f"{cores} {tasks}",
+                         ", which share them: start fewer, or use more machines with --hosts")
+    if available := _first_value("/proc/meminfo", "MemAvailable"):
+        free_bytes = float(available.split()[0]) * 1024
+        yield _ok_or_warning(free_bytes >= num_tasks * _TASK_BYTES, "memory", f"{free_bytes / 1e9:.1f} GB free {tasks}",
+                             f", which take {_TASK_BYTES / 1e9:.1f} GB each, and the model: start fewer, or use more "
+                             "machines with --hosts")
 
 
-def _cpu_flags() -> set[str] | None:
-    with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+def _ok_or_warning(is_ok: bool, subject: str, state: str, advice: str) -> Finding:
+    return Finding(OK, subject, state) if is_ok else Finding(WARN, subject, state + advice)
+
+
+def _first_value(path: str, *names: str) -> str | None:
+    """Returns the value of the first line `name: value` with one of the names; None without such a line or file."""
+    with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
         for line in file:
             name, _, value = line.partition(":")
-            if name.strip() in ("flags", "Features"):
-                return set(value.split())
+            if name.strip() in names:
+                return value.strip()
     return None
 
 
-def _free_memory() -> float | None:
-    with contextlib.suppress(OSError, ValueError), open("/proc/meminfo", encoding="utf-8") as file:
-        for line in file:
-            if line.startswith("MemAvailable:"):
-                return float(line.split()[1]) * 1024
-    return None
-
-
-def free_ports(count: int, first: int) -> Iterator[Finding]:
-    """Yields whether so many ports are free from the first one on."""
+def free_ports(count: int, first: int) -> Finding:
+    """Returns whether this number of ports is free, from the first one."""
     try:
         held = ports.hold_ports(count, first)
     except ConfigError as error:
-        yield Finding(FAIL, "ports", str(error))
-        return
+        return Finding(FAIL, "ports", str(error))
     numbers = [holder.getsockname()[1] for holder in held]
     for holder in held:
         holder.close()
-    yield Finding(OK, "ports", f"{', '.join(map(str, numbers))} are free")
+    return Finding(OK, "ports", f"{', '.join(map(str, numbers))} are free")
 
 
-def gpus() -> Iterator[Finding]:
-    """Yields the GPUs of the system; TensorFlow's list would take seconds."""
-    gpus = sorted(glob.glob("/dev/nvidia[0-9]*"))
+def gpus() -> Finding:
+    """Returns the GPUs of the system; TensorFlow's list would take seconds."""
+    num_gpus = len(glob.glob("/dev/nvidia[0-9]*"))
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if gpus and hidden in ("", "-1"):
-        yield Finding(WARN, "GPU", f"{len(gpus)} there, but CUDA_VISIBLE_DEVICES={hidden} hides them: unset it")
-    else:
-        yield Finding(OK, "GPU", f"{len(gpus)} of NVIDIA's" if gpus else "none; workers compute on the CPU")
+    if num_gpus and hidden in ("", "-1"):
+        return Finding(WARN, "GPU", f"{num_gpus} there, but CUDA_VISIBLE_DEVICES={hidden} hides them: unset it")
+    return Finding(OK, "GPU", f"{num_gpus} of NVIDIA's" if num_gpus else "none; workers compute on the CPU")
 
 
 def folder(path: str) -> Iterator[Finding]:
@@ -137,12 +131,9 @@ def folder(path: str) -> Iterator[Finding]:
         yield Finding(FAIL, "train_dir", f"{existing} is not a directory, so {path} cannot be made; give another "
                                          "--train_dir")
         return
-    free = shutil.disk_usage(existing).free
-    if free < _FREE_BYTES:
-        yield Finding(WARN, "disk", f"{free / 1e9:.2f} GB free in {existing}: checkpoints may not fit; make room, or "
-                                    "give another --train_dir")
-    else:
-        yield Finding(OK, "disk", f"{free / 1e9:.1f} GB free in {existing}")
+    free_bytes = shutil.disk_usage(existing).free
+    yield _ok_or_warning(free_bytes >= _FREE_BYTES, "disk", f"{free_bytes / 1e9:.2f} GB free in {existing}",
+                         ": checkpoints may not fit; make room, or give another --train_dir")
     try:
         with tempfile.NamedTemporaryFile(dir=existing, prefix=".ps_train-doctor-") as file:
             start_secs = time.monotonic()
@@ -153,29 +144,30 @@ def folder(path: str) -> Iterator[Finding]:
     except OSError as error:
         yield Finding(FAIL, "train_dir", f"{existing} cannot be written: {error.strerror}; give another --train_dir")
         return
-    speed_text = f"{existing} takes {speed / 1e6:.0f} MB/s, on a file system of type {_file_system(existing)}"
-    yield Finding(OK, "train_dir", speed_text) if speed >= _SLOW_BYTES_PER_SEC else Finding(
-        WARN, "train_dir", f"{speed_text}: saving will be slow; use a faster disk, or a larger --save_model_secs")
+    yield _ok_or_warning(
+        speed >= _SLOW_BYTES_PER_SEC, "train_dir",
+        f"{existing} takes {speed / 1e6:.0f} MB/s, on a file system of type {_file_system(existing)}",
+        ": saving will be slow; use a faster disk, or a larger --save_model_secs")
 
 
 def _file_system(path: str) -> str:
     """Returns the type of the mount that has a path, such as nfs4."""
     path = os.path.realpath(path)
-    best, file_system = "", "unknown"
+    longest_mount, file_system = "", "unknown"
     with contextlib.suppress(OSError), open("/proc/mounts", encoding="utf-8", errors="replace") as file:
         for line in file:
             _, mount, kind, *_ = line.split()
-            if len(mount) >= len(best) and (path == mount or path.startswith(mount.rstrip("/") + "/")):
-                best, file_system = mount, kind
+            if len(mount) >= len(longest_mount) and (path == mount or path.startswith(mount.rstrip("/") + "/")):
+                longest_mount, file_system = mount, kind
     return file_system
 
 
-def own_name() -> Iterator[Finding]:
-    """Yields whether the name of this machine resolves."""
+def host_name() -> Finding:
+    """Returns whether the name of this machine resolves."""
     name = socket.gethostname()
     try:
         socket.getaddrinfo(name, None)
-        yield Finding(OK, "host name", name)
     except OSError as error:
-        yield Finding(WARN, "host name", f"{name} does not resolve here ({error.strerror}): use addresses in the host "
-                                         "lists, or add it to /etc/hosts")
+        return Finding(WARN, "host name", f"{name} does not resolve here ({error.strerror}): use addresses in the host "
+                                          "lists, or add it to /etc/hosts")
+    return Finding(OK, "host name", name)

@@ -1,9 +1,9 @@
 """Examines the network between the tasks of a cluster: names, reachability, latency, bandwidth and clocks.
 
     from one machine     each address: does its name resolve, and does a task accept connections there?
-    in a task's place    a small server at its address answers the others; each task measures its way to every other
+    as one of the tasks  a small server at its address answers the others; each task measures its way to every other
 
-The tasks meet: each waits until it has measured all others, and serves until all others have measured it.
+Each task waits until it has measured all others, and serves until all others have measured it.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from ps_train.parts.doctor.machine import FAIL, OK, WARN, Finding
 
 _PINGS = 20
 _BULK_BYTES = 16 << 20
-_WORD = struct.Struct("!cd")  # the kind of a question or answer, and a number
+_WORD = struct.Struct("!cd")  # the kind of a request or answer, and a number
 _MAGIC = b"ps_train doctor 1\n"  # distinguishes a doctor from a TensorFlow server
 _CONNECT_SECS, _ANSWER_SECS = 2.0, 10.0
-_APART_SECS = 5.0  # between clocks; logs and event files are then hard to compare
+_MAX_CLOCK_DIFFERENCE_SECS = 5.0  # with more, logs and event files are hard to compare
 
 
 def lookups(tasks: Sequence[Task]) -> Iterator[Finding]:
@@ -39,8 +39,8 @@ def lookups(tasks: Sequence[Task]) -> Iterator[Finding]:
                                            "add it to the DNS or /etc/hosts")
             continue
         yield Finding(OK, str(task), "accepts connections") if accepts(task.address) else Finding(
-            WARN, str(task), "its name resolves, but no task listens; start `ps_train doctor` with --job_name and "
-                             "--task_index in place of each task to measure the network")
+            WARN, str(task), "its name resolves, but no task listens; to measure the network, start `ps_train doctor` "
+                             "with --job_name and --task_index for each task")
 
 
 class MeasuringServer:
@@ -98,23 +98,22 @@ def meet_others(cluster: Cluster, tasks: Sequence[Task], timeout_secs: float) ->
         return
     end_secs = time.monotonic() + timeout_secs
     with contextlib.closing(server):
-        others = [task for task in tasks if task != this_task]
-        missing = list(others)
+        missing = [task for task in tasks if task != this_task]
+        measured_tasks = set()
         while missing and time.monotonic() < end_secs:
             for task in list(missing):
                 finding = _measure(this_task, task)
                 if finding is not None:
                     missing.remove(task)
+                    measured_tasks.add(task.name)
                     yield finding
             time.sleep(0.1 if missing else 0)
         for task in missing:
-            yield Finding(FAIL, str(task), f"no doctor answers there within {timeout_secs:g} s: start one in its "
-                                           "place; if it runs, a firewall, a wrong address or a missing route is "
-                                           "between")
+            yield Finding(FAIL, str(task), f"no doctor answers there within {timeout_secs:g} s: start one for it; if "
+                                           "it runs, look for a firewall, a wrong address or a missing route")
         # The others may still be on their way here.
-        while {task.name for task in others if task not in missing} - server.measured_by:
+        while late := measured_tasks - server.measured_by:
             if time.monotonic() > end_secs:
-                late = {task.name for task in others if task not in missing} - server.measured_by
                 yield Finding(FAIL, str(this_task), f"{', '.join(sorted(late))} did not reach it: is its address "
                                                     "right, and its port open in the firewall?")
                 return
@@ -129,7 +128,7 @@ def _measure(this_task: Task, task: Task) -> Finding | None:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if _receive(connection, len(_MAGIC)) != _MAGIC:
                 return Finding(FAIL, str(task), "another program listens there: end it, or give the task another port")
-            trips, apart_secs = _ping(connection)
+            trips, lead_secs = _ping(connection)
             start_secs = time.monotonic()
             connection.sendall(_WORD.pack(b"b", _BULK_BYTES) + bytes(_BULK_BYTES))
             _receive(connection, _WORD.size)
@@ -139,9 +138,9 @@ def _measure(this_task: Task, task: Task) -> Finding | None:
     except (OSError, EOFError):
         return None
     measured = (f"{statistics.median(trips) * 1e6:,.0f} us there and back, {speed / 1e6:,.0f} MB/s, clocks "
-                f"{abs(apart_secs):.3f} s apart")
-    if abs(apart_secs) > _APART_SECS:
-        return Finding(WARN, str(task), f"{measured}: set them with NTP, or times in logs and curves mislead")
+                f"{abs(lead_secs):.3f} s apart")
+    if abs(lead_secs) > _MAX_CLOCK_DIFFERENCE_SECS:
+        return Finding(WARN, str(task), f"{measured}: set them with NTP; else times in logs and curves mislead")
     return Finding(OK, str(task), measured)
 
 

@@ -11,7 +11,7 @@ from ps_train.config.fields import field
 from ps_train.config.groups import GraphReportFlags, WaitFlags
 from ps_train.config.launch import LaunchConfig
 from ps_train.errors import ConfigError, refuse
-from ps_train.parts.ssh.flags import RemoteFlags
+from ps_train.parts.ssh.hosts import RemoteFlags
 from ps_train.runtime.waits import Timeouts
 
 _SCRIPT = "Running a script"

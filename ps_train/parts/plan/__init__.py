@@ -1,5 +1,5 @@
-"""Where does a training place its variables, and what does a step transfer? `ps_train plan`, before the training.
+"""`ps_train plan`: where a training would place its variables, and what a step would transfer.
 
-    flags  the flags of the verb
+    verb   the flags and the verb
     plan   builds the graph, reads sizes and transfers off it, and prints the plan
 """

@@ -1,10 +1,9 @@
-"""--profile_steps: where does the time of a step go?
+"""`--profile_steps`: where the time of a step goes.
 
-    traced steps --> StepStats --spans--> what each task did --phases--> pull, compute, push, wait, call
+    traced steps --> StepStats --phases--> pull, compute, push, wait, call
 
-Start with `recorder.py`. Each worker traces its steps, prints a table of phases and writes a Chrome trace.
+Each worker traces its steps, prints a table of phases and writes a Chrome trace. Start with `part.py`.
 
-    recorder  traces steps, prints the table and writes the timeline
-    spans     reads TensorFlow's StepStats as spans of time on tasks
-    phases    divides the time of a step into phases
+    part    traces steps, prints the table and writes the timeline
+    phases  reads TensorFlow's StepStats as spans of time on tasks, and divides the time of a step into phases
 """

@@ -8,7 +8,7 @@ from typing import Any
 
 from ps_train.config import fields
 from ps_train.config.groups import SAVING
-from ps_train.errors import ConfigError
+from ps_train.errors import ConfigError, Problem
 
 _MAX_PROFILED_STEPS = 1000  # a step has hundreds of events, thousands for a large model
 
@@ -22,8 +22,8 @@ def parse_steps(flag: str, text: str) -> range:
     match = re.fullmatch(r"([0-9]{1,18}):([0-9]{1,18})", text)
     steps = range(int(match[1]), int(match[2])) if match else range(0)
     if text and not 0 < len(steps) <= _MAX_PROFILED_STEPS:
-        raise ConfigError(f"{flag}: got {text!r}; allowed: A:B with 0 <= A < B, as in 200:220, and at most "
-                          f"{_MAX_PROFILED_STEPS} steps")
+        raise ConfigError("flag_malformed", f"{flag}: got {text!r}; allowed: A:B with 0 <= A < B, as in 200:220, and "
+                          f"at most {_MAX_PROFILED_STEPS} steps")
     return steps
 
 
@@ -36,12 +36,14 @@ class ProfileFlags:
         "a table and a timeline.", unit="A:B", form=parse_steps, unset="none")
 
     def part_problems(self, config: Any) -> list[str]:
-        """Returns a line for each way in which the flag does not fit the others."""
-        problems = []
+        """Returns a problem for each way in which the flag does not fit the others."""
+        problems: list[str] = []
         if parse_steps("--profile_steps", config.profile_steps).start >= config.train_steps:
-            problems.append(f"--profile_steps: got {config.profile_steps!r}, but training ends at "
-                            f"--train_steps={config.train_steps}; start earlier")
+            problems.append(Problem(
+                "flags_conflict", f"--profile_steps: got {config.profile_steps!r}, but training ends at "
+                f"--train_steps={config.train_steps}; start earlier"))
         if config.profile_steps and config.steps_per_execution > 1:
-            problems.append(f"--steps_per_execution: got {config.steps_per_execution!r} with --profile_steps, which "
-                            "reports where the time of a single step goes; leave one of them out")
+            problems.append(Problem(
+                "flags_conflict", f"--steps_per_execution: got {config.steps_per_execution!r} with --profile_steps, "
+                "which reports where the time of a single step goes; omit one of them"))
         return problems

@@ -1,9 +1,9 @@
-"""The history of a training, as one HTML page: `ps_train report`.
+"""`ps_train report`: the history of a training, as one HTML page.
 
-    history    reads values over steps from the event files, and events, cluster and workers from the journal
-    evaluated  the evaluations as events, and which of them was the best
-    page       draws charts, and puts them and tables into one HTML file
-    writing    decides the contents of the page, and writes it
+    verb     the flags and the verb
+    writing  decides the contents of the page, and writes it
+    curves   reads values over steps from the event files, and evaluations as events
+    page     draws charts, and puts them and tables into one HTML file
 
-Start with `writing.py`.
+Runs, events and workers come from the journal, by `control/history.py`. Start with `writing.py`.
 """

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Callable, NamedTuple
 
 from ps_train.errors import ConfigError
-from ps_train.parts.report.history import Point, Sample
+from ps_train.parts.control.history import Sample
+from ps_train.parts.report.curves import Point
 
 _SIZE = (7.0, 3.2)  # inches; the page scales it
 _MOST_NAMED = 10  # lines in a legend
@@ -68,7 +69,7 @@ code {{ background: #f3f5f8; padding: .1rem .3rem; overflow-wrap: anywhere; }}
 
 
 class TimeAxis(NamedTuple):
-    """The start of time in a chart, in seconds since the epoch, and its unit."""
+    """The time axis of a chart: its start, in seconds since the epoch, and its unit."""
 
     begin: float
     unit_secs: float
@@ -99,8 +100,8 @@ def check_matplotlib() -> None:
     try:
         import matplotlib  # noqa: F401, PLC0415 (an extra: only this verb needs it)
     except ImportError as error:
-        raise ConfigError(f"the charts of `ps_train report` need matplotlib: {error}; install it with "
-                          "`pip install 'ps_train[report]'`, or `pip install matplotlib`") from None
+        raise ConfigError("matplotlib_missing", f"the charts of `ps_train report` need matplotlib: {error}; install it "
+                          "with `pip install 'ps_train[report]'`, or `pip install matplotlib`") from None
 
 
 def lines_chart(
@@ -159,7 +160,7 @@ def by_worker(
 
 
 def _plain(name: str) -> str:
-    """Returns a user's name as matplotlib shows it literally: text between two `$` would be a formula."""
+    """Escapes a name for matplotlib, which reads text between two `$` as a formula."""
     return name.replace("$", r"\$")
 
 
@@ -186,7 +187,7 @@ class Row(NamedTuple):
 
 
 def page(title: str, subtitle: str, sections: Iterable[str]) -> str:
-    """Returns the file; each section is HTML, made by the other functions here."""
+    """Returns the file; each section is HTML of the other functions here."""
     return _PAGE.format(title=html.escape(title), subtitle=html.escape(subtitle), body="\n".join(sections))
 
 
@@ -217,7 +218,7 @@ def charts(drawn: Iterable[tuple[str, str]]) -> str:
 
 
 def table(headings: Sequence[str], rows: Iterable[Row], numbers: Iterable[int] = ()) -> str:
-    """Returns a table; the columns of these numbers, from 0, have numbers in them."""
+    """Returns a table; `numbers` has the indexes of the columns of numbers, from 0."""
     kinds = [' class="number"' if column in set(numbers) else "" for column in range(len(headings))]
     head = "".join(f"<th{kind}>{html.escape(name)}</th>" for kind, name in zip(kinds, headings))
     body = "".join(

@@ -1,7 +1,7 @@
 """Reads a train_dir and writes its report.
 
-    events.*      --history--> values over steps --evaluated--> events --+
-    journal.jsonl --history--> runs, with their events and workers ------+--page--> report.html
+    events.*      --curves--> values over steps, and evaluations as events --+
+    journal.jsonl --control/history--> runs, with their events and workers --+--page--> report.html
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ps_train.errors import ConfigError
-from ps_train.parts.report import evaluated, page
-from ps_train.parts.report.flags import ReportConfig
-from ps_train.parts.report.history import Point, RunHistory, read_series, run_at, run_histories, thinned
+from ps_train.parts.control.history import RunHistory, run_at, run_histories
+from ps_train.parts.report import curves, page
+from ps_train.parts.report.curves import Point, read_series, thinned
 from ps_train.parts.report.page import Row, TimeAxis
 from ps_train.parts.selection.flags import Target
 from ps_train.runtime import logs
@@ -33,32 +33,32 @@ _MOST_RUNS = 5  # the last ones have charts of their workers
 _MOST_EVENTS = 500  # the first and the last ones are shown
 
 
-def write_report(config: ReportConfig) -> None:
-    """Writes the report of a train_dir, and prints its path.
+def write_report(train_dir: str, output: str = "") -> None:
+    """Writes the report of a train_dir to `output`, or into the folder, and prints its path.
 
     Raises:
       ConfigError: the folder has nothing to report, the file cannot be written, or matplotlib is missing.
     """
     page.check_matplotlib()
-    if not os.path.isdir(config.train_dir):
-        raise ConfigError(f"{config.train_dir}: no such folder; give the --train_dir of a training")
+    if not os.path.isdir(train_dir):
+        raise ConfigError("train_dir_missing", f"{train_dir}: no such folder; give the --train_dir of a training")
     try:
-        histories = run_histories(read_journal(config.train_dir))
+        histories = run_histories(read_journal(train_dir))
     except OSError as error:
-        raise ConfigError(f"cannot read the journal in {config.train_dir}: {error.strerror}") from None
+        raise ConfigError("journal_unreadable", f"cannot read the journal in {train_dir}: {error.strerror}") from None
     run_of = functools.partial(run_at, histories)
-    training, evaluations = (read_series(folder, run_of)
-                             for folder in (config.train_dir, os.path.join(config.train_dir, "eval")))
+    training, evaluations = (read_series(folder, run_of) for folder in (train_dir, os.path.join(train_dir, "eval")))
     if not (any(history.events for history in histories) or training or evaluations):
-        raise ConfigError(f"{config.train_dir}: no training has written a journal or event files there; give the "
-                          "--train_dir of a training")
-    path = config.output or os.path.join(config.train_dir, "report.html")
-    html = make_report(config.train_dir, histories, training, evaluations, evaluated.read_target(config.train_dir))
+        raise ConfigError("nothing_to_report", f"{train_dir}: no training has written a journal or event files there; "
+                          "give the --train_dir of a training")
+    path = output or os.path.join(train_dir, "report.html")
+    html = make_report(train_dir, histories, training, evaluations, curves.read_target(train_dir))
     try:
         with open(path, "w", encoding="utf-8") as file:
             file.write(html)
     except OSError as error:
-        raise ConfigError(f"cannot write {path}: {error.strerror}; give another --output") from None
+        raise ConfigError("output_unwritable", f"cannot write {path}: {error.strerror}; give another --output"
+                          ) from None
     logs.show(f"wrote {path}")
 
 
@@ -74,23 +74,25 @@ def make_report(
       target: the metric by which the best checkpoint was chosen.
     """
     run_of = functools.partial(run_at, histories)
-    events = evaluated.evaluation_events(evaluations, target)
-    runs = [
-        ReportedRun(number, dataclasses.replace(history, events=sorted(
-            [*history.events, *(event for event in events if run_of(event.time) == number - 1)],
-            key=lambda event: event.time)), *(
-                {tag: mine for tag, points in values.items()
-                 if (mine := [point for point in points if run_of(point.time) == number - 1])}
-                for values in (training, evaluations)))
-        for number, history in enumerate(histories, start=1)]
-    last = runs[-1]
-    run = last.history.run
+    events = curves.evaluation_events(evaluations, target)
+
+    def of_run(index: int, series: Mapping[str, Sequence[Point]]) -> dict[str, list[Point]]:
+        points_of_run = {tag: [point for point in points if run_of(point.time) == index]
+                         for tag, points in series.items()}
+        return {tag: points for tag, points in points_of_run.items() if points}
+
+    runs = []
+    for index, history in enumerate(histories):
+        all_events = [*history.events, *(event for event in events if run_of(event.time) == index)]
+        history = dataclasses.replace(history, events=sorted(all_events, key=lambda event: event.time))
+        runs.append(ReportedRun(index + 1, history, of_run(index, training), of_run(index, evaluations)))
+    run = runs[-1].history.run
     title = f"{run['model']} on {run['dataset']}" if run else os.path.basename(os.path.abspath(train_dir))
     sections = [
-        page.figures(itertools.chain(_figures(last), evaluated.best_figure(evaluations, target))), *_run_table(runs),
+        page.figures(itertools.chain(_figures(runs[-1]), curves.best_figure(evaluations, target))), *_run_table(runs),
         page.heading("Loss and metrics"), page.charts(_value_charts(runs)),
         *itertools.chain.from_iterable(_worker_section(run, len(runs)) for run in runs[-_MOST_RUNS:]),
-        *_event_table(runs), *_placement(last.history), *_flags(last.history)]
+        *_event_table(runs), *_placement(runs[-1].history), *_flags(runs[-1].history)]
     begin, end = min(run.times()[0] for run in runs), max(run.times()[1] for run in runs)
     return page.page(title, f"{os.path.abspath(train_dir)}, from {_clock(begin)} to {_clock(end)}", sections)
 
@@ -120,7 +122,7 @@ class ReportedRun:
         return max((event.step for event in self._all() if event.step), default=0)
 
     def num_workers(self) -> int:
-        """Returns the number of workers that took part."""
+        """Returns the number of workers in the samples."""
         return len({name for sample in self.history.samples for name in sample.steps})
 
     def _all(self) -> list[Any]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -22,10 +20,10 @@ class SshPart(LaunchPart):
     def machines(
         self, launch_config: Any, tasks: TaskList, signals: Sequence[int], grace_secs: float
     ) -> contextlib.AbstractContextManager | None:
-        """Returns a context that gives the hosts after all of them have answered, or None without --hosts.
+        """Returns a context that gives the hosts once all of them have answered, or None without --hosts.
 
         Raises:
-          ConfigError: --hosts or a flag of it is wrong, or a line for each host that cannot run tasks.
+          ConfigError: a flag about hosts is wrong, or hosts cannot run tasks.
           LaunchError: this process was asked to stop.
         """
         return _reached_machines(launch_config, tasks, signals, grace_secs) if launch_config.hosts else None
@@ -36,13 +34,12 @@ class OtherMachines:
 
     is_here = False
 
-    def __init__(self, tasks: TaskList, placed: Sequence[Host], remote: RemoteShell,
-                 reserved: dict[Host, list[int]], grace_secs: float) -> None:
+    def __init__(self, task_hosts: Mapping[str, Host], shell: RemoteShell, reserved: Mapping[Host, Sequence[int]],
+                 grace_secs: float) -> None:
         """Takes the host of each task, the ports reserved on each host, and how long a task may take to end."""
-        self._tasks, self._remote, self._grace_secs = tasks, remote, grace_secs
-        self._host = dict(zip(tasks.names, placed))
-        left = {host: list(numbers) for host, numbers in reserved.items()}
-        self._port = {name: left[host].pop(0) for name, host in self._host.items()}
+        self._host, self._shell, self._grace_secs = task_hosts, shell, grace_secs
+        free_ports = {host: iter(numbers) for host, numbers in reserved.items()}
+        self._port = {name: next(free_ports[host]) for name, host in task_hosts.items()}
         self._is_reserved = False
 
     def reserve(self) -> list[Place]:
@@ -51,18 +48,14 @@ class OtherMachines:
         return [Place(host.address, self._port[name], None) for name, host in self._host.items()]
 
     def command(self, name: str, line: Sequence[str], variables: Mapping[str, str] = NO_VARIABLES) -> list[str]:
-        """Returns the command of the local process that runs a command line of ps_train on the host of a task.
-
-        Args:
-          variables: of the task's environment there.
-        """
-        return self._remote.relay_command(self._host[name], name, ["-m", "ps_train", *line], self._grace_secs,
+        """Returns the local command that runs a command line of ps_train, with these variables, on a task's host."""
+        return self._shell.relay_command(self._host[name], name, ["-m", "ps_train", *line], self._grace_secs,
                                           self._port[name] if self._is_reserved else 0, variables)
 
     def announcement(self, lines: Sequence[Sequence[str]], log_dir: str) -> str:
-        """Returns the lines that say how to start the same tasks by hand."""
+        """Returns the lines that show how to start the same tasks by hand."""
         width = max(len(host.login) for host in self._host.values())
-        typed = [f"  {host.login:<{width}}  {self._remote.typed(['-m', 'ps_train', *line])}"
+        typed = [f"  {host.login:<{width}}  {self._shell.typed(['-m', 'ps_train', *line])}"
                  for host, line in zip(self._host.values(), lines)]
         return "\n".join([f"Starting {len(lines)} tasks over ssh; by hand these would be the commands, each on its "
                           "host:", *typed, f"Logs, here: {log_dir}"])
@@ -72,10 +65,8 @@ class OtherMachines:
 def _reached_machines(
     launch_config: Any, tasks: TaskList, signals: Sequence[int], grace_secs: float
 ) -> Iterator[OtherMachines]:
-    placed = hosts.place_tasks(tasks.names, hosts.read_hosts(launch_config.hosts), launch_config.task_placement)
-    remote = RemoteShell(
-        hosts.split_ssh_command(launch_config.ssh_command), launch_config.remote_dir or os.getcwd(),
-        launch_config.remote_python or sys.executable, hosts.chosen_environment(launch_config.env, os.environ))
-    counts = collections.Counter(placed)
-    with preflight.reserved_hosts(remote, counts, launch_config.base_port, signals) as reserved:
-        yield OtherMachines(tasks, placed, remote, reserved, grace_secs)
+    task_hosts = hosts.place_tasks(tasks.names, hosts.read_hosts(launch_config.hosts), launch_config.task_placement)
+    shell = hosts.make_remote_shell(launch_config)
+    counts = collections.Counter(task_hosts)
+    with preflight.reserved_hosts(shell, counts, launch_config.base_port, signals) as reserved:
+        yield OtherMachines(dict(zip(tasks.names, task_hosts)), shell, reserved, grace_secs)

@@ -2,7 +2,7 @@
 
     python -m ps_train.parts.ssh.preflight COUNT FIRST_PORT  -->  one line of JSON
 
-is the probe that runs on each host: it reports the packages installed there, and holds free ports until SIGTERM.
+is the probe that runs on each host. It reports the packages installed there, and holds free ports until SIGTERM.
 """
 
 from __future__ import annotations
@@ -21,31 +21,33 @@ from typing import Any
 
 from ps_train import __version__
 from ps_train.cluster import ports
-from ps_train.errors import ConfigError, refuse
+from ps_train.errors import ConfigError, Problem, refuse
 from ps_train.launch.preparation import stopped
 from ps_train.launch.process import POLL_SECS, Process
+from ps_train.parts.ssh.connection import LOST_CONNECTION
 from ps_train.parts.ssh.hosts import CONNECT_SECS, Host, RemoteShell
-from ps_train.parts.ssh.relay import LOST_CONNECTION
 from ps_train.runtime.installed import tensorflow_problem, tensorflow_version
 
 _ANSWER_SECS = 60.0  # for all hosts together: to connect, and to start a Python
 _GRACE_SECS = 5.0
-# Message of ssh, the shell or Python on a host --> the fault there, and what to do.
+# Pattern of a message of ssh, the shell or Python on a host --> code, the fault, and what to do.
 _FAULTS = (
-    ("Permission denied", "ssh is refused: give a key that the host knows (`ssh -i KEY` in --ssh_command), or start "
-                          "ssh-agent"),
-    ("Host key verification failed", "its host key is not known here: connect once by hand, `ssh {host}`, and "
-                                     "check it"),
-    ("Could not resolve hostname", "its name does not resolve here: is it spelt right?"),
-    ("Connection refused", "no ssh server answers there: start sshd, or give its port (`ssh -p PORT` in "
-                           "--ssh_command)"),
-    ("timed out|No route to host|unreachable", "it cannot be reached: is it up, and is a firewall between?"),
-    (r"No module named '?ps_train\.", "another version of ps_train there than {version}: install that one"),
-    ("No module named '?ps_train", "no ps_train for {python} there: install it, or give --remote_python, --remote_dir "
-                                   "or PYTHONPATH"),
-    ("not found|No such file or directory", "no {python} or no folder {folder} there: give --remote_python and "
-                                            "--remote_dir"),
-    (r"can't cd to|cd: ", "no folder {folder} there: make it, or give --remote_dir"),
+    ("Permission denied", "ssh_refused", "ssh is refused: give a key that the host knows (`ssh -i KEY` in "
+     "--ssh_command), or start ssh-agent"),
+    ("Host key verification failed", "host_key_unknown", "its host key is not known here: connect once by hand, `ssh "
+     "{host}`, and check it"),
+    ("Could not resolve hostname", "host_name_unknown", "its name does not resolve here: is it spelt right?"),
+    ("Connection refused", "ssh_server_missing", "no ssh server answers there: start sshd, or give its port (`ssh -p "
+     "PORT` in --ssh_command)"),
+    ("timed out|No route to host|unreachable", "host_unreachable", "it cannot be reached: is it up, and is a firewall "
+     "between?"),
+    (r"No module named '?ps_train\.", "other_ps_train", "another version of ps_train there than {version}: install "
+     "that one"),
+    ("No module named '?ps_train", "ps_train_missing", "no ps_train for {python} there: install it, or give "
+     "--remote_python, --remote_dir or PYTHONPATH"),
+    ("not found|No such file or directory", "remote_path_missing", "no {python} or no folder {folder} there: give "
+     "--remote_python and --remote_dir"),
+    (r"can't cd to|cd: ", "remote_path_missing", "no folder {folder} there: make it, or give --remote_dir"),
 )
 
 
@@ -53,7 +55,7 @@ _FAULTS = (
 def reserved_hosts(
     shell: RemoteShell, counts: Mapping[Host, int], first_port: int, signals: Sequence[int]
 ) -> Iterator[dict[Host, list[int]]]:
-    """Yields the ports reserved on each host, which stay reserved until the block ends.
+    """Yields the reserved ports of each host; they stay reserved until the block ends.
 
     Args:
       counts: host -> the number of its tasks.
@@ -61,7 +63,7 @@ def reserved_hosts(
       signals: see `noted_signals`.
 
     Raises:
-      ConfigError: a line for each host that cannot be reached, or that lacks something.
+      ConfigError: hosts cannot be reached or cannot run tasks; has a problem for each.
       LaunchError: this process was asked to stop.
     """
     probes: dict[Host, Process] = {}
@@ -77,7 +79,7 @@ def reserved_hosts(
 
 
 def _answers(probes: Mapping[Host, Process], signals: Sequence[int]) -> dict[Host, dict[str, Any] | list[str]]:
-    """Returns the answer of each probe, or the lines of one that ended or gave no answer in time."""
+    """Returns the answer of each probe; without one, the lines that the probe has printed."""
     lines: dict[Host, list[str]] = {host: [] for host in probes}
     answers: dict[Host, dict[str, Any] | list[str]] = {}
     end_secs = time.monotonic() + _ANSWER_SECS
@@ -93,8 +95,8 @@ def _answers(probes: Mapping[Host, Process], signals: Sequence[int]) -> dict[Hos
             if has_ended and host not in answers:
                 answers[host] = lines[host]
         time.sleep(POLL_SECS)
-    late = [f"ps_train: no answer within {_ANSWER_SECS:g} s, of which ssh has {CONNECT_SECS} s to connect"]
-    return {host: answers.get(host, lines[host] + late) for host in probes}
+    timed_out = [f"ps_train: no answer within {_ANSWER_SECS:g} s, of which ssh has {CONNECT_SECS} s to connect"]
+    return {host: answers.get(host, lines[host] + timed_out) for host in probes}
 
 
 def _answer(line: str) -> dict[str, Any] | None:
@@ -106,37 +108,37 @@ def _answer(line: str) -> dict[str, Any] | None:
 
 
 def _ports(answers: Mapping[Host, dict[str, Any] | list[str]], shell: RemoteShell) -> dict[Host, list[int]]:
-    """Returns the ports of each host; raises a ConfigError with a line for each host with a fault."""
-    faults, ports_of_hosts = [], {}
+    """Returns the ports of each host; raises a ConfigError with a problem for each host that cannot run tasks."""
+    problems, ports_of_hosts, versions = [], {}, {}
     for host, answer in answers.items():
         if isinstance(answer, list):
             fault = explain_host_fault(answer, host, shell)
         elif answer["ps_train"] != __version__:
-            fault = f"ps_train {answer['ps_train']} there, and {__version__} here: install the same one"
+            fault = Problem("other_ps_train", f"ps_train {answer['ps_train']} there, and {__version__} here: install "
+                                              "the same one")
         else:
-            fault = answer["fault"]
-            ports_of_hosts[host] = answer.get("ports", [])
-        faults += [f"{host}: {fault}"] if fault else []
-    refuse(faults)
-    versions = {answer["tensorflow"] for answer in answers.values() if isinstance(answer, dict)}
-    if len(versions) > 1:
-        shown = ", ".join(f"{host} has {answer['tensorflow']}" for host, answer in answers.items()
-                          if isinstance(answer, dict))
-        raise ConfigError(f"the hosts have different TensorFlows: {shown}; install the same one on all")
+            fault = Problem(answer.get("code", ""), answer["fault"])
+            ports_of_hosts[host], versions[host] = answer.get("ports", []), answer["tensorflow"]
+        problems += [Problem(fault.code, f"{host}: {fault}")] if fault else []
+    refuse(problems)
+    if len(set(versions.values())) > 1:
+        shown = ", ".join(f"{host} has {version}" for host, version in versions.items())
+        raise ConfigError("tensorflow_differs", f"the hosts have different TensorFlows: {shown}; install the same one "
+                          "on all")
     return ports_of_hosts
 
 
-def explain_host_fault(lines: Sequence[str], host: Host, shell: RemoteShell) -> str:
+def explain_host_fault(lines: Sequence[str], host: Host, shell: RemoteShell) -> Problem:
     """Returns the fault of a host, from the output of ssh, its shell and its Python."""
     printed = [line.strip() for line in lines if line.strip() and not line.startswith(LOST_CONNECTION)]
     for line in reversed(printed):  # the reason comes last, after greetings and warnings
         if line.startswith("ps_train: "):  # such a line says what to do
-            return line.removeprefix("ps_train: ")
-        for pattern, words in _FAULTS:
+            return Problem("ssh_failed", line.removeprefix("ps_train: "))
+        for pattern, code, advice in _FAULTS:
             if re.search(pattern, line):
-                advice = words.format(host=host, python=shell.python, folder=shell.folder, version=__version__)
-                return f"{advice} ({line})"
-    return printed[-1] if printed else "ssh ended without a word; try `ssh` to it by hand"
+                advice = advice.format(host=host, python=shell.python, folder=shell.folder, version=__version__)
+                return Problem(code, f"{advice} ({line})")
+    return Problem("ssh_failed", printed[-1] if printed else "ssh printed nothing; try `ssh` to it by hand")
 
 
 def _end(probes: Sequence[Process]) -> None:
@@ -151,17 +153,19 @@ def _end(probes: Sequence[Process]) -> None:
 
 def main(argv: Sequence[str]) -> int:
     """Prints the packages and ports of this host, and waits for SIGTERM; then the ports are free again."""
-    count, first = map(int, argv)
+    count, first_port = map(int, argv)
     version = tensorflow_version()
+    fault = tensorflow_problem(version)
     answer: dict[str, Any] = {"ps_train": __version__, "python": platform.python_version(), "tensorflow": version,
-                             "fault": tensorflow_problem(version)}
+                             "fault": fault, "code": getattr(fault, "code", "tensorflow_missing")}
     try:
-        held = ports.hold_ports(count, first)
+        held = ports.hold_ports(count, first_port)
         answer["ports"] = [holder.getsockname()[1] for holder in held]
         for holder in held:
             ports.let_server_bind(holder)
     except ConfigError as error:
-        answer["fault"] = answer["fault"] or str(error)
+        if not fault:
+            answer.update(fault=str(error), code=error.code)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     print(json.dumps(answer), flush=True)
     signal.sigwait({signal.SIGTERM})

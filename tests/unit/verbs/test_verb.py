@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ps_train.parts.control.flags import StatusConfig
+from ps_train.parts.control.verb import StatusConfig
 from ps_train.storage import run_record
 from ps_train.verbs.verb import name_train_dir
 

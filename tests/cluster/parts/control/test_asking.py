@@ -10,12 +10,12 @@ import threading
 
 import pytest
 
-from ps_train.errors import ConfigError
 from ps_train.parts.control import asking
-from ps_train.parts.control import flags as control_flags
+from ps_train.parts.control import verb as control_flags
 from ps_train.parts.control.requests import ClientService, ControlBoard
 from ps_train.runtime.threads import Call
 from tests.children import wait_until
+from tests.errors import raises
 
 _ASK = {"status": (control_flags.StatusConfig, asking.print_status),
         "save": (control_flags.ControlConfig, asking.save_now), "stop": (control_flags.ControlConfig, asking.stop_all)}
@@ -31,16 +31,16 @@ def test_another_training_at_the_same_addresses_is_not_asked(tmp_path, start_ser
     form, ask = _ASK[verb]
     with contextlib.closing(ControlBoard(ps)) as board:
         board.write_about({"train_dir": "/other", "heartbeat_secs": 5.0})
-        with pytest.raises(ConfigError, match=rf"^--train_dir={tmp_path}: that training has ended; {ps.address} "
-                                              "now serves the one in /other: give that folder$"):
+        with raises("another_training") as caught:
             ask(control_flags.parse_control([f"--train_dir={tmp_path}"], verb, form), threading.Event())
+        assert f"{ps.address} now serves the one in /other" in str(caught.value)
         assert not board.is_stop_requested() and board.requests().num_saves == 0
 
 
 @pytest.mark.parametrize("about", [{"train_dir": "/other", "heartbeat_secs": 5.0}, None], ids=["runs", "starts"])
 @pytest.mark.parametrize("verb", _ASK)
-def test_an_ended_training_is_told_while_another_has_its_addresses(tmp_path, start_servers, capsys, verb, about):
-    """Also while that one starts, before its chief has said whose it is: nothing may be asked of it."""
+def test_an_ended_training_is_reported_while_another_has_its_addresses(tmp_path, start_servers, capsys, verb, about):
+    """Also while that one starts, before its chief has named its folder: it gets no request."""
     cluster = start_servers(1, 1)
     ps = cluster.view("ps", 0).ps[0]
     (tmp_path / "cluster.json").write_text(json.dumps({
@@ -55,9 +55,9 @@ def test_an_ended_training_is_told_while_another_has_its_addresses(tmp_path, sta
             board.write_about(about)
         ask(control_flags.parse_control([f"--train_dir={tmp_path}"], verb, form), threading.Event())
         assert not board.is_stop_requested() and board.requests().num_saves == 0
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     does_not_run = f"the training in {tmp_path} does not run: finished at step 9"
-    assert said.startswith("finished: step 9" if verb == "status" else does_not_run)
+    assert output.startswith("finished: step 9" if verb == "status" else does_not_run)
 
 
 def test_a_request_that_ps_0_forgets_is_made_again(start_servers, capsys):
@@ -76,7 +76,7 @@ def test_a_request_that_ps_0_forgets_is_made_again(start_servers, capsys):
     assert capsys.readouterr().out.endswith("saved model.ckpt-7\n")
 
 
-def test_a_watch_ends_where_nobody_reads_on(start_servers, monkeypatch):
+def test_a_watch_ends_when_its_reader_has_ended(start_servers, monkeypatch):
     """`ps_train status --watch | head`."""
     [ps] = start_servers(1, 1).view("ps", 0).ps
     config = control_flags.parse_control([f"--ps_hosts={ps.address}", "--watch"], "status", control_flags.StatusConfig)
@@ -90,17 +90,17 @@ def test_a_watch_ends_where_nobody_reads_on(start_servers, monkeypatch):
 
 
 def test_the_status_has_the_rows_of_each_ps(start_servers, capsys):
-    """As the chief's upkeep of the tables has counted them last: as text and as JSON."""
+    """The last counts of the chief's upkeep of the tables, as text and as JSON."""
     cluster = start_servers(1, 1)
     ps = cluster.view("ps", 0).ps[0]
     tables = [{"name": "users", "rows": 40, "ps": [{"name": "ps:0", "rows": 13, "bytes": 2652},
                                                    {"name": "ps:1", "rows": 27, "bytes": 5508}]}]
     with contextlib.closing(ControlBoard(ps)) as board:
         service = ClientService(board, {}, list, lambda: 7, lambda: {"tables": tables})
-        service.look()
+        service.serve()
     for flags in ([], ["--json"]):
         config = control_flags.parse_control([f"--ps_hosts={ps.address}", *flags], "status", control_flags.StatusConfig)
         asking.print_status(config, threading.Event())
-    text, found = capsys.readouterr().out.strip().rsplit("\n", 1)
+    text, as_json = capsys.readouterr().out.strip().rsplit("\n", 1)
     assert "table users: 40 rows: 13 on ps:0 (2.65 kB), 27 on ps:1 (5.51 kB)" in text.splitlines()
-    assert json.loads(found)["tables"] == tables
+    assert json.loads(as_json)["tables"] == tables

@@ -1,4 +1,4 @@
-"""What the chief does about `ps_train save`, on a blackboard of a server in this process."""
+"""The chief's side of `ps_train save`, on a blackboard of a server in this process."""
 
 from __future__ import annotations
 
@@ -18,39 +18,39 @@ def open_board(start_servers):
 
 
 class Chief:
-    """A chief's service, and the answers that its saver owes."""
+    """A chief's service, and the callbacks of the checkpoints that it has requested."""
 
     def __init__(self, board):
-        self.owed = []
-        self.service = ClientService(board, {}, self.owed.append, lambda: 7)
+        self.callbacks = []
+        self.service = ClientService(board, {}, self.callbacks.append, lambda: 7)
 
 
 def test_each_request_is_taken_and_answered_once(open_board):
     """Also one that came before the chief trained; several that wait get one checkpoint."""
     client, chief = open_board(), Chief(open_board())
     assert [client.ask_to_save(), client.ask_to_save()] == [1, 2]
-    chief.service.look()
-    chief.service.look()
-    (answer,) = chief.owed
+    chief.service.serve()
+    chief.service.serve()
+    (answer,) = chief.callbacks
     assert client.save_answer(1) is None
     answer("here", "")
     assert client.save_answer(1) == client.save_answer(2) == {"number": 2, "path": "here", "problem": ""}
-    chief.service.look()
-    assert len(chief.owed) == 1
+    chief.service.serve()
+    assert len(chief.callbacks) == 1
 
 
-def test_the_next_chief_takes_what_the_last_one_did_not_answer(open_board):
-    """And nothing that has its answer."""
+def test_the_next_chief_answers_pending_requests(open_board):
+    """And no request that has its answer."""
     client, first = open_board(), Chief(open_board())
     client.ask_to_save()
-    first.service.look()
-    first.owed[0]("here", "")
+    first.service.serve()
+    first.callbacks[0]("here", "")
     second = Chief(open_board())
-    second.service.look()
-    assert not second.owed
+    second.service.serve()
+    assert not second.callbacks
     client.ask_to_save()
-    second.service.look()  # and dies
+    second.service.serve()  # and dies
     third = Chief(open_board())
-    third.service.look()
-    third.owed[0]("", "no room")
+    third.service.serve()
+    third.callbacks[0]("", "no room")
     assert client.save_answer(2)["problem"] == "no room"

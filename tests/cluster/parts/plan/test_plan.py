@@ -10,10 +10,10 @@ import pytest
 
 from ps_train.errors import MissingDataError
 from ps_train.parts.plan import plan
-from ps_train.parts.plan.flags import parse_plan
+from ps_train.parts.plan.verb import parse_plan
 from ps_train.updates.update import Period
 from tests import clusters
-from tests.cluster.parts.profile.test_recorder import profiled
+from tests.cluster.parts.profile.test_part import profiled
 from tests.processes import DEADLINE_SECS, REPO
 from tests.tensorflow_mode import tf
 

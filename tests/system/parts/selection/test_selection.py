@@ -6,7 +6,7 @@ import json
 import re
 import shutil
 
-from ps_train.parts.control import ended
+from ps_train.parts.control import history
 from ps_train.storage import journal
 from tests.processes import REPO, TaskCluster
 
@@ -28,7 +28,7 @@ def test_early_stopping_ends_every_task_with_0_and_a_process_each_predicts_in_or
     *_, saved, end = [event for event in journal.read_journal(str(tmp_path / "train"))
                       if event["event"] in ("checkpoint", "end")]
     assert end["why"].startswith("early stopping: constant was best with 1 at step") and end["step"] == saved["step"]
-    assert ended.read_ended(str(tmp_path / "train")).state == ended.STOPPED_EARLY
+    assert history.read_ending(str(tmp_path / "train")).state == history.STOPPED_EARLY
     assert "best constant: 1 at step" in log and "--checkpoint=best` takes it" in log
     record = json.loads((tmp_path / "train/selection.json").read_text())
     [best] = (tmp_path / "train/best").glob("*.index")

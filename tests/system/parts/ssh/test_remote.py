@@ -76,7 +76,7 @@ def test_a_cluster_trains_over_ssh_until_ctrl_c(launch, servers):
     run.wait_for_training()
     run.wait_for(lambda: " step " in log_of(run, "worker-1"), "worker 1 trains")
     (watcher,) = [pid for pid, command in run.processes().items()
-                  if "ps_train.parts.ssh.watcher" in command and "worker:1" in command and "ssh" not in command[0]]
+                  if "watch" in command and "worker:1" in command and "ssh" not in command[0]]
     os.kill(watcher, signal.SIGKILL)  # its task goes with it
     run.wait_for(lambda: has_trained_twice(run), "worker 1 trains again")
     run.process.send_signal(signal.SIGINT)
@@ -141,14 +141,14 @@ def test_an_unchanged_script_trains_over_ssh(tmp_path, servers):
     assert (tmp_path / "train/checkpoint").exists()
 
 
-@pytest.mark.parametrize(("flags", "told"), [
-    (["--hosts=127.0.0.2,127.0.0.9"], ["127.0.0.9: no ssh server answers there"]),
-    (["--ssh_command={wrong}"], ["127.0.0.2: ssh is refused", "127.0.0.3: ssh is refused"]),
-    (["--remote_python=/no/python"], ["127.0.0.2: no /no/python", "127.0.0.3: no /no/python"]),
-    (["--remote_dir=/no such"], ["127.0.0.2: no folder /no such", "127.0.0.3: no folder /no such"]),
-    (["--env=PYTHONPATH={other}"], ["127.0.0.2: ps_train 0.0.1 there", "127.0.0.3: ps_train 0.0.1 there"]),
+@pytest.mark.parametrize(("flags", "hosts", "code"), [
+    (["--hosts=127.0.0.2,127.0.0.9"], ["127.0.0.9"], "ssh_server_missing"),
+    (["--ssh_command={wrong}"], HOSTS, "ssh_refused"),
+    (["--remote_python=/no/python"], HOSTS, "remote_path_missing"),
+    (["--remote_dir=/no such"], HOSTS, "remote_path_missing"),
+    (["--env=PYTHONPATH={other}"], HOSTS, "other_ps_train"),
 ])
-def test_a_host_that_cannot_run_tasks_is_named(tmp_path, servers, flags, told):
+def test_a_host_that_cannot_run_tasks_is_named(tmp_path, servers, flags, hosts, code):
     """One line for each such host, exit code 2, and nothing was started."""
     other = tmp_path / "other"
     (other / "ps_train").mkdir(parents=True)  # the same files, with another version
@@ -165,8 +165,9 @@ def test_a_host_that_cannot_run_tasks_is_named(tmp_path, servers, flags, told):
                            env={**os.environ, "PYTHONPATH": str(REPO)})
     assert ended.returncode == 2, ended.stderr
     lines = ended.stderr.splitlines()
-    assert len(lines) == len(told), ended.stderr
-    assert all(line.startswith(f"ps_train: {text}") for line, text in zip(lines, told)), ended.stderr
+    assert len(lines) == len(hosts), ended.stderr
+    assert all(line.startswith(f"ps_train: {host}: ") and line.endswith(f" [{code}]")
+               for line, host in zip(lines, hosts)), ended.stderr
     assert not (tmp_path / "train").exists()
 
 
@@ -192,5 +193,5 @@ def test_on_three_machines_ctrl_c_and_a_cut_link_leave_nothing(launch, tmp_path)
         network.run(3, "ip", "link", "set", "eth0", "down")
         if run.wait() != 138:
             run.fail("exit code")
-        assert "worker:0 | ps_train: the connection to 10.77.0.3 ended" in run.output, run.output
+        assert re.search(r"^worker:0 \| .* 10\.77\.0\.3 .*\[ssh_connection_lost\]$", run.output, re.MULTILINE)
         run.check_nothing_is_left_on_hosts()

@@ -5,23 +5,21 @@ from __future__ import annotations
 import shutil
 import sys
 
-import pytest
-
-from ps_train.errors import ConfigError
-from ps_train.parts.tmux import panes
+from ps_train.parts.tmux.part import Panes
 from tests.children import run_to_end, stopped_on_request
+from tests.errors import raises
 
 
-def test_the_panes_hear_of_a_requested_stop(tmp_path):
-    """They show the logs by themselves; what the tasks report is read on."""
+def test_the_panes_note_a_requested_stop(tmp_path):
+    """tmux shows the logs, but the reports of the tasks are still read."""
     task = stopped_on_request(tmp_path, "worker:0")
     run_to_end(task)
-    object.__new__(panes.Panes).write_output([task])  # it needs no tmux
+    object.__new__(Panes).write_output([task])  # it needs no tmux
     assert task.is_stopped_on_request
 
 
 def test_tmux_that_is_not_installed_is_a_configuration_error(monkeypatch):
-    """It says how to get it."""
+    """Refused before any task starts."""
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    with pytest.raises(ConfigError, match="--tmux: tmux is not installed; install it"):
-        panes.Panes(sys.stdout)
+    with raises("tmux_missing"):
+        Panes(sys.stdout)

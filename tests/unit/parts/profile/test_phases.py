@@ -1,12 +1,12 @@
-"""Where the time of a step went."""
+"""TensorFlow's StepStats as spans, and the phases of a step."""
 
 from __future__ import annotations
 
 import pytest
+from tensorflow.core.framework import step_stats_pb2
 
 from ps_train.parts.profile import phases
-from ps_train.parts.profile.phases import PHASES, Run, Segment
-from ps_train.parts.profile.spans import TRANSFER, Span
+from ps_train.parts.profile.phases import PHASES, TRANSFER, Run, Segment, Span
 
 
 def operation(task, start_us, end_us, kind="MatMul", node="n"):
@@ -68,14 +68,14 @@ def test_computing_hides_a_pull_that_goes_on_meanwhile():
         Segment("compute", 350, 500), Segment("call", 500, 1000)]
 
 
-def test_a_worker_that_is_held_up_waits():
-    """From the end of its last step to the call; what the call itself takes is as ever."""
+def test_a_delay_before_the_call_counts_as_wait():
+    """From the end of its last step to the call; the call itself takes as long as before."""
     found = phases.segments(Run(0, -500, 0, 1000, ASYNC, GRADIENTS), "worker:0")
     assert found[:2] == [Segment("wait", -500, 0), Segment("call", 0, 100)]
     assert sum(phases.total_ms(found).values()) == pytest.approx(1.5)
 
 
-def test_what_is_sent_after_an_answer_is_no_gradient():
+def test_a_transfer_after_an_answer_is_no_gradient():
     """With local steps a worker tells how many it took when its change is applied: the push began long before."""
     spans = [*ASYNC[:-1], transfer("ps:0", "worker:0", 850, 860, "apply", num_bytes=0),
              operation("worker:0", 870, 880, "ReadVariableOp", "num_taken"),
@@ -138,3 +138,53 @@ def test_the_table_shows_the_mean_and_the_slowest_step():
     assert slowest.split(maxsplit=7)[:7] == ["slowest", "0.29", "0.32", "0.24", "1.00", "0.15", "2.00"]
     assert slowest.endswith("(at global step 203)")
     assert header.index("step") + len("step") == mean.index("1.50") + len("1.50")
+
+
+def step_stats(*devices):
+    """Returns a StepStats of (device, [(node name, label, start_us, length_us, bytes), ...])."""
+    stats_of_devices = step_stats_pb2.StepStats()
+    for name, nodes in devices:
+        device = stats_of_devices.dev_stats.add(device=name)
+        for node, label, start_us, length_us, num_bytes in nodes:
+            stats = device.node_stats.add(node_name=node, timeline_label=label, all_start_micros=start_us,
+                                          all_end_rel_micros=length_us)
+            if num_bytes:
+                stats.output.add().tensor_description.allocation_description.requested_bytes = num_bytes
+    return stats_of_devices
+
+
+def test_operations_and_transfers_of_all_tasks_are_read():
+    """The labels are those of TensorFlow 2.21; a transfer belongs to its receiver, and names what was sent."""
+    spans = phases.read_spans(step_stats(
+        ("/job:worker/replica:0/task:1/device:CPU:0", [
+            ("RecvTensor", "[0.3MB] [13.0Gb/s] edge_17_hidden/Read from /job:ps/replica:0/task:0/device:CPU:0 to "
+             "/job:worker/replica:0/task:1/device:CPU:0", 200, 50, 313600)]),
+        ("/job:worker/replica:0/task:1/device:CPU:0", [
+            ("grad/MatMul_1", "[mklcpu 0.3MB 0.3MB] grad/MatMul_1 = _MklMatMul(a, b, ^c)", 300, 79, 0),
+            ("_SOURCE", "_SOURCE = NoOp()", 100, 1, 0)]),
+        ("/job:ps/replica:0/task:0/device:CPU:0", [("hidden", "hidden = VarHandleOp()", 150, 2, 0)])))
+    assert spans == [
+        Span("worker:1", "NoOp", "_SOURCE", "", 0, 100, 101),
+        Span("ps:0", "VarHandleOp", "hidden", "", 0, 150, 152),
+        Span("worker:1", TRANSFER, "hidden/Read", "ps:0", 313600, 200, 250),
+        Span("worker:1", "_MklMatMul", "grad/MatMul_1", "", 0, 300, 379)]
+
+
+def test_repeated_entries_and_other_devices_are_left_out():
+    """A GPU's streams besides all of them, the executor's own ends of a transfer, a device outside of the cluster."""
+    spans = phases.read_spans(step_stats(
+        ("/job:worker/replica:0/task:0/device:GPU:0/stream:all", [("a", "a:MatMul", 10, 5, 0)]),
+        ("/job:worker/replica:0/task:0/device:GPU:0/stream:17", [("a", "a:MatMul", 10, 5, 0)]),
+        ("/job:worker/replica:0/task:0/device:GPU:0", [("b", "b = _HostRecv()", 10, 5, 0)]),
+        ("/host:CPU", [("c", "c = MatMul()", 10, 5, 0)])))
+    assert [(span.task, span.operation) for span in spans] == [("worker:0", "a")]
+
+
+@pytest.mark.parametrize(("device", "task"), [
+    ("/job:worker/replica:0/task:12/device:CPU:0", "worker:12"),
+    ("/job:chief/replica:0/task:0/device:GPU:0/stream:all", "chief:0"),
+    ("/device:CPU:0", ""),
+])
+def test_the_task_of_a_device(device, task):
+    """Its job and its index."""
+    assert phases.task_name(device) == task

@@ -8,68 +8,13 @@ import re
 
 import pytest
 
-from ps_train.errors import ConfigError
-from ps_train.parts.report import evaluated, page, writing
-from ps_train.parts.report.flags import ReportConfig, parse_report
-from ps_train.parts.report.history import Point, run_histories, run_history
+from ps_train.parts.control.history import run_histories, run_history
+from ps_train.parts.report import curves, page, writing
+from ps_train.parts.report.curves import Point
+from ps_train.parts.report.verb import parse_report
 from ps_train.parts.selection.flags import Target
-
-RUN = {"model": "models.<b>", "dataset": "digits", "train_steps": 100, "command": ["--optimizer=adam", "--x=a b"],
-       "ps": {"0": "h:1", "1": "h:2"}, "workers": {"0": ["worker:0", "h:3"], "1": ["worker:1", "h:4"]}}
-PLACED = {"ps_bytes": {"0": 4_000_000, "1": 8_000_000}, "num_variables": 3,
-          "largest": [{"name": "weights", "ps": 1, "bytes": 8_000_000}], "tables": [
-              {"name": "users", "rows": None, "dim": 16}]}
-EVENTS = [
-    {"time": 1000.0, "event": "start", "run": RUN, "placed": PLACED},
-    {"time": 1001.0, "event": "session", "source": "new parameters", "step": 0},
-    {"time": 1002.0, "event": "worker", "name": "worker:1", "what": "joined", "step": 3},
-    {"time": 1005.0, "event": "sample", "step": 30, "workers": {
-        "worker:0": {"steps": 10, "staleness": 0.5}, "worker:1": {"steps": 20, "staleness": 1.5}}},
-    {"time": 1007.0, "event": "lost", "reason": "Connection reset", "gone": ["ps:1"], "step": 40},
-    {"time": 1008.0, "event": "session", "source": "/t/model.ckpt-30", "step": 40},
-    {"time": 1009.0, "event": "of a later version", "step": 41},
-    {"time": 1010.0, "event": "sample", "step": 60, "workers": {
-        "worker:0": {"steps": 15, "staleness": 0.5}, "worker:1": {"steps": 45, "staleness": 1.5}}},
-    {"time": 1012.0, "event": "end", "why": "the global step reached train_steps", "step": 100},
-]
-
-
-def test_the_story_has_every_event_in_words():
-    """A sample is none, and what a later version writes is left out."""
-    history = run_history(EVENTS)
-    assert [(event.task, event.description, event.is_fault) for event in history.events] == [
-        ("chief", "starts: models.<b> on digits", False),
-        ("chief", "training begins with new parameters", False),
-        ("worker:1", "joined", False),
-        ("chief", "lost its session: ps:1 did not answer; Connection reset", True),
-        ("chief", "restores all ps from /t/model.ckpt-30; steps after it are taken again", True),
-        ("chief", "ends: the global step reached train_steps", False)]
-    assert (history.losses, history.ending) == ([(1007.0, 40)], "the global step reached train_steps")
-
-
-def test_the_ending_is_that_of_the_last_process():
-    """A chief that was killed said nothing."""
-    [history] = run_histories([*EVENTS[:-1], EVENTS[0]])
-    assert history.ending == ""
-    assert run_history([]).run == {}
-
-
-def moved(events, secs, **run):
-    """Returns events at a later time, with other flags."""
-    return [{**event, "time": event["time"] + secs, **({"run": {**event["run"], **run}} if "run" in event else {})}
-            for event in events]
-
-
-@pytest.mark.parametrize(("why", "run", "num_runs"), [
-    (None, {}, 1), ("ClusterLostError: ps:0 is gone", {}, 1), (None, {"command": ["--train_steps=9"]}, 2),
-    ("StoppedError: told to stop", {}, 2), ("ValueError: x", {}, 2), ("the global step reached train_steps", {}, 2),
-])
-def test_a_chief_that_was_lost_continues_its_run_and_any_other_begins_one(why, run, num_runs):
-    """With the same command, as of a launcher that starts it again."""
-    end = {"time": 1010.0, "event": "end", "why": why, **({} if why is None or "Error" in why else {"step": 100})}
-    histories = run_histories([*EVENTS[:5], *([end] if why else []), *moved(EVENTS, 5000, **run)])
-    assert len(histories) == num_runs
-    assert [len(history.losses) for history in histories] == ([2] if num_runs == 1 else [1, 1])
+from tests.errors import raises
+from tests.journals import EVENTS, moved
 
 
 def drawn_lines(monkeypatch):
@@ -139,7 +84,7 @@ def test_the_metric_of_the_best_is_that_of_the_selection(tmp_path, text, target)
     """None without one, or in a file of another version."""
     if text is not None:
         (tmp_path / "selection.json").write_text(text)
-    assert evaluated.read_target(str(tmp_path)) == target
+    assert curves.read_target(str(tmp_path)) == target
 
 
 def test_the_page_has_a_dark_mode(tmp_path):
@@ -208,11 +153,12 @@ def test_a_name_is_no_formula(name):
     assert svg.count(f"<!-- {html.escape(name, quote=False)} -->") == 3  # matplotlib draws letters as paths
 
 
-def test_wrong_use_is_one_line(tmp_path):
-    """What is missing, and what to give."""
-    with pytest.raises(ConfigError, match="--train_dir: not given; give the folder"):
+def test_a_folder_without_a_training_is_refused(tmp_path):
+    """And no file is written."""
+    with raises("flag_missing"):
         parse_report([])
-    with pytest.raises(ConfigError, match="no such folder"):
-        writing.write_report(ReportConfig(train_dir=str(tmp_path / "nowhere")))
-    with pytest.raises(ConfigError, match="no training has written a journal or event files there"):
-        writing.write_report(ReportConfig(train_dir=str(tmp_path)))
+    with raises("train_dir_missing"):
+        writing.write_report(str(tmp_path / "nowhere"))
+    with raises("nothing_to_report"):
+        writing.write_report(str(tmp_path))
+    assert not list(tmp_path.iterdir())

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import tensorflow.compat.v1 as tf
 
-from ps_train.parts.report import history
-from ps_train.parts.report.history import read_series
+from ps_train.parts.report import curves
+from ps_train.parts.report.curves import read_series
 
 
 def write(folder, number, events):
@@ -41,8 +41,8 @@ def test_another_run_leaves_the_steps_of_the_one_before(tmp_path):
     late = scalar(5, 4.0)
     late.wall_time = 205.0
     write(tmp_path, 2, [again, late])
-    found = read_series(str(tmp_path), lambda time: int(time >= 150.0))
-    assert [point.step for point in found["loss"]] == [10, 20, 5]
+    series = read_series(str(tmp_path), lambda time: int(time >= 150.0))
+    assert [point.step for point in series["loss"]] == [10, 20, 5]
 
 
 def test_a_folder_may_have_any_name(tmp_path):
@@ -74,13 +74,13 @@ def test_a_histogram_gives_its_mean_and_a_tensor_its_value(tmp_path):
 
 
 def test_a_folder_without_events_has_none(tmp_path):
-    """Also one that is not there."""
+    """Nor has a missing folder."""
     assert read_series(str(tmp_path)) == read_series(str(tmp_path / "nowhere")) == {}
 
 
 def test_long_series_are_thinned_and_keep_their_ends():
     """A picture has no more points than that."""
     points = list(range(2500))
-    kept = history.thinned(points)
+    kept = curves.thinned(points)
     assert kept[0] == 0 and kept[-1] == 2499 and 500 < len(kept) <= 1001
-    assert history.thinned([1, 2]) == [1, 2]
+    assert curves.thinned([1, 2]) == [1, 2]
