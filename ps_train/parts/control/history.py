@@ -286,7 +286,7 @@ def run_history(events: Sequence[_Event]) -> RunHistory:
 
 
 def _training_event(event: _Event) -> TrainingEvent | None:
-    kind, task, is_fault, is_routine = event["event"], "chief", False, False
+    kind, task, description, is_fault, is_routine = event["event"], "chief", "", False, False
     if kind == "start":
         description = f"starts: {event['run']['model']} on {event['run']['dataset']}"
     elif kind == "session":
@@ -301,7 +301,7 @@ def _training_event(event: _Event) -> TrainingEvent | None:
         description, is_routine = f"has saved {event['path']}", True
     elif kind == "worker":
         task, is_fault = event["name"], event["what"] == "silent"
-        description = _CHANGES.get(event["what"], event["what"])
+        description = _CHANGES.get(event["what"]) or event["what"]
     elif kind == "end":
         description, is_fault = f"ends: {event['why']}", "Error:" in event["why"]
     else:  # a sample, or of a later version of ps_train

@@ -57,7 +57,7 @@ class DoctorConfig:
                                      above=0, maximum=3600)
 
     def __post_init__(self) -> None:
-        refuse(fields.problems(vars(self), DoctorConfig) + RemoteFlags.part_problems(self, self))
+        refuse(fields.problems(vars(self), DoctorConfig) + RemoteFlags().part_problems(self))
         if bool(self.ps_hosts) != bool(self.worker_hosts):
             raise ConfigError("flag_missing", "--ps_hosts and --worker_hosts: only one of them is given; give both, or "
                               "neither to examine this machine")

@@ -1,7 +1,6 @@
 """The variables that a training will place on each ps, and the tensors of each step: `ps_train plan`.
 
-    flags --print_plan--> graph of a worker --make_plan--> TrainingPlan --plan_lines, plan_record--> text or JSON
-                                            --sent_in_step--> the tensors that one task makes and another one uses
+    flags --print_plan--> graph of a worker --make_plan--> TrainingPlan --plan_record--> JSON --plan_lines--> text
 
 TensorFlow sends a tensor once to each task that uses it, for any number of operations that read it there.
 """
@@ -32,7 +31,7 @@ from ps_train.tasks import setup, worker
 from ps_train.tasks.settings import worker_settings
 from ps_train.training.replica_graph import TrainGraph
 
-# Not sent: they refer to the place of something, and their readers run there.
+# Not sent: they refer to something on a device, and their readers run there.
 _BOUND = (tf.resource, tf.variant)
 _FLOAT_BYTES = 4
 PARAMETER, SLOT, STATE, TABLE = "parameter", "optimizer slot", "state", "table"
@@ -135,15 +134,24 @@ class TrainingPlan(NamedTuple):
         """Returns the bytes of all variables on a ps; a table that grows counts nothing."""
         return sum(variable.num_bytes or 0 for variable in self.placed if variable.ps == ps) + self.working_bytes[ps]
 
-    def moved(self, *, pulled: bool) -> list[Sent]:
-        """Returns the tensors that a worker receives from the ps, or those that it sends."""
-        return [tensor for tensor in self.sent
-                if tensor.sender.startswith("ps:") == pulled and tensor not in self.between_ps]
-
     @property
     def between_ps(self) -> list[Sent]:
         """The tensors that the ps send each other, such as the constants of an optimizer."""
-        return [tensor for tensor in self.sent if tensor.sender.startswith("ps:") and tensor.receiver.startswith("ps:")]
+        return [tensor for tensor in self.sent if _is_ps(tensor.sender) and _is_ps(tensor.receiver)]
+
+    @property
+    def pulled(self) -> list[Sent]:
+        """The tensors that the worker receives from the ps."""
+        return [tensor for tensor in self.sent if _is_ps(tensor.sender) and not _is_ps(tensor.receiver)]
+
+    @property
+    def pushed(self) -> list[Sent]:
+        """The tensors that the worker sends to the ps."""
+        return [tensor for tensor in self.sent if not _is_ps(tensor.sender)]
+
+
+def _is_ps(task: str) -> bool:
+    return task.startswith("ps:")
 
 
 def make_plan(
@@ -151,11 +159,10 @@ def make_plan(
 ) -> TrainingPlan:
     """Returns the plan of the graph of a worker, such as `worker:0`; see `TrainingPlan` for the other arguments."""
     trainable = {id(variable) for variable in graph.graph.get_collection(tf.GraphKeys.TRAINABLE_VARIABLES)}
-    trained = [variable.op.name for variable in graph.savers.variables if id(variable) in trainable]
-    placed = [PlacedVariable(variable.op.name, _kind(variable, id(variable) in trainable, trained),
-                             _ps(variable.device), placement.variable_bytes(variable.op))
-              for variable in graph.savers.variables]
-    known = {variable.op.name for variable in graph.savers.variables}
+    parameters = [variable.op.name for variable in graph.saved_variables if id(variable) in trainable]
+    placed = [PlacedVariable(variable.op.name, _kind(variable.op.name, parameters), _ps(variable.device),
+                             placement.variable_bytes(variable.op)) for variable in graph.saved_variables]
+    known = {variable.op.name for variable in graph.saved_variables}
     placed += [share for spec in graph.rows.specs.values() for share in _shares(spec, num_ps)]
     working: collections.Counter[int] = collections.Counter({ps: 0 for ps in range(num_ps)})
     for op in graph.graph.get_operations():
@@ -169,10 +176,10 @@ def _ps(device: str) -> int:
     return devices.task_of(device)[1] or 0
 
 
-def _kind(variable: tf.Variable, is_trained: bool, trained: Sequence[str]) -> str:
-    if is_trained:
+def _kind(name: str, parameters: Sequence[str]) -> str:
+    if name in parameters:
         return PARAMETER
-    return SLOT if any(variable.op.name.startswith(f"{name}/") for name in trained) else STATE
+    return SLOT if any(name.startswith(f"{parameter}/") for parameter in parameters) else STATE
 
 
 def _static_bytes(op: tf.Operation) -> int:
@@ -190,55 +197,47 @@ def _shares(spec: Any, num_ps: int) -> list[PlacedVariable]:
 
 
 def plan_record(plan: TrainingPlan) -> dict[str, Any]:
-    """Returns the plan as JSON has it: bytes everywhere, None where only training determines them."""
+    """Returns the plan for JSON: sizes in bytes, None where only training determines them."""
+    pulls, pushes = _transfers(plan.pulled), _transfers(plan.pushed)
     return {
         "placed": [variable._asdict() for variable in plan.placed],
         "ps": [{"ps": ps, "bytes": plan.ps_bytes(ps), "working_bytes": plan.working_bytes[ps],
                 "memory_bytes": plan.ps_process_bytes + plan.ps_bytes(ps)} for ps in sorted(plan.working_bytes)],
-        "between_ps": _moved_record(plan.between_ps),
-        "worker": {"steps_per_run": plan.num_steps, "memory_bytes": plan.process_bytes + sum(_totals(plan)),
-                   "pulls": _moved_record(plan.moved(pulled=True)), "pushes": _moved_record(plan.moved(pulled=False))},
+        "between_ps": _transfers(plan.between_ps),
+        "worker": {"steps_per_run": plan.num_steps, "pulls": pulls, "pushes": pushes,
+                   "memory_bytes": plan.process_bytes + pulls["bytes"] + pushes["bytes"]},
     }
 
 
-def _moved_record(moved: Sequence[Sent]) -> dict[str, Any]:
-    return {"transfers": len(moved), "bytes": sum(tensor.num_bytes or 0 for tensor in moved),
-            "transfers_of_unknown_size": sum(tensor.num_bytes is None for tensor in moved),
-            "tensors": [tensor._asdict() for tensor in moved]}
+def _transfers(sent: Sequence[Sent]) -> dict[str, Any]:
+    return {"transfers": len(sent), "bytes": sum(tensor.num_bytes or 0 for tensor in sent),
+            "transfers_of_unknown_size": sum(tensor.num_bytes is None for tensor in sent),
+            "tensors": [tensor._asdict() for tensor in sent]}
 
 
-def _totals(plan: TrainingPlan) -> tuple[int, int]:
-    """Returns the known bytes that a worker pulls and pushes."""
-    pulled, pushed = (sum(tensor.num_bytes or 0 for tensor in plan.moved(pulled=way)) for way in (True, False))
-    return pulled, pushed
-
-
-def plan_lines(plan: TrainingPlan) -> list[str]:
-    """Returns the plan as a report to read."""
-    width = max((len(variable.name) for variable in plan.placed), default=8)
+def plan_lines(record: Mapping[str, Any]) -> list[str]:
+    """Returns the value of `plan_record` as lines to read."""
+    width = max((len(variable["name"]) for variable in record["placed"]), default=8)
     lines = [f"{'variable':{width}}  {'kind':14}  {'ps':>4}  {'bytes':>15}"]
-    lines += [f"{variable.name:{width}}  {variable.kind:14}  {variable.ps:>4}  {_shown(variable.num_bytes):>15}"
-              for variable in plan.placed]
+    for variable in record["placed"]:
+        size = "grows" if variable["num_bytes"] is None else f"{variable['num_bytes']:,}"
+        lines.append(f"{variable['name']:{width}}  {variable['kind']:14}  {variable['ps']:>4}  {size:>15}")
     lines += ["", "Each ps:"]
-    for ps in sorted(plan.working_bytes):
-        lines.append(f"  ps:{ps}  {plan.ps_bytes(ps):,} bytes, {plan.working_bytes[ps]:,} of them for the updates; "
-                     f"memory from {_megabytes(plan.ps_process_bytes + plan.ps_bytes(ps))}")
-    a_run = "step" if plan.num_steps == 1 else f"run of {plan.num_steps} mini-batches"
-    lines += ["", f"Each worker, in each {a_run}:"]
-    lines += [_moved_line("pulls", plan.moved(pulled=True)), _moved_line("pushes", plan.moved(pulled=False))]
-    lines += [_moved_line("and the ps send each other", plan.between_ps)] if plan.between_ps else []
-    lines.append(f"  memory from {_megabytes(plan.process_bytes + sum(_totals(plan)))}, and that of the model's values")
+    lines += [f"  ps:{ps['ps']}  {ps['bytes']:,} bytes, {ps['working_bytes']:,} of them for the updates; memory from "
+              f"{_megabytes(ps['memory_bytes'])}" for ps in record["ps"]]
+    worker, between_ps = record["worker"], record["between_ps"]
+    num_steps = worker["steps_per_run"]
+    lines += ["", f"Each worker, in each {'step' if num_steps == 1 else f'run of {num_steps} mini-batches'}:"]
+    lines += [_transfers_line("pulls", worker["pulls"]), _transfers_line("pushes", worker["pushes"])]
+    lines += [_transfers_line("and the ps send each other", between_ps)] if between_ps["transfers"] else []
+    lines.append(f"  memory from {_megabytes(worker['memory_bytes'])}, and that of the model's values")
     return lines
 
 
-def _moved_line(verb: str, moved: Sequence[Sent]) -> str:
-    unknown = sum(tensor.num_bytes is None for tensor in moved)
-    return (f"  {verb} {sum(tensor.num_bytes or 0 for tensor in moved):,} bytes in {len(moved)} transfers"
-            + (f"; the size of {unknown} of them depends on the mini-batch" if unknown else ""))
-
-
-def _shown(num_bytes: int | None) -> str:
-    return "grows" if num_bytes is None else f"{num_bytes:,}"
+def _transfers_line(verb: str, transfers: Mapping[str, Any]) -> str:
+    num_unknown = transfers["transfers_of_unknown_size"]
+    return (f"  {verb} {transfers['bytes']:,} bytes in {transfers['transfers']} transfers"
+            + (f"; the size of {num_unknown} of them depends on the mini-batch" if num_unknown else ""))
 
 
 def _megabytes(num_bytes: int) -> str:
@@ -260,11 +259,12 @@ def print_plan(config: Config, cluster: Cluster, is_json: bool) -> None:
     per_run = config.steps_per_execution * config.communication_period
     plan = make_plan(graph, cluster.task.name, num_ps=len(cluster.ps), num_steps=per_run,
                      process_bytes=_used_bytes(), ps_process_bytes=ps_process_bytes)
-    logs.show(json.dumps(plan_record(plan)) if is_json else "\n".join(plan_lines(plan)))
+    record = plan_record(plan)
+    logs.show(json.dumps(record) if is_json else "\n".join(plan_lines(record)))
 
 
 def _with_data(config: Config) -> tuple[Config, setup.LoadedPlugins]:
-    """Returns the flags and the plug-ins of a training with its data: those that `launch` would use."""
+    """Returns the flags and plug-ins of a training, with the data that `launch` would use."""
     plugins = setup.load_plugins(config)
     try:
         plugins.dataset.prepare(plugins.dataset_params)
@@ -282,7 +282,7 @@ def _with_data(config: Config) -> tuple[Config, setup.LoadedPlugins]:
 
 def _used_bytes() -> int:
     """Returns the most memory that this process has used."""
-    with contextlib.suppress(OSError):  # on Linux; getrusage keeps the peak of before an exec, of the parent's memory
+    with contextlib.suppress(OSError):  # on Linux, where the peak of getrusage includes that of the parent
         status = pathlib.Path("/proc/self/status").read_text(encoding="ascii")
         return int(status.partition("VmHWM:")[2].split()[0]) * 1024
     unit = 1 if sys.platform == "darwin" else 1024  # getrusage(2): bytes on macOS, KiB on Linux

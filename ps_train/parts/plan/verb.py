@@ -53,7 +53,7 @@ def parse_plan(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> 
     return config, cluster, plan_flags
 
 
-def _superfluous_numbers(given: Collection[str], tf_config: str) -> list[str]:
+def _superfluous_numbers(given: Collection[str], tf_config: str) -> list[Problem]:
     """Returns a problem for each number of tasks that is given in addition to their addresses."""
     hosts_flags = {"num_ps": "ps_hosts", "num_workers": "worker_hosts"}
     sources = {name: "TF_CONFIG" if tf_config.strip() else f"--{hosts}" for name, hosts in hosts_flags.items()

@@ -35,9 +35,9 @@ class ProfileFlags:
         "", SAVING, "Trace the steps that begin at global steps A to B - 1, and report where their time goes, as "
         "a table and a timeline.", unit="A:B", form=parse_steps, unset="none")
 
-    def part_problems(self, config: Any) -> list[str]:
+    def part_problems(self, config: Any) -> list[Problem]:
         """Returns a problem for each way in which the flag does not fit the others."""
-        problems: list[str] = []
+        problems = []
         if parse_steps("--profile_steps", config.profile_steps).start >= config.train_steps:
             problems.append(Problem(
                 "flags_conflict", f"--profile_steps: got {config.profile_steps!r}, but training ends at "

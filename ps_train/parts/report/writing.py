@@ -57,7 +57,7 @@ def write_report(train_dir: str, output: str = "") -> None:
         with open(path, "w", encoding="utf-8") as file:
             file.write(html)
     except OSError as error:
-        raise ConfigError("output_unwritable", f"cannot write {path}: {error.strerror}; give another --output"
+        raise ConfigError("output_not_writable", f"cannot write {path}: {error.strerror}; give another --output"
                           ) from None
     logs.show(f"wrote {path}")
 

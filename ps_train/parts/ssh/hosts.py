@@ -49,11 +49,11 @@ class RemoteFlags:
     env: str = field("", _REMOTE, "Environment variables for the tasks on the hosts, NAME or NAME=value, in addition "
                      "to PYTHONPATH and TF_*.", unset="no others")
 
-    def part_problems(self, config: Any) -> list[str]:
+    def part_problems(self, config: Any) -> list[Problem]:
         """Returns a problem for each flag about other machines that has no effect without --hosts."""
         return [Problem("flag_without_effect", f"--{name}: has an effect only with --hosts; omit it, or give --hosts")
-                for name, (rule, _, default) in fields.rules(RemoteFlags).items()
-                if rule.group == _REMOTE and getattr(self, name) != default and not self.hosts]
+                for name, (_, _, default) in fields.rules(RemoteFlags).items()
+                if getattr(config, name, default) != default and not config.hosts]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -110,6 +110,7 @@ def _answer(line: str) -> dict[str, Any] | None:
 def _ports(answers: Mapping[Host, dict[str, Any] | list[str]], shell: RemoteShell) -> dict[Host, list[int]]:
     """Returns the ports of each host; raises a ConfigError with a problem for each host that cannot run tasks."""
     problems, ports_of_hosts, versions = [], {}, {}
+    fault: Problem | None
     for host, answer in answers.items():
         if isinstance(answer, list):
             fault = explain_host_fault(answer, host, shell)
@@ -117,7 +118,8 @@ def _ports(answers: Mapping[Host, dict[str, Any] | list[str]], shell: RemoteShel
             fault = Problem("other_ps_train", f"ps_train {answer['ps_train']} there, and {__version__} here: install "
                                               "the same one")
         else:
-            fault = Problem(answer.get("code", ""), answer["fault"])
+            code = answer.get("code")
+            fault = Problem(code, answer["fault"]) if code else None
             ports_of_hosts[host], versions[host] = answer.get("ports", []), answer["tensorflow"]
         problems += [Problem(fault.code, f"{host}: {fault}")] if fault else []
     refuse(problems)
@@ -155,17 +157,17 @@ def main(argv: Sequence[str]) -> int:
     """Prints the packages and ports of this host, and waits for SIGTERM; then the ports are free again."""
     count, first_port = map(int, argv)
     version = tensorflow_version()
-    fault = tensorflow_problem(version)
-    answer: dict[str, Any] = {"ps_train": __version__, "python": platform.python_version(), "tensorflow": version,
-                             "fault": fault, "code": getattr(fault, "code", "tensorflow_missing")}
+    problem = tensorflow_problem(version)
+    answer: dict[str, Any] = {"ps_train": __version__, "python": platform.python_version(), "tensorflow": version}
     try:
         held = ports.hold_ports(count, first_port)
         answer["ports"] = [holder.getsockname()[1] for holder in held]
         for holder in held:
             ports.let_server_bind(holder)
     except ConfigError as error:
-        if not fault:
-            answer.update(fault=str(error), code=error.code)
+        problem = problem or error.problems[0]
+    if problem:
+        answer.update(fault=problem, code=problem.code)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     print(json.dumps(answer), flush=True)
     signal.sigwait({signal.SIGTERM})

@@ -18,7 +18,7 @@ from typing import Any, TextIO
 
 from ps_train.config.fields import field
 from ps_train.config.groups import LAUNCH
-from ps_train.errors import ConfigError
+from ps_train.errors import ConfigError, Problem
 from ps_train.launch.process import Process
 from ps_train.part import LaunchPart
 
@@ -36,8 +36,8 @@ class TmuxFlags:
 
     tmux: bool = field(False, LAUNCH, "Show each task in its own tmux pane instead of merging the output.")
 
-    def part_problems(self, config: Any) -> list[str]:
-        """Returns no line: the flag fits all others."""
+    def part_problems(self, config: Any) -> list[Problem]:
+        """Returns no problem: the flag fits all others."""
         return []
 
 

@@ -14,54 +14,56 @@ from ps_train.parts.plan.verb import parse_plan
 from ps_train.updates.update import Period
 from tests import clusters
 from tests.cluster.parts.profile.test_part import profiled
+from tests.errors import raises
 from tests.processes import DEADLINE_SECS, REPO
 from tests.tensorflow_mode import tf
 
 
 def recorded_transfers(worker):
     """Returns (sender, receiver) -> tensor -> its bytes, over all steps of a training that is profiled."""
-    runs, found = [], {}
-    worker.profile._write = lambda found, shifts: runs.extend(found)
+    runs, transfers = [], {}
+    worker.profile._write = lambda new_runs, shifts: runs.extend(new_runs)
     worker.start()
     worker.result()
     for run in runs:
         for span in run.spans:
             if span.sender and span.num_bytes:
-                found.setdefault((span.sender, span.task), {})[span.node] = span.num_bytes
-    return found
+                transfers.setdefault((span.sender, span.task), {})[span.node] = span.num_bytes
+    return transfers
 
 
 @pytest.mark.parametrize(("num_ps", "options"), [
     (1, {}), (2, {}), (2, {"optimizer_name": "adam"}), (2, {"gradients": 1}), (2, {"steps_per_execution": 4}),
     (2, {"period": Period(steps=4, warmup_steps=0, train_steps=30)})], ids=str)
 def test_the_plan_has_what_a_step_transfers(tmp_path, start_servers, num_ps, options):
-    """The same number of tensors each way, with the same bytes; what a ps sends another one is no worker's."""
+    """The same number of tensors each way, with the same bytes; transfers between ps are counted apart."""
     worker = profiled(start_servers(num_ps, 1), 0, tmp_path, 30, range(4, 24), **options)
-    made = plan.make_plan(worker.graph, "worker:0", num_ps=num_ps, num_steps=1, process_bytes=0, ps_process_bytes=0)
+    planned = plan.make_plan(worker.graph, "worker:0", num_ps=num_ps, num_steps=1, process_bytes=0, ps_process_bytes=0)
     recorded = recorded_transfers(worker)
-    for planned, ends in ((made.moved(pulled=True), ("ps", "worker")), (made.moved(pulled=False), ("worker", "ps")),
-                          (made.between_ps, ("ps", "ps"))):
+    for sent, ends in ((planned.pulled, ("ps", "worker")), (planned.pushed, ("worker", "ps")),
+                       (planned.between_ps, ("ps", "ps"))):
         # By size: TensorFlow sends the input of an identity under that one's name.
         seen = sorted(size for tasks, nodes in recorded.items()
                       if tuple(task.partition(":")[0] for task in tasks) == ends for size in nodes.values())
-        assert sorted(one.num_bytes for one in planned) == seen, (made.sent, recorded)
+        assert sorted(tensor.num_bytes for tensor in sent) == seen, (planned.sent, recorded)
 
 
 def test_the_plan_has_the_bytes_of_each_variable(tmp_path, start_servers):
     """As numpy counts them in the chief's session, each on the ps that the plan says; the text names each one."""
     worker = clusters.Worker(start_servers(2, 1), 0, tmp_path, 5)
-    made = plan.make_plan(worker.graph, "worker:0", num_ps=2, num_steps=1, process_bytes=10**7, ps_process_bytes=10**6)
+    planned = plan.make_plan(worker.graph, "worker:0", num_ps=2, num_steps=1, process_bytes=10**7,
+                             ps_process_bytes=10**6)
     worker.start()
     worker.result()
     reader = tf.train.load_checkpoint(str(tmp_path))
     sizes = {name: reader.get_tensor(name).nbytes for name in reader.get_variable_to_shape_map()}
-    assert {one.name: one.num_bytes for one in made.placed} == {name: sizes[name] for name in sizes}
-    assert sum(made.ps_bytes(ps) for ps in (0, 1)) == sum(sizes.values()) + sum(made.working_bytes.values())
-    text = "\n".join(plan.plan_lines(made))
-    assert all(one.name in text for one in made.placed)
-    record = plan.plan_record(made)
-    assert [one["ps"] for one in record["ps"]] == [0, 1]
-    assert record["ps"][0]["memory_bytes"] == 10**6 + made.ps_bytes(0)
+    assert {variable.name: variable.num_bytes for variable in planned.placed} == {name: sizes[name] for name in sizes}
+    assert sum(planned.ps_bytes(ps) for ps in (0, 1)) == sum(sizes.values()) + sum(planned.working_bytes.values())
+    record = plan.plan_record(planned)
+    text = "\n".join(plan.plan_lines(record))
+    assert all(variable.name in text for variable in planned.placed)
+    assert [ps["ps"] for ps in record["ps"]] == [0, 1]
+    assert record["ps"][0]["memory_bytes"] == 10**6 + planned.ps_bytes(0)
     assert record["worker"]["memory_bytes"] > 10**7
 
 
@@ -71,7 +73,7 @@ def without_mnist(monkeypatch):
     from data import mnist_files  # noqa: PLC0415 (from the checkout, which is the working directory)
 
     def refuse(*_):
-        raise MissingDataError("no network", "use --dataset=data.digits")
+        raise MissingDataError("download_failed", "no network", "use --dataset=data.digits")
 
     monkeypatch.chdir(REPO)
     monkeypatch.setattr(mnist_files, "ensure", refuse)
@@ -89,7 +91,7 @@ def test_a_plan_without_data_is_that_of_the_synthetic_digits(without_mnist, monk
 @pytest.mark.parametrize("flag", ["--dataset=data.mnist", "--data_dir=/nowhere"])
 def test_data_that_was_chosen_is_not_replaced(without_mnist, flag):
     """As by `launch`."""
-    with pytest.raises(MissingDataError, match="no network"):
+    with raises("download_failed"):
         plan._with_data(parse_plan([flag], {})[0])
 
 
