@@ -96,10 +96,11 @@ def save_now(config: Any, stop: threading.Event) -> None:
 
     def ask(board: ControlBoard) -> None:
         nonlocal number, answer
-        if board.requests().num_saves < number:  # a new ps 0, which does not know of the request
+        values = board.read()
+        if values.num_saves < number:  # a new ps 0, which does not know of the request
             number = board.ask_to_save()
-        else:
-            answer = board.save_answer(number)
+        elif values.answer["number"] >= number:
+            answer = values.answer
 
     def has_answered() -> bool:
         with contextlib.suppress(ClusterLostError):  # ps 0 may be busy; the wait is bounded

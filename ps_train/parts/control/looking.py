@@ -66,7 +66,7 @@ def ask_training(place: TrainingPlace, question: Callable[[ControlBoard], Any]) 
       ClusterLostError: it does not answer within ANSWER_SECS.
     """
     def ask(board: ControlBoard) -> Any:
-        _refuse_other(place, board.about())
+        _refuse_other(place, board.read().about)
         return question(board)
 
     return ask_one(place.ps[0], place, ask)
@@ -153,13 +153,13 @@ def look(place: TrainingPlace) -> Look:
 
 def _ask_first(place: TrainingPlace) -> dict[str, Any]:
     first = place.ps[0]
-    about, num_unused_gradients = ask_training(
-        place, lambda board: (board.about() or place.run, board.num_unused_gradients()))
+    values = ask_training(place, lambda board: board.read())
+    about = values.about or place.run
     heartbeat_secs = about.get("heartbeat_secs")
     bound = {} if heartbeat_secs is None else {"heartbeat_timeout_secs": heartbeat_secs}
     snapshot = _bounded(first, lambda: Blackboard(f"grpc://{first.address}", [first], None,
                                                   is_elastic=place.is_elastic, **bound), lambda board: board.snapshot())
-    return {"snapshot": snapshot, "about": about, "num_unused_gradients": num_unused_gradients}
+    return {"snapshot": snapshot, "about": about, "num_unused_gradients": values.num_unused_gradients}
 
 
 def _bounded(task: Task, make_board: Callable[[], Any], question: Callable[[Any], Any]) -> Any:

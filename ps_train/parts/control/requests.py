@@ -23,18 +23,20 @@ _RATE_SAMPLES = 11  # so the rate is that of the last ten seconds
 _log = logging.getLogger(__name__)
 
 
-class Requests(NamedTuple):
-    """The requests that the chief reads.
+class ControlValues(NamedTuple):
+    """The values on ps 0 by which clients and the chief talk.
 
     Attributes:
       num_saves: the number of checkpoints that were requested.
-      num_answered: the number of these requests that have an answer.
-      has_about: whether ps 0 has the chief's description of the training.
+      answer: "number" of the last request that has an answer, 0 without one; its "path" and "problem", one of them "".
+      about: the chief's description of the training, {} before there is one.
+      num_unused_gradients: gradients of sync training that are in no update: dropped, or waiting for theirs.
     """
 
     num_saves: int
-    num_answered: int
-    has_about: bool
+    answer: Mapping[str, Any]
+    about: Mapping[str, Any]
+    num_unused_gradients: int
 
 
 class ControlBoard:
@@ -53,17 +55,15 @@ class ControlBoard:
           is_elastic: see `Cluster`.
         """
         with tf.Graph().as_default() as graph, tf.device(ps.device):
-            self._string, self._number = tf.placeholder(tf.string, []), tf.placeholder(tf.int64, [])
+            self._string = tf.placeholder(tf.string, [])
             self._read_stop = variables.read("stop_requested")
             self._stop = variables.write("stop_requested", 1)
-            self._read_requests = [variables.read(name) for name in ("save_requested", "save_answer", "about")]
+            self._read = [variables.read(name) for name in ("save_requested", "save_answer", "about", "unused")]
             self._ask_save = variables.add("save_requested", 1)
             with tf.control_dependencies([self._ask_save]):
                 self._read_save_requested = variables.read("save_requested")
             self._write_about = variables.write("about", self._string)
             self._write_answer = variables.write("save_answer", self._string)
-            self._read_answer = variables.read("save_answer")
-            self._read_unused = variables.read("unused")
             graph.finalize()
         self._connection = Connection(graph, target or f"grpc://{ps.address}", [ps], own_task, is_elastic=is_elastic)
         self._run = self._connection.run
@@ -80,40 +80,23 @@ class ControlBoard:
         """Asks the chief for a checkpoint; returns the number of the request."""
         return int(self._run(self._read_save_requested))
 
-    def save_answer(self, number: int) -> Mapping[str, str] | None:
-        """Returns "path" and "problem", one of them "", for this request or a later one; None before the answer."""
-        answer = _answer(self._run(self._read_answer))
-        return answer if answer["number"] >= number else None
+    def read(self) -> ControlValues:
+        """Returns the values on ps 0."""
+        num_saves, answer, about, num_unused = self._run(self._read)
+        return ControlValues(int(num_saves), json.loads(answer or '{"number": 0}'), json.loads(about or "{}"),
+                             int(num_unused))
 
     def answer_save(self, number: int, path: str, problem: str) -> None:
         """Answers the requests up to this number; for the chief."""
         self._run(self._write_answer, {self._string: json.dumps({"number": number, "path": path, "problem": problem})})
 
-    def requests(self) -> Requests:
-        """Returns the requests to the chief."""
-        num_saves, answer, about = self._run(self._read_requests)
-        return Requests(int(num_saves), _answer(answer)["number"], bool(about))
-
     def write_about(self, about: Mapping[str, Any]) -> None:
         """Describes the training for clients; for the chief."""
         self._run(self._write_about, {self._string: json.dumps(about)})
 
-    def about(self) -> Mapping[str, Any]:
-        """Returns the chief's description of the training, {} before there is one."""
-        about = self._run(self._read_requests)[-1]
-        return json.loads(about) if about else {}
-
-    def num_unused_gradients(self) -> int:
-        """Returns the number of gradients of sync training that are in no update: dropped, or waiting for theirs."""
-        return int(self._run(self._read_unused))
-
     def close(self) -> None:
         """Closes the session, without waiting for a lost ps."""
         self._connection.close()
-
-
-def _answer(encoded: bytes) -> dict[str, Any]:
-    return json.loads(encoded) if encoded else {"number": 0}
 
 
 SaveNow = Callable[[Callable[[str, str], None]], None]
@@ -143,14 +126,14 @@ class ClientService:
     def serve(self) -> None:
         """Reads the requests, answers them, and describes the training."""
         with contextlib.suppress(BlackboardError):  # ps 0 is lost, which the training notices, too
-            requests = self._board.requests()
-            if not requests.has_about:  # ps 0 is new, and counts from 0
+            values = self._board.read()
+            if not values.about:  # ps 0 is new, and counts from 0
                 self._num_taken = 0
             self._board.write_about({**self._about, "steps_per_sec": self._steps_per_sec(), **self._status()})
             # A client may still wait for a chief that has died, or have asked while no chief trained.
-            if requests.num_saves > max(requests.num_answered, self._num_taken):
-                self._num_taken = requests.num_saves
-                self._save_now(lambda path, problem, number=requests.num_saves: self._answer(number, path, problem))
+            if values.num_saves > max(values.answer["number"], self._num_taken):
+                self._num_taken = values.num_saves
+                self._save_now(lambda path, problem, number=values.num_saves: self._answer(number, path, problem))
 
     def _steps_per_sec(self) -> float | None:
         """Returns the recent global steps per second, None at the start."""

@@ -34,7 +34,7 @@ def test_another_training_at_the_same_addresses_is_not_asked(tmp_path, start_ser
         with raises("another_training") as caught:
             ask(control_flags.parse_control([f"--train_dir={tmp_path}"], verb, form), threading.Event())
         assert f"{ps.address} now serves the one in /other" in str(caught.value)
-        assert not board.is_stop_requested() and board.requests().num_saves == 0
+        assert not board.is_stop_requested() and board.read().num_saves == 0
 
 
 @pytest.mark.parametrize("about", [{"train_dir": "/other", "heartbeat_secs": 5.0}, None], ids=["runs", "starts"])
@@ -54,7 +54,7 @@ def test_an_ended_training_is_reported_while_another_has_its_addresses(tmp_path,
         if about:
             board.write_about(about)
         ask(control_flags.parse_control([f"--train_dir={tmp_path}"], verb, form), threading.Event())
-        assert not board.is_stop_requested() and board.requests().num_saves == 0
+        assert not board.is_stop_requested() and board.read().num_saves == 0
     output = capsys.readouterr().out
     does_not_run = f"the training in {tmp_path} does not run: finished at step 9"
     assert output.startswith("finished: step 9" if verb == "status" else does_not_run)
@@ -67,9 +67,9 @@ def test_a_request_that_ps_0_forgets_is_made_again(start_servers, capsys):
     config = control_flags.parse_control([f"--ps_hosts={ps.address}"], "save")
     with contextlib.closing(ControlBoard(ps)) as board:
         client = Call(lambda: asking.save_now(config, threading.Event()), name="client")
-        wait_until(lambda: board.requests().num_saves == 1, "the request")
+        wait_until(lambda: board.read().num_saves == 1, "the request")
         cluster.create_blackboard()
-        wait_until(lambda: board.requests().num_saves == 1, "the request, once more")
+        wait_until(lambda: board.read().num_saves == 1, "the request, once more")
         board.answer_save(1, "model.ckpt-7", "")
         client.join(60)
         client.result()

@@ -18,13 +18,13 @@ from tests.processes import TaskCluster
 
 pytestmark = pytest.mark.plain_graphs
 
-# Slow, so that what asks finds a core.
+# Slow, to leave a core to the clients.
 ENDLESS = ["--dataset=tests.plugins.slow", "--train_steps=1000000", "--save_model_secs=0", "--save_summaries_steps=0"]
 
 
 @pytest.fixture
 def ask(start_process):
-    """A function that runs a verb on a train_dir to its end, and returns its exit code and what it printed."""
+    """A function that runs a verb on a train_dir to its end, and returns its exit code and output."""
     count = iter(range(1000))
 
     def run(verb, *flags):
@@ -36,11 +36,11 @@ def ask(start_process):
 
 
 def status(ask, folder):
-    """Returns what `status --json` says."""
+    """Returns the output of `status --json`."""
     code, text = ask("status", f"--train_dir={folder}", "--json")
-    found = json.loads(text.splitlines()[0])
-    assert code == {"unreachable": 138, "stopped": 143}.get(found["state"], 0), text
-    return found
+    current = json.loads(text.splitlines()[0])
+    assert code == {"unreachable": 138, "stopped": 143}.get(current["state"], 0), text
+    return current
 
 
 def wait_for_status(ask, folder, answers, workers):
@@ -70,9 +70,9 @@ def test_a_cluster_is_watched_saved_and_stopped(start_process, ask, tmp_path):
     wait_until(lambda: (folder / "cluster.json").exists(), "the chief's record")
     wait_until(lambda: (status(ask, folder)["step"] or 0) > 0, "steps")
 
-    found = wait_for_status(ask, folder, [True, True], ["alive", "alive"])
-    assert (found["state"], found["train_steps"], found["model"]) == ("running", 1000000, "models.mlp")
-    assert all(worker["staleness"] >= 0 for worker in found["workers"])
+    current = wait_for_status(ask, folder, [True, True], ["alive", "alive"])
+    assert (current["state"], current["train_steps"], current["model"]) == ("running", 1000000, "models.mlp")
+    assert all(worker["staleness"] >= 0 for worker in current["workers"])
 
     code, text = ask("save", f"--train_dir={folder}")
     assert code == 0
@@ -93,9 +93,9 @@ def test_a_cluster_is_watched_saved_and_stopped(start_process, ask, tmp_path):
     ends = start_process.wait()
     assert {ends[name] for name in ("ps-0", "ps-1", "worker-0", "evaluator")} == {143}
     assert "(`ps_train stop`)" in start_process.log("worker-0")
-    found = status(ask, folder)
-    assert found["state"] == "stopped" and "is not there" in found["ps"][0]["problem"]
-    assert found["why"].startswith("StoppedError: stopped at step ") and found["step"] > 0
+    current = status(ask, folder)
+    assert current["state"] == "stopped" and not current["ps"][0]["answers"]
+    assert current["why"].startswith("StoppedError: ") and current["step"] > 0
     for verb in ("save", "stop"):
         code, text = ask(verb, f"--train_dir={folder}")
         assert code == 0 and f"the training in {folder} does not run: stopped at step " in text
@@ -105,21 +105,22 @@ def test_a_cluster_is_watched_saved_and_stopped(start_process, ask, tmp_path):
 
 
 def check_frozen(ask, folder, cluster, checkpoint):
-    """While ps 0 is frozen, status says so, and nobody is asked to stop."""
-    found = status(ask, folder)
-    assert (found["state"], found["checkpoint"]) == ("unreachable", checkpoint)
-    assert "waited 2.5 s for an answer of ps:0" in found["ps"][0]["problem"]
+    """While ps 0 is frozen, status reports it, and `stop` sends no request to any ps."""
+    current = status(ask, folder)
+    assert (current["state"], current["checkpoint"]) == ("unreachable", checkpoint)
+    assert "ps:0" in current["ps"][0]["problem"]
     code, text = ask("stop", f"--train_dir={folder}")
-    assert code == 138 and "no task was asked to stop" in text
+    assert code == 138 and text.endswith(" [timed_out]\n")
     with contextlib.closing(ControlBoard(Task("ps", 1, cluster.ps[1]))) as board:
         assert not board.is_stop_requested()
 
 
 def check_report(ask, folder):
-    """The journal tells who joined, who died and how it ended; a browser shows the page of it."""
-    told = [(event.get("name"), event.get("what")) for event in read_journal(str(folder)) if event["event"] == "worker"]
-    assert {("worker:0", "joined"), ("worker:1", "joined"), ("worker:1", "silent")} <= set(told)
-    assert read_journal(str(folder))[-1]["why"].startswith("StoppedError: stopped at step ")
+    """The journal has the changes of workers and the end; a browser shows the page."""
+    events = read_journal(str(folder))
+    changes = {(event["name"], event["what"]) for event in events if event["event"] == "worker"}
+    assert changes >= {("worker:0", "joined"), ("worker:1", "joined"), ("worker:1", "silent")}
+    assert events[-1]["why"].startswith("StoppedError: ")
     code, text = ask("report", str(folder))
     assert code == 0 and text == f"wrote {folder}/report.html\n"
     if browser := next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None):
@@ -130,7 +131,7 @@ def check_report(ask, folder):
         assert shown.stdout.count("<img ") >= 4
 
 
-def test_a_launch_that_is_told_to_stop_restarts_nothing(start_process, ask, tmp_path):
+def test_a_stopped_launch_restarts_nothing(start_process, ask, tmp_path):
     """Its exit code is 143 and nothing counts as failed; `resume` prints its command."""
     folder = tmp_path / "train"
     start_process.start("launch", ["launch", "--num_ps=1", "--num_workers=2", "--max_restarts=3", *ENDLESS,
@@ -140,21 +141,16 @@ def test_a_launch_that_is_told_to_stop_restarts_nothing(start_process, ask, tmp_
     assert ask("stop", f"--train_dir={folder}")[0] == 0
     assert start_process.exit_code("launch") == 143
     log = start_process.log("launch")
-    assert "the training was stopped by `ps_train stop`" in log
+    assert "`ps_train stop`" in log
     assert "starting it again" not in log and "failed" not in log
     code, text = ask("resume", str(folder))
     assert "ps_train launch --num_ps=1" in text and "--max_restarts=3" in text
 
 
-@pytest.mark.parametrize(("flags", "message"), [
-    ([], "--train_dir: not given; give the folder of the training, or --ps_hosts"),
-    (["--train_dir=/nowhere"], "--train_dir: no training has run in /nowhere (cluster.json is not there); give its "
-     "folder, or --ps_hosts"),
-    (["--train_dri=/x"],
-     "unknown flag --train_dri; did you mean --train_dir? `ps_train status --help` lists the flags"),
-])
-def test_a_wrong_command_is_one_line(ask, flags, message, monkeypatch, tmp_path):
+@pytest.mark.parametrize(("flags", "code"), [
+    ([], "flag_missing"), (["--train_dir=/nowhere"], "no_training_in_folder"), (["--train_dri=/x"], "flag_unknown")])
+def test_a_wrong_command_is_one_line(ask, flags, code, monkeypatch, tmp_path):
     """Exit code 2."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))  # where nothing was launched
-    code, text = ask("status", *flags)
-    assert code == 2 and text.startswith(f"ps_train: {message}") and text.count("\n") == 1
+    exit_code, text = ask("status", *flags)
+    assert exit_code == 2 and text.endswith(f" [{code}]\n") and text.count("\n") == 1

@@ -69,7 +69,7 @@ def test_another_program_at_an_address_is_no_doctor():
 
 
 def test_this_machine_is_examined(tmp_path):
-    """Each check has a line; a folder that cannot be made is looked for where it would be."""
+    """Each check has a finding; of a missing folder, the first existing parent is examined."""
     findings = [*machine.software(), *machine.processor(1), machine.gpus(), machine.host_name(),
                 *machine.folder(str(tmp_path / "a/b"))]
     assert not [finding for finding in findings if finding.verdict == FAIL]
@@ -176,7 +176,8 @@ def test_a_plan_is_printed(tmp_path):
         assert group.exit_code("plan") == 0, group.logs()
         [line] = [line for line in group.log("plan").splitlines() if line.startswith("{")]
     record = json.loads(line)
-    assert {one["name"]: one["num_bytes"] for one in record["placed"] if one["kind"] == "parameter"} == {
+    parameters = [variable for variable in record["placed"] if variable["kind"] == "parameter"]
+    assert {variable["name"]: variable["num_bytes"] for variable in parameters} == {
         "hidden/weights": 784 * 100 * 4, "hidden/biases": 400, "softmax/weights": 4000, "softmax/biases": 40}
     assert record["worker"]["pulls"]["bytes"] >= (784 * 100 + 100 + 1000 + 10) * 4
     assert not (tmp_path / "train").exists()

@@ -50,10 +50,10 @@ class LaunchedOverSsh(Launched):
 def servers(tmp_path):
     """Two ssh servers on addresses of this machine."""
     sshd.require()
-    with sshd.SshServers(tmp_path / "ssh", processes.free_ports(1)[0]) as found:
+    with sshd.SshServers(tmp_path / "ssh", processes.free_ports(1)[0]) as ssh_servers:
         for address in HOSTS:
-            found.start(address)
-        yield found
+            ssh_servers.start(address)
+        yield ssh_servers
 
 
 @pytest.fixture
@@ -66,8 +66,8 @@ def launch(tmp_path):
         return launched[-1]
 
     yield launch_one
-    for one in launched:
-        one.clean_up()
+    for launcher in launched:
+        launcher.clean_up()
 
 
 def test_a_cluster_trains_over_ssh_until_ctrl_c(launch, servers):

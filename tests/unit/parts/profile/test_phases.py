@@ -51,12 +51,12 @@ SYNC = [
     ([], 1000, {"pull": 0, "compute": 0, "push": 0, "wait": 0, "call": 1000}),
 ], ids=["async", "sync", "a slow input", "all on a ps", "nothing known"])
 def test_the_phases_of_a_step_add_up_to_it(spans, end_us, expected):
-    """In microseconds; each stretch begins where the one before ends."""
+    """In microseconds; each segment begins at the end of the previous one."""
     run = Run(7, 0, 0, end_us, spans, GRADIENTS)
-    found = phases.segments(run, "worker:0")
-    assert [segment.start_us for segment in found] == [0, *(segment.end_us for segment in found[:-1])]
-    assert found[-1].end_us == end_us
-    assert {phase: time_ms * 1000 for phase, time_ms in phases.total_ms(found).items()} == pytest.approx(expected)
+    segments = phases.segments(run, "worker:0")
+    assert [segment.start_us for segment in segments] == [0, *(segment.end_us for segment in segments[:-1])]
+    assert segments[-1].end_us == end_us
+    assert {phase: time_ms * 1000 for phase, time_ms in phases.total_ms(segments).items()} == pytest.approx(expected)
 
 
 def test_computing_hides_a_pull_that_goes_on_meanwhile():
@@ -70,9 +70,9 @@ def test_computing_hides_a_pull_that_goes_on_meanwhile():
 
 def test_a_delay_before_the_call_counts_as_wait():
     """From the end of its last step to the call; the call itself takes as long as before."""
-    found = phases.segments(Run(0, -500, 0, 1000, ASYNC, GRADIENTS), "worker:0")
-    assert found[:2] == [Segment("wait", -500, 0), Segment("call", 0, 100)]
-    assert sum(phases.total_ms(found).values()) == pytest.approx(1.5)
+    segments = phases.segments(Run(0, -500, 0, 1000, ASYNC, GRADIENTS), "worker:0")
+    assert segments[:2] == [Segment("wait", -500, 0), Segment("call", 0, 100)]
+    assert sum(phases.total_ms(segments).values()) == pytest.approx(1.5)
 
 
 def test_a_transfer_after_an_answer_is_no_gradient():
@@ -80,12 +80,12 @@ def test_a_transfer_after_an_answer_is_no_gradient():
     spans = [*ASYNC[:-1], transfer("ps:0", "worker:0", 850, 860, "apply", num_bytes=0),
              operation("worker:0", 870, 880, "ReadVariableOp", "num_taken"),
              transfer("worker:0", "ps:0", 880, 890, "num_taken", num_bytes=8)]
-    found = phases.total_ms(phases.segments(Run(0, 0, 0, 1000, spans, GRADIENTS), "worker:0"))
-    assert found == pytest.approx({"pull": 0.29, "compute": 0.32, "push": 0.18, "wait": 0, "call": 0.21})
+    totals = phases.total_ms(phases.segments(Run(0, 0, 0, 1000, spans, GRADIENTS), "worker:0"))
+    assert totals == pytest.approx({"pull": 0.29, "compute": 0.32, "push": 0.18, "wait": 0, "call": 0.21})
 
 
 def moved(run, task, added_us):
-    """Returns a run with the times of a task as its own clock shows them."""
+    """Returns a run with the times of a task by the clock of that task."""
     return run._replace(spans=[
         span._replace(start_us=span.start_us + added_us, end_us=span.end_us + added_us) if span.task == task else span
         for span in run.spans])
@@ -102,9 +102,9 @@ def test_clocks_that_differ_are_put_right(ahead_us):
         for at_us in (0, 5000, 9000)]
     seen = [moved(run, "ps:0", ahead_us) for run in true]
     seen[1].spans.append(operation("ps:0", seen[1].spans[2].start_us - 7e5, seen[1].spans[2].end_us))
-    found, shifts = phases.aligned(seen)
+    runs, shifts = phases.aligned(seen)
     assert shifts == {"ps:0": phases.Shift(-ahead_us - 25, 175)}
-    assert found[0] == moved(true[0], "ps:0", -25)
+    assert runs[0] == moved(true[0], "ps:0", -25)
 
 
 def test_clocks_that_may_agree_are_left_alone():
@@ -116,8 +116,8 @@ def test_clocks_that_may_agree_are_left_alone():
 
 def test_a_clock_that_differs_does_not_change_the_length_of_a_step():
     """A ps whose clock is a second off is cut off at the ends of the run."""
-    found = phases.segments(moved(Run(0, 0, 0, 2000, SYNC, GRADIENTS), "ps:0", 1e6), "worker:0")
-    assert sum(phases.total_ms(found).values()) == pytest.approx(2.0)
+    segments = phases.segments(moved(Run(0, 0, 0, 2000, SYNC, GRADIENTS), "ps:0", 1e6), "worker:0")
+    assert sum(phases.total_ms(segments).values()) == pytest.approx(2.0)
 
 
 def test_the_mini_batches_of_a_run_are_counted():

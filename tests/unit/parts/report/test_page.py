@@ -19,18 +19,18 @@ from tests.journals import EVENTS, moved
 
 def drawn_lines(monkeypatch):
     """Returns the lists of lines of the charts that are drawn from now on, by the label of the y axis."""
-    found, draw = {}, page.lines_chart
+    lines_of, draw = {}, page.lines_chart
 
     def note(lines, **values):
-        found.setdefault(values["y_label"], lines)
+        lines_of.setdefault(values["y_label"], lines)
         return draw(lines, **values)
 
     monkeypatch.setattr(page, "lines_chart", note)
-    return found
+    return lines_of
 
 
 def test_the_runs_of_a_folder_are_apart(tmp_path, monkeypatch):
-    """They were one line, "14,693 global steps of 100", "1 workers", and the workers of the last run only."""
+    """Each has its lines, its step limit and its workers."""
     charts_of = drawn_lines(monkeypatch)
     later = [*moved(EVENTS[:2], 90000, train_steps=40), {
         "time": 91005.0, "event": "sample", "step": 130, "workers": {"worker:0": {"steps": 30, "staleness": 0.0}}}]
@@ -50,7 +50,7 @@ def test_the_runs_of_a_folder_are_apart(tmp_path, monkeypatch):
 
 
 def test_evaluations_checkpoints_and_the_best_step_are_events(tmp_path):
-    """Those that were not the best make room, and the best of the folder is one of the figures."""
+    """Among many events only the best evaluations are shown; the best of the folder is one of the figures."""
     saved = [{"time": 1003.0 + step / 1000, "event": "checkpoint", "path": f"/t/model.ckpt-{step}", "step": step}
              for step in range(600)]
     evaluations = {"accuracy": [Point(1004.0, 10, 0.5), Point(1006.0, 20, 0.9), Point(1011.0, 30, 0.8)],
@@ -88,7 +88,7 @@ def test_the_metric_of_the_best_is_that_of_the_selection(tmp_path, text, target)
 
 
 def test_the_page_has_a_dark_mode(tmp_path):
-    """Charts have no background of their own, and are inverted."""
+    """Charts have no background, and are inverted."""
     text = writing.make_report(str(tmp_path), [run_history(EVENTS)], {}, {})
     dark = text.partition("@media (prefers-color-scheme: dark) {")[2]
     assert "body { color: #ddd; background: #16181c; }" in dark and "filter: invert(1)" in dark
@@ -120,7 +120,7 @@ class Reader(html.parser.HTMLParser):
 
 
 def test_the_page_is_whole_and_needs_no_other_file(tmp_path):
-    """Figures, shares and placement are in it; what a user wrote is no HTML."""
+    """Figures, shares and placement are in it; text of the user is escaped."""
     series = {"loss": [Point(1000.0 + step / 10, step, 1.0 / (1 + step)) for step in range(100)]}
     evaluations = {"loss": [Point(1012.0, 100, 0.25)], "accuracy": [Point(1012.0, 100, 0.5)]}
     text = writing.make_report(str(tmp_path), [run_history(EVENTS)], series, evaluations)

@@ -54,14 +54,14 @@ def test_a_wrong_line_is_named(tmp_path, line, code, quoted):
     assert quoted in str(caught.value)
 
 
-@pytest.mark.parametrize(("value", "placement", "placed"), [
+@pytest.mark.parametrize(("value", "placement", "logins"), [
     ("a,b", "round_robin", "ababa"), ("a:1,b", "round_robin", "abbbb"), ("a:2,b:3", "round_robin", "ababb"),
     ("a:3,b:9", "fill", "aaabb"), ("a,b,c,d,e,f", "round_robin", "abcde"),
 ])
-def test_each_task_has_a_host(value, placement, placed):
+def test_each_task_has_a_host(value, placement, logins):
     """In turn, or host by host; no host has more tasks than slots."""
-    found = hosts.place_tasks(NAMES, hosts.read_hosts(value), placement)
-    assert "".join(host.login for host in found) == placed
+    task_hosts = hosts.place_tasks(NAMES, hosts.read_hosts(value), placement)
+    assert "".join(host.login for host in task_hosts) == logins
 
 
 @pytest.mark.parametrize(("value", "placement", "code"), [
@@ -82,12 +82,12 @@ def test_a_folder_may_have_the_name_of_a_host(tmp_path, monkeypatch):
 @pytest.mark.parametrize("value", ["localhost,b", "b,me@127.0.0.1:9"])
 def test_localhost_is_no_address_for_others(value):
     """They would look for its tasks on themselves, until they time out; with all tasks there it is right."""
-    found = hosts.read_hosts(value)
+    all_hosts = hosts.read_hosts(value)
     with raises("loopback_address"):
-        hosts.place_tasks(NAMES, found, "round_robin")
-    local = [host for host in found if host.login != "b"]
+        hosts.place_tasks(NAMES, all_hosts, "round_robin")
+    local = [host for host in all_hosts if host.login != "b"]
     assert hosts.place_tasks(NAMES, local, "round_robin") == local * 5
-    known = [dataclasses.replace(host, address=host.address if host.login == "b" else "a") for host in found]
+    known = [dataclasses.replace(host, address=host.address if host.login == "b" else "a") for host in all_hosts]
     assert len(hosts.place_tasks(NAMES, known, "round_robin")) == 5
 
 
