@@ -7,7 +7,7 @@ A part is a folder in `parts/`. What it has of these is named in its row of the 
     flags.py   a dataclass that joins the flags of a task
     board.py   its variables on the blackboard, as VARIABLES
     part.py    a subclass of Part, for a worker, or of LaunchPart
-    verb.py    its verbs on the command line
+    verb.py    its verbs on the command line, with their flags
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
     python scripts/check_layout.py --without_parts        leaves each part out of a copy in turn, and trains there
     python scripts/check_layout.py --without_parts NAME   leaves one out
 
-A part that is left out takes those with it that import it. In the copy, the spine's unit tests and a training of 2 ps
-and 2 workers must pass.
+A part that is left out takes those with it that import it. In the copy, the spine's unit tests, its quick cluster tests
+and a training of 2 ps and 2 workers must pass.
 """
 
 from __future__ import annotations
@@ -24,18 +24,24 @@ import time
 REPO = pathlib.Path(__file__).resolve().parents[1]
 # Of the spine that one task imports: as measured, so that it does not grow again. 95 and 13,000 are the aim.
 MOST_MODULES, MOST_LINES = 101, 14_400
-_UNIT_TESTS = ("runtime", "cluster", "coordination", "storage", "plugins", "training", "updates")
+_TESTS = (
+    *(f"tests/unit/{folder}" for folder in (
+        "runtime", "cluster", "coordination", "storage", "plugins", "training", "updates")),
+    # Of the cluster tests one or two quick files of each folder.
+    *(f"tests/cluster/{file}.py" for file in (
+        "coordination/test_agreement", "coordination/test_sessions", "storage/test_checkpoints", "training/test_loop",
+        "training/test_replica_graph", "updates/test_build", "updates/sync/test_aggregation")))
 _DEADLINE_SECS = 300.0
 _FIRST_PORT = 24222
 
 
 def modules_of(package: pathlib.Path) -> dict[str, str]:
     """Returns dotted name -> source of each module of a package."""
-    found = {}
+    sources = {}
     for path in sorted(package.rglob("*.py")):
         parts = path.relative_to(package.parent).with_suffix("").parts
-        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path.read_text(encoding="utf-8")
-    return found
+        sources[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path.read_text(encoding="utf-8")
+    return sources
 
 
 def imports_of(modules: dict[str, str]) -> dict[str, set[str]]:
@@ -45,14 +51,14 @@ def imports_of(modules: dict[str, str]) -> dict[str, set[str]]:
 
 
 def _imported(source: str, modules: dict[str, str]) -> set[str]:
-    found = set()
+    imported = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom) and node.module:
             names = (f"{node.module}.{alias.name}" for alias in node.names)
-            found.update(name if name in modules else node.module for name in names)
+            imported.update(name if name in modules else node.module for name in names)
         elif isinstance(node, ast.Import):
-            found.update(alias.name for alias in node.names)
-    return found
+            imported.update(alias.name for alias in node.names)
+    return imported
 
 
 def closure(start: str, imports: dict[str, set[str]]) -> set[str]:
@@ -110,7 +116,7 @@ def leave_out(repo: pathlib.Path, parts: set[str]) -> None:
 
 
 def trains_without(name: str) -> bool:
-    """Returns whether a copy without a part passes the spine's unit tests and trains; prints the output if not."""
+    """Returns whether a copy without a part passes the spine's tests and trains; prints the output if not."""
     parts = parts_with(name, imports_of(modules_of(REPO / "ps_train")))
     start_secs = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="ps_train-layout-") as folder:
@@ -123,32 +129,31 @@ def trains_without(name: str) -> bool:
                 shutil.copyfile(REPO / path, copy / path)
         leave_out(copy, parts)
         commands = [
-            [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider",
-             *(f"tests/unit/{folder}" for folder in _UNIT_TESTS)],
+            [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *_TESTS],
             [sys.executable, "-m", "ps_train", "launch", "--num_ps=2", "--num_workers=2", "--train_steps=200",
              "--model=tests.plugins.tiny", "--dataset=tests.plugins.tiny", f"--train_dir={folder}/train",
              f"--base_port={_FIRST_PORT}"]]
         ended = [subprocess.run(command, cwd=copy, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                 timeout=_DEADLINE_SECS, check=False) for command in commands]
-    is_good = not any(one.returncode for one in ended)
-    print(f"without {', '.join([name, *sorted(parts - {name})])}: {'passed' if is_good else 'FAILED'} in "
+    has_passed = not any(process.returncode for process in ended)
+    print(f"without {', '.join([name, *sorted(parts - {name})])}: {'passed' if has_passed else 'FAILED'} in "
           f"{time.monotonic() - start_secs:.0f} s", flush=True)
-    for one in ended if not is_good else ():
-        print(one.stdout[-8000:])
-    return is_good
+    for process in ended if not has_passed else ():
+        print(process.stdout[-8000:])
+    return has_passed
 
 
 def main() -> int:
     """Returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--without_parts", nargs="*", metavar="NAME", help="leave out these parts in turn, or each")
-    asked = parser.parse_args().without_parts
-    if asked is None:
+    names = parser.parse_args().without_parts
+    if names is None:
         return 0 if report_closure() else 1
     folders = sorted(path.parent.name for path in (REPO / "ps_train/parts").glob("*/__init__.py"))
     # Two at a time: half of it is waiting, for the start of processes and for ports.
     with concurrent.futures.ThreadPoolExecutor(max_workers=2) as pool:
-        results = list(pool.map(trains_without, asked or folders))
+        results = list(pool.map(trains_without, names or folders))
     return 0 if all(results) else 1
 
 
