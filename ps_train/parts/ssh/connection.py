@@ -78,7 +78,7 @@ def unpack_frame(raw: bytes) -> OutputFrame:
         return OutputFrame(encoded)
 
 
-def relay(host: str, command: Sequence[str]) -> int:
+def run_relay(host: str, command: Sequence[str]) -> int:
     """Runs a command of ssh until it ends; returns the exit code of the process on the host, 138 if it is unknown."""
     reports.connect()
     stops: list[int] = []
@@ -202,7 +202,7 @@ class RelayStreams:
         self.num_stops += lines.count(b"stop")
 
 
-def watch(name: str, words: Sequence[str], grace_secs: float, port: int) -> int:
+def run_watcher(name: str, words: Sequence[str], grace_secs: float, port: int) -> int:
     """Runs `python WORDS` as a task until it has ended; returns its exit code."""
     connection = RelayStreams()
     connection.put(b"\n")  # ends a line that the host's shell may have begun, such as a greeting
@@ -262,9 +262,9 @@ def main(argv: Sequence[str]) -> int:
     """Runs one end of a connection; returns its exit code."""
     end, name, *words = argv
     if end == "relay":
-        return relay(name, words)
+        return run_relay(name, words)
     grace_secs, port, *command = words
-    return watch(name, command, float(grace_secs), int(port))
+    return run_watcher(name, command, float(grace_secs), int(port))
 
 
 if __name__ == "__main__":
