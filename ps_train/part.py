@@ -35,7 +35,7 @@ class Part:
     """One feature in one worker. Every method does nothing by default.
 
     `config` is the Config of the task, with the part's own flags in it; `cluster` is its Cluster. A part reads its
-    settings there, when it is made, so that no settings of the spine name them.
+    settings there, when it is made: no settings of the spine name them.
     """
 
     @classmethod

@@ -91,8 +91,8 @@ class ConnectedWorker:
 
         Raises:
           ClusterLostError: the cluster did not come back, or another process has taken the place of this one.
-          ConfigError: two tasks were given different clusters.
-          StoppedError: told to stop while waiting.
+          ConfigError: two tasks have different clusters.
+          StoppedError: stopped while waiting.
         """
         with self.giving_way():
             return self.supervised.run(train_once)
@@ -120,7 +120,7 @@ def _giving_way(cluster: Cluster, heartbeat: Heartbeat, timeout_secs: float) -> 
 
     Raises:
       ClusterLostError: another process has taken the place of this one.
-      ConfigError: two tasks were given different clusters.
+      ConfigError: two tasks have different clusters.
     """
     ended: StoppedError | None = None
     try:

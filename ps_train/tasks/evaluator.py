@@ -11,12 +11,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.coordination.blackboard import Blackboard
 from ps_train.coordination.state import State
-from ps_train.errors import (
-    BlackboardError,
-    ChiefFailedError,
-    ConfigError,
-    StoppedError,
-)
+from ps_train.errors import BlackboardError, ChiefFailedError, ConfigError, StoppedError
 from ps_train.part import NO_PARTS, Parts
 from ps_train.runtime import signals, threads, waits
 from ps_train.runtime.reports import Evaluation
@@ -47,38 +42,38 @@ def evaluate_until_done(
       UserCodeError: an evaluation took longer than `timeouts.eval_secs`.
       StoppedError: `stop` was set first.
     """
-    done_path = None
+    evaluated_path = None
     state: State | None = State.IDLE
-    heard = [State.IDLE]
+    states = [State.IDLE]
     reminder = waits.Reminder(f"the first checkpoint in {train_dir}")
     while state not in (State.DONE, None):
-        state = _next_state(board, heard[-1], timeouts.start_secs, stop, train_dir)
-        path = checkpoints.newest_sound(train_dir)  # read after the state, so that the last one is not missed
-        heard = [state or heard[-1]]
+        state = _next_state(board, states[-1], timeouts.start_secs, stop, train_dir)
+        path = checkpoints.newest_sound(train_dir)  # after the state: otherwise the last one could be missed
+        states = [state or states[-1]]
         is_last = state is None or state >= State.STOPPING
-        if path is not None and path != done_path and (is_last or parts.is_due(path)):
-            done_path = path
-            with _listening(board, heard, stop):
+        if path is not None and path != evaluated_path and (is_last or parts.is_due(path)):
+            evaluated_path = path
+            with _collecting_states(board, states, stop):
                 evaluation = _evaluate_one(evaluator, path, train_dir, timeouts.eval_secs, stop, report or Report())
                 if evaluation:
                     parts.evaluated(evaluation, path)
         if path is None:
             reminder.remind()
-        _hear_request(board, stop)
+        _read_request(board, stop)
         if stop.wait(_POLL_SECS):
             raise StoppedError("stopped", "stopped while evaluating")
 
 
 @contextlib.contextmanager
-def _listening(board: Blackboard, heard: list[State], stop: threading.Event) -> Iterator[None]:
-    """Adds the training states seen while its body runs: an evaluation may outlast the end of the cluster."""
-    def listen() -> None:
-        _hear_request(board, stop)
+def _collecting_states(board: Blackboard, states: list[State], stop: threading.Event) -> Iterator[None]:
+    """Adds the training states while its body runs: an evaluation may outlast the cluster."""
+    def collect() -> None:
+        _read_request(board, stop)
         state = _training_state(board)
         if state is not None:
-            heard.append(state)
+            states.append(state)
 
-    with threads.repeating(listen, period_secs=_POLL_SECS, name="listen"):
+    with threads.repeating(collect, period_secs=_POLL_SECS, name="states"):
         yield
 
 
@@ -102,11 +97,11 @@ def _next_state(
 ) -> State | None:
     """Returns the training state, or None if the blackboard does not answer any more after the last step.
 
-    The end may take a second only, and a busy machine be silent for that long: then the journal in `train_dir` decides.
+    The cluster may end within a second, which a busy machine can miss; then the journal in `train_dir` decides.
 
     Raises:
       ClusterLostError: the blackboard was lost during training and did not come back, or the chief failed.
-      ConfigError: two tasks were given different clusters.
+      ConfigError: two tasks have different clusters.
     """
     state = _training_state(board)
     _check_agreement(board)
@@ -115,8 +110,8 @@ def _next_state(
             # Of a training that has begun, as the journal of one before it ends in the same way.
             if last == State.RUNNING and _has_noted_end(train_dir):  # first, as an unreachable ps takes seconds
                 return [None]
-            now = _training_state(board)
-            return [] if now is None else [now]
+            state = _training_state(board)
+            return [] if state is None else [state]
 
         [state] = waits.until(answer, timeout_secs, f"the blackboard on {board.first_ps}", stop)
     if State.FAILED in (state, last):
@@ -134,13 +129,13 @@ def _has_noted_end(train_dir: str) -> bool:
 
 
 def _check_agreement(board: Blackboard) -> None:
-    """Raises ConfigError if two tasks were given different clusters."""
+    """Raises ConfigError if two tasks have different clusters."""
     with contextlib.suppress(BlackboardError):  # `_next_state` handles an unreachable blackboard
         if mismatch := board.mismatch():
             raise ConfigError("clusters_differ", mismatch)
 
 
-def _hear_request(board: Blackboard, stop: threading.Event) -> None:
+def _read_request(board: Blackboard, stop: threading.Event) -> None:
     with contextlib.suppress(BlackboardError):  # `_next_state` handles an unreachable blackboard
         if board.is_stop_requested():
             signals.stop_on_request(stop)

@@ -19,10 +19,10 @@ from ps_train.runtime.waits import Reminder, Timeouts
 _POLL_SECS = 0.25
 _TICK_SECS = 0.25
 _LATE_SECS = 12.0  # longer than a call to a blackboard that hangs; see coordination/blackboard.py
-_LINGER_SECS = 1.0  # the chief must get the answer to its announcement before the server is gone
-_FAILURE_SECS = 3.0  # each worker hears of it with one of its heartbeats, whatever it waits for
-_ASK_PERIOD_SECS = 2.0
-_SHARE_OF_GRACE = 0.9  # a ps that is told to stop should end by itself and say why
+_LINGER_SECS = 1.0  # the chief must get the answer to its announcement before the server ends
+_FAILURE_SECS = 3.0  # each worker learns of it with one of its heartbeats
+_CHECK_PERIOD_SECS = 2.0
+_SHARE_OF_GRACE = 0.9  # a ps that is stopped should end by itself and say why
 _log = logging.getLogger(__name__)
 
 
@@ -38,48 +38,48 @@ def running_clock(board: Blackboard) -> Iterator[None]:
 
 
 class PsTask:
-    """Decides how long a ps serves. The server itself works in threads of its own."""
+    """Decides how long a ps serves. The server itself works in other threads."""
     # Its `join()` never returns (tensorflow/tensorflow#4713), and keeps Python's signal handlers from running.
 
     def __init__(
-        self, own: Blackboard, find_first: Callable[[], Blackboard], worker_addresses: Mapping[int, str],
+        self, board: Blackboard, find_first: Callable[[], Blackboard], worker_addresses: Mapping[int, str],
         timeouts: Timeouts, stop: threading.Event,
     ) -> None:
         """Prepares it.
 
         Args:
-          own: this ps's view of its own blackboard.
-          find_first: returns its view of ps 0, which knows the workers; raises BlackboardError while this ps does not
-            know the address of ps 0.
+          board: the blackboard of this ps.
+          find_first: returns that of ps 0, which knows the workers; raises BlackboardError while this ps does not know
+            the address of ps 0.
           worker_addresses: worker's number -> "host:port", for the workers that the cluster names.
-          timeouts: `idle_secs` bounds how long it serves without any worker; `stop_secs` how long it goes on once it
-            is told to stop, since the chief needs every ps for its last save.
+          timeouts: `idle_secs` bounds how long it serves without any worker; `stop_secs` how long it continues after a
+            stop, since the chief needs every ps for its last save.
           stop: makes it end as soon as no worker needs it.
         """
-        self._own = own
+        self._board = board
         self._find_first = find_first
         self._worker_addresses = worker_addresses
         self._idle_timeout_secs = timeouts.idle_secs
         self._last_save_secs = timeouts.stop_secs * _SHARE_OF_GRACE
         self._stop = stop
-        self._needed_secs = self._asked_secs = time.monotonic()
-        self._reminder = self._new_reminder()
+        self._needed_secs = self._checked_secs = time.monotonic()
+        self._reminder = Reminder("a worker", self._idle_timeout_secs)
 
     def run(self) -> None:
         """Serves until the chief has announced that training is done.
 
         Raises:
           StoppedError: `stop` was set, and the workers have ended or did not end in time.
-          ClusterLostError: the chief failed, or no worker was there for the idle time-out.
-          ConfigError: two tasks were given different clusters.
+          ClusterLostError: the chief failed, or no worker was alive for the idle time-out.
+          ConfigError: two tasks have different clusters.
         """
-        self._own.create()
+        self._board.create()
         while (state := self._state()) != State.DONE:
             if state == State.FAILED:
                 self._stop.wait(_FAILURE_SECS)
                 raise ChiefFailedError
-            self._check_from_time_to_time()
-            self._hear_request()
+            self._check_periodically()
+            self._read_request()
             if self._stop.wait(_POLL_SECS):
                 self._serve_the_last_save()
                 raise StoppedError("stopped", "stopped while serving")
@@ -88,35 +88,35 @@ class PsTask:
     def _state(self) -> State | None:
         """Returns the training state, or None if its own server was too busy to answer."""
         try:
-            return self._own.state()
+            return self._board.state()
         except BlackboardError as error:
             _log.warning("%s", error)
             return None
 
-    def _hear_request(self) -> None:
-        with contextlib.suppress(BlackboardError):  # the next call will tell
-            if self._own.is_stop_requested():
+    def _read_request(self) -> None:
+        with contextlib.suppress(BlackboardError):  # the next call may succeed
+            if self._board.is_stop_requested():
                 signals.stop_on_request(self._stop)
 
-    def _check_from_time_to_time(self) -> None:
-        """Checks every few seconds whether this ps is still needed, and whether the tasks fit together."""
+    def _check_periodically(self) -> None:
+        """Checks every few seconds whether this ps is still needed, and whether the tasks have the same cluster."""
         now_secs = time.monotonic()
-        if now_secs - self._asked_secs < _ASK_PERIOD_SECS:
+        if now_secs - self._checked_secs < _CHECK_PERIOD_SECS:
             return
-        self._asked_secs = now_secs
+        self._checked_secs = now_secs
         self._check_agreement()
         self._check_needed(now_secs)
 
     def _check_agreement(self) -> None:
-        """Raises ConfigError if two tasks were given different clusters, once all had time to learn of it."""
-        mismatch = self._mismatch_on(lambda: self._own) or self._mismatch_on(self._find_first)
+        """Raises ConfigError if two tasks have different clusters, after the time that all need to learn of it."""
+        mismatch = self._mismatch_on(lambda: self._board) or self._mismatch_on(self._find_first)
         if mismatch:
-            self._stop.wait(_LATE_SECS)  # a task that starts later would wait for a ps that is gone
+            self._stop.wait(_LATE_SECS)  # a task that starts later would wait for this ps
             self._serve_the_last_save()
             raise ConfigError("clusters_differ", mismatch)
 
     def _mismatch_on(self, find: Callable[[], Blackboard]) -> str:
-        """Returns the mismatch that a ps knows of; "" if there is none, or that ps is gone or unknown."""
+        """Returns the mismatch that a ps knows of; "" without one, or if that ps has ended or is unknown."""
         try:
             board = find()
             return board.mismatch() if reachability.accepts(board.first_ps.address) else ""
@@ -124,28 +124,25 @@ class PsTask:
             return ""
 
     def _check_needed(self, now_secs: float) -> None:
-        """Raises ClusterLostError if no worker was there for the idle time-out."""
+        """Raises ClusterLostError if no worker was alive for the idle time-out."""
         if self._is_needed():
             self._needed_secs = now_secs
-            self._reminder = self._new_reminder()
+            self._reminder = Reminder("a worker", self._idle_timeout_secs)
         elif now_secs - self._needed_secs > self._idle_timeout_secs:
             raise ClusterLostError("no_workers", f"no worker was alive for {self._idle_timeout_secs:g} s; have they "
                                    "ended, or were they never started?")
         else:
             self._reminder.remind()
 
-    def _new_reminder(self) -> Reminder:
-        return Reminder("a worker", self._idle_timeout_secs)
-
     def _is_needed(self) -> bool:
         snapshot = self._snapshot_of_first()
         return snapshot is not None and bool(snapshot.alive())
 
     def _snapshot_of_first(self) -> Snapshot | None:
-        """Returns the snapshot of ps 0, or None if ps 0 is gone or its address unknown."""
+        """Returns the snapshot of ps 0, or None if ps 0 has ended or its address is unknown."""
         try:
             first = self._find_first()
-            # A call to a server that is gone takes seconds to fail.
+            # A call to a server that has ended takes seconds to fail.
             return first.snapshot() if reachability.accepts(first.first_ps.address) else None
         except BlackboardError:
             return None
@@ -153,7 +150,7 @@ class PsTask:
     def _serve_late_workers(self) -> None:
         """Waits until every worker knows that training is done, for a bounded time.
 
-        A worker that has just lost ps 0, or was killed and restarted, would otherwise wait for a cluster that is gone.
+        A worker that has just lost ps 0, or was killed and restarted, would otherwise wait in vain.
         """
         is_awaited = self._is_awaited()
         self._stop.wait(_LINGER_SECS)
@@ -162,7 +159,7 @@ class PsTask:
             is_awaited = self._is_awaited()
 
     def _is_awaited(self) -> bool:
-        """Returns whether a worker that was heard of lately has neither finished nor left, and may still do so."""
+        """Returns whether a worker with a recent heartbeat has neither finished nor left, and may still do so."""
         snapshot = self._snapshot_of_first()
         return snapshot is not None and any(not snapshot.finished[worker] and self._may_come(worker, snapshot)
                                             for worker in snapshot.alive(_LATE_SECS))
@@ -179,11 +176,11 @@ class PsTask:
     def _serve_the_last_save(self) -> None:
         """Waits until no worker is there, or the grace period is nearly over.
 
-        A ps cannot know whether it is the only task that was told to stop. Usually all were, and the chief needs every
-        ps for its last save. If it was the only one, the workers take a few more steps, which are lost with it.
+        A ps cannot know whether it is the only task that is stopped. Usually all are, and the chief needs every ps for
+        its last save. If it is the only one, the workers take a few more steps, which are lost with it.
         """
         end_secs = time.monotonic() + self._last_save_secs
         while self._is_needed() and (left_secs := end_secs - time.monotonic()) > 0:
             time.sleep(min(_POLL_SECS, left_secs))
         if signals.is_stop_requested(self._stop):
-            time.sleep(_LINGER_SECS)  # an evaluator hears of the request within that time
+            time.sleep(_LINGER_SECS)  # an evaluator reads the request within that time

@@ -72,7 +72,7 @@ def download(config: Config, cluster: Cluster | None) -> None:
     Raises:
       ConfigError: the given train_dir has the checkpoints of another training.
       PsTrainError: a flag, a plug-in or a file is wrong.
-      Exception: whatever a plug-in raises.
+      Exception: that of a plug-in.
     """
     setup.prepare_tensorflow(config.tf_log)
     plugins = setup.load_plugins(config)
@@ -111,10 +111,11 @@ def _evaluate_until_done(
     config: Config, cluster: Cluster, plugins: LoadedPlugins, report: reporting.Report, stop: threading.Event
 ) -> None:
     plugins.dataset.prepare(plugins.dataset_params)
-    made = evaluation.Evaluator(*plugins)
+    model_evaluator = evaluation.Evaluator(*plugins)
     parts = table.make_parts(config, cluster)
-    with parts.evaluating(plugins, made, stop), contextlib.closing(blackboard.for_client(cluster)) as board:
-        evaluator.evaluate_until_done(made, config.train_dir, board, config.timeouts, stop, report, parts)
+    with parts.evaluating(plugins, model_evaluator, stop), contextlib.closing(blackboard.for_client(cluster)) as board:
+        evaluator.evaluate_until_done(
+            model_evaluator, config.train_dir, board, config.timeouts, stop, report, parts)
 
 
 def _refuse_existing_servers(config: Config, cluster: Cluster) -> None:

@@ -49,7 +49,7 @@ def load_plugins(config: Config) -> LoadedPlugins:
 def prepare_tensorflow(tf_log: bool) -> None:
     """Puts TensorFlow into the mode that TF1 graph code expects, for this whole process."""
     tf.disable_v2_behavior()
-    # So that no worker reads a half-updated parameter, see docs/decisions/resource-variables.md.
+    # Otherwise a worker could read a half-updated parameter, see docs/decisions/resource-variables.md.
     tf.enable_resource_variables()
     tf.logging.set_verbosity(tf.logging.INFO if tf_log else tf.logging.ERROR)
 
@@ -113,7 +113,7 @@ def start(cluster: Cluster, num_gpus: int | None) -> str:
                           f"TensorFlow could not start the server of {cluster.task}: {error.message}") from error
     _log.info("%s serves at %s, which others reach at %s%s", cluster.task.name, cluster.task.address,
               addresses.reachable_at(addresses.port_of(cluster.task.address)),
-              "; all tasks serve without authentication, to whoever reaches them" if cluster.is_chief else "")
+              "; all tasks serve without authentication" if cluster.is_chief else "")
     if cluster.job != "ps":
         index = devices.gpu_index(cluster, num_gpus)
         devices.tell_devices(cluster.task.name, ["CPU:0" if index is None else f"GPU:{index}"], num_gpus)

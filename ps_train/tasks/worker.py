@@ -40,7 +40,7 @@ def check_graphs(settings: WorkerSettings, cluster: Cluster, plugins: LoadedPlug
 
     Raises:
       PsTrainError: a plug-in breaks its contract, or a flag does not fit.
-      Exception: whatever a plug-in raises.
+      Exception: that of a plug-in.
     """
     graph = build_graph(settings, cluster, plugins, parts)
     task = PreparedWorker(settings, cluster, plugins, graph, Journal(""), threading.Event())
@@ -249,9 +249,9 @@ class WorkerTask:
 
     @contextlib.contextmanager
     def _announcing_failure(self, board: Blackboard) -> Iterator[None]:
-        """Announces that this worker's own code failed, its evaluation included, so that no other task waits for it.
+        """Announces that this worker's own code failed, its evaluation included; no other task then waits for it.
 
-        If it is the chief's code, the other tasks end. A worker that was lost, told to stop or refused announces
+        If it is the chief's code, the other tasks end. A worker that was lost, stopped or refused announces
         nothing, because it or another process in its place may come back.
         """
         try:

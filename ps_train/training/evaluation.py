@@ -81,36 +81,36 @@ class EvalModel:
         self._update_ops = [update_op for _, update_op in metrics.values()]
         self._batch_size = tf.shape(tf.nest.flatten(features)[0])[0]
         self._hooks = Hooks(self.spec.evaluation_hooks)
-        own = getattr(self.spec.scaffold, "local_init_op", None)
+        scaffold_init_op = getattr(self.spec.scaffold, "local_init_op", None)
         self.local_init_op = tf.group(tf.local_variables_initializer(), tf.tables_initializer(),
-                                      *([] if own is None else [own]))
+                                      *([] if scaffold_init_op is None else [scaffold_init_op]))
         self._queues = queues.Queues()
 
     def check_ends(self, session: tf.Session) -> None:
         """Raises ConfigError if all mini-batches are to be evaluated, and TensorFlow knows that they repeat."""
         if self._cardinality is None:
             return
-        found = session.run(self._cardinality, feed_dict=input_feed(self._graph))
-        if found == tf.data.experimental.INFINITE_CARDINALITY:
+        cardinality = session.run(self._cardinality, feed_dict=input_feed(self._graph))
+        if cardinality == tf.data.experimental.INFINITE_CARDINALITY:
             raise ConfigError("eval_data_without_end", "--num_batches: not given, and the examples repeat "
                               "without end; give the number of mini-batches to evaluate")
-        if found == tf.data.experimental.UNKNOWN_CARDINALITY:
+        if cardinality == tf.data.experimental.UNKNOWN_CARDINALITY:
             _log.info("evaluating until the examples end; --num_batches ends it earlier")
 
     def run_through(self, session: tf.Session) -> tuple[float, int]:
         """Updates the metrics over all examples; returns the sum of their losses and their number.
 
         Raises:
-          UserCodeError: an input queue failed, or there is no row of an id.
+          UserCodeError: an input queue failed, or an id has no row.
           DataError: a record is malformed.
         """
         session.run(self._batches.initializer, feed_dict=input_feed(self._graph))
         self._hooks.start(session)
         with self._queues.running(session):
-            found = self._run_all(self._hooks.around(session))
+            loss_sum, num_examples = self._run_all(self._hooks.around(session))
         self._hooks.end(session)
         bad_records.report_skipped(session, "evaluation")
-        return found
+        return loss_sum, num_examples
 
     def _run_all(self, session: Any) -> tuple[float, int]:
         """Runs the metrics' updates until the data ends; returns what `run_through` does."""
@@ -213,7 +213,7 @@ def too_long(waited: str) -> UserCodeError:
 
 def write_summaries(evaluation: Evaluation, train_dir: str) -> None:
     """Writes the metrics for TensorBoard, to the folder `eval` in the train_dir."""
-    # The loss has the same tag as in training, so that one chart shows both.
+    # The loss has the same tag as in training: one chart shows both.
     values = {LOSS_TAG: evaluation.loss_mean, **evaluation.metrics}
     summary = tf.Summary(value=[tf.Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()])
     written = Summaries(os.path.join(train_dir, "eval"))

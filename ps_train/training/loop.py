@@ -62,16 +62,9 @@ class Loop:
     """The step loop of one worker, over one session."""
 
     def __init__(
-        self,
-        session: tf.Session,
-        graph: TrainGraph,
-        settings: LoopSettings,
-        progress: WorkerProgress,
-        *,
-        stop: threading.Event,
-        write_summary: Callable[[bytes | tf.Summary, int], None] | None,
-        report: Report | None = None,
-        run_step: RunStep | None = None,
+        self, session: tf.Session, graph: TrainGraph, settings: LoopSettings, progress: WorkerProgress, *,
+        stop: threading.Event, write_summary: Callable[[bytes | tf.Summary, int], None] | None,
+        report: Report | None = None, run_step: RunStep | None = None,
     ) -> None:
         """Prepares the loop.
 
@@ -83,24 +76,21 @@ class Loop:
           run_step: runs each training step in place of `session.run`, for a profiler or a benchmark.
         """
         self._session = session
-        hooked = graph.hooks.around(session)
-        self._run_step = run_step or plain_step(hooked)
-        self._sent: set[tuple[bool, bool]] = set()  # kinds of steps that the servers have the graph of
+        self._run_step = run_step or plain_step(graph.hooks.around(session))
+        self._sent_kinds: set[tuple[bool, bool]] = set()  # of steps whose graph the servers have
         self._held_secs = 0.0
         self._graph = graph
         self._settings = settings
         self._progress = progress
         self._stop = stop
-        self._reports = StepReports(
-            train_steps=settings.train_steps, batch_size=settings.batch_size, log_steps=settings.log_steps,
-            save_summaries_steps=settings.save_summaries_steps, report=report or Report(), write_summary=write_summary)
+        self._reports = StepReports(settings, report or Report(), write_summary)
         self._options = tf.RunOptions(timeout_in_ms=math.ceil(settings.step_timeout_secs * 1000))
         self._local_steps = 0
         self._last_taken = 1
         self._skipped_in_a_row = 0
 
     def run(self) -> Outcome:
-        """Trains to the end and returns how it came.
+        """Trains to the end; returns the outcome.
 
         Raises:
           tf.errors.OpError: the session failed.
@@ -120,7 +110,7 @@ class Loop:
                 self._progress.step = status.step
         except tf.errors.OutOfRangeError:
             end = End.DATA
-            status = self._send_rest()
+            status = self._settle_failed_run()
         return Outcome(end, first_step, status.step, self._local_steps, time.monotonic() - start_secs,
                        self._reports.staleness_line())
 
@@ -175,24 +165,24 @@ class Loop:
             status = self._steps(status)
         except tf.errors.InvalidArgumentError as error:
             self._graph.rows.explain(error, self._settings.worker_name)
-            found = nan_guard.found_in(error)
-            if found is None:
+            fault = nan_guard.found_in(error)
+            if fault is None:
                 bad_records.raise_if_bad(error)
                 raise
-            return self._skip(found, error)
+            return self._skip(fault, error)
         self._skipped_in_a_row = 0
         return status
 
-    def _send_rest(self) -> StepStatus:
-        """Counts the steps before the failed one in its session run; those of a round are sent to the ps now."""
+    def _settle_failed_run(self) -> StepStatus:
+        """Counts the steps before the failed one in its session run; those of a round reach the ps now."""
         self._took(int(self._run(self._graph.update.failed_run_steps)))
         return self._status()
 
-    def _skip(self, found: str, error: tf.errors.InvalidArgumentError) -> StepStatus:
+    def _skip(self, fault: str, error: tf.errors.InvalidArgumentError) -> StepStatus:
         steps_before = self._local_steps
-        status = self._send_rest()
+        status = self._settle_failed_run()
         self._skipped_in_a_row = 1 if self._local_steps > steps_before else self._skipped_in_a_row + 1
-        where = f"{self._settings.worker_name}, in the step after global step {status.step}: {found}"
+        where = f"{self._settings.worker_name}, in the step after global step {status.step}: {fault}"
         if self._settings.on_nan == "stop" or self._skipped_in_a_row > _MOST_SKIPPED:
             raise UserCodeError("not_finite", f"{where}; nothing of it was applied. Look at that batch and at the "
                                 "model, lower --learning_rate, or skip such batches with --on_nan=skip") from error
@@ -221,7 +211,7 @@ class Loop:
 
     def _bounded_at_first(self, kind: tuple[bool, bool], step: Callable[[], Any]) -> Any:
         """Returns `step()`; the first of a kind needs a second bound, see `sessions.call_bounded`."""
-        if kind in self._sent:
+        if kind in self._sent_kinds:
             return step()
 
         def first_step() -> Any:
@@ -229,17 +219,17 @@ class Loop:
                 return step()
 
         values = sessions.call_bounded(first_step, self._options, "the end of a first step")
-        self._sent.add(kind)
+        self._sent_kinds.add(kind)
         return values
 
     def _count(self, progress: Any) -> StepStatus:
         statuses = [StepStatus(*map(int, row)) for row in progress]
-        for one in statuses:
-            if one.num_taken:  # 0 in a round that began after the end
-                self._reports.count_staleness(one.staleness)
+        for status in statuses:
+            if status.num_taken:  # 0 in a round that began after the end
+                self._reports.count_staleness(status.staleness)
                 self._progress.num_updates += 1
-                self._progress.sum_staleness += one.staleness
-        self._last_taken = sum(one.num_taken for one in statuses)
+                self._progress.sum_staleness += status.staleness
+        self._last_taken = sum(status.num_taken for status in statuses)
         self._took(self._last_taken)
         return statuses[-1]
 
@@ -255,7 +245,7 @@ class Loop:
 
 
 class Periodic:
-    """Tells when a periodic action is due: whenever a count reaches the next multiple of its period."""
+    """Says when a periodic action is due: each time a count reaches the next multiple of its period."""
 
     def __init__(self, period_steps: int, at_once: bool = False) -> None:
         """Prepares it; with a period of 0 it is never due."""
@@ -281,31 +271,12 @@ class StepReports:
     """Knows after which steps a report is due, and makes it."""
 
     def __init__(
-        self,
-        *,
-        train_steps: int,
-        batch_size: int,
-        log_steps: int,
-        save_summaries_steps: int,
-        report: Report,
-        write_summary: Callable[[bytes | tf.Summary, int], None] | None,
+        self, settings: LoopSettings, report: Report, write_summary: Callable[[bytes | tf.Summary, int], None] | None
     ) -> None:
-        """Prepares the reports.
-
-        Args:
-          train_steps: the global step at which training ends.
-          batch_size: examples in a mini-batch.
-          log_steps: local steps between progress lines; 0 prints none.
-          save_summaries_steps: local steps between summaries; 0 writes none.
-          report: prints the progress.
-          write_summary: takes a summary and its global step; None if this worker writes none.
-        """
-        self._train_steps = train_steps
-        self._batch_size = batch_size
-        self._report_lines = report
-        self._write_summary = write_summary
-        self._logs = Periodic(log_steps)
-        self._summarises = Periodic(save_summaries_steps if write_summary else 0, at_once=True)
+        """Prepares the reports; see `Loop` for the arguments."""
+        self._settings, self._report, self._write_summary = settings, report, write_summary
+        self._logs = Periodic(settings.log_steps)
+        self._summarises = Periodic(settings.save_summaries_steps if write_summary else 0, at_once=True)
         self._stalenesses, self._new_stalenesses = Histogram(), Histogram()
         self._last = (0.0, 0, 0)
 
@@ -318,11 +289,11 @@ class StepReports:
         return Due(self._logs.is_due(local_steps + last_taken), self._summarises.is_due(local_steps))
 
     def count_staleness(self, staleness: int) -> None:
-        """Counts an update that was applied so many updates after its parameters were read."""
+        """Counts an update."""
         self._new_stalenesses.add(staleness)
 
     def staleness_line(self) -> str:
-        """Returns the staleness of all updates until now, "" if there were none. Call it once, at the end."""
+        """Returns the staleness of all updates, or "" without updates; call it once, at the end."""
         self._stalenesses.update(self._new_stalenesses)
         return self._stalenesses.line()
 
@@ -331,34 +302,30 @@ class StepReports:
         """Writes what is due.
 
         Args:
-          due: what that is.
           step: the global step.
           local_steps: the steps of this worker in this session.
           total_steps: the steps of this worker in all its sessions.
           loss: of the last mini-batch.
           summary: of the graph, or None.
         """
-        then_secs, then_step, then_local = self._last
+        last_secs, last_step, last_local_steps = self._last
         now_secs = time.monotonic()
-        elapsed_secs = max(now_secs - then_secs, 1e-9)
-        examples_per_sec = (local_steps - then_local) * self._batch_size / elapsed_secs
-        steps_per_sec = (step - then_step) / elapsed_secs
+        elapsed_secs = max(now_secs - last_secs, 1e-9)
+        examples_per_sec = (local_steps - last_local_steps) * self._settings.batch_size / elapsed_secs
+        steps_per_sec = (step - last_step) / elapsed_secs
         if summary is not None:
             self._write(summary, step, steps_per_sec, examples_per_sec)
         if due.logs:
-            self._report_lines.step(Progress(step, self._train_steps, loss, steps_per_sec, examples_per_sec),
-                                    total_steps)
+            self._report.step(Progress(step, self._settings.train_steps, loss, steps_per_sec, examples_per_sec),
+                              total_steps)
             self._last = (now_secs, step, local_steps)
 
     def _write(self, summary: bytes, step: int, steps_per_sec: float, examples_per_sec: float) -> None:
         self._write_summary(summary, step)
-        own = _rates(steps_per_sec, examples_per_sec)
-        own.value.extend(self._new_stalenesses.summary().value)
-        self._write_summary(own, step)
+        rates = {"global_step/sec": steps_per_sec, "examples/sec": examples_per_sec}
+        summary_of_rates = tf.Summary(value=[
+            *(tf.Summary.Value(tag=tag, simple_value=value) for tag, value in rates.items()),
+            *self._new_stalenesses.summary().value])
+        self._write_summary(summary_of_rates, step)
         self._stalenesses.update(self._new_stalenesses)
         self._new_stalenesses = Histogram()
-
-
-def _rates(steps_per_sec: float, examples_per_sec: float) -> tf.Summary:
-    values = {"global_step/sec": steps_per_sec, "examples/sec": examples_per_sec}
-    return tf.Summary(value=[tf.Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()])

@@ -63,48 +63,48 @@ class Admission:
         self._fingerprint = own_fingerprint
 
     def wait(self) -> Parameters:
-        """Returns what this worker finds, once it need not wait any longer.
+        """Waits until the parameters are ready, or until the chief has to prepare them; returns which is the case.
 
         Raises:
           ClusterLostError: the others did not answer within the time-out, or the chief has given up.
-          ConfigError: this worker does not fit the running training, or two tasks were given different clusters.
-          StoppedError: told to stop while waiting.
+          ConfigError: this worker does not fit the running training, or two tasks have different clusters.
+          StoppedError: stopped while waiting.
         """
         reachability.wait_for_tasks(self._cluster.ps, self._start_timeout_secs, self._stop)
         all_ps = ", ".join(map(str, self._cluster.ps))
         if self._cluster.is_chief:
-            return self._until(self._ask_as_chief, f"an answer of {all_ps}")
-        awaited = f"{self._cluster.chief} (chief) to prepare {all_ps}"
-        return self._until(self._ask_as_worker, lambda: f"{awaited} ({self._board.describe_joined(self._cluster)})")
+            return self._until(self._ask_as_chief, lambda: f"an answer of {all_ps}")
+        return self._until(self._ask_as_worker, lambda: f"{self._cluster.chief} (chief) to prepare {all_ps} "
+                           f"({self._board.describe_joined(self._cluster)})")
 
     def _ask_as_chief(self) -> Parameters | None:
-        """Returns None if a worker of the training that was to be replaced has come at this moment."""
+        """Returns None if a worker of the training that is to be replaced has joined in the meantime."""
         view = self._board.admission_view()
-        found = Parameters.LIVE if view.is_prepared else Parameters.NEW
+        parameters = Parameters.LIVE if view.is_prepared else Parameters.NEW
         if view.is_prepared and not self._belongs_here(view):
             _log.warning("the ps hold the parameters of another training, which has no workers: starting a new one")
-            self._board.announce(State.IDLE)  # nobody joins the other training from now on
-            if self._others_in(self._board.admission_view()):  # one has, between the two calls before
+            self._board.announce(State.IDLE)  # no worker joins the other training from now on
+            if self._others_in(self._board.admission_view()):  # one has joined between the two calls above
                 self._board.announce(view.state)
                 return None
-            found = Parameters.NEW
+            parameters = Parameters.NEW
         self._board.admit(self._cluster.worker_number)
-        return found
+        return parameters
 
     def _ask_as_worker(self) -> Parameters | None:
         """Returns None while this worker has to wait for the chief."""
-        found = self._found_in(self._board.admission_view())
-        if found is not Parameters.LIVE:
-            return found
+        parameters = self._parameters_of(self._board.admission_view())
+        if parameters is not Parameters.LIVE:
+            return parameters
         self._board.admit(self._cluster.worker_number)
         # A chief that looked before may have begun another training meanwhile. Each of the two writes before it looks
-        # again, so at least one of them sees the other.
-        found = self._found_in(self._board.admission_view())
-        if found is not Parameters.LIVE:
+        # again: at least one of them sees the other.
+        parameters = self._parameters_of(self._board.admission_view())
+        if parameters is not Parameters.LIVE:
             self._board.withdraw(self._cluster.worker_number)
-        return found
+        return parameters
 
-    def _found_in(self, view: AdmissionView) -> Parameters | None:
+    def _parameters_of(self, view: AdmissionView) -> Parameters | None:
         if view.mismatch:
             raise ConfigError("clusters_differ", view.mismatch)
         if view.state == State.FAILED:
@@ -115,7 +115,7 @@ class Admission:
             return None
         return Parameters.OVER if view.state == State.STOPPING else Parameters.LIVE
 
-    def _until(self, ask: Callable[[], Parameters | None], what: str | Callable[[], str]) -> Parameters:
+    def _until(self, ask: Callable[[], Parameters | None], awaited: Callable[[], str]) -> Parameters:
         """Returns the first answer of `ask()` that is not None; asks again if the blackboard does not answer."""
 
         def answer() -> Parameters | None:
@@ -125,8 +125,8 @@ class Admission:
                 _log.debug("%s", error)
                 return None
 
-        return waits.until(answer, self._start_timeout_secs, what, self._stop,
-                             "is it started, and what does its log say?")
+        return waits.until(answer, self._start_timeout_secs, awaited, self._stop,
+                           "is it started, and what does its log say?")
 
     def _belongs_here(self, view: AdmissionView) -> bool:
         """Returns whether this worker fits the prepared parameters; false if the chief may replace them.
@@ -139,7 +139,7 @@ class Admission:
         ) if view.fingerprint and self._fingerprint else []
         if not differing:
             return True
-        # A worker that is alive and not admitted may wait as this one does, for the new training that both are of.
+        # A worker that is alive and not admitted may wait, as this one does, for the same new training.
         if self._others_in(view):
             refuse([Problem("worker_does_not_fit", f"{self._cluster.task} does not fit the training on "
                             f"{self._cluster.ps[0]}: {line}; start it with the same flags and code")
@@ -180,7 +180,7 @@ class SessionOpener:
         graph.graph.finalize()
 
     def _make_supervisor(self) -> tf.train.Supervisor:
-        # The Supervisor's summary thread would take a mini-batch of its own; here summaries come from training steps.
+        # The Supervisor's summary thread would take a mini-batch; here summaries come from training steps.
         with tf.control_dependencies([tf.local_variables_initializer(), tf.tables_initializer()]):
             local_init_op = tf.group(self._graph.update.init.every_worker)
         return tf.train.Supervisor(
@@ -203,7 +203,7 @@ class SessionOpener:
         """Returns a session on ready parameters; if they are not ready, the chief prepares them.
 
         Args:
-          is_live: whether the parameters are in use, so that even a restarted chief must not overwrite them.
+          is_live: whether the parameters are in use; then even a restarted chief must not overwrite them.
           lost_step: the global step that was read last, 0 at the start.
           timeout_secs: how long to wait for live parameters.
         """

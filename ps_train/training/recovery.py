@@ -111,7 +111,7 @@ class SupervisedTraining:
 
         Raises:
           ClusterLostError: the cluster did not answer within its time-out, or was lost again and again.
-          StoppedError: told to stop while waiting.
+          StoppedError: stopped while waiting.
         """
         failures = 0
         while True:
@@ -142,19 +142,19 @@ class SupervisedTraining:
         step = self._progress.step
 
         def note() -> None:
-            gone = [task.name for task in self._cluster.ps if not reachability.accepts(task.address)]
-            self._journal.note("lost", reason=reason, gone=gone, step=step)
+            unreachable = [task.name for task in self._cluster.ps if not reachability.accepts(task.address)]
+            self._journal.note("lost", reason=reason, gone=unreachable, step=step)
 
         if self._cluster.is_chief:
             threads.Call(note, "loss")  # an address that does not answer takes seconds
 
     def _run_once(self, body: Body) -> Outcome:
-        found = self._admission.wait()
-        if found is Parameters.OVER:
+        parameters = self._admission.wait()
+        if parameters is Parameters.OVER:
             outcome = self._with_reason(Outcome(End.ANNOUNCED, 0, 0, 0, 0.0))
             self._report_finished(outcome)
             return outcome
-        with self._session(found is Parameters.LIVE) as session:
+        with self._session(parameters is Parameters.LIVE) as session:
             outcome = self._with_reason(body(session, self._summaries.write if self._cluster.is_chief else None))
             if outcome.end is End.DATA:
                 self._graph.input.queues.check()
@@ -252,19 +252,19 @@ class SupervisedTraining:
             start_timeout_secs=settings.timeouts.start_secs, is_resumed=is_live)
 
     def _end(self, session: tf.Session, outcome: Outcome) -> Outcome:
-        """Ends training in this task. The chief also waits for the others and saves, whatever they do.
+        """Ends training in this task. The chief also waits for the others, and saves in any case.
 
         Returns:
           the outcome; that of the chief has the global step of the last checkpoint.
         """
         try:
             self._announce(session, outcome)
-            self._heartbeat.beat()  # so that the chief reads the last count of steps
+            self._heartbeat.beat()  # with the last count of steps, for the chief
             if self._heartbeat.is_replaced:  # noticed by that beat: another process has the number
                 return outcome
             self._report_finished(outcome)
             if self._cluster.is_chief and outcome.end is End.SIGNAL:
-                # Usually all tasks are told to stop together. No last step may wait for an update that never comes.
+                # Usually all tasks are stopped together. No last step may wait for an update that never comes.
                 self._run(session, self._graph.update.release_op)
             elif self._cluster.is_chief:
                 self._wait_for_others(session)

@@ -326,7 +326,7 @@ def _copy_constants_to_their_readers(graph: tf.Graph) -> None:
                 key = tensor.ref(), here
                 if key not in copies:
                     copies[key] = _copy(tensor, op.device)
-                op._update_input(index, copies[key])  # noqa: SLF001 (there is no public name for it)
+                op._update_input(index, copies[key])  # noqa: SLF001 (it has no public name)
 
 
 def _is_small_constant(op: tf.Operation) -> bool:
@@ -340,7 +340,7 @@ def _is_outside_control_flow(op: tf.Operation) -> bool:
 
 
 def _context(op: tf.Operation) -> Any:
-    return op._get_control_flow_context()  # noqa: SLF001 (there is no public name for it)
+    return op._get_control_flow_context()  # noqa: SLF001 (it has no public name)
 
 
 def _copy(constant: tf.Tensor, device: str) -> tf.Tensor:
@@ -365,4 +365,4 @@ def _merge_reads(graph: tf.Graph) -> None:
             for consumer in read.outputs[0].consumers():
                 for index, tensor in enumerate(consumer.inputs):
                     if tensor is read.outputs[0]:
-                        consumer._update_input(index, value)  # noqa: SLF001 (there is no public name for it)
+                        consumer._update_input(index, value)  # noqa: SLF001 (it has no public name)

@@ -1,8 +1,8 @@
 """How the training of a worker ended, and what a task prints: its own lines, or those of the dist_mnist script.
 
     --log_format=ps_train    progress on stderr, each line with the time of day; the results on stdout
-    --log_format=dist_mnist  on stdout the lines of the script, word for word, and nothing else, so that existing log
-                             parsers still work; everything else on stderr
+    --log_format=dist_mnist  on stdout the lines of the script, word for word, and nothing else, for existing
+                             log parsers; everything else on stderr
 
 `create` chooses the format once. Progress and stages also go to the launcher, as JSON: see `runtime/reports.py`.
 """

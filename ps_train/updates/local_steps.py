@@ -152,7 +152,7 @@ def build_round(
         built = Round(
             builder.push(after=[last_loss]), builder.push(after=[]), last_loss, builder.transfer_slots(ps_optimizer),
             divisor.begin_op if divisor else tf.no_op())
-    # What else a session run computes of the model, such as summaries, reads what the round has pulled, so that it
+    # What else a session run computes of the model, such as summaries, reads what the round has pulled, and so
     # costs no transfers. It must not end the run, for want of a batch, before the round has begun: otherwise
     # `cut_change` would push the change of the previous round again.
     others = [loss, *tf.get_collection(tf.GraphKeys.SUMMARIES)]
@@ -286,7 +286,7 @@ class _RoundBuilder:
         """Lets the model's reads of the global step follow the steps of a round; without any, nothing is pulled."""
         with tf.control_dependencies(None):
             pulled = self.step_copy.assign(self._begun_step, read_value=False)
-        self.begun._add_control_input(pulled)  # noqa: SLF001 (there is no public name for it)
+        self.begun._add_control_input(pulled)  # noqa: SLF001 (it has no public name)
         return self.step_copy.assign_add(1, read_value=False)
 
     def push(self, after: list[tf.Tensor]) -> Change:

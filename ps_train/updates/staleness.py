@@ -91,15 +91,15 @@ def lead(worker: int, bound: Bound) -> tuple[tf.Tensor, tf.Tensor]:
       Two int64 scalars.
     """
     counts = variables.read("step_counts")
-    own = counts[worker]
+    count = counts[worker]
     is_training = training_workers(bound.heartbeat_timeout_secs)
-    # Whoever does not train counts as level with this worker: its own count may be lower, and stays so.
-    counted = tf.where(is_training, counts, tf.fill(tf.shape(counts), own))
-    return own - tf.minimum(tf.reduce_min(counted), own), tf.argmin(counted)
+    # A worker that does not train counts as level with this one: its count may be lower, and stays so.
+    counted = tf.where(is_training, counts, tf.fill(tf.shape(counts), count))
+    return count - tf.minimum(tf.reduce_min(counted), count), tf.argmin(counted)
 
 
 def join_at_slowest(worker: int, bound: Bound) -> tf.Operation:
-    """Lets a worker join with the step count of the slowest other worker, or with its own if there is no other."""
+    """Lets a worker join with the step count of the slowest other worker; without others, its count stays."""
     counts = variables.read("step_counts")
     others = without_worker(worker, training_workers(bound.heartbeat_timeout_secs))
     start = tf.cond(tf.reduce_any(others), lambda: tf.reduce_min(tf.boolean_mask(counts, others)),
@@ -136,10 +136,10 @@ class Histogram:
         num = self._sum(0)
         if not num:
             return ""
-        seen = 0
+        num_below = 0
         for staleness in sorted(self._counts):
-            seen += self._counts[staleness]
-            if seen >= 0.95 * num:
+            num_below += self._counts[staleness]
+            if num_below >= 0.95 * num:
                 break
         return f"staleness {self.mean:.2f} global steps in the mean, {staleness} at 95 %, {max(self._counts)} at most"
 

@@ -7,7 +7,7 @@
 Each copy is a whole step: it pulls the current parameters and pushes its own gradients. The steps share only the fixed
 cost of a session run, which is most of the time of a small model.
 
-A clone shares with the first step whatever outlives a session run, such as variables and iterators, and the constants.
+A clone shares with the first step what outlives a session run, such as variables and iterators, and the constants.
 On each task, it uses these after the previous step has used them there for the last time; on the worker, also after its
 own parameters have arrived. This order costs no transfer. A step is refused if it has any other state or effect, or if
 it has control flow of TensorFlow 1, whose operations may never run. See docs/decisions/unrolled-steps.md.
@@ -26,7 +26,7 @@ from ps_train.graph import transfer
 
 _SEED_STEP = 1_000_003  # between the seeds of a random operation and of its clones
 _CONTROL_FLOW = {"Enter", "Exit", "Switch", "Merge", "NextIteration", "LoopCond"}
-_HARMLESS = {"Assert", "Print", "PrintV2", "CheckNumerics", "CheckNumericsV2"}  # stateful only so that they run
+_HARMLESS = {"Assert", "Print", "PrintV2", "CheckNumerics", "CheckNumericsV2"}  # stateful only to be run
 _HARMLESS.add("ConsumeMutexLock")  # acts on its lock, which is of the same clone
 _JobAndIndex = tuple[str, int]
 Clone = Mapping[tf.Operation, tf.Operation]  # operation of the first step --> its clone
@@ -94,7 +94,7 @@ class StepTemplate:
         for task, users in self._users.items():
             for op in users:
                 awaited = [ends[task], *(arrived if task[0] != "ps" else [])]
-                clone[op]._add_control_inputs(awaited)  # noqa: SLF001 (there is no public name for it)
+                clone[op]._add_control_inputs(awaited)  # noqa: SLF001 (it has no public name)
         return clone
 
     def _copy(self, number: int) -> Clone:
@@ -131,7 +131,7 @@ def _problem_of(op: tf.Operation) -> str | None:
     """Returns why an operation cannot be repeated in order, or None if it can."""
     if op.type in _CONTROL_FLOW:
         return "is of a tf.while_loop or tf.cond"
-    if any(tensor.dtype._is_ref_dtype for tensor in op.outputs):  # noqa: SLF001 (there is no public name for it)
+    if any(tensor.dtype._is_ref_dtype for tensor in op.outputs):  # noqa: SLF001 (it has no public name)
         return "is of TensorFlow's old kind of variables (use_resource=False)"
     if any(tensor.dtype == tf.resource for tensor in op.outputs):
         return "makes a resource of a single step"

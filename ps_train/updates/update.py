@@ -51,7 +51,7 @@ class ChiefContext(NamedTuple):
       worker_names: number -> name and address of each worker.
       chief_number: the chief's own number.
       start_timeout_secs: how long the chief waits for workers that are missing.
-      is_resumed: whether the parameters are in use already, so that missing workers are dead.
+      is_resumed: whether the parameters are in use already; missing workers are dead then.
     """
 
     board: Blackboard
@@ -66,7 +66,7 @@ class ChiefContext(NamedTuple):
 
 
 class ChiefService:
-    """What the chief does during training, beside its own steps. This one, for async, does nothing.
+    """What the chief does during training besides its own steps. This one, for async, does nothing.
 
     Attributes:
       error: why the service has closed the session, or None.
@@ -167,7 +167,7 @@ class DenseVariables(NamedTuple):
 
 
 class Update(NamedTuple):
-    """What an update mode provides, with a no-op for whatever it does not need.
+    """What an update mode provides, with a no-op for what it does not need.
 
     Attributes:
       train_op: one step of a worker, or one round of several.

@@ -1,4 +1,4 @@
-"""The copy of the variables on a worker, and the model built again on further mini-batches, so that it reads the copy.
+"""The copy of the variables on a worker, and the model built again on further mini-batches, reading the copy.
 
     on the ps   weights (in one part or several), ...
     copy        ps_train/current/weights   changed by the steps of the worker
@@ -111,12 +111,12 @@ class VariableCopy(NamedTuple):
 
 def logical_variables(variables: Sequence[tf.Variable]) -> list[LogicalVariable]:
     """Returns the variables as the model knows them, with the parts of each one together."""
-    found: dict[str, LogicalVariable] = {}
+    by_name: dict[str, LogicalVariable] = {}
     for variable in variables:
-        part = variable._get_save_slice_info()  # noqa: SLF001 (the Saver uses it; there is no public name)
+        part = variable._get_save_slice_info()  # noqa: SLF001 (the Saver uses it; it has no public name)
         name = part.full_name if part else variable.op.name
-        found.setdefault(name, LogicalVariable(name, [])).parts.append(variable)
-    return list(found.values())
+        by_name.setdefault(name, LogicalVariable(name, [])).parts.append(variable)
+    return list(by_name.values())
 
 
 def copy_variable(original: LogicalVariable) -> VariableCopy:
@@ -198,7 +198,7 @@ def reading_copies(
 def build_collections(contents: Mapping[str, Sequence[Any]]) -> Iterator[None]:
     """Gives the graph's build collections these contents, none for those not named, until the end of the context."""
     graph = tf.get_default_graph()
-    before = {name: graph.get_collection(name) for name in _BUILD_COLLECTIONS}
+    saved = {name: graph.get_collection(name) for name in _BUILD_COLLECTIONS}
 
     def fill(collections: Mapping[str, Sequence[Any]]) -> None:
         for name in _BUILD_COLLECTIONS:
@@ -210,7 +210,7 @@ def build_collections(contents: Mapping[str, Sequence[Any]]) -> Iterator[None]:
     try:
         yield
     finally:
-        fill(before)
+        fill(saved)
 
 
 class StepSource(NamedTuple):
@@ -241,7 +241,7 @@ class SlotTransfer(NamedTuple):
     """Moves optimizer slots between a worker and the parameter servers.
 
     Attributes:
-      forget_op: discards the worker's slots, so that `begin_op` pulls them again; for a process's first session.
+      forget_op: discards the worker's slots, and `begin_op` pulls them again; for a process's first session.
       begin_op: pulls the slots from the ps unless the worker has slots; runs before the first round.
       before_save_op: pushes this worker's slots to the ps, for a checkpoint.
     """
@@ -252,7 +252,7 @@ class SlotTransfer(NamedTuple):
 
 
 def no_slot_transfer() -> SlotTransfer:
-    """Returns no-ops, for a worker without slots of its own."""
+    """Returns no-ops, for a worker that keeps no slots."""
     return SlotTransfer(tf.no_op(), tf.no_op(), tf.no_op())
 
 
@@ -266,19 +266,19 @@ def transfer_slots(
       copies: the copies of the variables that have slots.
       mark: an integer variable on this worker, which has a value once the worker has slots.
     """
-    slots = [(LogicalVariable(own.op.name, parts), own) for own, parts in shaping.pair_slots(
+    slots = [(LogicalVariable(slot.op.name, parts), slot) for slot, parts in shaping.pair_slots(
         [(copy.current, copy.original.parts) for copy in copies],
         whole_optimizer=worker_optimizer, parts_optimizer=ps_optimizer)]
-    slots += [(LogicalVariable(own.op.name, [on_ps]), own)
-              for own, on_ps in shaping.pair_non_slots(worker_optimizer, ps_optimizer)]
+    slots += [(LogicalVariable(slot.op.name, [on_ps]), slot)
+              for slot, on_ps in shaping.pair_non_slots(worker_optimizer, ps_optimizer)]
 
     def pull() -> tf.Operation:
-        assigned = [own.assign(logical.join([part.read_value() for part in logical.parts])) for logical, own in slots]
+        assigned = [slot.assign(logical.join([part.read_value() for part in logical.parts])) for logical, slot in slots]
         with tf.control_dependencies(assigned):
             return tf.group(mark.assign(0))
 
-    pushed = [part.assign(value) for logical, own in slots
-              for part, value in zip(logical.parts, logical.split(own.read_value()))]
+    pushed = [part.assign(value) for logical, slot in slots
+              for part, value in zip(logical.parts, logical.split(slot.read_value()))]
     return SlotTransfer(
         forget_op=tf.raw_ops.DestroyResourceOp(resource=mark.handle, ignore_lookup_error=True),
         begin_op=tf.group(tf.cond(tf.is_variable_initialized(mark), tf.no_op, pull)),

@@ -1,6 +1,6 @@
-"""Accumulators: each averages the gradients of several workers, beside the variable that they are for.
+"""Accumulators: each averages the gradients of several workers, on the ps of the variable that they are for.
 
-An accumulator has a step of its own. It drops gradients that were computed for an earlier step, and each `take` raises
+An accumulator has a step. It drops gradients that were computed for an earlier step, and each `take` raises
 its step by one.
 """
 
@@ -53,7 +53,7 @@ class Accumulator:
 
 def restart(accumulators: Sequence[Accumulator], step: tf.Tensor) -> list[tf.Operation]:
     """Returns operations that empty accumulators and set their steps to a global step."""
-    # The step is set twice: first so that no older gradient comes in any more, then because `drop` raises it.
+    # The step is set twice: first to keep older gradients out, then because `drop` raises it.
     with tf.control_dependencies([accumulator.set_step(step) for accumulator in accumulators]):
         dropped = [accumulator.drop() for accumulator in accumulators]
     with tf.control_dependencies(dropped):
@@ -61,7 +61,7 @@ def restart(accumulators: Sequence[Accumulator], step: tf.Tensor) -> list[tf.Ope
 
 
 def gradient_accumulator(gradient: Any, variable: tf.Variable, *, sums: bool = False) -> Accumulator:
-    """Returns the accumulator of a variable's gradients, beside the variable.
+    """Returns the accumulator of a variable's gradients, on the ps of the variable.
 
     Args:
       sums: whether to sum the gradients. By default they are averaged: a row of a sparse gradient over those that have

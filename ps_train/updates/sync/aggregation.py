@@ -3,8 +3,8 @@
     worker   push each gradient --> enter the gate --> wait for the update --> its next step begins
     chief    wait until enough are in the gate --> take all, apply their mean --> global step + 1 --> notify the workers
 
-As long as no worker dies, the numbers are those of `tf.compat.v1.train.SyncReplicasOptimizer`: an accumulator beside
-each variable averages what is pushed to it, and drops what was computed for an earlier global step. But here a task
+As long as no worker dies, the numbers are those of `tf.compat.v1.train.SyncReplicasOptimizer`: an accumulator
+of each variable averages what is pushed to it, and drops what was computed for an earlier global step. But here a task
 waits for variables on ps 0 (coordination/variables.py), which the chief can change when a worker dies:
 
     chief    waits while the gate has fewer gradients than `required`, which the chief sets (runner.py)
@@ -62,8 +62,9 @@ class Gate:
 
     def enter(self, mark: tf.Tensor, step: tf.Tensor) -> tf.Operation:
         """Adds a gradient that was computed for a global step."""
-        own = tf.one_hot([self._worker, self._num_workers], self._num_workers + 1, dtype=tf.float64)
-        return self.accumulator.push(own[0] * mark + own[1], step)
+        at_worker, at_count = tf.unstack(
+            tf.one_hot([self._worker, self._num_workers], self._num_workers + 1, dtype=tf.float64))
+        return self.accumulator.push(at_worker * mark + at_count, step)
 
     def size(self) -> tf.Tensor:
         """Returns how many gradients are in it, int32 scalar."""
@@ -72,9 +73,9 @@ class Gate:
     def take(self) -> tuple[tf.Tensor, tf.Operation]:
         """Empties the gate; returns how many gradients were in it, and the operation that records whose they are."""
         taken = self.accumulator.take()
-        marks, before = taken[:-1], variables.read("included")
-        now = tf.where(marks > 0, marks, before[:self._num_workers])
-        return taken[-1], variables.write("included", tf.concat([now, before[self._num_workers:]], 0))
+        marks, included = taken[:-1], variables.read("included")
+        updated = tf.where(marks > 0, marks, included[:self._num_workers])
+        return taken[-1], variables.write("included", tf.concat([updated, included[self._num_workers:]], 0))
 
     def forget(self) -> tf.Operation:
         """Forgets all marks: what was pushed and is in no finished update is lost."""
@@ -96,9 +97,9 @@ class Gate:
           is_settled: bool scalar, whether this worker pushes no further one for the same update.
         """
         with tf.control_dependencies([is_later]):  # a flush comes before the step
-            found = variables.read_element("included", self._worker)
+            included = variables.read_element("included", self._worker)
         # What came too late is in no update either, so only a flush counts then.
-        is_missing = tf.equal(found, _FLUSHED) if self._drops_late else tf.not_equal(found, marks) | ~is_later
+        is_missing = tf.equal(included, _FLUSHED) if self._drops_late else tf.not_equal(included, marks) | ~is_later
         return Verdict(is_settled, is_missing)
 
 
@@ -160,7 +161,7 @@ class SyncOperations(NamedTuple):
       verdict: whether its gradient was in an update.
       init: lets a worker's first step wait for nothing; the chief prepares the first update of a new run, and does as
         `flush_op` for one that is live.
-      flush_op: raises the global step without an update, so that every gradient on its way is stale, and releases all
+      flush_op: raises the global step without an update, which makes every gradient on its way stale, and releases all
         workers.
       update_op: one update, as soon as the required gradients are there.
       require_op: sets `required`, which is all gradients at first, and notifies every waiting task.
@@ -269,7 +270,7 @@ class SyncEngine:
                                         tf.where(is_later, tf.zeros_like(marks), marks)), verdict
 
     def _read_step(self) -> tf.Tensor:
-        """Returns the global step as an int64 scalar, whatever integer type the variable has."""
+        """Returns the global step as an int64 scalar; the variable may have another integer type."""
         return tf.cast(self._global_step.read_value(), tf.int64)
 
     def _must_wait(self) -> tf.Tensor:

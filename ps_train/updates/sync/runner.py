@@ -140,7 +140,7 @@ class UpdateRunner(ChiefService):
         try:
             while not stopped.is_set():
                 work(session, context)
-        except Exception as error:  # noqa: BLE001 (raised again in the thread that trains, whatever it is)
+        except Exception as error:  # noqa: BLE001 (raised again in the thread that trains)
             if stopped.is_set():
                 _log.debug("no more updates in this session: %s", error)
                 return
@@ -155,7 +155,7 @@ class UpdateRunner(ChiefService):
         try:
             self._check_quorum(session, context)
         except (BlackboardError, tf.errors.DeadlineExceededError) as error:
-            _log.debug("a check of the quorum was not answered: %s", error)  # if a ps is gone, the updates fail
+            _log.debug("a check of the quorum was not answered: %s", error)  # if a ps is lost, the updates fail
         self._stopped.wait(CHECK_SECS)
 
     def _check_quorum(self, session: tf.Session, context: ChiefContext) -> None:
@@ -189,7 +189,7 @@ class UpdateRunner(ChiefService):
             return
         texts = [self._required_text.format(quorum.required)]
         if quorum.missing:
-            texts.append(f"dead, or did not come: {context.names_of(quorum.missing)}")
+            texts.append(f"dead or never started: {context.names_of(quorum.missing)}")
         if quorum.finished:
             texts.append(f"finished: {context.names_of(quorum.finished)}")
         _log.log(logging.WARNING if quorum.missing else logging.INFO, "; ".join(texts))

@@ -77,8 +77,8 @@ def _begin_step(classic: Any, global_step: tf.Variable, num_steps: int) -> tf.Op
     """Raises the global step by `num_steps`, and drops the gradients that an earlier session left."""
     step = global_step.read_value() + num_steps
     # TensorFlow has no public name for its accumulators.
-    found = [accumulators.Accumulator(one, device) for one, device in classic._accumulator_list]  # noqa: SLF001
-    with tf.control_dependencies(accumulators.restart(found, step)):
+    wrapped = [accumulators.Accumulator(*pair) for pair in classic._accumulator_list]  # noqa: SLF001
+    with tf.control_dependencies(accumulators.restart(wrapped, step)):
         return tf.group(global_step.assign(step))
 
 
@@ -111,7 +111,7 @@ class QueueService(UpdateRunner):
 
     def start(self, session: tf.Session, context: ChiefContext) -> None:
         """Starts the queue runner, which runs as long as the session."""
-        # It has a coordinator of its own. The Supervisor's would raise the runner's errors a second time in the thread
+        # Not the Supervisor's coordinator: that would raise the runner's errors a second time in the thread
         # that stops it, or with a traceback in the runner's own thread if the session is closed late.
         self._coord = tf.train.Coordinator()
         self._operations.runner.create_threads(session, self._coord, daemon=True, start=True)
