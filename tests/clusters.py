@@ -65,7 +65,7 @@ class LocalCluster:
 
     @contextlib.contextmanager
     def keeping_time(self):
-        """Lets the clock of ps 0 go."""
+        """Runs the clock of ps 0."""
         own = blackboard.for_ps(self.target("ps", 0), self.view("ps", 0))
         with contextlib.closing(own), ps.running_clock(own):
             yield
@@ -100,7 +100,7 @@ def linear_model(parts: int = 1, **defaults) -> contracts.Model:
 
 
 def array_dataset(features: np.ndarray, labels: np.ndarray, **options) -> contracts.Dataset:
-    """Returns a dataset of a worker's share of the arrays; in training shuffled and repeated unless told otherwise."""
+    """Returns a dataset of a worker's share of the arrays; in training shuffled and repeated by default."""
 
     def input_fn(mode, params, shard):
         index, count = shard

@@ -59,7 +59,7 @@ def test_an_evaluator_ends_when_the_tasks_were_told_of_different_clusters(stop):
 
 
 def test_an_evaluation_may_outlast_the_whole_end(tmp_path, stop, monkeypatch):
-    """The ps are gone when it is over: the last checkpoint is evaluated, and nobody waits for them to come back."""
+    """The ps have ended by then: the last checkpoint is evaluated, without waiting for them."""
     states = [State.RUNNING]
 
     class Board:
@@ -69,7 +69,7 @@ def test_an_evaluation_may_outlast_the_whole_end(tmp_path, stop, monkeypatch):
             try:
                 return states[-1]
             except IndexError:
-                raise BlackboardError("gone") from None
+                raise BlackboardError("ps_unreachable", "ps:0 has ended") from None
 
         def mismatch(self):
             return ""
@@ -118,7 +118,7 @@ def test_an_end_that_was_missed_is_in_the_journal(tmp_path, stop, is_over):
 
     def state():
         if not states:
-            raise BlackboardError("gone")
+            raise BlackboardError("ps_unreachable", "ps:0 has ended")
         return states.pop()
 
     board = types.SimpleNamespace(first_ps="ps:0", state=state, mismatch=str, is_stop_requested=bool)
@@ -147,7 +147,7 @@ def test_a_checkpoint_that_is_removed_before_it_is_evaluated_is_passed_over(tmp_
 
 
 def test_an_evaluator_without_a_cluster_gives_up(tmp_path, stop):
-    """It waits for the blackboard as long as it was told."""
+    """It waits for the blackboard for its time-out."""
     cluster = clusters.LocalCluster(1, 1)  # its blackboard is not up
     board = blackboard.for_client(cluster.view("worker", 0))
     with raises("timed_out"):

@@ -28,8 +28,8 @@ def _serve(cluster, stop, idle_secs=60):
             with contextlib.closing(blackboard.for_ps(cluster.target("ps", 0), cluster.view("ps", 0), 5)) as board:
                 create = board.create
                 board.create = lambda: (create(), is_up.set())
-                nobody, = processes.free_ports(1)
-                addresses = {0: cluster.addresses["worker"][0], 1: f"localhost:{nobody}"}
+                unused_port, = processes.free_ports(1)
+                addresses = {0: cluster.addresses["worker"][0], 1: f"localhost:{unused_port}"}
                 timeouts = Timeouts(heartbeat_secs=5, idle_secs=idle_secs, stop_secs=20)
                 ps.PsTask(board, lambda: board, addresses, timeouts, stop).run()
         except PsTrainError as error:
@@ -57,7 +57,7 @@ def test_a_ps_serves_until_training_is_done(start_servers, stop):
 
 
 def test_a_ps_waits_for_a_worker_that_does_not_know_yet_that_training_is_done(start_servers, stop, monkeypatch):
-    """It ends when that worker has heard of it, and without it after a while."""
+    """It ends when that worker has read it, and otherwise after a while."""
     monkeypatch.setattr(ps, "_LATE_SECS", 60.0)
     cluster = start_servers(1, 1)
     thread, errors = _serve(cluster, stop)
@@ -81,7 +81,7 @@ def test_a_ps_waits_for_a_worker_that_does_not_know_yet_that_training_is_done(st
 
 
 @pytest.mark.parametrize(("worker", "silent_secs", "is_awaited"), [(1, 6.0, False), (0, 6.0, True), (0, 61.0, False)],
-                         ids=["nobody is there", "its server is there", "silent for long"])
+                         ids=["no process", "its server is there", "silent for long"])
 def test_a_ps_waits_for_a_silent_worker_only_while_it_may_come(start_servers, stop, monkeypatch, worker, silent_secs,
                                                                is_awaited):
     """Its claim is still there, its beats are not: they may miss for 5 s, and a ps has 60 s for those that are late."""

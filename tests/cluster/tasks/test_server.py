@@ -68,7 +68,7 @@ def test_an_own_address_that_is_another_machines_is_told_and_not_refused(caplog)
     ("worker", 3, 8, 3), ("worker", 0, 0, None), ("ps", 0, 4, None),
 ])
 def test_a_worker_takes_the_gpu_of_its_number_and_a_ps_none(have_gpus, job, index, num_gpus, expected):
-    """task_index % num_gpus, of four; the server of a task without one is told to make no GPU device."""
+    """task_index % num_gpus, of four; the server of a task without a GPU makes no GPU device."""
     have_gpus(4)
     cluster = cluster_at(job, index)
     assert devices.gpu_index(cluster, num_gpus) == expected
@@ -129,7 +129,7 @@ print(len(os.listdir("/proc/self/task")))
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/task") or setup.num_cores() < 2, reason="needs /proc and 2 cores")
 def test_what_is_decided_first_holds_for_all_later_sessions_of_a_process():
-    """With two workers on its machine a task has half of the threads for an operation, whoever makes the session."""
+    """With two workers on its machine a task has half of the threads for an operation, in every session."""
     environment = {name: value for name, value in os.environ.items() if name != "TF_NUM_INTRAOP_THREADS"}
     shared, alone = (
         int(subprocess.run([sys.executable, "-c", _COUNT_THREADS, which], env=environment, cwd=processes.REPO,

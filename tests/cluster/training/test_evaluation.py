@@ -84,7 +84,7 @@ def held_evaluator():
 
 
 def test_an_evaluation_that_does_not_end_is_an_error(tmp_path, stop, held_evaluator):
-    """It says for how long it went on, of which checkpoint, and what the user may do."""
+    """Its time is bounded."""
     path = save_linear(tmp_path, 3)
     with raises("eval_timed_out"):
         evaluation.evaluate_bounded(0.5, held_evaluator, path, stop)
@@ -98,7 +98,7 @@ def test_a_signal_ends_an_evaluation(tmp_path, stop, held_evaluator):
 
 
 def test_summaries_go_into_the_folder_eval(tmp_path):
-    """Loss and metrics at the checkpoint's step; the loss under the tag that it has in training, whatever its name."""
+    """Loss and metrics at the checkpoint's step; the loss under the tag that it has in training, not under its name."""
     evaluation.write_summaries(reports.Evaluation(9, 2, "cross entropy", 3.0, {"accuracy": 0.5}), str(tmp_path))
     (path,) = (tmp_path / "eval").glob("events.*")
     found = {(value.tag, event.step, value.simple_value)

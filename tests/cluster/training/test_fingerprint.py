@@ -102,13 +102,13 @@ def test_a_chief_with_another_training_begins_anew_where_nobody_trains(start_ser
 
 @pytest.mark.parametrize("state", [State.RUNNING, State.STOPPING])
 def test_all_workers_of_another_training_begin_anew_where_nobody_trains(start_servers, tmp_path, state):
-    """Also if the chief comes last: the ps are left from a training whose workers are gone."""
+    """Also if the chief comes last: the ps are left from a training whose workers have ended."""
     cluster = start_servers(1, 2)
     first = _worker(cluster, 0, tmp_path / "first", "adam", 20)
     first.start()
     first.join()
     first.board.start_run(first.board.fingerprint())
-    first.board.announce(state)  # as workers leave it that were told to stop, or were killed at the end
+    first.board.announce(state)  # as workers leave it that were stopped, or killed at the end
     other, chief = (_worker(cluster, index, tmp_path / "second", "sgd", 200) for index in (1, 0))
     other.start()
     wait_until(lambda: first.board.snapshot().claims[1], "the claim of worker 1")
@@ -158,7 +158,7 @@ def _admission(cluster, index, board, optimizer):
 
 @pytest.mark.parametrize("method", ["admission_view", "fingerprint", "is_prepared", "state", "mismatch"])
 def test_a_worker_waits_for_its_chief_that_begins_anew_between_two_looks(start_servers, method):
-    """Whatever the worker has read before, it is not refused: the admitted chief is that of its own training."""
+    """An earlier reading does not matter: the admitted chief is of the same training, so the worker is not refused."""
     with _left_over_training(start_servers) as (cluster, (chief_board, board)):
         chief = _admission(cluster, 0, chief_board, "sgd")
         other = _admission(cluster, 1, _Interrupted(board, method, chief._ask_as_chief), "sgd")
@@ -190,7 +190,7 @@ def test_a_chief_does_not_replace_a_training_that_a_worker_joins_meanwhile(start
 
 
 def test_what_belongs_together_is_read_in_the_order_in_which_no_chief_writes(start_servers):
-    """Whoever sees new parameters as prepared sees the fingerprint of their training, also after the loss of a ps."""
+    """A worker that sees new parameters as prepared sees their fingerprint, also after the loss of a ps."""
     with _left_over_training(start_servers) as (_, (board, _)):
         admissions, state, texts, prepared, _ = board._read_admission_view
         for earlier, later in ((admissions, [state]), ([state], [prepared]), ([prepared], texts)):

@@ -154,7 +154,7 @@ def test_the_first_step_of_a_kind_ends_though_a_ps_is_frozen(monkeypatch, summar
 
 
 def test_hooks_of_the_first_step_find_the_graph_of_the_training(tmp_path, start_servers):
-    """The first step runs in a thread of its own, and the default graph is one of the thread."""
+    """The first step runs in another thread, and a default graph belongs to a thread."""
     worker = clusters.Worker(start_servers(1, 1), 0, tmp_path, 3)
     graphs = []
 

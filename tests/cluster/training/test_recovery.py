@@ -24,7 +24,7 @@ MODES = {"async": None, "sync": 2}
 
 @pytest.fixture(scope="module")
 def folders():
-    """Folders of trainings that several tests go on with, by their names."""
+    """Folders of trainings that several tests continue, by their names."""
     return {}
 
 
@@ -209,18 +209,18 @@ def test_variables_that_a_server_lost_are_restored(trained_dir, start_servers):
 def test_a_ps_0_that_is_lost_again_while_the_chief_prepares_costs_another_session(trained_dir, start_servers):
     """The chief has restored the parameters, and cannot say so: it begins once more, and does not end."""
     worker = clusters.Worker(start_servers(1, 1), 0, trained_dir, 80)
-    say_so, told = worker.board.start_run, []
+    start_run, calls = worker.board.start_run, []
 
-    def start_run(*arguments):
-        told.append(arguments)
-        if len(told) == 1:
-            raise errors.BlackboardError("ps:0 does not answer")
-        say_so(*arguments)
+    def fail_once(*arguments):
+        calls.append(arguments)
+        if len(calls) == 1:
+            raise errors.BlackboardError("ps_unreachable", "ps:0 does not answer")
+        start_run(*arguments)
 
-    worker.board.start_run = start_run
+    worker.board.start_run = fail_once
     worker.start()
     outcome = worker.result()
-    assert len(told) == 2
+    assert len(calls) == 2
     assert (outcome.first_step, outcome.global_step) == (40, 80)
 
 
@@ -240,7 +240,7 @@ def test_a_session_that_is_lost_again_and_again_is_given_up(tmp_path, start_serv
 
 
 def test_a_session_in_which_steps_were_taken_is_no_failure_in_a_row(trained_dir, start_servers, monkeypatch):
-    """Also if the ps dies each time after fewer steps, so that the global step is never higher than before."""
+    """Also if the ps dies each time after fewer steps, and the global step never rises."""
     monkeypatch.setattr(recovery, "_PAUSES_SECS", (0.0,) * 3)
     cluster = start_servers(1, 1)
     worker = clusters.Worker(cluster, 0, trained_dir, 50)
@@ -261,9 +261,9 @@ def test_a_session_in_which_steps_were_taken_is_no_failure_in_a_row(trained_dir,
 
 @pytest.mark.parametrize("gradients", [None, 1], ids=["async", "sync"])
 def test_a_restarted_chief_continues_on_the_live_parameters(tmp_path, start_servers, gradients):
-    """It neither initialises nor restores: the step goes on from what is on the ps, not from the checkpoint.
+    """It neither initialises nor restores: the step continues from what is on the ps, not from the checkpoint.
 
-    In sync it begins with one more, so that the gradients that were on their way to the old chief are stale.
+    In sync it begins with one more: gradients on their way to the old chief are stale.
     """
     cluster = start_servers(1, 1)
     stop = threading.Event()
@@ -295,8 +295,8 @@ def test_a_worker_waits_for_the_chief_and_names_it(tmp_path, start_servers):
     assert f"worker:0 {cluster.addresses['worker'][0]} (chief)" in str(error.value)
 
 
-def test_nobody_waits_for_tensorflows_thirty_seconds(tmp_path, start_servers):
-    """Matrix row 4: whoever waits for parameters asks for them every second (tensorflow/tensorflow#10679)."""
+def test_no_worker_waits_for_tensorflows_thirty_seconds(tmp_path, start_servers):
+    """Matrix row 4: a worker that waits for parameters asks for them every second (tensorflow/tensorflow#10679)."""
     cluster = start_servers(1, 2)
     for index in range(2):
         manager = clusters.Worker(cluster, index, tmp_path, train_steps=5).supervised._opener.supervisor.session_manager
@@ -314,7 +314,7 @@ def test_a_stop_signal_ends_the_wait_for_the_chief(tmp_path, start_servers):
 
 
 def test_the_chief_ends_without_a_worker_that_never_came(tmp_path, start_servers, caplog):
-    """It waits for as long as it was told, names the worker, and saves."""
+    """It waits for its time-out, names the worker, and saves."""
     chief = clusters.Worker(start_servers(1, 2), 0, tmp_path, 10, end_timeout_secs=0.3)
     with caplog.at_level("WARNING"):
         chief.start()

@@ -111,7 +111,7 @@ def test_twenty_synchronous_updates_equal_gradient_descent_on_both_batches(tmp_p
 
 
 def test_a_backup_worker_lets_training_go_on_with_the_gradients_of_the_others(tmp_path, start_servers):
-    """With 1 gradient an update and 2 workers, one that takes no step holds nobody up."""
+    """With 1 gradient an update and 2 workers, one that takes no step delays no other."""
     cluster = start_servers(1, 2)
     idle = clusters.Worker(cluster, 1, tmp_path, 30, gradients=1)
     chief = clusters.Worker(cluster, 0, tmp_path, 30, gradients=1)

@@ -179,7 +179,7 @@ def test_training_ends_where_those_whose_data_is_out_leave_too_few_for_the_floor
 
 @pytest.mark.parametrize("period", [1, 5], ids=["single steps", "rounds"])
 def test_gradients_that_come_too_late_are_dropped_counted_and_told(tmp_path, start_servers, caplog, period):
-    """Worker 1 pushes for step 0 when two updates were made without it, and goes on at once."""
+    """Worker 1 pushes for step 0 after two updates without it, and continues at once."""
     group = Group(start_servers(2, 2), tmp_path, 2, 6 * period, gradients=1, period=Period(period))
     group.steps(0)
     group.steps(0)
@@ -217,7 +217,7 @@ def test_with_several_batches_an_update_those_of_the_live_workers_are_left(tmp_p
 
 
 def test_a_fault_in_the_update_ends_training_with_that_error(tmp_path, start_servers):
-    """It happens in a thread of the chief, where nobody would see it, and the steps would wait for ever."""
+    """It happens in a thread of the chief; otherwise it would be lost, and the steps would wait forever."""
     worker = clusters.Worker(start_servers(1, 1), 0, tmp_path, 5, gradients=1)
 
     def fail(session, watch):
@@ -230,7 +230,7 @@ def test_a_fault_in_the_update_ends_training_with_that_error(tmp_path, start_ser
 
 
 def test_an_update_that_was_lost_half_way_stops_nobody(tmp_path, start_servers):
-    """A chief that was cut off has emptied the gate, and applied nothing: all go on with the next step."""
+    """A chief that was cut off has emptied the gate, and applied nothing: all continue with the next step."""
     cluster = start_servers(1, 2)
     group = Group(cluster, tmp_path, 2, 4, gradients=2)
     waits = [group.begin(0)]

@@ -129,21 +129,21 @@ class ByHand:
         return self.session.run(variable)
 
 
-@pytest.mark.parametrize("gone", [{"heartbeats": -99.0}, {"finished": 1}, {"claims": 4}, {"claims": 0}],
-                         ids=["not heard of", "finished", "started again", "left"])
-def test_an_async_round_moves_the_parameters_by_its_share_of_the_change(start_servers, gone):
+@pytest.mark.parametrize("ended", [{"heartbeats": -99.0}, {"finished": 1}, {"claims": 4}, {"claims": 0}],
+                         ids=["silent", "finished", "started again", "left"])
+def test_an_async_round_moves_the_parameters_by_its_share_of_the_change(start_servers, ended):
     """By all of it while its worker trains alone, by half while two do; numpy does the same, one after the other."""
     features, labels = clusters.linear_data()
     cluster = start_servers(1, 2)
     workers = [ByHand(cluster, index, period=Period(3)) for index in range(2)]
     for index in range(2):
-        workers[index].note(claims=7 + index, heartbeats=1e6)  # heard of, however long this test takes
+        workers[index].note(claims=7 + index, heartbeats=1e6)  # alive, however long this test takes
     weights, bias = np.zeros(4), 0.0
     first = [0, 0]
     # The second one counts as soon as its first round begins; in its own first round a worker counts all who live.
     for turn, (worker, sharing) in enumerate([(0, 2), (0, 1), (1, 2), (0, 2), (1, 2), (0, 1), (0, 1)]):
         if turn == 5:
-            workers[1].note(**gone)
+            workers[1].note(**ended)
         assert workers[worker].step() == [3 * (turn + 1), State.IDLE, 3]
         end = descend(weights, bias, features, labels, batches_of(worker, first[worker], 3))
         first[worker] += 3
@@ -153,7 +153,7 @@ def test_an_async_round_moves_the_parameters_by_its_share_of_the_change(start_se
 
 
 def test_a_round_that_took_long_counts_who_has_begun_meanwhile(start_servers):
-    """Begun alone, ended among two: half of it, as the other one's steps stand beside it."""
+    """Begun alone, ended among two: half of it, as the other worker has taken steps too."""
     permits = threading.Semaphore(4)  # its second round gets one mini-batch, and waits
     cluster = start_servers(1, 2)
     workers = [ByHand(cluster, 0, period=Period(3), dataset=on_permission(permits)),
@@ -249,7 +249,7 @@ def test_a_summary_for_which_no_batch_is_left_brings_nothing_twice(tmp_path, sta
 
 
 def test_a_batch_that_is_not_finite_is_skipped_alone(tmp_path, start_servers):
-    """The good steps before it in its round reach the ps, and those after it go on from there."""
+    """The good steps before it in its round reach the ps, and those after it continue from there."""
     features, labels = clusters.linear_data()
     broken = features.copy()
     broken[8 * 3] = np.nan
@@ -393,7 +393,7 @@ def test_a_model_that_cannot_be_trained_so_is_refused(start_servers, make_loss, 
 
 
 def test_dropout_and_other_random_numbers_differ_from_step_to_step(start_servers):
-    """The loop's body is one piece of graph; each step of it draws anew."""
+    """The loop's body is one piece of graph; each step of it draws other numbers."""
     def make_loss(features, labels):
         weight = tf.get_variable("w", [], initializer=tf.zeros_initializer())
         return weight * tf.random_uniform([])

@@ -18,7 +18,7 @@ from tests.tensorflow_mode import tf
 
 
 def bound_of(steps, round_steps=1, heartbeat_timeout_secs=1000.0):
-    """Returns a bound for the workers of a local cluster, where nobody counts as dead unless the test is about that."""
+    """Returns a bound for the workers of a local cluster, where no worker dies unless the test is about that."""
     return staleness.Bound(steps=steps, round_steps=round_steps, heartbeat_timeout_secs=heartbeat_timeout_secs,
                            names={0: "worker:0", 1: "worker:1 at b:1"})
 
@@ -115,7 +115,7 @@ def test_a_dead_worker_holds_nobody_up(tmp_path, start_servers):
     pair.other.result()
 
 
-def test_a_worker_that_lives_and_takes_no_step_is_named(tmp_path, start_servers):
+def test_a_worker_that_is_alive_and_takes_no_step_is_named(tmp_path, start_servers):
     """The wait is bounded by the time-out of a step."""
     pair = Pair(start_servers(1, 2), tmp_path, bound_of(2), 30, step_timeout_secs=1.0)
     with raises("worker_stalled") as stalled:
@@ -157,7 +157,7 @@ def test_who_comes_begins_at_the_pace_of_the_slowest(start_servers):
     step(1, 10)
     assert lead(1) == 10
     board.report_finished(0), board.report_finished(2)
-    assert lead(1) == 0  # those that have finished stay behind, and nobody waits for them
+    assert lead(1) == 0  # those that have finished stay behind, and no worker waits for them
     board.close()
 
 
@@ -214,7 +214,7 @@ def test_a_bound_that_cannot_hold_is_refused(flags, code):
 
 
 CLOCK_SECS = 10000.0
-LIVENESS_SECS = 1000.0  # the clock goes on while a test looks, by seconds on a busy machine
+LIVENESS_SECS = 1000.0  # the clock runs while a test looks, by seconds on a busy machine
 
 
 class Variables:
@@ -278,7 +278,7 @@ def test_a_worker_that_begins_counts_those_that_may_begin_too(board):
 
 
 def test_joining_is_recorded_with_the_claim(board):
-    """So that the next process with the same number is not counted before it trains."""
+    """The next process with the same number is not counted before it trains."""
     board.write(3, claims=6, heartbeats=CLOCK_SECS)
     board.run(lambda: staleness.join_training(3))
     assert board.run(lambda: local_steps.count_training(0, LIVENESS_SECS)) == 2

@@ -1,4 +1,4 @@
-"""Several steps in one session run: the numbers of as many single ones, counted whatever happens in their midst."""
+"""Several steps in one session run: the numbers of as many single ones, counted in spite of failures among them."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ in_a_dense_table = counted_in(lambda: tf.lookup.experimental.DenseHashTable(
 
 
 def all_that_is_kept(features):
-    """Each in a scope of its own; one that went wrong would change the loss, and with it the weights of all."""
+    """Each in its scope; one that went wrong would change the loss, and with it the weights of all."""
     total = 0.0
     for number, term in enumerate([with_a_moving_average, in_a_function, kept_on_the_worker, by_global_step,
                                    in_a_table, in_a_dense_table]):
@@ -214,7 +214,7 @@ def test_the_message_names_the_step_before_the_bad_one(tmp_path, start_servers):
 
 
 def test_a_new_session_does_not_count_what_a_lost_one_had_made(tmp_path, start_servers):
-    """What stands on the blackboard then is of an answer that nobody got."""
+    """The count on the blackboard is then that of a lost answer."""
     cluster = start_servers(1, 1)
     with tf.Graph().as_default(), tf.device("/job:ps/task:0/cpu:0"):
         left = variables.write_element("steps_in_run", 0, 3)
@@ -226,7 +226,7 @@ def test_a_new_session_does_not_count_what_a_lost_one_had_made(tmp_path, start_s
 
 
 def test_copies_draw_other_numbers_of_the_same_seed(tmp_path, start_servers):
-    """Each step has noise of its own; with the same seed the same from training to training."""
+    """Each step has other noise; with the same seed the same from training to training."""
     def noisy(features):
         weights = weights_of()
         drawn = tf.random.uniform([4], seed=5)
@@ -255,9 +255,9 @@ def in_branches(features):
         tf.reduce_sum(features) > 0, lambda: seen.assign_add(1.0), lambda: 0.0)
 
 
-def told_by_python(features):
+def called_in_python(features):
     """A function of Python's may answer anything."""
-    number = tf.numpy_function(lambda: np.float32(1), [], tf.float32, name="told")
+    number = tf.numpy_function(lambda: np.float32(1), [], tf.float32, name="called")
     number.set_shape([])
     return tf.linalg.matvec(features, weights_of()) * number
 
@@ -288,7 +288,7 @@ def counted_in_a_function(features):
 
 
 @pytest.mark.parametrize("predict, operation", [
-    (in_a_loop, r"while/\S+ \(\w+\)"), (in_branches, r"cond/\S+ \(\w+\)"), (told_by_python, r"told \(PyFunc\)"),
+    (in_a_loop, r"while/\S+ \(\w+\)"), (in_branches, r"cond/\S+ \(\w+\)"), (called_in_python, r"called \(PyFunc\)"),
     (staged, r"put \(Stage\)"), (in_an_array, r"array\S* \(TensorArray\w+\)"),
     (drawn_in_a_function, r"\S+ \(StatefulPartitionedCall\)"),
     (counted_in_a_function, r"\S+ \(StatefulPartitionedCall\)")])
@@ -312,7 +312,7 @@ def test_a_bound_of_the_staleness_knows_how_many_are_taken_at_once(tmp_path, sta
 
 
 def test_variables_of_the_old_kind_are_refused(start_servers):
-    """Their reads have no place of their own in the graph, so copies could not be told apart in time."""
+    """Their reads are no operations of the graph, so copies of a step cannot be ordered."""
     def model_fn(features, labels, mode, params):
         weights = tf.get_variable("weights", [4], use_resource=False)
         return ps_train.ModelSpec(loss=tf.reduce_mean(tf.linalg.matvec(features, weights) - labels))
@@ -322,7 +322,7 @@ def test_variables_of_the_old_kind_are_refused(start_servers):
 
 
 def test_a_train_op_of_the_model_itself_is_refused(start_servers):
-    """Nobody knows what it does in which order."""
+    """Its order is unknown."""
     def model_fn(features, labels, mode, params):
         loss = tf.reduce_mean(tf.linalg.matvec(features, weights_of()) - labels)
         return ps_train.ModelSpec(loss=loss, train_op=tf.assign_add(tf.train.get_global_step(), 1))

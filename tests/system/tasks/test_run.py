@@ -127,7 +127,7 @@ def test_the_lines_of_dist_mnist_and_an_evaluator_by_flags(tmp_path, elsewhere, 
 
 
 def test_an_evaluator_that_sleeps_through_the_end_evaluates_the_last_checkpoint(tmp_path, elsewhere, start_process):
-    """The ps are gone when it wakes up; the chief's journal tells it that training is over."""
+    """The ps have ended when it wakes up; the chief's journal says that training is over."""
     cluster = TaskCluster(1, 1)
     flags = [*cluster.flags("worker", 0)[:2], *TINY, "--train_steps=20", f"--train_dir={tmp_path}/train",
              f"--params=gate={tmp_path}/gate,gate_batch=10"]
@@ -145,7 +145,7 @@ def test_an_evaluator_that_sleeps_through_the_end_evaluates_the_last_checkpoint(
 def test_existing_servers_are_used_twice_and_left_running(tmp_path, elsewhere, start_process):
     """Three trainings after each other on servers that `serve` started; SIGTERM ends these with 143.
 
-    The chief of the second is told to stop in its evaluation.
+    The chief of the second is stopped in its evaluation.
     """
     cluster = TaskCluster(1, 2)
     servers = [start_process.start(f"serve-{job}-{index}", ["serve", *cluster.flags(job, index), *TINY],

@@ -1,4 +1,4 @@
-"""How training ends: who is waited for, and who took how many steps."""
+"""How training ends: which workers the chief waits for, and the table of their steps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WITH_CHIEF = Cluster("chief", 0, {"ps": {0: "a:1"}, "chief": {0: "b:1"}, "worker
 
 
 def snapshot(claimed=(), silent=(), finished=(), local_steps=None):
-    """Returns what the blackboard says when these workers are there, were not heard of for long, have finished."""
+    """Returns the snapshot of a blackboard with workers that are alive, silent or finished."""
     claims, heartbeats, steps, done = np.zeros((4, MAX_WORKERS), np.int64)
     claims[[*claimed, *silent]] = 7
     heartbeats[list(claimed)] = 100
@@ -33,8 +33,8 @@ def snapshot(claimed=(), silent=(), finished=(), local_steps=None):
     (ELASTIC, snapshot(claimed=[0, 5], silent=[6], finished=[0]), ["worker:5"]),
     (ELASTIC, snapshot(claimed=[0], finished=[0]), []),
 ])
-def test_the_chief_waits_for_who_is_there_and_for_whom_it_was_told_of(cluster, seen, expected):
-    """A worker that was not heard of is dead; one that an elastic chief was not told of counts while it is there."""
+def test_the_chief_waits_for_live_workers_and_those_of_its_cluster(cluster, seen, expected):
+    """A silent worker is dead; one that the cluster of an elastic chief does not name counts while it is alive."""
     assert recovery.unfinished_workers(cluster, seen) == expected
 
 
@@ -50,6 +50,6 @@ def test_the_chief_waits_for_who_is_there_and_for_whom_it_was_told_of(cluster, s
         "  worker:0         9   90.0%"]),
     (FIXED, snapshot(finished=[0]), []),
 ])
-def test_the_table_says_who_took_how_many_steps(cluster, seen, expected):
+def test_the_table_has_the_steps_of_each_worker(cluster, seen, expected):
     """Aligned, with the share of each; those that left are in it."""
     assert reporting.steps_table(cluster, seen).splitlines() == expected

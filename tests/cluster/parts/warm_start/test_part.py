@@ -48,7 +48,7 @@ def loaded(path, pairs=()):
     ((("old/", "new/"), ("bias", "bias")), {"new/kernel": 2, "bias": 5}),
 ], ids=["same names", "one name", "a scope and a name"])
 def test_variables_take_the_values_of_the_names(saved, caplog, pairs, expected):
-    """Slots and the global step begin anew."""
+    """Slots and the global step keep their initial values."""
     caplog.set_level(logging.INFO)
     assert loaded(saved, pairs) == {"global_step": 0, "new/kernel/Adam": 0, **expected}
     missing = [name for name, value in expected.items() if not value]
@@ -77,7 +77,7 @@ def test_without_a_map_the_advice_about_a_shape_is_a_map(saved):
 
 
 def test_the_newest_sound_checkpoint_of_a_folder_is_taken(saved):
-    """As a training in that folder does: the file `checkpoint` may name one that is gone, or damaged."""
+    """As a training in that folder does: the file `checkpoint` may name a missing or damaged one."""
     folder = os.path.dirname(saved)
     tf.train.update_checkpoint_state(folder, os.path.join(folder, "model.ckpt-99"))
     assert loaded(folder)["bias"] == 5

@@ -77,7 +77,7 @@ def make_workers():
 
 
 def test_what_an_update_had_is_not_lost(make_workers):
-    """Whoever is in it, and however many updates follow before the worker looks."""
+    """With any workers in it, and however many updates follow before the worker looks."""
     workers = make_workers(2)
     ends = [workers.begin(0), workers.begin(1)]
     workers.update()
