@@ -5,13 +5,13 @@
 
 Start with `run.py`.
 
-    run        runs a script as one task, from the mode of TensorFlow to the exit code
-    launching  runs all tasks of a script, here or on other machines
-    source     looks into a script before it runs
-    conversion, python2         paths that are written into a script, and code of Python 2
-    estimator, estimator_tasks  tf.estimator on TensorFlow 2.16 and later, with other servers, sessions and evaluator
-    names/     TensorFlow 1's names, on today's TensorFlow
-    classic/   TensorFlow 1's classes, which here end, name the tasks they wait for, and recover
+    run         runs a script as one task, from the mode of TensorFlow to the exit code
+    verb        the verbs; runs all tasks of a script, on this machine or on others
+    source      looks into a script before it runs
+    conversion  paths that are written into a script, and code of Python 2
+    estimator   tf.estimator on TensorFlow 2.16 and later, with other servers, sessions and evaluator
+    names/      TensorFlow 1's names, on today's TensorFlow
+    classic/    TensorFlow 1's classes, with a clean end, named waits, and recovery
 
 Documentation: docs/migrate.md, docs/compatibility.md, docs/decisions/scripts.md. Tests: tests/*/parts/legacy/.
 """

@@ -1,6 +1,9 @@
 """How does the code of a script change on its way into Python? `--python2` and `--map_path`; no file is changed.
 
-    file --python2.py--> Python 3 --replace_paths--> other paths --> compiled
+    file --> decode_source --> as_python3 --> divide_as_python2 --> replace_paths --> compiled
+
+Code of Python 2 becomes Python 3 by fissix, if that is installed; its division stays that of Python 2, unless the file
+imports Python 3's from __future__.
 
 This holds for the script and for each local module that it imports. The file name and the line numbers stay, so a
 traceback shows the lines of the original file.
@@ -13,23 +16,32 @@ beginning that is to be replaced.
 from __future__ import annotations
 
 import ast
+import builtins
+import contextlib
 import dataclasses
+import functools
 import importlib.abc
 import importlib.machinery
+import importlib.util
+import io
+import logging
 import pathlib
 import re
 import sys
+import tokenize
 import types
 from collections.abc import Sequence
 from typing import Any
 
-from ps_train.parts.legacy import python2
+import numpy as np
+
+from ps_train.errors import ConfigError
 from ps_train.runtime import tracebacks
 
 
 @dataclasses.dataclass(frozen=True)
 class Conversion:
-    """What is changed.
+    """The changes to make.
 
     Attributes:
       is_python2: whether the code is Python 2.
@@ -40,7 +52,7 @@ class Conversion:
     mapped: tuple[tuple[str, str], ...]
 
     def __bool__(self) -> bool:
-        """Returns whether anything is changed."""
+        """Returns whether anything changes."""
         return self.is_python2 or bool(self.mapped)
 
     def compile(self, path: str) -> types.CodeType:
@@ -50,13 +62,10 @@ class Conversion:
           SyntaxError: the code is wrong, in Python 3 and in Python 2.
           ConfigError: the conversion needs a package.
         """
-        text = python2.decode_source(pathlib.Path(path).read_bytes())
-        if self.is_python2:
-            tree = ast.parse(python2.as_python3(text, path), path)
-            if not python2.is_true_division(text):
-                tree = python2.divide_as_python2(tree)
-        else:
-            tree = ast.parse(text, path)
+        text = decode_source(pathlib.Path(path).read_bytes())
+        tree = ast.parse(as_python3(text, path) if self.is_python2 else text, path)
+        if self.is_python2 and not _TRUE_DIVISION.search(text):
+            tree = divide_as_python2(tree)
         if self.mapped:
             tree = replace_paths(tree, self.mapped)
         return compile(tree, path, "exec", dont_inherit=True)
@@ -70,7 +79,7 @@ class Conversion:
 
     def install(self) -> None:
         """Changes each local module that is imported from now on."""
-        python2.install_division()
+        install_division()
         sys.meta_path.insert(0, _Finder(self))
 
 
@@ -99,7 +108,146 @@ class _Loader(importlib.machinery.SourceFileLoader):
         return self._conversion.compile(self.path)
 
 
-_SCHEME = re.compile(r"File system scheme '([^']+)' not implemented \(file: '([^']+)'\)")
+_TAB = 8  # columns between Python 2's tab stops
+# A comment or a string, which may go over several lines.
+_COMMENT_OR_STRING = re.compile(
+    r'#[^\n]*|"""(?:\\.|[^\\])*?"""|' r"'''(?:\\.|[^\\])*?'''|" r'"(?:\\.|[^"\\\n])*"|' r"'(?:\\.|[^'\\\n])*'",
+    re.DOTALL)
+
+
+def decode_source(source: bytes) -> str:
+    """Returns the text of a file: in the encoding that it names, or UTF-8; Latin-1 if it is not in that."""
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(source).readline)
+        text = source.decode(encoding)
+    except (SyntaxError, UnicodeDecodeError, LookupError):
+        text = source.decode("latin-1")
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def as_python3(text: str, path: str) -> str:
+    """Returns the text of a Python 2 file in Python 3, line by line.
+
+    Raises:
+      ConfigError: fissix is needed, and not installed.
+      SyntaxError: the code is wrong in Python 2, too.
+    """
+    expanded = expand_tabs(text)
+    if importlib.util.find_spec("fissix") is None:
+        with contextlib.suppress(SyntaxError, ValueError):
+            compile(expanded, path, "exec", dont_inherit=True)
+            return expanded
+        raise ConfigError("package_missing", f"--python2: {path} needs fissix, which is not installed: "
+                          "pip install 'ps_train[python2]'")
+    return _refactored(expanded, path) or expanded
+
+
+def expand_tabs(text: str) -> str:
+    """Returns the text with spaces for the tabs before each line's code; strings keep theirs."""
+    in_strings: set[int] = set()  # the numbers of lines that begin inside a string
+    for match in _COMMENT_OR_STRING.finditer(text):
+        first = text.count("\n", 0, match.start()) if "\n" in match[0] else 0
+        in_strings.update(range(first + 1, first + 1 + match[0].count("\n")))
+    lines = text.split("\n")
+    return "\n".join(line if number in in_strings else _expanded(line) for number, line in enumerate(lines))
+
+
+def _expanded(line: str) -> str:
+    code = line.lstrip(" \t\f")
+    return line[:len(line) - len(code)].replace("\f", "").expandtabs(_TAB) + code
+
+
+def _refactored(text: str, path: str) -> str | None:
+    """Returns the text in Python 3, by fissix, or None if fissix cannot read it."""
+    for has_print_function in (False, True):  # Python 3.0's, with parentheses, needs another grammar
+        try:
+            tree = _tool(has_print_function).refactor_string(text.rstrip("\n") + "\n", path)
+        except Exception as error:  # noqa: BLE001 (of its parser or tokenizer, or of one of its rules)
+            logging.getLogger(__name__).debug("%s: %s", path, error)
+        else:
+            return str(tree)
+    return None
+
+
+@functools.cache
+def _tool(has_print_function: bool) -> Any:
+    from fissix import refactor  # noqa: PLC0415 (an extra)
+
+    logging.getLogger("fissix").setLevel(logging.ERROR)
+    logging.getLogger("RefactoringTool").setLevel(logging.ERROR)
+    fixers = refactor.get_fixers_from_package("fissix.fixes")
+    return refactor.RefactoringTool(fixers, {"print_function": has_print_function})
+
+
+_TRUE_DIVISION = re.compile(r"^\s*from\s+__future__\s+import\b[^#\n]*(\([^)]*)?\bdivision\b", re.MULTILINE)
+# Functions that the changed code calls; they are among the built-ins, where every module finds them.
+_DIVIDE, _DIVIDE_IN_PLACE = "__ps_train_divide__", "__ps_train_divide_in_place__"
+
+
+def install_division() -> None:
+    """Makes the division of Python 2 available to the changed code."""
+    setattr(builtins, _DIVIDE, _divide)
+    setattr(builtins, _DIVIDE_IN_PLACE, _divide_in_place)
+
+
+def divide_as_python2(tree: ast.Module) -> ast.Module:
+    """Returns the code with Python 2's division."""
+    return ast.fix_missing_locations(_Divisions().visit(tree))
+
+
+class _Divisions(ast.NodeTransformer):
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
+        self.generic_visit(node)
+        return _call(_DIVIDE, node, node.left, node.right) if isinstance(node.op, ast.Div) else node
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST:
+        self.generic_visit(node)
+        if not isinstance(node.op, ast.Div):
+            return node
+        value = ast.parse(ast.unparse(node.target), mode="eval").body
+        for part in ast.walk(value):
+            ast.copy_location(part, node)
+        return ast.copy_location(
+            ast.Assign([node.target], _call(_DIVIDE_IN_PLACE, node, value, node.value)), node)
+
+
+def _call(name: str, node: ast.AST, *arguments: ast.expr) -> ast.expr:
+    function = ast.copy_location(ast.Name(name, ast.Load()), node)
+    return ast.copy_location(ast.Call(function, list(arguments), []), node)
+
+
+def _divide(left: Any, right: Any) -> Any:
+    """7 / 2 is 3 in Python 2, and so are whole numbers of numpy and TensorFlow divided."""
+    if _is_whole(left) and _is_whole(right):
+        return left // right
+    for owner, other, name in ((left, right, "__div__"), (right, left, "__rdiv__")):
+        # Tensors and classes of Python 2 have it; the numbers of Python 3 do not.
+        method = getattr(type(owner), name, None)
+        if method is not None:
+            result = method(owner, other)
+            if result is not NotImplemented:
+                return result
+    return left / right
+
+
+def _divide_in_place(left: Any, right: Any) -> Any:
+    if isinstance(left, np.ndarray):
+        if _is_whole(left) and _is_whole(right):
+            left //= right
+        elif _is_whole(left):
+            left[...] = left / right  # numpy would not convert the result
+        else:
+            left /= right
+        return left
+    return _divide(left, right)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, (int, np.integer)) or (
+        isinstance(value, np.ndarray) and np.issubdtype(value.dtype, np.integer))
+
+
+_UNKNOWN_SCHEME = re.compile(r"File system scheme '([^']+)' not implemented \(file: '([^']+)'\)")
 
 
 def replace_paths(tree: ast.Module, mapped: Sequence[tuple[str, str]]) -> ast.Module:
@@ -113,8 +261,8 @@ class _Paths(ast.NodeTransformer):
         ordered = sorted(mapped, key=lambda pair: -len(pair[0]))
         self._to = dict(ordered)
         # A whole folder: /data is neither in /my/data nor in /database.
-        self._from = re.compile("|".join(rf"(?<![\w./-]){re.escape(before)}(?![\w.-])" if not before.endswith("/")
-                                         else rf"(?<![\w./-]){re.escape(before)}" for before, _ in ordered))
+        self._from = re.compile("|".join(
+            rf"(?<![\w./-]){re.escape(path)}" + ("" if path.endswith("/") else r"(?![\w.-])") for path, _ in ordered))
 
     def visit_Constant(self, node: ast.Constant) -> ast.AST:
         if isinstance(node.value, str):
@@ -130,15 +278,16 @@ class _Paths(ast.NodeTransformer):
 def _as_bytes(text: str) -> bytes:
     try:
         return text.encode("latin-1")
-    except UnicodeEncodeError:  # of the path in its place
+    except UnicodeEncodeError:  # of the new path
         return text.encode()
 
 
 def path_hint(error: BaseException) -> str:
-    """Returns how to run a script whose path has a scheme that this TensorFlow does not know, "" for another error."""
-    match = _SCHEME.search(str(error))
+    """Returns what to do about a path whose scheme this TensorFlow does not know; "" for another error."""
+    match = _UNKNOWN_SCHEME.search(str(error))
     if not match:
         return ""
     folder = match[2].rpartition("/")[0] or match[2]
     return (f"TensorFlow cannot read {match[1]}:// here: if that path is written into the script, give "
-            f"--map_path={folder}=/local/folder before the script, else give it another path")
+            f"--map_path={folder}=/local/folder before the script, else give the script another path "
+            "[path_scheme_unknown]")

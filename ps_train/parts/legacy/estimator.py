@@ -1,35 +1,57 @@
-"""Makes PyPI's tensorflow-estimator 2.15.0 importable on TensorFlow 2.16 and later, and puts it at tf.estimator.
+"""tf.estimator on TensorFlow 2.16 and later: PyPI's tensorflow-estimator 2.15.0, with ps_train's servers and sessions.
 
-    install_estimator --> substitutes for what the package imports and TensorFlow has removed
-                      --> tf.estimator, tf.compat.v1.estimator, `import tensorflow.estimator`, ...
+    install_estimator    substitutes for what the package imports and TensorFlow has removed; then tf.estimator,
+                         tf.compat.v1.estimator, `import tensorflow.estimator`, ...
+    offer_estimator      for plug-ins of `ps_train train`: a module at tf.estimator that does this on first use
+    replace              train_and_evaluate   ps, chief, worker --> Server --> MonitoredTrainingSession
+                                              evaluator         --> evaluate each new checkpoint until training is over
+    start_servers        Estimator.train, called directly in a cluster by a script that was made for one process: the
+                         original expects a server that nobody has started
 
-A plug-in of `ps_train train` finds a module at tf.estimator that does this on first use: `offer_estimator`.
+TensorFlow 2.14 and 2.15 bring the package themselves; there only the importable names change. It is the last release of
+the original code, and nothing of it is rewritten here. A substitute raises NotImplementedError for what it cannot do;
+training on parameter servers uses none of that.
 
-TensorFlow 2.14 and 2.15 bring the package themselves; there only the importable names change.
-The package is the last release of the original code. Nothing of it is rewritten here. A substitute raises
-NotImplementedError for what it cannot do, and names what is missing. Training on parameter servers uses none of that.
+The original evaluator ends only once it has evaluated a checkpoint of `TrainSpec.max_steps`. It therefore waits for
+ever if training ends earlier (early stopping, the end of the data, a chief that died), sleeps through the end of
+training for up to `throttle_secs`, and misses the checkpoint that the chief saves after the last worker went past
+`max_steps`. Here an `Observer` notices the end of training.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
+import logging
+import os
 import sys
+import time
 import types
 from typing import Any, Callable, NoReturn
 
 import tensorflow as tf
+import tensorflow.compat.v1 as tf1
 from tensorflow.python.util import tf_export
 
-from ps_train.errors import ConfigError
+from ps_train.cluster import reachability, resolve
+from ps_train.cluster.spec import Cluster
+from ps_train.coordination import blackboard
+from ps_train.coordination.blackboard import Blackboard
+from ps_train.coordination.state import State
+from ps_train.errors import BlackboardError, ClusterLostError, ConfigError
+from ps_train.runtime.waits import Timeouts
 
 _PACKAGE = "tensorflow_estimator.python.estimator"
 _HOLDERS = ("tensorflow", "tensorflow.compat.v1", "tensorflow.compat.v2")
-_COMMAND = "pip install 'ps_train[estimator]'"
+_TPU_MODULES = ("session_support", "tpu_embedding", "tpu_embedding_gradient")
+_POLL_SECS = 1.0
+_ASK_PERIOD_SECS = 1.0
+_log = logging.getLogger(__name__)
 
 
 class _OfferedEstimator(types.ModuleType):
-    """Stands where Estimator's API will be."""
+    """Loads Estimator's API, and takes its place, on first use."""
 
     def __getattr__(self, name: str) -> Any:
         """Loads Estimator, and returns a name of it; raises ConfigError if a package that it needs is not installed."""
@@ -56,18 +78,22 @@ def install_estimator() -> types.ModuleType:
     Raises:
       ConfigError: tensorflow-estimator or tf_keras is not installed, or TensorFlow was imported with Keras 3.
     """
-    if _lacks_estimator(tf):
-        _check_installed()
-    if _is_keras_3():
-        raise ConfigError("tf.estimator needs Keras 2, and tf.keras is Keras 3 here; set TF_USE_LEGACY_KERAS=1 before "
-                          "TensorFlow is imported, or leave that to `python -m ps_train`")
-    apis = _import_apis()
+    for package in ("tensorflow_estimator", "tf_keras") if _lacks_estimator(tf) else ():
+        if importlib.util.find_spec(package) is None:
+            raise ConfigError("package_missing", f"tf.estimator: this TensorFlow has no Estimator, and {package} is "
+                              "not installed; pip install 'ps_train[estimator]'")
+    if getattr(tf.keras, "__version__", "2").startswith("3."):  # tf_keras gives no version there
+        raise ConfigError("keras_2_needed", "tf.estimator needs Keras 2, and tf.keras is Keras 3 here; set "
+                          "TF_USE_LEGACY_KERAS=1 before TensorFlow is imported, or leave that to `python -m ps_train`")
+    _add_missing_modules()
+    v1, v2 = (importlib.import_module(f"{_PACKAGE}.api._{version}.estimator") for version in ("v1", "v2"))
+    apis = {"tensorflow": v2, "tensorflow.compat.v1": v1, "tensorflow.compat.v2": v2}
     for name, api in apis.items():
         for module in _modules(name):
             if _lacks_estimator(module):
                 module.estimator = api
         sys.modules[f"{name}.estimator"] = api
-    return apis["tensorflow.compat.v1"]
+    return v1
 
 
 def _lacks_estimator(module: types.ModuleType) -> bool:
@@ -82,30 +108,8 @@ def _modules(name: str) -> list[types.ModuleType]:
     return [module, importlib.import_module(name)]
 
 
-def _check_installed() -> None:
-    """Raises ConfigError, with the command that helps, if a package that Estimator needs is not installed."""
-    for package in ("tensorflow_estimator", "tf_keras"):
-        if importlib.util.find_spec(package) is None:
-            raise ConfigError(f"tf.estimator: this TensorFlow has no Estimator, and {package} is not installed; "
-                              f"{_COMMAND}")
-
-
-def _is_keras_3() -> bool:
-    return getattr(tf.keras, "__version__", "2").startswith("3.")  # tf_keras gives no version there
-
-
-def _import_apis() -> dict[str, types.ModuleType]:
-    """Returns module of TensorFlow -> the API that it has."""
-    _add_missing_modules()
-    v1, v2 = (importlib.import_module(f"{_PACKAGE}.api._{version}.estimator") for version in ("v1", "v2"))
-    return {"tensorflow": v2, "tensorflow.compat.v1": v1, "tensorflow.compat.v2": v2}
-
-
-_TPU_MODULES = ("session_support", "tpu_embedding", "tpu_embedding_gradient")
-
-
 def _add_missing_modules() -> None:
-    """Puts a substitute into sys.modules for each module that this TensorFlow has not."""
+    """Puts a substitute into sys.modules for each module that this TensorFlow lacks."""
     _add_unless_importable("tensorflow.python.distribute.estimator_training", _distribute_coordinator)
     for name in _TPU_MODULES:
         _add_unless_importable(f"tensorflow.python.tpu.{name}", _AnyClass)
@@ -133,16 +137,16 @@ def _distribute_coordinator(name: str) -> types.ModuleType:
 
 def _init_run_config(config: Any, tf_config: Any) -> None:
     """Does what the removed function does for a RunConfig without a tf.distribute strategy."""
-    asked_for = ("_train_distribute", "_eval_distribute", "_experimental_distribute")
-    if any(getattr(config, name, None) is not None for name in asked_for):
+    strategies = ("_train_distribute", "_eval_distribute", "_experimental_distribute")
+    if any(getattr(config, name, None) is not None for name in strategies):
         _refusing("a tf.distribute strategy")()
     config._distribute_coordinator_mode = None  # noqa: SLF001 (Estimator reads it)
 
 
-def _refusing(what: str) -> Callable[..., NoReturn]:
+def _refusing(feature: str) -> Callable[..., NoReturn]:
     def refuse(*args: Any, **kwargs: Any) -> NoReturn:
-        raise NotImplementedError(f"Estimator with {what} needs TensorFlow 2.15 or older; train on parameter servers, "
-                                  "or give RunConfig no strategy")
+        raise NotImplementedError(f"Estimator with {feature} needs TensorFlow 2.15 or older; train on parameter "
+                                  "servers, or give RunConfig no strategy")
 
     return refuse
 
@@ -153,9 +157,9 @@ class _AnyClass(types.ModuleType):
     def __getattr__(self, name: str) -> type:
         if name.startswith("__"):
             raise AttributeError(name)
-        made = type(name, (), {"__init__": _refusing(f"{self.__name__}.{name}")})
-        setattr(self, name, made)
-        return made
+        substitute = type(name, (), {"__init__": _refusing(f"{self.__name__}.{name}")})
+        setattr(self, name, substitute)
+        return substitute
 
 
 def _export_decorator(name: str) -> types.ModuleType:
@@ -174,3 +178,216 @@ def _export_decorator(name: str) -> types.ModuleType:
 
     module.estimator_export = estimator_export
     return module
+
+
+def replace(
+    server_class: Any = None, monitored_training_session: Any = None,
+    find_end: Callable[[], Callable[[], bool] | None] | None = None,
+) -> None:
+    """Replaces what `tf.estimator.train_and_evaluate` uses in its tasks; None leaves the original.
+
+    Args:
+      server_class: replaces `tf.train.Server`.
+      monitored_training_session: replaces `tf.train.MonitoredTrainingSession`, with the same arguments.
+      find_end: called when an evaluator starts; returns a function that returns whether training is over, after
+        which no checkpoint comes, or None if that cannot be known: then the original decides. The evaluator calls the
+        function before each look at the folder, and about once a second while it waits. It raises ClusterLostError if
+        the cluster never answered.
+
+    Raises:
+      ConfigError: the Estimator is not installed, see `install_estimator`.
+    """
+    install_estimator()
+    # Not the public modules: only they hold the names that the package calls.
+    from tensorflow_estimator.python.estimator import estimator, training  # noqa: PLC0415 (after `install_estimator`)
+
+    if server_class is not None:
+        training.server_lib = _Overlay(training.server_lib, Server=server_class)
+    if monitored_training_session is not None:
+        estimator.training = _Overlay(estimator.training, MonitoredTrainingSession=monitored_training_session)
+    if find_end is not None:
+        original = training._TrainingExecutor.run_evaluator  # noqa: SLF001 (train_and_evaluate calls it)
+
+        def run_evaluator(executor: Any) -> None:
+            should_end = find_end()
+            if should_end is None:
+                original(executor)
+            else:
+                _Evaluation(training, executor, should_end).run()
+
+        training._TrainingExecutor.run_evaluator = run_evaluator  # noqa: SLF001
+
+
+class _Overlay(types.ModuleType):
+    """A module with some names replaced."""
+
+    def __init__(self, module: types.ModuleType, **names: Any) -> None:
+        super().__init__(module.__name__)
+        self._module = module
+        self.__dict__.update(names)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._module, name)
+
+
+class _Evaluation:
+    """The evaluator's task: evaluates each new checkpoint until training is over, and always the last one."""
+
+    def __init__(self, training: types.ModuleType, executor: Any, should_end: Callable[[], bool]) -> None:
+        # The names with an underscore are those of the package, whose last release has them.
+        self._spec = executor._eval_spec  # noqa: SLF001
+        self._listener = executor._continuous_eval_listener  # noqa: SLF001
+        self._estimator = executor.estimator
+        self._evaluated = training._EvalStatus.EVALUATED  # noqa: SLF001
+        self._evaluator = executor._Evaluator(  # noqa: SLF001
+            self._estimator, self._spec, executor._train_spec.max_steps)  # noqa: SLF001
+        self._should_end = should_end
+        self._is_over = False
+        self._last_result: Any = None
+
+    def run(self) -> None:
+        """Evaluates until training is over, or until the executor's listener ends the evaluation.
+
+        Raises:
+          ClusterLostError: the cluster never answered, and the folder has no checkpoint.
+        """
+        self._wait(self._spec.start_delay_secs)
+        is_over = False
+        while not is_over:
+            is_over = self._is_training_over()  # before the look at the folder, not to miss the last checkpoint
+            start_secs = time.monotonic()
+            if not self._listener.before_eval():
+                return
+            result = self._evaluate()
+            if not self._listener.after_eval(result):
+                return
+            if not is_over:
+                self._wait(self._spec.throttle_secs - (time.monotonic() - start_secs))
+        self._finish()
+
+    def _is_training_over(self) -> bool:
+        """Returns whether training is over: a cluster that never answers has ended if it left a checkpoint."""
+        if not self._is_over:
+            try:
+                self._is_over = self._should_end()
+            except ClusterLostError as error:
+                if self._estimator.latest_checkpoint() is None:
+                    raise
+                _log.warning("%s; the folder has a checkpoint, so training counts as over", error)
+                self._is_over = True
+        return self._is_over
+
+    def _evaluate(self) -> Any:
+        """Returns the result for the newest checkpoint; one without metrics if it was evaluated before or removed."""
+        path = self._estimator.latest_checkpoint()
+        try:
+            result, _ = self._evaluator.evaluate_and_export()
+        except (tf1.errors.OpError, ValueError):
+            if path is None or tf1.train.checkpoint_exists(path):
+                raise
+            _log.info("%s was removed before its evaluation: newer ones exist", path)
+            return None
+        if result.status == self._evaluated:
+            self._last_result = result
+        return result
+
+    def _finish(self) -> None:
+        """Makes the final export if the last checkpoint is of another step than `max_steps`."""
+        if self._last_result is None:
+            _log.warning("training is over, and %s has no checkpoint to evaluate", self._estimator.model_dir)
+        elif not self._evaluator.is_final_export_triggered:
+            _log.info("training has ended before max_steps; exporting %s", self._last_result.checkpoint_path)
+            self._export_last()
+
+    def _export_last(self) -> None:
+        # The other exporters have exported this checkpoint already.
+        from tensorflow_estimator.python.estimator import exporter  # noqa: PLC0415 (after `install_estimator`)
+
+        final = [item for item in self._spec.exporters if isinstance(item, exporter.FinalExporter)]
+        self._evaluator._eval_spec = self._spec._replace(exporters=final)  # noqa: SLF001
+        self._evaluator._export_eval_result(self._last_result, is_the_final_export=True)  # noqa: SLF001
+
+    def _wait(self, secs: float) -> None:
+        end_secs = time.monotonic() + secs
+        while (remaining_secs := end_secs - time.monotonic()) > 0 and not self._is_training_over():
+            time.sleep(min(remaining_secs, _POLL_SECS))
+
+
+def start_servers(server_class: Any, has_server: Callable[[], bool]) -> None:
+    """Lets `Estimator.train` start the server of its task, if the cluster has several and none is started yet.
+
+    Args:
+      server_class: takes the arguments of `tf.train.Server`; its `join` ends the process of a ps after training.
+      has_server: returns whether this process has made a server.
+    """
+    install_estimator()
+    from tensorflow_estimator.python.estimator import estimator  # noqa: PLC0415 (after `install_estimator`)
+
+    train = estimator.Estimator.train
+
+    @functools.wraps(train)
+    def train_with_server(self: Any, *args: Any, **kwargs: Any) -> Any:
+        config = self.config
+        jobs = set(config.cluster_spec.jobs) if config.cluster_spec else set()
+        if "ps" in jobs and config.task_type in jobs and not has_server():
+            server = server_class(config.cluster_spec, job_name=config.task_type, task_index=config.task_id,
+                                  config=config.session_config)
+            if config.task_type == "ps":
+                server.join()
+        return train(self, *args, **kwargs)
+
+    estimator.Estimator.train = train_with_server
+
+
+class Observer:
+    """Asks ps 0 about the chief: once its script has ended, no further checkpoint is to come."""
+
+    def __init__(self, cluster: Cluster, timeouts: Timeouts) -> None:
+        self._cluster, self._timeouts = cluster, timeouts
+        self._board: Blackboard | None = None
+        self._begun_secs = self._asked_secs = time.monotonic()
+        self._answered_secs: float | None = None
+        self._is_over = False
+
+    def is_over(self) -> bool:
+        """Returns whether training is over; asks at most once a second.
+
+        Raises:
+          ClusterLostError: ps 0 did not answer within the start time-out.
+        """
+        now_secs = time.monotonic()
+        if not self._is_over and now_secs - self._asked_secs >= _ASK_PERIOD_SECS:
+            self._asked_secs = now_secs
+            self._is_over = self._ask(now_secs)
+        return self._is_over
+
+    def _ask(self, now_secs: float) -> bool:
+        first = self._cluster.ps[0]
+        try:
+            if not reachability.accepts(first.address):
+                raise BlackboardError("ps_unreachable", f"{first} does not answer")
+            if self._board is None:
+                self._board = blackboard.for_client(self._cluster, self._timeouts.heartbeat_secs)
+            snapshot = self._board.snapshot()
+        except BlackboardError as error:
+            return self._has_ended(now_secs, error)
+        self._answered_secs = now_secs
+        return snapshot.state == State.FAILED or bool(snapshot.finished[self._cluster.number_of(self._cluster.chief)])
+
+    def _has_ended(self, now_secs: float, error: BlackboardError) -> bool:
+        """Returns whether ps 0 has ended; one that was killed may come back within the heartbeat time-out."""
+        if self._answered_secs is not None:
+            return now_secs - self._answered_secs > self._timeouts.heartbeat_secs
+        if now_secs - self._begun_secs > self._timeouts.start_secs:
+            raise ClusterLostError(
+                "timed_out", f"waited {self._timeouts.start_secs:g} s for {self._cluster.ps[0]}: {error}")
+        return False
+
+
+def observer_from_environment(timeouts: Timeouts) -> Observer | None:
+    """Returns the observer of the cluster in TF_CONFIG if this task is its evaluator and the cluster has a ps."""
+    tf_config = os.environ.get("TF_CONFIG", "").strip()
+    if '"evaluator"' not in tf_config or '"ps"' not in tf_config:
+        return None
+    cluster = resolve.find_cluster(tf_config=tf_config)
+    return Observer(cluster, timeouts) if cluster.job == "evaluator" else None

@@ -15,22 +15,23 @@ from ps_train.parts.ssh.hosts import RemoteFlags
 from ps_train.runtime.waits import Timeouts
 
 _SCRIPT = "Running a script"
-# hdfs://x/date=2020=/local: what comes behind the = is a path.
+# hdfs://x/date=2020=/local: the = that separates the paths has a path behind it.
 _PAIR = re.compile(r"(.+?)=((?:/|\.|~|[a-z0-9]+://).*)")
 _MODES = ("auto", "1", "2")
 
 
-def parse_mapped(what: str, text: str) -> tuple[tuple[str, str], ...]:
+def parse_mapped(flag: str, value: str) -> tuple[tuple[str, str], ...]:
     """Returns the pairs of FROM=TO,...; none for "".
 
     Raises:
-      ConfigError: the text has another form; the error names `what`.
+      ConfigError: the value has another form; the error names the flag.
     """
     pairs = []
-    for item in filter(None, (item.strip() for item in text.split(","))):
+    for item in filter(None, (item.strip() for item in value.split(","))):
         match = _PAIR.fullmatch(item) or re.fullmatch(r"(.+)=([^=]+)", item)
         if not match:
-            raise ConfigError(f"{what}: got {item!r}; allowed: PATH=PATH, as in hdfs://x/y=/local/z")
+            raise ConfigError("flag_malformed", f"{flag}: got {item!r}; allowed: PATH=PATH, as in "
+                              "hdfs://x/y=/local/z")
         pairs.append((match[1], match[2]))
     return tuple(pairs)
 
@@ -47,7 +48,7 @@ class ScriptConfig:
     python2: bool = field(
         False, _SCRIPT, "The script and its local modules are Python 2: run a converted copy; the files stay.")
     map_path: str = field(
-        "", _SCRIPT, "Paths that are written into the script or its local modules, and what to use in their place.",
+        "", _SCRIPT, "Paths that are written into the script or its local modules, and their replacements.",
         unit="PATH=PATH,...", form=parse_mapped, unset="none")
     tf_log: bool = field(False, _SCRIPT, "Show the start-up messages of TensorFlow.")
     start_timeout_secs: float = fields.redeclare(WaitFlags, "start_timeout_secs")
@@ -90,7 +91,7 @@ class ScriptLaunchConfig(ScriptConfig, RemoteFlags):
 
 @dataclasses.dataclass(frozen=True)
 class Script:
-    """What to run: a file, or a module.
+    """The file or module to run.
 
     Attributes:
       name: the path of the file, or the dotted name of the module.
@@ -125,12 +126,12 @@ def split_script(argv: Sequence[str], verb: str, flags_class: type) -> tuple[lis
     """Returns the flags of ps_train, which stand before the script, and the script with its arguments.
 
     Raises:
-      ConfigError: no script is given.
+      ConfigError: the command line has no script.
     """
     ours = before_script(argv, flags_class)
     words = argv[len(ours):]
     is_module = words[:1] == ["-m"]
     if len(words) <= is_module:
-        raise ConfigError(f"ps_train {verb}: no script given; allowed: ps_train {verb} [flags of ps_train] script.py "
-                          "[its flags], or -m module in place of the file")
+        raise ConfigError("script_missing", f"ps_train {verb}: no script given; allowed: ps_train {verb} [flags of "
+                          "ps_train] script.py [its flags], or -m module instead of the file")
     return ours, Script(words[is_module], is_module, tuple(words[is_module + 1:]))

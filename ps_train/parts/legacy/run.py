@@ -66,31 +66,31 @@ def _prepare_tensorflow_1(config: ScriptConfig) -> None:
     from ps_train.parts.legacy import names  # noqa: PLC0415 (patches TensorFlow)
 
     tf.disable_v2_behavior()
-    if not config.tf_log:  # what is deprecated is what such a script is made of
+    if not config.tf_log:  # most calls of such a script are deprecated
         deprecation._PRINT_DEPRECATION_WARNINGS = False  # noqa: SLF001 (it has no public name)
         warnings.filterwarnings("ignore", message=".* is deprecated and will be removed in a future version")
     if config.reference_variables:
         tf.disable_resource_variables()
     else:
         tf.enable_resource_variables()
-    server_class = replace_classes(config.timeouts)
-    _prepare_estimator(config.timeouts, server_class)
+    replace_classes(config.timeouts)
+    _prepare_estimator(config.timeouts)
     names.install()
 
 
-def _prepare_estimator(timeouts: Timeouts, server_class: type) -> None:
-    """Puts `tf.estimator` there, with ps_train's server and sessions, if the package is installed."""
+def _prepare_estimator(timeouts: Timeouts) -> None:
+    """Provides `tf.estimator`, with ps_train's server and sessions, if the package is installed."""
     if importlib.util.find_spec("tensorflow_estimator") is None or importlib.util.find_spec("tf_keras") is None:
         return
-    from ps_train.parts.legacy import estimator_tasks  # noqa: PLC0415 (most scripts have none)
+    from ps_train.parts.legacy import estimator  # noqa: PLC0415 (most scripts have none)
 
     def find_end() -> Callable[[], bool] | None:
-        # Not before: some scripts set TF_CONFIG themselves.
-        observer = estimator_tasks.observer_from_environment(timeouts)
+        # No earlier: some scripts set TF_CONFIG themselves.
+        observer = estimator.observer_from_environment(timeouts)
         return observer.is_over if observer else None
 
-    estimator_tasks.replace(server_class, sessions.MonitoredTrainingSession, find_end)
-    estimator_tasks.start_servers(server_class, lambda: script_server() is not None)
+    estimator.replace(ScriptServer, sessions.MonitoredTrainingSession, find_end)
+    estimator.start_servers(ScriptServer, lambda: script_server() is not None)
 
 
 def _run(script: Script, conversion: Conversion) -> int:
@@ -100,18 +100,21 @@ def _run(script: Script, conversion: Conversion) -> int:
         conversion.install()
     try:
         if script.is_module:
-            sys.path[:] = [os.getcwd(), *(place for place in sys.path if place != "")]
+            sys.path[:] = [os.getcwd(), *(place for place in sys.path if place)]
             runpy.run_module(script.name, run_name="__main__", alter_sys=True)
         else:
             # `python -m ps_train` put the working directory first; PYTHONPATH may name it as well, and that stays.
-            rest = sys.path[1:] if sys.path[:1] in ([""], [os.getcwd()]) else sys.path
-            sys.path[:] = [str(pathlib.Path(script.name).resolve().parent), *rest]
+            others = sys.path[1:] if sys.path[:1] in ([""], [os.getcwd()]) else sys.path
+            sys.path[:] = [str(pathlib.Path(script.name).resolve().parent), *others]
             if conversion:
                 conversion.run(script.name)
             else:
                 runpy.run_path(script.name, run_name="__main__")
-    except SystemExit as error:
-        return _code_of(error)
+    except SystemExit as error:  # the exit code is the one that Python would compute
+        if error.code is None or isinstance(error.code, int):
+            return error.code or 0
+        print(error.code, file=sys.stderr)
+        return 1
     except BaseException as error:  # noqa: BLE001 (the script's own error)
         if not ending.is_stopping():
             ending.report_failure(error)
@@ -119,16 +122,8 @@ def _run(script: Script, conversion: Conversion) -> int:
     return 0
 
 
-def _code_of(error: SystemExit) -> int:
-    """Returns the exit code of `sys.exit(x)`, as Python computes it."""
-    if error.code is None or isinstance(error.code, int):
-        return error.code or 0
-    print(error.code, file=sys.stderr)
-    return 1
-
-
 def _report_servers() -> None:
-    """Reports each server that a script of TensorFlow 2 makes; its task may end in `join`."""
+    """Reports each server that a script of TensorFlow 2 creates; its task may end in `join`."""
     make = server_lib.Server.__init__
 
     @functools.wraps(make)
@@ -140,7 +135,7 @@ def _report_servers() -> None:
 
 
 def _report_strategy() -> None:
-    """Reports the cluster of a `tf.distribute` strategy, if the script has made one."""
+    """Reports the cluster of a `tf.distribute` strategy, if the script has created one."""
     strategy_context = context.context_safe()
     for name in ("_server_def", "_collective_ops_server_def"):
         server_def = getattr(strategy_context, name, None)
@@ -154,7 +149,7 @@ def _report_joined(server_def: Any) -> None:
 
 
 class ScriptServer(Server):
-    """The server of an unchanged script, whose `join` ends the process: code after it was never reached before."""
+    """The server of an unchanged script, whose `join` ends the process: TensorFlow's never returns."""
 
     exits_after_join = True
 
@@ -167,16 +162,12 @@ _servers: list[ScriptServer] = []
 
 
 def script_server() -> ScriptServer | None:
-    """Returns the server that the script has made last, or None."""
+    """Returns the server that the script has created last, or None."""
     return _servers[-1] if _servers else None
 
 
-def replace_classes(timeouts: Timeouts) -> type[Server]:
-    """Replaces the classes in `tf.compat.v1`; returns the class of the server.
-
-    Args:
-      timeouts: the bounds of every wait.
-    """
+def replace_classes(timeouts: Timeouts) -> None:
+    """Replaces the classes in `tf.compat.v1` by those of ps_train, whose waits have these bounds."""
     ScriptServer.default_timeouts = timeouts
     sessions.install_session_manager()
     for module in (tf, tf2.compat.v1):
@@ -190,4 +181,3 @@ def replace_classes(timeouts: Timeouts) -> type[Server]:
         module.train.replica_device_setter = replica_device_setter
         module.distribute.Server = ScriptServer
     tf2.distribute.Server = ScriptServer
-    return ScriptServer

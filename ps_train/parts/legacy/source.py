@@ -16,7 +16,7 @@ from ps_train.errors import ConfigError
 from ps_train.parts.legacy.flags import Script
 
 CLUSTER_VARIABLE = "PS_TRAIN_CLUSTER"  # JSON, job -> addresses: those of the launcher, for a `Server`
-# What only TensorFlow 1 code has.
+# Names that only TensorFlow 1 code has.
 _TF1 = re.compile(
     r"\btf\.(compat\.v1\b|Session\b|InteractiveSession\b|placeholder\b|app\b|flags\b|contrib\b|estimator\b|layers\b|"
     r"get_variable\b|ConfigProto\b|global_variables|initialize_|logging\b|train\.(Server|Supervisor|Monitored|"
@@ -37,8 +37,8 @@ def find(script: Script) -> pathlib.Path:
     if not script.is_module:
         path = pathlib.Path(script.name)
         if not path.is_file():
-            raise ConfigError(f"ps_train run: no file {script.name!r} in {pathlib.Path.cwd()}; give the path of a "
-                              "Python script, or -m and the name of a module")
+            raise ConfigError("script_not_found", f"ps_train run: no file {script.name!r} in {pathlib.Path.cwd()}; "
+                              "give the path of a Python script, or -m and the name of a module")
         return path
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
@@ -46,7 +46,8 @@ def find(script: Script) -> pathlib.Path:
     if spec is not None and spec.submodule_search_locations is not None:
         spec = _module_spec(f"{script.name}.__main__")
     if spec is None or not spec.has_location:
-        raise ConfigError(f"ps_train run: no module {script.name!r} from the working directory {pathlib.Path.cwd()}")
+        raise ConfigError("script_not_found", f"ps_train run: no module {script.name!r} in the working directory "
+                          f"{pathlib.Path.cwd()}")
     return pathlib.Path(str(spec.origin))
 
 
@@ -65,14 +66,12 @@ def _module_spec(name: str) -> ModuleSpec | None:
     return spec
 
 
-def uses_tensorflow_1(text: str) -> bool:
-    """Returns whether a script is for TensorFlow 1; if nothing shows it, it is, unless it uses what only 2 has."""
-    return bool(_TF1.search(text)) or not _TF2.search(text)
-
-
 def is_tensorflow_1(tf_mode: str, text: str) -> bool:
-    """Returns whether a script runs with TensorFlow 1's names, from --tf_mode and its text."""
-    return tf_mode == "1" or (tf_mode == "auto" and uses_tensorflow_1(text))
+    """Returns whether a script runs with TensorFlow 1's names, from --tf_mode and its text.
+
+    With auto it does if it uses names of TensorFlow 1, or none of those that only TensorFlow 2 has.
+    """
+    return tf_mode == "1" or (tf_mode == "auto" and bool(_TF1.search(text) or not _TF2.search(text)))
 
 
 def text_of(path: pathlib.Path) -> str:
@@ -84,24 +83,24 @@ def text_of(path: pathlib.Path) -> str:
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
-        raise ConfigError(f"ps_train run: cannot read {path}: {error.strerror}") from None
+        raise ConfigError("script_unreadable", f"ps_train run: cannot read {path}: {error.strerror}") from None
 
 
 def text_with_imports(path: pathlib.Path, script: Script) -> str:
     """Returns the text of a script and of the local modules that it imports, directly or through others.
 
-    Modules that are installed are left out: their flags are seldom those of a cluster. Nothing is imported, as that may
-    take long and need TensorFlow 1's names.
+    Installed modules are left out: their flags are seldom those of a cluster. Nothing is imported: that may take long
+    and need TensorFlow 1's names.
     """
     places = [pathlib.Path.cwd() if script.is_module else path.resolve().parent]
     places += [pathlib.Path(place) for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place]
     texts: dict[pathlib.Path, str] = {}
-    waiting = [path.resolve()]
-    while waiting and len(texts) < _MOST_MODULES:
-        module = waiting.pop(0)
+    pending = [path.resolve()]
+    while pending and len(texts) < _MOST_MODULES:
+        module = pending.pop(0)
         if module not in texts:
             texts[module] = text_of(module)
-            waiting += _imported_files(module, texts[module], places)
+            pending += _imported_files(module, texts[module], places)
     return "\n".join(texts.values())
 
 

@@ -1,13 +1,35 @@
-"""The verb `run`, one task of an unchanged TensorFlow 1 script, and `launch run`, all of its tasks."""
+"""The verb `run`, one task of an unchanged TensorFlow 1 script, and `launch run`, all of its tasks.
+
+    launch run: ports --> the cluster --> each task: ps_train run script.py, with TF_CONFIG or the script's own flags
+
+The tasks are processes on this machine or on those of --hosts. A script whose hosts are written into it gets the
+launcher's addresses when it creates its `Server`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
 
 from ps_train.config import fields
-from ps_train.parts.legacy.flags import ScriptConfig, ScriptLaunchConfig, before_script, split_script
+from ps_train.errors import ConfigError, LaunchError, UserCodeError
+from ps_train.launch import launcher, preparation, supervision
+from ps_train.launch.command_lines import TaskList
+from ps_train.launch.display import Display, on_stream
+from ps_train.launch.launcher import TaskCommand
+from ps_train.launch.machines import Place, ThisMachine, machines_of
+from ps_train.launch.supervision import Restarts
+from ps_train.parts.legacy import source
+from ps_train.parts.legacy.flags import Script, ScriptConfig, ScriptLaunchConfig, before_script, split_script
+from ps_train.plugins.params import split_params
 from ps_train.runtime import installed
 from ps_train.verbs.verb import Verb
+
+_HELP = {"-h", "--help", "--helpshort", "--helpfull"}  # with which a script only prints its flags
+_CLUSTER_FLAGS = ("ps_hosts", "worker_hosts", "job_name", "task_index")
 
 
 def _run(argv: Sequence[str]) -> None:
@@ -21,9 +43,171 @@ def _run(argv: Sequence[str]) -> None:
 
 
 def _launch(argv: Sequence[str]) -> None:
-    from ps_train.parts.legacy import launching  # noqa: PLC0415 (the help needs none of it)
+    """Runs a script as a whole cluster until it ends.
 
-    launching.launch_script(argv)
+    Raises:
+      ConfigError: refused before any task was started.
+      LaunchError: a task failed, or this process received a signal to stop.
+    """
+    words, script = split_script(argv, "launch run", ScriptLaunchConfig)
+    values, given = fields.parse_flags(words, ScriptLaunchConfig, help_command="ps_train launch run --help")
+    config = ScriptLaunchConfig(**values)
+    text = source.text_of(source.find(script))
+    flags = _cluster_flags_of(config, _text_with_flags(config, script, text))
+    installed.check_tensorflow()
+    _refuse_tf_config()
+    log_dir = _make_log_dir(config)
+    names = _task_names(config)
+    tasks = TaskList(names, next(name for name in names if not name.startswith("ps:")), ("run",), {})
+    task_flags = [f"--{name}={_text(values[name])}" for name in fields.rules(ScriptConfig) if name in given]
+    display = on_stream(sys.stdout, names, tasks.chief)
+    grace_secs = config.stop_timeout_secs + launcher.KILL_SECS
+    with supervision.noted_signals() as signals, machines_of(config, tasks, signals, grace_secs) as machines:
+        places = machines.reserve()
+        cluster = _cluster_of(names, places)
+        commands = [_command(name, cluster, script, task_flags, flags=flags, machines=machines,
+                             by_tf_config=not flags or "TF_CONFIG" in text) for name in names]
+        display.write(_announcement(config, cluster, script, "its flags" if flags else "TF_CONFIG", log_dir))
+        with launcher.started(commands, [place.holder for place in places], log_dir, display) as processes:
+            failures = launcher.run_to_end(
+                processes, display, signals, Restarts(config.max_restarts, display.write), grace_secs)
+        display.close(signals)
+        display.write(f"{launcher.exit_codes(processes)}\nLogs: {log_dir}")
+        code = supervision.worst([*failures.values(), *(process.exit_code or 0 for process in processes.all)])
+        is_lonely = _warn_of_missing_workers(processes, config, display)
+    if signals and not failures:
+        raise preparation.stopped(signals[0])
+    if failures:
+        raise LaunchError("task_failed", f"{' and '.join(failures)} failed", code)
+    if is_lonely and not (code or signals or _HELP.intersection(script.arguments)):
+        _refuse_lonely_training(config, script, text, flags)
+
+
+def _warn_of_missing_workers(
+    processes: supervision.ClusterProcesses, config: ScriptLaunchConfig, display: Display
+) -> bool:
+    """Names the workers that have not joined the ps, if others have; returns whether none has."""
+    workers = [process for process in processes.workers if not process.name.startswith("evaluator:")]
+    missing = [process.name for process in workers if not process.has_joined]
+    if config.num_ps and 0 < len(missing) < len(workers):
+        display.write(f"Warning: {' and '.join(missing)} did not join the ps: training was over, or it ran by itself")
+    return len(missing) == len(workers)
+
+
+def _text_with_flags(config: ScriptLaunchConfig, script: Script, text: str) -> str:
+    """Returns the text in which to look for the script's cluster flags: with its imports, unless it needs none."""
+    reads_tf_config = "TF_CONFIG" in text and not any(source.defines_flag(text, name) for name in _CLUSTER_FLAGS)
+    if reads_tf_config and not config.hosts_flags:  # an import may have flags that this script does not parse
+        return text
+    return source.text_with_imports(source.find(script), script)
+
+
+def _refuse_lonely_training(
+    config: ScriptLaunchConfig, script: Script, text: str, flags: Mapping[str, str]
+) -> None:
+    """Raises LaunchError if no worker has joined the others, unless the cluster has only one task."""
+    if config.num_ps + config.num_workers == 1:  # an evaluator reads checkpoints only
+        return
+    means = f"--{', --'.join(flags.values())}" if flags else "TF_CONFIG"
+    lacks = ("session with a tf.train.Server" if source.is_tensorflow_1(config.tf_mode, text) else
+             "tf.distribute strategy or server")
+    raise LaunchError(
+        "no_worker_joined",
+        f"no worker of {script.name} has joined the {'ps' if config.num_ps else 'others'}, so each task ran by itself: "
+        f"it got {means}, and made no {lacks} of these addresses; name the script's own flags with "
+        "--hosts_flags=ps_hosts=NAME,..., write {job_name} and {ps_hosts} into its arguments, or run it as one process "
+        "with `ps_train run`",
+        UserCodeError.exit_code)
+
+
+def _refuse_tf_config() -> None:
+    if os.environ.get("TF_CONFIG", "").strip():
+        raise ConfigError("tf_config_set", "TF_CONFIG is set, which places a single task; launch places all of them "
+                          "itself: unset it")
+
+
+def _make_log_dir(config: ScriptLaunchConfig) -> str:
+    """Creates the folder of the tasks' logs, and returns its path.
+
+    Raises:
+      ConfigError: it cannot be created.
+    """
+    try:
+        if not config.log_dir:
+            return tempfile.mkdtemp(prefix="ps_train-run-")
+        os.makedirs(config.log_dir, exist_ok=True)
+    except OSError as error:
+        raise ConfigError("folder_not_writable", f"cannot make the folder {error.filename!r}: {error.strerror}; give "
+                          "another one with --log_dir") from None
+    return config.log_dir
+
+
+def _task_names(config: ScriptLaunchConfig) -> list[str]:
+    """Returns the tasks: the ps, then the chief, then the others."""
+    names = [f"ps:{index}" for index in range(config.num_ps)]
+    if config.chief_job == "worker":
+        names += [f"worker:{index}" for index in range(config.num_workers)]
+    else:
+        names += [f"{config.chief_job}:0", *(f"worker:{index}" for index in range(config.num_workers - 1))]
+    return [*names, *["evaluator:0"] * config.evaluator]
+
+
+def _cluster_of(names: Sequence[str], places: Sequence[Place]) -> dict[str, list[str]]:
+    """Returns job -> addresses."""
+    cluster: dict[str, list[str]] = {}
+    for name, place in zip(names, places):
+        cluster.setdefault(name.partition(":")[0], []).append(f"{place.address}:{place.port}")
+    return cluster
+
+
+def _announcement(
+    config: ScriptLaunchConfig, cluster: Mapping[str, Sequence[str]], script: Script, means: str, log_dir: str
+) -> str:
+    """Returns the line that names the tasks, their hosts, and how they learn of each other."""
+    tasks = [f"{job}:{index}{f' on {address}' if config.hosts else ''}" for job, addresses in cluster.items()
+             for index, address in enumerate(addresses)]
+    return (f"Starting {', '.join(tasks)} of {script.name}; each learns its place by {means}. "
+            f"Logs{', here' if config.hosts else ''}: {log_dir}")
+
+
+def _cluster_flags_of(config: ScriptLaunchConfig, text: str) -> dict[str, str]:
+    """Returns the cluster flags that the script defines: ps_train's name -> the script's.
+
+    Raises:
+      ConfigError: --hosts_flags names another flag, or one that the script does not have.
+    """
+    named = split_params("--hosts_flags", config.hosts_flags)
+    for name, script_name in named.items():
+        if name not in _CLUSTER_FLAGS:
+            raise ConfigError("flag_out_of_range", f"--hosts_flags: unknown flag {name!r}; allowed: "
+                              f"{', '.join(_CLUSTER_FLAGS)}")
+        if not source.defines_flag(text, script_name):
+            raise ConfigError("script_without_flag", f"--hosts_flags: the script defines no flag {script_name!r}; "
+                              "give the name of one that it has")
+    flags = {name: named.get(name, name) for name in _CLUSTER_FLAGS}
+    return {name: script_name for name, script_name in flags.items() if source.defines_flag(text, script_name)}
+
+
+def _command(
+    name: str, cluster: Mapping[str, Sequence[str]], script: Script, task_flags: Sequence[str], *,
+    flags: Mapping[str, str], by_tf_config: bool, machines: ThisMachine,
+) -> TaskCommand:
+    job, _, index = name.partition(":")
+    values = {"ps_hosts": ",".join(cluster.get("ps", ())), "worker_hosts": ",".join(cluster.get("worker", ())),
+              "job_name": job, "task_index": index}
+    words = list(script.words)
+    for value_name, value in values.items():  # "{job_name}" in an argument, for a script that takes no flags
+        words = [word.replace(f"{{{value_name}}}", value) for word in words]
+    words += [f"--{flag}={values[value_name]}" for value_name, flag in flags.items()]
+    variables = {source.CLUSTER_VARIABLE: json.dumps(cluster)}
+    if by_tf_config:
+        variables["TF_CONFIG"] = json.dumps({"cluster": cluster, "task": {"type": job, "index": int(index)}})
+    line = machines.command(name, ["run", *task_flags, *words], variables)
+    return TaskCommand(name, line, {**os.environ, **variables})
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 RUN = Verb(

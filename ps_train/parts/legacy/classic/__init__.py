@@ -1,4 +1,4 @@
-"""TensorFlow 1's own classes, which here end, name the tasks they wait for, and recover.
+"""TensorFlow 1's own classes, with a clean end, waits that name the tasks, and recovery.
 
     Server                      the server; a ps serves until every worker has ended
     sessions of every kind      join the cluster before their first remote session
@@ -6,11 +6,10 @@
 
 Start with `membership.py`. The decision: docs/decisions/scripts.md.
 
-    membership   this process among the others: its claim, its heartbeat, how it leaves, and what ends it meanwhile
-    ps_life      how long a ps serves
-    server       Server, and replica_device_setter, which balances bytes
-    sessions     Session, Supervisor, MonitoredTrainingSession; who prepares the parameters
+    membership     this process among the others: its claim, its heartbeat, how it leaves, and what ends it meanwhile
+    server         Server, and how long a ps serves; replica_device_setter, which balances bytes
+    sessions       Session, Supervisor, MonitoredTrainingSession; who prepares the parameters
     sync_replicas  SyncReplicasOptimizer
-    updates      runs its updates on the chief
-    ending       what happens when the script ends, fails or receives a signal to stop
+    updates        runs its updates on the chief
+    ending         what happens when the script ends, fails or receives a signal to stop
 """

@@ -1,9 +1,9 @@
 """What happens when a script ends, fails, or receives a signal to stop.
 
-    it ends, or calls sys.exit       its threads are waited for, and the membership finishes: no task waits for this one
+    it ends, or calls sys.exit       ps_train waits for its threads, then leaves the cluster: no task waits for this one
     it raises                        one line for an error of ps_train, else its traceback; then the same
-    SIGTERM, SIGINT                  the script's own loop is asked to end; after half of the grace period the chief
-                                     saves a checkpoint; the process ends with 143
+    SIGTERM, SIGINT                  the script's loop is asked to end; after half of the grace period the chief saves a
+                                     checkpoint; the process ends with 143
     SIGINT, no such loop is known    the script gets a KeyboardInterrupt; the process ends with 143
     the same signal again            the process ends at once
 
@@ -22,6 +22,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from typing import Callable, NoReturn
 
 from ps_train.errors import PsTrainError
@@ -35,17 +36,17 @@ LOST_CODE = 138
 _CLEAN_UP_SECS = 10.0
 _STOPPED_CLEAN_UP_SECS = 2.0
 _POLL_SECS = 0.5
-_STOPPED_TEXT = "told to stop"
-_OWN_SHARE = 0.5  # of the grace period, for the script to end by itself
+_STOPPED_MESSAGE = "stopped by a signal [stopped]"
+_SCRIPT_SHARE = 0.5  # of the grace period, for the script to end by itself
 _log = logging.getLogger(__name__)
 
-# What SIGTERM asks to stop: a coordinator's `request_stop`, for example.
-_stop_requests: list[Callable[[], None]] = []
-# What saves a checkpoint if the script has not ended by itself.
-_savers: list[Callable[[], None]] = []
+_stop_requests: list[Callable[[], None]] = []  # SIGTERM calls them, for example a coordinator's `request_stop`
+_savers: list[Callable[[], None]] = []  # they save a checkpoint if the script has not ended by itself
+_python2_advice: list[str] = []
 _stopping = threading.Event()  # the thread that ends the process has been started
-_said_stopped = threading.Lock()  # the thread that takes it says it; nobody gives it back
 _noted_signal = threading.Event()  # the same, in the main thread: the script may end before the other one is set
+_said_stopped = threading.Lock()  # the thread that takes it prints the message; it is never released
+script_ended = threading.Event()  # from then on SIGTERM waits for the rest only
 
 
 def on_stop(request_stop: Callable[[], None], save: Callable[[], None] | None = None) -> None:
@@ -65,9 +66,7 @@ def exit_code_of(error: BaseException) -> int:
         return error.exit_code
     if isinstance(error, KeyboardInterrupt):
         return STOPPED_CODE
-    if is_lost_session(error):
-        return LOST_CODE
-    return 1
+    return LOST_CODE if is_lost_session(error) else 1
 
 
 def is_lost_session(error: BaseException) -> bool:
@@ -89,10 +88,10 @@ def _report(error: BaseException) -> None:
     if isinstance(error, PsTrainError):
         trace, message = [], error.lines()
     elif isinstance(error, KeyboardInterrupt):
-        trace, message = [], [_STOPPED_TEXT]
+        trace, message = [], [_STOPPED_MESSAGE]
     elif is_lost_session(error):
         trace, message = [], [f"lost the session: {tensorflow_errors.reason(error)}; run the same command again, or "
-                              "give --max_restarts to `ps_train launch`"]
+                              "give --max_restarts to `ps_train launch` [session_lost]"]
     else:
         trace, fault = tracebacks.report(error, *_python2_advice)
         message = [*(fault.lines() if fault else []), *filter(None, [conversion.path_hint(error)])]
@@ -105,9 +104,6 @@ def _report(error: BaseException) -> None:
 def set_python2_advice(advice: str) -> None:
     """Sets what a report says about code of Python 2; "" if the script is converted already."""
     _python2_advice[:] = [advice]
-
-
-_python2_advice: list[str] = []
 
 
 def end_process(error: BaseException) -> None:
@@ -131,15 +127,15 @@ def finish(code: int) -> int:
 
 
 def _say_stopped() -> None:
-    """Says it once: the script may end at the moment at which it is ended."""
+    """Prints the message once: the script may end while another thread ends it."""
     if _said_stopped.acquire(blocking=False):
-        logs.complain(f"ps_train: {_STOPPED_TEXT}\n")
+        logs.complain(f"ps_train: {_STOPPED_MESSAGE}\n")
 
 
 def wait_for_threads() -> None:
-    """Waits for the script's threads that are no daemons, as Python does; a signal ends the process meanwhile."""
+    """Waits for the script's non-daemon threads, as Python does; a signal ends the process meanwhile."""
     if executors := sys.modules.get("concurrent.futures.thread"):
-        # The idle threads of an executor end only with this, which Python calls when the main thread has ended.
+        # Python calls it when the main thread has ended; without it, idle threads of an executor never end.
         Call(executors._python_exit, "end of executors")  # noqa: SLF001 (there is no public name)
     named: set[str] = set()
     reminder = waits.Reminder(lambda: f"the script's thread {waiting[0].name!r}")
@@ -154,7 +150,7 @@ def wait_for_threads() -> None:
 
 
 def leave(code: int) -> None:
-    """Ends this process: what is registered with `atexit` runs in bounded time."""
+    """Ends this process; `atexit` callbacks run in bounded time."""
     bound_secs = _STOPPED_CLEAN_UP_SECS if is_stopping() else _CLEAN_UP_SECS
 
     def end() -> None:
@@ -163,7 +159,7 @@ def leave(code: int) -> None:
         os._exit(code)
 
     def cut_off() -> None:
-        logs.complain(f"ps_train: what is registered with `atexit` was cut off after {bound_secs:g} s\n")
+        logs.complain(f"ps_train: the script's `atexit` callbacks did not end within {bound_secs:g} s\n")
         end()
 
     bound = threading.Timer(bound_secs, cut_off)
@@ -191,39 +187,34 @@ class SignalWatch:
     def __init__(self, stop_timeout_secs: float) -> None:
         """Installs the handlers; must be called in the main thread. A handler that the script sets replaces ours."""
         self._stop_timeout_secs = stop_timeout_secs
-        self._reader, writer = socket.socketpair()
-        writer.setblocking(False)
-        self._writer = writer
-        self._owned = {}
-        for number in (signal.SIGTERM, signal.SIGINT):
-            self._owned[number] = _noted
-            signal.signal(number, _noted)
-        signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+        self._reader, self._writer = socket.socketpair()
+        self._writer.setblocking(False)
+        for number in _STOP_SIGNALS:
+            signal.signal(number, _note_signal)
+        signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
         threading.Thread(target=self._watch, daemon=True, name="signals").start()
 
     def _watch(self) -> None:
         while True:
             for number in self._reader.recv(16):
-                if number in self._owned and signal.getsignal(number) is _noted:
-                    self._stop(number)
-
-    def _stop(self, number: int) -> None:
-        if _stopping.is_set():
-            os._exit(128 + number)
-        _stopping.set()
-        threading.Thread(target=self._end, args=(number,), daemon=True, name="stop").start()
+                if number not in _STOP_SIGNALS or signal.getsignal(number) is not _note_signal:
+                    continue
+                if _stopping.is_set():
+                    os._exit(128 + number)
+                _stopping.set()
+                threading.Thread(target=self._end, args=(number,), daemon=True, name="stop").start()
 
     def _end(self, number: int) -> None:
-        member, share_secs = membership.current(), self._stop_timeout_secs * _OWN_SHARE
+        member, share_secs = membership.current(), self._stop_timeout_secs * _SCRIPT_SHARE
         if member is not None:
             member.stop.set()  # a wait for another task must not take the script's time
         if (_stop_requests or number == signal.SIGINT) and not script_ended.is_set():
-            _log.info("told to stop: the script has %g s to end; another signal ends it at once", share_secs)
+            _log.info("stopping: the script has %g s to end; another signal ends it at once", share_secs)
             for request_stop in _stop_requests:
                 request_stop()
             script_ended.wait(share_secs)
         if script_ended.is_set():
-            _never.wait(share_secs)
+            time.sleep(share_secs)
         elif member is not None:
             for save in _savers:
                 _save(save, share_secs)
@@ -233,12 +224,11 @@ class SignalWatch:
         leave(STOPPED_CODE)
 
 
-script_ended = threading.Event()  # from then on SIGTERM waits for the rest only
-_never = threading.Event()
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-def _noted(number: int, frame: object) -> None:
-    """Leaves it to the thread that reads the wake-up descriptor, unless the script can only hear of it by Ctrl-C."""
+def _note_signal(number: int, frame: object) -> None:
+    """Leaves the signal to the thread that reads the wake-up descriptor, unless only Ctrl-C can reach the script."""
     _noted_signal.set()
     if number == signal.SIGINT and not _stop_requests and not script_ended.is_set():
         raise KeyboardInterrupt
@@ -251,12 +241,12 @@ def _save(save: Callable[[], None], timeout_secs: float) -> None:
         _log.warning("no checkpoint was saved: %s", tensorflow_errors.reason(error))
 
 
-_given_code = [0]  # the last one is that of `sys.exit`, `exit` or `quit`, which Python does not expose
+_exit_codes = [0]  # the last one is that of `sys.exit`, `exit` or `quit`, which Python does not expose
 
 
 def _noting_code(leave_python: Callable[..., NoReturn]) -> Callable[..., NoReturn]:
     def exit_and_note(status: object = None) -> NoReturn:
-        _given_code.append(status if isinstance(status, int) else int(status is not None))
+        _exit_codes.append(status if isinstance(status, int) else int(status is not None))
         leave_python(status)
 
     return exit_and_note
@@ -278,9 +268,9 @@ def watch_imported_script(stop_timeout_secs: float) -> None:
     def at_exit() -> None:
         if not script_ended.is_set():
             script_ended.set()
-            code = finish(_given_code[-1])
+            code = finish(_exit_codes[-1])
             _flush()
-            # What was registered with `atexit` before the server was made does not run. But a thread that is inside
+            # Callbacks that were registered before the server was made do not run. But a thread that is inside
             # TensorFlow while the interpreter shuts down would abort the process.
             os._exit(code)
 

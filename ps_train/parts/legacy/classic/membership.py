@@ -1,11 +1,11 @@
 """This process among the other tasks, in a script that makes its own `Server`.
 
-    Server made --> first remote session: join --> the script trains --> the script ends: finish
-                      the ps are there, the claim, the heartbeat       the others need not wait for it
+    Server created --> first remote session: join --> the script trains --> the script ends: finish
+                       the ps answer, claim, heartbeat                      no task waits for this one
 
 A script has at most one server per process, so there is at most one membership: `current()`.
 
-A `Watch` ends a worker whose script is inside TensorFlow, waiting for something that may never come:
+A thread ends a worker whose script is inside TensorFlow, waiting for something that may never come:
 
     another process has its number       --> ClusterLostError
     its cluster differs from the others' --> ConfigError
@@ -22,7 +22,7 @@ import math
 import threading
 import time
 from collections.abc import Collection
-from typing import Any, Callable, Protocol
+from typing import Any, Callable
 
 import tensorflow.compat.v1 as tf
 
@@ -40,23 +40,14 @@ from ps_train.runtime.waits import Timeouts
 SERVES_ONLY = -1  # instead of a worker's number of steps
 _CHECK_SECS = 1.0
 _LATE_JOIN_SECS = 10.0
+_CHIEF_FAILED_SECS = 3.0  # for the script to end by itself
 _FIRST_RETRYABLE_CODE = 128
 _log = logging.getLogger(__name__)
 
 
-class UpdateService(Protocol):
-    """The updates of one SyncReplicasOptimizer, which the chief runs."""
-
-    def check(self) -> None:
-        """Raises the error that has ended the updates, if it is not the loss of a session."""
-
-    def conclude(self, *, waits_for_others: bool) -> None:
-        """Ends the updates; afterwards no worker waits for one."""
-
-
 @dataclasses.dataclass(frozen=True)
 class Training:
-    """What a session trains. A script may train twice: folds, or first one model and then another.
+    """What a session trains. A script may train several times: folds, or one model after another.
 
     Attributes:
       graph: its graph.
@@ -84,7 +75,7 @@ class Membership:
       stop: ends every wait.
       board: its view of the blackboard; None before `join`.
       was_live: whether its last session found parameters that were in use.
-      update_services: what the chief runs for synchronous training.
+      update_services: each a MemberRunner of updates.py, which the chief runs for synchronous training.
       is_sync: whether this worker waits for the chief's updates.
     """
 
@@ -100,10 +91,12 @@ class Membership:
         self.stop = threading.Event()
         self.board: Blackboard | None = None
         self.was_live = False
-        self.update_services: list[UpdateService] = []
+        self.update_services: list[Any] = []
         self.is_sync = False
         self._end_process = end_process
-        self._watch: Watch | None = None
+        self._heartbeat: Heartbeat | None = None
+        self._answered_secs = self._chief_seen_secs = 0.0
+        self._chief_failed_secs = math.inf
         self._progress = WorkerProgress()
         self._training: Training | None = None  # the parameters on the ps are those of this one
         self._incarnations: tuple[int, ...] | None = None  # of the ps, when `find_parameters` asked
@@ -130,12 +123,12 @@ class Membership:
         cluster, timeouts = self.cluster, self.timeouts
         agreement.check(cluster, timeouts.start_secs, self.stop)
         self.board = blackboard.for_worker(self.target, cluster, timeouts.heartbeat_secs)
-        heartbeat = Heartbeat(self.board, cluster.task, cluster.worker_number, self._progress, self.stop,
-                              has_bound=True)
+        self._heartbeat = Heartbeat(
+            self.board, cluster.task, cluster.worker_number, self._progress, self.stop, has_bound=True)
         with contextlib.closing(blackboard.for_client(cluster, timeouts.heartbeat_secs)) as visitor:
-            heartbeat.claim(visitor, timeouts.start_secs)
-        self._watch = Watch(cluster, self.board, heartbeat, timeouts)
-        self._stack.enter_context(heartbeat.running())
+            self._heartbeat.claim(visitor, timeouts.start_secs)
+        self._answered_secs = self._chief_seen_secs = time.monotonic()
+        self._stack.enter_context(self._heartbeat.running())
         self._stack.enter_context(threads.repeating(self._check, period_secs=_CHECK_SECS, name="membership"))
         joined = reports.Joined(cluster.task.name, ", ".join(map(str, cluster.ps)))
         if not self._is_late:
@@ -150,31 +143,28 @@ class Membership:
     def find_parameters(self, training: Training) -> bool:
         """Returns whether the parameters are in use already; then the chief must not overwrite them.
 
-        Those that this process has used for another training are not: it makes new ones now.
+        Those that this process has used for another training do not count: it creates new ones now.
 
         Raises:
           ClusterLostError: a ps did not answer within the start time-out.
         """
         is_live, self._incarnations = self._ask(lambda board: (board.is_prepared(), board.incarnations()),
-                                                "an answer of " + ", ".join(map(str, self.cluster.ps)))
+                                                f"an answer of {self._all_ps()}")
         is_another = self._training is not None and not training.continues(self._training)
         self.was_live = is_live and not is_another
-        if not self.was_live:
-            self._note("runs the initialisation of its script")
         if self.was_live:
             self._training = training
-        elif is_another:
-            self._end_updates()
-        return self.was_live
-
-    def _note(self, activity: str) -> None:
+            return True
         with contextlib.suppress(BlackboardError):  # only the messages of workers that wait say less then
-            self.join().note_activity(activity)
+            self.join().note_activity("runs the initialisation of its script")
+        if is_another:
+            self._conclude_updates(waits_for_others=False)
+            self.update_services.clear()
+        return False
 
-    def _end_updates(self) -> None:
+    def _conclude_updates(self, *, waits_for_others: bool) -> None:
         for service in self.update_services:
-            service.conclude(waits_for_others=False)
-        self.update_services.clear()
+            service.conclude(waits_for_others=waits_for_others)
 
     def announce_prepared(self, training: Training) -> None:
         """Announces to the workers that the chief has prepared the parameters.
@@ -191,17 +181,19 @@ class Membership:
         Raises:
           ClusterLostError: it did not within the start time-out, or its script has failed.
         """
-        all_ps = ", ".join(map(str, self.cluster.ps))
-        awaited = f"{self.cluster.chief} (chief) to prepare {all_ps}"
+        awaited = f"{self.cluster.chief} (chief) to prepare {self._all_ps()}"
         self._ask(self._ask_whether_prepared, lambda: f"{awaited} ({self.join().describe_joined(self.cluster)})")
         self.was_live = True
+
+    def _all_ps(self) -> str:
+        return ", ".join(map(str, self.cluster.ps))
 
     def _ask_whether_prepared(self, board: Blackboard) -> bool:
         if board.state() == State.FAILED:
             raise ChiefFailedError
         return board.is_prepared()
 
-    def _ask(self, ask: Callable[[Blackboard], Any], what: str | Callable[[], str]) -> Any:
+    def _ask(self, ask: Callable[[Blackboard], Any], awaited: str | Callable[[], str]) -> Any:
         """Returns the first true answer; a ps that was lost may come back within the start time-out."""
         timeout_secs = self.timeouts.start_secs
         reachability.wait_for_tasks(self.cluster.ps, timeout_secs, self.stop)
@@ -215,7 +207,7 @@ class Membership:
                 _log.debug("%s", error)
                 return None
 
-        return waits.until(answer, timeout_secs, what, self.stop)
+        return waits.until(answer, timeout_secs, awaited, self.stop)
 
     def snapshot(self) -> Snapshot:
         """Returns what ps 0 knows of the workers."""
@@ -223,14 +215,51 @@ class Membership:
 
     def _check(self) -> None:
         """Ends this process if it waits, inside TensorFlow, for something that does not come."""
-        assert self._watch is not None
         try:
-            self._watch.check_heartbeat()
+            self._check_heartbeat()
             for service in list(self.update_services):
                 service.check()
-            self._watch.check_others(waits_for_chief=self.is_sync)
+            self._check_others()
         except Exception as error:  # noqa: BLE001 (of the chief's updates, in which the user's optimizer may raise anything)
             self._end_process(error)
+
+    def _check_heartbeat(self) -> None:
+        """Raises the error that this worker's heartbeat has noticed.
+
+        Raises:
+          ClusterLostError: another process has taken the place of this one.
+          ConfigError: the tasks were configured with different clusters.
+          ChiefFailedError: the chief's script has failed, and this one has not ended because of that.
+        """
+        heartbeat, cluster = self._heartbeat, self.cluster
+        if heartbeat.is_replaced:
+            raise ClusterLostError(
+                "worker_replaced", f"another process has replaced {cluster.task}, which had no heartbeat for "
+                f"{self.timeouts.heartbeat_secs:g} s; this one ends")
+        if heartbeat.mismatch:
+            raise ConfigError("clusters_differ", heartbeat.mismatch)
+        if heartbeat.has_chief_failed and not cluster.is_chief:
+            self._chief_failed_secs = min(self._chief_failed_secs, time.monotonic())
+            if time.monotonic() - self._chief_failed_secs > _CHIEF_FAILED_SECS:
+                raise ChiefFailedError
+
+    def _check_others(self) -> None:
+        """Raises ClusterLostError if a ps, or in sync the chief, has been lost for the start time-out."""
+        start_secs, now_secs = self.timeouts.start_secs, time.monotonic()
+        try:
+            self.board.is_prepared()  # asks every ps
+            snapshot = self.board.snapshot()
+        except BlackboardError as error:
+            if now_secs - self._answered_secs > start_secs:
+                raise ClusterLostError(
+                    "timed_out", f"waited {start_secs:g} s for an answer of {self._all_ps()}: {error}") from error
+            return
+        self._answered_secs = now_secs
+        chief = self.cluster.chief
+        if snapshot.is_alive(self.cluster.number_of(chief)) or not self.is_sync:
+            self._chief_seen_secs = now_secs
+        elif now_secs - self._chief_seen_secs > start_secs:
+            raise ClusterLostError("timed_out", f"waited {start_secs:g} s for {chief} (chief), which makes the updates")
 
     def finish(self, code: int) -> None:
         """Leaves the cluster after the script; no task waits for this worker any more.
@@ -244,10 +273,9 @@ class Membership:
             if not self._has_joined:
                 return
             self._report_end(code)
-            for service in self.update_services:
-                service.conclude(waits_for_others=code == 0)
+            self._conclude_updates(waits_for_others=code == 0)
         except BlackboardError as error:
-            _log.debug("ps 0 is gone, and with it every wait for this task: %s", error)
+            _log.debug("ps 0 has ended, and with it every wait for this task: %s", error)
         finally:
             self._stack.close()
             if self.board is not None:
@@ -268,11 +296,11 @@ class Membership:
 
     def _report_end(self, code: int) -> None:
         assert self.board is not None
-        if code == 0:
-            self.board.report_finished(self.cluster.worker_number)
-        elif code < _FIRST_RETRYABLE_CODE and self.cluster.is_chief:
+        if code >= _FIRST_RETRYABLE_CODE:
+            return
+        if code and self.cluster.is_chief:
             self.board.announce(State.FAILED)
-        elif code < _FIRST_RETRYABLE_CODE:
+        else:
             self.board.report_finished(self.cluster.worker_number)
 
 
@@ -287,70 +315,6 @@ def current() -> Membership | None:
 def set_current(membership: Membership | None) -> None:
     """Sets the membership of this process."""
     _current[:] = [membership] if membership else []
-
-
-_CHIEF_FAILED_SECS = 3.0  # for the script to end by itself
-
-
-class Watch:
-    """Raises the error that must end a worker which has joined."""
-
-    def __init__(self, cluster: Cluster, board: Blackboard, heartbeat: Heartbeat, timeouts: Timeouts) -> None:
-        """Begins to count.
-
-        Args:
-          board: the worker's view of the blackboard.
-          heartbeat: it has claimed the worker's number.
-          timeouts: a ps, or in sync the chief, may be lost for its `start_secs`.
-        """
-        self._cluster, self._board, self._heartbeat, self._timeouts = cluster, board, heartbeat, timeouts
-        self._answered_secs = self._chief_seen_secs = time.monotonic()
-        self._chief_failed_secs = math.inf
-
-    def check_heartbeat(self) -> None:
-        """Checks what this worker's heartbeat has learnt.
-
-        Raises:
-          ClusterLostError: another process has taken the place of this one.
-          ConfigError: the tasks were configured with different clusters.
-          ChiefFailedError: the chief's script has failed, and this one has not ended because of that.
-        """
-        heartbeat, cluster = self._heartbeat, self._cluster
-        if heartbeat.is_replaced:
-            raise ClusterLostError(f"another process has taken the place of {cluster.task}, which was not heard of for "
-                                   f"{self._timeouts.heartbeat_secs:g} s; this one ends")
-        if heartbeat.mismatch:
-            raise ConfigError(heartbeat.mismatch)
-        if heartbeat.has_chief_failed and not cluster.is_chief:
-            self._chief_failed_secs = min(self._chief_failed_secs, time.monotonic())
-            if time.monotonic() - self._chief_failed_secs > _CHIEF_FAILED_SECS:
-                raise ChiefFailedError
-
-    def check_others(self, *, waits_for_chief: bool) -> None:
-        """Asks every ps.
-
-        Args:
-          waits_for_chief: whether this worker trains in sync, with the updates of the chief.
-
-        Raises:
-          ClusterLostError: a ps, or a chief that is waited for, has been lost for the start time-out.
-        """
-        start_secs, now_secs = self._timeouts.start_secs, time.monotonic()
-        try:
-            self._board.is_prepared()  # asks every ps
-            chief = self._cluster.number_of(self._cluster.chief)
-            snapshot = self._board.snapshot()
-        except BlackboardError as error:
-            if now_secs - self._answered_secs > start_secs:
-                raise ClusterLostError(f"waited {start_secs:g} s for an answer of "
-                                       f"{', '.join(map(str, self._cluster.ps))}: {error}") from error
-            return
-        self._answered_secs = now_secs
-        if snapshot.is_alive(chief) or not waits_for_chief:
-            self._chief_seen_secs = now_secs
-        elif now_secs - self._chief_seen_secs > start_secs:
-            raise ClusterLostError(f"waited {start_secs:g} s for {self._cluster.chief} (chief), which makes the "
-                                   "updates")
 
 
 def filters_of(graph: tf.Graph, cluster: Cluster) -> list[str]:

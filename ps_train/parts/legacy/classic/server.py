@@ -1,15 +1,25 @@
-"""`Server`: TensorFlow's, which here checks its cluster and its port, and whose `join` ends with the training.
+"""`Server`: TensorFlow's, with checks of its cluster and its port, and with a `join` that ends with the training.
+
+Nobody announces the end to a ps whose workers run scripts, so `PsLife` reads it from the workers:
+
+    every worker has come, or its start time-out is over --+
+    those that came have finished or died                  |
+    the chief, whose updates the others need, has left   --+--> the ps ends with 0
+    the chief's script has failed                            --> 138
+    no worker was there for the idle time-out                --> 138
 
 `replica_device_setter` balances the bytes on the ps, where TensorFlow's assigns variables in turn.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import json
 import logging
 import os
 import threading
-from collections.abc import Mapping
+import time
 from typing import Any, Callable
 
 import tensorflow.compat.v1 as tf
@@ -17,19 +27,25 @@ import tensorflow.compat.v1 as tf
 from ps_train.cluster import addresses as address_rules
 from ps_train.cluster import ports, reachability
 from ps_train.cluster.spec import CHIEF_JOBS, Cluster
-from ps_train.errors import ConfigError, StoppedError
+from ps_train.coordination import blackboard
+from ps_train.coordination.blackboard import Blackboard
+from ps_train.coordination.state import Snapshot, State
+from ps_train.errors import BlackboardError, ChiefFailedError, ClusterLostError, ConfigError, StoppedError
 from ps_train.graph.devices import task_of
 from ps_train.graph.placement import LeastBytes
 from ps_train.parts.legacy.classic import ending, membership
-from ps_train.parts.legacy.classic.membership import Membership
-from ps_train.parts.legacy.classic.ps_life import PsLife
+from ps_train.parts.legacy.classic.membership import SERVES_ONLY, Membership
 from ps_train.parts.legacy.source import CLUSTER_VARIABLE
 from ps_train.runtime import reports
 from ps_train.runtime.threads import Call
-from ps_train.runtime.waits import Timeouts
+from ps_train.runtime.waits import Reminder, Timeouts
+from ps_train.tasks import ps
 from ps_train.tasks.setup import session_threads
 
 _POLL_SECS = 0.5
+_LINGER_SECS = 1.0  # the last worker must get the answer to its report before the server ends
+_FAILURE_SECS = 3.0  # each worker learns of it from one of its heartbeats
+_SHARE_OF_GRACE = 0.9
 _JOIN_GRACE_SECS = 3.0  # for a ps whose script does not call `join` to end by itself
 _TRAINING_JOBS = ("worker", *CHIEF_JOBS)
 _log = logging.getLogger(__name__)
@@ -48,8 +64,7 @@ class Server(tf.train.Server):
       ConfigError: an address is malformed, or the port is in use.
     """
 
-    # What a ps does when training is over and its script does not wait in `join`; `ps_train run` sets it.
-    exits_after_join = False
+    exits_after_join = False  # whether the process of a ps ends with the training; `ps_train run` sets it
     default_timeouts = Timeouts()
 
     def __init__(
@@ -68,14 +83,18 @@ class Server(tf.train.Server):
             config = config or server_or_cluster_def.default_session_config
         self._timeouts = timeouts or self.default_timeouts
         written = _written_addresses(server_or_cluster_def)
-        cluster = _own_cluster(written, job_name, task_index)
-        _check_addresses(cluster)
+        cluster = _launched_cluster(written, job_name, task_index)
+        for job, tasks in cluster.addresses.items():
+            for index, address in tasks.items():
+                address_rules.parse_address(f"tf.train.Server: {job}:{index}", address)
+        address_rules.refuse_duplicates(cluster.addresses)
         ports.release_held_port()
         ports.check_port(cluster.task)
         super().__init__(tf.train.ClusterSpec(cluster.addresses), cluster.job, cluster.index, protocol or "grpc",
                          _server_config(config, cluster), start)
         self.cluster = cluster
-        _remember(written, cluster.addresses)
+        _moved.update({address: real for job, tasks in written.items() for index, address in tasks.items()
+                       if (real := cluster.addresses[job].get(index, address)) != address})
         self._life: Call | None = None
         self._over = threading.Event()
         self._stop = threading.Event()
@@ -110,15 +129,19 @@ class Server(tf.train.Server):
     def leave(self) -> None:
         """Ends the process of this ps, when training is over."""
         try:
-            assert self._life is not None
-            self._life.join()
-            self._life.result()
+            self._wait_for_life()
         except StoppedError as error:
             ending.report_failure(error)
             ending.leave(error.exit_code)
         except Exception as error:  # noqa: BLE001 (any error ends this process)
             ending.end_process(error)
         ending.leave(0)
+
+    def _wait_for_life(self) -> None:
+        """Returns when this ps is no longer needed; raises what its `PsLife` has raised."""
+        assert self._life is not None
+        self._life.join()
+        self._life.result()
 
     def join(self) -> None:
         """Returns when training is over: on a ps, when every worker's script has ended; on a worker, with the ps.
@@ -131,8 +154,7 @@ class Server(tf.train.Server):
         if self._life is not None:
             while not self._over.wait(_POLL_SECS):  # a bound, as Python handles signals between two waits
                 pass
-            self._life.join()
-            self._life.result()
+            self._wait_for_life()
         elif self.cluster.job in _TRAINING_JOBS or self.cluster.ps:
             self._wait_for_the_end()
         if self.exits_after_join:
@@ -150,21 +172,129 @@ class Server(tf.train.Server):
             pass
 
 
-# As written in the script -> as the launcher gave it.
-_moved: dict[str, str] = {}
+class PsLife:
+    """Serves until the workers' scripts have ended."""
+
+    def __init__(self, cluster: Cluster, target: str, timeouts: Timeouts, stop: threading.Event) -> None:
+        """Prepares it; `stop` makes it end as soon as no worker needs it."""
+        self._cluster, self._target, self._timeouts, self._stop = cluster, target, timeouts, stop
+        self._begun_secs = self._needed_secs = time.monotonic()
+        self._had_first = False
+        self._awaited = "a worker"
+        self._reminder = self._new_reminder()
+
+    def run(self) -> None:
+        """Serves until training is over.
+
+        Raises:
+          ClusterLostError: the chief's script failed, or no worker was there for the idle time-out.
+          ConfigError: two tasks were configured with different clusters.
+          StoppedError: a signal asked it to stop.
+        """
+        heartbeat_secs = self._timeouts.heartbeat_secs
+        with contextlib.ExitStack() as stack:
+            board = stack.enter_context(contextlib.closing(
+                blackboard.for_ps(self._target, self._cluster, heartbeat_secs)))
+            stack.enter_context(ps.running_clock(board))
+
+            @functools.cache  # an error is not cached: ps 0 may be found later
+            def find_first() -> Blackboard:
+                if self._cluster.index == 0:
+                    return board
+                return stack.enter_context(contextlib.closing(
+                    blackboard.for_other_ps(board, self._cluster, heartbeat_secs)))
+
+            board.create()
+            while not self._is_over(board, find_first):
+                if self._stop.wait(_POLL_SECS):
+                    self._serve_the_last_save(find_first)
+                    raise StoppedError("stopped", "stopped while serving")
+            self._stop.wait(_LINGER_SECS)
+
+    def _is_over(self, board: Blackboard, find_first) -> bool:
+        try:
+            if mismatch := board.mismatch():
+                raise ConfigError("clusters_differ", mismatch)
+            snapshot = self._snapshot(find_first)
+        except BlackboardError as error:
+            _log.debug("%s", error)
+            self._check_needed(has_workers=False)
+            return False
+        if snapshot is None:
+            return True
+        if snapshot.state == State.FAILED:
+            self._stop.wait(_FAILURE_SECS)
+            raise ChiefFailedError
+        self._check_needed(has_workers=bool(snapshot.alive()))
+        return self._have_all_ended(snapshot)
+
+    def _snapshot(self, find_first) -> Snapshot | None:
+        """Returns the snapshot of ps 0, or None if ps 0 has ended, which it does only after the workers.
+
+        Raises:
+          BlackboardError: ps 0 has not started yet, or may come back.
+        """
+        first = find_first()
+        if not reachability.accepts(first.first_ps.address):
+            # Training continues if ps 0 was killed and comes back.
+            if not self._had_first or time.monotonic() - self._needed_secs <= self._timeouts.heartbeat_secs:
+                raise BlackboardError("ps_unreachable", f"{first.first_ps} does not answer")
+            _log.info("ps:0 has ended, so this ps ends too")
+            return None
+        self._had_first = True
+        return first.snapshot()
+
+    def _check_needed(self, *, has_workers: bool) -> None:
+        now_secs = time.monotonic()
+        if has_workers:
+            self._needed_secs = now_secs
+            self._reminder = self._new_reminder()
+        elif now_secs - self._needed_secs > self._timeouts.idle_secs:
+            raise ClusterLostError("no_workers", f"no worker was there for {self._timeouts.idle_secs:g} s; were they "
+                                   "ended, or never started?")
+        else:
+            self._reminder.remind()
+
+    def _new_reminder(self) -> Reminder:
+        return Reminder(lambda: self._awaited, self._timeouts.idle_secs)
+
+    def _have_all_ended(self, snapshot: Snapshot) -> bool:
+        expected = {number for number in map(self._cluster.number_of, self._cluster.workers)
+                    if snapshot.local_steps[number] != SERVES_ONLY}
+        finished = {worker for worker in expected if snapshot.finished[worker]}
+        came = finished | {worker for worker in expected if snapshot.claims[worker]}
+        is_late = time.monotonic() - self._begun_secs > self._timeouts.start_secs
+        # The chief reports its end before that of the updates which it makes for the others, and leaves after it.
+        chief = self._cluster.number_of(self._cluster.chief)
+        is_there = expected & set(snapshot.alive()) - (finished - {chief})
+        self._awaited = ", ".join(map(self._cluster.worker_name, sorted(expected - came))) or "a worker"
+        if not finished or is_there or not (came == expected or is_late):
+            return False
+        _log.info("every worker has ended%s; this ps ends",
+                  "" if finished == expected else ", or was lost: " + ", ".join(
+                      self._cluster.worker_name(worker) for worker in sorted(expected - finished)))
+        return True
+
+    def _serve_the_last_save(self, find_first) -> None:
+        """Waits until no worker is alive, or the grace period is nearly over, so that the chief can save."""
+        end_secs = time.monotonic() + self._timeouts.stop_secs * _SHARE_OF_GRACE
+        while time.monotonic() < end_secs:
+            try:
+                snapshot = self._snapshot(find_first)
+            except BlackboardError:
+                snapshot = None
+            if snapshot is None or not snapshot.alive():
+                return
+            time.sleep(_POLL_SECS)
+
+
+_moved: dict[str, str] = {}  # address that is written into the script -> the launcher's
 
 
 def real_target(target: str) -> str:
-    """Returns the target of a session, with the launcher's address instead of the one in the script."""
+    """Returns the target of a session, with the launcher's address for the one in the script."""
     scheme, separator, address = target.rpartition("://")
     return f"{scheme}{separator}{_moved.get(address, address)}"
-
-
-def _remember(written: Addresses, real: Mapping[str, Mapping[int, str]]) -> None:
-    for job, tasks in written.items():
-        for index, address in tasks.items():
-            if real.get(job, {}).get(index, address) != address:
-                _moved[address] = real[job][index]
 
 
 def _written_addresses(server_or_cluster_def: Any) -> Addresses:
@@ -174,7 +304,7 @@ def _written_addresses(server_or_cluster_def: Any) -> Addresses:
     return {job: {index: spec.task_address(job, index) for index in spec.task_indices(job)} for job in spec.jobs}
 
 
-def _own_cluster(written: Addresses, job_name: str | None, task_index: int | None) -> Cluster:
+def _launched_cluster(written: Addresses, job_name: str | None, task_index: int | None) -> Cluster:
     """Returns the cluster with the launcher's addresses, if there is a launcher.
 
     Raises:
@@ -184,8 +314,9 @@ def _own_cluster(written: Addresses, job_name: str | None, task_index: int | Non
     for job, hosts in json.loads(os.environ.get(CLUSTER_VARIABLE) or "{}").items():
         if job in written:
             if len(hosts) != len(written[job]):
-                raise ConfigError(f"the script names {len(written[job])} tasks of job {job!r}, and the launcher "
-                                  f"started {len(hosts)}; give --num_ps and --num_workers as in the script")
+                raise ConfigError(
+                    "task_count_mismatch", f"the script names {len(written[job])} tasks of job {job!r}, and the "
+                    f"launcher started {len(hosts)}; give --num_ps and --num_workers as in the script")
             real[job] = dict(enumerate(hosts))
     if job_name is None and len(real) == 1:  # as TensorFlow's class does
         job_name = next(iter(real))
@@ -193,24 +324,16 @@ def _own_cluster(written: Addresses, job_name: str | None, task_index: int | Non
         task_index = next(iter(real[job_name or ""]))
     if task_index is None or task_index not in real.get(job_name or "", {}):
         known = ", ".join(f"{job}:{index}" for job, tasks in real.items() for index in tasks)
-        raise ConfigError(f"tf.train.Server: task {job_name}:{task_index} is not in the cluster; allowed: {known}")
+        raise ConfigError("task_not_in_cluster", f"tf.train.Server: task {job_name}:{task_index} is not in the "
+                          f"cluster; allowed: {known}")
     return Cluster(str(job_name), task_index, real)
-
-
-def _check_addresses(cluster: Cluster) -> None:
-    for job, tasks in cluster.addresses.items():
-        for index, address in tasks.items():
-            address_rules.parse_address(f"tf.train.Server: {job}:{index}", address)
-    address_rules.refuse_duplicates(cluster.addresses)
 
 
 def _server_config(config: tf.ConfigProto | None, cluster: Cluster) -> tf.ConfigProto:
     """Returns the options of the server: those of the script, or the share of the cores that ps_train gives a task."""
-    merged = tf.ConfigProto()
+    merged = session_threads(cluster)
     if config is not None and config.ByteSize():
         merged.CopyFrom(config)
-    else:
-        merged = session_threads(cluster)
     if cluster.job == "ps":
         merged.device_count["GPU"] = 0
     return merged

@@ -30,8 +30,8 @@ from ps_train.runtime import waits
 from ps_train.runtime.threads import Call
 
 _CLOSE_SECS = 1.0
-_log = logging.getLogger(__name__)
 _RECOVERY_WAIT_SECS = 1
+_log = logging.getLogger(__name__)
 _TensorFlowManager = session_manager.SessionManager
 _PREPARE_SIGNATURE = inspect.signature(_TensorFlowManager.prepare_session)
 _TensorFlowSession = tf.Session
@@ -91,7 +91,7 @@ class SessionManager(_TensorFlowManager):
         """Creates it; see TensorFlow's class."""
         super().__init__(*args, **kwargs)
         self._recovery_wait_secs = min(self._recovery_wait_secs, _RECOVERY_WAIT_SECS)
-        self._announcement: Callable[[], None] | None = None  # what is still to be announced by the chief
+        self._announcement: Callable[[], None] | None = None  # the chief's, until it is sent
         self._unready_op = self._make_unready_op()
 
     def prepare_session(self, master: str, *args: Any, **kwargs: Any) -> tf.Session:
@@ -99,17 +99,17 @@ class SessionManager(_TensorFlowManager):
         member = _remote(master)
         if member is None:
             return super().prepare_session(master, *args, **kwargs)
-        given = _PREPARE_SIGNATURE.bind(self, master, *args, **kwargs).arguments
-        del given["self"]
-        given.update(master=real_target(master), config=self._join(member, given.get("config")))
-        prepare = functools.partial(super().prepare_session, **given)
-        if given.get("checkpoint_filename_with_path"):  # Estimator.predict: its variables are not those of a training
+        arguments = _PREPARE_SIGNATURE.bind(self, master, *args, **kwargs).arguments
+        del arguments["self"]
+        arguments.update(master=real_target(master), config=self._join(member, arguments.get("config")))
+        prepare = functools.partial(super().prepare_session, **arguments)
+        if arguments.get("checkpoint_filename_with_path"):  # Estimator.predict: these variables belong to no training
             return self._bounded(member, prepare)
         names = frozenset(variable.name for variable in self._graph.get_collection(tf.GraphKeys.GLOBAL_VARIABLES))
-        training = Training(self._graph, given.get("checkpoint_dir"), names)
+        training = Training(self._graph, arguments.get("checkpoint_dir"), names)
         if member.find_parameters(training):
             return self._bounded(member, functools.partial(
-                super().wait_for_session, given["master"], config=given["config"],
+                super().wait_for_session, arguments["master"], config=arguments["config"],
                 max_wait_secs=member.timeouts.start_secs))
         self._announcement = functools.partial(member.announce_prepared, training)
         session = self._bounded(member, prepare)
@@ -126,9 +126,9 @@ class SessionManager(_TensorFlowManager):
             raise tf.errors.UnavailableError(None, None, str(error)) from error
 
     def _try_run_local_init_op(self, sess: tf.Session) -> tuple[bool, str | None]:
-        # TensorFlow's method, which it calls when the parameters are restored or initialised. Where the script says by
-        # `ready_for_local_init_op` that the others may come so far, they may: a `local_init_op` may wait for all. One
-        # that does not say it lets them come at once in TensorFlow; here, when the parameters are ready.
+        # TensorFlow calls it when the parameters are restored or initialised. A `local_init_op` may wait for all
+        # workers, so the others may go as soon as `ready_for_local_init_op` holds. Without that op TensorFlow lets them
+        # go at once; here they go when the parameters are ready.
         if self._announcement and self._local_init_op is not None and self._are_parameters_ready(sess):
             self._announce()
         return super()._try_run_local_init_op(sess)
@@ -139,7 +139,7 @@ class SessionManager(_TensorFlowManager):
         return self._unready_op is not None and not len(sess.run(self._unready_op))
 
     def _make_unready_op(self) -> tf.Tensor | None:
-        """Returns the names of the parameters that have no value, for a script that does not say when others may go."""
+        """Returns the names of the parameters without a value, for a script without a `ready_for_local_init_op`."""
         is_needed = self._local_init_op is not None and self._ready_for_local_init_op is None
         if not is_needed or membership.current() is None or self._graph.finalized:
             return None
@@ -185,7 +185,7 @@ class Supervisor(tf.train.Supervisor):
         ending.on_stop(self.request_stop)
 
     def _leave_out_summaries_that_need_feeds(self) -> None:
-        """Lets no thread compute summaries that depend on placeholders: it would stop the training with its error."""
+        """Removes summaries that depend on placeholders: the thread that writes them would stop the training."""
         needed = [] if self.summary_op is None else transfer.upstream([self.summary_op])
         fed = next((op.name for op in needed if op.type == "Placeholder"), None)
         if fed is not None:
@@ -219,18 +219,16 @@ def MonitoredTrainingSession(*args: Any, **kwargs: Any) -> Any:  # noqa: N802 (T
 class _StopHook(tf.train.SessionRunHook):
     """Ends the loop of a monitored session after a signal to stop; its end saves."""
 
+    def begin(self) -> None:
+        ending.on_stop(lambda: None)  # the loop can be ended
+
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Asks the session to stop; see TensorFlow's class."""
         if ending.is_stopping():
             run_context.request_stop()
 
-    def begin(self) -> None:
-        """Registers that the loop can be ended; see TensorFlow's class."""
-        ending.on_stop(lambda: None)
-
 
 def note_global_step(graph: tf.Graph | None = None) -> None:
-    """Adds a variable named "global_step" to the collection GLOBAL_STEP, unless there is one already.
+    """Adds a variable named "global_step" to the collection GLOBAL_STEP, unless that has one already.
 
     `tf.Variable(0, name="global_step")` is in no such collection. TF1's hooks and its Supervisor found it by the name
     of its tensor, which is that of a handle now. Call this before a session is made.
@@ -248,6 +246,6 @@ def note_global_step(graph: tf.Graph | None = None) -> None:
 
 
 def install_session_manager() -> None:
-    """Lets everything in TensorFlow that makes sessions make them here."""
+    """Replaces the `SessionManager` that TensorFlow's classes use."""
     session_manager.SessionManager = SessionManager
     monitored_session.sm.SessionManager = SessionManager

@@ -64,7 +64,7 @@ class SyncReplicasOptimizer(tf.train.Optimizer):
           worker: the number of this worker; 0 is the chief. If it is None, the device under which `apply_gradients` is
             called gives the number ("/job:worker/task:1", as replica_device_setter sets it), or else TF_CONFIG. If
             TF_CONFIG has a chief or master task, the numbers of the workers begin at 1.
-          replica_id: of TensorFlow before 1.0; it is ignored, with a line in the log.
+          replica_id: an argument of TensorFlow before 1.0; it is ignored, with a line in the log.
         """
         super().__init__(use_locking, name)
         if replica_id is not None:
@@ -101,24 +101,16 @@ class SyncReplicasOptimizer(tf.train.Optimizer):
         if global_step is None:
             raise ValueError("Global step is required to check staleness")
         self.worker_number = self._find_worker_number()
-        train_op = self._set_operations(StandaloneEngine(
-            self._averaging_optimizer(), pairs, global_step, self._settings, worker=self.worker_number))
-        return train_op if name is None else tf.group(train_op, name=name)
-
-    def _averaging_optimizer(self) -> Any:
-        """Returns the optimizer that applies a mean and then updates the moving averages."""
-        if self._variable_averages is None:
-            return self._opt
-        return _Averaging(self._opt, self._variable_averages, self._variables_to_average)
-
-    def _set_operations(self, engine: StandaloneEngine) -> tf.Operation:
-        """Sets the attributes that TensorFlow's class has; returns a worker's step."""
+        optimizer: Any = self._opt if self._variable_averages is None else _Averaging(
+            self._opt, self._variable_averages, self._variables_to_average)
+        engine = StandaloneEngine(optimizer, pairs, global_step, self._settings, worker=self.worker_number)
         self.operations = engine.operations()
         self.chief_init_op, self.local_step_init_op = self.operations.init.new_run, self.operations.init.every_worker
         self._runner = make_runner(self.operations, self._settings)
         self.ready_for_local_init_op = tf.concat(
             [tf.report_uninitialized_variables(tf.global_variables()), engine.missing()], 0)
-        return self.operations.train_op
+        train_op = self.operations.train_op
+        return train_op if name is None else tf.group(train_op, name=name)
 
     def _find_worker_number(self) -> int:
         if self._worker is not None:
@@ -128,9 +120,8 @@ class SyncReplicasOptimizer(tf.train.Optimizer):
         else:
             number = _number_from(tf.no_op().device)
         if not 0 <= number < self._settings.num_workers:
-            raise ConfigError(f"SyncReplicasOptimizer: this is worker {number}; allowed: 0 to "
-                              f"{self._settings.num_workers - 1}, as there are so many workers; give "
-                              "total_num_replicas, the number of all workers")
+            raise ConfigError("worker_number_out_of_range", f"SyncReplicasOptimizer: this is worker {number}; allowed: "
+                              f"0 to {self._settings.num_workers - 1}; give total_num_replicas, the number of workers")
         return number
 
     def get_chief_queue_runner(self) -> Any:
@@ -157,7 +148,7 @@ class SyncReplicasOptimizer(tf.train.Optimizer):
         return tf.no_op(name="no_init_tokens")
 
     def get_clean_up_op(self) -> tf.Operation:
-        """Returns a no-op, for scripts of TensorFlow before 1.0: it closed the queues that workers waited in."""
+        """Returns a no-op; before TensorFlow 1.0 the op closed the queues that workers waited in."""
         return tf.no_op(name="no_clean_up")
 
     def make_session_run_hook(self, is_chief: bool, num_tokens: int = -1) -> tf.train.SessionRunHook:
@@ -243,14 +234,15 @@ def _number_from(device: str) -> int:
     Raises:
       ConfigError: neither names a worker.
     """
-    text = os.environ.get("TF_CONFIG", "")
-    configured = parse_tf_config(text, needs_ps=False) if text else None
+    tf_config = os.environ.get("TF_CONFIG", "")
+    configured = parse_tf_config(tf_config, needs_ps=False) if tf_config else None
     job, index = task_of(device)
     if job not in _WORKER_JOBS and configured is not None:
         job, index = configured.job, configured.index
     if job not in _WORKER_JOBS or index is None:
-        raise ConfigError("SyncReplicasOptimizer: the number of this worker is unknown; call apply_gradients under the "
-                          "worker's device, as tf.train.replica_device_setter(worker_device=\"/job:worker/task:1\") "
-                          "sets it, or give the number by worker=")
+        raise ConfigError(
+            "worker_number_unknown", "SyncReplicasOptimizer: the number of this worker is unknown; call "
+            "apply_gradients under the worker's device, as tf.train.replica_device_setter("
+            "worker_device=\"/job:worker/task:1\") sets it, or give the number by worker=")
     has_chief_job = configured is not None and any(configured.addresses.get(name) for name in CHIEF_JOBS)
     return index + (has_chief_job and job == "worker")

@@ -32,10 +32,9 @@ from ps_train.updates.sync.aggregation import SyncEngine, SyncOperations
 from ps_train.updates.sync.runner import Quorum, QuorumStatus, UpdateRunner
 from ps_train.updates.update import ChiefContext, SyncSettings
 
-_RELEASE_OPTIONS = tf.RunOptions(timeout_in_ms=5000)
 _RELEASE_SECS = 5.0
-_VARIABLES = ("updating", "computed_for", "pushed", "awaited", "marks", "included", "unused",
-              "updates_ended")
+_RELEASE_OPTIONS = tf.RunOptions(timeout_in_ms=int(_RELEASE_SECS * 1000))
+_VARIABLES = ("updating", "computed_for", "pushed", "awaited", "marks", "included", "unused", "updates_ended")
 _LAST_VARIABLE = "required"  # the chief writes it after the others
 # Bound here: a script's `tf.Session` is replaced by one that joins the cluster (sessions.py).
 _Session = tf.Session
@@ -64,7 +63,6 @@ class MemberRunner:
     name = "ps_train/updates"
 
     def __init__(self, member: Membership, operations: SyncOperations, quorum: Quorum) -> None:
-        """Prepares it; nothing is started yet."""
         self._member, self._operations = member, operations
         self._graph = tf.get_default_graph()
         self._service = _ScriptUpdates(operations, quorum)
@@ -97,9 +95,9 @@ class MemberRunner:
             self._session = None
 
     def check(self) -> None:
-        """Raises the error that has ended the updates, if it is not the loss of a session."""
+        """Raises the error that has ended the updates, unless it is the loss of a session."""
         error = self._service.error
-        # After a lost session the script makes a new one, and starts the updates again.
+        # After a lost session the script creates a new one, and starts the updates again.
         if error is not None and not (isinstance(error, tf.errors.OpError) and sessions.is_lost(error)):
             raise error
 
@@ -168,7 +166,7 @@ class StandaloneEngine(SyncEngine):
         return tf.logical_and(super()._must_wait(), tf.equal(variables.read("updates_ended"), 0))
 
     def missing(self) -> tf.Tensor:
-        """Returns what is missing before a worker's first step, besides variables: string [n], empty for the chief."""
+        """Returns what a worker's first step lacks besides variables: string [n]; the chief's lacks nothing."""
         if self._worker == 0:
             return tf.constant([], tf.string)
         with tf.device(self._ps):
@@ -182,7 +180,6 @@ class StandaloneRunner:
     name = "ps_train/updates"
 
     def __init__(self, operations: SyncOperations) -> None:
-        """Prepares the runner; nothing is started yet."""
         self._operations = operations
 
     def create_threads(
@@ -248,7 +245,6 @@ class _UpdateLoop:
             self._is_over = True
         atexit.unregister(self.end)
         if releases:
-            options = tf.RunOptions(timeout_in_ms=int(_RELEASE_SECS * 1000))
             with contextlib.suppress(tf.errors.OpError):  # ps 0 has ended, and so has every wait there
-                sessions.run_bounded(self._session, self._operations.release_op, options=options)
+                sessions.run_bounded(self._session, self._operations.release_op, options=_RELEASE_OPTIONS)
         sessions.close_in_background(self._session).join(_RELEASE_SECS)

@@ -2,19 +2,19 @@
 
 `install()` puts a stand-in at `sys.modules["tensorflow"]`. It looks a name up in these places, in this order:
 
-    tables.py, contrib_tables.py   name in TF1 -> what it is today
-    compat.v1                      TensorFlow's own copy of the TF1 names
-    TensorFlow 2                   the names that only it has
-    nowhere                        an error: the name, the line of the script, and what to use instead
+    tables.py      name in TF1 -> what it is today
+    compat.v1      TensorFlow's own copy of the TF1 names
+    TensorFlow 2   the names that only it has
+    nowhere        an error: the name, the line of the script, and what to use instead
 
 Each table is a dictionary of strings that can be read, and docs/compatibility.md shows them all.
 
     namespace     looks names up, and says what is missing
-    installation  puts the stand-in in place, for `import` statements, too
-    repairs       changes TensorFlow, numpy, pandas and absl themselves, where a stand-in would not be reached
+    installation  puts the stand-in in place, for `import` statements, too, and changes TensorFlow, numpy, pandas and
+                  absl themselves where a stand-in would not be reached
 
-The other files are what the tables name, where there is nothing of the same arguments today: `functions`, `optimizers`,
-`feature_columns`, `hparams`, `learn` and `experiment` (contrib.learn), `examples` (the tutorials' data and model).
+The other files are what the tables name, where today's libraries have nothing with the same arguments: `functions`,
+`optimizers`, `hparams`, `learn` (contrib.learn), `examples` (the tutorials' data and model).
 """
 
 from __future__ import annotations

@@ -157,23 +157,16 @@ def maybe_download(filename: str, work_directory: str, source_url: str) -> str:
     return path
 
 
-def load_csv_with_header(filename: str, target_dtype: Any, features_dtype: Any,
-                         target_column: int = -1) -> LearnDataset:
-    """Reads a file whose first line has the number of examples and of features, then names."""
-    return _read(filename, target_dtype, features_dtype, target_column, num_header_lines=1)
-
-
-def load_csv_without_header(filename: str, target_dtype: Any, features_dtype: Any,
-                            target_column: int = -1) -> LearnDataset:
-    """Reads a file of examples."""
-    return _read(filename, target_dtype, features_dtype, target_column, num_header_lines=0)
-
-
-def _read(filename: str, target_dtype: Any, features_dtype: Any, target_column: int,
-          num_header_lines: int) -> LearnDataset:
+def _read_csv(filename: str, target_dtype: Any, features_dtype: Any, target_column: int = -1, *,
+              num_header_lines: int) -> LearnDataset:
     with open(filename, newline="", encoding="utf-8") as lines:
         rows = [row for row in csv.reader(lines) if row][num_header_lines:]
     targets = np.array([row.pop(target_column) for row in rows])
     if np.issubdtype(target_dtype, np.number):
         targets = targets.astype(float)  # "3.0" is no integer for numpy, but 3.0 is
     return LearnDataset(np.array(rows, dtype=features_dtype), targets.astype(target_dtype))
+
+
+# The header has the numbers of examples and of features, then names.
+load_csv_with_header = functools.partial(_read_csv, num_header_lines=1)
+load_csv_without_header = functools.partial(_read_csv, num_header_lines=0)

@@ -1,6 +1,8 @@
 """Functions whose arguments had another order or other names, and small functions and classes of tf.contrib.
 
-Those of the first kind take both forms: that of before TensorFlow 1.0, too.
+    renamed or in another order   both forms work, that of before TensorFlow 1.0 too
+    feature columns               those of tf.contrib.layers, by tf.feature_column
+    placement                     the strategies of tf.contrib.training for replica_device_setter
 """
 
 from __future__ import annotations
@@ -26,13 +28,9 @@ def _renamed(function: Callable, **old_to_new: str) -> Callable:
 
 def _is_axis(value: Any) -> bool:
     """Returns whether an argument is the number of an axis: no list, no array, no tensor with axes."""
-    if isinstance(value, (bool, str, list, tuple)):
-        return False
-    return np.ndim(value) == 0 if isinstance(value, (int, np.integer, np.ndarray)) else _is_scalar_tensor(value)
-
-
-def _is_scalar_tensor(value: Any) -> bool:
-    return isinstance(value, tf.Tensor) and value.shape.rank == 0 and value.dtype.is_integer
+    if isinstance(value, tf.Tensor):
+        return value.shape.rank == 0 and value.dtype.is_integer
+    return isinstance(value, (int, np.integer, np.ndarray)) and not isinstance(value, bool) and np.ndim(value) == 0
 
 
 def concat(values: Any = None, axis: Any = None, name: str = "concat", concat_dim: Any = None) -> tf.Tensor:
@@ -211,6 +209,109 @@ def parameter_server_strategy(num_gpus_per_worker: int = 0, **ignored: Any) -> A
 def list_devices() -> list[str]:
     """Returns the names of this machine's devices."""
     return [device.name for device in device_lib.list_local_devices()]
+
+
+# Feature columns of tf.contrib.layers, as those of tf.feature_column. `combiner` is that of the column or model that
+# uses this one today, and embeddings alone load from a checkpoint.
+_fc = tf.feature_column
+SPARSE_FEATURE_CROSS_DEFAULT_HASH_KEY = 0xDECAFCAFFE  # of TF1's crosses of hashed features
+
+def real_valued_column(column_name: str, dimension: int | None = 1, default_value: Any = None,
+                       dtype: tf.DType = tf.float32, normalizer: Callable | None = None) -> Any:
+    """`numeric_column` of shape [dimension]."""
+    return _fc.numeric_column(column_name, (1 if dimension is None else dimension,), default_value, dtype, normalizer)
+
+
+def bucketized_column(source_column: Any, boundaries: Sequence[float]) -> Any:
+    """`bucketized_column`; the boundaries may be any sequence."""
+    return _fc.bucketized_column(source_column, sorted(boundaries))
+
+
+def sparse_column_with_hash_bucket(column_name: str, hash_bucket_size: float, combiner: str = "sum",
+                                   dtype: tf.DType = tf.string, hash_keys: Any = None) -> Any:
+    """`categorical_column_with_hash_bucket`."""
+    del combiner, hash_keys
+    return _fc.categorical_column_with_hash_bucket(column_name, int(hash_bucket_size), dtype)
+
+
+def sparse_column_with_integerized_feature(column_name: str, bucket_size: int, combiner: str = "sum",
+                                           dtype: tf.DType = tf.int64) -> Any:
+    """`categorical_column_with_identity`."""
+    del combiner, dtype
+    return _fc.categorical_column_with_identity(column_name, int(bucket_size))
+
+
+def sparse_column_with_keys(column_name: str, keys: Sequence, default_value: int = -1, combiner: str = "sum",
+                            dtype: tf.DType = tf.string) -> Any:
+    """`categorical_column_with_vocabulary_list`."""
+    del combiner
+    return _fc.categorical_column_with_vocabulary_list(column_name, tuple(keys), dtype, default_value)
+
+
+def sparse_column_with_vocabulary_file(column_name: str, vocabulary_file: str, num_oov_buckets: int = 0,
+                                       vocab_size: int | None = None, default_value: int = -1, combiner: str = "sum",
+                                       dtype: tf.DType = tf.string) -> Any:
+    """`categorical_column_with_vocabulary_file`."""
+    del combiner
+    return _fc.categorical_column_with_vocabulary_file(
+        column_name, vocabulary_file, vocab_size, num_oov_buckets, None if num_oov_buckets else default_value, dtype)
+
+
+def weighted_sparse_column(sparse_id_column: Any, weight_column_name: str, dtype: tf.DType = tf.float32) -> Any:
+    """`weighted_categorical_column`."""
+    return _fc.weighted_categorical_column(sparse_id_column, weight_column_name, dtype)
+
+
+def crossed_column(columns: Sequence, hash_bucket_size: float, combiner: str = "sum",
+                   ckpt_to_load_from: str | None = None, tensor_name_in_ckpt: str | None = None,
+                   hash_key: int | None = None) -> Any:
+    """`crossed_column`; hashed columns are crossed by their raw values, as today's function demands."""
+    del combiner, ckpt_to_load_from, tensor_name_in_ckpt
+    crossable = [column.key if type(column).__name__ == "HashedCategoricalColumn" else column for column in columns]
+    return _fc.crossed_column(crossable, int(hash_bucket_size), hash_key)
+
+
+def embedding_column(sparse_id_column: Any, dimension: int, combiner: str = "mean",
+                     initializer: Callable | None = None, ckpt_to_load_from: str | None = None,
+                     tensor_name_in_ckpt: str | None = None, max_norm: float | None = None,
+                     trainable: bool = True) -> Any:
+    """`embedding_column`."""
+    return _fc.embedding_column(sparse_id_column, int(dimension), combiner, initializer, ckpt_to_load_from,
+                                tensor_name_in_ckpt, max_norm, trainable)
+
+
+def contrib_shared_embedding_columns(sparse_id_columns: Sequence, dimension: int, combiner: str = "mean",
+                                     shared_embedding_name: str | None = None, initializer: Callable | None = None,
+                                     ckpt_to_load_from: str | None = None, tensor_name_in_ckpt: str | None = None,
+                                     max_norm: float | None = None, trainable: bool = True) -> list:
+    """`shared_embedding_columns`, whose arguments have another order."""
+    return _fc.shared_embedding_columns(
+        sparse_id_columns, int(dimension), combiner, initializer, shared_embedding_name, ckpt_to_load_from,
+        tensor_name_in_ckpt, max_norm, trainable)
+
+
+def input_from_feature_columns(columns_to_tensors: dict, feature_columns: Sequence,
+                               weight_collections: Sequence | None = None, trainable: bool = True,
+                               scope: str | None = None) -> tf.Tensor:
+    """`input_layer`: float32 [batch, dimensions of all columns]."""
+    with tf.variable_scope(scope, "input_from_feature_columns"):
+        return _fc.input_layer(columns_to_tensors, feature_columns, weight_collections, trainable)
+
+
+def weighted_sum_from_feature_columns(columns_to_tensors: dict, feature_columns: Sequence, num_outputs: int,
+                                      weight_collections: Sequence | None = None, trainable: bool = True,
+                                      scope: str | None = None) -> tuple[tf.Tensor, dict, tf.Variable]:
+    """`linear_model`.
+
+    Returns:
+      float32 [batch, num_outputs], the list of variables of each column, and the bias.
+    """
+    variables: dict = {}
+    with tf.variable_scope(scope, "weighted_sum_from_feature_columns"):
+        logits = _fc.linear_model(
+            columns_to_tensors, feature_columns, num_outputs, weight_collections=weight_collections,
+            trainable=trainable, cols_to_vars=variables)
+    return logits, variables, variables.pop("bias")[0]
 
 
 class GreedyLoadBalancingStrategy:

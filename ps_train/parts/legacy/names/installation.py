@@ -1,27 +1,41 @@
-"""Puts the stand-in for TensorFlow 1 in TensorFlow's place, for this whole process.
+"""Puts TensorFlow 1 in TensorFlow's place, for this whole process: the stand-in, and what must be changed in place.
 
-`import tensorflow.contrib.slim as slim` finds what `tf.contrib.slim` finds: import statements are answered by `Finder`.
+    sys.modules  `import tensorflow` is a Namespace; by `Finder`, import statements find what its attributes find
+    TensorFlow   functions that stayed, but no longer do what TF1 code expects, for compat.v1 as well
+    numpy        functions and values that were removed, and arguments that it refuses now
+    pandas       columns of its own types, and methods that were removed; nothing here imports it
+    absl         `tf.app.flags` began empty, and took any default
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.abc
 import importlib.machinery
+import math
+import operator
+import pkgutil
 import sys
 import types
-from typing import Any
+from typing import Any, Callable
 
+import numpy as np
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf1
+from absl import flags
+from tensorflow.python.framework import dtypes
+from tensorflow.python.ops import resource_variable_ops, variables
+from tensorflow.python.training import training_util
 
 from ps_train.errors import MissingModuleError
-from ps_train.parts.legacy.names import repairs
+from ps_train.parts.legacy.classic.sessions import note_global_step
+from ps_train.parts.legacy.names import tables
 from ps_train.parts.legacy.names.namespace import Namespace
-from ps_train.parts.legacy.names.tables import PACKAGES, TABLES
 
 # Folders of TensorFlow that are no part of its public names.
 _PRIVATE = ("python", "core", "compiler", "tools", "lite", "_api", "include", "tsl", "security", "dtensor")
+NINF, PZERO, NZERO = -math.inf, 0.0, -0.0
 
 
 def put_in_place() -> None:
@@ -31,14 +45,14 @@ def put_in_place() -> None:
     """
     if isinstance(sys.modules["tensorflow"], Namespace):
         return
-    repairs.repair()
-    root = Namespace("tf", TABLES, modules=(tf1, tf2))
+    _repair()
+    root = Namespace("tf", tables.TABLES, modules=(tf1, tf2))
     for name in ("__path__", "__file__", "__spec__", "__version__", "__git_version__", "__compiler_version__"):
         if hasattr(tf2, name):
             root.__dict__[name] = getattr(tf2, name)
     sys.modules["tensorflow"] = root
     if "pandas" in sys.modules:  # tf_keras imports it
-        repairs.restore_pandas(sys.modules["pandas"])
+        _restore_pandas(sys.modules["pandas"])
     sys.meta_path.insert(0, Finder())
     _take_over_loaded(root)
 
@@ -63,7 +77,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         """Returns a spec that leads to the submodule, or None for modules that are not below a Namespace.
 
         Raises:
-          MissingModuleError: the submodule does not exist, and an import statement asks. It says what to use instead.
+          MissingModuleError: an import statement names a submodule that does not exist; it says what to use instead.
         """
         if fullname == "pandas":
             return _restoring_spec(fullname, path, target)
@@ -95,15 +109,15 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             importlib.import_module(today) if today else getattr(sys.modules[parent], leaf))
 
 
-def _refuse(fullname: str, text: str) -> None:
-    """Raises MissingModuleError for an import statement; returns None where code only asks whether there is a module.
-
-    `pydoc.locate` and the like recognise the error by its name. With one, `from a import b` would drop the text for
-    one of its own.
-    """
+def _refuse(fullname: str, message: str) -> None:
+    """Raises MissingModuleError for an import statement; returns None where code only asks whether a module exists."""
     callers = _import_system()
     if "_find_and_load" in callers:
-        raise MissingModuleError(text, name=None if "_handle_fromlist" in callers else fullname) from None
+        error = MissingModuleError("missing_module", message)
+        # `pydoc.locate` and the like recognise the error by its name. With a name, `from a import b` would replace the
+        # message by one of Python's own.
+        error.name = None if "_handle_fromlist" in callers else fullname
+        raise error from None
 
 
 def _import_system() -> set[str]:
@@ -123,7 +137,7 @@ def _restoring_spec(fullname: str, path: Any, target: Any) -> importlib.machiner
 
         def exec_module(module: types.ModuleType) -> None:
             load(module)
-            repairs.restore_pandas(module)
+            _restore_pandas(module)
 
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
     return spec
@@ -131,7 +145,188 @@ def _restoring_spec(fullname: str, path: Any, target: Any) -> importlib.machiner
 
 def _today_name(fullname: str) -> str | None:
     """Returns today's name of a module in one of PACKAGES, or None."""
-    for old, today in PACKAGES.items():
+    for old, today in tables.PACKAGES.items():
         if fullname == old or fullname.startswith(old + "."):
             return today + fullname.removeprefix(old)
     return None
+
+
+def _repair() -> None:
+    """Changes TensorFlow, numpy and absl for TF1 code."""
+    for name, today in tables.NUMPY.items():
+        if name not in np.__dict__:
+            setattr(np, name, pkgutil.resolve_name(today))
+    for module_name, names in tables.MOVED.items():
+        module = importlib.import_module(module_name)
+        for name, today in names.items():
+            if not hasattr(module, name):
+                setattr(module, name, pkgutil.resolve_name(today))
+    for module_name, names in tables.REPLACED.items():
+        for name, today in names.items():
+            setattr(importlib.import_module(module_name), name, pkgutil.resolve_name(today))
+    # In TF1 every variable was an instance of tf.Variable.
+    tf1.Variable.register(resource_variable_ops.BaseResourceVariable)
+    # TF1's flags began empty; absl has some, such as --log_dir and --v, which scripts define too.
+    for name in flags.FLAGS:
+        flags.FLAGS[name].allow_override = True
+    # Before 1.5 scripts parsed the flags themselves by this private name.
+    _set(flags.FlagValues, "_parse_flags", _parse_flags)
+    for name in ("set_printoptions", "printoptions", "array2string"):
+        _wrap(name, _print_all, np)
+    _wrap("as_dtype", _as_dtype, dtypes, tf1, tf1.dtypes, tf2, tf2.dtypes, tf2.compat.v1, tf2.compat.v1.dtypes,
+          tf2.compat.v2, tf2.compat.v2.dtypes)
+    _wrap("_set_default", _set_default, flags.Flag)
+    _wrap("string_input_producer", _string_input_producer, tf1.train)
+    _wrap("get_global_step", _get_global_step, training_util, tf1.train)
+    _wrap("get_collection", _get_collection, tf1.Graph)
+    _wrap("constant", _constant, tf1)
+    _wrap("map", _map_dataset, tf1.data.Dataset)
+
+
+def _set(owner: Any, name: str, value: Any) -> None:
+    """Sets a name that its owner no longer has."""
+    if not hasattr(owner, name):
+        setattr(owner, name, value)
+
+
+def _wrap(name: str, wrapper: Callable, *owners: Any) -> None:
+    """Replaces a function of the first owner, everywhere, by a wrapper that takes it as the first argument."""
+    original = getattr(owners[0], name)
+
+    @functools.wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return wrapper(original, *args, **kwargs)
+    for owner in owners:
+        setattr(owner, name, call)
+
+
+def _string_input_producer(original: Callable, string_tensor: Any, *args: Any, **kwargs: Any) -> Any:
+    # It asks `not string_tensor`, which a resource variable refuses.
+    if isinstance(string_tensor, variables.Variable):  # tf.Variable, of compat.v1, is no base of it
+        string_tensor = tf1.convert_to_tensor(string_tensor)
+    return original(string_tensor, *args, **kwargs)
+
+
+def _constant(original: Callable, value: Any, *args: Any, **kwargs: Any) -> Any:
+    # In Python 2, for which such code was written, `range` returned a list.
+    return original(list(value) if isinstance(value, range) else value, *args, **kwargs)
+
+
+def _get_global_step(original: Callable, graph: tf1.Graph | None = None) -> Any:
+    note_global_step(graph)
+    return original(graph)
+
+
+def _get_collection(original: Callable, graph: tf1.Graph, name: str, scope: str | None = None) -> list:
+    # A wrapper replaces each regularizer's loss, and makes a new tensor whenever it is converted.
+    if name == tf1.GraphKeys.REGULARIZATION_LOSSES:
+        losses = graph.get_collection_ref(name)
+        losses[:] = [getattr(loss, "_master_tensor", loss) for loss in losses]
+    return original(graph, name, scope)
+
+
+def _map_dataset(original: Callable, dataset: tf1.data.Dataset, map_func: Any, num_parallel_calls: Any = None,
+                 *args: Any, num_threads: Any = None, output_buffer_size: Any = None, **kwargs: Any) -> Any:
+    # The last two are those of tf.contrib.data in 1.2 and 1.3.
+    mapped = original(dataset, map_func, num_parallel_calls or num_threads, *args, **kwargs)
+    return mapped.prefetch(output_buffer_size) if output_buffer_size else mapped
+
+
+def _as_dtype(original: Callable, type_value: Any) -> Any:
+    """Takes the dtype of a pandas column of strings or categories, or of numbers with gaps, too."""
+    # pandas_input_fn and numpy_input_fn ask for the dtype of each array that they will feed.
+    if any(base.__name__ == "ExtensionDtype" for base in type(type_value).__mro__):
+        if hasattr(type_value, "categories"):
+            return _as_dtype(original, type_value.categories.dtype)
+        if type_value.type is str:
+            return tf1.string
+        if issubclass(type_value.type, np.generic):
+            return original(np.dtype(type_value.type))
+    return original(type_value)
+
+
+def _print_all(original: Callable, *args: Any, **kwargs: Any) -> Any:
+    """Takes threshold=np.nan for an array of any size, as numpy did before 1.14."""
+    if _is_nan(kwargs.get("threshold")):
+        kwargs["threshold"] = sys.maxsize
+    if original.__name__ != "array2string" and len(args) > 1 and _is_nan(args[1]):
+        args = (args[0], sys.maxsize, *args[2:])
+    return original(*args, **kwargs)
+
+
+def _is_nan(value: Any) -> bool:
+    # Scripts also write threshold="nan": Python 2 found every text greater than a number.
+    return isinstance(value, str) or (isinstance(value, float) and math.isnan(value))
+
+
+def in1d(ar1: Any, ar2: Any, assume_unique: bool = False, invert: bool = False) -> np.ndarray:
+    """`np.isin`, on flat arrays."""
+    return np.isin(np.ravel(ar1), ar2, assume_unique=assume_unique, invert=invert)
+
+
+def asfarray(a: Any, dtype: Any = np.float64) -> np.ndarray:
+    """Returns an array of floats."""
+    return np.asarray(a, dtype if np.issubdtype(dtype, np.inexact) else np.float64)
+
+
+def msort(a: Any) -> np.ndarray:
+    """Returns a copy that is sorted along the first axis."""
+    return np.sort(a, axis=0)
+
+
+def _restore_pandas(pandas: types.ModuleType) -> None:
+    """Sets the methods and names that pandas has removed since 0.23."""
+    frame, series = pandas.DataFrame, pandas.Series
+    for kind in (frame, series):
+        _set(kind, "as_matrix", lambda self, columns=None: (self if columns is None else self[columns]).to_numpy())
+        _set(kind, "iteritems", lambda self: self.items())
+        _set(kind, "append", lambda self, other, ignore_index=False, **_: _append(pandas, self, other, ignore_index))
+    _set(frame, "get_value", lambda self, index, column: self.at[index, column])
+    _set(series, "get_value", lambda self, label: self.at[label])
+    _set(pandas, "np", np)
+    _wrap("read_csv", _read_csv, pandas)
+
+
+def _append(pandas: types.ModuleType, first: Any, other: Any, ignore_index: bool) -> Any:
+    others = list(other) if isinstance(other, (list, tuple)) else [other]
+    if isinstance(first, pandas.DataFrame):  # a Series or a dictionary is one more row
+        others = [item if isinstance(item, pandas.DataFrame) else pandas.DataFrame([item]) for item in others]
+    return pandas.concat([first, *others], ignore_index=ignore_index)
+
+
+def _read_csv(original: Callable, *args: Any, **kwargs: Any) -> Any:
+    is_error, is_warning = kwargs.pop("error_bad_lines", None), kwargs.pop("warn_bad_lines", True)
+    if is_error is not None and "on_bad_lines" not in kwargs:
+        kwargs["on_bad_lines"] = "error" if is_error else "warn" if is_warning else "skip"
+    if kwargs.pop("delim_whitespace", False):
+        kwargs["sep"] = r"\s+"
+    for name in ("squeeze", "mangle_dupe_cols", "tupleize_cols"):
+        if not kwargs.get(name):
+            kwargs.pop(name, None)
+    return original(*args, **kwargs)
+
+
+def _parse_flags(self: flags.FlagValues, args: list[str] | None = None) -> None:
+    if not self.is_parsed():
+        self(sys.argv if args is None else [sys.argv[0], *args], known_only=True)
+
+
+def _set_default(original: Callable, flag: flags.Flag, value: Any) -> None:
+    """Keeps a default that the flag's parser refuses, as argparse did before 1.5."""
+    try:
+        original(flag, value)
+    except (flags.IllegalFlagValueError, AttributeError, TypeError):  # a list's parser calls methods of a text
+        flag.default = _as_int(value) if isinstance(flag.parser, flags.IntegerParser) else value
+        flag.default_as_str = repr(str(flag.default))
+        if flag.using_default_value:
+            flag.value = flag.default
+
+
+def _as_int(value: Any) -> Any:
+    """Returns the int that numpy's integers and floats such as 1e6 stand for; any other value as it is."""
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else value
+    try:
+        return operator.index(value)
+    except TypeError:
+        return value

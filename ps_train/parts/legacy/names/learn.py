@@ -1,23 +1,25 @@
-"""contrib.learn's Estimators: those of tf.estimator with `fit`, with arrays for input functions, and with MetricSpecs.
+"""contrib.learn on the Estimator: `fit`, arrays, MetricSpecs, Experiment, learn_runner, RunConfig and exports.
 
-Features may be one array or tensor, without a name.
+Features may be one array or tensor, without a name. Arguments without a counterpart have no effect.
 """
 
 from __future__ import annotations
 
+import contextlib
 import inspect
+import json
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-# Arguments that the Estimators do not have any more, and that changed how they train.
-_GONE = ("enable_centered_bias", "gradient_clip_norm", "feature_engineering_fn", "embedding_lr_multipliers",
-         "input_layer_min_slice_size", "_joint_linear_weights", "_joint_weight",
-         "dnn_linear_combined_feature_engineering_fn")
-_ALWAYS_SO = "fix_global_step_increment_bug"
+# Arguments that the Estimators no longer have, and that changed how they train.
+_DROPPED = ("enable_centered_bias", "gradient_clip_norm", "feature_engineering_fn", "embedding_lr_multipliers",
+            "input_layer_min_slice_size", "_joint_linear_weights", "_joint_weight",
+            "dnn_linear_combined_feature_engineering_fn")
 _log = logging.getLogger(__name__)
 
 
@@ -50,10 +52,10 @@ class _Fitting:
     takes_names = True
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        if dropped := [name for name in _GONE if kwargs.pop(name, None)]:
+        if dropped := [name for name in _DROPPED if kwargs.pop(name, None)]:
             _log.warning("tf.contrib.learn.%s: %s has no effect, because the Estimator has no such argument",
                          type(self).__name__.removeprefix("Learn"), ", ".join(dropped))
-        kwargs.pop(_ALWAYS_SO, None)
+        kwargs.pop("fix_global_step_increment_bug", None)  # it always is
         config = kwargs.get("config")
         if config is not None and kwargs.get("model_dir") and config.model_dir != kwargs["model_dir"]:
             kwargs["config"] = config.replace(model_dir=kwargs["model_dir"])
@@ -118,32 +120,14 @@ def _with_labels(model_fn: Callable) -> Callable:
     return call
 
 
-class LearnDNNClassifier(_Fitting, tf.estimator.DNNClassifier):
-    """A DNNClassifier with `fit`."""
+(LearnDNNClassifier, LearnDNNRegressor, LearnLinearClassifier, LearnLinearRegressor, LearnDNNLinearCombinedClassifier,
+ LearnDNNLinearCombinedRegressor) = (
+    type(f"Learn{name}", (_Fitting, getattr(tf.estimator, name)), {}) for name in (
+        "DNNClassifier", "DNNRegressor", "LinearClassifier", "LinearRegressor", "DNNLinearCombinedClassifier",
+        "DNNLinearCombinedRegressor"))
 
 
-class LearnDNNRegressor(_Fitting, tf.estimator.DNNRegressor):
-    """A DNNRegressor with `fit`."""
-
-
-class LearnLinearClassifier(_Fitting, tf.estimator.LinearClassifier):
-    """A LinearClassifier with `fit`."""
-
-
-class LearnLinearRegressor(_Fitting, tf.estimator.LinearRegressor):
-    """A LinearRegressor with `fit`."""
-
-
-class LearnDNNLinearCombinedClassifier(_Fitting, tf.estimator.DNNLinearCombinedClassifier):
-    """A DNNLinearCombinedClassifier with `fit`."""
-
-
-class LearnDNNLinearCombinedRegressor(_Fitting, tf.estimator.DNNLinearCombinedRegressor):
-    """A DNNLinearCombinedRegressor with `fit`."""
-
-
-# The name of the features that have none.
-KEY = "x"
+KEY = "x"  # the name of features that have none
 
 
 def infer_real_valued_columns_from_input(x: Any) -> list:
@@ -155,10 +139,10 @@ def infer_real_valued_columns_from_input(x: Any) -> list:
 def infer_real_valued_columns_from_input_fn(input_fn: Callable) -> list:
     """Returns the columns of the features that an input function makes."""
     with tf.Graph().as_default():
-        made = input_fn()
-        if isinstance(made, tf.data.Dataset):
-            made = tf.data.make_one_shot_iterator(made).get_next()
-        features = _named(*made)[0]
+        batch = input_fn()
+        if isinstance(batch, tf.data.Dataset):
+            batch = tf.data.make_one_shot_iterator(batch).get_next()
+        features = _named(*batch)[0]
         return [tf.feature_column.numeric_column(name, tensor.shape.as_list()[1:] or (1,))
                 for name, tensor in features.items()]
 
@@ -192,13 +176,13 @@ def make_input_fn(input_fn: Callable | None, x: Any = None, y: Any = None, batch
         num_epochs=None if is_training else 1, shuffle=is_training)
 
 
-def _with_names(made: Any) -> Any:
-    """Returns what an input function made, a Dataset or (features, labels), with features that are a dictionary."""
-    if isinstance(made, tf.data.Dataset):
-        spec = made.element_spec
+def _with_names(data: Any) -> Any:
+    """Returns a Dataset or (features, labels) whose features are a dictionary."""
+    if isinstance(data, tf.data.Dataset):
+        spec = data.element_spec
         is_named = isinstance(spec[0] if isinstance(spec, tuple) else spec, dict)
-        return made if is_named else made.map(_named)
-    return _named(*made) if isinstance(made, tuple) else _named(made)
+        return data if is_named else data.map(_named)
+    return _named(*data) if isinstance(data, tuple) else _named(data)
 
 
 def _named(features: Any, labels: Any = None) -> tuple[dict, Any]:
@@ -276,3 +260,163 @@ def with_metrics(estimator: Any, metrics: Mapping[Any, Any] | None) -> Any:
     def metric_fn(features: Mapping, labels: Any, predictions: Any) -> dict:
         return {name: spec.create_metric_ops(features, labels, predictions) for name, spec in specs.items()}
     return tf.estimator.add_metrics(estimator, metric_fn)
+
+
+class Experiment:
+    """An Estimator with the data to train and evaluate it."""
+
+    def __init__(self, estimator: Any, train_input_fn: Callable, eval_input_fn: Callable, eval_metrics: Any = None,
+                 train_steps: int | None = None, eval_steps: int | None = 100, train_monitors: Iterable | None = None,
+                 eval_hooks: Iterable | None = None, local_eval_frequency: int | None = None,
+                 eval_delay_secs: int = 120, continuous_eval_throttle_secs: int = 60,
+                 min_eval_frequency: int | None = None, delay_workers_by_global_step: bool = False,
+                 export_strategies: Any = None, **others: Any) -> None:
+        """Takes contrib.learn's arguments."""
+        del local_eval_frequency, min_eval_frequency, delay_workers_by_global_step, others
+        is_named = getattr(estimator, "takes_names", False)
+        self.estimator = with_metrics(estimator, eval_metrics)
+        strategies = export_strategies if isinstance(export_strategies, (list, tuple)) else [export_strategies]
+        self._train_spec = tf.estimator.TrainSpec(
+            make_input_fn(train_input_fn, is_named=is_named), max_steps=train_steps,
+            hooks=list(train_monitors or ()))
+        self._eval_spec = tf.estimator.EvalSpec(
+            make_input_fn(eval_input_fn, is_named=is_named), steps=eval_steps, hooks=list(eval_hooks or ()),
+            exporters=[strategy for strategy in strategies if strategy is not None],
+            start_delay_secs=eval_delay_secs, throttle_secs=continuous_eval_throttle_secs)
+
+    def train_and_evaluate(self) -> Any:
+        """Does what TF_CONFIG's task does: a chief or worker trains, an evaluator evaluates, a ps serves."""
+        return tf.estimator.train_and_evaluate(self.estimator, self._train_spec, self._eval_spec)
+
+    local_run = run_std_server = continuous_train_and_eval = train_and_evaluate
+
+    def train(self, delay_secs: float | None = None) -> Any:
+        """Does the same; no task needs a delay, since each waits for the chief."""
+        del delay_secs
+        return self.train_and_evaluate()
+
+    def extend_train_hooks(self, additional_hooks: Iterable) -> None:
+        """Adds hooks of the training."""
+        self._train_spec = self._train_spec._replace(hooks=(*self._train_spec.hooks, *additional_hooks))
+
+    def evaluate(self, delay_secs: float | None = None) -> dict:
+        """Evaluates the last checkpoint once."""
+        del delay_secs
+        return self.estimator.evaluate(input_fn=self._eval_spec.input_fn, steps=self._eval_spec.steps)
+
+
+def run_experiment(experiment_fn: Callable, output_dir: str | None = None, schedule: str | None = None,
+                   run_config: Any = None, hparams: Any = None) -> Any:
+    """Makes an Experiment and runs it as TF_CONFIG's task demands, or as `schedule` says.
+
+    Args:
+      experiment_fn: takes the output_dir, or, if a run_config is given, that and hparams.
+      output_dir: the folder of the checkpoints.
+      schedule: the name of a method of Experiment; only "evaluate" makes a difference.
+      run_config: with its model_dir.
+      hparams: for the experiment_fn.
+    """
+    experiment = experiment_fn(output_dir) if run_config is None else experiment_fn(run_config, hparams)
+    return getattr(experiment, schedule or "train_and_evaluate")()
+
+
+class LearnRunConfig(tf.estimator.RunConfig):
+    """The Estimator's RunConfig, with contrib.learn's arguments.
+
+    In a TF_CONFIG that has neither a chief nor a master, worker 0 is the chief. The Estimator refuses that.
+    """
+
+    environment = "cloud"
+
+    def __init__(self, master: str | None = None, num_cores: int = 0, log_device_placement: bool = False,
+                 gpu_memory_fraction: float = 1.0, tf_random_seed: int | None = None, save_summary_steps: int = 100,
+                 save_checkpoints_secs: int | None = None, save_checkpoints_steps: int | None = None,
+                 keep_checkpoint_max: int = 5, keep_checkpoint_every_n_hours: float = 10000,
+                 evaluation_master: str = "", model_dir: str | None = None, session_config: Any = None,
+                 **others: Any) -> None:
+        del master, num_cores, evaluation_master, others
+        if session_config is None and (log_device_placement or gpu_memory_fraction < 1):
+            session_config = tf.ConfigProto(
+                log_device_placement=log_device_placement, allow_soft_placement=True,
+                gpu_options=tf.GPUOptions(per_process_gpu_memory_fraction=gpu_memory_fraction))
+        if save_checkpoints_steps is None and save_checkpoints_secs is None:
+            save_checkpoints_secs = 600
+        tf_config = json.loads(os.environ.get("TF_CONFIG") or "{}")
+        with contextlib.nullcontext() if _has_chief(tf_config) else _without_tf_config():
+            super().__init__(
+                model_dir=model_dir, tf_random_seed=tf_random_seed, save_summary_steps=save_summary_steps,
+                save_checkpoints_secs=save_checkpoints_secs, save_checkpoints_steps=save_checkpoints_steps,
+                keep_checkpoint_max=keep_checkpoint_max, session_config=session_config,
+                keep_checkpoint_every_n_hours=keep_checkpoint_every_n_hours)
+        if not _has_chief(tf_config):
+            self._take_cluster(tf_config["cluster"], tf_config.get("task", {}))
+
+    def _take_cluster(self, cluster: dict, task: dict) -> None:
+        self._cluster_spec = tf.train.ClusterSpec(cluster)
+        self._task_type, self._task_id = task.get("type", "worker"), int(task.get("index", 0))
+        self._master = "grpc://" + self._cluster_spec.task_address(self._task_type, self._task_id)
+        self._is_chief = (self._task_type, self._task_id) == ("worker", 0)
+        self._num_ps_replicas = len(cluster.get("ps", ()))
+        self._num_worker_replicas = len(cluster.get("worker", ()))
+        self._global_id_in_cluster = self._task_id + (self._num_worker_replicas if self._task_type == "ps" else 0)
+        self._maybe_overwrite_session_config_for_distributed_training()
+
+    @property
+    def task(self) -> int:
+        """The index of this task, as the first versions called it."""
+        return self.task_id
+
+
+def _has_chief(tf_config: dict) -> bool:
+    """Returns whether the Estimator understands a TF_CONFIG."""
+    cluster = tf_config.get("cluster", {})
+    return not cluster or "chief" in cluster or "master" in cluster
+
+
+@contextlib.contextmanager
+def _without_tf_config() -> Iterator[None]:
+    value = os.environ.pop("TF_CONFIG", None)
+    try:
+        yield
+    finally:
+        if value is not None:
+            os.environ["TF_CONFIG"] = value
+
+
+class InputFnOps(NamedTuple):
+    """What a serving input function returned: tensors of features, labels, and of the request."""
+
+    features: Any
+    labels: Any
+    default_inputs: Any
+
+
+def make_export_strategy(serving_input_fn: Callable, default_output_alternative_key: str | None = None,
+                         assets_extra: dict | None = None, as_text: bool = False, exports_to_keep: int | None = 5,
+                         **others: Any) -> Any:
+    """Returns an exporter of each last evaluated checkpoint, to the folder export/Servo."""
+    del default_output_alternative_key, others
+
+    def receiver_fn() -> Any:
+        inputs = serving_input_fn()
+        if isinstance(inputs, InputFnOps):
+            return tf.estimator.export.ServingInputReceiver(inputs.features, inputs.default_inputs)
+        return inputs
+    return tf.estimator.LatestExporter("Servo", receiver_fn, assets_extra, as_text, exports_to_keep)
+
+
+def build_parsing_serving_input_fn(feature_spec: dict, default_batch_size: int | None = None) -> Callable:
+    """Returns a serving input function for requests of serialized tf.Example."""
+    def serving_input_fn() -> InputFnOps:
+        serialized = tf.placeholder(tf.string, [default_batch_size], "input_example_tensor")
+        return InputFnOps(tf.io.parse_example(serialized, feature_spec), None, {"examples": serialized})
+    return serving_input_fn
+
+
+def build_default_serving_input_fn(features: dict, default_batch_size: int | None = None) -> Callable:
+    """Returns a serving input function for requests of the features themselves, whose tensors give dtype and shape."""
+    def serving_input_fn() -> InputFnOps:
+        inputs = {name: tf.placeholder(tensor.dtype, [default_batch_size, *tensor.shape.as_list()[1:]], name)
+                  for name, tensor in features.items()}
+        return InputFnOps(inputs, None, inputs)
+    return serving_input_fn

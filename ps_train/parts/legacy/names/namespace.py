@@ -25,7 +25,7 @@ _PUBLIC_MODULES = ("tensorflow._api.", "tensorflow.compat.", "tf_keras.api.", "k
 
 @dataclasses.dataclass(frozen=True)
 class Tables:
-    """The names that TensorFlow does not have any more.
+    """The names that TensorFlow no longer has.
 
     Attributes:
       names: name in TF1 -> what it is today: a name in TF1 too ("tf.multiply"), or any Python object
@@ -76,7 +76,11 @@ class Namespace(types.ModuleType):
             raise AttributeError(leaf)
         full = f"{self._public}.{leaf}"
         if full in self._tables.names:
-            return self._resolve(full, self._tables.names[full])
+            target = self._tables.names[full]
+            try:
+                return self._target(target)
+            except (ImportError, AttributeError) as error:
+                raise name_error(full, (target,), self._tables.advice) from error
         value = self._look_up(leaf)
         if value is not _ABSENT and not _is_public_module(value):
             return value
@@ -120,12 +124,6 @@ class Namespace(types.ModuleType):
         except (ImportError, AttributeError):
             return _ABSENT
 
-    def _resolve(self, full: str, target: str) -> Any:
-        try:
-            return self._target(target)
-        except (ImportError, AttributeError) as error:
-            raise name_error(full, (target,), self._tables.advice) from error
-
     def _target(self, target: str) -> Any:
         """Returns what an entry of a table names."""
         if not target.startswith("tf."):
@@ -141,23 +139,13 @@ def _is_public_module(value: Any) -> bool:
         value.__name__ + ".").startswith(_PUBLIC_MODULES)
 
 
-# Entry of a table, or its beginning -> the package that it needs.
+# Package -> its name, the extra that installs it, and the beginnings of the entries of the tables that need it.
 _NEEDS = {
-    "tf_slim": "tf_slim",
-    "tf.contrib.slim": "tf_slim",
-    "tf.nn.rnn_cell": "tf_keras",
-    "tf.layers": "tf_keras",
-    "tf.estimator": "tensorflow_estimator",
-    "tensorflow_estimator": "tensorflow_estimator",
-    "ps_train.parts.legacy.names.learn": "tensorflow_estimator",
-    "ps_train.parts.legacy.names.experiment": "tensorflow_estimator",
-    "tensorboard": "tensorboard",
-}
-_INSTALL = {
-    "tf_slim": "it needs TF-Slim: pip install 'ps_train[legacy]'",
-    "tf_keras": "it needs Keras 2: pip install 'ps_train[legacy]'",
-    "tensorflow_estimator": "it needs the Estimator: pip install 'ps_train[estimator]'",
-    "tensorboard": "it needs TensorBoard: pip install 'ps_train[tensorboard]'",
+    "tf_slim": ("TF-Slim", "legacy", ("tf_slim", "tf.contrib.slim")),
+    "tf_keras": ("Keras 2", "legacy", ("tf.nn.rnn_cell", "tf.layers")),
+    "tensorflow_estimator": ("the Estimator", "estimator", (
+        "tf.estimator", "tensorflow_estimator", "ps_train.parts.legacy.names.learn")),
+    "tensorboard": ("TensorBoard", "tensorboard", ("tensorboard",)),
 }
 _PACKAGE = pathlib.Path(__file__).resolve().parents[3]
 _LIBRARIES = ("tensorflow", "keras", "tf_keras", "tf_slim", "tensorflow_estimator", "absl", "six")
@@ -171,11 +159,8 @@ def name_error(full: str, targets: Sequence[str], advice: Mapping[str, str]) -> 
       targets: the entries of the tables that should have led to it, which may need a package.
       advice: missing name, or a module above it -> what to use instead.
     """
-    hint = _package_hint((full, *targets)) or _longest(full, advice)
-    if hint is None:
-        hint = "ps_train has no stand-in for it" + (
-            ", and TensorFlow 2 no tf.contrib" if full.startswith("tf.contrib") else "")
-    return MissingNameError(f"{full} is not in TensorFlow {_version()} ({script_line()}): {hint}")
+    hint = _package_hint((full, *targets)) or _longest(full, advice) or "ps_train has no stand-in for it"
+    return MissingNameError("missing_name", f"{full} is not in TensorFlow {_version()} ({script_line()}): {hint}")
 
 
 def script_line() -> str:
@@ -187,21 +172,17 @@ def script_line() -> str:
 
 
 def _is_ours(filename: str) -> bool:
-    if filename.startswith("<frozen "):
-        return True
     path = pathlib.Path(filename)
-    if _PACKAGE in path.parents:
-        return True
-    parts = path.parts
-    return any(first in ("site-packages", "dist-packages") and second in _LIBRARIES
-               for first, second in zip(parts, parts[1:]))
+    return filename.startswith("<frozen ") or _PACKAGE in path.parents or any(
+        first in ("site-packages", "dist-packages") and second in _LIBRARIES
+        for first, second in zip(path.parts, path.parts[1:]))
 
 
 def _package_hint(names: Sequence[str]) -> str | None:
     for name in names:
-        for beginning, package in _NEEDS.items():
-            if name.startswith(beginning) and not _is_there(package):
-                return _INSTALL[package]
+        for package, (title, extra, beginnings) in _NEEDS.items():
+            if name.startswith(beginnings) and not _is_there(package):
+                return f"it needs {title}: pip install 'ps_train[{extra}]'"
     return None
 
 

@@ -1,18 +1,33 @@
 """The tables of names: name in TF1 -> what it is today, and advice for names without a stand-in.
 
 The names that compat.v1 still has, such as `tf.app`, `tf.ConfigProto` or `tf.initialize_all_variables`, need no entry.
-Those of tf.contrib are in `contrib_tables.py`. Nothing here imports TensorFlow, so a document can show the tables.
+Of tf.contrib, layers, slim, framework, losses and metrics live on in TF-Slim; learn runs on the Estimator, which was
+made of it, and needs the extra `estimator`. Nothing here imports TensorFlow, so a document can show the tables.
 """
 
 from __future__ import annotations
 
-from ps_train.parts.legacy.names import contrib_tables
 from ps_train.parts.legacy.names.namespace import Tables
 
-_FUNCTIONS = "ps_train.parts.legacy.names.functions:"
-_EXAMPLES = "ps_train.parts.legacy.names.examples:"
-_REPAIRS = "ps_train.parts.legacy.names.repairs:"
-_MNIST = "tf.examples.tutorials.mnist"
+_OURS = "ps_train.parts.legacy.names."
+_FUNCTIONS = _OURS + "functions:"
+_EXAMPLES = _OURS + "examples:"
+_LEARN = _OURS + "learn:"
+_LOOKUP = "tensorflow.python.ops.lookup_ops:"
+_SUMMARY = "tensorflow.python.ops.summary_ops_v2:"
+_LOCAL_STEPS = "ps_train's local steps do the same: --communication_period, docs/update-modes.md"
+_COPY = "copy the function of TensorFlow 1.15 into your project"
+
+
+def _same(module: str, target: str, names: str) -> dict[str, str]:
+    """Returns `module.name` -> target + name, for each of the names."""
+    return {f"{module}.{name}": target + name for name in names.split()}
+
+
+def _lookups(target: str, module: str, submodules: str) -> dict[str, tuple[str, ...]]:
+    """Returns `module.submodule` -> where its names are looked up, for each of the submodules."""
+    return {f"{module}.{submodule}": (target,) for submodule in submodules.split()}
+
 
 # Names of `tf` that were renamed, from 0.8 to 1.15, and that compat.v1 does not have either.
 _NAMES = {
@@ -26,45 +41,22 @@ _NAMES = {
     "tf.unpack": "tf.unstack",
     "tf.listdiff": "tf.setdiff1d",
     "tf.list_diff": "tf.setdiff1d",
-    "tf.select": _FUNCTIONS + "select",
-    "tf.batch_matmul": _FUNCTIONS + "batch_matmul",
-    "tf.batch_matrix_band_part": "tf.matrix_band_part",
-    "tf.batch_matrix_diag": "tf.matrix_diag",
-    "tf.batch_matrix_diag_part": "tf.matrix_diag_part",
-    "tf.batch_matrix_set_diag": "tf.matrix_set_diag",
-    "tf.batch_matrix_transpose": "tf.matrix_transpose",
-    "tf.batch_matrix_determinant": "tf.matrix_determinant",
-    "tf.batch_matrix_inverse": "tf.matrix_inverse",
-    "tf.batch_matrix_solve": "tf.matrix_solve",
-    "tf.batch_matrix_solve_ls": "tf.matrix_solve_ls",
-    "tf.batch_matrix_triangular_solve": "tf.matrix_triangular_solve",
-    "tf.batch_cholesky": "tf.cholesky",
-    "tf.batch_cholesky_solve": "tf.cholesky_solve",
-    "tf.batch_self_adjoint_eig": "tf.self_adjoint_eig",
-    "tf.batch_self_adjoint_eigvals": "tf.self_adjoint_eigvals",
-    "tf.batch_svd": "tf.svd",
-    "tf.batch_fft": "tf.fft",
-    "tf.batch_ifft": "tf.ifft",
-    "tf.batch_fft2d": "tf.fft2d",
-    "tf.batch_ifft2d": "tf.ifft2d",
-    "tf.batch_fft3d": "tf.fft3d",
-    "tf.batch_ifft3d": "tf.ifft3d",
+    **_same("tf", _FUNCTIONS, "select batch_matmul"),
+    **{f"tf.batch_{name}": f"tf.{name}" for name in (
+        "matrix_band_part", "matrix_diag", "matrix_diag_part", "matrix_set_diag", "matrix_transpose",
+        "matrix_determinant", "matrix_inverse", "matrix_solve", "matrix_solve_ls", "matrix_triangular_solve",
+        "cholesky", "cholesky_solve", "self_adjoint_eig", "self_adjoint_eigvals", "svd", "fft", "ifft", "fft2d",
+        "ifft2d", "fft3d", "ifft3d")},
     "tf.image.per_image_whitening": "tf.image.per_image_standardization",
     # 1.0: the order of arguments, where the old one can be recognised
-    "tf.concat": _FUNCTIONS + "concat",
+    **_same("tf", _FUNCTIONS, "concat split reverse"),
     "tf.concat_v2": _FUNCTIONS + "concat",
-    "tf.split": _FUNCTIONS + "split",
     "tf.split_v": _FUNCTIONS + "split",
-    "tf.reverse": _FUNCTIONS + "reverse",
     "tf.reverse_v2": _FUNCTIONS + "reverse",
-    "tf.nn.softmax_cross_entropy_with_logits": _FUNCTIONS + "softmax_cross_entropy_with_logits",
-    "tf.nn.sparse_softmax_cross_entropy_with_logits": _FUNCTIONS + "sparse_softmax_cross_entropy_with_logits",
-    "tf.nn.sigmoid_cross_entropy_with_logits": _FUNCTIONS + "sigmoid_cross_entropy_with_logits",
+    **_same("tf.nn", _FUNCTIONS, "softmax_cross_entropy_with_logits sparse_softmax_cross_entropy_with_logits "
+                                 "sigmoid_cross_entropy_with_logits"),
     # 1.0: summaries
-    "tf.scalar_summary": _FUNCTIONS + "scalar_summary",
-    "tf.histogram_summary": _FUNCTIONS + "histogram_summary",
-    "tf.image_summary": _FUNCTIONS + "image_summary",
-    "tf.audio_summary": _FUNCTIONS + "audio_summary",
+    **_same("tf", _FUNCTIONS, "scalar_summary histogram_summary image_summary audio_summary"),
     "tf.merge_summary": "tf.summary.merge",
     "tf.merge_all_summaries": "tf.summary.merge_all",
     "tf.train.SummaryWriter": "tf.summary.FileWriter",
@@ -81,23 +73,252 @@ _NAMES = {
     "tf.compat.v1": "tensorflow.compat.v1",
     "tf.compat.v2": "tensorflow.compat.v2",
     # examples, and Keras' MNIST
-    **{f"{_MNIST}.input_data.{name}": _EXAMPLES + name for name in ("read_data_sets", "DataSet", "dense_to_one_hot")},
-    **{f"{_MNIST}.mnist.{name}": f"{_EXAMPLES}mnist_{name}" for name in (
-        "inference", "loss", "training", "evaluation")},
-    **{f"{_MNIST}.mnist.{name}": _EXAMPLES + name for name in ("NUM_CLASSES", "IMAGE_SIZE", "IMAGE_PIXELS")},
+    **_same("tf.examples.tutorials.mnist.input_data", _EXAMPLES, "read_data_sets DataSet dense_to_one_hot"),
+    **_same("tf.examples.tutorials.mnist.mnist", _EXAMPLES + "mnist_", "inference loss training evaluation"),
+    **_same("tf.examples.tutorials.mnist.mnist", _EXAMPLES, "NUM_CLASSES IMAGE_SIZE IMAGE_PIXELS"),
     "tf.keras.datasets.mnist.load_data": _EXAMPLES + "load_mnist",
 }
 
+_CONTRIB_NAMES = {
+    # data, distribute
+    **_same("tf.contrib.data", _FUNCTIONS, "batch_and_drop_remainder padded_batch_and_drop_remainder"),
+    "tf.contrib.data.AUTOTUNE": "tf.data.experimental.AUTOTUNE",
+    "tf.contrib.distribute.MirroredStrategy": _FUNCTIONS + "mirrored_strategy",
+    "tf.contrib.distribute.CollectiveAllReduceStrategy": _FUNCTIONS + "collective_all_reduce_strategy",
+    "tf.contrib.distribute.ParameterServerStrategy": _FUNCTIONS + "parameter_server_strategy",
+    "tf.contrib.distribute.DistributeConfig": "tensorflow.python.distribute.distribute_config:DistributeConfig",
+    "tf.contrib.distribute.AllReduceCrossDeviceOps":
+        "tensorflow.python.distribute.cross_device_ops:AllReduceCrossDeviceOps",
+    "tf.contrib.distribute.ReductionToOneDeviceCrossDeviceOps": "tf.distribute.ReductionToOneDevice",
+    # deprecated
+    **_same("tf.contrib.deprecated", _FUNCTIONS, "scalar_summary histogram_summary image_summary audio_summary"),
+    "tf.contrib.deprecated.merge_summary": "tf.summary.merge",
+    "tf.contrib.deprecated.merge_all_summaries": "tf.summary.merge_all",
+    # eager
+    **_same("tf.contrib.eager", "tf.", "enable_eager_execution executing_eagerly Variable GradientTape"),
+    "tf.contrib.eager.in_eager_mode": "tf.executing_eagerly",
+    "tf.contrib.eager.list_devices": _FUNCTIONS + "list_devices",
+    "tf.contrib.eager.num_gpus": "tensorflow.python.eager.context:num_gpus",
+    "tf.contrib.eager.py_func": "tf.py_function",
+    "tf.contrib.eager.defun": "tf.function",
+    # estimator
+    **{f"tf.contrib.estimator.{name}_head": f"tf.estimator.{class_name}Head" for name, class_name in (
+        ("multi_class", "MultiClass"), ("binary_classification", "BinaryClass"), ("regression", "Regression"),
+        ("multi_label", "MultiLabel"), ("multi", "Multi"))},
+    # framework
+    **_same("tf.contrib.framework", "tf.train.", "get_or_create_global_step get_global_step create_global_step "
+            "assert_global_step load_checkpoint load_variable list_variables init_from_checkpoint"),
+    **_same("tf.contrib.framework", "tf.", "is_tensor is_non_decreasing is_strictly_increasing assert_scalar "
+            "convert_to_tensor_or_sparse_tensor CriticalSection TensorSpec argsort sort"),
+    **_same("tf.contrib.framework", "tf.debugging.", "is_numeric_tensor assert_same_float_dtype"),
+    **_same("tf.contrib.framework", "tensorflow.python.util.deprecation:",
+            "deprecated deprecated_args deprecated_arg_values"),
+    **_same("tf.contrib.framework", "tensorflow.python.framework.ops:", "prepend_name_scope strip_name_scope"),
+    "tf.contrib.framework.nest": "tensorflow.python.util.nest",
+    "tf.contrib.framework.remove_squeezable_dimensions":
+        "tensorflow.python.ops.confusion_matrix:remove_squeezable_dimensions",
+    "tf.contrib.framework.smart_cond": "tensorflow.python.framework.smart_cond:smart_cond",
+    "tf.contrib.framework.BoundedTensorSpec": "tensorflow.python.framework.tensor_spec:BoundedTensorSpec",
+    # layers: feature columns, then the rest
+    **_same("tf.contrib.layers", _FUNCTIONS, "real_valued_column bucketized_column sparse_column_with_hash_bucket "
+            "sparse_column_with_integerized_feature sparse_column_with_keys sparse_column_with_vocabulary_file "
+            "weighted_sparse_column crossed_column embedding_column input_from_feature_columns "
+            "weighted_sum_from_feature_columns SPARSE_FEATURE_CROSS_DEFAULT_HASH_KEY embed_sequence"),
+    "tf.contrib.layers.shared_embedding_columns": _FUNCTIONS + "contrib_shared_embedding_columns",
+    "tf.contrib.layers.one_hot_column": "tf.feature_column.indicator_column",
+    "tf.contrib.layers.create_feature_spec_for_parsing": "tf.feature_column.make_parse_example_spec",
+    "tf.contrib.layers.safe_embedding_lookup_sparse": "tf.nn.safe_embedding_lookup_sparse",
+    # learn
+    **_same("tf.contrib.learn", _LEARN + "Learn", "Estimator DNNClassifier DNNRegressor LinearClassifier "
+            "LinearRegressor DNNLinearCombinedClassifier DNNLinearCombinedRegressor ModeKeys RunConfig"),
+    **_same("tf.contrib.learn", _LEARN, "Experiment MetricSpec PredictionKey ProblemType "
+            "make_export_strategy infer_real_valued_columns_from_input infer_real_valued_columns_from_input_fn"),
+    **_same("tf.contrib.learn.utils.input_fn_utils", _LEARN,
+            "InputFnOps build_parsing_serving_input_fn build_default_serving_input_fn"),
+    **_same("tf.contrib.learn.datasets.base", _EXAMPLES, "maybe_download load_csv_with_header load_csv_without_header"),
+    "tf.contrib.learn.ModelFnOps": _LEARN + "model_fn_ops",
+    "tf.contrib.learn.TaskType": "tensorflow_estimator.python.estimator.run_config:TaskType",
+    "tf.contrib.learn.learn_runner.run": _LEARN + "run_experiment",
+    "tf.contrib.learn.io.numpy_input_fn": "tf.estimator.inputs.numpy_input_fn",
+    "tf.contrib.learn.io.pandas_input_fn": "tf.estimator.inputs.pandas_input_fn",
+    "tf.contrib.learn.utils.make_export_strategy": _LEARN + "make_export_strategy",
+    "tf.contrib.learn.utils.saved_model_export_utils.make_export_strategy": _LEARN + "make_export_strategy",
+    "tf.contrib.learn.utils.InputFnOps": _LEARN + "InputFnOps",
+    "tf.contrib.learn.utils.build_parsing_serving_input_fn": _LEARN + "build_parsing_serving_input_fn",
+    "tf.contrib.learn.metric_spec.MetricSpec": _LEARN + "MetricSpec",
+    "tf.contrib.learn.datasets.DATASETS": _EXAMPLES + "DATASETS",
+    "tf.contrib.learn.datasets.load_dataset": _EXAMPLES + "load_learn_dataset",
+    "tf.contrib.learn.datasets.mnist.read_data_sets": "tf.examples.tutorials.mnist.input_data.read_data_sets",
+    "tf.contrib.learn.datasets.mnist.load_mnist": _EXAMPLES + "load_mnist_sets",
+    "tf.contrib.learn.datasets.base.Dataset": _EXAMPLES + "LearnDataset",
+    "tf.contrib.learn.datasets.base.Datasets": _EXAMPLES + "LearnDatasets",
+    # lookup
+    **_same("tf.contrib.lookup", _FUNCTIONS, "index_table_from_tensor index_to_string_table_from_tensor"),
+    **_same("tf.contrib.lookup", _LOOKUP, "index_table_from_file index_to_string_table_from_file "
+            "IdTableWithHashBuckets TextFileIdTableInitializer TextFileStringTableInitializer FastHashSpec "
+            "StrongHashSpec"),
+    **_same("tf.contrib.lookup", "tf.lookup.", "KeyValueTensorInitializer TextFileInitializer TextFileIndex"),
+    "tf.contrib.lookup.string_to_index_table_from_tensor": _FUNCTIONS + "index_table_from_tensor",
+    "tf.contrib.lookup.string_to_index_table_from_file": _LOOKUP + "index_table_from_file",
+    "tf.contrib.lookup.HashTable": "tf.lookup.StaticHashTable",
+    "tf.contrib.lookup.MutableHashTable": "tf.lookup.experimental.MutableHashTable",
+    "tf.contrib.lookup.MutableDenseHashTable": "tf.lookup.experimental.DenseHashTable",
+    # metrics
+    "tf.contrib.metrics.confusion_matrix": "tf.confusion_matrix",
+    **_same("tf.contrib.metrics", "tf.sets.", "set_difference set_intersection set_size set_union"),
+    # nn
+    **{f"tf.contrib.nn.deprecated_flipped_{name}": _FUNCTIONS + name for name in (
+        "softmax_cross_entropy_with_logits", "sparse_softmax_cross_entropy_with_logits",
+        "sigmoid_cross_entropy_with_logits")},
+    # opt
+    **_same("tf.contrib.opt", _OURS + "optimizers:",
+            "LazyAdamOptimizer AdamWOptimizer MomentumWOptimizer NadamOptimizer"),
+    # rnn, seq2seq
+    "tf.contrib.rnn.LSTMBlockCell": _FUNCTIONS + "lstm_block_cell",
+    "tf.contrib.rnn.transpose_batch_time": _FUNCTIONS + "transpose_batch_time",
+    "tf.contrib.seq2seq.sequence_loss": _FUNCTIONS + "sequence_loss",
+    # slim
+    **_same("tf.contrib.slim.nets", "tf_slim.nets.", "alexnet inception inception_v1 inception_v2 inception_v3 "
+            "overfeat resnet_utils resnet_v1 resnet_v2 vgg"),
+    **_same("tf.contrib.slim.python.slim.data", "tf_slim.data.", "data_decoder data_provider dataset "
+            "dataset_data_provider parallel_reader prefetch_queue tfexample_decoder"),
+    # summary
+    **_same("tf.contrib.summary", _SUMMARY, "always_record_summaries never_record_summaries "
+            "record_summaries_every_n_global_steps should_record_summaries summary_writer_initializer_op scalar "
+            "histogram image audio generic import_event flush initialize eval_dir create_summary_file_writer "
+            "SummaryWriter create_file_writer"),
+    "tf.contrib.summary.all_summary_ops": _SUMMARY + "all_v2_summary_ops",
+    "tf.contrib.summary.graph": _SUMMARY + "graph_v1",
+    # tensorboard, tfprof
+    "tf.contrib.tensorboard.plugins.projector": "tensorboard.plugins.projector",
+    **_same("tf.contrib.tfprof.model_analyzer", _FUNCTIONS,
+            "print_model_analysis FLOAT_OPS_OPTIONS TRAINABLE_VARS_PARAMS_STAT_OPTIONS"),
+    # training
+    **_same("tf.contrib.training", _OURS + "hparams:", "HParams parse_values"),
+    **_same("tf.contrib.training", _FUNCTIONS, "GreedyLoadBalancingStrategy RandomStrategy byte_size_load_fn"),
+    **_same("tf.contrib.training", "tf_slim.training.training:", "add_gradients_summaries clip_gradient_norms "
+            "clip_gradient_norms_fn create_train_op multiply_gradients train"),
+    **_same("tf.contrib.training", "tf_slim.training.evaluation:", "StopAfterNEvalsHook SummaryAtEndHook "
+            "checkpoints_iterator evaluate_once evaluate_repeatedly get_or_create_eval_step wait_for_new_checkpoint"),
+    # util
+    **_same("tf.contrib.util", "tf.", "make_tensor_proto make_ndarray"),
+    "tf.contrib.util.constant_value": "tf.get_static_value",
+    **_same("tf.contrib.util", "tensorflow.python.framework.meta_graph:",
+            "stripped_op_list_for_graph ops_used_by_graph_def"),
+}
+
+# Module of tf.contrib -> the modules in which its names are looked up.
+_CONTRIB_MODULES = {
+    "tf.contrib.autograph": ("tf.autograph",),
+    "tf.contrib.checkpoint": ("tf.train", "tf.train.experimental"),
+    "tf.contrib.cluster_resolver": ("tf.distribute.cluster_resolver",),
+    "tf.contrib.data": ("tf.data.experimental", "tf.data"),
+    "tf.contrib.distribute": ("tf.distribute", "tf.distribute.experimental"),
+    "tf.contrib.distributions": ("tf.distributions",),
+    "tf.contrib.estimator": ("tf.estimator.experimental", "tf.estimator"),
+    "tf.contrib.keras": ("tf.keras",),
+    "tf.contrib.lite": ("tf.lite",),
+    "tf.contrib.mixed_precision": ("tf.mixed_precision", "tf.train.experimental"),
+    "tf.contrib.rnn": ("tf.nn.rnn_cell", "tf.nn"),
+    "tf.contrib.signal": ("tf.signal",),
+    "tf.contrib.tpu": ("tf.tpu", "tf.estimator.tpu"),
+    # In TF-Slim. Predictions come before labels there, in tf.losses and tf.metrics after them.
+    "tf.contrib.framework": ("tf_slim.ops.arg_scope", "tf_slim.ops.variables", "tf_slim.ops.framework_ops"),
+    "tf.contrib.layers": ("tf_slim.layers", "tf_slim.layers.optimizers", "tf_slim.layers.summaries"),
+    "tf.contrib.layers.python.ops.sparse_ops": ("tf_slim.layers.sparse_ops",),
+    "tf.contrib.losses": ("tf_slim.losses.loss_ops",),
+    "tf.contrib.losses.metric_learning": ("tf_slim.losses.metric_learning",),
+    "tf.contrib.losses.python.losses.loss_ops": ("tf_slim.losses.loss_ops",),
+    "tf.contrib.metrics": ("tf_slim.metrics.metric_ops", "tf_slim.metrics.classification",
+                           "tf_slim.metrics.histogram_ops"),
+    "tf.contrib.slim": ("tf_slim",),
+    "tf.contrib.slim.losses": ("tf_slim.losses.loss_ops", "tf_slim.losses.metric_learning"),
+    "tf.contrib.slim.metrics": ("tf.contrib.metrics",),
+    # Modules inside a module
+    **_lookups("tf.contrib.framework", "tf.contrib.framework.python",
+               "framework framework.tensor_util ops ops.variables"),
+    "tf.contrib.framework.python.framework.checkpoint_utils": ("tf.train",),
+    **_lookups("tf.contrib.layers", "tf.contrib.layers.python",
+               "layers layers.feature_column layers.feature_column_ops"),
+    **_lookups("tf.contrib.learn", "tf.contrib.learn", "estimators estimators.model_fn estimators.run_config "
+               "estimators.estimator estimators.dnn estimators.linear estimators.dnn_linear_combined "
+               "estimators.prediction_key estimators.constants experiment run_config python.learn"),
+    "tf.contrib.lookup.lookup_ops": ("tf.contrib.lookup",),
+    **_lookups("tf.contrib.metrics", "tf.contrib.metrics.python.ops", "metric_ops confusion_matrix_ops set_ops"),
+    **_lookups("tf.contrib.opt", "tf.contrib.opt.python.training", "lazy_adam_optimizer weight_decay_optimizers"),
+    **_lookups("tf.contrib.rnn", "tf.contrib.rnn.python",
+               "ops ops.core_rnn ops.core_rnn_cell ops.core_rnn_cell_impl ops.rnn_cell"),
+    "tf.contrib.slim.python.slim": ("tf.contrib.slim",),
+    **_lookups("tf.contrib.training", "tf.contrib.training.python", "training training.hparam training.device_setter"),
+}
+
+# Names without a stand-in, or their modules -> what to use instead.
 _ADVICE = {
     "tf.estimator": "install the Estimator: pip install 'ps_train[estimator]'",
     "tf.nn.seq2seq": "copy the function of TensorFlow 1 that you need, or use tf.nn.dynamic_rnn",
     "tf.models": "tf.models.rnn is tf.nn.rnn_cell and tf.nn.static_rnn",
     "tf.examples": "use tensorflow_datasets, or a reader of your own; the tutorials' MNIST is there",
+    "tf.contrib": "TensorFlow 2 has no tf.contrib, and ps_train no stand-in for this name; docs/compatibility.md has "
+                  "those that it has",
+    "tf.contrib.bayesflow": "use TensorFlow Probability: pip install tensorflow-probability",
+    "tf.contrib.boosted_trees": "use tf.estimator.BoostedTreesClassifier",
+    "tf.contrib.copy_graph": "use tf.graph_util.extract_sub_graph and tf.import_graph_def",
+    "tf.contrib.crf": _COPY + "; it uses public operations only",
+    "tf.contrib.cudnn_rnn": "use tf.nn.rnn_cell and tf.nn.dynamic_rnn, or tf.keras.layers.LSTM",
+    "tf.contrib.data": "most of it is in tf.data and tf.data.experimental",
+    "tf.contrib.distributions": "use TensorFlow Probability: pip install tensorflow-probability",
+    "tf.contrib.eager": "eager execution cannot be mixed with a graph of parameter servers",
+    "tf.contrib.estimator.replicate_model_fn": "use tf.distribute.MirroredStrategy in the RunConfig",
+    "tf.contrib.estimator.TowerOptimizer": "use tf.distribute.MirroredStrategy in the RunConfig",
+    "tf.contrib.factorization": "use tf.estimator.experimental.KMeans for k-means",
+    "tf.contrib.ffmpeg": "use tf.audio.decode_wav",
+    "tf.contrib.gan": "use TF-GAN: pip install tensorflow-gan",
+    "tf.contrib.graph_editor": "use tf.graph_util and tf.import_graph_def",
+    "tf.contrib.image": "use tf.raw_ops.ImageProjectiveTransformV3 for rotate, translate and transform",
+    "tf.contrib.layers": "use tf.layers, tf.feature_column or tf_slim",
+    "tf.contrib.learn.learn_runner.tune": "run the experiment once for each trial",
+    "tf.contrib.legacy_seq2seq": _COPY,
+    "tf.contrib.linear_optimizer": "use tf.train.FtrlOptimizer",
+    "tf.contrib.memory_stats": "use the memory of the step's RunMetadata",
+    "tf.contrib.metrics": "use tf.metrics, whose functions take labels before predictions",
+    "tf.contrib.nccl": "use tf.distribute.MirroredStrategy, which adds gradients with NCCL",
+    "tf.contrib.opt.AdaMaxOptimizer": "use tf.train.AdamOptimizer",
+    "tf.contrib.opt.DropStaleGradientOptimizer": "ps_train drops stale gradients itself in sync mode",
+    "tf.contrib.opt.ElasticAverageOptimizer": _LOCAL_STEPS,
+    "tf.contrib.opt.ExternalOptimizerInterface": "call scipy.optimize with the loss and its gradients",
+    "tf.contrib.opt.LARSOptimizer": "use tf.train.MomentumOptimizer with a learning rate for each layer",
+    "tf.contrib.opt.ModelAverageOptimizer": _LOCAL_STEPS,
+    "tf.contrib.opt.MovingAverageOptimizer": "use tf.train.ExponentialMovingAverage on the trainable variables",
+    "tf.contrib.opt.ScipyOptimizerInterface": "call scipy.optimize with the loss and its gradients",
+    "tf.contrib.predictor": "use tf.saved_model.loader.load in a session",
+    "tf.contrib.quantize": "use the TensorFlow Model Optimization Toolkit: pip install tensorflow-model-optimization",
+    "tf.contrib.rnn": "use a cell of tf.nn.rnn_cell, or copy this one of TensorFlow 1.15 into your project",
+    "tf.contrib.rnn.stack_bidirectional_dynamic_rnn":
+        "call tf.nn.bidirectional_dynamic_rnn for each layer, on the concatenated outputs of the layer before",
+    "tf.contrib.rnn.stack_bidirectional_rnn":
+        "call tf.nn.static_bidirectional_rnn for each layer, on the outputs of the layer before",
+    "tf.contrib.saved_model": "use tf.saved_model",
+    "tf.contrib.seq2seq": _COPY + ", or use tf.nn.dynamic_rnn",
+    "tf.contrib.session_bundle": "use tf.saved_model",
+    "tf.contrib.slim": "tf_slim has no such name",
+    "tf.contrib.solvers": "use tf.linalg",
+    "tf.contrib.stateless": "use tf.random.stateless_normal and the like",
+    "tf.contrib.summary": "use tf.summary",
+    "tf.contrib.tensor_forest": "use tf.estimator.BoostedTreesClassifier, or TensorFlow Decision Forests",
+    "tf.contrib.tensorrt": "use tf.experimental.tensorrt",
+    "tf.contrib.timeseries": "use tf.nn.dynamic_rnn",
+    "tf.contrib.tfprof": "use tf.profiler.profile",
+    "tf.contrib.verbs": "use protocol='grpc'",
+    "tf.contrib.gdr": "use protocol='grpc'",
+    "tf.contrib.mpi": "use protocol='grpc'",
+    "tf.contrib.learn": "use tf.estimator",
+    "tf.contrib.learn.SKCompat": "use the Estimator itself: fit takes x, y and batch_size",
+    "tf.contrib.learn.monitors": "use tf.train.SessionRunHook; train_and_evaluate evaluates each checkpoint",
+    "tf.contrib.learn.datasets": "use tensorflow_datasets or tf.keras.datasets",
 }
 
 TABLES = Tables(
-    names={**_NAMES, **contrib_tables.NAMES}, modules=contrib_tables.MODULES,
-    advice={**_ADVICE, **contrib_tables.ADVICE}).with_parents()
+    names={**_NAMES, **_CONTRIB_NAMES}, modules=_CONTRIB_MODULES, advice=_ADVICE).with_parents()
 
 # Names that numpy has taken away, from 1.18 to 2.4 -> what they were. They are set in numpy itself.
 NUMPY = {
@@ -112,7 +333,7 @@ NUMPY = {
     "str0": "numpy:str_", "bytes0": "numpy:bytes_", "void0": "numpy:void", "singlecomplex": "numpy:complex64",
     "cfloat": "numpy:complex128", "longfloat": "numpy:longdouble", "clongfloat": "numpy:clongdouble",
     "longcomplex": "numpy:clongdouble",
-    **{name: _REPAIRS + name for name in ("NINF", "PZERO", "NZERO", "in1d", "asfarray", "msort")},
+    **{name: _OURS + "installation:" + name for name in ("NINF", "PZERO", "NZERO", "in1d", "asfarray", "msort")},
     **{name: "numpy.exceptions:" + name for name in (
         "AxisError", "ComplexWarning", "RankWarning", "VisibleDeprecationWarning")},
 }

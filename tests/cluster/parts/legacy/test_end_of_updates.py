@@ -10,7 +10,7 @@ import pytest
 from ps_train.cluster.spec import Cluster
 from ps_train.coordination import sessions, variables
 from ps_train.coordination.state import Snapshot, State
-from ps_train.parts.legacy.classic.ps_life import PsLife
+from ps_train.parts.legacy.classic.server import PsLife
 from ps_train.parts.legacy.classic.updates import MemberRunner
 from ps_train.runtime import waits
 from ps_train.runtime.threads import Call

@@ -9,11 +9,11 @@ import os
 import numpy as np
 import pytest
 
-from ps_train.errors import ClusterLostError, ConfigError
+from ps_train.errors import ClusterLostError
 from ps_train.parts.legacy import estimator as bridge
-from ps_train.parts.legacy import estimator_tasks
 from ps_train.plugins import contracts
 from tests import clusters
+from tests.errors import raises
 from tests.tensorflow_mode import tf
 
 if importlib.util.find_spec("tensorflow_estimator") is None:
@@ -129,9 +129,9 @@ def test_a_missing_package_is_named_in_one_line(monkeypatch):
 
     monkeypatch.setattr(bridge.importlib.util, "find_spec", lambda name: None)
     monkeypatch.delattr(tf2, "estimator", raising=False)
-    with pytest.raises(ConfigError, match=r"pip install 'ps_train\[estimator\]'") as caught:
+    with raises("package_missing") as caught:
         bridge.install_estimator()
-    assert "\n" not in str(caught.value)
+    assert "pip install 'ps_train[estimator]'" in str(caught.value) and "\n" not in str(caught.value)
 
 
 @pytest.fixture
@@ -164,7 +164,7 @@ def test_servers_and_sessions_are_the_ones_that_were_given(api, run_config, rest
         calls.append((master, options["is_chief"]))
         return tf.train.MonitoredTrainingSession("", **options)
 
-    estimator_tasks.replace(Server, session)
+    bridge.replace(Server, session)
     for job in ("ps", "chief"):
         own = api.Estimator(model_fn, params={"rate": 0.05}, config=run_config(
             job=job, session_config=tf.ConfigProto(), device_fn=lambda op: ""))
@@ -184,7 +184,7 @@ def test_the_evaluator_ends_with_training_and_evaluates_the_last_checkpoint(api,
             trained.train(batches, steps=3)
         return len(asked) >= 4
 
-    estimator_tasks.replace(find_end=lambda: is_over)
+    bridge.replace(find_end=lambda: is_over)
     own = api.Estimator(model_fn, params={"rate": 0.05}, config=run_config(job="evaluator"))
     evaluated = []
     hook = type("Hook", (tf.train.SessionRunHook,), {"end": lambda self, session: evaluated.append(
@@ -198,20 +198,20 @@ def test_the_evaluator_ends_with_training_and_evaluates_the_last_checkpoint(api,
 
 def test_an_evaluator_without_a_checkpoint_ends_too(api, run_config, restored):
     """Training that died before it saved leaves nothing to evaluate."""
-    estimator_tasks.replace(find_end=lambda: lambda: True)
+    bridge.replace(find_end=lambda: lambda: True)
     own = api.Estimator(model_fn, params={"rate": 0.05}, config=run_config(job="evaluator"))
     api.train_and_evaluate(own, api.TrainSpec(batches, 10), api.EvalSpec(batches, throttle_secs=600))
 
 
 def never_there():
-    """Tells whether training is over, when ps 0 was not there within the start time-out."""
-    raise ClusterLostError("waited 1 s for ps:0")
+    """Stands for an observer of a ps 0 that did not answer within the start time-out."""
+    raise ClusterLostError("timed_out", "waited 1 s for ps:0")
 
 
 def test_an_evaluator_that_starts_after_training_evaluates_and_exports(api, run_config, tmp_path, restored):
-    """Issue: it ended with 138. Nobody is there who would tell it that training is over."""
+    """Issue: it ended with 138, as no task answers any more."""
     api.Estimator(model_fn, params={"rate": 0.05}, config=run_config()).train(batches, steps=4)
-    estimator_tasks.replace(find_end=lambda: never_there)
+    bridge.replace(find_end=lambda: never_there)
     own = api.Estimator(model_fn, params={"rate": 0.05}, config=run_config(job="evaluator"))
     api.train_and_evaluate(own, api.TrainSpec(batches, 1000), api.EvalSpec(
         lambda: batches(1), exporters=api.FinalExporter("last", serving_input(api)), start_delay_secs=600,
@@ -221,9 +221,9 @@ def test_an_evaluator_that_starts_after_training_evaluates_and_exports(api, run_
 
 def test_an_evaluator_without_a_cluster_or_a_checkpoint_is_lost(api, run_config, restored):
     """Training may not have begun."""
-    estimator_tasks.replace(find_end=lambda: never_there)
+    bridge.replace(find_end=lambda: never_there)
     own = api.Estimator(model_fn, params={"rate": 0.05}, config=run_config(job="evaluator"))
-    with pytest.raises(ClusterLostError, match="waited 1 s for ps:0"):
+    with raises("timed_out", kind=ClusterLostError):
         api.train_and_evaluate(own, api.TrainSpec(batches, 10), api.EvalSpec(batches, throttle_secs=600))
 
 

@@ -92,7 +92,7 @@ def test_a_supervisor_script_that_loses_its_ps_ends_with_138(start_process, tmp_
     (tmp_path / "gate").touch()
     assert {start_process.exit_code(worker) for worker in ("worker-0", "worker-1")} == {138}
     last_line = start_process.log("worker-1").splitlines()[-1]
-    assert last_line.startswith("ps_train: lost the session:") and "--max_restarts" in last_line
+    assert last_line.endswith("[session_lost]") and "--max_restarts" in last_line
     for job, index in cluster.tasks:
         cluster.start(job, index, name=f"{job}-{index}-again")
     assert {start_process.exit_code(f"{job}-{index}-again") for job, index in cluster.tasks} == {0}
@@ -136,7 +136,7 @@ def test_ctrl_c_reaches_a_script_without_a_loop_that_can_be_asked_to_end(start_p
         start_process.signal(name, number)
         assert start_process.exit_code(name) == 143
         log = start_process.log(name)  # in which another thread's line may stand before the end of the script's own
-        assert log.splitlines().count("ps_train: told to stop") == 1
+        assert log.count("[stopped]") == 1
         assert ("cleans up" in log) is (name == "interrupted")
 
 
@@ -182,7 +182,7 @@ def test_a_failing_chief_ends_the_others(start_process, tmp_path):
     assert start_process.exit_code("worker-0-again") == 1
     assert "ValueError: this batch is broken" in start_process.log("worker-0-again")
     assert start_process.exit_code("ps-0") == start_process.exit_code("worker-1") == 138
-    assert "the chief gave up training" in start_process.log("worker-1")
+    assert "[chief_failed]" in start_process.log("worker-1")
 
 
 def test_a_chief_whose_updates_fail_ends_the_others(start_process, tmp_path):
@@ -192,7 +192,7 @@ def test_a_chief_whose_updates_fail_ends_the_others(start_process, tmp_path):
     assert start_process.exit_code("worker-0") == 1
     assert "InvalidArgumentError: assertion failed" in start_process.log("worker-0")
     assert start_process.exit_code("ps-0") == 138
-    assert start_process.log("ps-0").count("the chief gave up training") == 1
+    assert start_process.log("ps-0").count("[chief_failed]") == 1
 
 
 def test_a_missing_ps_is_named_within_the_start_timeout(start_process, tmp_path):
@@ -201,7 +201,7 @@ def test_a_missing_ps_is_named_within_the_start_timeout(start_process, tmp_path)
     group.start("worker", ["run", "--start_timeout_secs=1", str(SCRIPTS / "supervised.py"), f"--log_dir={tmp_path}",
                            "--ps_hosts=localhost:9", "--worker_hosts=localhost:9997", "--job_name=worker"])
     assert group.exit_code("worker") == 138
-    assert "waited 1 s for ps:0 localhost:9" in group.log("worker")
+    assert "ps:0 localhost:9" in group.log("worker").splitlines()[-1]
 
 
 def test_a_ps_that_never_finds_ps_0_ends_after_the_idle_timeout(start_process, tmp_path):
@@ -210,23 +210,24 @@ def test_a_ps_that_never_finds_ps_0_ends_after_the_idle_timeout(start_process, t
     start_process.start("ps", ["run", "--idle_timeout_secs=1", str(SCRIPTS / "monitored.py")], env={
         "TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": "ps", "index": 1}})})
     assert start_process.exit_code("ps") == 138
-    assert "no worker was there for 1 s" in start_process.log("ps")
+    assert "[no_workers]" in start_process.log("ps")
 
 
 @pytest.mark.parametrize(("words", "message"), [
-    (["run"], "no script given"),
-    (["run", "nowhere.py"], "no file 'nowhere.py'"),
-    (["run", "--start_timeout_secs", "3", "nowhere.py", "--version"], "no file 'nowhere.py'"),
+    (["run"], "[script_missing]"),
+    (["run", "nowhere.py"], "[script_not_found]"),
+    (["run", "--start_timeout_secs", "3", "nowhere.py", "--version"], "'nowhere.py'"),
     (["run", "--nowhere=3", "x.py"], "`ps_train run --help` lists the flags"),
-    (["run", "-m", "sys"], "no module 'sys'"),
+    (["run", "-m", "sys"], "[script_not_found]"),
     (["launch", "run", "--log_dir=/dev/null/logs", str(SCRIPTS / "monitored.py")],
-     "cannot make the folder '/dev/null/logs'"),
-    (["run", "-m", "nowhere.to.be.found"], "no module 'nowhere.to.be.found'"),
+     "'/dev/null/logs'"),
+    (["run", "-m", "nowhere.to.be.found"], "'nowhere.to.be.found'"),
     (["run", "--start_timeout_sec=3", "x.py"], "did you mean --start_timeout_secs?"),
     (["launch", "run", "--env=A=1", str(SCRIPTS / "monitored.py")], "--env: has an effect only with --hosts"),
     (["launch", "run", "--hosts=a:1,b:1", str(SCRIPTS / "monitored.py")], "--hosts: 3 tasks, but 2 slots"),
     (["launch", "run", "--num_ps=-1", str(SCRIPTS / "monitored.py")], "--num_ps: got -1"),
-    (["launch", "run", "--hosts_flags=ps_hosts=servers", str(SCRIPTS / "supervised.py")], "no flag 'servers'"),
+    (["launch", "run", "--hosts_flags=ps_hosts=servers", str(SCRIPTS / "supervised.py")],
+     "[script_without_flag]"),
 ])
 def test_a_wrong_command_line_is_refused_before_tensorflow_is_imported(start_process, words, message):
     """One line, exit code 2."""
@@ -259,7 +260,7 @@ def test_launch_run_finds_flags_in_an_imported_module_and_refuses_to_call_lonely
     assert (tmp_path / "train" / "checkpoint").exists()
     assert start_process.exit_code("alone") == 1
     last_line = start_process.log("alone").splitlines()[-1]
-    assert "no worker of" in last_line and "has joined the ps" in last_line and "--hosts_flags=" in last_line
+    assert last_line.endswith("[no_worker_joined]") and "--hosts_flags=" in last_line
 
 
 def test_launch_run_refuses_lonely_training_of_tensorflow_2_and_without_ps(start_process, tmp_path):
@@ -270,10 +271,10 @@ def test_launch_run_refuses_lonely_training_of_tensorflow_2_and_without_ps(start
     (tmp_path / "alone.py").write_text("import tensorflow as tf\nprint(tf.Session().run(tf.constant(3)))\n")
     start_process.start("keras", ["launch", "run", "--num_workers=1", str(tmp_path / "keras.py")])
     assert start_process.exit_code("keras") == 1
-    assert "made no tf.distribute strategy or server" in start_process.log("keras").splitlines()[-1]
+    assert "tf.distribute strategy" in start_process.log("keras").splitlines()[-1]
     start_process.start("alone", ["launch", "run", "--num_ps=0", str(tmp_path / "alone.py")])
     assert start_process.exit_code("alone") == 1
-    assert "has joined the others, so each task ran by itself" in start_process.log("alone").splitlines()[-1]
+    assert start_process.log("alone").splitlines()[-1].endswith("[no_worker_joined]")
     start_process.start("strategy", ["launch", "run", "--num_ps=0", str(SCRIPTS / "keras_strategy.py"),
                                      str(tmp_path)])
     assert start_process.exit_code("strategy") == 0

@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from ps_train.errors import ConfigError
 from ps_train.parts.legacy import source
 from ps_train.parts.legacy.flags import Script
+from tests.errors import raises
 
 
 @pytest.fixture
@@ -40,13 +40,13 @@ def test_a_module_is_found_without_importing_its_package(folder, name, file):
 ])
 def test_what_is_no_module_to_run_is_refused(folder, name):
     """A package without `__main__`, a module that is not a file, a name that is none."""
-    with pytest.raises(ConfigError, match="^ps_train run: no module "):
+    with raises("script_not_found"):
         source.find(Script(name, True, ()))
 
 
 def test_a_script_that_cannot_be_read_is_one_line(tmp_path):
     """Here it is a folder; a file without the right to read it is the same."""
-    with pytest.raises(ConfigError, match="^ps_train run: cannot read .*: Is a directory$"):
+    with raises("script_unreadable"):
         source.text_of(tmp_path)
 
 
@@ -108,4 +108,4 @@ def test_modules_that_import_each_other_are_read_once(tmp_path):
 ])
 def test_the_names_that_a_script_uses_tell_its_tensorflow(text, is_tf1):
     """If nothing shows it, it is TensorFlow 1."""
-    assert source.uses_tensorflow_1(text) is is_tf1
+    assert source.is_tensorflow_1("auto", text) is is_tf1

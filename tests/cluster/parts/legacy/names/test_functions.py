@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ps_train.parts.legacy.names import examples, feature_columns, functions
+from ps_train.parts.legacy.names import examples, functions
 from tests.tensorflow_mode import tf
 
 LOGITS = np.arange(24, dtype=np.float32).reshape(2, 3, 4) % 5
@@ -46,13 +46,13 @@ def test_transpose_batch_time_swaps_the_first_two_axes():
 def test_columns_of_contrib_give_the_inputs_of_those_of_today():
     """A number, a bucket, a key, an embedding."""
     features = {"age": np.array([[1.0], [5.0]], np.float32), "job": np.array([["a"], ["z"]])}
-    age = feature_columns.real_valued_column("age")
-    job = feature_columns.sparse_column_with_keys("job", ["a", "b"])
-    columns = [age, feature_columns.bucketized_column(age, boundaries=[4.0, 2.0]),
-               tf.feature_column.indicator_column(job), feature_columns.embedding_column(
+    age = functions.real_valued_column("age")
+    job = functions.sparse_column_with_keys("job", ["a", "b"])
+    columns = [age, functions.bucketized_column(age, boundaries=[4.0, 2.0]),
+               tf.feature_column.indicator_column(job), functions.embedding_column(
                    job, 1, initializer=tf.constant_initializer(7.0))]
     with tf.Graph().as_default(), tf.Session() as session:
-        made = feature_columns.input_from_feature_columns(
+        made = functions.input_from_feature_columns(
             {name: tf.constant(value) for name, value in features.items()}, columns)
         session.run([tf.global_variables_initializer(), tf.tables_initializer()])
         # In the order of their names: age, its buckets, the embedding, the indicator.
@@ -61,17 +61,17 @@ def test_columns_of_contrib_give_the_inputs_of_those_of_today():
 
 def test_a_crossed_column_takes_hashed_columns():
     """Today's crosses their raw values, and refuses the columns themselves."""
-    hashed = feature_columns.sparse_column_with_hash_bucket("job", 1e3)
-    keys = feature_columns.sparse_column_with_keys("town", ["x", "y"])
-    crossed = feature_columns.crossed_column([hashed, keys], hash_bucket_size=1e4)
+    hashed = functions.sparse_column_with_hash_bucket("job", 1e3)
+    keys = functions.sparse_column_with_keys("town", ["x", "y"])
+    crossed = functions.crossed_column([hashed, keys], hash_bucket_size=1e4)
     assert (crossed.hash_bucket_size, crossed.keys[0]) == (10_000, "job")
 
 
 def test_weighted_sum_has_the_bias_beside_the_columns():
     """The logits of a linear model with initial zeros, [2, 3]."""
     with tf.Graph().as_default(), tf.Session() as session:
-        logits, variables, bias = feature_columns.weighted_sum_from_feature_columns(
-            {"age": tf.constant([[1.0], [5.0]])}, [feature_columns.real_valued_column("age")], num_outputs=3)
+        logits, variables, bias = functions.weighted_sum_from_feature_columns(
+            {"age": tf.constant([[1.0], [5.0]])}, [functions.real_valued_column("age")], num_outputs=3)
         session.run(tf.global_variables_initializer())
         assert session.run(logits).tolist() == [[0] * 3] * 2
         assert (bias.shape.as_list(), len(variables)) == ([3], 1)

@@ -38,7 +38,7 @@ def test_a_package_that_is_not_installed_is_named(monkeypatch):
 def test_the_estimator_is_missing_unless_it_was_put_in_its_place(monkeypatch):
     """The package alone cannot be imported on TensorFlow 2.16 and later."""
     monkeypatch.setitem(namespace.sys.modules, "tensorflow.compat.v1", object())
-    places = ("ps_train.parts.legacy.names.experiment:X",)
+    places = ("ps_train.parts.legacy.names.learn:X",)
     error = namespace.name_error("tf.contrib.learn.RunConfig", places, {})
     assert str(error).endswith("it needs the Estimator: pip install 'ps_train[estimator]'")
 
@@ -48,4 +48,4 @@ def test_the_estimator_is_missing_unless_it_was_put_in_its_place(monkeypatch):
 def test_both_errors_are_what_python_expects_too(error, kind):
     """So hasattr and `except ImportError` of a script work, and ps_train shows the line without a traceback."""
     assert issubclass(error, kind) and issubclass(error, errors.UserCodeError)
-    assert str(error("tf.mul is gone")) == "tf.mul is gone"
+    assert str(error("missing_name", "no tf.mul")) == "no tf.mul"
