@@ -295,11 +295,9 @@ class _Evaluation:
         """Makes the final export if the last checkpoint is of another step than `max_steps`."""
         if self._last_result is None:
             _log.warning("training is over, and %s has no checkpoint to evaluate", self._estimator.model_dir)
-        elif not self._evaluator.is_final_export_triggered:
-            _log.info("training has ended before max_steps; exporting %s", self._last_result.checkpoint_path)
-            self._export_last()
-
-    def _export_last(self) -> None:
+        if self._last_result is None or self._evaluator.is_final_export_triggered:
+            return
+        _log.info("training has ended before max_steps; exporting %s", self._last_result.checkpoint_path)
         # The other exporters have exported this checkpoint already.
         from tensorflow_estimator.python.estimator import exporter  # noqa: PLC0415 (after `install_estimator`)
 

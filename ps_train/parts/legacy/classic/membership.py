@@ -82,11 +82,7 @@ class Membership:
     def __init__(
         self, cluster: Cluster, target: str, timeouts: Timeouts, end_process: Callable[[BaseException], None]
     ) -> None:
-        """Prepares the membership; nothing is sent yet.
-
-        Args:
-          end_process: ends this process because of an error that the script cannot notice.
-        """
+        """Sends nothing yet; `end_process` ends this process because of an error that the script cannot notice."""
         self.cluster, self.target, self.timeouts = cluster, target, timeouts
         self.stop = threading.Event()
         self.board: Blackboard | None = None
@@ -167,11 +163,7 @@ class Membership:
             service.conclude(waits_for_others=waits_for_others)
 
     def announce_prepared(self, training: Training) -> None:
-        """Announces to the workers that the chief has prepared the parameters.
-
-        Raises:
-          BlackboardError: a ps has ended, or has restarted meanwhile.
-        """
+        """Announces that the chief has prepared them; raises BlackboardError if a ps has ended or has restarted."""
         self.join().start_run(prepared=self._incarnations)
         self._training = training
 
@@ -179,7 +171,7 @@ class Membership:
         """Waits until the chief has prepared the parameters.
 
         Raises:
-          ClusterLostError: it did not within the start time-out, or its script has failed.
+          ClusterLostError: the start time-out is over, or the chief's script has failed.
         """
         awaited = f"{self.cluster.chief} (chief) to prepare {self._all_ps()}"
         self._ask(self._ask_whether_prepared, lambda: f"{awaited} ({self.join().describe_joined(self.cluster)})")
@@ -224,13 +216,7 @@ class Membership:
             self._end_process(error)
 
     def _check_heartbeat(self) -> None:
-        """Raises the error that this worker's heartbeat has noticed.
-
-        Raises:
-          ClusterLostError: another process has taken the place of this one.
-          ConfigError: the tasks were configured with different clusters.
-          ChiefFailedError: the chief's script has failed, and this one has not ended because of that.
-        """
+        """Raises the error that this worker's heartbeat has noticed."""
         heartbeat, cluster = self._heartbeat, self.cluster
         if heartbeat.is_replaced:
             raise ClusterLostError(
@@ -262,11 +248,7 @@ class Membership:
             raise ClusterLostError("timed_out", f"waited {start_secs:g} s for {chief} (chief), which makes the updates")
 
     def finish(self, code: int) -> None:
-        """Leaves the cluster after the script; no task waits for this worker any more.
-
-        Args:
-          code: the exit code of the script; from 128 on, this worker may come back.
-        """
+        """Leaves the cluster after the script, whose exit code this is; from 128 on, this worker may come back."""
         try:
             if code < _FIRST_RETRYABLE_CODE and not self._has_joined:
                 self._join_late()
@@ -313,7 +295,7 @@ def current() -> Membership | None:
 
 
 def set_current(membership: Membership | None) -> None:
-    """Sets the membership of this process."""
+    """Sets what `current` returns."""
     _current[:] = [membership] if membership else []
 
 
@@ -322,15 +304,9 @@ def filters_of(graph: tf.Graph, cluster: Cluster) -> list[str]:
     operations = graph.get_operations()
     if not operations:
         return []
-    named = {device for device in map(_task_device, {operation.device for operation in operations}) if device}
+    tasks = {task_of(device) for device in {operation.device for operation in operations}}
+    named = {f"/job:{job}" if index is None else f"/job:{job}/task:{index}" for job, index in tasks if job is not None}
     return sorted(named | {cluster.task.device} | {task.device for task in cluster.ps})
-
-
-def _task_device(device: str) -> str:
-    job, index = task_of(device)
-    if job is None:
-        return ""
-    return f"/job:{job}" if index is None else f"/job:{job}/task:{index}"
 
 
 def with_filters(config: tf.ConfigProto | None, filters: Collection[str]) -> tf.ConfigProto:

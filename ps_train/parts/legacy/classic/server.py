@@ -146,10 +146,10 @@ class Server(tf.train.Server):
     def join(self) -> None:
         """Returns when training is over: on a ps, when every worker's script has ended; on a worker, with the ps.
 
-        Under `ps_train run` the process ends there, as code after `join` was never reached before.
+        Under `ps_train run` the process ends there, as TensorFlow's `join` never returns.
 
         Raises:
-          PsTrainError: the ps was not needed for the idle time-out, for example.
+          PsTrainError: no worker was there for the idle time-out, for example.
         """
         if self._life is not None:
             while not self._over.wait(_POLL_SECS):  # a bound, as Python handles signals between two waits

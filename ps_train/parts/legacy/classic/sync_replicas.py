@@ -125,11 +125,7 @@ class SyncReplicasOptimizer(tf.train.Optimizer):
         return number
 
     def get_chief_queue_runner(self) -> Any:
-        """Returns what runs the updates on the chief, for example for `Supervisor.start_queue_runners`.
-
-        Raises:
-          ValueError: apply_gradients was not called yet.
-        """
+        """Returns what runs the updates on the chief; raises ValueError before `apply_gradients`."""
         if self._runner is None:
             raise ValueError("Should be called after apply_gradients().")
         return self._runner
@@ -172,24 +168,14 @@ class SyncReplicasHook(tf.train.SessionRunHook):
     """Initialises synchronous training of one task in each new session of a MonitoredTrainingSession."""
 
     def __init__(self, optimizer: Any, is_chief: bool, num_tokens: int) -> None:
-        """Prepares the hook.
-
-        Args:
-          optimizer: a `SyncReplicasOptimizer`.
-          is_chief: whether this task runs the updates.
-          num_tokens: is only checked, see `get_init_tokens_op`.
-        """
+        """Takes a `SyncReplicasOptimizer`; `num_tokens` is only checked, see `get_init_tokens_op`."""
         self._optimizer = optimizer
         self._is_chief = is_chief
         self._num_tokens = num_tokens
         self._runner: StandaloneRunner | None = None
 
     def begin(self) -> None:
-        """Finds the operations; see `tf.compat.v1.train.SessionRunHook`.
-
-        Raises:
-          ValueError: apply_gradients was not called yet.
-        """
+        """Finds the operations; raises ValueError before `apply_gradients`."""
         if self._is_chief:
             self._runner = self._optimizer.get_chief_queue_runner()
         self._optimizer.get_init_tokens_op(self._num_tokens)
@@ -197,12 +183,7 @@ class SyncReplicasHook(tf.train.SessionRunHook):
         self._ready_op = self._optimizer.ready_for_local_init_op
 
     def after_create_session(self, session: tf.Session, coord: tf.train.Coordinator) -> None:
-        """Initialises this task. The chief starts the updates; the other workers wait for the chief.
-
-        Raises:
-          ClusterLostError: the chief did not initialise within five minutes.
-          tf.errors.DeadlineExceededError: a server did not answer.
-        """
+        """Initialises this task. The chief starts the updates; the other workers wait for it, five minutes at most."""
         options = tf.RunOptions(timeout_in_ms=int(_ANSWER_SECS * 1000))
         waits.until(lambda: sessions.run_bounded(session, self._ready_op, options=options).size == 0, _CHIEF_SECS,
                     "the chief to initialise the variables and to run chief_init_op", threading.Event())
@@ -223,17 +204,12 @@ class _Averaging:
         self._variables = variables
 
     def apply_gradients(self, grads_and_vars: Sequence[tuple], global_step: tf.Variable) -> tf.Operation:
-        """Applies gradients; see `tf.compat.v1.train.Optimizer`."""
         with tf.control_dependencies([self._optimizer.apply_gradients(grads_and_vars, global_step)]):
             return self._averages.apply(self._variables)
 
 
 def _number_from(device: str) -> int:
-    """Returns the number of the worker that a device belongs to, or else of the worker that TF_CONFIG names.
-
-    Raises:
-      ConfigError: neither names a worker.
-    """
+    """Returns the number of the worker of a device, or of TF_CONFIG; raises ConfigError if neither names a worker."""
     tf_config = os.environ.get("TF_CONFIG", "")
     configured = parse_tf_config(tf_config, needs_ps=False) if tf_config else None
     job, index = task_of(device)

@@ -72,11 +72,8 @@ class MemberRunner:
         self, sess: tf.Session, coord: tf.train.Coordinator | None = None, daemon: bool = False, start: bool = False
     ) -> list[threading.Thread]:
         """Starts the updates if `start` is true; see `tf.compat.v1.train.QueueRunner`. Returns no thread to join."""
-        if start:
-            self._start()
-        return []
-
-    def _start(self) -> None:
+        if not start:
+            return []
         member = self._member
         self._stop()
         config = membership.with_filters(None, membership.filters_of(self._graph, member.cluster))
@@ -87,6 +84,7 @@ class MemberRunner:
             start_timeout_secs=member.timeouts.start_secs, is_resumed=member.was_live))
         if self not in member.update_services:
             member.update_services.append(self)
+        return []
 
     def _stop(self) -> None:
         if self._session is not None:

@@ -29,11 +29,7 @@ _PACKAGES = ("data", "models")
 
 @functools.cache
 def _load_reader() -> types.ModuleType:
-    """Returns the project's module data.input_data.
-
-    Raises:
-      MissingDataError: ps_train is installed without its `data/`.
-    """
+    """Returns the project's module data.input_data; raises MissingDataError if ps_train is installed without it."""
     if not (_CHECKOUT / "data/input_data.py").exists():
         raise MissingDataError("no_source_folder", f"the tutorial's MNIST reader is not in {_CHECKOUT}",
                                "install ps_train from its source folder: pip install -e <folder>")
@@ -133,22 +129,14 @@ DATASETS = {"mnist": load_mnist_sets}  # name -> what reads it
 
 
 def load_learn_dataset(name: str, size: str = "small", **options: Any) -> Any:
-    """Reads the data set of a name.
-
-    Raises:
-      ValueError: the name is not "mnist".
-    """
+    """Reads the data set of a name; raises ValueError unless it is "mnist"."""
     if name not in DATASETS:
         raise ValueError(f"load_dataset: name is {name!r}; ps_train has {', '.join(DATASETS)} only")
     return DATASETS[name](**options)
 
 
 def maybe_download(filename: str, work_directory: str, source_url: str) -> str:
-    """Downloads a file to a folder, unless it is there, and returns its path.
-
-    Raises:
-      urllib.error.URLError: it cannot be downloaded.
-    """
+    """Downloads a file to a folder, unless it is there, and returns its path; raises urllib.error.URLError."""
     path = os.path.join(work_directory, filename)
     if not os.path.exists(path):
         os.makedirs(work_directory, exist_ok=True)

@@ -136,7 +136,7 @@ def transpose_batch_time(x: tf.Tensor) -> tf.Tensor:
 def sequence_loss(logits: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor, average_across_timesteps: bool = True,
                   average_across_batch: bool = True, softmax_loss_function: Callable | None = None,
                   name: str | None = None) -> tf.Tensor:
-    """The weighted cross entropy of sequences.
+    """The weighted cross entropy of sequences: float [], [batch], [time] or [batch, time].
 
     Args:
       logits: float [batch, time, classes].
@@ -146,9 +146,6 @@ def sequence_loss(logits: tf.Tensor, targets: tf.Tensor, weights: tf.Tensor, ave
       average_across_batch: whether the result has no batch axis.
       softmax_loss_function: (labels=, logits=) -> loss, instead of the softmax cross entropy.
       name: of the operations.
-
-    Returns:
-      float: [], [batch], [time] or [batch, time].
     """
     function = softmax_loss_function or tf.nn.sparse_softmax_cross_entropy_with_logits
     axes = [axis for axis, is_averaged in enumerate((average_across_batch, average_across_timesteps)) if is_averaged]
@@ -165,7 +162,6 @@ def embed_sequence(ids: tf.Tensor, vocab_size: int | None = None, embed_dim: int
                    unique: bool = False, initializer: Any = None, regularizer: Any = None, trainable: bool = True,
                    scope: str | None = None, reuse: bool | None = None) -> tf.Tensor:
     """Looks up the rows of a new variable "embeddings": int [batch, time] -> float [batch, time, embed_dim]."""
-    del unique  # which row is looked up how often changes no number
     with tf.variable_scope(scope, "EmbedSequence", [ids], reuse=reuse):
         shape = None if reuse else [vocab_size, embed_dim]
         embeddings = tf.get_variable("embeddings", shape, initializer=initializer, regularizer=regularizer,
@@ -173,7 +169,7 @@ def embed_sequence(ids: tf.Tensor, vocab_size: int | None = None, embed_dim: int
         return tf.nn.embedding_lookup(embeddings, ids)
 
 
-def batch_and_drop_remainder(batch_size: Any) -> Callable[[tf.data.Dataset], tf.data.Dataset]:
+def batch_and_drop_remainder(batch_size: Any) -> Callable:
     """For `Dataset.apply`: `batch` without the last, smaller batch."""
     return lambda dataset: dataset.batch(batch_size, drop_remainder=True)
 
@@ -187,8 +183,7 @@ def mirrored_strategy(devices: Sequence[str] | None = None, num_gpus: int | None
                       num_gpus_per_worker: int | None = None, cross_device_ops: Any = None,
                       cross_tower_ops: Any = None, **ignored: Any) -> Any:
     """`tf.distribute.MirroredStrategy` over the devices, or over the first GPUs."""
-    del ignored
-    count = num_gpus if num_gpus is not None else num_gpus_per_worker
+    count = num_gpus_per_worker if num_gpus is None else num_gpus
     if devices is None and count is not None:
         devices = [f"/device:GPU:{index}" for index in range(count)] or ["/device:CPU:0"]
     return tf.distribute.MirroredStrategy(devices, cross_device_ops=cross_device_ops or cross_tower_ops)
@@ -196,13 +191,11 @@ def mirrored_strategy(devices: Sequence[str] | None = None, num_gpus: int | None
 
 def collective_all_reduce_strategy(num_gpus_per_worker: int = 0, **ignored: Any) -> Any:
     """`tf.distribute.experimental.MultiWorkerMirroredStrategy`, which takes all GPUs that it finds."""
-    del num_gpus_per_worker, ignored
     return tf.distribute.experimental.MultiWorkerMirroredStrategy()
 
 
 def parameter_server_strategy(num_gpus_per_worker: int = 0, **ignored: Any) -> Any:
     """`tf.distribute.experimental.ParameterServerStrategy`, which takes all GPUs that it finds."""
-    del num_gpus_per_worker, ignored
     return tf.distribute.experimental.ParameterServerStrategy()
 
 
@@ -230,21 +223,18 @@ def bucketized_column(source_column: Any, boundaries: Sequence[float]) -> Any:
 def sparse_column_with_hash_bucket(column_name: str, hash_bucket_size: float, combiner: str = "sum",
                                    dtype: tf.DType = tf.string, hash_keys: Any = None) -> Any:
     """`categorical_column_with_hash_bucket`."""
-    del combiner, hash_keys
     return _fc.categorical_column_with_hash_bucket(column_name, int(hash_bucket_size), dtype)
 
 
 def sparse_column_with_integerized_feature(column_name: str, bucket_size: int, combiner: str = "sum",
                                            dtype: tf.DType = tf.int64) -> Any:
     """`categorical_column_with_identity`."""
-    del combiner, dtype
     return _fc.categorical_column_with_identity(column_name, int(bucket_size))
 
 
 def sparse_column_with_keys(column_name: str, keys: Sequence, default_value: int = -1, combiner: str = "sum",
                             dtype: tf.DType = tf.string) -> Any:
     """`categorical_column_with_vocabulary_list`."""
-    del combiner
     return _fc.categorical_column_with_vocabulary_list(column_name, tuple(keys), dtype, default_value)
 
 
@@ -252,7 +242,6 @@ def sparse_column_with_vocabulary_file(column_name: str, vocabulary_file: str, n
                                        vocab_size: int | None = None, default_value: int = -1, combiner: str = "sum",
                                        dtype: tf.DType = tf.string) -> Any:
     """`categorical_column_with_vocabulary_file`."""
-    del combiner
     return _fc.categorical_column_with_vocabulary_file(
         column_name, vocabulary_file, vocab_size, num_oov_buckets, None if num_oov_buckets else default_value, dtype)
 
@@ -266,7 +255,6 @@ def crossed_column(columns: Sequence, hash_bucket_size: float, combiner: str = "
                    ckpt_to_load_from: str | None = None, tensor_name_in_ckpt: str | None = None,
                    hash_key: int | None = None) -> Any:
     """`crossed_column`; hashed columns are crossed by their raw values, as today's function demands."""
-    del combiner, ckpt_to_load_from, tensor_name_in_ckpt
     crossable = [column.key if type(column).__name__ == "HashedCategoricalColumn" else column for column in columns]
     return _fc.crossed_column(crossable, int(hash_bucket_size), hash_key)
 
@@ -315,10 +303,9 @@ def weighted_sum_from_feature_columns(columns_to_tensors: dict, feature_columns:
 
 
 class GreedyLoadBalancingStrategy:
-    """Places each variable on the ps with the least load so far; the first of them if there are several."""
+    """Places each variable on the first of the ps with the least load so far; `load_fn` is that of an operation."""
 
     def __init__(self, num_tasks: int, load_fn: Callable[[tf.Operation], float]) -> None:
-        """Takes the number of ps, and the load of an operation, in any unit."""
         self._loads = [0.0] * num_tasks
         self._load_fn = load_fn
 
@@ -332,7 +319,6 @@ class RandomStrategy:
     """Places each variable on a random ps; every worker draws the same, from the same seed."""
 
     def __init__(self, num_tasks: int, seed: int = 0) -> None:
-        """Takes the number of ps."""
         self._num_tasks = num_tasks
         self._random = random.Random(seed)
 

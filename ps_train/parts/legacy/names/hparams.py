@@ -53,11 +53,7 @@ def _set_parsed(parsed: dict[str, Any], pair: re.Match, kind: type) -> None:
 
 
 def _convert(name: str, value: Any, kind: type) -> Any:
-    """Returns a value as the type of its hyperparameter.
-
-    Raises:
-      ValueError: it is of another type.
-    """
+    """Returns a value as the type of its hyperparameter; raises ValueError if it is of another type."""
     if value is None or kind is type(None):
         return value
     if kind is bool:
@@ -76,16 +72,12 @@ def _convert(name: str, value: Any, kind: type) -> Any:
 
 
 class HParams:
-    """Named values. Each is an attribute too, and keeps the type that it was given first."""
+    """Named values. Each is an attribute too, and keeps the type of its first value."""
 
     def __init__(self, hparam_def: Any = None, model_structure: Any = None, **values: Any) -> None:
-        """Takes the names and values.
-
-        Raises:
-          ValueError: a name is that of a method, or `hparam_def` is given, a protocol buffer that no longer exists.
-        """
+        """Takes the names and values; raises ValueError if a name is that of a method."""
         if hparam_def is not None:
-            raise ValueError("HParams(hparam_def=...): the protocol buffer HParamDef is gone; use parse_json")
+            raise ValueError("HParams(hparam_def=...): the protocol buffer HParamDef no longer exists; use parse_json")
         self._types: dict[str, tuple[type, bool]] = {}
         self._model_structure = model_structure
         for name, value in values.items():
@@ -102,19 +94,14 @@ class HParams:
         setattr(self, name, value)
 
     def set_hparam(self, name: str, value: Any) -> None:
-        """Replaces a value.
-
-        Raises:
-          KeyError: the name is unknown.
-          ValueError: it is of another type, or a list instead of a single value or the other way round.
-        """
+        """Replaces a value; raises KeyError for an unknown name, and ValueError for another type, or list or not."""
         kind, is_list = self._types[name]
         if isinstance(value, (list, tuple)) != is_list:
             raise ValueError(f"Must {'pass' if is_list else 'not pass'} a list for parameter: {name}")
         setattr(self, name, [_convert(name, item, kind) for item in value] if is_list else _convert(name, value, kind))
 
     def del_hparam(self, name: str) -> None:
-        """Removes a value; does nothing if there is none."""
+        """Removes a value, if the name has one."""
         if self._types.pop(name, None):
             delattr(self, name)
 

@@ -72,7 +72,6 @@ class _Fitting:
                  checkpoint_path: str | None = None, name: str | None = None, metrics: Any = None,
                  **ignored: Any) -> dict:
         """Evaluates by an input function, also as the first argument, or by arrays; `metrics` are MetricSpecs."""
-        del ignored
         if callable(x):
             x, input_fn = None, x
         evaluate = with_metrics(self, metrics).evaluate if metrics else super().evaluate
@@ -132,8 +131,7 @@ KEY = "x"  # the name of features that have none
 
 def infer_real_valued_columns_from_input(x: Any) -> list:
     """Returns the columns of an array [n, ...] of numbers, or of a dictionary of such arrays."""
-    arrays = x if isinstance(x, dict) else {KEY: x}
-    return [tf.feature_column.numeric_column(name, np.shape(array)[1:] or (1,)) for name, array in arrays.items()]
+    return [tf.feature_column.numeric_column(name, np.shape(array)[1:] or (1,)) for name, array in _named(x)[0].items()]
 
 
 def infer_real_valued_columns_from_input_fn(input_fn: Callable) -> list:
@@ -213,17 +211,15 @@ class MetricSpec:
 
     def __init__(self, metric_fn: Callable, prediction_key: str | None = None, label_key: str | None = None,
                  weight_key: str | None = None) -> None:
-        """Takes a function of `predictions`, `labels` and `weights`; a key of None is the only tensor that there is."""
+        """Takes a function of `predictions`, `labels` and `weights`; a key of None is the only tensor."""
         self._metric_fn = metric_fn
         self._keys = (prediction_key, label_key, weight_key)
 
     def create_metric_ops(self, inputs: Mapping, labels: Any, predictions: Any) -> Any:
-        """Returns the value and update op of the metric.
+        """Returns the value and update op of the metric; labels and predictions are a tensor or a dictionary of some.
 
         Args:
           inputs: name -> feature, of which one may be the weight.
-          labels: a tensor, or a dictionary of tensors.
-          predictions: the same.
 
         Raises:
           ValueError: a key is needed to choose a tensor.
@@ -248,7 +244,6 @@ def with_metrics(estimator: Any, metrics: Mapping[Any, Any] | None) -> Any:
     """Returns an Estimator that evaluates further metrics.
 
     Args:
-      estimator: the Estimator.
       metrics: name -> MetricSpec; or (name, name of the prediction) -> function of predictions and labels.
     """
     if not metrics:
@@ -272,7 +267,6 @@ class Experiment:
                  min_eval_frequency: int | None = None, delay_workers_by_global_step: bool = False,
                  export_strategies: Any = None, **others: Any) -> None:
         """Takes contrib.learn's arguments."""
-        del local_eval_frequency, min_eval_frequency, delay_workers_by_global_step, others
         is_named = getattr(estimator, "takes_names", False)
         self.estimator = with_metrics(estimator, eval_metrics)
         strategies = export_strategies if isinstance(export_strategies, (list, tuple)) else [export_strategies]
@@ -291,8 +285,7 @@ class Experiment:
     local_run = run_std_server = continuous_train_and_eval = train_and_evaluate
 
     def train(self, delay_secs: float | None = None) -> Any:
-        """Does the same; no task needs a delay, since each waits for the chief."""
-        del delay_secs
+        """Does the same without a delay: no task needs one, since each waits for the chief."""
         return self.train_and_evaluate()
 
     def extend_train_hooks(self, additional_hooks: Iterable) -> None:
@@ -301,20 +294,15 @@ class Experiment:
 
     def evaluate(self, delay_secs: float | None = None) -> dict:
         """Evaluates the last checkpoint once."""
-        del delay_secs
         return self.estimator.evaluate(input_fn=self._eval_spec.input_fn, steps=self._eval_spec.steps)
 
 
 def run_experiment(experiment_fn: Callable, output_dir: str | None = None, schedule: str | None = None,
                    run_config: Any = None, hparams: Any = None) -> Any:
-    """Makes an Experiment and runs it as TF_CONFIG's task demands, or as `schedule` says.
+    """Creates an Experiment and runs it as TF_CONFIG's task demands, or by the method that `schedule` names.
 
     Args:
-      experiment_fn: takes the output_dir, or, if a run_config is given, that and hparams.
-      output_dir: the folder of the checkpoints.
-      schedule: the name of a method of Experiment; only "evaluate" makes a difference.
-      run_config: with its model_dir.
-      hparams: for the experiment_fn.
+      experiment_fn: takes the output_dir (of the checkpoints) or, with a run_config, that and hparams.
     """
     experiment = experiment_fn(output_dir) if run_config is None else experiment_fn(run_config, hparams)
     return getattr(experiment, schedule or "train_and_evaluate")()
@@ -334,7 +322,6 @@ class LearnRunConfig(tf.estimator.RunConfig):
                  keep_checkpoint_max: int = 5, keep_checkpoint_every_n_hours: float = 10000,
                  evaluation_master: str = "", model_dir: str | None = None, session_config: Any = None,
                  **others: Any) -> None:
-        del master, num_cores, evaluation_master, others
         if session_config is None and (log_device_placement or gpu_memory_fraction < 1):
             session_config = tf.ConfigProto(
                 log_device_placement=log_device_placement, allow_soft_placement=True,
@@ -395,7 +382,6 @@ def make_export_strategy(serving_input_fn: Callable, default_output_alternative_
                          assets_extra: dict | None = None, as_text: bool = False, exports_to_keep: int | None = 5,
                          **others: Any) -> Any:
     """Returns an exporter of each last evaluated checkpoint, to the folder export/Servo."""
-    del default_output_alternative_key, others
 
     def receiver_fn() -> Any:
         inputs = serving_input_fn()

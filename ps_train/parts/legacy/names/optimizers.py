@@ -20,12 +20,9 @@ class LazyAdamOptimizer(tf.train.AdamOptimizer):
         return self._apply_rows(grad, var, indices)
 
     def _apply_rows(self, grad: tf.Tensor, var: tf.Variable, indices: tf.Tensor) -> tf.Operation:
-        """Updates rows of a variable; `indices` are unique: `apply_gradients` has added the gradients of equal ones.
+        """Updates rows of a variable by grad, [rows, ...].
 
-        Args:
-          grad: [rows, ...], of the variable's dtype.
-          var: the variable, [all rows, ...].
-          indices: int32 or int64 [rows].
+        The indices, int32 or int64 [rows], are unique: `apply_gradients` has added the gradients of equal ones.
         """
         beta1, beta2, epsilon, rate, beta1_power, beta2_power = (
             tf.cast(value, var.dtype.base_dtype)
@@ -48,19 +45,14 @@ class NadamOptimizer(tf.train.AdamOptimizer):
 
     def _resource_apply_dense(self, grad: tf.Tensor, var: tf.Variable) -> tf.Operation:
         m, v = self.get_slot(var, "m"), self.get_slot(var, "v")
-        settings = [tf.cast(value, var.dtype.base_dtype) for value in (
-            *self._get_beta_accumulators(), self._lr_t, self._beta1_t, self._beta2_t, self._epsilon_t)]
-        if not hasattr(var, "handle"):
-            return tf.raw_ops.ApplyAdam(
-                var=var._ref(), m=m._ref(), v=v._ref(),  # noqa: SLF001 (as the optimizers of tf.train)
-                **_adam_arguments(settings, grad), use_locking=self._use_locking, use_nesterov=True).op
-        return tf.raw_ops.ResourceApplyAdam(
-            var=var.handle, m=m.handle, v=v.handle, **_adam_arguments(settings, grad), use_locking=self._use_locking,
-            use_nesterov=True)
-
-
-def _adam_arguments(settings: list[tf.Tensor], grad: tf.Tensor) -> dict[str, tf.Tensor]:
-    return dict(zip(("beta1_power", "beta2_power", "lr", "beta1", "beta2", "epsilon"), settings), grad=grad)
+        settings = (tf.cast(value, var.dtype.base_dtype) for value in (
+            *self._get_beta_accumulators(), self._lr_t, self._beta1_t, self._beta2_t, self._epsilon_t))
+        arguments = dict(zip(("beta1_power", "beta2_power", "lr", "beta1", "beta2", "epsilon"), settings), grad=grad,
+                         use_locking=self._use_locking, use_nesterov=True)
+        if hasattr(var, "handle"):
+            return tf.raw_ops.ResourceApplyAdam(var=var.handle, m=m.handle, v=v.handle, **arguments)
+        return tf.raw_ops.ApplyAdam(
+            var=var._ref(), m=m._ref(), v=v._ref(), **arguments).op  # noqa: SLF001 (as the optimizers of tf.train)
 
 
 class _WeightDecay:
