@@ -1,6 +1,8 @@
-"""Unchanged scripts of further kinds: Estimator, contrib.learn, Keras under MultiWorkerMirroredStrategy."""
+"""Unchanged scripts of further kinds: Estimator, contrib.learn, Keras under MultiWorkerMirroredStrategy, Python 2."""
 
 from __future__ import annotations
+
+import importlib.util
 
 import pytest
 
@@ -38,3 +40,45 @@ def test_a_keras_script_trains_with_keras_2(start_process, tmp_path):
     for worker in (0, 1):
         assert f"worker {worker} ends with tf_keras" in start_process.log(f"worker-{worker}")
     assert (tmp_path / "worker0" / "ckpt_2.index").exists()  # the other worker's are temporary
+
+
+PYTHON_2 = """\
+import tensorflow as tf
+import helper
+FILES = "hdfs://cluster/data/part-*"
+if True:
+\tlines = open(tf.gfile.Glob(FILES)[0]).read().split()
+        print "lines", len(lines) / 2
+dataset = tf.data.TextLineDataset(["hdfs://cluster/data/part-0"])
+with tf.Session() as session:
+    print session.run(dataset.make_one_shot_iterator().get_next())
+for i in xrange(1):
+    helper.fail(i)
+"""
+PYTHON_2_HELPER = """\
+import cPickle
+def fail(i):
+\tprint "helper", cPickle.loads(cPickle.dumps(i))
+\traise ValueError, "of the helper"
+"""
+
+
+@pytest.mark.skipif(importlib.util.find_spec("fissix") is None, reason="needs the extra python2")
+def test_a_script_of_python_2_runs_converted_and_stays_as_it_is(start_process, tmp_path):
+    """Its module, too, and the path in both; the traceback has the lines of the original. Without it, one line."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/part-0").write_text("a\nb\nc\n")
+    (tmp_path / "script.py").write_text(PYTHON_2)
+    (tmp_path / "helper.py").write_text(PYTHON_2_HELPER)
+    script = str(tmp_path / "script.py")
+    start_process.start("plain", ["run", script])
+    start_process.start("converted", ["run", "--python2", f"--map_path=hdfs://cluster/data={tmp_path}/data", script])
+    codes = start_process.wait()
+    assert (codes["plain"], codes["converted"]) == (1, 1)
+    last_line = start_process.log("plain").splitlines()[-1]
+    assert f"{script}, line 6" in last_line and f"`ps_train run --python2 {script}`" in last_line
+    log = start_process.log("converted")
+    assert "lines 1\nb'a'\nhelper 0\n" in log
+    assert f'  File "{tmp_path}/helper.py", line 4, in fail\n    raise ValueError, "of the helper"\n' in log
+    assert (tmp_path / "script.py").read_text() == PYTHON_2 and (tmp_path / "helper.py").read_text() == PYTHON_2_HELPER
+    assert not (tmp_path / "__pycache__").exists()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import importlib.util
 import sys
 
@@ -150,9 +149,3 @@ def test_a_scheme_that_tensorflow_does_not_know_leads_to_the_flag():
     error = RuntimeError("File system scheme 'hdfs' not implemented (file: 'hdfs://x/y/z.txt')")
     assert "--map_path=hdfs://x/y=/local/folder" in conversion.path_hint(error)
     assert conversion.path_hint(RuntimeError("x")) == ""
-
-
-def test_a_replaced_tree_is_what_it_was_but_for_the_paths():
-    """Positions stay."""
-    tree = conversion.replace_paths(ast.parse("x = 1\ny = 'a/b'"), [("a", "c")])
-    assert tree.body[1].lineno == 2 and ast.unparse(tree) == "x = 1\ny = 'c/b'"

@@ -1,4 +1,4 @@
-"""Functions and feature columns of tf.contrib, against numpy."""
+"""Functions, feature columns and placement strategies of tf.contrib, and the tutorials' model and data."""
 
 from __future__ import annotations
 
@@ -106,3 +106,41 @@ def test_a_table_in_a_file_is_read(tmp_path):
     path.write_text("1.0,5\n0.0,6\n")
     without = examples.load_csv_without_header(str(path), np.int64, np.float32, target_column=0)
     assert (without.data.tolist(), without.target.tolist()) == ([[5], [6]], [1, 0])
+
+
+SHAPES = ((100, 10), (10,), (50, 10), (40, 10), (2,), ())
+
+
+def devices_of(strategy, use_resource=True):
+    """Returns the index of the ps of each variable of SHAPES."""
+    setter = tf.train.replica_device_setter(ps_tasks=2, ps_strategy=strategy)
+    with tf.Graph().as_default(), tf.device(setter):
+        return [int(tf.get_variable(f"v{index}", shape, use_resource=use_resource).device[-1])
+                for index, shape in enumerate(SHAPES)]
+
+
+@pytest.mark.parametrize("use_resource", [True, False])
+def test_each_variable_goes_to_the_ps_with_the_fewest_bytes(use_resource):
+    """4000 bytes to ps 0; 40, 2000 and 1600 to ps 1, then still the lighter; 8; 4."""
+    strategy = functions.GreedyLoadBalancingStrategy(2, functions.byte_size_load_fn)
+    assert devices_of(strategy, use_resource) == [0, 1, 1, 1, 1, 1]
+
+
+def test_the_first_ps_is_taken_if_loads_are_equal():
+    """A load of 1 each goes round."""
+    assert devices_of(functions.GreedyLoadBalancingStrategy(2, lambda op: 1)) == [0, 1, 0, 1, 0, 1]
+
+
+def test_random_is_the_same_in_every_worker():
+    """The same seed, the same places; both ps get some."""
+    devices = devices_of(functions.RandomStrategy(2, seed=3))
+    assert devices == devices_of(functions.RandomStrategy(2, seed=3))
+    assert set(devices) == {0, 1}
+
+
+def test_the_bytes_of_other_operations_are_those_of_their_output():
+    """[3, 4] of float64."""
+    with tf.Graph().as_default():
+        assert functions.byte_size_load_fn(tf.zeros([3, 4], tf.float64).op) == 96
+        with pytest.raises(ValueError, match="fully defined"):
+            functions.byte_size_load_fn(tf.placeholder(tf.float32, [None]).op)
