@@ -1,6 +1,6 @@
 """How does the code of a script change on its way into Python? `--python2` and `--map_path`; no file is changed.
 
-    file --> decode_source --> as_python3 --> divide_as_python2 --> replace_paths --> compiled
+    file --> decode_source --> as_python3 --> Python 2's division --> other paths --> compiled
 
 Code of Python 2 becomes Python 3 by fissix, if that is installed; its division stays that of Python 2, unless the file
 imports Python 3's from __future__.
@@ -65,9 +65,9 @@ class Conversion:
         text = decode_source(pathlib.Path(path).read_bytes())
         tree = ast.parse(as_python3(text, path) if self.is_python2 else text, path)
         if self.is_python2 and not _TRUE_DIVISION.search(text):
-            tree = divide_as_python2(tree)
+            tree = ast.fix_missing_locations(_Divisions().visit(tree))
         if self.mapped:
-            tree = replace_paths(tree, self.mapped)
+            tree = _Paths(self.mapped).visit(tree)
         return compile(tree, path, "exec", dont_inherit=True)
 
     def run(self, path: str) -> None:
@@ -190,12 +190,9 @@ def install_division() -> None:
     setattr(builtins, _DIVIDE_IN_PLACE, _divide_in_place)
 
 
-def divide_as_python2(tree: ast.Module) -> ast.Module:
-    """Returns the code with Python 2's division."""
-    return ast.fix_missing_locations(_Divisions().visit(tree))
-
-
 class _Divisions(ast.NodeTransformer):
+    """Gives code the division of Python 2."""
+
     def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
         self.generic_visit(node)
         return _call(_DIVIDE, node, node.left, node.right) if isinstance(node.op, ast.Div) else node
@@ -250,12 +247,9 @@ def _is_whole(value: Any) -> bool:
 _UNKNOWN_SCHEME = re.compile(r"File system scheme '([^']+)' not implemented \(file: '([^']+)'\)")
 
 
-def replace_paths(tree: ast.Module, mapped: Sequence[tuple[str, str]]) -> ast.Module:
-    """Returns the code with other paths."""
-    return _Paths(mapped).visit(tree)
-
-
 class _Paths(ast.NodeTransformer):
+    """Replaces paths in the constants of code."""
+
     def __init__(self, mapped: Sequence[tuple[str, str]]) -> None:
         # The longest first: hdfs://x/y may lie elsewhere than the rest of hdfs://x.
         ordered = sorted(mapped, key=lambda pair: -len(pair[0]))

@@ -5,7 +5,7 @@
     offer_estimator      for plug-ins of `ps_train train`: a module at tf.estimator that does this on first use
     replace              train_and_evaluate   ps, chief, worker --> Server --> MonitoredTrainingSession
                                               evaluator         --> evaluate each new checkpoint until training is over
-    start_servers        Estimator.train, called directly in a cluster by a script that was made for one process: the
+                         Estimator.train, called directly in a cluster by a script that was made for one process: the
                          original expects a server that nobody has started
 
 TensorFlow 2.14 and 2.15 bring the package themselves; there only the importable names change. It is the last release of
@@ -182,17 +182,18 @@ def _export_decorator(name: str) -> types.ModuleType:
 
 def replace(
     server_class: Any = None, monitored_training_session: Any = None,
-    find_end: Callable[[], Callable[[], bool] | None] | None = None,
+    find_end: Callable[[], Callable[[], bool] | None] | None = None, has_server: Callable[[], bool] | None = None,
 ) -> None:
     """Replaces what `tf.estimator.train_and_evaluate` uses in its tasks; None leaves the original.
 
     Args:
-      server_class: replaces `tf.train.Server`.
+      server_class: replaces `tf.train.Server`; its `join` ends the process of a ps after training.
       monitored_training_session: replaces `tf.train.MonitoredTrainingSession`, with the same arguments.
       find_end: called when an evaluator starts; returns a function that returns whether training is over, after
         which no checkpoint comes, or None if that cannot be known: then the original decides. The evaluator calls the
         function before each look at the folder, and about once a second while it waits. It raises ClusterLostError if
         the cluster never answered.
+      has_server: returns whether this process has a server. If not, `Estimator.train` starts one in a cluster.
 
     Raises:
       ConfigError: the Estimator is not installed, see `install_estimator`.
@@ -216,6 +217,24 @@ def replace(
                 _Evaluation(training, executor, should_end).run()
 
         training._TrainingExecutor.run_evaluator = run_evaluator  # noqa: SLF001
+    if has_server is not None:
+        estimator.Estimator.train = _starting_server(estimator.Estimator.train, server_class, has_server)
+
+
+def _starting_server(train: Callable, server_class: Any, has_server: Callable[[], bool]) -> Callable:
+    """Returns `Estimator.train` that starts the server of its task, if the cluster has several and none is started."""
+    @functools.wraps(train)
+    def train_with_server(self: Any, *args: Any, **kwargs: Any) -> Any:
+        config = self.config
+        jobs = set(config.cluster_spec.jobs) if config.cluster_spec else set()
+        if "ps" in jobs and config.task_type in jobs and not has_server():
+            server = server_class(config.cluster_spec, job_name=config.task_type, task_index=config.task_id,
+                                  config=config.session_config)
+            if config.task_type == "ps":
+                server.join()
+        return train(self, *args, **kwargs)
+
+    return train_with_server
 
 
 class _Overlay(types.ModuleType):
@@ -309,32 +328,6 @@ class _Evaluation:
         end_secs = time.monotonic() + secs
         while (remaining_secs := end_secs - time.monotonic()) > 0 and not self._is_training_over():
             time.sleep(min(remaining_secs, _POLL_SECS))
-
-
-def start_servers(server_class: Any, has_server: Callable[[], bool]) -> None:
-    """Lets `Estimator.train` start the server of its task, if the cluster has several and none is started yet.
-
-    Args:
-      server_class: takes the arguments of `tf.train.Server`; its `join` ends the process of a ps after training.
-      has_server: returns whether this process has made a server.
-    """
-    install_estimator()
-    from tensorflow_estimator.python.estimator import estimator  # noqa: PLC0415 (after `install_estimator`)
-
-    train = estimator.Estimator.train
-
-    @functools.wraps(train)
-    def train_with_server(self: Any, *args: Any, **kwargs: Any) -> Any:
-        config = self.config
-        jobs = set(config.cluster_spec.jobs) if config.cluster_spec else set()
-        if "ps" in jobs and config.task_type in jobs and not has_server():
-            server = server_class(config.cluster_spec, job_name=config.task_type, task_index=config.task_id,
-                                  config=config.session_config)
-            if config.task_type == "ps":
-                server.join()
-        return train(self, *args, **kwargs)
-
-    estimator.Estimator.train = train_with_server
 
 
 class Observer:

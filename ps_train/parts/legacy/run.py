@@ -63,7 +63,7 @@ def run_script(config: ScriptConfig, script: Script) -> None:
 
 
 def _prepare_tensorflow_1(config: ScriptConfig) -> None:
-    from ps_train.parts.legacy import names  # noqa: PLC0415 (patches TensorFlow)
+    from ps_train.parts.legacy.names import installation  # noqa: PLC0415 (most of TensorFlow, which 2 does not need)
 
     tf.disable_v2_behavior()
     if not config.tf_log:  # most calls of such a script are deprecated
@@ -75,7 +75,7 @@ def _prepare_tensorflow_1(config: ScriptConfig) -> None:
         tf.enable_resource_variables()
     replace_classes(config.timeouts)
     _prepare_estimator(config.timeouts)
-    names.install()
+    installation.install()
 
 
 def _prepare_estimator(timeouts: Timeouts) -> None:
@@ -89,8 +89,7 @@ def _prepare_estimator(timeouts: Timeouts) -> None:
         observer = estimator.observer_from_environment(timeouts)
         return observer.is_over if observer else None
 
-    estimator.replace(ScriptServer, sessions.MonitoredTrainingSession, find_end)
-    estimator.start_servers(ScriptServer, lambda: script_server() is not None)
+    estimator.replace(ScriptServer, sessions.MonitoredTrainingSession, find_end, lambda: script_server() is not None)
 
 
 def _run(script: Script, conversion: Conversion) -> int:

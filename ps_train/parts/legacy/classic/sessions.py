@@ -88,7 +88,6 @@ class SessionManager(_TensorFlowManager):
     """`tf.compat.v1.train.SessionManager` with the bounds, the admission and the filters of ps_train."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Creates it; see TensorFlow's class."""
         super().__init__(*args, **kwargs)
         self._recovery_wait_secs = min(self._recovery_wait_secs, _RECOVERY_WAIT_SECS)
         self._announcement: Callable[[], None] | None = None  # the chief's, until it is sent
@@ -177,7 +176,6 @@ class Supervisor(tf.train.Supervisor):
     """`tf.compat.v1.train.Supervisor` that asks every second, not every 30 s, whether the parameters are ready."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Creates it; see TensorFlow's class."""
         install_session_manager()
         note_global_step(kwargs.get("graph"))
         super().__init__(*args, **kwargs)

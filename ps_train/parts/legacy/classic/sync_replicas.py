@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import types
 from collections.abc import Sequence
 from typing import Any
 
@@ -101,8 +102,8 @@ class SyncReplicasOptimizer(tf.train.Optimizer):
         if global_step is None:
             raise ValueError("Global step is required to check staleness")
         self.worker_number = self._find_worker_number()
-        optimizer: Any = self._opt if self._variable_averages is None else _Averaging(
-            self._opt, self._variable_averages, self._variables_to_average)
+        optimizer: Any = self._opt if self._variable_averages is None else types.SimpleNamespace(
+            apply_gradients=self._apply_and_average)
         engine = StandaloneEngine(optimizer, pairs, global_step, self._settings, worker=self.worker_number)
         self.operations = engine.operations()
         self.chief_init_op, self.local_step_init_op = self.operations.init.new_run, self.operations.init.every_worker
@@ -111,6 +112,10 @@ class SyncReplicasOptimizer(tf.train.Optimizer):
             [tf.report_uninitialized_variables(tf.global_variables()), engine.missing()], 0)
         train_op = self.operations.train_op
         return train_op if name is None else tf.group(train_op, name=name)
+
+    def _apply_and_average(self, grads_and_vars: Sequence[tuple], global_step: tf.Variable) -> tf.Operation:
+        with tf.control_dependencies([self._opt.apply_gradients(grads_and_vars, global_step)]):
+            return self._variable_averages.apply(self._variables_to_average)
 
     def _find_worker_number(self) -> int:
         if self._worker is not None:
@@ -190,22 +195,6 @@ class SyncReplicasHook(tf.train.SessionRunHook):
         sessions.run_bounded(session, self._init_op, options=options)
         if self._runner:
             self._runner.create_threads(session, coord, daemon=True, start=True)
-
-
-class _Averaging:
-    """Applies gradients, then updates moving averages."""
-
-    def __init__(
-        self, optimizer: tf.train.Optimizer, averages: tf.train.ExponentialMovingAverage,
-        variables: Sequence[tf.Variable] | None,
-    ) -> None:
-        self._optimizer = optimizer
-        self._averages = averages
-        self._variables = variables
-
-    def apply_gradients(self, grads_and_vars: Sequence[tuple], global_step: tf.Variable) -> tf.Operation:
-        with tf.control_dependencies([self._optimizer.apply_gradients(grads_and_vars, global_step)]):
-            return self._averages.apply(self._variables)
 
 
 def _number_from(device: str) -> int:

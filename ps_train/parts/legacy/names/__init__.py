@@ -1,6 +1,6 @@
 """What does `import tensorflow as tf` of an unchanged TF1 script find?
 
-`install()` puts a stand-in at `sys.modules["tensorflow"]`. It looks a name up in these places, in this order:
+`installation.install()` puts a stand-in at `sys.modules["tensorflow"]`, which looks a name up in this order:
 
     tables.py      name in TF1 -> what it is today
     compat.v1      TensorFlow's own copy of the TF1 names
@@ -16,14 +16,3 @@ Each table is a dictionary of strings that can be read, and docs/compatibility.m
 The other files are what the tables name, where today's libraries have nothing with the same arguments: `functions`,
 `optimizers`, `hparams`, `learn` (contrib.learn), `examples` (the tutorials' data and model).
 """
-
-from __future__ import annotations
-
-__all__ = ["install"]
-
-
-def install() -> None:
-    """Makes `import tensorflow as tf` find the names of TF1, see `installation.py`."""
-    from ps_train.parts.legacy.names import installation  # noqa: PLC0415 (the tables are read without TensorFlow)
-
-    installation.put_in_place()

@@ -38,7 +38,7 @@ _PRIVATE = ("python", "core", "compiler", "tools", "lite", "_api", "include", "t
 NINF, PZERO, NZERO = -math.inf, 0.0, -0.0
 
 
-def put_in_place() -> None:
+def install() -> None:
     """Makes `import tensorflow as tf` find the names of TF1, from now on and in every module of this process.
 
     Call it once, after TensorFlow was imported with TF_USE_LEGACY_KERAS=1 and `tf.disable_v2_behavior()` was called.

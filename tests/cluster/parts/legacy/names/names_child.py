@@ -21,15 +21,15 @@ os.environ.update(TF_USE_LEGACY_KERAS="1", TF_CPP_MIN_LOG_LEVEL="3", CUDA_VISIBL
 import tensorflow.compat.v1 as real
 
 from ps_train.errors import MissingModuleError, MissingNameError
-from ps_train.parts.legacy import estimator, names
-from ps_train.parts.legacy.names import tables
+from ps_train.parts.legacy import estimator
+from ps_train.parts.legacy.names import installation, tables
 
 real.disable_v2_behavior()
 real.enable_resource_variables()
 real.logging.set_verbosity(real.logging.ERROR)
 estimator.install_estimator()
-names.install()
-names.install()  # the second call does nothing
+installation.install()
+installation.install()  # the second call does nothing
 tf = sys.modules["tensorflow"]
 
 
