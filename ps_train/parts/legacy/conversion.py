@@ -109,7 +109,7 @@ class _Loader(importlib.machinery.SourceFileLoader):
 
 
 _TAB = 8  # columns between Python 2's tab stops
-# A comment or a string, which may go over several lines.
+# A comment or a string, which may have several lines.
 _COMMENT_OR_STRING = re.compile(
     r'#[^\n]*|"""(?:\\.|[^\\])*?"""|' r"'''(?:\\.|[^\\])*?'''|" r'"(?:\\.|[^"\\\n])*"|' r"'(?:\\.|[^'\\\n])*'",
     re.DOTALL)

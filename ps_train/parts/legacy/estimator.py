@@ -5,7 +5,7 @@
     offer_estimator      for plug-ins of `ps_train train`: a module at tf.estimator that does this on first use
     replace              train_and_evaluate   ps, chief, worker --> Server --> MonitoredTrainingSession
                                               evaluator         --> evaluate each new checkpoint until training is over
-                         Estimator.train, called directly in a cluster by a script that was made for one process: the
+                         Estimator.train, called directly in a cluster by a script that was written for one process: the
                          original expects a server that nobody has started
 
 TensorFlow 2.14 and 2.15 bring the package themselves; there only the importable names change. It is the last release of
@@ -222,7 +222,7 @@ def replace(
 
 
 def _starting_server(train: Callable, server_class: Any, has_server: Callable[[], bool]) -> Callable:
-    """Returns `Estimator.train` that starts the server of its task, if the cluster has several and none is started."""
+    """Returns an `Estimator.train` that starts the server of its task, if the cluster has a ps and nobody has."""
     @functools.wraps(train)
     def train_with_server(self: Any, *args: Any, **kwargs: Any) -> Any:
         config = self.config

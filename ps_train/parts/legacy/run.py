@@ -19,7 +19,7 @@ from typing import Any, Callable
 
 import tensorflow as tf2
 import tensorflow.compat.v1 as tf
-from tensorflow.python.eager import context  # there is no public name for the server of a strategy
+from tensorflow.python.eager import context  # no public name for the server of a strategy
 from tensorflow.python.training import server_lib
 from tensorflow.python.util import deprecation
 

@@ -50,7 +50,7 @@ def _launch(argv: Sequence[str]) -> None:
       LaunchError: a task failed, or this process received a signal to stop.
     """
     words, script = split_script(argv, "launch run", ScriptLaunchConfig)
-    values, given = fields.parse_flags(words, ScriptLaunchConfig, help_command="ps_train launch run --help")
+    values, given_names = fields.parse_flags(words, ScriptLaunchConfig, help_command="ps_train launch run --help")
     config = ScriptLaunchConfig(**values)
     text = source.text_of(source.find(script))
     flags = _cluster_flags_of(config, _text_with_flags(config, script, text))
@@ -59,7 +59,7 @@ def _launch(argv: Sequence[str]) -> None:
     log_dir = _make_log_dir(config)
     names = _task_names(config)
     tasks = TaskList(names, next(name for name in names if not name.startswith("ps:")), ("run",), {})
-    task_flags = [f"--{name}={_text(values[name])}" for name in fields.rules(ScriptConfig) if name in given]
+    task_flags = [f"--{name}={_text(values[name])}" for name in fields.rules(ScriptConfig) if name in given_names]
     display = on_stream(sys.stdout, names, tasks.chief)
     grace_secs = config.stop_timeout_secs + launcher.KILL_SECS
     with supervision.noted_signals() as signals, machines_of(config, tasks, signals, grace_secs) as machines:
@@ -114,7 +114,7 @@ def _refuse_lonely_training(
     raise LaunchError(
         "no_worker_joined",
         f"no worker of {script.name} has joined the {'ps' if config.num_ps else 'others'}, so each task ran by itself: "
-        f"it got {means}, and made no {lacks} of these addresses; name the script's own flags with "
+        f"it got {means}, and created no {lacks} with these addresses; name the script's own flags with "
         "--hosts_flags=ps_hosts=NAME,..., write {job_name} and {ps_hosts} into its arguments, or run it as one process "
         "with `ps_train run`",
         UserCodeError.exit_code)

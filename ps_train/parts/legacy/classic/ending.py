@@ -107,7 +107,7 @@ def set_python2_advice(advice: str) -> None:
 
 
 def end_process(error: BaseException) -> None:
-    """Ends this process, whatever the script is doing, because of an error that the script cannot notice."""
+    """Ends this process in the middle of its script, because of an error that the script cannot notice."""
     report_failure(error)
     code = exit_code_of(error)
     if member := membership.current():
@@ -136,7 +136,7 @@ def wait_for_threads() -> None:
     """Waits for the script's non-daemon threads, as Python does; a signal ends the process meanwhile."""
     if executors := sys.modules.get("concurrent.futures.thread"):
         # Python calls it when the main thread has ended; without it, idle threads of an executor never end.
-        Call(executors._python_exit, "end of executors")  # noqa: SLF001 (there is no public name)
+        Call(executors._python_exit, "end of executors")  # noqa: SLF001 (no public name)
     named: set[str] = set()
     reminder = waits.Reminder(lambda: f"the script's thread {waiting[0].name!r}")
     with contextlib.suppress(KeyboardInterrupt):
@@ -167,7 +167,7 @@ def leave(code: int) -> None:
     bound.start()
     # In this thread, which usually is the main one: some libraries complain in any other.
     try:
-        atexit._run_exitfuncs()  # noqa: SLF001 (there is no public name); Python 3.9 raises what one of them raises
+        atexit._run_exitfuncs()  # noqa: SLF001 (no public name); Python 3.9 raises what one of them raises
     finally:
         end()
 
@@ -270,7 +270,7 @@ def watch_imported_script(stop_timeout_secs: float) -> None:
             script_ended.set()
             code = finish(_exit_codes[-1])
             _flush()
-            # Callbacks that were registered before the server was made do not run. But a thread that is inside
+            # Callbacks that were registered before the server was created do not run. But a thread that is inside
             # TensorFlow while the interpreter shuts down would abort the process.
             os._exit(code)
 

@@ -95,7 +95,7 @@ class Membership:
         self._chief_failed_secs = math.inf
         self._progress = WorkerProgress()
         self._training: Training | None = None  # the parameters on the ps are those of this one
-        self._incarnations: tuple[int, ...] | None = None  # of the ps, when `find_parameters` asked
+        self._incarnations: tuple[int, ...] | None = None  # of the ps, at the last `find_parameters`
         self._has_joined = False
         self._is_late = False  # it joins to report its end: it has trained without the ps
         self._lock = threading.RLock()
@@ -105,7 +105,7 @@ class Membership:
         """Makes this process the worker of its number, once; returns its view of the blackboard.
 
         Raises:
-          ClusterLostError: a ps was not there within the start time-out; the error names it.
+          ClusterLostError: a ps did not answer within the start time-out; the error names it.
           ConfigError: another process has the number, or the tasks were configured with different clusters.
         """
         with self._lock:
@@ -270,7 +270,7 @@ class Membership:
                 self._report_end(code)
 
     def _join_late(self) -> None:
-        """Joins for a script that has made no session: the others must learn of its end."""
+        """Joins for a script without a session: the others must learn of its end."""
         self.timeouts = Timeouts(start_secs=_LATE_JOIN_SECS, heartbeat_secs=self.timeouts.heartbeat_secs)
         self._is_late = True
         with contextlib.suppress(PsTrainError):
@@ -290,7 +290,7 @@ _current: list[Membership] = []
 
 
 def current() -> Membership | None:
-    """Returns the membership of this process, or None before its `Server` is made, and on a ps."""
+    """Returns the membership of this process, or None before its `Server` is created, and on a ps."""
     return _current[0] if _current else None
 
 
@@ -310,7 +310,7 @@ def filters_of(graph: tf.Graph, cluster: Cluster) -> list[str]:
 
 
 def with_filters(config: tf.ConfigProto | None, filters: Collection[str]) -> tf.ConfigProto:
-    """Returns session options with the filters, unless the script has given filters."""
+    """Returns session options with the filters, unless the script has set some."""
     merged = tf.ConfigProto(allow_soft_placement=True)
     if config is not None:
         merged.CopyFrom(config)

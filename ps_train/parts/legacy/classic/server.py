@@ -197,7 +197,7 @@ class PsLife:
                 blackboard.for_ps(self._target, self._cluster, heartbeat_secs)))
             stack.enter_context(ps.running_clock(board))
 
-            @functools.cache  # an error is not cached: ps 0 may be found later
+            @functools.cache  # an error is not cached: ps 0 may answer later
             def find_first() -> Blackboard:
                 if self._cluster.index == 0:
                     return board
@@ -276,7 +276,7 @@ class PsLife:
         return True
 
     def _serve_the_last_save(self, find_first) -> None:
-        """Waits until no worker is alive, or the grace period is nearly over, so that the chief can save."""
+        """Waits until no worker is alive, or the grace period is nearly over, as the chief saves."""
         end_secs = time.monotonic() + self._timeouts.stop_secs * _SHARE_OF_GRACE
         while time.monotonic() < end_secs:
             try:

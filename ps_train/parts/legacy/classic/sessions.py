@@ -18,7 +18,7 @@ from typing import Any, Callable
 
 import tensorflow.compat.v1 as tf
 from tensorflow.python.client.session import BaseSession  # as below
-from tensorflow.python.training import monitored_session, session_manager  # there is no public place to set these
+from tensorflow.python.training import monitored_session, session_manager  # no public place to set these
 
 from ps_train.cluster import reachability
 from ps_train.errors import BlackboardError
@@ -229,7 +229,7 @@ def note_global_step(graph: tf.Graph | None = None) -> None:
     """Adds a variable named "global_step" to the collection GLOBAL_STEP, unless that has one already.
 
     `tf.Variable(0, name="global_step")` is in no such collection. TF1's hooks and its Supervisor found it by the name
-    of its tensor, which is that of a handle now. Call this before a session is made.
+    of its tensor, which is that of a handle now. Call this before a session is created.
 
     Args:
       graph: the default graph if None.

@@ -93,7 +93,7 @@ class SyncReplicasOptimizer(tf.train.Optimizer):
           global_step: the variable that each update raises by one, int32 or int64.
 
         Raises:
-          ValueError: there are no pairs, or there is no global step.
+          ValueError: the pairs are empty, or the global step is None.
           ConfigError: the number of this worker is unknown or too large.
         """
         pairs = list(grads_and_vars)

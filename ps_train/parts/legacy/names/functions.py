@@ -122,7 +122,7 @@ def index_to_string_table_from_tensor(mapping: Any, default_value: str = "UNK", 
 def lstm_block_cell(num_units: int, forget_bias: float = 1.0, cell_clip: float | None = None,
                     use_peephole: bool = False, dtype: Any = None, reuse: bool | None = None,
                     name: str = "lstm_cell") -> Any:
-    """`tf.nn.rnn_cell.LSTMCell`: the same numbers and variables, made of several operations."""
+    """`tf.nn.rnn_cell.LSTMCell`: the same numbers and variables, by several operations."""
     return tf.nn.rnn_cell.LSTMCell(num_units, use_peepholes=use_peephole, cell_clip=cell_clip, forget_bias=forget_bias,
                                    reuse=reuse, name=name, dtype=dtype)
 

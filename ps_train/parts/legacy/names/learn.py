@@ -158,7 +158,7 @@ def make_input_fn(input_fn: Callable | None, x: Any = None, y: Any = None, batch
       is_named: whether features that are one array or tensor become a dictionary.
 
     Raises:
-      ValueError: neither is given.
+      ValueError: both are None.
     """
     if input_fn is not None:
         return (lambda: _with_names(input_fn())) if is_named else input_fn

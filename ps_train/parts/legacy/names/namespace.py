@@ -203,7 +203,7 @@ def _longest(full: str, table: Mapping[str, str]) -> str | None:
 
 
 def _version() -> str:
-    # TensorFlow's own `__version__` would be asked of a stand-in.
+    # `__version__` of TensorFlow is not read here: its place is taken by a stand-in.
     for package in ("tensorflow", "tensorflow-cpu"):
         try:
             return importlib.metadata.version(package)

@@ -60,7 +60,7 @@ def test_a_ps_that_waits_for_workers_says_so(monkeypatch, here, finished, text):
 
 
 class SilentSession:
-    """Stands for a session with a ps that has ended: a call is not answered, whatever time-out it has."""
+    """Stands for a session with a ps that has ended: no call is answered, and no time-out ends one."""
 
     def __init__(self):
         self.is_closed = threading.Event()

@@ -59,7 +59,7 @@ def test_the_message_of_a_stop_is_printed_once(monkeypatch, capsys):
 
 @pytest.fixture
 def imported(monkeypatch):
-    """A script that imports the classes has made its server; yields what ends the interpreter, and the exit codes."""
+    """What ends the interpreter of a script that imports the classes and has a server, and the exit codes."""
     codes, registered = [], []
     monkeypatch.setattr(ending.os, "_exit", codes.append)
     monkeypatch.setattr(ending.atexit, "register", registered.append)

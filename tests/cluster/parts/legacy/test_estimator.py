@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -81,23 +82,23 @@ def model_fn(features, labels, mode, params, config):
 
 def test_a_model_trains_evaluates_predicts_and_is_exported(api, run_config, tmp_path):
     """Feature columns, layers, hooks, exporters and early stopping in one train_and_evaluate."""
-    own = api.Estimator(model_fn, params={"rate": 0.05}, config=run_config())
-    os.makedirs(own.eval_dir())
-    early = api.experimental.stop_if_no_decrease_hook(own, "loss", 1000, run_every_secs=None, run_every_steps=10)
+    trainer = api.Estimator(model_fn, params={"rate": 0.05}, config=run_config())
+    os.makedirs(trainer.eval_dir())
+    early = api.experimental.stop_if_no_decrease_hook(trainer, "loss", 1000, run_every_secs=None, run_every_steps=10)
     exporters = [kind(kind.__name__, serving_input(api))
                  for kind in (api.FinalExporter, api.LatestExporter, api.BestExporter)]
     metrics, _ = api.train_and_evaluate(
-        own, api.TrainSpec(batches, 40, [early]),
+        trainer, api.TrainSpec(batches, 40, [early]),
         api.EvalSpec(lambda: batches(1), steps=None, exporters=exporters, throttle_secs=0))
     assert metrics["global_step"] == 40 and metrics["loss"] < np.log(2)  # that of a guess
     assert {name: len(os.listdir(tmp_path / "model/export" / name)) > 0
             for name in ("FinalExporter", "LatestExporter", "BestExporter")} == dict.fromkeys(
                 ("FinalExporter", "LatestExporter", "BestExporter"), True)
-    assert next(own.predict(lambda: batches(1)))["class"] in (0, 1)
+    assert next(trainer.predict(lambda: batches(1)))["class"] in (0, 1)
     warm = api.Estimator(model_fn, params={"rate": 0.0}, config=run_config("warm"),
-                         warm_start_from=api.WarmStartSettings(own.model_dir, vars_to_warm_start="dense.*"))
+                         warm_start_from=api.WarmStartSettings(trainer.model_dir, vars_to_warm_start="dense.*"))
     warm.train(batches, steps=1)
-    np.testing.assert_array_equal(warm.get_variable_value("dense/kernel"), own.get_variable_value("dense/kernel"))
+    np.testing.assert_array_equal(warm.get_variable_value("dense/kernel"), trainer.get_variable_value("dense/kernel"))
 
 
 def test_a_canned_model_of_both_kinds_trains(api, run_config):
@@ -122,7 +123,7 @@ def test_the_names_are_where_code_looks_for_them(api):
     assert issubclass(tf2.estimator.Estimator, api.Estimator) and tf2.estimator.Estimator is not api.Estimator
 
 
-@pytest.mark.skipif(tf.__version__ < "2.16", reason="TensorFlow has its own Estimator")
+@pytest.mark.skipif(tf.__version__ < "2.16", reason="TensorFlow brings its Estimator")
 def test_a_missing_package_is_named_in_one_line(monkeypatch):
     """With the command that installs it."""
     import tensorflow as tf2  # noqa: PLC0415
@@ -166,9 +167,9 @@ def test_servers_and_sessions_are_the_ones_that_were_given(api, run_config, rest
 
     bridge.replace(Server, session)
     for job in ("ps", "chief"):
-        own = api.Estimator(model_fn, params={"rate": 0.05}, config=run_config(
+        trainer = api.Estimator(model_fn, params={"rate": 0.05}, config=run_config(
             job=job, session_config=tf.ConfigProto(), device_fn=lambda op: ""))
-        api.train_and_evaluate(own, api.TrainSpec(batches, 2), api.EvalSpec(batches))
+        api.train_and_evaluate(trainer, api.TrainSpec(batches, 2), api.EvalSpec(batches))
     assert calls == [("ps", 0, ["chief", "ps"]), "join", ("chief", 0, ["chief", "ps"]), ("grpc://localhost:1", True)]
 
 
@@ -176,21 +177,21 @@ def test_the_evaluator_ends_with_training_and_evaluates_the_last_checkpoint(api,
     """Training ends before max_steps, while the evaluator waits for its next turn; the final export is made."""
     trained = api.Estimator(model_fn, params={"rate": 0.05}, config=run_config())
     trained.train(batches, steps=4)
-    asked = []
+    calls = []
 
     def is_over():
-        asked.append(len(asked))
-        if len(asked) == 4:  # it waits
+        calls.append(len(calls))
+        if len(calls) == 4:  # it waits
             trained.train(batches, steps=3)
-        return len(asked) >= 4
+        return len(calls) >= 4
 
     bridge.replace(find_end=lambda: is_over)
-    own = api.Estimator(model_fn, params={"rate": 0.05}, config=run_config(job="evaluator"))
+    trainer = api.Estimator(model_fn, params={"rate": 0.05}, config=run_config(job="evaluator"))
     evaluated = []
     hook = type("Hook", (tf.train.SessionRunHook,), {"end": lambda self, session: evaluated.append(
         session.run(tf.train.get_global_step(session.graph)))})()
     exporter = api.FinalExporter("last", serving_input(api))
-    api.train_and_evaluate(own, api.TrainSpec(batches, 1000), api.EvalSpec(
+    api.train_and_evaluate(trainer, api.TrainSpec(batches, 1000), api.EvalSpec(
         lambda: batches(1), hooks=[hook], exporters=exporter, start_delay_secs=600, throttle_secs=600))
     assert evaluated == [7]
     assert len(os.listdir(tmp_path / "model/export/last")) == 1
@@ -199,8 +200,8 @@ def test_the_evaluator_ends_with_training_and_evaluates_the_last_checkpoint(api,
 def test_an_evaluator_without_a_checkpoint_ends_too(api, run_config, restored):
     """Training that died before it saved leaves nothing to evaluate."""
     bridge.replace(find_end=lambda: lambda: True)
-    own = api.Estimator(model_fn, params={"rate": 0.05}, config=run_config(job="evaluator"))
-    api.train_and_evaluate(own, api.TrainSpec(batches, 10), api.EvalSpec(batches, throttle_secs=600))
+    trainer = api.Estimator(model_fn, params={"rate": 0.05}, config=run_config(job="evaluator"))
+    api.train_and_evaluate(trainer, api.TrainSpec(batches, 10), api.EvalSpec(batches, throttle_secs=600))
 
 
 def never_there():
@@ -212,8 +213,8 @@ def test_an_evaluator_that_starts_after_training_evaluates_and_exports(api, run_
     """Issue: it ended with 138, as no task answers any more."""
     api.Estimator(model_fn, params={"rate": 0.05}, config=run_config()).train(batches, steps=4)
     bridge.replace(find_end=lambda: never_there)
-    own = api.Estimator(model_fn, params={"rate": 0.05}, config=run_config(job="evaluator"))
-    api.train_and_evaluate(own, api.TrainSpec(batches, 1000), api.EvalSpec(
+    trainer = api.Estimator(model_fn, params={"rate": 0.05}, config=run_config(job="evaluator"))
+    api.train_and_evaluate(trainer, api.TrainSpec(batches, 1000), api.EvalSpec(
         lambda: batches(1), exporters=api.FinalExporter("last", serving_input(api)), start_delay_secs=600,
         throttle_secs=600))
     assert len(os.listdir(tmp_path / "model/export/last")) == 1
@@ -222,9 +223,9 @@ def test_an_evaluator_that_starts_after_training_evaluates_and_exports(api, run_
 def test_an_evaluator_without_a_cluster_or_a_checkpoint_is_lost(api, run_config, restored):
     """Training may not have begun."""
     bridge.replace(find_end=lambda: never_there)
-    own = api.Estimator(model_fn, params={"rate": 0.05}, config=run_config(job="evaluator"))
+    trainer = api.Estimator(model_fn, params={"rate": 0.05}, config=run_config(job="evaluator"))
     with raises("timed_out", kind=ClusterLostError):
-        api.train_and_evaluate(own, api.TrainSpec(batches, 10), api.EvalSpec(batches, throttle_secs=600))
+        api.train_and_evaluate(trainer, api.TrainSpec(batches, 10), api.EvalSpec(batches, throttle_secs=600))
 
 
 def test_a_folder_of_ps_train_goes_on_under_an_estimator_and_back(api, run_config, tmp_path, start_servers):
@@ -233,8 +234,8 @@ def test_a_folder_of_ps_train_goes_on_under_an_estimator_and_back(api, run_confi
         return batches()
 
     def train(steps):
-        model = contracts.Model("own", model_fn, {}, takes_config=True)
-        dataset = contracts.Dataset("own", input_fn, lambda params: None, {})
+        model = contracts.Model("adam", model_fn, {}, takes_config=True)
+        dataset = contracts.Dataset("examples", input_fn, lambda params: None, {})
         clusters.train_together(start_servers(1, 1), tmp_path / "mixed", steps, 1, model=model, dataset=dataset,
                                 params={"rate": 0.05})
 
@@ -244,17 +245,11 @@ def test_a_folder_of_ps_train_goes_on_under_an_estimator_and_back(api, run_confi
     # Each time, the data begin again; so do those of the Estimator that is compared.
     first = estimator("alone")
     first.train(batches, max_steps=1)
-    _copy_new(tmp_path / "alone", tmp_path / "mixed")
+    shutil.copytree(tmp_path / "alone", tmp_path / "mixed")
     for until in (4, 8, 12):
         estimator("alone").train(batches, max_steps=until)
         train(until) if until != 8 else estimator("mixed").train(batches, max_steps=until)
-    found, expected = (clusters.read_checkpoint(tmp_path / name) for name in ("mixed", "alone"))
-    assert found.keys() == expected.keys() and any(name.endswith("Adam_1") for name in found)
-    for name, value in expected.items():
-        np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-5, err_msg=name)
-
-
-def _copy_new(folder, other):
-    import shutil  # noqa: PLC0415
-
-    shutil.copytree(folder, other)
+    mixed, alone = (clusters.read_checkpoint(tmp_path / name) for name in ("mixed", "alone"))
+    assert mixed.keys() == alone.keys() and any(name.endswith("Adam_1") for name in mixed)
+    for name, value in alone.items():
+        np.testing.assert_allclose(mixed[name], value, rtol=1e-4, atol=1e-5, err_msg=name)

@@ -48,13 +48,13 @@ def replaced(monkeypatch):
 
 @pytest.fixture
 def worker(start_servers, replaced):
-    """The membership of a worker whose script has just made its server."""
+    """The membership of a worker whose script has just created its server."""
     cluster = start_servers(1, 1)
-    own = membership.Membership(cluster.view("worker", 0), cluster.target("worker", 0),
-                                Timeouts(start_secs=60.0, heartbeat_secs=60.0), refuse_to_end)
-    membership.set_current(own)
-    yield own
-    own.finish(0)
+    member = membership.Membership(cluster.view("worker", 0), cluster.target("worker", 0),
+                                   Timeouts(start_secs=60.0, heartbeat_secs=60.0), refuse_to_end)
+    membership.set_current(member)
+    yield member
+    member.finish(0)
     membership.set_current(None)
 
 
@@ -74,7 +74,7 @@ def counter(name="number"):
 @pytest.mark.parametrize("kind", ["Session", "InteractiveSession"])
 @pytest.mark.parametrize("filters", [[], WORKER_FILTERS], ids=["no filters", "filters"])
 def test_a_remote_session_joins_the_cluster_and_keeps_its_filters(worker, graph, kind, filters):
-    """Issue: one with filters of its own, or an interactive one, had no heartbeat, so the ps ended before it."""
+    """Issue: one with filters, or an interactive one, had no heartbeat, so the ps ended before it."""
     count = counter()
     session = getattr(tf, kind)(worker.target, config=tf.ConfigProto(device_filters=filters))
     try:
@@ -157,8 +157,8 @@ def test_parameters_of_a_ps_that_restarts_while_the_chief_prepares_are_not_annou
     ps = Cluster("ps", 0, worker.cluster.addresses)
 
     def restart_ps(session):
-        with contextlib.closing(blackboard.for_ps(f"grpc://{ps.task.address}", ps)) as own:
-            own.create()
+        with contextlib.closing(blackboard.for_ps(f"grpc://{ps.task.address}", ps)) as board:
+            board.create()
 
     manager = tf.train.SessionManager(ready_op=tf.report_uninitialized_variables())
     with pytest.raises(tf.errors.UnavailableError, match="a ps has restarted while the chief prepared"):
@@ -167,7 +167,7 @@ def test_parameters_of_a_ps_that_restarts_while_the_chief_prepares_are_not_annou
 
 
 def train_one_step(worker, folder, name="number"):
-    """Trains in a graph and a session of its own, as one of several trainings; returns the variable after it."""
+    """Trains in a new graph and session, as one of several trainings; returns the variable after it."""
     with tf.Graph().as_default():
         tf.train.get_or_create_global_step()
         count = counter(name)

@@ -127,7 +127,7 @@ def train_both(scripts, way):
     def work(script):
         try:
             way(script) if callable(way) else getattr(script, way)()
-        except Exception as error:  # noqa: BLE001 (told by the test)
+        except Exception as error:  # noqa: BLE001 (the test shows it)
             errors.append(error)
 
     threads = [threading.Thread(target=work, args=(script,), daemon=True) for script in scripts]
@@ -158,14 +158,14 @@ def test_a_plain_script_trains_in_sync_and_ends(cluster, way, step_dtype, is_res
                          ids=["adam", "momentum"])
 def test_fifty_updates_give_what_tensorflows_class_gives(rule):
     """Two workers with different batches; variables and slots agree to 1e-6."""
-    found = []
+    values = []
     for optimizer_class in (tf.train.SyncReplicasOptimizer, ps_train.SyncReplicasOptimizer):
         cluster = clusters.LocalCluster(1, 2)
         scripts = [Script(cluster, index, optimizer_class=optimizer_class, rule=rule) for index in range(2)]
         has_begun, together = threading.Event(), threading.Barrier(2)
         train_both(scripts, lambda script: script.take_steps(50, has_begun, together))  # noqa: B023 (used at once)
-        found.append(values_of(cluster, scripts[0]))
-    theirs, ours = found
+        values.append(values_of(cluster, scripts[0]))
+    theirs, ours = values
     assert ours["global_step"] == theirs["global_step"] == 50
     for name, value in ours.items():
         np.testing.assert_allclose(value, theirs[name], rtol=1e-6, atol=1e-6, err_msg=name)

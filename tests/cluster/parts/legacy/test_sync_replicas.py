@@ -36,8 +36,8 @@ def make(worker=None, device="", total=3, **options):
 def test_the_constructor_and_the_methods_are_those_of_tensorflow():
     """All of TensorFlow's arguments, in its order and with its defaults; ours follow by keyword."""
     def arguments(function):
-        return [(one.name, one.default) for one in inspect.signature(function).parameters.values()
-                if one.kind is not one.KEYWORD_ONLY]
+        return [(parameter.name, parameter.default) for parameter in inspect.signature(function).parameters.values()
+                if parameter.kind is not parameter.KEYWORD_ONLY]
 
     ours, theirs = ps_train.SyncReplicasOptimizer, tf.train.SyncReplicasOptimizer
     assert issubclass(ours, tf.train.Optimizer)
@@ -59,9 +59,9 @@ def worker_of(monkeypatch, tf_config=None, **options):
 @pytest.mark.parametrize("job, index, number", [("chief", 0, 0), ("worker", 0, 1), ("worker", 1, 2)])
 def test_the_worker_is_known_from_tf_config(monkeypatch, job, index, number):
     """Behind a chief task the workers begin at 1; a device without a task says nothing."""
-    told = {"cluster": HOSTS, "task": {"type": job, "index": index}}
-    assert worker_of(monkeypatch, told, device="/cpu:0") == number
-    assert worker_of(monkeypatch, told, device=f"/job:{job}/task:{index}") == number
+    tf_config = {"cluster": HOSTS, "task": {"type": job, "index": index}}
+    assert worker_of(monkeypatch, tf_config, device="/cpu:0") == number
+    assert worker_of(monkeypatch, tf_config, device=f"/job:{job}/task:{index}") == number
 
 
 def test_the_worker_is_known_from_the_device_or_the_keyword(monkeypatch):
@@ -70,7 +70,7 @@ def test_the_worker_is_known_from_the_device_or_the_keyword(monkeypatch):
     assert worker_of(monkeypatch, device="/job:worker/task:1", worker=2) == 2
 
 
-def test_a_worker_that_nothing_tells_is_refused(monkeypatch):
+def test_a_worker_whose_number_is_unknown_is_refused(monkeypatch):
     """So is one whose number is too large for total_num_replicas."""
     with raises("worker_number_unknown"):
         worker_of(monkeypatch)
@@ -103,7 +103,7 @@ def test_moving_averages_follow_each_update():
     """They are those of the variables after each update: a = 0.5 a + 0.5 v."""
     cluster = clusters.LocalCluster(1, 2)
     averages = [tf.train.ExponentialMovingAverage(0.5) for _ in range(2)]
-    scripts = [Script(cluster, index, averages=one) for index, one in enumerate(averages)]
+    scripts = [Script(cluster, index, averages=average) for index, average in enumerate(averages)]
     train_both(scripts, "supervised")
     expected = np.zeros(4)
     for step in range(NUM_STEPS):

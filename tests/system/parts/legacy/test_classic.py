@@ -252,11 +252,11 @@ def test_launch_run_finds_flags_in_an_imported_module_and_refuses_to_call_lonely
     """Issue: tasks that knew of no cluster trained alone, and the launcher ended with 0 and no word."""
     (tmp_path / "main.py").write_text("import own\nown.tf.app.run(own.main)\n")
     (tmp_path / "own.py").write_text((SCRIPTS / "supervised.py").read_text())
-    start_process.start("found", ["launch", "run", "--num_workers=1", str(tmp_path / "main.py"),
+    start_process.start("imported", ["launch", "run", "--num_workers=1", str(tmp_path / "main.py"),
                                   f"--log_dir={tmp_path}/train"])
     (tmp_path / "alone.py").write_text("import tensorflow as tf\nprint(tf.Session().run(tf.constant(3)))\n")
     start_process.start("alone", ["launch", "run", "--num_workers=1", str(tmp_path / "alone.py")])
-    assert start_process.exit_code("found") == 0
+    assert start_process.exit_code("imported") == 0
     assert (tmp_path / "train" / "checkpoint").exists()
     assert start_process.exit_code("alone") == 1
     last_line = start_process.log("alone").splitlines()[-1]

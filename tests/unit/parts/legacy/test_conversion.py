@@ -20,10 +20,10 @@ def values_of(text, tmp_path, **options):
     """Runs a text as a script, and returns its names."""
     path = tmp_path / "script.py"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    made = Conversion(**{"is_python2": True, "mapped": (), **options})
+    changes = Conversion(**{"is_python2": True, "mapped": (), **options})
     conversion.install_division()
     names = {"__name__": "__main__"}
-    exec(made.compile(str(path)), names)
+    exec(changes.compile(str(path)), names)
     assert path.read_bytes() == (text if isinstance(text, bytes) else text.encode())
     return names
 
@@ -40,11 +40,11 @@ def test_tabs_before_code_are_expanded_and_those_in_strings_stay(tmp_path):
 @needs_fissix
 def test_statements_of_python_2_become_those_of_python_3(tmp_path, capsys):
     """Print, exceptions, names and modules; a file with the print function, too."""
-    found = values_of('import cPickle\nfrom Queue import Queue\nprint "x",\nprint 1\ntry:\n\traise ValueError, "y"\n'
+    names = values_of('import cPickle\nfrom Queue import Queue\nprint "x",\nprint 1\ntry:\n\traise ValueError, "y"\n'
                       "except ValueError, error:\n\ttext = unicode(error)\nkeys = {1: 2}.keys()\nkeys.sort()\n"
                       "has = {1: 2}.has_key(1), 0777, 10L, map(str, xrange(2))\n", tmp_path)
     assert capsys.readouterr().out == "x 1\n"
-    assert (found["text"], found["keys"], found["has"]) == ("y", [1], (True, 0o777, 10, ["0", "1"]))
+    assert (names["text"], names["keys"], names["has"]) == ("y", [1], (True, 0o777, 10, ["0", "1"]))
     assert values_of("print('a', file=__import__('sys').stderr)\nx = xrange(2)[1]\n", tmp_path)["x"] == 1
 
 
@@ -59,16 +59,16 @@ def test_the_lines_stay(tmp_path):
 
 def test_whole_numbers_are_divided_as_in_python_2(tmp_path):
     """Also in place, and numpy's; what is a float stays exact; tensors and old classes by their __div__."""
-    found = values_of(
+    names = values_of(
         "import numpy as np\n"
         "class Old(object):\n    def __div__(self, other): return 'div', other\n"
         "    def __rdiv__(self, other): return 'r'\n"
         "a = 7 / 2, 7. / 2, -7 / 2, np.int64(7) / 2, Old() / 3, 3 / Old()\n"
         "b = np.array([7, 8]) / 2\nc = 7\nc /= 2\nd = np.array([7, 8])\ne = d\nd /= 2\nf = {'x': 9}\nf['x'] /= 2\n"
         "g = np.array([7, 8])\ng /= 2.5\n", tmp_path)
-    assert found["a"] == (3, 3.5, -4, 3, ("div", 3), "r")
-    assert (found["b"].tolist(), found["c"], found["e"].tolist(), found["f"]["x"]) == ([3, 4], 3, [3, 4], 4)
-    assert found["g"].tolist() == [2, 3] and np.issubdtype(found["g"].dtype, np.integer)
+    assert names["a"] == (3, 3.5, -4, 3, ("div", 3), "r")
+    assert (names["b"].tolist(), names["c"], names["e"].tolist(), names["f"]["x"]) == ([3, 4], 3, [3, 4], 4)
+    assert names["g"].tolist() == [2, 3] and np.issubdtype(names["g"].dtype, np.integer)
 
 
 @pytest.mark.parametrize("line", [
@@ -109,12 +109,12 @@ def test_local_modules_are_converted_too_and_no_code_of_theirs_is_kept(tmp_path,
     (tmp_path / "old_package").mkdir()
     (tmp_path / "old_package/__init__.py").write_text("")
     (tmp_path / "old_package/part.py").write_text("if True:\n\tx = 7 / 2\n        y = 'hdfs://a/b'\n")
-    before = list(sys.meta_path)
+    finders = list(sys.meta_path)
     Conversion(True, (("hdfs://a", "/local"),)).install()
     try:
         part = importlib.import_module("old_package.part")
     finally:
-        sys.meta_path[:] = before
+        sys.meta_path[:] = finders
         sys.modules.pop("old_package.part", None)
         sys.modules.pop("old_package", None)
     assert (part.x, part.y) == (3, "/local/b")

@@ -1,4 +1,4 @@
-"""What is found out about a script before it runs."""
+"""What ps_train reads in a script before it runs."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ FLAGS = 'flags.DEFINE_string("job_name", "", "ps or worker")'
     ("import lib.deep.settings", "lib/__init__.py"),
     ("from lib import train", "lib/settings.py"),
 ], ids=["import", "several", "from", "submodule", "inner", "package", "through another"])
-def test_flags_are_found_in_modules_beside_the_script(tmp_path, script, module):
+def test_flags_are_found_in_modules_next_to_the_script(tmp_path, script, module):
     """Issue: each task trained alone, with 0, as flags were looked for in the text of the main script only."""
     (tmp_path / "lib").mkdir()
     files = {"main.py": script, "lib/__init__.py": "", "lib/train.py": "from .settings import FLAGS\n", module: FLAGS}
@@ -106,6 +106,6 @@ def test_modules_that_import_each_other_are_read_once(tmp_path):
     ("model = tf.keras.Sequential()\nsession = tf.compat.v1.Session()", True),
     ("print(1)", True),
 ])
-def test_the_names_that_a_script_uses_tell_its_tensorflow(text, is_tf1):
+def test_the_names_that_a_script_uses_decide_its_tensorflow(text, is_tf1):
     """If nothing shows it, it is TensorFlow 1."""
     assert source.is_tensorflow_1("auto", text) is is_tf1

@@ -52,11 +52,11 @@ def test_columns_of_contrib_give_the_inputs_of_those_of_today():
                tf.feature_column.indicator_column(job), functions.embedding_column(
                    job, 1, initializer=tf.constant_initializer(7.0))]
     with tf.Graph().as_default(), tf.Session() as session:
-        made = functions.input_from_feature_columns(
+        inputs = functions.input_from_feature_columns(
             {name: tf.constant(value) for name, value in features.items()}, columns)
         session.run([tf.global_variables_initializer(), tf.tables_initializer()])
         # In the order of their names: age, its buckets, the embedding, the indicator.
-        assert session.run(made).tolist() == [[1, 1, 0, 0, 7, 1, 0], [5, 0, 0, 1, 0, 0, 0]]
+        assert session.run(inputs).tolist() == [[1, 1, 0, 0, 7, 1, 0], [5, 0, 0, 1, 0, 0, 0]]
 
 
 def test_a_crossed_column_takes_hashed_columns():

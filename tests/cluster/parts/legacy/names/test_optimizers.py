@@ -34,7 +34,7 @@ def _adam_step(values, m, v, gradient, step, rows=slice(None), is_nesterov=False
 
 def _train(optimizer, is_resource, is_sparse, **arguments):
     """Returns the variable and its slots m and v, [4, 2] each, after each of STEPS."""
-    found = []
+    values = []
     with tf.Graph().as_default(), tf.Session() as session:
         variable = tf.get_variable("x", initializer=INITIAL, use_resource=is_resource)
         rows = tf.placeholder(tf.int32, [None])
@@ -44,19 +44,19 @@ def _train(optimizer, is_resource, is_sparse, **arguments):
         session.run(tf.global_variables_initializer())
         for step in STEPS:
             session.run(train_op, {rows: step})
-            found.append(session.run([variable, *slots]))
-    return found
+            values.append(session.run([variable, *slots]))
+    return values
 
 
 @pytest.mark.parametrize("is_resource", [True, False])
 def test_lazy_adam_updates_the_rows_with_a_gradient_only(is_resource):
     """They, and their moments, as Adam does; the other rows and their moments stay, which Adam itself would move."""
     values, m, v = INITIAL.copy(), np.zeros_like(INITIAL), np.zeros_like(INITIAL)
-    for step, (rows, found) in enumerate(zip(STEPS, _train(
+    for step, (rows, trained) in enumerate(zip(STEPS, _train(
             optimizers.LazyAdamOptimizer(RATE), is_resource, is_sparse=True)), start=1):
         touched = np.unique(rows)
         _adam_step(values, m, v, _gradient(values, rows), step, touched)
-        np.testing.assert_allclose(found, [values, m, v], **TOLERANCE)
+        np.testing.assert_allclose(trained, [values, m, v], **TOLERANCE)
     adam = _train(tf.train.AdamOptimizer(RATE), is_resource, is_sparse=True)[-1][0]
     assert np.abs(adam - values).max() > 0.01
 
@@ -73,22 +73,22 @@ def test_lazy_adam_is_adam_for_dense_gradients(is_resource):
 def test_nadam_looks_ahead(is_resource):
     """Adam, whose first moment is taken one gradient further."""
     values, m, v = INITIAL.copy(), np.zeros_like(INITIAL), np.zeros_like(INITIAL)
-    for step, (rows, found) in enumerate(zip(STEPS, _train(
+    for step, (rows, trained) in enumerate(zip(STEPS, _train(
             optimizers.NadamOptimizer(RATE), is_resource, is_sparse=False)), start=1):
         _adam_step(values, m, v, _gradient(values, rows), step, is_nesterov=True)
-        np.testing.assert_allclose(found, [values, m, v], **TOLERANCE)
+        np.testing.assert_allclose(trained, [values, m, v], **TOLERANCE)
 
 
 @pytest.mark.parametrize("is_resource", [True, False])
-def test_adam_w_takes_a_share_of_the_variable_away_besides(is_resource):
+def test_adam_w_also_takes_a_share_of_the_variable_away(is_resource):
     """The gradient is that of the variable before."""
     values, m, v = INITIAL.copy(), np.zeros_like(INITIAL), np.zeros_like(INITIAL)
-    for step, (rows, found) in enumerate(zip(STEPS, _train(
+    for step, (rows, trained) in enumerate(zip(STEPS, _train(
             optimizers.AdamWOptimizer(0.01, RATE), is_resource, is_sparse=False)), start=1):
         gradient = _gradient(values, rows)
         values *= 1 - 0.01
         _adam_step(values, m, v, gradient, step)
-        np.testing.assert_allclose(found, [values, m, v], **TOLERANCE)
+        np.testing.assert_allclose(trained, [values, m, v], **TOLERANCE)
 
 
 def test_momentum_w_decays_the_listed_variables_only():

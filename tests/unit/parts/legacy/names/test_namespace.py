@@ -1,4 +1,4 @@
-"""The line about a name that is gone."""
+"""The line about a name that TensorFlow no longer has."""
 
 from __future__ import annotations
 

@@ -47,5 +47,5 @@ def test_a_name_that_has_a_stand_in_has_no_advice():
 
 def test_the_modules_above_a_name_are_in_the_tables():
     """`tf.a` and `tf.a.b` are modules if `tf.a.b.c` is a name; `tf` itself is always there."""
-    made = Tables(names={"tf.a.b.c": "tf.x"}, modules={"tf.d.e": ("tf.x",)}, advice={}).with_parents()
-    assert made.modules == {"tf.a.b": (), "tf.a": (), "tf.d": (), "tf.d.e": ("tf.x",)}
+    tables = Tables(names={"tf.a.b.c": "tf.x"}, modules={"tf.d.e": ("tf.x",)}, advice={}).with_parents()
+    assert tables.modules == {"tf.a.b": (), "tf.a": (), "tf.d": (), "tf.d.e": ("tf.x",)}
