@@ -125,7 +125,7 @@ class SyncReplicasOptimizer(tf.train.Optimizer):
         else:
             number = _number_from(tf.no_op().device)
         if not 0 <= number < self._settings.num_workers:
-            raise ConfigError("worker_number_out_of_range", f"SyncReplicasOptimizer: this is worker {number}; allowed: "
+            raise ConfigError("worker_number_invalid", f"SyncReplicasOptimizer: this is worker {number}; allowed: "
                               f"0 to {self._settings.num_workers - 1}; give total_num_replicas, the number of workers")
         return number
 

@@ -113,7 +113,7 @@ def _refuse(fullname: str, message: str) -> None:
     """Raises MissingModuleError for an import statement; returns None where code only asks whether a module exists."""
     callers = _import_system()
     if "_find_and_load" in callers:
-        error = MissingModuleError("missing_module", message)
+        error = MissingModuleError("tf_name_missing", message)
         # `pydoc.locate` and the like recognise the error by its name. With a name, `from a import b` would replace the
         # message by one of Python's own.
         error.name = None if "_handle_fromlist" in callers else fullname

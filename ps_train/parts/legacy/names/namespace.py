@@ -160,7 +160,7 @@ def name_error(full: str, targets: Sequence[str], advice: Mapping[str, str]) -> 
       advice: missing name, or a module above it -> what to use instead.
     """
     hint = _package_hint((full, *targets)) or _longest(full, advice) or "ps_train has no stand-in for it"
-    return MissingNameError("missing_name", f"{full} is not in TensorFlow {_version()} ({script_line()}): {hint}")
+    return MissingNameError("tf_name_missing", f"{full} is not in TensorFlow {_version()} ({script_line()}): {hint}")
 
 
 def script_line() -> str:

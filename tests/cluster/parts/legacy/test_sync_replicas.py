@@ -74,7 +74,7 @@ def test_a_worker_whose_number_is_unknown_is_refused(monkeypatch):
     """So is one whose number is too large for total_num_replicas."""
     with raises("worker_number_unknown"):
         worker_of(monkeypatch)
-    with raises("worker_number_out_of_range"):
+    with raises("worker_number_invalid"):
         worker_of(monkeypatch, worker=2, total=None)
 
 

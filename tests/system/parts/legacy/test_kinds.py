@@ -76,7 +76,8 @@ def test_a_script_of_python_2_runs_converted_and_stays_as_it_is(start_process, t
     codes = start_process.wait()
     assert (codes["plain"], codes["converted"]) == (1, 1)
     last_line = start_process.log("plain").splitlines()[-1]
-    assert f"{script}, line 6" in last_line and f"`ps_train run --python2 {script}`" in last_line
+    assert last_line.endswith("[python2_code]") and f"{script}, line 6 " in last_line
+    assert f"`ps_train run --python2 {script}`" in last_line
     log = start_process.log("converted")
     assert "lines 1\nb'a'\nhelper 0\n" in log
     assert f'  File "{tmp_path}/helper.py", line 4, in fail\n    raise ValueError, "of the helper"\n' in log
