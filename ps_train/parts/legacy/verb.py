@@ -43,12 +43,7 @@ def _run(argv: Sequence[str]) -> None:
 
 
 def _launch(argv: Sequence[str]) -> None:
-    """Runs a script as a whole cluster until it ends.
-
-    Raises:
-      ConfigError: refused before any task was started.
-      LaunchError: a task failed, or this process received a signal to stop.
-    """
+    """Runs a script as a whole cluster until it ends."""
     words, script = split_script(argv, "launch run", ScriptLaunchConfig)
     values, given_names = fields.parse_flags(words, ScriptLaunchConfig, help_command="ps_train launch run --help")
     config = ScriptLaunchConfig(**values)
@@ -59,7 +54,7 @@ def _launch(argv: Sequence[str]) -> None:
     log_dir = _make_log_dir(config)
     names = _task_names(config)
     tasks = TaskList(names, next(name for name in names if not name.startswith("ps:")), ("run",), {})
-    task_flags = [f"--{name}={_text(values[name])}" for name in fields.rules(ScriptConfig) if name in given_names]
+    task_flags = [f"--{name}={values[name]}" for name in fields.rules(ScriptConfig) if name in given_names]
     display = on_stream(sys.stdout, names, tasks.chief)
     grace_secs = config.stop_timeout_secs + launcher.KILL_SECS
     with supervision.noted_signals() as signals, machines_of(config, tasks, signals, grace_secs) as machines:
@@ -127,11 +122,7 @@ def _refuse_tf_config() -> None:
 
 
 def _make_log_dir(config: ScriptLaunchConfig) -> str:
-    """Creates the folder of the tasks' logs, and returns its path.
-
-    Raises:
-      ConfigError: it cannot be created.
-    """
+    """Creates the folder of the tasks' logs, and returns its path."""
     try:
         if not config.log_dir:
             return tempfile.mkdtemp(prefix="ps_train-run-")
@@ -171,11 +162,7 @@ def _announcement(
 
 
 def _cluster_flags_of(config: ScriptLaunchConfig, text: str) -> dict[str, str]:
-    """Returns the cluster flags that the script defines: ps_train's name -> the script's.
-
-    Raises:
-      ConfigError: --hosts_flags names another flag, or one that the script does not have.
-    """
+    """Returns the cluster flags that the script defines: ps_train's name -> the script's."""
     named = split_params("--hosts_flags", config.hosts_flags)
     for name, script_name in named.items():
         if name not in _CLUSTER_FLAGS:
@@ -204,10 +191,6 @@ def _command(
         variables["TF_CONFIG"] = json.dumps({"cluster": cluster, "task": {"type": job, "index": int(index)}})
     line = machines.command(name, ["run", *task_flags, *words], variables)
     return TaskCommand(name, line, {**os.environ, **variables})
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 RUN = Verb(

@@ -229,11 +229,7 @@ class PsLife:
         return self._have_all_ended(snapshot)
 
     def _snapshot(self, find_first) -> Snapshot | None:
-        """Returns the snapshot of ps 0, or None if ps 0 has ended, which it does only after the workers.
-
-        Raises:
-          BlackboardError: ps 0 has not started yet, or may come back.
-        """
+        """Returns the snapshot of ps 0, or None if ps 0 has ended, which it does only after the workers."""
         first = find_first()
         if not reachability.accepts(first.first_ps.address):
             # Training continues if ps 0 was killed and comes back.
@@ -305,11 +301,7 @@ def _written_addresses(server_or_cluster_def: Any) -> Addresses:
 
 
 def _launched_cluster(written: Addresses, job_name: str | None, task_index: int | None) -> Cluster:
-    """Returns the cluster with the launcher's addresses, if there is a launcher.
-
-    Raises:
-      ConfigError: the task is not in the cluster, or the launcher started another number of tasks.
-    """
+    """Returns the cluster, with the launcher's addresses if a launcher has started this task."""
     real = dict(written)
     for job, hosts in json.loads(os.environ.get(CLUSTER_VARIABLE) or "{}").items():
         if job in written:

@@ -156,9 +156,6 @@ def make_input_fn(input_fn: Callable | None, x: Any = None, y: Any = None, batch
       batch_size: number of examples in a batch of the arrays; all by default.
       is_training: whether the arrays are shuffled and repeated.
       is_named: whether features that are one array or tensor become a dictionary.
-
-    Raises:
-      ValueError: both are None.
     """
     if input_fn is not None:
         return (lambda: _with_names(input_fn())) if is_named else input_fn
