@@ -39,6 +39,9 @@ class Problem(str):
         problem.code = code
         return problem
 
+    def __reduce__(self) -> tuple:  # pickle would call `__new__` with the line only
+        return Problem, (self.code, str(self))
+
 
 class PsTrainError(Exception):
     """An error that a user can act on. Its message, a line for each problem, is shown without a traceback.
@@ -49,6 +52,8 @@ class PsTrainError(Exception):
     """
 
     exit_code = 1
+    # AutoGraph, which converts functions of a model, lets the error pass; otherwise it would raise a StagingError.
+    ag_pass_through = True
 
     def __init__(self, code: str, message: str | None = None) -> None:
         """Takes the code, "" for an error of another process that has one in its message, and the message."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
 from ps_train import errors
@@ -42,3 +44,9 @@ def test_refuse_tells_all_problems_at_once():
 def test_refuse_accepts_no_problems():
     """Without problems nothing is raised."""
     errors.refuse([])
+
+
+def test_the_codes_survive_another_process():
+    """An error that is pickled, as by multiprocessing, has its problems afterwards."""
+    error = errors.ConfigError("port_busy", "port 80 is in use")
+    assert [problem.code for problem in pickle.loads(pickle.dumps(error)).problems] == ["port_busy"]
