@@ -11,6 +11,7 @@ it on first use. ARCHITECTURE.md has the map of the folders.
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import Any
 
 from ps_train.errors import (
@@ -45,9 +46,12 @@ __all__ += _WITH_TENSORFLOW
 __all__.sort()
 
 
+sys.meta_path.insert(0, table.EarlierModules())  # before the finder of files, which would load a module twice
+
+
 def __getattr__(name: str) -> Any:
     if name in _WITH_TENSORFLOW:
         return getattr(importlib.import_module(_WITH_TENSORFLOW[name]), name)
-    if name in (packages := table.earlier_names()):
-        return importlib.import_module(packages[name])
+    if name in table.earlier_names():
+        return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

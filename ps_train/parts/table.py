@@ -6,6 +6,10 @@ The order counts: parts start in it, and stop in reverse. To leave a part out, d
 from __future__ import annotations
 
 import importlib
+import importlib.abc
+import importlib.machinery
+import sys
+import types
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -26,7 +30,7 @@ class PartRow(NamedTuple):
       verbs: the verbs that its verb.py defines: the verb `status` as STATUS.
       launches: those of which `ps_train launch` runs a whole cluster, `run` as LAUNCH_RUN in verb.py.
       names: the public names of `ps_train` that it provides: name -> module in its folder.
-      earlier_name: where its folder was before there were parts, if users were told of it: `ps_train.embeddings`.
+      earlier_name: the folder in `ps_train` that it was, if the docs named it: `ps_train.embeddings`.
     """
 
     name: str
@@ -45,7 +49,7 @@ class PartRow(NamedTuple):
 TABLE = (
     # First: what its rows need is there before anything else of a part reads one.
     PartRow("tables", flags="EmbeddingFlags", part="TablesPart", earlier_name="embeddings", names={
-        "embedding_table": "tables", "get_embedding_variable": "variable", "read_table": "files.reading"}),
+        "embedding_table": "tables", "get_embedding_variable": "tables", "read_table": "contents"}),
     # Only the graph; what it takes apart is there when the model is built.
     PartRow("own_train_op", part="OwnTrainOpPart"),
     # Sets new variables, before anything else of a part reads one.
@@ -133,8 +137,21 @@ def public_names() -> dict[str, str]:
 
 
 def earlier_names() -> dict[str, str]:
-    """Returns the attributes of `ps_train` that were folders which users know: name -> the package of the part."""
+    """Returns the names in `ps_train` of former folders that the docs named -> the package of the part."""
     return {row.earlier_name: f"ps_train.parts.{row.name}" for row in TABLE if row.earlier_name}
+
+
+class EarlierModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Imports the modules of parts by the names of former folders: `ps_train.embeddings.rules`."""
+
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> importlib.machinery.ModuleSpec | None:
+        package, _, name = fullname.partition(".")
+        is_earlier = package == "ps_train" and name.partition(".")[0] in earlier_names()
+        return importlib.machinery.ModuleSpec(fullname, self) if is_earlier else None
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        _, name, *below = module.__name__.split(".")
+        sys.modules[module.__name__] = importlib.import_module(".".join([earlier_names()[name], *below]))
 
 
 def _module(row: PartRow, name: str) -> str:

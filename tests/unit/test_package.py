@@ -126,8 +126,9 @@ def test_an_unknown_name_is_an_attribute_error():
 
 
 def test_a_model_that_names_a_rule_of_a_table_where_it_was_finds_it():
-    """docs/embeddings.md told users of `ps_train.embeddings.rules` before tables were a part."""
-    code = "import ps_train; ps_train.embedding_table; print(ps_train.embeddings.rules.Adagrad.__module__)"
+    """docs/embeddings.md named `ps_train.embeddings.rules` before tables were a part."""
+    code = ("from ps_train.embeddings.rules import Adagrad; import ps_train; from ps_train.parts.tables import rules; "
+            "assert ps_train.embeddings.rules is rules; print(Adagrad.__module__)")
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True,
                            env={**os.environ, "PYTHONPATH": str(REPO)})
     assert ended.stdout.strip() == "ps_train.parts.tables.rules"
