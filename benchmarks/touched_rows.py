@@ -12,10 +12,8 @@ import math
 import tensorflow.compat.v1 as tf
 
 import ps_train
-from ps_train.parts.tables.rows.first_values import first_values
 
 DEFAULT_PARAMS = {"num_rows": 100_000, "dim": 8, "is_dynamic": False, "num_sampled": 10_000, "expected_change": 1.0}
-_LIMIT = 0.01  # of first values
 _BITS = 2**62 - 1  # dynamic ids are as far apart as hashes of strings
 
 
@@ -45,10 +43,9 @@ def model_fn(features, labels, mode, params):
     """Has the loss sum(values), and the mean error of values that were touched once."""
     del labels
     num_rows = None if params["is_dynamic"] else params["num_rows"]
-    table = ps_train.embedding_table("items", params["dim"], num_rows, initial_limit=_LIMIT)
+    table = ps_train.embedding_table("items", params["dim"], num_rows, initial_limit=0.0)
     values = table.lookup(features["ids"])
     spec = ps_train.ModelSpec(loss=tf.reduce_sum(values), predictions=values)
     if mode == ps_train.TRAIN:
         return spec
-    expected = first_values(features["ids"], params["dim"], limit=_LIMIT, seed="items") - params["expected_change"]
-    return spec._replace(eval_metric_ops={"error": tf.metrics.mean(tf.abs(values - expected))})
+    return spec._replace(eval_metric_ops={"error": tf.metrics.mean(tf.abs(values + params["expected_change"]))})

@@ -11,7 +11,7 @@ from tests.processes import DEADLINE_SECS, TaskCluster
 
 NUM_LINES, NUM_EPOCHS = 1000, 3
 HOLD_BATCH = 25  # of each worker; those of both are a quarter of all
-_NUMBERS = re.compile(r"given again: .*?number ([\d, ]+)")
+_NUMBERS = re.compile(r"reassigning .*?number ([\d, ]+)")
 
 
 class Sharded:
@@ -95,16 +95,16 @@ class Sharded:
             assert time.monotonic() < end_secs, f"{what}: not within {DEADLINE_SECS} s\n{self.group.logs()}"
             time.sleep(pause_secs)
 
-    def given_again(self):
-        """Returns how often each line is in a range that a log tells to be given again."""
+    def reassigned(self):
+        """Returns how often each line is in a range that a log says to be reassigned."""
         # It imports TensorFlow, which most tests of processes do not need in their own.
         from ps_train.graph.input.file_ranges import plan_ranges  # noqa: PLC0415
 
         plan = plan_ranges(f"{self.folder}/*.txt", range_bytes=200)
         again = collections.Counter()
         for name in self.group.names:
-            for told in _NUMBERS.findall(self.group.log(name)):
-                for number in map(int, told.split(",")):
+            for numbers in _NUMBERS.findall(self.group.log(name)):
+                for number in map(int, numbers.split(",")):
                     with open(plan[number].file, "rb") as file:
                         file.seek(plan[number].start)
                         again.update(map(int, file.read(plan[number].stop - plan[number].start).split()))
@@ -117,11 +117,11 @@ class Sharded:
         assert f"input: {NUM_EPOCHS} of {NUM_EPOCHS} epochs done" in self.group.log(self.life("worker-0"))
 
     def assert_counts_fit(self, seen):
-        """Checks that each line counts once an epoch, and beside that at most as often as its range was given again."""
-        again = self.given_again()
+        """Checks that each line counts once an epoch, and besides at most as often as its range was reassigned."""
+        again = self.reassigned()
         wrong = {line: (seen[line], again[line]) for line in range(NUM_LINES)
                  if not NUM_EPOCHS <= seen[line] <= NUM_EPOCHS + again[line]}
-        assert not wrong, f"line: times seen, times given again: {wrong}\n{self.group.logs()}"
+        assert not wrong, f"line: times seen, times reassigned: {wrong}\n{self.group.logs()}"
 
     def saved_counts(self):
         """Returns how often the parameters of the last checkpoint were trained on each line."""

@@ -3,8 +3,8 @@
     python -m tests.soak_ranges --kills=20 --seed=1 [--mode=sync] [--without_ps] [--rows_per_line=1000]
 
 Each killed task is started again after up to 5 s; the heartbeat time-out is 3 s. At the end all tasks
-must have ended with 0, and each line must count once an epoch, and beside that at most as often as its range was told
-to be given again. The counts are those of the parameters, which go back to a checkpoint when a ps is killed. With
+must have ended with 0, and each line must count once an epoch, and beside that at most as often as its range was
+reassigned. The counts are those of the parameters, which go back to a checkpoint when a ps is killed. With
 --rows_per_line, rows of a table on two ps count as well, beside a table that takes a while to save, and there are
 deltas.
 """
@@ -53,8 +53,8 @@ def run(folder: pathlib.Path, kills: int, seed: int, mode: str, *, has_ps: bool,
         if rows_per_line:
             training.assert_counts_fit(training.saved_rows())
         say(f"all ended with 0, {num_restores} restores; {NUM_LINES} lines, {NUM_EPOCHS} epochs, counted "
-            f"{counts.total():g} by the parameters and {training.seen().total()} by the processes, told as given again "
-            f"{training.given_again().total()}")
+            f"{counts.total():g} by the parameters and {training.seen().total()} by the processes, reassigned "
+            f"{training.reassigned().total()}")
 
 
 def _wait_for_progress(training: Sharded, count: int) -> None:

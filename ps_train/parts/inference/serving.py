@@ -26,9 +26,8 @@ from ps_train.errors import ConfigError, UserCodeError
 from ps_train.graph import devices
 from ps_train.graph.input.batches import INPUT_SCOPE, Batches
 from ps_train.graph.plugin_calls import call_model_fn
-from ps_train.parts.tables import connection, registry
-from ps_train.parts.tables.files import contents
-from ps_train.parts.tables.files.exported import PiecewiseSaver, table_maker
+from ps_train.parts.tables import connection, contents, registry
+from ps_train.parts.tables.exported import PiecewiseSaver, table_maker
 from ps_train.parts.tables.rules import Frozen
 from ps_train.plugins.contracts import PREDICT, Dataset, Model, ModelSpec
 from ps_train.storage import checkpoints
@@ -225,7 +224,7 @@ class ServedGraph:
             if self._own_saver is None:
                 checkpoints.check_fits(path, self._dense)
         connection.connect_lookups()
-        self._tables = {store.spec.name: store for store in connection.stores_of(tables)}
+        self._tables = {store.spec.name: store for store in tables.all_stores()}
 
     def write(self, output_dir: str) -> None:
         """Writes the SavedModel to a folder that does not exist yet."""

@@ -4,23 +4,23 @@
               does the input have a range that waits?  no -------------+--> one call to ps 0 --> the next range
                                                         none is free: the data ends for now
 
-Each worker also looks after workers that are silent: the chief every second, the others when no range is free.
+Each worker also looks after silent workers: the chief every second, the others when no range is free.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import tensorflow.compat.v1 as tf
 
 from ps_train.cluster.spec import Cluster
 from ps_train.coordination.heartbeat import WorkerProgress
 from ps_train.errors import BlackboardError, ConfigError
-from ps_train.parts.sharding.accounts import Accounts
-from ps_train.parts.sharding.local_ranges import LocalRanges
+from ps_train.parts.sharding.local_ranges import VERDICT, LocalRanges
 from ps_train.parts.sharding.range_queue import Assignment, RangeQueue
 
 _PAUSE_SECS = 0.03
@@ -28,9 +28,98 @@ _PAUSE_AFTER_ERROR_SECS = 0.5
 _RELEASE_SECS = 1.0
 _CALL_SECS = 15.0  # longer than a call to ps 0 may take, see coordination/connection.py
 # In a row; then the input ends for now: a step that waits for it would not see that a ps is lost.
-_MOST_ERRORS = 3
+_MAX_ERRORS = 3
 _CALL = tf.RunOptions(timeout_in_ms=30_000)  # bounds operations that wait for no other worker
 _log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass
+class _HeldRange:
+    assignment: Assignment
+    # The worker's count of steps when the last batch was known to be taken; None before that.
+    last_taken: int | None = None
+    is_pending: bool = False  # whether a batch waits for its verdict
+    is_lost: bool = False  # whether the gradients of a batch were lost
+
+
+class Accounts:
+    """Which ranges a worker holds in one session, and which of them it has trained on.
+
+        assigned --> a step takes the last batch, or one of a later range --> that session run has succeeded --> done
+                                                                              its gradients were lost --> lost
+
+    In sync, a session run may succeed although its gradients are in no update: then its verdict says so. The input
+    reads ranges in the order in which they were assigned.
+    """
+
+    def __init__(self, *, has_verdicts: bool = False) -> None:
+        """Holds no range yet.
+
+        Args:
+          has_verdicts: whether a batch counts as trained on only after a verdict.
+        """
+        self._has_verdicts = has_verdicts
+        self._held: list[_HeldRange] = []
+
+    @property
+    def held(self) -> list[Assignment]:
+        """The ranges that were assigned and are not confirmed, in their order."""
+        return [entry.assignment for entry in self._held]
+
+    def assign(self, assignment: Assignment) -> None:
+        """Adds a range."""
+        self._held.append(_HeldRange(assignment))
+
+    def note(self, notes: Iterable[tuple[int, int]], num_steps: int) -> None:
+        """Adds notes on batches that steps have taken.
+
+        Args:
+          notes: the number of each batch's range, and whether it is the last batch of the range; or VERDICT, and
+            whether the batches before it are lost.
+          num_steps: the steps that this worker has taken, read after the notes.
+        """
+        for number, is_last in notes:
+            if number == VERDICT:
+                for entry in self._held:
+                    entry.is_lost |= entry.is_pending and bool(is_last)
+                    entry.is_pending = False
+                continue
+            numbers = [entry.assignment.number for entry in self._held]
+            if number not in numbers:  # of a queue that has started again since
+                continue
+            # All before it was read: ranges without a batch, too, such as those with malformed lines only.
+            num_ended = numbers.index(number) + int(is_last)
+            self._held[numbers.index(number)].is_pending = self._has_verdicts
+            for entry in self._held[:num_ended]:
+                entry.last_taken = num_steps if entry.last_taken is None else entry.last_taken
+
+    def end(self) -> None:
+        """Notes that the input has read all ranges, and that every batch was trained on except for those lost."""
+        for entry in self._held:
+            entry.last_taken, entry.is_pending = -1, False
+
+    def done(self, num_steps: int | None) -> list[Assignment]:
+        """Returns the ranges that this worker has trained on.
+
+        Args:
+          num_steps: the steps that it has taken; None if no session run is under way.
+        """
+        # A batch may be of the run that was under way when the notes were read. Once there are more steps, a run has
+        # succeeded since, and all that began before it.
+        return [entry.assignment for entry in self._held if not (entry.is_pending or entry.is_lost)
+                and entry.last_taken is not None and (num_steps is None or num_steps > entry.last_taken)]
+
+    def take_lost(self) -> list[Assignment]:
+        """Returns and forgets the ranges that were read to their end, and of which gradients were lost."""
+        lost = [entry.assignment for entry in self._held
+                if entry.is_lost and not entry.is_pending and entry.last_taken is not None]
+        self.confirm(lost)
+        return lost
+
+    def confirm(self, assignments: Iterable[Assignment]) -> None:
+        """Forgets ranges that ps 0 knows to be done."""
+        confirmed = set(assignments)
+        self._held = [entry for entry in self._held if entry.assignment not in confirmed]
 
 
 class RangeFeeder:
@@ -47,11 +136,11 @@ class RangeFeeder:
         """
         self._local, self._queue, self._cluster, self._progress = local, queue, cluster, progress
         self._silent_secs = silent_secs
-        self._accounts = self._new_accounts()
-        self._lost: set[int] = set()  # ranges that this worker still has in hand on ps 0, to be given again
+        self._accounts = Accounts(has_verdicts=local.has_verdicts)
+        self._lost: set[int] = set()  # ranges that this worker still holds on ps 0, to be assigned again
         self._generation = 0
         self._has_ended = False
-        self._misfit: ConfigError | None = None  # a new chief's files are not here
+        self._misfit: ConfigError | None = None  # this worker lacks files of a new chief
         self._released_secs = 0.0
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -61,39 +150,38 @@ class RangeFeeder:
 
         Raises:
           BlackboardError: a call to ps 0 from an earlier session is still under way.
-          ConfigError: a file of the training is not here.
+          ConfigError: this worker lacks a file of the training.
         """
-        self._join(_CALL_SECS)
+        self._join()
         self._local.adopt(self._queue.plan())
         session.run(self._local.reset_op, options=_CALL)
-        self._accounts, self._has_ended = self._new_accounts(), False
+        self._accounts, self._has_ended = Accounts(has_verdicts=self._local.has_verdicts), False
         self._stop = stop = threading.Event()
         self._thread = threading.Thread(target=self._feed, args=(session, stop), daemon=True, name="ranges")
         self._thread.start()
 
     def stop(self) -> None:
-        """Tells the thread to stop; its last call may still be under way."""
+        """Asks the thread to stop; its last call may still be under way."""
         self._stop.set()
 
-    def _join(self, timeout_secs: float) -> None:
-        if self._thread is None:
-            return
-        self._thread.join(timeout_secs)
-        if self._thread.is_alive():  # what it is given would be lost between two accounts
-            raise BlackboardError("a call to the queue of ranges is still under way")
+    def _join(self) -> None:
+        if self._thread:
+            self._thread.join(_CALL_SECS)
+            if self._thread.is_alive():  # a range that its call returns would be in no accounts
+                raise BlackboardError("ps_unreachable", "a call to the queue of ranges is still under way")
 
     def settle(self, session: tf.Session, *, is_data_end: bool) -> None:
-        """Stops feeding and reports what is done. No step may be under way.
+        """Stops feeding and reports the ranges that are done. No step may be under way.
 
         Args:
           is_data_end: whether the steps have taken all batches of the input.
 
         Raises:
           BlackboardError: ps 0 does not answer.
-          ConfigError: a file of the training is not here.
+          ConfigError: this worker lacks a file of the training.
         """
         self.stop()
-        self._join(_CALL_SECS)
+        self._join()
         if self._misfit:
             raise self._misfit
         self._read_notes(session)
@@ -106,24 +194,24 @@ class RangeFeeder:
             self.give_back()
 
     def give_back(self) -> None:
-        """Gives back what this worker has in hand and is not done, so that others get it at once.
+        """Returns the ranges that this worker holds to the queue, for others to get at once.
 
         Raises:
           BlackboardError: ps 0 does not answer.
         """
         if numbers := self._queue.give_back():
-            _log.info("this worker gives back %s", self._local.shown(numbers))
+            _log.info("returning ranges to the queue: %s", self._local.describe(numbers))
 
     def release_silent(self) -> None:
-        """Takes the ranges of workers that are silent from their hands.
+        """Returns the ranges of silent workers to the queue.
 
         Raises:
           BlackboardError: ps 0 does not answer.
         """
         self._released_secs = time.monotonic()
         for worker, numbers in self._queue.release_silent().items():
-            _log.warning("%s was not heard of for %g s; what it had in hand is given again: %s",
-                         self._cluster.worker_name(worker), self._silent_secs, self._local.shown(numbers))
+            _log.warning("%s: no heartbeat for %g s; reassigning its ranges: %s", self._cluster.worker_name(worker),
+                         self._silent_secs, self._local.describe(numbers))
 
     def _feed(self, session: tf.Session, stop: threading.Event) -> None:
         num_errors, pause_secs = 0, 0.0
@@ -134,7 +222,7 @@ class RangeFeeder:
             except BlackboardError as error:
                 _log.debug("%s", error)
                 num_errors, pause_secs = num_errors + 1, _PAUSE_AFTER_ERROR_SECS
-                if num_errors == _MOST_ERRORS:
+                if num_errors == _MAX_ERRORS:
                     self._end(session)
             except ConfigError as error:  # raised by `settle`, once the input has ended
                 self._misfit = error
@@ -157,51 +245,49 @@ class RangeFeeder:
     def _read_notes(self, session: tf.Session) -> int:
         """Returns how many ranges wait for the input."""
         num_waiting, notes = session.run(self._local.poll, options=_CALL)
-        self._accounts.note(((number, bool(is_last)) for number, is_last in notes.tolist()), self._progress.local_steps)
+        self._accounts.note(notes.tolist(), self._progress.local_steps)
         return int(num_waiting)
 
-    def _new_accounts(self) -> Accounts:
-        return Accounts(has_verdicts=self._local.has_verdicts)
-
     def _forget_lost(self) -> None:
-        """Forgets ranges whose gradients were lost: ps 0 then gives them again."""
-        if lost := [one.number for one in self._accounts.take_lost()]:
+        """Forgets ranges whose gradients were lost: ps 0 then assigns them again."""
+        if lost := [assignment.number for assignment in self._accounts.take_lost()]:
             self._lost.update(lost)
             _log.warning("a task was lost, or training has ended, before an update had all gradients of this worker; "
-                         "given again: %s", self._local.shown(lost))
+                         "reassigning %s", self._local.describe(lost))
 
     def _exchange(self, session: tf.Session, done: Sequence[Assignment], *, wants_another: bool) -> bool:
-        held = [one for one in self._accounts.held if one not in done]
+        held = [assignment for assignment in self._accounts.held if assignment not in done]
         answer = self._queue.exchange(self._generation, done, held, wants_another=wants_another)
         if answer.generation != self._generation:
-            self._forget(int(answer.generation))
+            self._restart(int(answer.generation))
             return True
-        for one, is_accepted in zip(done, answer.accepted):
+        for assignment, is_accepted in zip(done, answer.accepted):
             if not is_accepted:
-                _log.warning("range %d of epoch %d was given to another worker meanwhile, since this one was not heard "
-                             "of for %g s: it is trained on twice", one.number, one.epoch, self._silent_secs)
+                _log.warning("range %d of epoch %d is trained on twice: another worker got it, because this one sent "
+                             "no heartbeat for %g s", assignment.number, assignment.epoch, self._silent_secs)
         self._accounts.confirm(done)
         if answer.taken >= 0:
-            self._give(session, Assignment(int(answer.taken), int(answer.epoch)), bool(answer.is_again))
+            self._assign(session, Assignment(int(answer.taken), int(answer.epoch)), bool(answer.is_again))
         elif wants_another:
             self.release_silent()
             self._end(session)
         return True
 
-    def _forget(self, generation: int) -> None:
+    def _restart(self, generation: int) -> None:
+        """Follows a queue that the chief has started again."""
         if held := self._accounts.held:
-            _log.warning("the queue of ranges has begun anew; what this worker had in hand is given again: %s",
-                         self._local.shown([one.number for one in held]))
-        self._accounts, self._generation = self._new_accounts(), generation
-        self._local.adopt(self._queue.plan())  # before any of its ranges is given
+            _log.warning("the queue of ranges has started again; reassigning the ranges of this worker: %s",
+                         self._local.describe([assignment.number for assignment in held]))
+        self._accounts, self._generation = Accounts(has_verdicts=self._local.has_verdicts), generation
+        self._local.adopt(self._queue.plan())  # before it assigns any of its ranges
 
-    def _give(self, session: tf.Session, one: Assignment, is_again: bool) -> None:
-        if is_again and one.number not in self._lost:
-            _log.warning("this worker had ranges in hand when its process or session before this one ended; given "
-                         "again: %s", self._local.shown([one.number]))
-        self._lost.discard(one.number)
-        session.run(self._local.give_op, dict(zip(self._local.given, self._local.plan[one.number])), _CALL)
-        self._accounts.give(one)  # not before: a range in the accounts is done when the input has ended
+    def _assign(self, session: tf.Session, assignment: Assignment, is_again: bool) -> None:
+        if is_again and assignment.number not in self._lost:
+            _log.warning("an earlier process or session of this worker held ranges; reassigning %s",
+                         self._local.describe([assignment.number]))
+        self._lost.discard(assignment.number)
+        session.run(self._local.add_op, dict(zip(self._local.added, self._local.plan[assignment.number])), _CALL)
+        self._accounts.assign(assignment)  # not before: a range in the accounts is done when the input has ended
 
     def _end(self, session: tf.Session) -> None:
         if not self._has_ended:

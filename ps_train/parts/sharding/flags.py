@@ -1,4 +1,4 @@
-"""Declares the flags of dynamic sharding, and checks them against the others."""
+"""The flags of dynamic sharding."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any, Optional
 
 from ps_train.config import fields
 from ps_train.config.groups import DATA, TRAINING
+from ps_train.errors import Problem
 from ps_train.runtime.reports import NO_STEP_LIMIT
 
 
@@ -21,19 +22,22 @@ class ShardingFlags:
         None, TRAINING, "Epochs after which training ends (with --dynamic_sharding); without --train_steps there is "
         "no other end then.", unit="epochs", minimum=1, unset="no end but --train_steps", is_shared=True)
 
-    def part_problems(self, config: Any) -> list[str]:
-        """Returns a line for each way in which the flags do not fit the others."""
+    def part_problems(self, config: Any) -> list[Problem]:
+        """Returns a line for each conflict with another flag."""
         problems = []
         if self.num_epochs is not None and not self.dynamic_sharding:
-            problems.append(f"--num_epochs: got {self.num_epochs!r}, which has an effect only with --dynamic_sharding; "
-                            "add that flag, or use --train_steps")
+            problems.append(Problem("flag_without_effect", (
+                f"--num_epochs: got {self.num_epochs!r}, which has an effect only with --dynamic_sharding; add that "
+                "flag, or use --train_steps")))
         if self.dynamic_sharding and config.sync_engine == "tensorflow":
-            problems.append("--dynamic_sharding: given with --sync_engine=tensorflow, whose updates wait for workers "
-                            "that have no range left; leave one of them out")
+            problems.append(Problem("flags_conflict", (
+                "--dynamic_sharding: given with --sync_engine=tensorflow, whose updates wait for workers that have no "
+                "range left; leave one of them out")))
         if self._ends_by_epochs(config) and config.decay_steps is None and config.learning_rate_schedule in (
                 "cosine", "polynomial"):
-            problems.append(f"--decay_steps: not given; --learning_rate_schedule={config.learning_rate_schedule} needs "
-                            "it with --num_epochs, as the last global step is not known")
+            problems.append(Problem("flag_missing", (
+                f"--decay_steps: not given; --learning_rate_schedule={config.learning_rate_schedule} needs it with "
+                "--num_epochs, as the last global step is not known")))
         return problems
 
     def part_defaults(self) -> dict[str, Any]:

@@ -1,25 +1,34 @@
-"""The part of dynamic sharding in a worker: its input comes from the queue of ranges on ps 0."""
+"""The part of dynamic sharding in a worker: its input comes from the queue of ranges on ps 0.
+
+    train until the data ends --> report what is done --> a range is free             --> go on with it
+                                                          others hold the last ranges --> chief: wait, others: leave
+                                                          none is left                --> training is over
+"""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
+from ps_train.coordination import sessions
+from ps_train.coordination.state import State
+from ps_train.errors import BlackboardError, ChiefFailedError, StoppedError
 from ps_train.graph.input import file_ranges
 from ps_train.part import Part
 from ps_train.parts.sharding import position
 from ps_train.parts.sharding.feeder import RangeFeeder
 from ps_train.parts.sharding.local_ranges import QueueSource, RangeSettings
 from ps_train.parts.sharding.position import PositionOps, PositionWriter
-from ps_train.parts.sharding.range_loop import RangeLoop, RangeService
-from ps_train.parts.sharding.range_queue import RangeQueue
+from ps_train.parts.sharding.range_queue import QueueState, RangeQueue
+from ps_train.runtime import waits
 from ps_train.storage.merging_saver import SavedPart
 from ps_train.tasks.settings import WorkerSettings
 from ps_train.training.loop import Loop
+from ps_train.training.reporting import End, Outcome
 from ps_train.updates.update import Update
 
 _log = logging.getLogger(__name__)
@@ -38,7 +47,7 @@ class ShardingPart(Part):
         self._cluster, self._timeouts = cluster, config.timeouts
         self._source = QueueSource(RangeSettings(config.num_epochs, config.seed or 0))
         self._position: PositionOps | None = None  # of the graph
-        self._service: RangeService | None = None
+        self._trainer: RangeTrainer | None = None
 
     def adjust(self, settings: WorkerSettings) -> WorkerSettings:
         """Returns the settings, without summaries of rounds."""
@@ -77,7 +86,7 @@ class ShardingPart(Part):
         with contextlib.closing(RangeQueue(connected.target, self._cluster, **settings._asdict(),
                                            heartbeat_timeout_secs=heartbeat_secs)) as queue:
             feeder = RangeFeeder(self._source.local, queue, self._cluster, connected.progress, heartbeat_secs)
-            self._service = RangeService(
+            self._trainer = RangeTrainer(
                 feeder, queue, self._cluster, connected, self._timeouts, settings.num_epochs)
             yield
 
@@ -87,8 +96,161 @@ class ShardingPart(Part):
 
     def running(self, session: tf.Session, is_live: bool) -> contextlib.AbstractContextManager:
         """Returns a context in which the input is fed."""
-        return self._service.feeding(session)
+        return self._trainer.feeding(session)
 
     def around_loop(self, loop: Loop, session: tf.Session) -> RangeLoop:
-        """Returns what trains until no range is left."""
-        return RangeLoop(self._service, loop, session)
+        """Returns a loop that trains until no range is left."""
+        return RangeLoop(self._trainer, loop, session)
+
+
+class RangeTrainer:
+    """Trains one worker on ranges, in one session after the other.
+
+    Every method raises tf.errors.UnavailableError, as of a lost session, if ps 0 does not answer.
+    """
+
+    def __init__(
+        self, feeder: RangeFeeder, queue: RangeQueue, cluster: Any, connected: Any, timeouts: waits.Timeouts,
+        num_epochs: int | None,
+    ) -> None:
+        """Prepares it; nothing is sent yet.
+
+        Args:
+          connected: the `tasks.connected_worker.ConnectedWorker`.
+        """
+        self._feeder, self._queue, self._cluster = feeder, queue, cluster
+        self._board, self._stop, self._graph = connected.board, connected.stop, connected.graph
+        self._timeouts, self._num_epochs = timeouts, num_epochs
+
+    @contextlib.contextmanager
+    def feeding(self, session: tf.Session) -> Iterator[None]:
+        """Feeds the input of a session while its body runs."""
+        try:
+            self._start(session)
+            yield
+        finally:
+            self._feeder.stop()
+
+    def _start(self, session: tf.Session) -> None:
+        with _as_lost_session():
+            self._feeder.start(session)
+
+    def train(self, loop: Loop, session: tf.Session) -> Outcome:
+        """Runs the step loop of a session until training is over.
+
+        Raises:
+          ClusterLostError: workers that are alive hold ranges, and took no step within the time limit of one.
+          ChiefFailedError: the chief's own code has failed.
+          Exception: from `Loop.run`.
+        """
+        outcome = loop.run()
+        first_step, elapsed_secs = outcome.first_step, outcome.elapsed_secs
+        while (end := self._end_after(session, outcome.end)) is None:
+            self._restart_input(session)
+            outcome = loop.run()
+            elapsed_secs += outcome.elapsed_secs
+        with contextlib.suppress(BlackboardError):
+            if self._cluster.is_chief:
+                self._log_progress(self._queue.state())
+        return outcome._replace(first_step=first_step, elapsed_secs=elapsed_secs, end=end)
+
+    def _end_after(self, session: tf.Session, end: End) -> End | None:
+        """Reports what is done when the loop has ended; returns why training is over, or None if a range is free."""
+        with _as_lost_session():
+            self._feeder.settle(session, is_data_end=end is End.DATA)
+            if end in (End.SIGNAL, End.HOOK):
+                self._feeder.give_back()
+            return self._wait_for_more() if end is End.DATA else end
+
+    def _restart_input(self, session: tf.Session) -> None:
+        """Lets the input go on with further ranges, after the data has ended for now."""
+        options = tf.RunOptions(timeout_in_ms=int(self._timeouts.start_secs * 1000))
+        sessions.run_bounded(session, self._graph.input.init_op, self._graph.input.feed, options=options)
+        self._start(session)
+
+    def _wait_for_more(self) -> End | None:
+        """Waits until a range is free; returns None then, or why training is over."""
+        if decision := self._decide():
+            return decision.end
+        # While it waits, no other worker waits for it: in an update, or because of the staleness bound.
+        self._board.report_finished(self._cluster.worker_number)
+        try:
+            while (decision := self._decide()) is None:
+                self._wait_for_change()
+        except StoppedError:
+            return End.SIGNAL
+        if decision.end is None:
+            self._board.report_finished(self._cluster.worker_number, is_finished=False)
+        return decision.end
+
+    def _decide(self) -> _Decision | None:
+        """Returns None while this worker has to wait."""
+        queue, snapshot = self._queue.state(), self._board.snapshot()
+        if snapshot.state == State.FAILED:
+            raise ChiefFailedError
+        if snapshot.state >= State.STOPPING:
+            return _Decision(End.ANNOUNCED)
+        if queue.has_free(self._num_epochs):
+            return _Decision(None)
+        if self._num_epochs is None:
+            return None
+        num_left = queue.num_left(self._num_epochs)
+        # If a worker dies now, the chief trains on its ranges.
+        is_left_to_others = not self._cluster.is_chief and num_left == sum(queue.holders().values())
+        return _Decision(End.DATA) if not num_left or is_left_to_others else None
+
+    def _wait_for_change(self) -> None:
+        previous = self._activity()
+
+        def has_changed() -> bool:
+            self._feeder.release_silent()
+            return self._activity() != previous or self._decide() is not None
+
+        waits.until(has_changed, self._timeouts.step_secs, self._awaited, self._stop,
+                    "alive, but without a step; see the logs")
+
+    def _activity(self) -> tuple:
+        """Returns a value that changes with each step, and each range that is assigned or done."""
+        queue, snapshot = self._queue.state(), self._board.snapshot()
+        return queue.done.tobytes(), queue.owners.tobytes(), int(snapshot.local_steps.sum())
+
+    def _awaited(self) -> str:
+        try:
+            holders = self._queue.state().holders()
+        except BlackboardError:
+            return f"{self._board.first_ps}"
+        return ", ".join(f"{self._cluster.worker_name(worker)}, which holds {count} of the last ranges"
+                         for worker, count in holders.items()) or "a range that is free"
+
+    def _log_progress(self, queue: QueueState) -> None:
+        num_epochs, epoch = self._num_epochs, int(queue.done.min())
+        of_all = f" of {num_epochs}" if num_epochs is not None else ""
+        of_next = f", and {int((queue.done > epoch).sum())} of {len(queue.done)} ranges of the next"
+        _log.info("input: %d%s epochs done%s", epoch, of_all, of_next if epoch != num_epochs else "")
+
+
+class RangeLoop(NamedTuple):
+    """Runs the step loop of one session until training is over."""
+
+    trainer: RangeTrainer
+    loop: Loop
+    session: tf.Session
+
+    def run(self) -> Outcome:
+        """Returns how training has ended; see `RangeTrainer.train`."""
+        return self.trainer.train(self.loop, self.session)
+
+
+class _Decision(NamedTuple):
+    """What a worker without ranges does: `end` says why training is over, None that a range is free."""
+
+    end: End | None
+
+
+@contextlib.contextmanager
+def _as_lost_session() -> Iterator[None]:
+    """Turns an error of a ps that does not answer into that of a lost session, which is then opened again."""
+    try:
+        yield
+    except BlackboardError as error:
+        raise tf.errors.UnavailableError(None, None, str(error)) from error

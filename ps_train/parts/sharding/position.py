@@ -5,9 +5,9 @@
 
 `done` is read before the parameters are saved. So every range that is done in a checkpoint has all of its updates
 there. A save takes a while, and workers train on. `in_hand` is read after all parameters, and has every range that a
-worker had in hand at any moment from the reading of `done` on: each range that is given again and of which parameters
-in the checkpoint may have updates already. At the end of an epoch, a range may be done in that time and be given for
-the next epoch, so `in_hand` says how often: it has `more than 0 times` of all ranges, then `more than once`, and so on.
+worker held at any moment since `done` was read: each range that is assigned again and of which parameters in the
+checkpoint may have updates already. At the end of an epoch, a range may be done in that time and be assigned for the
+next epoch, so `in_hand` says how often: it has `more than 0 times` of all ranges, then `more than once`, and so on.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 
 class PositionOps:
-    """What a training graph has for the position in the data."""
+    """The operations of a training graph on the position in the data."""
 
     def __init__(self, local: LocalRanges, first_ps_device: str) -> None:
         """Adds the operations to the current graph.
@@ -52,68 +52,66 @@ class PositionOps:
                 self._start = [tf.placeholder(tf.int32, [None]), tf.placeholder(tf.int64, []),
                                tf.placeholder(tf.string, [])]
                 self._begin_op = range_queue.begin(*self._start)
-                self._mark = [range_queue.mark()[0], range_queue.read_queue("plan")]
+                self._mark = [range_queue.mark(), range_queue.read_queue("plan")]
                 self._given = range_queue.read_queue("given")
 
     def mark(self, session: tf.Session) -> tuple[np.ndarray, bytes]:
-        """Begins to note what workers have in hand; returns how often each range was trained on, and the plan."""
+        """Begins to note the ranges that workers hold; returns how often each was trained on, and the plan."""
         done, plan = session.run(self._mark)
         return done, plan
 
     def write(self, session: tf.Session, prefix: str, done: np.ndarray, plan: bytes) -> None:
-        """Writes the position to a file: what `mark` has returned, and what workers had in hand since."""
+        """Writes the results of `mark`, and the ranges that workers have held since, to a file."""
         in_hand = in_unary(session.run(self._given))
         session.run(self._save_op, {self._prefix: prefix, **dict(zip(self._saved, (done, in_hand, plan)))})
 
     def begin(self, session: tf.Session, path: str) -> None:
         """Begins the queue at the position in a checkpoint, or at the start of the data if `path` is ""."""
-        num_here = len(self._local.plan)
+        num_ranges = len(self._local.plan)
         done, in_hand, text = _read(path) if path else (
-            np.zeros(num_here, np.int32), np.zeros(num_here, bool), self._local.plan_text)
+            np.zeros(num_ranges, np.int32), np.zeros(num_ranges, bool), self._local.plan_text)
         times = times_in_hand(in_hand, len(done))
-        found = self._local.extended(text)
-        # Of --num_epochs, new ranges have all before them; where there is no end, they join the present epoch.
+        extension = self._local.extended(text)
+        # New ranges still have all of --num_epochs to go; without an end, they join the present epoch.
         has_end = self._local.settings.num_epochs is not None
-        done = np.append(done, np.full(found.num_ranges, 0 if has_end else done.min(), done.dtype))
+        done = np.append(done, np.full(extension.num_ranges, 0 if has_end else done.min(), done.dtype))
         sessions.run_bounded(
-            session, self._begin_op, dict(zip(self._start, (done, new_claim(), found.text))), options=_CALL)
-        self._local.adopt(found.text)
-        _log.info("input: %s", found.text.partition(",")[0])
-        if found.num_files:
-            _log.info("input: %d file%s came after the checkpoint: %d new range%s", found.num_files,
-                      "s" * (found.num_files > 1), found.num_ranges, "s" * (found.num_ranges > 1))
+            session, self._begin_op, dict(zip(self._start, (done, new_claim(), extension.text))), options=_CALL)
+        self._local.adopt(extension.text)
+        _log.info("input: %s", extension.text.partition(",")[0])
+        if extension.num_files:
+            _log.info("input: %d file%s new since the checkpoint: %d new range%s", extension.num_files,
+                      "s are" if extension.num_files > 1 else " is", extension.num_ranges,
+                      "s" * (extension.num_ranges > 1))
         if done.any() or times.any():
-            _log.info("continuing in epoch %d, in which %d ranges are done; in hand during the save, and given "
-                      "again: %s%s", done.min(), (done > done.min()).sum(),
-                      self._local.shown(np.repeat(np.arange(len(times)), times).tolist()),
-                      "; those that are named twice were given for two epochs meanwhile" if (times > 1).any() else "")
+            _log.info("continuing in epoch %d, in which %d ranges are done; reassigning those that workers held during "
+                      "the save: %s%s", done.min(), (done > done.min()).sum(),
+                      self._local.describe(np.repeat(np.arange(len(times)), times).tolist()),
+                      "; those that are named twice were assigned for two epochs meanwhile" if times.max() > 1 else "")
 
 
 class PositionWriter(PartWriter):
     """Writes the position to one checkpoint."""
 
     def __init__(self, ops: PositionOps, session: tf.Session, folder: str) -> None:
-        self._ops, self._session, self._folder = ops, session, folder
+        self._ops, self._session, self._prefix = ops, session, f"{folder}/position"
 
     def cut(self) -> None:
-        """Reads what is done."""
         self._done, self._plan = self._ops.mark(self._session)
 
     def write(self) -> list[str]:
-        """Writes that, and what workers had in hand since."""
-        prefix = f"{self._folder}/position"
-        self._ops.write(self._session, prefix, self._done, self._plan)
-        return [prefix]
+        self._ops.write(self._session, self._prefix, self._done, self._plan)
+        return [self._prefix]
 
 
 def in_unary(times: np.ndarray) -> np.ndarray:
     """Returns for counts [ranges] bool [n * ranges]: which are above 0, which are above 1, ..., n at least 1."""
-    # No int32: checkpoints of before have only the first part.
+    # No int32: older checkpoints have only the first part.
     return (times > np.arange(max(times.max(initial=0), 1))[:, np.newaxis]).reshape(-1)
 
 
 def times_in_hand(in_hand: np.ndarray, num_ranges: int) -> np.ndarray:
-    """Returns how often workers had each range in hand during a save, int64 [ranges]; `in_unary` wrote it."""
+    """Returns how often workers held each range during a save, int64 [ranges]; `in_unary` wrote it."""
     return np.reshape(in_hand, [-1, num_ranges]).sum(0)
 
 
@@ -130,10 +128,12 @@ def check_position(path: str, local: LocalRanges) -> None:
       ConfigError: it has none, or one in other data.
     """
     if not tf.train.load_checkpoint(path).has_tensor(_PLAN):
-        raise ConfigError(f"--dynamic_sharding: checkpoint {path} was saved without this flag and has no position in "
-                          "the data; give another --train_dir, or leave the flag out")
+        raise ConfigError("checkpoint_without_position", (
+            f"--dynamic_sharding: checkpoint {path} was saved without this flag and has no position in the data; give "
+            "another --train_dir, or leave the flag out"))
     try:
         local.extended(_read(path)[2])
     except MisfitError as error:
-        raise ConfigError(f"--dynamic_sharding: the files are not those of checkpoint {path}: {error}; give those "
-                          "files, and new ones beside them if you like, or another --train_dir") from None
+        raise ConfigError("input_files_differ", (
+            f"--dynamic_sharding: the files are not those of checkpoint {path}: {error}; give those files, and new "
+            "ones too if you like, or another --train_dir")) from None

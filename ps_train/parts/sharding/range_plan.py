@@ -1,7 +1,7 @@
-"""The ranges of files as a text: what all workers, and a checkpoint, know them by.
+"""The ranges of files as a text, by which all workers, and a checkpoint, know them.
 
     files --file_ranges.plan_ranges--> [FileRange] --describe_ranges--> text <--> queue on ps 0, checkpoint
-                                         text of before --take_up--> its ranges, then those of files that are new
+                                          an earlier text --extend--> its ranges, then those of new files
 
 The number of a range is its place in that text, which new files never change: their ranges come last. The names leave
 out the folders above a pattern's first wildcard, since workers may have the same files in different folders.
@@ -20,12 +20,12 @@ from ps_train.graph.input.file_ranges import FileRange, open_bytes
 
 
 class Extension(NamedTuple):
-    """The ranges of before, and those of the files that have come since.
+    """The ranges of a text, and those of the files that are new since.
 
     Attributes:
       plan: all ranges, by number.
       text: describes them.
-      num_files: the files that are new.
+      num_files: the new files.
       num_ranges: their ranges.
     """
 
@@ -46,6 +46,9 @@ class _File(NamedTuple):
     file_bytes: int
     cuts: list[int]
 
+    def ranges(self) -> list[tuple[int, int]]:
+        return list(zip(self.cuts, self.cuts[1:]))
+
 
 def summary(text: str) -> str:
     """Returns the number of ranges and files, and a fingerprint."""
@@ -53,49 +56,49 @@ def summary(text: str) -> str:
 
 
 def describe_ranges(plan: Sequence[FileRange], patterns: Sequence[str]) -> str:
-    """Returns the text of ranges whose files were found by the patterns."""
-    return _text(_files(plan, _names({one.file for one in plan}, patterns)))
+    """Returns the text of ranges whose files match the patterns."""
+    return _text(_files(plan, _names(plan, patterns)))
 
 
-def take_up(text: str, plan: Sequence[FileRange], patterns: Sequence[str], *, is_text: bool) -> Extension:
+def extend(text: str, plan: Sequence[FileRange], patterns: Sequence[str], *, is_text: bool) -> Extension:
     """Returns the ranges of a text, with those of the files that it does not have.
 
     Args:
       text: of another run, or of another worker.
-      plan: the ranges of the files that are here.
+      plan: the ranges of this worker's files.
       patterns: find these files.
       is_text: whether a range begins where a line does.
 
     Raises:
-      MisfitError: a file of the text is not here, or has changed.
+      MisfitError: this worker lacks a file of the text, or the file has changed.
     """
-    names = _names({one.file for one in plan}, patterns)
-    here = {file.name: file for file in _files(plan, names)}
+    names = _names(plan, patterns)
+    present = {file.name: file for file in _files(plan, names)}
     if "\n" not in text:  # of ps_train 0.1.0, whose position has no names
-        if text != summary(describe_ranges(plan, patterns)):
-            raise MisfitError(f"it has a position in {text}, without their names; here are "
-                              f"{summary(describe_ranges(plan, patterns))}")
-        return Extension(list(plan), describe_ranges(plan, patterns), 0, 0)
-    before = [_File(*file) for file in json.loads(text.partition("\n")[2])]
+        present_text = _text(list(present.values()))
+        if text != summary(present_text):
+            raise MisfitError(f"it has a position in {text}, without their names; this worker has "
+                              f"{summary(present_text)}")
+        return Extension(list(plan), present_text, 0, 0)
+    known = [_File(*file) for file in json.loads(text.partition("\n")[2])]
     paths = {name: path for path, name in names.items()}
-    for file in before:
-        _check(file, here.get(file.name), paths.get(file.name, ""), is_text=is_text)
-    known = {file.name for file in before}
-    new = [file for name, file in here.items() if name not in known]
-    whole = [*before, *new]
-    ranges = [(paths[file.name], start, stop, file.file_bytes) for file in whole
-              for start, stop in zip(file.cuts, file.cuts[1:])]
-    return Extension([FileRange(number, *one) for number, one in enumerate(ranges)], _text(whole), len(new),
-                     sum(len(file.cuts) - 1 for file in new))
+    for file in known:
+        _check(file, present.get(file.name), paths.get(file.name, ""), is_text=is_text)
+    known_names = {file.name for file in known}
+    new = [file for name, file in present.items() if name not in known_names]
+    files = [*known, *new]
+    ranges = [(paths[file.name], start, stop, file.file_bytes) for file in files for start, stop in file.ranges()]
+    return Extension([FileRange(number, *fields) for number, fields in enumerate(ranges)], _text(files), len(new),
+                     sum(len(file.ranges()) for file in new))
 
 
-def _check(file: _File, here: _File | None, path: str, *, is_text: bool) -> None:
-    if here is None:
+def _check(file: _File, present: _File | None, path: str, *, is_text: bool) -> None:
+    if present is None:
         raise MisfitError(f"{file.name} is missing")
-    if file.file_bytes != here.file_bytes:
-        raise MisfitError(f"{path} has {here.file_bytes} bytes, and had {file.file_bytes}")
-    # With other files beside it, a small file may be cut elsewhere; its old cuts are as good if lines begin there.
-    if is_text and file.cuts != here.cuts and not _begin_lines(path, sorted({*file.cuts} - {*here.cuts})):
+    if file.file_bytes != present.file_bytes:
+        raise MisfitError(f"{path} has {present.file_bytes} bytes, and had {file.file_bytes}")
+    # A small file may be cut elsewhere if other files are new; its old cuts are as good if lines begin there.
+    if is_text and file.cuts != present.cuts and not _begin_lines(path, sorted({*file.cuts} - {*present.cuts})):
         raise MisfitError(f"{path} has changed: its lines begin elsewhere")
 
 
@@ -109,28 +112,29 @@ def _begin_lines(path: str, positions: Sequence[int]) -> bool:
 
 
 def _files(plan: Sequence[FileRange], names: dict[str, str]) -> list[_File]:
-    found: dict[str, _File] = {}
-    for one in plan:
-        file = found.setdefault(names[one.file], _File(names[one.file], one.file_bytes, [one.start]))
-        file.cuts.append(one.stop)
-    return list(found.values())
+    files: dict[str, _File] = {}
+    for part in plan:
+        file = files.setdefault(names[part.file], _File(names[part.file], part.file_bytes, [part.start]))
+        file.cuts.append(part.stop)
+    return list(files.values())
 
 
-def _names(paths: set[str], patterns: Sequence[str]) -> dict[str, str]:
+def _names(plan: Sequence[FileRange], patterns: Sequence[str]) -> dict[str, str]:
     """Returns path -> name: the path behind the folders without a wildcard; whole paths if two would be the same."""
+    paths = sorted({part.file for part in plan})
     folders = sorted({re.split(r"[*?\[]", pattern)[0].rpartition("/")[0] for pattern in patterns}, key=len)
     names = {}
-    for path in sorted(paths):
+    for path in paths:
         above = [folder for folder in folders if path.startswith(f"{folder}/")]
         names[path] = path[len(above[-1]) + 1:] if above and above[-1] else path
-    return names if len({*names.values()}) == len(names) else {path: path for path in names}
+    return names if len({*names.values()}) == len(names) else {path: path for path in paths}
 
 
 def _text(files: Sequence[_File]) -> str:
     digest = hashlib.sha256()
     for file in files:
-        for start, stop in zip(file.cuts, file.cuts[1:]):
+        for start, stop in file.ranges():
             digest.update(f"{os.path.basename(file.name)} {start} {stop} {file.file_bytes}\n".encode())
-    num_ranges = sum(len(file.cuts) - 1 for file in files)
+    num_ranges = sum(len(file.ranges()) for file in files)
     line = f"{num_ranges} ranges of {len(files)} file{'s' if len(files) > 1 else ''}, {digest.hexdigest()[:12]}"
     return f"{line}\n{json.dumps(files, separators=(',', ':'))}"

@@ -1,18 +1,17 @@
 """The queue of input ranges: variables on ps 0, operations that change them, one at a time, and a worker's client.
 
-
     done        int32 [ranges]        how often each range was trained on; the queue is in its epoch min(done)
-    owners      int32 [ranges]        the number, plus 1, of the worker that has the range in hand; 0 for none
-    given       int32 [ranges]        how often workers have had the range in hand since the last `mark`
+    owners      int32 [ranges]        the number, plus 1, of the worker that holds the range; 0 for none
+    given       int32 [ranges]        how often workers have held the range since the last `mark`
     heard       float64 [workers]     the clock of ps 0 at each worker's last call
-    generation  int64 scalar          drawn by the chief when it begins the queue, anew or from a checkpoint
+    generation  int64 scalar          drawn by the chief when it begins the queue, at the start or from a checkpoint
     plan        string scalar         the ranges, as text
 
-A range is handed out for its next epoch only when it is done with the one before, and those that are furthest behind
-come first. So no worker waits at the end of an epoch, and yet each range is trained on once in each.
+A range is assigned for its next epoch only when it is done with the one before, and those that are furthest behind come
+first. So no worker waits at the end of an epoch, and yet each range is trained on once in each.
 
-Place these operations on ps 0; a worker runs them through `RangeQueue`, which has a session of its own, as the
-blackboard has. Like those of the blackboard, the variables are raw operations under fixed names.
+Place these operations on ps 0; a worker runs them through `RangeQueue`, which has a session, as the blackboard has.
+Like those of the blackboard, the variables are raw operations under fixed names.
 """
 
 from __future__ import annotations
@@ -34,22 +33,11 @@ _DTYPES = {"done": tf.int32, "owners": tf.int32, "given": tf.int32, "heard": tf.
 _LAST = tf.int32.max
 
 
-class Exchange(NamedTuple):
-    """What a worker learns from one call.
+class Assignment(NamedTuple):
+    """A range that a worker is to train on, for one epoch."""
 
-    Attributes:
-      generation: int64 scalar, of the queue; if it is not the worker's, the call has changed nothing.
-      accepted: bool [k], whether each range that the worker has finished counts as done by it.
-      taken: int64 scalar, the range that the worker has now, -1 if none was free.
-      epoch: int32 scalar, how often that range was trained on before.
-      is_again: bool scalar, whether it was in the hands of this worker already, and the worker did not know.
-    """
-
-    generation: Any
-    accepted: Any
-    taken: Any
-    epoch: Any
-    is_again: Any
+    number: int
+    epoch: int
 
 
 class Request(NamedTuple):
@@ -59,7 +47,7 @@ class Request(NamedTuple):
       worker: int32 scalar, its number.
       generation: int64 scalar, of the queue as it knows it; 0 if it knows none.
       finished: int64 [k, 2], ranges and epochs that it has trained on.
-      held: int64 [h], the ranges that it has in hand beside these.
+      held: int64 [h], the other ranges that it holds.
       wants_another: bool scalar.
     """
 
@@ -70,44 +58,62 @@ class Request(NamedTuple):
     wants_another: Any
 
 
+class Answer(NamedTuple):
+    """What a worker learns from one call.
+
+    Attributes:
+      generation: int64 scalar, of the queue; if it is not the worker's, the call has changed nothing.
+      accepted: bool [k], whether each range that the worker has finished counts as done by it.
+      taken: int64 scalar, the range that the worker holds now, -1 if none was free.
+      epoch: int32 scalar, how often that range was trained on before.
+      is_again: bool scalar, whether this worker held it already, and did not know.
+    """
+
+    generation: Any
+    accepted: Any
+    taken: Any
+    epoch: Any
+    is_again: Any
+
+
 def read_queue(name: str) -> tf.Tensor:
     """Returns the value of a variable."""
     return tf.raw_ops.ReadVariableOp(resource=_handle(name), dtype=_DTYPES[name])
 
 
 def begin(done: tf.Tensor, generation: tf.Tensor, plan: tf.Tensor | str) -> tf.Operation:
-    """Begins the queue, with nothing in anybody's hands.
+    """Begins the queue; no worker holds a range.
 
     Args:
       done: int32 [ranges].
       generation: int64 scalar above 0.
       plan: string scalar, describes the ranges.
     """
-    def build(done: tf.Tensor, generation: tf.Tensor, plan: tf.Tensor) -> list[tf.Operation]:
-        return [_write("done", done), _write("owners", tf.zeros_like(done)), _write("plan", plan),
-                _write("given", tf.zeros_like(done)), _write("generation", generation),
-                _write("heard", tf.zeros([variables.MAX_WORKERS], tf.float64))]
+    def build(done: tf.Tensor, generation: tf.Tensor, plan: tf.Tensor) -> list[tf.Tensor]:
+        written = [_write("done", done), _write("owners", tf.zeros_like(done)), _write("plan", plan),
+                   _write("given", tf.zeros_like(done)), _write("generation", generation),
+                   _write("heard", tf.zeros([variables.MAX_WORKERS], tf.float64))]
+        with tf.control_dependencies(written):
+            return [tf.constant(True)]
 
-    inputs = [done, generation, tf.convert_to_tensor(plan)]
-    return tf.group(_one_at_a_time(inputs, lambda *values: [_after(build(*values))]))
+    return tf.group(_one_at_a_time([done, generation, tf.convert_to_tensor(plan)], build))
 
 
-def mark() -> tuple[tf.Tensor, tf.Tensor]:
-    """Begins `given` anew; returns `done`, and which ranges workers have in hand, bool [ranges], of the same moment."""
+def mark() -> tf.Tensor:
+    """Begins `given` again, with the ranges that workers hold now; returns `done` of the same moment."""
     def build() -> list[tf.Tensor]:
-        done, is_in_hand = read_queue("done"), read_queue("owners") > 0
-        with tf.control_dependencies([_write("given", tf.cast(is_in_hand, tf.int32))]):
-            return [tf.identity(done), tf.identity(is_in_hand)]
+        done = read_queue("done")
+        with tf.control_dependencies([done, _write("given", tf.cast(read_queue("owners") > 0, tf.int32))]):
+            return [tf.identity(done)]
 
-    done, is_in_hand = _one_at_a_time([], build)
-    return done, is_in_hand
+    return _one_at_a_time([], build)[0]
 
 
-def exchange(request: Request, num_epochs: int | None, seed: int) -> Exchange:
-    """Counts what a worker has finished, and gives it another range.
+def exchange(request: Request, num_epochs: int | None, seed: int) -> Answer:
+    """Counts the ranges that a worker has finished, and assigns it another one.
 
-    The call may be repeated: if its answer was lost, the range that was given is given again, since the worker does
-    not say that it holds it.
+    The call may be repeated: if its answer was lost, the same range is assigned again, since the worker does not say
+    that it holds it.
 
     Args:
       num_epochs: how often each range is trained on; None for no end.
@@ -135,14 +141,14 @@ def exchange(request: Request, num_epochs: int | None, seed: int) -> Exchange:
             return [read_queue("generation"), tf.identity(accepted), tf.where(is_given, chosen, -1),
                     tf.gather(done, chosen), is_given & is_again]
 
-    return Exchange(*_one_at_a_time(request, build))
+    return Answer(*_one_at_a_time(request, build))
 
 
 def release_silent(timeout_secs: float) -> tf.Tensor:
-    """Takes the ranges from the hands of workers that were not heard of for so long, so that others get them.
+    """Returns the ranges of workers without a sign of life for so long to the queue.
 
     Returns:
-      int64 [n, 2], each range and the number of the worker that had it.
+      int64 [n, 2], each range and the number of the worker that held it.
     """
     def build() -> list[tf.Tensor]:
         last_secs = tf.maximum(read_queue("heard"), variables.read("heartbeats"))
@@ -154,7 +160,7 @@ def release_silent(timeout_secs: float) -> tf.Tensor:
 
 
 def give_back(worker: tf.Tensor) -> tf.Tensor:
-    """Takes all ranges from the hands of this worker; returns the same as `release_silent`."""
+    """Returns all ranges of this worker to the queue; returns the same as `release_silent`."""
     def build(worker: tf.Tensor) -> list[tf.Tensor]:
         owners = read_queue("owners")
         return [_release(tf.equal(owners, worker + 1), owners)]
@@ -180,25 +186,18 @@ def _count(numbers: tf.Tensor, values: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
     return tf.scatter_nd(tf.expand_dims(numbers, 1), values, tf.shape(like, out_type=tf.int64))
 
 
-def _one_at_a_time(
-    inputs: Sequence[tf.Tensor], build: Callable[..., list[tf.Tensor]]
-) -> list[tf.Tensor]:
+def _one_at_a_time(inputs: Sequence[tf.Tensor], build: Callable[..., list[tf.Tensor]]) -> list[tf.Tensor]:
     """Returns the tensors of `build(*inputs)`, computed while no other call runs."""
     # The lock is taken only when the inputs are on the ps. If a worker dies in between, the lock ends with its call.
-    arrived = [tf.identity(value) for value in inputs]
-    with tf.control_dependencies(arrived):
+    inputs = [tf.identity(value) for value in inputs]
+    with tf.control_dependencies(inputs):
         lock = tf.raw_ops.MutexLock(mutex=tf.raw_ops.MutexV2(shared_name=f"{_NAME}mutex"))
     with tf.control_dependencies([lock]):
-        outputs = build(*arrived)
+        outputs = build(*inputs)
     with tf.control_dependencies(outputs):
         released = tf.raw_ops.ConsumeMutexLock(mutex_lock=lock)
     with tf.control_dependencies([released]):
         return [tf.identity(output) for output in outputs]
-
-
-def _after(ops: Sequence[tf.Operation]) -> tf.Tensor:
-    with tf.control_dependencies(ops):
-        return tf.constant(True)
 
 
 def _write(name: str, value: tf.Tensor) -> tf.Operation:
@@ -211,26 +210,19 @@ def _handle(name: str) -> tf.Tensor:
                                   container="")
 
 
-class Assignment(NamedTuple):
-    """A range that a worker was given, for one epoch."""
-
-    number: int
-    epoch: int
-
-
-class Standing(NamedTuple):
+class QueueState(NamedTuple):
     """How far the queue is.
 
     Attributes:
       done: int32 [ranges], how often each range was trained on.
-      owners: int32 [ranges], the number of the worker that has the range in hand, -1 for none.
+      owners: int32 [ranges], the number of the worker that holds the range, -1 for none.
     """
 
     done: np.ndarray
     owners: np.ndarray
 
     def holders(self) -> dict[int, int]:
-        """Returns worker -> the number of ranges that it has in hand."""
+        """Returns worker -> the number of ranges that it holds."""
         workers, counts = np.unique(self.owners[self.owners >= 0], return_counts=True)
         return dict(zip(workers.tolist(), counts.tolist()))
 
@@ -241,7 +233,7 @@ class Standing(NamedTuple):
 
     def has_free(self, num_epochs: int | None) -> bool:
         """Returns whether a worker that asks gets a range."""
-        is_open = self.done < num_epochs if num_epochs is not None else np.ones_like(self.done, bool)
+        is_open = self.done < (_LAST if num_epochs is None else num_epochs)
         return bool(np.any(is_open & (self.owners < 0)))
 
 
@@ -256,9 +248,8 @@ class RangeQueue:
 
         Args:
           target: address of the server that runs the session, such as `grpc://localhost:2223`.
-          num_epochs: how often each range is trained on; None for no end.
-          seed: of the order of the ranges.
-          heartbeat_timeout_secs: a worker that was not heard of for so long loses what it has in hand.
+          num_epochs, seed: see `exchange`.
+          heartbeat_timeout_secs: a worker without a sign of life for so long loses its ranges.
         """
         self._worker = cluster.worker_number
         with tf.Graph().as_default() as graph:
@@ -269,44 +260,39 @@ class RangeQueue:
                 self._exchange = exchange(self._request, num_epochs, seed)
                 self._release_silent = release_silent(heartbeat_timeout_secs)
                 self._give_back = give_back(self._request.worker)
-                self._standing = [read_queue("done"), read_queue("owners")]
+                self._state = [read_queue("done"), read_queue("owners")]
                 self._plan = read_queue("plan")
             graph.finalize()
         self._connection = Connection(graph, target, cluster.ps, cluster.task, is_elastic=cluster.is_elastic)
 
     def plan(self) -> str:
-        """Returns the text of the ranges that the chief has begun the queue with."""
+        """Returns the text of the ranges with which the chief has begun the queue."""
         return self._connection.run(self._plan).decode()
 
     def exchange(
         self, generation: int, finished: Sequence[Assignment], held: Sequence[Assignment], *, wants_another: bool
-    ) -> Exchange:
-        """Counts what this worker has finished, and gives it another range; see the function `exchange`."""
+    ) -> Answer:
+        """Counts the ranges that this worker has finished, and gets another one; see the function `exchange`."""
         feed = Request(self._worker, generation, np.array(finished, np.int64).reshape(-1, 2),
-                       np.array([one.number for one in held], np.int64), wants_another)
-        return Exchange(*self._connection.run(self._exchange, dict(zip(self._request, feed))))
+                       np.array([assignment.number for assignment in held], np.int64), wants_another)
+        return Answer(*self._connection.run(self._exchange, dict(zip(self._request, feed))))
 
     def release_silent(self) -> dict[int, list[int]]:
-        """Takes the ranges of workers that are silent from their hands; returns worker -> its ranges."""
-        return _by_worker(self._connection.run(self._release_silent))
+        """Returns the ranges of silent workers to the queue; returns worker -> its ranges."""
+        by_worker: dict[int, list[int]] = {}
+        for number, worker in self._connection.run(self._release_silent).tolist():
+            by_worker.setdefault(worker, []).append(number)
+        return by_worker
 
     def give_back(self) -> list[int]:
-        """Takes the ranges of this worker from its hands, and returns them."""
-        released = self._connection.run(self._give_back, {self._request.worker: self._worker})
-        return released[:, 0].tolist()
+        """Returns the ranges of this worker to the queue; returns their numbers."""
+        return self._connection.run(self._give_back, {self._request.worker: self._worker})[:, 0].tolist()
 
-    def standing(self) -> Standing:
+    def state(self) -> QueueState:
         """Returns how far the queue is."""
-        done, owners = self._connection.run(self._standing)
-        return Standing(done, owners - 1)
+        done, owners = self._connection.run(self._state)
+        return QueueState(done, owners - 1)
 
     def close(self) -> None:
         """Closes the session."""
         self._connection.close()
-
-
-def _by_worker(released: np.ndarray) -> dict[int, list[int]]:
-    found: dict[int, list[int]] = {}
-    for number, worker in released.tolist():
-        found.setdefault(worker, []).append(number)
-    return found

@@ -4,18 +4,26 @@
 
 Start with `tables.py`, which has what a model_fn calls.
 
-    tables      `embedding_table` and its lookups
-    variable    the same under DeepRec's names: `get_embedding_variable`
-    spec        what a model says about a table, as a value
-    registry    the tables and lookups of a graph, and what their ids are called in messages
-    connection  one transfer each way per ps for all lookups of a step
-    id_check    stops a step whose ids cannot be in their table
-    rules       how a row is updated
-    optimizer   applies the gradients of tables, and of all other variables
-    copies      a worker's copies of rows in a round of local steps
-    parameters  what the spine sees of the tables of a graph
-    part        what a worker does for them: settings, upkeep, what is saved
-    deltas      what has changed since a checkpoint, in a file next to it
-    rows/       the rows of a table on one ps
-    files/      makes, saves and restores tables
+    tables       `embedding_table` and its lookups; `get_embedding_variable`, the same with DeepRec's arguments
+    rules        what a model says about a table; how a row is updated
+    registry     the tables and lookups of a graph, and the names of their ids in messages
+    connection   one transfer each way per ps for all lookups of a step
+    id_check     stops a step whose ids cannot be in their table
+    copies       a worker's copies of rows in a round of local steps
+    parameters   what the spine sees of the tables of a graph; applies their gradients
+    part         what a worker does for them: settings, what is saved, dropping old rows
+
+The rows of a table on one ps:
+
+    store        finds, reads, updates, drops, saves and loads rows
+    index        finds the row number of an id, and makes new rows
+    hashing      which ps has the row of an id, keys of hash tables, first values
+    row_ops      operations on the variables of a store
+
+Rows in files:
+
+    table_files  makes, saves and restores the tables of a graph
+    store_ops    the operations of one store with their placeholders
+    contents     the tables of a checkpoint and its deltas; `ps_train.read_table`
+    exported     the tables of a SavedModel
 """

@@ -3,10 +3,10 @@
     fetch    the mini-batches of the round --> their ids --> unique --> [ps: rows with slots] --> the copy
              the mini-batches wait on the worker (a staging area)
     step     a waiting mini-batch --> its rows of the copy --> model --> gradients --> rule --> the copy
-    push     copy - what was pulled --> the ps, which add it (`RowRule.slot_merging`)
+    push     copy - start of the round --> the ps, which add it (`RowRule.slot_merging`)
 
-Rows that several of the mini-batches have travel once. A change is not divided by the number of workers, as that of a
-dense variable is: two workers seldom change the same row in one round. See docs/decisions/embeddings.md.
+Rows that are in several mini-batches travel once. A change is not divided by the number of workers, as that of a dense
+variable is: two workers seldom change the same row in one round. See docs/decisions/embeddings.md.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from typing import Any, Callable, NamedTuple
 import tensorflow.compat.v1 as tf
 from tensorflow.python.ops import data_flow_ops  # StagingArea has no public name
 
-from ps_train.parts.tables import connection, id_check, registry
+from ps_train.parts.tables import connection, id_check
 from ps_train.parts.tables.connection import RowExchange
-from ps_train.parts.tables.rows.row_ops import make_variable, replace_value, write_rows
+from ps_train.parts.tables.registry import current_registry
+from ps_train.parts.tables.row_ops import gather, make_variable, replace_value, write_rows
 from ps_train.parts.tables.rules import ADD
 from ps_train.updates import variable_copies
 from ps_train.updates.variable_copies import StepSource
@@ -52,25 +53,24 @@ class TableCopies:
           source: the mini-batches and the model.
           sorts_ids: as in `RowExchange`.
         """
-        self._found = registry.current_registry()
+        self._registry = current_registry()
         self._batches, self._build = source.batches, source.build
         self._sorts_ids = sorts_ids
-        self._widths = {name: self._found.stores(name)[0].width for name in names}
+        self._widths = {name: self._registry.stores(name)[0].width for name in names}
         with variable_copies.on_this_worker():
             self._copies = {name: RowCopy(
                 current=make_variable(f"ps_train/rows/{name}/current", tf.float32, [None, width]),
                 start=make_variable(f"ps_train/rows/{name}/start", tf.float32, [None, width]),
                 ids=make_variable(f"ps_train/rows/{name}/ids", tf.int64, [None]))
                 for name, width in self._widths.items()}
-        specs = tf.nest.flatten(self._batches.element_spec, expand_composites=True)
-        self._component_shapes = [spec.shape for spec in specs]
+        self._specs = tf.nest.flatten(self._batches.element_spec, expand_composites=True)
         with tf.device(self._batches.device):
-            self._waiting = data_flow_ops.StagingArea([spec.dtype for spec in specs])
+            self._waiting = data_flow_ops.StagingArea([spec.dtype for spec in self._specs])
         self._exchange: RowExchange | None = None
 
     @property
     def count(self) -> int:
-        """How many tables there are."""
+        """The number of tables."""
         return len(self._copies)
 
     def fetch(
@@ -80,17 +80,17 @@ class TableCopies:
 
         Args:
           num_steps: how many mini-batches are wanted.
-          begun: what must have run before.
-          reading_copies: in this context the model is built once more, to see what it looks up.
+          begun: an operation that must have run before.
+          reading_copies: in this context the model is built once more, to find its lookups.
 
         Returns:
-          int64 scalar: how many mini-batches there are; fewer where the data ends. It is there when the rows are.
+          int64 scalar, available after the rows: the number of mini-batches, which is lower where the data ends.
         """
         with tf.control_dependencies([begun]), tf.device(self._batches.device):
             cleared = self._waiting.clear()
         with tf.control_dependencies([cleared, *self._empty(begun)]):
             no_ids = [copy.ids.read_value() for copy in self._copies.values()]
-            first = [tf.identity(one) for one in (tf.size(no_ids[0], out_type=tf.int64), tf.constant(True), *no_ids)]
+            first = [*map(tf.identity, (tf.size(no_ids[0], out_type=tf.int64), tf.constant(True), *no_ids))]
         shapes = [tf.TensorShape([]), tf.TensorShape([]), *(tf.TensorShape([None]) for _ in self._copies)]
 
         def fetch_one(number: tf.Tensor, _: tf.Tensor, *ids: tf.Tensor) -> list[tf.Tensor]:
@@ -99,17 +99,17 @@ class TableCopies:
                 has_batch, lambda: self._stage(take(), number, ids, reading_copies), lambda: [number, *ids])
             return [fetched[0], has_batch, *fetched[1:]]
 
-        taken, _, *ids = tf.while_loop(
+        num_batches, _, *ids = tf.while_loop(
             lambda number, is_more, *_: is_more & (number < num_steps), fetch_one, first, shapes,
             parallel_iterations=1, back_prop=False)
-        self._exchange = RowExchange(self._found, dict(zip(self._copies, ids)), sorts_ids=self._sorts_ids)
+        self._exchange = RowExchange(self._registry, dict(zip(self._copies, ids)), sorts_ids=self._sorts_ids)
         pulled = self._exchange.pull(with_slots=True)
         assigned = [
             replace_value(variable, value)
             for name, copy in self._copies.items()
             for variable, value in zip(copy, (pulled[name], pulled[name], self._exchange.ids[name]))]
-        with tf.control_dependencies([*assigned, self._end_without_batch(taken)]):
-            return tf.identity(taken)
+        with tf.control_dependencies([*assigned, self._end_without_batch(num_batches)]):
+            return tf.identity(num_batches)
 
     def _empty(self, begun: tf.Operation) -> list[tf.Operation]:
         """Empties the copies: a fetch that fails must not leave the rows of the previous round to `push`."""
@@ -121,72 +121,64 @@ class TableCopies:
         self, batch: Any, number: tf.Tensor, ids: Sequence[tf.Tensor],
         reading_copies: Callable[[], contextlib.AbstractContextManager],
     ) -> list[tf.Tensor]:
-        """Lets a mini-batch wait; returns the number of those that wait, and all ids so far."""
+        """Puts a mini-batch into the staging area; returns how many it has, and the ids of each table so far."""
         with reading_copies():
             self._build(batch)
-        lookups = connection.by_table(self._found.take_pending())
+        lookups = self._registry.take_pending()
         id_check.refuse_drawn(itertools.chain(*lookups.values()), batch, "--communication_period")
-        found = [connection.flat_ids(lookups[name], self._found.specs[name]) for name in self._copies]
+        new_ids = [connection.flat_ids(lookups[name], self._registry.specs[name]) for name in self._copies]
         with tf.device(self._batches.device):
             staged = self._waiting.put(tf.nest.flatten(batch, expand_composites=True))
         with tf.control_dependencies([staged]):
-            return [number + 1, *(tf.concat([before, own], 0) for before, own in zip(ids, found))]
+            return [number + 1, *(tf.concat(pair, 0) for pair in zip(ids, new_ids))]
 
-    def _end_without_batch(self, taken: tf.Tensor) -> tf.Operation:
-        """Fails as the input does at its end, if there is no mini-batch at all."""
-        return tf.cond(taken > 0, tf.no_op, lambda: tf.group(*tf.nest.flatten(
+    def _end_without_batch(self, num_batches: tf.Tensor) -> tf.Operation:
+        """Fails as the input does at its end, if it has no mini-batch at all."""
+        return tf.cond(num_batches > 0, tf.no_op, lambda: tf.group(*tf.nest.flatten(
             self._batches.next(), expand_composites=True)))
 
     def next(self) -> Any:
         """Returns the mini-batch that has waited for the longest time."""
         with tf.device(self._batches.device):
-            parts = self._waiting.get()
-        for part, shape in zip(parts if isinstance(parts, (list, tuple)) else [parts], self._component_shapes):
-            part.set_shape(shape)
-        return tf.nest.pack_sequence_as(self._batches.element_spec, parts, expand_composites=True)
+            components = self._waiting.get()
+        components = components if isinstance(components, (list, tuple)) else [components]
+        for component, spec in zip(components, self._specs):
+            component.set_shape(spec.shape)
+        return tf.nest.pack_sequence_as(self._batches.element_spec, components, expand_composites=True)
 
     def connect(self, offsets: Sequence[tf.Tensor]) -> StepRows:
         """Connects the lookups of the model in a step with the copy.
 
         Args:
-          offsets: of each table, how many ids the steps before have had; int32 scalars.
+          offsets: of each table, the number of ids in earlier steps; int32 scalars.
         """
-        lookups = connection.by_table(self._found.take_pending())
-        places, values, rows, after = {}, {}, {}, []
-        for name, offset in zip(self._copies, offsets):
-            own = lookups[name]
-            count = tf.add_n([tf.size(one.ids) for one in own])
-            unique, inverse = tf.unique(self._exchange.places[name][offset:offset + count])
-            rows[name] = tf.ensure_shape(
-                tf.raw_ops.ResourceGather(resource=self._copies[name].current.handle, indices=unique, dtype=tf.float32),
-                [None, self._widths[name]])
-            dim = self._found.specs[name].dim
-            values[name], _ = tf.split(rows[name], [dim, self._widths[name] - dim], axis=1)
-            connection.put_rows(own, tf.gather(values[name], inverse))
-            places[name] = unique
-            after.append(offset + count)
-        return StepRows(self, places, values, rows, after)
-
-    def write(self, name: str, places: tf.Tensor, rows: tf.Tensor) -> tf.Operation:
-        """Sets rows of the copy of a table."""
-        return write_rows(self._copies[name].current, places, rows)
+        lookups = self._registry.take_pending()
+        places, values, rows, end_offsets = {}, {}, {}, []
+        for (name, copy), offset in zip(self._copies.items(), offsets):
+            end_offsets.append(offset + tf.add_n([tf.size(lookup.ids) for lookup in lookups[name]]))
+            places[name], inverse = tf.unique(self._exchange.places[name][offset:end_offsets[-1]])
+            width, dim = self._widths[name], self._registry.specs[name].dim
+            rows[name] = tf.ensure_shape(gather(copy.current, places[name]), [None, width])
+            values[name], _ = tf.split(rows[name], [dim, width - dim], axis=1)
+            connection.put_rows(lookups[name], tf.gather(values[name], inverse))
+        return StepRows(self._copies, places, values, rows, end_offsets)
 
     def push(self, after: Sequence[tf.Tensor]) -> list[tuple[tf.IndexedSlices, tf.Variable]]:
         """Returns (change, rows of the store) for each table and ps, once these tensors are computed.
 
-        Without any, the change is that of the round that was cut short, which another session run has begun.
+        Without any, the change is that of an interrupted round, which another session run has begun.
         """
         with tf.control_dependencies(after):
             changes = {name: self._change(name, copy) for name, copy in self._copies.items()}
             exchange = self._exchange if after else RowExchange(
-                self._found, {name: copy.ids.read_value() for name, copy in self._copies.items()},
+                self._registry, {name: copy.ids.read_value() for name, copy in self._copies.items()},
                 sorts_ids=self._sorts_ids)
         return exchange.push(changes)
 
     def _change(self, name: str, copy: RowCopy) -> tf.Tensor:
-        spec = self._found.specs[name]
-        current, start = (tf.ensure_shape(one.read_value(), [None, self._widths[name]])
-                          for one in (copy.current, copy.start))
+        spec = self._registry.specs[name]
+        current, start = (tf.ensure_shape(variable.read_value(), [None, self._widths[name]])
+                          for variable in (copy.current, copy.start))
         if spec.rule.slot_merging == ADD:
             return current - start
         widths = [spec.dim, self._widths[name] - spec.dim]
@@ -198,14 +190,14 @@ class StepRows(NamedTuple):
     """The rows of the tables in one step.
 
     Attributes:
-      copies: where they are from.
+      copies: name of a table -> the copy that they are from.
       places: name of a table -> the places of the rows in the copy, each once.
       values: name of a table -> float32 [n, dim], which the model reads.
       rows: name of a table -> float32 [n, width].
-      offsets: of each table, how many ids this step and those before have had.
+      offsets: of each table, the number of ids in this step and earlier ones.
     """
 
-    copies: TableCopies
+    copies: Mapping[str, RowCopy]
     places: Mapping[str, tf.Tensor]
     values: Mapping[str, tf.Tensor]
     rows: Mapping[str, tf.Tensor]
@@ -213,7 +205,7 @@ class StepRows(NamedTuple):
 
     def gradients_by_id(self, gradients: Mapping[str, Any]) -> dict[str, tf.Tensor]:
         """Returns the gradients of `values` as tensors; see `Connected.gradients_by_id`."""
-        return {name: connection.dense_gradient(gradients.get(name), read) for name, read in self.values.items()}
+        return {name: connection.dense_gradient(gradients.get(name), values) for name, values in self.values.items()}
 
     def update(
         self, gradients: Mapping[str, tf.Tensor], number: tf.Tensor, factor: tf.Tensor | None = None
@@ -223,6 +215,6 @@ class StepRows(NamedTuple):
         Args:
           factor: float32 scalar by which the learning rates are multiplied; None for 1.
         """
-        specs = registry.current_registry().specs
-        return [self.copies.write(name, self.places[name], specs[name].rule.scaled(factor).update(
-            self.rows[name], gradient, tf.cast(number, tf.float32))) for name, gradient in gradients.items()]
+        specs, number = current_registry().specs, tf.cast(number, tf.float32)
+        return [write_rows(self.copies[name].current, self.places[name], specs[name].rule.scaled(factor).update(
+            self.rows[name], gradient, number)) for name, gradient in gradients.items()]

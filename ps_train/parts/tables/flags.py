@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any, Optional
 
 from ps_train.config import fields
+from ps_train.errors import Problem
 
 EMBEDDING_OPTIMIZERS = ("sgd", "momentum", "adagrad", "rowwise_adagrad", "ftrl", "adam")
 
@@ -32,15 +33,18 @@ class EmbeddingFlags:
         False, _EMBEDDINGS, "Sum a row's gradients over the workers that have it; by default they are averaged, as "
         "TensorFlow does (with --sync_replicas).", is_shared=True)
 
-    def part_problems(self, config: Any) -> list[str]:
-        """Returns a line for each way in which the flags do not fit the others."""
+    def part_problems(self, config: Any) -> list[Problem]:
+        """Returns a line for each conflict with another flag."""
         problems = []
         if self.sum_embedding_gradients and not config.sync_replicas:
-            problems.append("--sum_embedding_gradients: has an effect only with --sync_replicas; add that flag")
+            problems.append(Problem("flag_without_effect", (
+                "--sum_embedding_gradients: has an effect only with --sync_replicas; add that flag")))
         if self.sum_embedding_gradients and config.communication_period > 1:
-            problems.append("--sum_embedding_gradients: given with --communication_period, whose rounds push rows "
-                            "with their slots, not gradients; leave one of them out")
+            problems.append(Problem("flags_conflict", (
+                "--sum_embedding_gradients: given with --communication_period, whose rounds push rows with their "
+                "slots, not gradients; leave one of them out")))
         if self.sum_embedding_gradients and config.sync_engine == "tensorflow":
-            problems.append("--sync_engine: got 'tensorflow' with --sum_embedding_gradients, but TensorFlow's "
-                            "SyncReplicasOptimizer averages all gradients; leave one of them out")
+            problems.append(Problem("flags_conflict", (
+                "--sync_engine: got 'tensorflow' with --sum_embedding_gradients, but TensorFlow's "
+                "SyncReplicasOptimizer averages all gradients; leave one of them out")))
         return problems

@@ -1,4 +1,4 @@
-"""The tables and lookups of a graph: what its model has asked for so far.
+"""The tables and lookups of a graph that its model has requested so far.
 
     model_fn --> embedding_table --> add      the table's stores, one on each ps
              --> lookup          --> request  a stand-in for the values, which `connection.py` connects
@@ -13,25 +13,24 @@ from typing import Any, Callable, NamedTuple
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import UserCodeError
-from ps_train.parts.tables.rows.store import Store
-from ps_train.parts.tables.rules import Frozen, RowRule
-from ps_train.parts.tables.spec import TableSpec
+from ps_train.parts.tables.rules import Frozen, RowRule, TableSpec
+from ps_train.parts.tables.store import Store
 
 _COLLECTION = "ps_train/embedding_tables"
-_MAX_NAMES = 4  # ids of many features are told by the first ones
+_MAX_NAMES = 4  # in the name of ids of many features
 # Their other inputs say which elements or what shape, and may come from another feature.
 _FIRST_INPUT_ONLY = {"GatherNd", "GatherV2", "Reshape", "Slice", "StridedSlice", "Tile"}
 _SHAPE_ONLY = {"Rank", "Shape", "ShapeN", "Size"}
 
 
 class Lookup(NamedTuple):
-    """A lookup that a model has asked for.
+    """A lookup that a model has requested.
 
     Attributes:
       table: the name of the table.
       ids: int64 [...].
       stand_in: float32 [..., dim], which `connection.py` connects with the values.
-      feature: what the ids are called in messages.
+      feature: the name of the ids in messages.
     """
 
     table: str
@@ -45,7 +44,7 @@ class Registry:
 
     Attributes:
       devices: the device of each ps; [""] where the graph runs in one process.
-      default_rule: of tables without a rule of their own; `Frozen` where tables are only read.
+      default_rule: of tables without a rule; `Frozen` where tables are only read.
       refuses_ids: whether an id that its table cannot have stops the step; otherwise it has a first value.
       specs: name -> table.
     """
@@ -54,21 +53,17 @@ class Registry:
         self, devices: Sequence[str], default_rule: RowRule, make_store: Callable[..., Any] = Store,
         refuses_ids: bool = True,
     ) -> None:
-        self.devices = list(devices)
-        self.refuses_ids = refuses_ids
-        self._make_store = make_store
-        self.default_rule = default_rule
+        self.devices, self.default_rule, self.refuses_ids = list(devices), default_rule, refuses_ids
         self.specs: dict[str, TableSpec] = {}
+        self._make_store = make_store
         self._stores: dict[str, list[Store]] = {}
-        self._named: set[str] = set()  # in this build of the model
-        self._pending: list[Lookup] = []
-        self._features: dict[Any, str] = {}
-        self._context, self._graph = None, tf.get_default_graph()
+        self._graph = tf.get_default_graph()
+        self.begin_build()
 
     def begin_build(self, features: Any = None, labels: Any = None, context: Any = None) -> None:
         """Prepares for a call of model_fn with these arguments, in a control flow; a graph may have several."""
-        self._named = set()
-        self._pending = []
+        self._named: set[str] = set()  # in this build of the model
+        self._pending: list[Lookup] = []
         self._features = names_of(features, labels)
         self._context = context
 
@@ -79,18 +74,19 @@ class Registry:
           UserCodeError: the model has named this table before, or with other arguments in an earlier build.
         """
         if spec.name in self._named:
-            raise UserCodeError(f"embedding_table {spec.name!r}: the model has a table of this name; to share it, look "
-                                "both features up in that one")
+            raise UserCodeError("table_named_twice", f"embedding_table {spec.name!r}: the model has a table of this "
+                                "name; to share it, look both features up in that one")
         is_frozen = isinstance(self.default_rule, Frozen)
         rule = self.default_rule if is_frozen or spec.rule is None else spec.rule.with_defaults(
             self.default_rule.learning_rate)
-        known = self.specs.setdefault(spec.name, dataclasses.replace(spec, rule=rule))
-        if dataclasses.replace(spec, rule=rule) != known:
-            raise UserCodeError(f"embedding_table {spec.name!r}: model_fn has made it with other arguments before")
+        spec = dataclasses.replace(spec, rule=rule)
+        if spec != self.specs.setdefault(spec.name, spec):
+            raise UserCodeError("table_differs", f"embedding_table {spec.name!r}: an earlier call of model_fn has made "
+                                "it with other arguments")
         self._named.add(spec.name)
 
     def feature_of(self, ids: tf.Tensor) -> str:
-        """Returns what ids are called in messages: the key of the feature that they come from, if they do."""
+        """Returns the name of ids in messages; see the function `feature_of`."""
         return feature_of(ids, self._features)
 
     def request(self, spec: TableSpec, ids: tf.Tensor, feature: str) -> tf.Tensor:
@@ -99,11 +95,14 @@ class Registry:
         Raises:
           UserCodeError: the lookup is in a branch, a loop or a function of the model.
         """
-        if _control_flow_context() is not self._context or tf.get_default_graph() is not self._graph:
-            raise UserCodeError(f"table {spec.name}: {feature} is looked up in a tf.cond, a loop or a function, whose "
-                                "operations may run any number of times; look it up outside, once")
+        graph = tf.get_default_graph()
+        context = graph._get_control_flow_context()  # noqa: SLF001 (it has no public name)
+        if context is not self._context or graph is not self._graph:
+            raise UserCodeError("lookup_in_control_flow", (
+                f"table {spec.name}: {feature} is looked up in a tf.cond, a loop or a function, whose operations may "
+                "run any number of times; look it up outside, once"))
         shape = ids.shape.concatenate([spec.dim]) if ids.shape.rank is not None else None
-        # An identity, whose input `connection.py` replaces: what reads the stand-in stays as it is.
+        # An identity, whose input `connection.py` replaces: the operations that read the stand-in stay as they are.
         stand_in = tf.identity(tf.placeholder(tf.float32, shape), f"{spec.name.replace('/', '_')}_rows")
         self._pending.append(Lookup(spec.name, ids, stand_in, feature))
         return stand_in
@@ -111,17 +110,24 @@ class Registry:
     def stores(self, name: str) -> list[Store]:
         """Returns the store of a table on each ps."""
         if name not in self._stores:
-            # Nothing that model_fn does, such as a loop or a scope, is around the stores.
+            # The stores are in no loop or scope of model_fn.
             with tf.control_dependencies(None):
                 self._stores[name] = [
                     self._make_store(self.specs[name], ps=number, num_ps=len(self.devices), device=device)
                     for number, device in enumerate(self.devices)]
         return self._stores[name]
 
-    def take_pending(self) -> list[Lookup]:
-        """Returns the lookups since the last call."""
-        pending, self._pending = self._pending, []
-        return pending
+    def all_stores(self) -> list[Store]:
+        """Returns all stores of the graph, those of one table together."""
+        return [store for name in self.specs for store in self.stores(name)]
+
+    def take_pending(self) -> dict[str, list[Lookup]]:
+        """Returns the lookups since the last call, by the name of their table."""
+        by_table: dict[str, list[Lookup]] = {}
+        for lookup in self._pending:
+            by_table.setdefault(lookup.table, []).append(lookup)
+        self._pending = []
+        return by_table
 
 
 def install_registry(
@@ -133,21 +139,16 @@ def install_registry(
       make_store: makes the rows of a table on one ps; called as `Store` is.
       refuses_ids: see `Registry`.
     """
-    found = Registry(devices, default_rule, make_store, refuses_ids)
+    registry = Registry(devices, default_rule, make_store, refuses_ids)
     tf.get_default_graph().clear_collection(_COLLECTION)
-    tf.add_to_collection(_COLLECTION, found)
-    return found
+    tf.add_to_collection(_COLLECTION, registry)
+    return registry
 
 
 def current_registry() -> Registry:
-    """Returns the registry of the current graph."""
-    found = tf.get_collection(_COLLECTION)
-    # A model_fn that somebody calls by hand, in a graph of one process.
-    return found[0] if found else install_registry([""], Frozen(learning_rate=0.0))
-
-
-def _control_flow_context() -> object:
-    return tf.get_default_graph()._get_control_flow_context()  # noqa: SLF001 (there is no public name for it)
+    """Returns the registry of the current graph; a new one of one process if a user calls model_fn by hand."""
+    installed = tf.get_collection(_COLLECTION)
+    return installed[0] if installed else install_registry([""], Frozen(learning_rate=0.0))
 
 
 def names_of(features: Any, labels: Any = None) -> dict[Any, str]:
@@ -156,33 +157,33 @@ def names_of(features: Any, labels: Any = None) -> dict[Any, str]:
     Args:
       features, labels: tensors, or nested structures of tensors, SparseTensors and RaggedTensors.
     """
-    found: dict[Any, str] = {}
+    names: dict[Any, str] = {}
     leaves = [*_named(features, "" if isinstance(features, Mapping) else "features"), *_named(labels, "labels")]
     for name, leaf in leaves:
-        for part in tf.nest.flatten(leaf, expand_composites=True):
-            if tf.is_tensor(part):
-                found.setdefault(part.ref(), name)
-    return found
+        for component in tf.nest.flatten(leaf, expand_composites=True):
+            if tf.is_tensor(component):
+                names.setdefault(component.ref(), name)
+    return names
 
 
 def feature_of(ids: tf.Tensor, names: Mapping[Any, str]) -> str:
-    """Returns the names of the features that a tensor is computed from; that of its operation if there is none."""
-    found: dict[str, None] = {}
+    """Returns the names of the features from which a tensor is computed, or else that of its operation."""
+    features: dict[str, None] = {}
     waiting, seen = [ids], set()
     while waiting:
-        one = waiting.pop()
-        if one.ref() in seen:
+        tensor = waiting.pop()
+        if tensor.ref() in seen:
             continue
-        seen.add(one.ref())
-        if one.ref() in names:
-            found[names[one.ref()]] = None
-        elif one.op.type not in _SHAPE_ONLY:
-            inputs = list(one.op.inputs)
-            waiting.extend(inputs[:1] if one.op.type in _FIRST_INPUT_ONLY else inputs[::-1])
-    if not found:
+        seen.add(tensor.ref())
+        if tensor.ref() in names:
+            features[names[tensor.ref()]] = None
+        elif tensor.op.type not in _SHAPE_ONLY:
+            inputs = list(tensor.op.inputs)
+            waiting.extend(inputs[:1] if tensor.op.type in _FIRST_INPUT_ONLY else inputs[::-1])
+    if not features:
         return ids.op.name
-    rest = [f"{len(found) - _MAX_NAMES} more"] if len(found) > _MAX_NAMES else []
-    return " or ".join([*list(found)[:_MAX_NAMES], *rest])
+    num_more = len(features) - _MAX_NAMES
+    return " or ".join([*list(features)[:_MAX_NAMES], *([f"{num_more} more"] if num_more > 0 else [])])
 
 
 def _named(structure: Any, path: str) -> Iterator[tuple[str, Any]]:
@@ -190,10 +191,10 @@ def _named(structure: Any, path: str) -> Iterator[tuple[str, Any]]:
     if hasattr(structure, "_asdict"):  # a NamedTuple
         structure = structure._asdict()
     if isinstance(structure, Mapping):
-        for key, one in structure.items():
-            yield from _named(one, f"{path}/{key}" if path else str(key))
+        for key, value in structure.items():
+            yield from _named(value, f"{path}/{key}" if path else str(key))
     elif isinstance(structure, (tuple, list)):
-        for number, one in enumerate(structure):
-            yield from _named(one, f"{path}[{number}]")
+        for number, value in enumerate(structure):
+            yield from _named(value, f"{path}[{number}]")
     elif structure is not None:
         yield path, structure

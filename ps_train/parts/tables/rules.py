@@ -1,11 +1,11 @@
-"""The rules by which a row of an embedding table is updated: a row holds its value and its slots side by side.
+"""What a model says about a table: its shape, and the rule by which a row is updated.
 
     row [value | slots] + gradient of the value --> new row
 
-A row is read once and written once, whatever the rule: 2 to 3 times as fast as a table with its slots in tables of
-their own (docs/decisions/embeddings.md). Each rule computes what TensorFlow's optimizer of that name does, with two
-exceptions: the moments of Adam decay only in updates that touch the row (lazy Adam), and TensorFlow has no row-wise
-Adagrad.
+A row holds its value and its slots side by side. It is read once and written once under any rule: 2 to 3 times as
+fast as with slots in separate tables (docs/decisions/embeddings.md). Each rule computes what TensorFlow's optimizer
+of that name does, except that the moments of Adam and momentum decay only in updates that touch the row. TensorFlow has
+no row-wise Adagrad.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from typing import Optional
 
 import tensorflow.compat.v1 as tf
 
-from ps_train.errors import ConfigError
-
 ADD, REPLACE = "add", "replace"
 FROZEN = "frozen"  # the name of the rule of tables that are only read
+# Keys that a hash table on the ps reserves: no id may have them.
+EMPTY_KEY, DELETED_KEY = -2**63, -2**63 + 1
+MAX_ROWS_PER_PS = 2**31 - 1  # TensorFlow's `Empty` takes a shape of int32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,8 +32,8 @@ class RowRule:
 
     learning_rate: Optional[float] = None
 
-    # How the ps merges the slots of a worker's local steps: to a sum, it adds what the worker has added; an average, it
-    # replaces. If it added the changes of two workers to an average of squares, that could become negative.
+    # How the ps merges the slots of a worker's local steps: it adds the changes of a sum, and replaces an average. If
+    # it added the changes of two workers to an average of squares, that could become negative.
     slot_merging = ADD
 
     @property
@@ -59,7 +60,7 @@ class RowRule:
         raise NotImplementedError
 
     def with_defaults(self, learning_rate: float) -> RowRule:
-        """Returns the rule with this learning rate if it has none of its own."""
+        """Returns the rule, with this learning rate if it has none."""
         return self if self.learning_rate is not None else dataclasses.replace(self, learning_rate=learning_rate)
 
     def scaled(self, factor: tf.Tensor | None) -> RowRule:
@@ -83,11 +84,9 @@ class Sgd(RowRule):
     """Gradient descent."""
 
     def num_slots(self, dim: int) -> int:
-        """Returns 0."""
         return 0
 
     def update(self, rows: tf.Tensor, gradients: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
-        """See `RowRule.update`."""
         return rows - self.learning_rate * gradients
 
 
@@ -99,11 +98,9 @@ class Momentum(RowRule):
     slot_merging = REPLACE
 
     def num_slots(self, dim: int) -> int:
-        """Returns dim, the momentum of each element."""
-        return dim
+        return dim  # the momentum of each element
 
     def update(self, rows: tf.Tensor, gradients: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
-        """See `RowRule.update`."""
         dim = int(gradients.shape[1])
         value, velocity = _split(rows, dim, dim)
         velocity = self.momentum * velocity + gradients
@@ -112,20 +109,17 @@ class Momentum(RowRule):
 
 @dataclasses.dataclass(frozen=True)
 class Adagrad(RowRule):
-    """Adagrad: each element has its own sum of squared gradients."""
+    """Adagrad: each element has a sum of squared gradients."""
 
     initial_accumulator: float = 0.1
 
     def num_slots(self, dim: int) -> int:
-        """Returns dim, the sum of each element."""
         return dim
 
     def first_slots(self, count: tf.Tensor, dim: int) -> tf.Tensor:
-        """See `RowRule.first_slots`."""
         return tf.fill(tf.stack([count, self.num_slots(dim)]), self.initial_accumulator)
 
     def update(self, rows: tf.Tensor, gradients: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
-        """See `RowRule.update`."""
         dim = int(gradients.shape[1])
         value, total = _split(rows, dim, self.num_slots(dim))
         total = total + self._squares(gradients)
@@ -140,7 +134,6 @@ class RowwiseAdagrad(Adagrad):
     """Adagrad with one sum per row, of the mean squared gradient: half the memory and the traffic."""
 
     def num_slots(self, dim: int) -> int:
-        """Returns 1, the sum of the row."""
         return 1
 
     def _squares(self, gradients: tf.Tensor) -> tf.Tensor:
@@ -161,16 +154,13 @@ class Ftrl(RowRule):
     initial_accumulator: float = 0.1
 
     def num_slots(self, dim: int) -> int:
-        """Returns 2 * dim, the sum of squares and the linear term of each element."""
-        return 2 * dim
+        return 2 * dim  # the sum of squares and the linear term of each element
 
     def first_slots(self, count: tf.Tensor, dim: int) -> tf.Tensor:
-        """See `RowRule.first_slots`."""
         shape = tf.stack([count, dim])
         return tf.concat([tf.fill(shape, self.initial_accumulator), tf.zeros(shape)], 1)
 
     def update(self, rows: tf.Tensor, gradients: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
-        """See `RowRule.update`."""
         dim = int(gradients.shape[1])
         value, total, linear = _split(rows, dim, dim, dim)
         new_total = total + tf.square(gradients)
@@ -182,12 +172,12 @@ class Ftrl(RowRule):
         return self
 
     def settle(self, rows: tf.Tensor) -> tf.Tensor:
-        """See `RowRule.settle`: the value follows from the two sums."""
         dim = int(rows.shape[1]) // 3
         _, total, linear = _split(rows, dim, dim, dim)
         return self._joined(total, linear)
 
     def _joined(self, total: tf.Tensor, linear: tf.Tensor) -> tf.Tensor:
+        """Returns rows whose values follow from their two sums."""
         strength = tf.sqrt(total) / self.learning_rate + 2 * self.l2
         shrunk = tf.clip_by_value(linear, -self.l1, self.l1) - linear
         # Without an initial sum, the strength of an element that never had a gradient is 0.
@@ -204,11 +194,9 @@ class Adam(RowRule):
     slot_merging = REPLACE
 
     def num_slots(self, dim: int) -> int:
-        """Returns 2 * dim, the two moments of each element."""
-        return 2 * dim
+        return 2 * dim  # the two moments of each element
 
     def update(self, rows: tf.Tensor, gradients: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
-        """See `RowRule.update`."""
         dim = int(gradients.shape[1])
         value, mean, square = _split(rows, dim, dim, dim)
         mean = self.beta1 * mean + (1 - self.beta1) * gradients
@@ -219,14 +207,12 @@ class Adam(RowRule):
 
 @dataclasses.dataclass(frozen=True)
 class Frozen(RowRule):
-    """The rule of tables that are only read, as in an evaluation: they have no slots, and no update."""
+    """The rule of tables that are only read, as in an evaluation."""
 
     def num_slots(self, dim: int) -> int:
-        """Returns 0."""
         return 0
 
     def update(self, rows: tf.Tensor, gradients: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
-        """Returns the rows as they are."""
         return rows
 
 
@@ -234,12 +220,41 @@ RULES = {"sgd": Sgd, "momentum": Momentum, "adagrad": Adagrad, "rowwise_adagrad"
          "adam": Adam}
 
 
-def make_rule(name: str) -> RowRule:
-    """Returns the rule of this name, with its defaults.
+@dataclasses.dataclass(frozen=True)
+class TableSpec:
+    """What a model says about a table.
 
-    Raises:
-      ConfigError: there is no such rule.
+    Attributes:
+      name: unique in the model; part of the names in a checkpoint.
+      dim: floats in the value of a row.
+      num_rows: of a fixed table; None for a dynamic one.
+      rule: how rows are updated; None for --embedding_optimizer.
+      initial_limit: first values are uniform in [-initial_limit, initial_limit).
+      num_hashes: how many rows of a fixed table an id is hashed to; its value is their sum. 0: an id is a row number.
+      min_count: the update with an id, counted from 1, in which a dynamic table makes its row.
+      ttl_steps: updates of the table without the id after which a dynamic table drops its row; None keeps all.
+      max_rows: rows of a dynamic table on all ps together; None for as many as 4 GB on each ps hold.
+      expected_rows: rows on all ps together for which the index of a dynamic table initially has room; None for the
+        minimum, from which it grows.
     """
-    if name not in RULES:
-        raise ConfigError(f"unknown embedding optimizer {name!r}; allowed: {', '.join(RULES)}")
-    return RULES[name]()
+
+    name: str
+    dim: int
+    num_rows: Optional[int] = None
+    rule: Optional[RowRule] = None
+    initial_limit: float = 0.01
+    num_hashes: int = 0
+    min_count: int = 1
+    ttl_steps: Optional[int] = None
+    max_rows: Optional[int] = None
+    expected_rows: Optional[int] = None
+
+    @property
+    def is_dynamic(self) -> bool:
+        """Whether rows are made as ids come."""
+        return self.num_rows is None
+
+    def rows_on_each(self, num_ps: int) -> Optional[int]:
+        """Returns the rows that each ps must have room for; None for a dynamic table without max_rows."""
+        limit = self.max_rows if self.is_dynamic else self.num_rows
+        return None if limit is None else -(-limit // num_ps)

@@ -1,4 +1,4 @@
-"""Embedding tables for a model_fn: `ps_train.embedding_table`.
+"""Embedding tables for a model_fn: `ps_train.embedding_table`, and `get_embedding_variable` with DeepRec's arguments.
 
     def model_fn(features, labels, mode, params):
         items = ps_train.embedding_table("items", dim=16)          # any int64 or string id; rows are made as they come
@@ -15,14 +15,15 @@ from __future__ import annotations
 import dataclasses
 import numbers
 import re
-from typing import Any, Optional
+from typing import Any, NoReturn, Optional
 
+import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import UserCodeError
-from ps_train.parts.tables import id_check, parameters, registry
-from ps_train.parts.tables.rules import RULES, RowRule, make_rule
-from ps_train.parts.tables.spec import TableSpec
+from ps_train.parts.tables import id_check, parameters
+from ps_train.parts.tables.registry import Registry
+from ps_train.parts.tables.rules import RULES, RowRule, TableSpec
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.\-/]*")
 _COMBINERS = ("sum", "mean", "sqrtn")
@@ -39,9 +40,9 @@ class Table:
       spec: what the model says about it.
     """
 
-    def __init__(self, spec: TableSpec, found: registry.Registry) -> None:
+    def __init__(self, spec: TableSpec, registry: Registry) -> None:
         self.spec = spec
-        self._registry = found
+        self._registry = registry
 
     def lookup(self, ids: Any, name: str = "") -> Any:
         """Returns the value of each id, float32 [..., dim]; of a RaggedTensor, a RaggedTensor.
@@ -58,15 +59,15 @@ class Table:
             ids = _as_ragged(ids)
             return ids.with_flat_values(self.lookup(ids.flat_values, name))
         if isinstance(ids, _SPARSE):
-            raise UserCodeError(f"table {self.spec.name}: lookup got a SparseTensor; give it to table.lookup_sparse, "
-                                "which combines the rows of each example")
+            self._refuse("bad_id_type", "lookup got a SparseTensor; give it to table.lookup_sparse, which combines the "
+                         "rows of each example")
         ids = tf.convert_to_tensor(ids)
         name = name or self._registry.feature_of(ids)
-        numbers = self._numbers(ids, name)
+        row_ids = self._as_int64(ids, name)
         if self.spec.num_hashes:
-            hashed = tf.stack([self._hashed(numbers, number) for number in range(self.spec.num_hashes)], -1)
+            hashed = tf.stack([self._hashed(row_ids, number) for number in range(self.spec.num_hashes)], -1)
             return tf.reduce_sum(self._registry.request(self.spec, hashed, name), -2)
-        return self._registry.request(self.spec, numbers, name)
+        return self._registry.request(self.spec, row_ids, name)
 
     def lookup_sparse(
         self, sp_ids: tf.SparseTensor | tf.RaggedTensor, sp_weights: tf.SparseTensor | tf.RaggedTensor | None = None,
@@ -81,11 +82,10 @@ class Table:
           name: of the feature, for messages; by default its key in `features`.
 
         Raises:
-          UserCodeError: there is no such combiner, or there are more or fewer weights than ids; or as `lookup` does.
+          UserCodeError: the combiner is unknown, or there are more or fewer weights than ids; or as `lookup` does.
         """
         if combiner not in _COMBINERS:
-            raise UserCodeError(f"table {self.spec.name}: got the combiner {combiner!r}; allowed: "
-                                f"{', '.join(_COMBINERS)}")
+            self._refuse("unknown_combiner", f"got the combiner {combiner!r}; allowed: {', '.join(_COMBINERS)}")
         sp_ids = self._as_sparse(sp_ids, "ids")
         name = name or self._registry.feature_of(sp_ids.values)
         examples = sp_ids.indices[:, 0]
@@ -93,53 +93,57 @@ class Table:
         count = sp_ids.dense_shape[0]
         weights = tf.ones_like(values[:, 0]) if sp_weights is None else id_check.check_weights(
             sp_ids, self._as_sparse(sp_weights, "weights"), self.spec.name, name)
-        summed = tf.math.unsorted_segment_sum(values * weights[:, tf.newaxis], examples, count)
+        combined = tf.math.unsorted_segment_sum(values * weights[:, tf.newaxis], examples, count)
         if combiner != "sum":
-            squared = weights if combiner == "mean" else tf.square(weights)
-            total = tf.math.unsorted_segment_sum(squared, examples, count)
+            total = tf.math.unsorted_segment_sum(
+                weights if combiner == "mean" else tf.square(weights), examples, count)
             total = total if combiner == "mean" else tf.sqrt(total)
-            summed = tf.math.divide_no_nan(summed, total[:, tf.newaxis])
+            combined = tf.math.divide_no_nan(combined, total[:, tf.newaxis])
         batch_size = tf.get_static_value(count)
-        summed.set_shape([None if batch_size is None else int(batch_size), self.spec.dim])
-        return summed
+        combined.set_shape([None if batch_size is None else int(batch_size), self.spec.dim])
+        return combined
 
-    def _as_sparse(self, given: Any, what: str) -> tf.SparseTensor:
-        if isinstance(given, _RAGGED):
-            return _as_ragged(given).to_sparse()
-        if isinstance(given, _SPARSE):
-            return tf.SparseTensor.from_value(given)
-        advice = "; look dense ids up with table.lookup" if what == "ids" else ""
-        kind = "Tensor" if tf.is_tensor(given) else type(given).__name__
-        raise UserCodeError(f"table {self.spec.name}: lookup_sparse got {what} of type {kind}; allowed: a SparseTensor "
-                            f"or a RaggedTensor{advice}")
+    def _as_sparse(self, sparse: Any, argument: str) -> tf.SparseTensor:
+        if isinstance(sparse, _RAGGED):
+            return _as_ragged(sparse).to_sparse()
+        if isinstance(sparse, _SPARSE):
+            return tf.SparseTensor.from_value(sparse)
+        advice = "; look dense ids up with table.lookup" if argument == "ids" else ""
+        kind = "Tensor" if tf.is_tensor(sparse) else type(sparse).__name__
+        return self._refuse("bad_id_type" if argument == "ids" else "bad_weights", (
+            f"lookup_sparse got {argument} of type {kind}; allowed: a SparseTensor or a RaggedTensor{advice}"))
 
-    def _numbers(self, ids: tf.Tensor, name: str) -> tf.Tensor:
+    def _as_int64(self, ids: tf.Tensor, name: str) -> tf.Tensor:
         """Returns ids as int64: strings as 63-bit hashes."""
         if ids.dtype == tf.string:
             if not self.spec.is_dynamic and not self.spec.num_hashes:
-                raise UserCodeError(f"table {self.spec.name}: {name} has strings, and a table with num_rows takes row "
-                                    "numbers; give num_hashes=1, or leave num_rows out")
+                self._refuse("bad_id_type", f"{name} has strings, and a table with num_rows takes row numbers; give "
+                             "num_hashes=1, or leave num_rows out")
             return tf.strings.to_hash_bucket_fast(ids, _MAX_HASH)
         if not ids.dtype.is_integer:
-            raise UserCodeError(f"table {self.spec.name}: {name} has {ids.dtype.name}; ids are integers or strings")
+            self._refuse("bad_id_type", f"{name} has {ids.dtype.name}; ids are integers or strings")
         return tf.cast(ids, tf.int64)
 
-    def _hashed(self, numbers: tf.Tensor, number: int) -> tf.Tensor:
+    def _hashed(self, ids: tf.Tensor, number: int) -> tf.Tensor:
         # Strings cost more than a product, but their hash is a published one that every version of TensorFlow has.
-        return tf.strings.to_hash_bucket_strong(tf.as_string(numbers), self.spec.num_rows, [number, 0x5eed])
+        return tf.strings.to_hash_bucket_strong(tf.as_string(ids), self.spec.num_rows, [number, 0x5eed])
+
+    def _refuse(self, code: str, problem: str) -> NoReturn:
+        raise UserCodeError(code, f"table {self.spec.name}: {problem}")
 
 
-def _as_ragged(given: Any) -> tf.RaggedTensor:
-    if isinstance(given, tf.RaggedTensor):
-        return given
-    return tf.RaggedTensor.from_nested_row_splits(given.flat_values, given.nested_row_splits)
+def _as_ragged(ragged: Any) -> tf.RaggedTensor:
+    if isinstance(ragged, tf.RaggedTensor):
+        return ragged
+    return tf.RaggedTensor.from_nested_row_splits(ragged.flat_values, ragged.nested_row_splits)
 
 
-def _refuse_conversion(table: Table, *_: Any, **__: Any) -> Any:
+def _refuse_conversion(table: Table, *_: Any, **__: Any) -> NoReturn:
     """Is called where TensorFlow needs a tensor and has got a table."""
-    raise UserCodeError(f"table {table.spec.name}: an embedding_table is no tensor, because its rows are on the ps; "
-                        "call table.lookup(ids) in place of tf.nn.embedding_lookup and tf.gather, and "
-                        "table.lookup_sparse(sp_ids) in place of tf.nn.embedding_lookup_sparse")
+    raise UserCodeError("table_is_no_tensor", (
+        f"table {table.spec.name}: an embedding_table is no tensor, because its rows are on the ps; call "
+        "table.lookup(ids) instead of tf.nn.embedding_lookup and tf.gather, and table.lookup_sparse(sp_ids) instead of "
+        "tf.nn.embedding_lookup_sparse"))
 
 
 tf.register_tensor_conversion_function(Table, _refuse_conversion)
@@ -167,33 +171,33 @@ def embedding_table(
       ttl_steps: dynamic tables only: drop a row after this many updates of the table that did not touch it.
       max_rows: dynamic tables only: rows on all ps together. A table that is nearly full drops its least recently
         updated rows. None for as many as fit into 4 GB on each ps; memory is used only as rows are made.
-      expected_rows: dynamic tables only: make the index for so many rows on all ps; None lets it grow, in which updates
-        of the table wait.
+      expected_rows: dynamic tables only: make the index for so many rows on all ps; None lets it grow. While it grows,
+        updates of the table wait.
 
     Raises:
       UserCodeError: an argument is wrong, or the model has another table of this name.
     """
-    rule = make_rule(optimizer) if isinstance(optimizer, str) and optimizer in RULES else optimizer
+    rule = RULES[optimizer]() if isinstance(optimizer, str) and optimizer in RULES else optimizer
     counts = {"dim": dim, "num_rows": num_rows, "min_count": min_count, "ttl_steps": ttl_steps, "max_rows": max_rows,
               "expected_rows": expected_rows, "num_hashes": num_hashes}
     if problem := (_problem_of_numbers(counts, learning_rate=learning_rate, initial_limit=initial_limit)
-                   or _problem(name, rule, **counts)):
-        raise UserCodeError(f"embedding_table {name!r}: {problem}")
-    found = parameters.tables_of_graph()
+                   or _problem(name, rule, counts)):
+        raise UserCodeError("bad_table_argument", f"embedding_table {name!r}: {problem}")
+    registry = parameters.tables_of_graph()
     if learning_rate is not None:
-        rule = dataclasses.replace(rule or found.default_rule, learning_rate=float(learning_rate))
-    own = {what: None if value is None else int(value) for what, value in counts.items()}  # no numbers of numpy
-    found.add(spec := TableSpec(name=name, rule=rule, initial_limit=float(initial_limit), **own))
-    return Table(spec, found)
+        rule = dataclasses.replace(rule or registry.default_rule, learning_rate=float(learning_rate))
+    ints = {argument: None if value is None else int(value) for argument, value in counts.items()}  # not numpy's
+    registry.add(spec := TableSpec(name=name, rule=rule, initial_limit=float(initial_limit), **ints))
+    return Table(spec, registry)
 
 
 def _problem_of_numbers(counts: dict[str, Any], *, learning_rate: Any, initial_limit: Any) -> str | None:
     """Returns which number is wrong, or None."""
-    for what, value in counts.items():
-        least = 0 if what == "num_hashes" else 1
-        is_left_out = value is None and what in _OPTIONAL
+    for argument, value in counts.items():
+        least = 0 if argument == "num_hashes" else 1
+        is_left_out = value is None and argument in _OPTIONAL
         if not is_left_out and not (isinstance(value, numbers.Integral) and value >= least):
-            return f"got {what}={value!r}; allowed: whole numbers {'above 0' if least else 'from 0'}"
+            return f"got {argument}={value!r}; allowed: whole numbers {'above 0' if least else 'from 0'}"
     if learning_rate is not None and not (isinstance(learning_rate, numbers.Real) and learning_rate > 0):
         return f"got learning_rate={learning_rate!r}; allowed: numbers above 0"
     if not (isinstance(initial_limit, numbers.Real) and initial_limit >= 0):
@@ -201,21 +205,119 @@ def _problem_of_numbers(counts: dict[str, Any], *, learning_rate: Any, initial_l
     return None
 
 
-def _problem(
-    name: Any, rule: Any, *, dim: int, num_rows: Optional[int], num_hashes: int, min_count: int,
-    ttl_steps: Optional[int], max_rows: Optional[int], expected_rows: Optional[int],
-) -> str | None:
+def _problem(name: Any, rule: Any, counts: dict[str, Any]) -> str | None:
     """Returns what is wrong with the other arguments of `embedding_table`, or None."""
     if not (isinstance(name, str) and _NAME.fullmatch(name)):
         return "the name must consist of letters, digits and _.-/"
-    del dim  # a number like any other
     if rule is not None and not isinstance(rule, RowRule):
         return f"got optimizer={rule!r}; allowed: {', '.join(RULES)}, or a rule of ps_train.parts.tables.rules"
-    if num_rows is None and num_hashes:
-        return "num_hashes is for tables with num_rows; a dynamic table needs no hashing"
-    dynamic = {"min_count": min_count > 1, "ttl_steps": ttl_steps is not None, "max_rows": max_rows is not None,
-               "expected_rows": expected_rows is not None}
-    given = [what for what, is_given in dynamic.items() if is_given]
-    if num_rows is not None and given:
-        return f"only dynamic tables have {', '.join(given)}, and num_rows makes a fixed table; leave one of them out"
-    return None
+    if counts["num_rows"] is None:
+        return "num_hashes is for tables with num_rows; a dynamic table needs no hashing" if counts["num_hashes"] \
+            else None
+    defaults = {"min_count": 1, "ttl_steps": None, "max_rows": None, "expected_rows": None}
+    dynamic = [argument for argument, default in defaults.items() if counts[argument] != default]
+    return f"only dynamic tables have {', '.join(dynamic)}, and num_rows makes a fixed table; leave one of them out" \
+        if dynamic else None
+
+
+_INITIALIZERS = ("tf.random_uniform_initializer(-a, a), tf.zeros_initializer() or tf.constant_initializer(0); "
+                 "initial_limit=a is the first of them")
+_OF_TABLE = ("num_rows", "optimizer", "learning_rate", "initial_limit", "expected_rows", "num_hashes")
+# They say how a variable is stored. The rows of a table are on all ps in any case.
+_WITHOUT_EFFECT = ("caching_device", "partitioner", "use_resource", "validate_shape")
+_COLLECTIONS = {tf.GraphKeys.GLOBAL_VARIABLES, tf.GraphKeys.TRAINABLE_VARIABLES}
+# Other arguments -> their allowed values, and what does the same.
+_ALLOWED = {
+    "constraint": ((None,), "None"),
+    "custom_getter": ((None,), "None"),
+    "ev_option": ((None,), "None; give filter_freq, steps_to_live or capacity"),
+    "init_data_source": ((None,), "None; a table begins with the rows of the checkpoint in --train_dir"),
+    "l2_weight_threshold": ((None, 0, -1), "None; give steps_to_live or capacity"),
+    "max_rows": ((None,), "None; it is called capacity here"),
+    "min_count": ((None,), "None; it is called filter_freq here"),
+    "regularizer": ((None,), "None; add a term of the rows that are looked up to the loss"),
+    "steps_to_live_l2reg": ((None, 0), "None; give steps_to_live or capacity"),
+    "trainable": ((None, True), "True; for rows that are not learned, use tf.stop_gradient(table.lookup(ids))"),
+    "ttl_steps": ((None,), "None; it is called steps_to_live here"),
+}
+
+
+def get_embedding_variable(
+    name: str, embedding_dim: int, capacity: Optional[int] = None, filter_freq: int = 0,
+    steps_to_live: Optional[int] = None, initializer: Any = None, **options: Any,
+) -> Table:
+    """Returns a dynamic table, with the argument names of DeepRec's and PAI's `get_embedding_variable`.
+
+    Args:
+      embedding_dim: as `dim` of `embedding_table`.
+      capacity: as `max_rows`.
+      filter_freq: as `min_count`.
+      steps_to_live: as `ttl_steps`; 0 keeps all.
+      initializer: uniform from -a to a, which is `initial_limit=a`, or 0. Its seed has no effect: the first value of an
+        id is the same in each run.
+      options: further arguments of `embedding_table`, and those of DeepRec and TensorFlow: `key_dtype` (integers or
+        strings), `value_dtype` (float32), `partitioner` and others that have no effect on a table.
+
+    Raises:
+      UserCodeError: a table does not support an argument; the text says what is allowed.
+    """
+    def refuse(argument: str, allowed: str) -> NoReturn:
+        raise UserCodeError("bad_table_argument",
+                            f"get_embedding_variable {name!r}: got {argument}; allowed: {allowed}")
+
+    of_table = {argument: options.pop(argument) for argument in _OF_TABLE if argument in options}
+    if initializer is not None:
+        if "initial_limit" in of_table:
+            refuse("initializer and initial_limit", "one of them")
+        of_table["initial_limit"] = _limit_of(initializer)
+        if of_table["initial_limit"] is None:
+            kind = initializer if isinstance(initializer, type) else type(initializer)
+            refuse(f"an initializer of type {kind.__name__}", _INITIALIZERS)
+    for argument, value in options.items():
+        if allowed := _allowed_instead(argument, value):
+            refuse(f"{argument}={value!r}", allowed)
+    for argument, value in (("filter_freq", filter_freq), ("steps_to_live", steps_to_live)):
+        if value is not None and not (isinstance(value, numbers.Integral) and value >= 0):
+            refuse(f"{argument}={value!r}", "whole numbers from 0")
+    return embedding_table(name, embedding_dim, min_count=filter_freq or 1, ttl_steps=steps_to_live or None,
+                           max_rows=capacity, **of_table)
+
+
+def _limit_of(initializer: Any) -> float | None:
+    """Returns `initial_limit` for an initializer of TensorFlow or Keras; None if a table has no such first values."""
+    try:
+        initializer = initializer() if isinstance(initializer, type) else initializer
+        kind, config = type(initializer).__name__, initializer.get_config()
+        if kind == "RandomUniform":
+            low, high = float(config["minval"]), float(config["maxval"])
+            return high if -low == high >= 0 else None
+        is_zero = kind == "Zeros" or (kind == "Constant" and not np.any(config["value"]))
+    except (AttributeError, KeyError, TypeError, ValueError):  # of another kind
+        return None
+    return 0.0 if is_zero else None
+
+
+def _allowed_instead(argument: str, value: Any) -> str | None:
+    """Returns what is allowed for an argument that a table does not have, or None if this value is."""
+    if argument in _WITHOUT_EFFECT:
+        return None
+    if argument == "collections":
+        is_allowed = value is None or set(value) <= _COLLECTIONS
+        return None if is_allowed else "None; a table is no variable of TensorFlow, and in no collection"
+    if argument in ("key_dtype", "value_dtype"):
+        return _dtype_instead(argument, value)
+    if argument not in _ALLOWED:
+        known = ["capacity", "filter_freq", "steps_to_live", "initializer", "key_dtype", "value_dtype", *_OF_TABLE]
+        return f"the names {', '.join(known)}"
+    values, allowed = _ALLOWED[argument]
+    return None if any(value is known or (known is not None and value == known) for known in values) else allowed
+
+
+def _dtype_instead(argument: str, value: Any) -> str | None:
+    try:
+        dtype = None if value is None else tf.as_dtype(value)
+    except TypeError:
+        dtype = tf.variant
+    if argument == "key_dtype":
+        return None if dtype is None or dtype.is_integer or dtype == tf.string else "integers, or tf.string"
+    return None if dtype in (None, tf.float32) else "tf.float32, the type of all values of tables"

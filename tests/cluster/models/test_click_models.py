@@ -12,8 +12,8 @@ from models import click_model, dlrm
 from ps_train import testing
 from ps_train.errors import ConfigError
 from ps_train.parts.tables import connection, registry
-from ps_train.parts.tables.files.table_files import TableFiles
-from ps_train.parts.tables.rows.row_ops import Piece
+from ps_train.parts.tables.store_ops import Piece
+from ps_train.parts.tables.table_files import TableFiles
 from ps_train.plugins import loader
 from tests.tensorflow_mode import tf
 
@@ -41,14 +41,14 @@ def build(name, features, labels, mode=ps_train.EVAL, **params):
 
 def make_tables(session):
     """Gives the rows of fixed tables random values, and returns them by table."""
-    found = registry.current_registry()
-    TableFiles(found).reset(session)
+    tables = TableFiles(registry.current_registry())
+    tables.reset(session)
     values = {}
-    for name, spec in found.specs.items():
+    for name, spec in tables.specs.items():
         values[name] = np.random.default_rng(len(name)).normal(0, 0.5, (NUM_ROWS, spec.dim)).astype(np.float32)
         piece = Piece(tf.range(NUM_ROWS, dtype=tf.int64), tf.ones([NUM_ROWS], tf.int32), tf.constant(values[name]),
                       tf.zeros([NUM_ROWS, 0]))
-        [store] = found.stores(name)
+        [store] = tables.stores[name]
         session.run(store.load_piece(piece, keeps_present=tf.constant(False)))
     return values
 

@@ -1,12 +1,12 @@
-"""The ranges of files as a text, and what is made of it when files have come since."""
+"""The ranges of files as a text, and its extension by files that are new since."""
 
 from __future__ import annotations
 
 import pytest
 
-from ps_train.errors import ConfigError
 from ps_train.graph.input import file_ranges
 from ps_train.parts.sharding import local_ranges, range_plan
+from tests.errors import raises
 from tests.tensorflow_mode import tf
 
 
@@ -23,24 +23,24 @@ def described(pattern):
     return plan, range_plan.describe_ranges(plan, [str(pattern)])
 
 
-def taken_up(text, pattern):
-    """Returns what the files now make of a text."""
-    return range_plan.take_up(text, described(pattern)[0], [str(pattern)], is_text=True)
+def extended(text, pattern):
+    """Returns a text extended by the present files."""
+    return range_plan.extend(text, described(pattern)[0], [str(pattern)], is_text=True)
 
 
-def test_the_ranges_of_before_keep_their_numbers_and_cuts(tmp_path):
+def test_known_ranges_keep_their_numbers_and_cuts(tmp_path):
     """A small file is cut elsewhere if others come; a file whose name comes first is counted last."""
     write(tmp_path, "b.txt", 0, 60_000)
     before, text = described(tmp_path / "*.txt")
     write(tmp_path, "a.txt", 0, 60_000)
     now = [one for one in described(tmp_path / "*.txt")[0] if one.file.endswith("b.txt")]
     assert [one.start for one in now] != [one.start for one in before]
-    found = taken_up(text, tmp_path / "*.txt")
+    found = extended(text, tmp_path / "*.txt")
     assert found.plan[:len(before)] == before
     assert {one.file for one in found.plan[len(before):]} == {f"{tmp_path}/a.txt"}
     assert [one.number for one in found.plan] == list(range(len(found.plan)))
     assert (found.num_files, found.num_ranges) == (1, len(found.plan) - len(before))
-    assert taken_up(found.text, tmp_path / "*.txt") == found._replace(num_files=0, num_ranges=0)
+    assert extended(found.text, tmp_path / "*.txt") == found._replace(num_files=0, num_ranges=0)
 
 
 def test_files_of_one_name_in_a_folder_for_each_day(tmp_path):
@@ -49,23 +49,23 @@ def test_files_of_one_name_in_a_folder_for_each_day(tmp_path):
     _, text = described(tmp_path / "here/*/part-*")
     (tmp_path / "here").rename(tmp_path / "there")
     write(tmp_path, "there/day2/part-0", 0, 100)
-    found = taken_up(text, tmp_path / "there/*/part-*")
+    found = extended(text, tmp_path / "there/*/part-*")
     assert found.num_files == 1
     assert [one.file for one in found.plan] == [f"{tmp_path}/there/day{day}/part-0" for day in (1, 2)]
 
 
 def test_a_text_without_names_fits_the_same_files_only(tmp_path):
-    """Checkpoints of before have only the numbers and a fingerprint."""
+    """Older checkpoints have only the numbers and a fingerprint."""
     write(tmp_path, "a.txt", 0, 100)
     plan, text = described(tmp_path / "*.txt")
-    assert taken_up(range_plan.summary(text), tmp_path / "*.txt").plan == plan
+    assert extended(range_plan.summary(text), tmp_path / "*.txt").plan == plan
     write(tmp_path, "b.txt", 0, 100)
-    with pytest.raises(range_plan.MisfitError, match="^it has a position in 1 ranges of 1 file, .*; here are 2 ranges"):
-        taken_up(range_plan.summary(text), tmp_path / "*.txt")
+    with pytest.raises(range_plan.MisfitError, match="position in 1 ranges of 1 file, .* 2 ranges of 2 files"):
+        extended(range_plan.summary(text), tmp_path / "*.txt")
 
 
 def test_a_worker_takes_the_ranges_of_the_chief(tmp_path):
-    """Files beside them have come since, as for a worker that is started again; a file that it lacks is an error."""
+    """New files are ignored, as by a worker that is started again; a file that it lacks is an error."""
     write(tmp_path, "a.txt", 0, 100)
     plan, text = described(tmp_path / "*.txt")
     write(tmp_path, "0.txt", 0, 100)
@@ -75,5 +75,21 @@ def test_a_worker_takes_the_ranges_of_the_chief(tmp_path):
     worker.adopt(text)
     assert (worker.plan, worker.plan_text) == (plan, text)
     write(tmp_path, "c.txt", 0, 100)
-    with pytest.raises(ConfigError, match="not those of the training on the ps: c.txt is missing; all workers need"):
+    with raises("input_files_differ") as caught:
         worker.adopt(described(tmp_path / "*.txt")[1])
+    assert "c.txt is missing" in str(caught.value)
+
+
+def test_an_input_calls_file_ranges_once_and_yields_marks(tmp_path):
+    """The queue has one plan, and a step must know the range of its batch."""
+    write(tmp_path, "a.txt", 0, 100)
+    source = local_ranges.QueueSource(local_ranges.RangeSettings(None, 1))
+    with tf.Graph().as_default():
+        plan, patterns = described(tmp_path / "*.txt")[0], [f"{tmp_path}/*.txt"]
+        with raises("file_ranges_not_called"):
+            source.check_used("words")
+        source.ranges(plan, patterns, is_text=True)
+        with raises("file_ranges_called_twice"):
+            source.ranges(plan, patterns, is_text=True)
+        with raises("range_mark_missing"):
+            source.taken((tf.zeros([2]), tf.zeros([2])), "words")

@@ -27,7 +27,7 @@ class Queues:
         self.cluster, self._stack = cluster, stack
 
     def begin(self, done, generation=GENERATION):
-        """Does what the chief does: ranges that are done so often, in nobody's hands."""
+        """Begins the queue as the chief does: ranges that are done so often, and held by no worker."""
         with tf.Graph().as_default(), tf.device("/job:ps/task:0/cpu:0"):
             op = range_queue.begin(tf.constant(done, tf.int32), tf.constant(generation, tf.int64), "plan")
             with tf.Session(self.cluster.target("worker", 0)) as session:
@@ -70,13 +70,13 @@ def test_each_range_is_handed_out_once_an_epoch(queues):
     assert [one.epoch for one in seen] == [0] * 5 + [1] * 5 + [2] * 5
     assert all(sorted(one.number for one in seen[at:at + 5]) == list(range(5)) for at in (0, 5, 10))
     assert seen[:5] != [one._replace(epoch=0) for one in seen[5:10]]  # each epoch has its own order
-    standing = queue.standing()
-    assert standing.done.tolist() == [3] * 5 and standing.num_left(3) == 0 and not standing.has_free(3)
-    assert standing.num_left(2) == 0 and standing.num_left(4) == 5
+    state = queue.state()
+    assert state.done.tolist() == [3] * 5 and state.num_left(3) == 0 and not state.has_free(3)
+    assert state.num_left(2) == 0 and state.num_left(4) == 5
 
 
 def test_what_one_worker_holds_no_other_gets(queues):
-    """Nor does the next epoch of such a range begin; nobody else waits for it."""
+    """Nor does the next epoch of such a range begin; no other worker waits for it."""
     queues.begin([0] * 3)
     slow, fast = queues.of(0), queues.of(1)
     held = take(slow)
@@ -86,12 +86,12 @@ def test_what_one_worker_holds_no_other_gets(queues):
         seen, finished = [*seen, one], [one]
     assert held.number not in {one.number for one in seen}
     assert sorted(one.epoch for one in seen) == [0, 0, 1, 1, 2, 2]
-    assert slow.standing().holders() == {0: 1, 1: 1}
+    assert slow.state().holders() == {0: 1, 1: 1}
     assert take(slow, finished=[held]).epoch == 1  # it is the one that is furthest behind
 
 
 def test_a_call_that_is_repeated_changes_nothing_more(queues):
-    """The answer was lost: what was given is given again, and what was finished is not counted twice."""
+    """The answer was lost: the same range is assigned again, and a finished one is not counted twice."""
     queues.begin([0] * 4)
     queue = queues.of(0)
     first = take(queue)
@@ -99,20 +99,20 @@ def test_a_call_that_is_repeated_changes_nothing_more(queues):
     assert [answer.accepted.tolist() for answer in answers] == [[True], [False], [False]]
     assert len({int(answer.taken) for answer in answers}) == 1
     assert [bool(answer.is_again) for answer in answers] == [False, True, True]
-    standing = queue.standing()
-    assert sorted(standing.done.tolist()) == [0, 0, 0, 1] and standing.holders() == {0: 1}
+    state = queue.state()
+    assert sorted(state.done.tolist()) == [0, 0, 0, 1] and state.holders() == {0: 1}
 
 
 def test_a_range_that_is_done_and_given_for_the_next_epoch_was_twice_in_hand(queues):
-    """From a mark on, as a save sets one; a call that is repeated counts once, and the next mark begins anew."""
+    """Counted from a mark, as a save sets one; a call that is repeated counts once, and the next mark starts again."""
     queues.begin([0, 5])
     queue = queues.of(0)
     first = take(queue)
     with tf.Graph().as_default(), tf.device("/job:ps/task:0/cpu:0"):
         mark, given = range_queue.mark(), range_queue.read_queue("given")
         with tf.Session(queues.cluster.target("worker", 0)) as session:
-            done, is_in_hand = session.run(mark)
-            assert (done.tolist(), is_in_hand.tolist()) == ([0, 5], [True, False])
+            assert session.run(mark).tolist() == [0, 5]
+            assert session.run(given).tolist() == [1, 0]
             second = [take(queue, finished=[first]) for _ in range(2)][-1]
             assert (second.number, second.epoch) == (0, 1)
             assert session.run(given).tolist() == [2, 0]
@@ -142,24 +142,24 @@ def test_a_range_that_another_worker_has_by_now_is_not_counted(queues):
     assert take(other) == held
     assert not frozen.exchange(GENERATION, [held], [], wants_another=False).accepted[0]
     assert other.exchange(GENERATION, [held], [], wants_another=False).accepted[0]
-    assert other.standing().done.tolist() == [1]
+    assert other.state().done.tolist() == [1]
 
 
-def test_a_queue_that_was_begun_anew_ignores_the_calls_of_before(queues):
-    """After the loss of a ps it continues from a checkpoint; then ranges of before are in nobody's hands."""
+def test_a_queue_that_has_started_again_ignores_earlier_calls(queues):
+    """After the loss of a ps it continues from a checkpoint; then no worker holds a range."""
     queues.begin([2, 1, 1])
     queue = queues.of(0, num_epochs=9)
     held = take(queue)
     queues.begin([1, 1, 1], generation=GENERATION + 1)
     answer = queue.exchange(GENERATION, [held], [], wants_another=True)
     assert (answer.generation, answer.taken, answer.accepted.tolist()) == (GENERATION + 1, -1, [False])
-    standing = queue.standing()
-    assert standing.done.tolist() == [1, 1, 1] and standing.holders() == {}
+    state = queue.state()
+    assert state.done.tolist() == [1, 1, 1] and state.holders() == {}
     assert queue.plan() == "plan"
 
 
 def test_a_silent_worker_loses_its_ranges_and_another_does_not(queues):
-    """Its heartbeat counts, and so do its calls; who asks first is told, and only once."""
+    """Its heartbeat counts, and so do its calls; only the first caller learns of its ranges."""
     queues.begin([0] * 4)
     silent, calling, asking = queues.of(1), queues.of(0), queues.of(0)
     lost, kept = take(silent), take(calling)
@@ -169,7 +169,7 @@ def test_a_silent_worker_loses_its_ranges_and_another_does_not(queues):
     queues.let_time_pass(0.6 * TIMEOUT_SECS)
     assert calling.release_silent() == {1: [lost.number]}
     assert calling.release_silent() == {}
-    assert asking.standing().holders() == {0: 1}
+    assert asking.state().holders() == {0: 1}
 
 
 def test_a_heartbeat_keeps_a_workers_ranges(queues):
@@ -207,13 +207,13 @@ def test_workers_that_call_at_once_never_get_the_same_range(queues):
     for thread in threads:
         thread.join(DEADLINE_SECS)
     assert seen == collections.Counter([Assignment(number, epoch) for number in range(40) for epoch in range(3)])
-    assert queues.of(0).standing().done.tolist() == [3] * 40
+    assert queues.of(0).state().done.tolist() == [3] * 40
 
 
 def test_before_the_queue_has_begun_there_is_no_answer(queues):
     """Ps 0 has restarted, and the chief has not restored anything yet."""
-    with pytest.raises(BlackboardError, match="does not answer"):
-        queues.of(0).standing()
+    with pytest.raises(BlackboardError):
+        queues.of(0).state()
 
 
 def test_the_order_follows_from_the_seed(queues):

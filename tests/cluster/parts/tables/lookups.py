@@ -1,10 +1,10 @@
-"""Models with embedding tables in one process, whatever number of ps their tables are made for."""
+"""Models with embedding tables of any number of ps, all in one process."""
 
 from __future__ import annotations
 
 from ps_train.parts.tables import connection, registry
-from ps_train.parts.tables.files.table_files import TableFiles
 from ps_train.parts.tables.rules import Sgd
+from ps_train.parts.tables.table_files import TableFiles
 from tests.tensorflow_mode import tf
 
 _RULE = Sgd(1.0)
@@ -24,7 +24,7 @@ class Model:
             names = list(self.connected.pulled)
             found = tf.gradients(self.loss, list(self.connected.pulled.values()))
             pairs = self.connected.push(self.connected.gradients_by_id(dict(zip(names, found))))
-            stores = {store.rows.ref(): store for store in connection.stores_of(self.registry)}
+            stores = {store.rows.ref(): store for store in self.registry.all_stores()}
             self.gradients = [gradient for gradient, _ in pairs]
             self.train_op = tf.group(
                 *(stores[rows.ref()].update(one.indices, one.values) for one, rows in pairs))

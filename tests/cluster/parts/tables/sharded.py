@@ -1,13 +1,13 @@
-"""The stores of a table on several ps in one graph, as a test uses them: by ids, whoever has their rows."""
+"""The stores of a table on several ps in one graph, which a test uses by ids."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from ps_train.parts.tables.files.store_ops import StoreOps
-from ps_train.parts.tables.rows.row_ops import COUNTS
-from ps_train.parts.tables.rows.store import Store
-from ps_train.parts.tables.spec import TableSpec
+from ps_train.parts.tables.row_ops import COUNTS
+from ps_train.parts.tables.rules import TableSpec
+from ps_train.parts.tables.store import Store
+from ps_train.parts.tables.store_ops import StoreOps
 from tests.cluster.parts.tables.owners import owners_of
 from tests.tensorflow_mode import tf
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import ps_train
-from ps_train.errors import UserCodeError
 from ps_train.parts.tables import id_check, registry
 from ps_train.parts.tables.rules import Sgd
 from tests.cluster.parts.tables.lookups import Model
+from tests.errors import raises
 from tests.tensorflow_mode import tf
 
 
@@ -177,12 +177,12 @@ def _bad_ids(build, ids):
     model = Model(whole, num_ps=2)
     with model as session, pytest.raises(tf.errors.InvalidArgumentError) as caught:
         session.run(model.train_op, {placeholders[0]: ids})
-    with pytest.raises(UserCodeError) as told:
+    with raises("bad_id") as explained:
         id_check.raise_if_bad_id(caught.value, "worker:0")
-    return str(told.value)
+    return str(explained.value)
 
 
-def test_an_id_out_of_range_is_told_with_its_feature():
+def test_an_id_out_of_range_is_named_with_its_feature():
     """The line has table, feature, id and what is allowed; the feature has the name that the lookup was given."""
     def fixed(ids):
         return ps_train.embedding_table("items", 2, num_rows=10).lookup(ids)
@@ -198,8 +198,7 @@ def test_an_id_out_of_range_is_told_with_its_feature():
             (fixed, [3, -4], "table items: clicks has the id -4; allowed: 0 to 9"),
             (named, [11], "table a/b: clicked [items] has the id 11; allowed: 0 to 9"),
             (dynamic, [-2**63], f"table items: clicks has the id {-2**63}; allowed: above {-2**63 + 1}")):
-        assert _bad_ids(build, ids) == (f"worker:0: {expected}; nothing of that batch was applied. Correct the data, "
-                                        "or change the table")
+        assert _bad_ids(build, ids).startswith(f"worker:0: {expected}; ")
 
 
 def test_another_error_is_not_taken_for_a_bad_id():
@@ -207,7 +206,7 @@ def test_another_error_is_not_taken_for_a_bad_id():
     id_check.raise_if_bad_id(tf.errors.InvalidArgumentError(None, None, "assertion failed: [items] [3]"), "worker:0")
 
 
-def _weights_told(weights, indices):
+def _bad_weights(weights, indices):
     """Returns the line about these weights of three ids."""
     found = []
 
@@ -220,9 +219,9 @@ def _weights_told(weights, indices):
             "weights": tf.SparseTensorValue(np.reshape(indices, [-1, 2]), weights, [3, 2])}
     with model as session, pytest.raises(tf.errors.InvalidArgumentError) as caught:
         session.run([model.loss, model.train_op], dict(zip(found, feed.values())))
-    with pytest.raises(UserCodeError) as told:
+    with raises("bad_weights") as explained:
         id_check.raise_if_bad_id(caught.value, "worker:0")
-    return str(told.value)
+    return str(explained.value)
 
 
 _WRONG_WEIGHTS = {
@@ -236,9 +235,7 @@ _WRONG_WEIGHTS = {
 @pytest.mark.parametrize("weights, indices, expected", _WRONG_WEIGHTS.values(), ids=_WRONG_WEIGHTS)
 def test_weights_that_are_not_those_of_the_ids_stop_the_step(weights, indices, expected):
     """TensorFlow would spread a single weight over all ids. The line has table, feature and the two numbers."""
-    line = _weights_told(weights, indices)
-    assert line == (f"worker:0: table items: friends/values has {expected}; allowed: one weight for each id, with the "
-                    "indices of the ids; nothing of that batch was applied. Correct the data, or the model")
+    assert _bad_weights(weights, indices).startswith(f"worker:0: table items: friends/values has {expected}; ")
 
 
 def test_ragged_ids_have_the_rows_of_dense_and_sparse_ones():
@@ -291,8 +288,7 @@ def test_a_lookup_in_a_branch_a_loop_or_a_function_is_refused(build):
     with tf.Graph().as_default():
         registry.install_registry([""], Sgd(1.0)).begin_build()
         table = ps_train.embedding_table("items", 2)
-        with pytest.raises(UserCodeError, match="table items: .* is looked up in a tf.cond, a loop or a function.*; "
-                                                "look it up outside, once"):
+        with raises("lookup_in_control_flow"):
             build(table)
 
 

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from ps_train.parts.tables import deltas
+from ps_train.parts.tables import contents
 from ps_train.parts.tables.parameters import TableSettings, install_tables
 from ps_train.parts.tables.rules import Sgd
 from ps_train.storage import checkpoints, saver
@@ -64,9 +64,9 @@ def test_deltas_follow_the_checkpoint_that_this_process_has_saved(training):
     base, _ = answers.get(timeout=60)
     for step in (3, 6, 9):
         run.go_to(step)
-        newest = deltas.delta_path(base, step)
-        wait_until(lambda newest=newest: newest in deltas.deltas_of(base), f"the delta {newest}")
-    wait_until(lambda: [path[-2:] for path in deltas.deltas_of(base)] == ["-6", "-9"], "two deltas")
+        newest = contents.delta_path(base, step)
+        wait_until(lambda newest=newest: newest in contents.deltas_of(base), f"the delta {newest}")
+    wait_until(lambda: [path[-2:] for path in contents.deltas_of(base)] == ["-6", "-9"], "two deltas")
     run.saving.stop()
 
 
@@ -80,4 +80,4 @@ def test_no_delta_follows_a_checkpoint_that_was_removed(training):
     run.save_last(7)
     run.go_to(8)
     run.saving._save_delta(run.session, 8, threading.Event())
-    assert deltas.deltas_of(run.tables.files.base) == [deltas.delta_path(checkpoints.path_of(run.folder, 7), 8)]
+    assert contents.deltas_of(run.tables.files.base) == [contents.delta_path(checkpoints.path_of(run.folder, 7), 8)]

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 import ps_train
-from ps_train.errors import UserCodeError
-from ps_train.parts.tables import rules
-from ps_train.parts.tables.files import contents
+from ps_train.parts.tables import contents, rules
 from ps_train.training.reporting import End
 from ps_train.updates.update import Period
 from tests import clusters
+from tests.errors import raises
 from tests.tensorflow_mode import tf
 
 _NUM_IDS = 40
@@ -27,7 +25,7 @@ def data(num_examples=96):
 
 
 def model(num_rows=None, rule=None):
-    """Two tables, the first one by a rule of its own if given, and a bias; the prediction is their sum."""
+    """Two tables, the first one with this rule if any, and a bias; the prediction is their sum."""
     def model_fn(features, labels, mode, params):
         items = ps_train.embedding_table("items", 2, num_rows=num_rows, optimizer=rule)
         others = ps_train.embedding_table("others", 1)
@@ -80,7 +78,7 @@ def assert_same(found, expected):
 
 
 def test_one_worker_comes_to_the_same_rows_with_local_steps(tmp_path, start_servers):
-    """Values and slots after 22 steps in rounds of 5, on 2 ps: with one worker there is nothing to merge."""
+    """Values and slots after 22 steps in rounds of 5, on 2 ps: with one worker nothing is merged."""
     # One slot of the other table's Adagrad, two of Ftrl; for a table without slots see that of two workers.
     ends = [train(start_servers(2, 1), tmp_path / str(steps), 22, model=model(rule=rules.Ftrl(_RATE, l1=0.01)),
                   period=Period(steps, train_steps=22)) for steps in (1, 5)]
@@ -127,7 +125,7 @@ def test_ids_that_the_model_draws_are_refused_where_it_would_draw_twice(start_se
     drawn = {"negatives": lambda ids: tf.random.uniform([8], 1, 30, tf.int64),
              "some of them": lambda ids: tf.boolean_mask(ids, tf.random.uniform(tf.shape(ids)) < 0.5)}
     for choose in drawn.values():
-        with pytest.raises(UserCodeError, match="^--communication_period: model_fn draws ids of table items at random"):
+        with raises("ids_drawn_at_random"):
             clusters.build_graph(cluster, 0, model=model_of(choose), dataset=dataset(), period=Period(5))
     clusters.build_graph(cluster, 0, model=model_of(drawn["negatives"]), dataset=dataset())
     dropping = model_of(tf.identity, keep=lambda rows: tf.nn.dropout(rows, rate=0.5))

@@ -23,12 +23,12 @@ def test_each_line_counts_once_an_epoch_when_workers_die(sharded, mode):
     training = sharded(*mode, held=[0, 1])
     training.wait_until_held(0, 1)
     training.kill("worker-1")
-    training.group.wait_for_line("worker-0.1", "worker:1 was not heard of for 3 s; what it had in hand is given again")
+    training.group.wait_for_line("worker-0.1", "worker:1: no heartbeat for 3 s; reassigning its ranges")
     training.release(1)
     training.start("worker-1")
     if mode:  # it needs the chief for a step
         training.wait_until_begun(1)
-    else:  # the chief is held, so that there is data left for the other one
+    else:  # the chief is held, which leaves data for the other one
         training.group.wait_for_line("worker-1.2", "step ")
     training.release(0)
     training.group.wait_for_line("worker-1.2", "step ")
@@ -36,13 +36,13 @@ def test_each_line_counts_once_an_epoch_when_workers_die(sharded, mode):
     training.start("worker-0")
     training.assert_ends_well()
     # On a busy machine it comes back later than after the three seconds, and the other one has its ranges by then.
-    assert ("this worker had ranges in hand" in training.group.log("worker-0.2")
-            or "worker:0 was not heard of for 3 s" in training.group.log("worker-1.2"))
+    assert ("an earlier process or session of this worker held ranges" in training.group.log("worker-0.2")
+            or "worker:0: no heartbeat for 3 s" in training.group.log("worker-1.2"))
     training.assert_counts_fit(training.saved_counts())
 
 
 def test_after_the_death_of_a_ps_the_data_goes_back_with_the_parameters(sharded):
-    """The position and the counts in the last checkpoint fit, whatever was trained on after the one that it restored.
+    """The position and the counts in the last checkpoint fit, also if training had gone on after the restored one.
 
     Each range that was in hand while that one was saved may count once more.
     """
@@ -53,7 +53,7 @@ def test_after_the_death_of_a_ps_the_data_goes_back_with_the_parameters(sharded)
     training.start("ps-0")
     training.release(0, 1)
     training.assert_ends_well()
-    assert "ranges are done; in hand during the save, and given again: " in training.group.log("worker-0.1")
+    assert "ranges are done; reassigning those that workers held during the save: " in training.group.log("worker-0.1")
     counts = training.saved_counts()
     training.assert_counts_fit(counts)
     assert training.seen().total() >= counts.total()  # equal, if the ps died just after a checkpoint
@@ -66,12 +66,12 @@ def test_rows_that_were_trained_on_during_a_save_count_as_often_as_the_log_says(
     training.kill("ps-1")
     training.start("ps-1")
     training.assert_ends_well()
-    assert "ranges are done; in hand during the save, and given again: " in training.group.log("worker-0.1")
+    assert "ranges are done; reassigning those that workers held during the save: " in training.group.log("worker-0.1")
     training.assert_counts_fit(training.saved_counts())
     training.assert_counts_fit(training.saved_rows())
 
 
-def test_a_worker_that_is_told_to_stop_gives_its_ranges_back(sharded):
+def test_a_stopped_worker_returns_its_ranges(sharded):
     """The other one gets them at once, and not after the heartbeat time-out."""
     training = sharded(beat_timeout_secs=60, held=[0, 1])
     training.wait_until_held(0, 1)
@@ -79,7 +79,7 @@ def test_a_worker_that_is_told_to_stop_gives_its_ranges_back(sharded):
     training.group.wait_until_heard("worker-1.1")
     training.release(0, 1)
     assert training.group.exit_code("worker-1.1") == 143
-    assert "this worker gives back" in training.group.log("worker-1.1")
+    assert "returning ranges to the queue" in training.group.log("worker-1.1")
     del training.lives["worker-1"]
     training.assert_ends_well()
     seen = training.seen()

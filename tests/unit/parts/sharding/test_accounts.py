@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ps_train.parts.sharding.accounts import Accounts
+from ps_train.parts.sharding.feeder import Accounts
 from ps_train.parts.sharding.local_ranges import VERDICT
 from ps_train.parts.sharding.range_queue import Assignment
 
@@ -13,7 +13,7 @@ def holding(*assignments, has_verdicts=False):
     """Returns accounts with these ranges in hand."""
     accounts = Accounts(has_verdicts=has_verdicts)
     for one in assignments:
-        accounts.give(one)
+        accounts.assign(one)
     return accounts
 
 
@@ -59,19 +59,19 @@ def test_a_later_note_does_not_put_a_range_off():
 
 
 def test_notes_on_a_range_that_is_not_in_hand_are_ignored():
-    """The queue has begun anew since."""
+    """The queue has started again since."""
     accounts = holding(FIRST)
     accounts.note([(4, True)], num_steps=4)
     assert accounts.done(99) == [] and accounts.held == [FIRST]
 
 
 def test_the_same_range_counts_for_its_epoch():
-    """It may be given again for the next one at once."""
+    """It may be assigned for the next one at once."""
     accounts = holding(FIRST)
     accounts.note([(7, True)], num_steps=4)
     accounts.confirm(accounts.done(5))
     again = FIRST._replace(epoch=1)
-    accounts.give(again)
+    accounts.assign(again)
     assert accounts.held == [again] and accounts.done(99) == []
 
 

@@ -1,9 +1,11 @@
-"""Makes, saves and restores the tables of a graph.
+"""Makes, saves and restores the tables of a graph, in bounded memory.
 
     new training    reset: room for the rows, no values
-    a save          each ps writes its rows, piece by piece, beside the dense variables --> one checkpoint
+    a save          each ps writes its rows, piece by piece, next to the dense variables --> one checkpoint
     a restore       each ps reads the pieces that have rows of it; all pieces if they were dealt otherwise
     with a delta    first the delta, then the rows of its checkpoint that are not in it, as far as there is room
+
+Each ps writes and reads its rows itself, so train_dir must be a folder that all ps can reach.
 
 Training goes on during a save:
 
@@ -22,26 +24,23 @@ import logging
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Callable
+from typing import Callable
 
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import CheckpointError
-from ps_train.parts.tables import deltas
-from ps_train.parts.tables.files import contents
-from ps_train.parts.tables.files.contents import SavedTable
-from ps_train.parts.tables.files.store_ops import StoreOps
+from ps_train.parts.tables import contents, hashing
+from ps_train.parts.tables.contents import SavedTable
 from ps_train.parts.tables.registry import Registry
-from ps_train.parts.tables.rows import dealing
-from ps_train.parts.tables.rows.row_ops import COUNTS, count_of
-from ps_train.parts.tables.spec import MAX_ROWS_PER_PS
+from ps_train.parts.tables.row_ops import COUNTS, count_of
+from ps_train.parts.tables.rules import MAX_ROWS_PER_PS
+from ps_train.parts.tables.store_ops import Call, StoreOps
 from ps_train.storage import checkpoints
 from ps_train.storage.merging_saver import PartWriter
 
 _SHORT_PASS_SECS = 0.5  # leaves little to the next one: what was trained meanwhile
 _log = logging.getLogger(__name__)
-Call = tuple[Any, dict[Any, Any]]  # what to run, and its feed
-Counts = Mapping[str, list[dict[str, int]]]  # name of a table -> for each ps, the counts of `row_ops.COUNTS`
+Counts = dict[str, list[dict[str, int]]]  # name of a table -> for each ps, the counts of `row_ops.COUNTS` by name
 
 
 class TableFiles:
@@ -50,15 +49,15 @@ class TableFiles:
     Attributes:
       specs: name -> table.
       stores: name -> the operations of its store on each ps.
-      base: the checkpoint that a delta follows: the last one that was saved, or restored; "" if there is none.
+      base: the checkpoint that a delta follows: the last one that was saved, or restored; "" for none.
     """
 
-    def __init__(self, found: Registry) -> None:
+    def __init__(self, registry: Registry) -> None:
         """Adds the operations to the current graph; none if it has no tables."""
-        self.specs = dict(found.specs)
+        self.specs = dict(registry.specs)
         self.base = ""
         self._since: dict[str, list[int]] = {}  # the updates of each store when the save of `base` began
-        self.stores = {name: [StoreOps(store) for store in found.stores(name)] for name in self.specs}
+        self.stores = {name: [StoreOps(store) for store in registry.stores(name)] for name in self.specs}
         with tf.name_scope("ps_train/table_files"):
             self._text = tf.placeholder(tf.string, [])
             self._prefix = tf.placeholder(tf.string, [])
@@ -69,11 +68,11 @@ class TableFiles:
         """Adds scalars for TensorBoard: of each table its rows, and the share of ids that updates have found."""
         for name, stores in self.stores.items():
             total = tf.add_n([store.counts for store in stores])
-            used, free, hits, misses = (count_of(total, what) for what in ("used", "free", "hits", "misses"))
+            used, free, hits, misses = (count_of(total, count) for count in ("used", "free", "hits", "misses"))
             tf.summary.scalar(f"tables/{name}/rows", used - free)
             tf.summary.scalar(f"tables/{name}/found", hits / tf.maximum(hits + misses, 1))
-            for what in ("admitted", "evicted", "refused"):
-                tf.summary.scalar(f"tables/{name}/{what}", count_of(total, what))
+            for count in ("admitted", "evicted", "refused"):
+                tf.summary.scalar(f"tables/{name}/{count}", count_of(total, count))
 
     def reset(self, session: tf.Session) -> None:
         """Empties all tables."""
@@ -83,9 +82,9 @@ class TableFiles:
                 try:
                     store.reset(session)
                 except tf.errors.ResourceExhaustedError as error:
-                    raise CheckpointError(
+                    raise CheckpointError("table_too_large", (
                         f"table {name}: ps {store.store.ps} has no room for {store.capacity} rows of "
-                        f"{4 * store.store.width} bytes; use more ps, or a smaller num_rows or max_rows") from error
+                        f"{4 * store.store.width} bytes; use more ps, or a smaller num_rows or max_rows")) from error
 
     def restore(self, session: tf.Session, path: str, delta: str | None = None) -> None:
         """Empties all tables, then reads their rows from a checkpoint, and from a delta to it.
@@ -97,17 +96,19 @@ class TableFiles:
         if not self.specs:
             return
         newest = contents.read_tables(delta or path)
-        self._add_from(session, delta or path, newest)
-        self._add_seen(session, delta or path, newest)
+        self._load_rows(session, delta or path, newest)
+        self._load_seen(session, delta or path, newest)
         self._warn_of_refused(session, delta or path)
         if delta:  # the checkpoint may have rows that were dropped since: they get the room that is left
-            self._add_from(session, path, contents.read_tables(path), keeps_present=True)
-        self._set_updates(session, newest)
+            self._load_rows(session, path, contents.read_tables(path), keeps_present=True)
+        for name, stores in self.stores.items():
+            for store in stores:
+                store.set_updates(session, newest[name].updates)
         if not delta:  # else the next save comes at once, as there is no checkpoint of the delta's step
             self.base = path
             self._since = {name: [newest[name].updates] * len(stores) for name, stores in self.stores.items()}
 
-    def _add_from(
+    def _load_rows(
         self, session: tf.Session, path: str, saved: Mapping[str, SavedTable], *, keeps_present: bool = False
     ) -> None:
         """Reads the rows in a checkpoint; with `keeps_present` only of the ids that have no row."""
@@ -116,41 +117,35 @@ class TableFiles:
             try:
                 _run_side_by_side(session, calls)
             except tf.errors.NotFoundError as error:
-                raise CheckpointError(
+                raise CheckpointError("train_dir_not_shared", (
                     f"table {name}: a ps cannot read {path}: {error.message.splitlines()[0]}; each ps reads its own "
-                    "rows, so --train_dir must be a folder that all ps share") from error
+                    "rows, so --train_dir must be a folder that all ps share")) from error
 
-    def _add_seen(self, session: tf.Session, path: str, saved: Mapping[str, SavedTable]) -> None:
+    def _load_seen(self, session: tf.Session, path: str, saved: Mapping[str, SavedTable]) -> None:
         """Reads how often ids without a row were seen.
 
-        These are counts by hash. On another number of ps, nobody knows which ids of a hash went where: the largest
-        count of all ps holds, so that no id counts less than it was seen.
+        These are counts by hash. On another number of ps, it is not known which ids of a hash went where: the largest
+        count of all ps holds, so no id counts less than it was seen.
         """
         for name, stores in self.stores.items():
             for store in stores:
                 if store.counts_unseen and saved[name].seen:
                     for ps in _ps_of(saved[name], store):
-                        session.run(*store.load_seen_call(path, saved[name].seen[ps]))
-
-    def _set_updates(self, session: tf.Session, saved: Mapping[str, SavedTable]) -> None:
-        for name, stores in self.stores.items():
-            for store in stores:
-                store.set_updates(session, saved[name].updates)
+                        store.load_seen(session, path, saved[name].seen[ps])
 
     def _warn_of_refused(self, session: tf.Session, path: str) -> None:
-        for name, stores in self.counts(session).items():
-            num_refused = sum(one["refused"] for one in stores)
-            if num_refused:
-                _log.warning("table %s: %d rows of %s have found no room; give a larger max_rows or more ps", name,
+        for name, counts in self.counts(session).items():
+            if num_refused := sum(of_ps["refused"] for of_ps in counts):
+                _log.warning("table %s: no room for %d rows of %s; give a larger max_rows or more ps", name,
                              num_refused, path)
 
-    def counts(self, session: tf.Session) -> dict[str, list[dict[str, int]]]:
-        """Returns name -> for each ps, the counts of `row_ops.COUNTS` by name."""
-        found = session.run({name: [store.counts for store in stores] for name, stores in self.stores.items()})
-        return {name: [dict(zip(COUNTS, map(int, counts))) for counts in stores] for name, stores in found.items()}
+    def counts(self, session: tf.Session) -> Counts:
+        """Returns the counts of all tables."""
+        counts = session.run({name: [store.counts for store in stores] for name, stores in self.stores.items()})
+        return {name: [dict(zip(COUNTS, map(int, of_ps))) for of_ps in of_table] for name, of_table in counts.items()}
 
     def begin_save(self, session: tf.Session, folder: str, is_delta: bool) -> TableWriter:
-        """Begins to write all rows, or those that have changed since `base`, which there must be then."""
+        """Begins to write all rows, or those that have changed since `base`, which must not be "" then."""
         since = self._since if is_delta else {name: [-1] * len(stores) for name, stores in self.stores.items()}
         return TableWriter(self, session, folder, since, note=None if is_delta else self._note_base)
 
@@ -158,19 +153,20 @@ class TableFiles:
         self.base, self._since = path, since
 
     def delta_path_of(self) -> Callable[[int], str] | None:
-        """Returns what names a delta by its global step; None if there is no checkpoint that it could follow."""
+        """Returns a function of the global step that names a delta; None without a checkpoint that it could follow."""
         base = self.base
-        return functools.partial(deltas.delta_path, base) if base and checkpoints.exists(base) else None
+        return functools.partial(contents.delta_path, base) if base and checkpoints.exists(base) else None
 
     def write_text(self, session: tf.Session, prefix: str, saved: Mapping[str, SavedTable]) -> None:
-        """Writes the text of a checkpoint to a file of its own."""
+        """Writes the text of a checkpoint to a file."""
         session.run(self._save_text_op, {self._prefix: prefix, self._text: contents.to_text(saved)})
+
 
 class ReadOnlyTables(TableFiles):
     """Tables whose rule is `Frozen`: they have room for the rows of a checkpoint, on however many ps it was trained."""
 
     def restore(self, session: tf.Session, path: str, delta: str | None = None) -> None:
-        """Empties all tables, then reads their rows from a checkpoint; what is only read has no delta.
+        """Empties all tables, then reads their rows from a checkpoint; read-only tables have no delta.
 
         Raises:
           CheckpointError: the checkpoint cannot be read, or has more rows of a table than one process can hold.
@@ -178,9 +174,9 @@ class ReadOnlyTables(TableFiles):
         num_rows = contents.most_rows(path) if self.specs else {}
         for name, stores in self.stores.items():
             if num_rows[name] > MAX_ROWS_PER_PS:
-                raise CheckpointError(f"table {name}: {path} has {num_rows[name]} rows; allowed: at most "
-                                      f"{MAX_ROWS_PER_PS} in one process; evaluate with --evaluate_with=workers, or "
-                                      "train with a smaller max_rows")
+                raise CheckpointError("table_too_large", (
+                    f"table {name}: {path} has {num_rows[name]} rows; allowed: at most {MAX_ROWS_PER_PS} in one "
+                    "process; evaluate with --evaluate_with=workers, or train with a smaller max_rows"))
             for store in stores:
                 store.num_saved = num_rows[name]
         super().restore(session, path, delta)
@@ -207,29 +203,30 @@ class TableWriter(PartWriter):
         self._tables, self._session, self._folder, self._note = tables, session, folder, note
         self.since = {name: list(updates) for name, updates in since.items()}
         self._prefixes: list[str] = []
-        self._first = {name: [[] for _ in stores] for name, stores in tables.stores.items()}
+        self._pieces = {name: [[] for _ in stores] for name, stores in tables.stores.items()}
         self._later = {name: [[] for _ in stores] for name, stores in tables.stores.items()}
         self._begun: set[tuple[str, int]] = set()  # the stores that an earlier pass has written
 
     def write_ahead(self) -> None:
         """Writes the rows of large stores, then those that were touched meanwhile, as long as these become fewer."""
-        before_secs = math.inf
+        previous_secs = math.inf
         while True:
             start_secs = time.monotonic()
             self._write_rows(is_last=False)
             secs = time.monotonic() - start_secs
-            if secs < _SHORT_PASS_SECS or secs > before_secs / 2:  # training touches rows as fast as they are written
+            if secs < _SHORT_PASS_SECS or secs > previous_secs / 2:  # rows are touched as fast as they are written
                 return
-            before_secs = secs
+            previous_secs = secs
 
     def write(self) -> list[str]:
-        """Writes the rows that are not written as they are now, and the text; returns the prefixes of all files."""
+        """Writes the remaining rows as they are now, and the text; returns the prefixes of all files."""
         counts = self._write_rows(is_last=True)
-        saved = {name: contents.describe_table(
-            self._tables.specs[name], updates=max(one["updates"] for one in counts[name]), pieces=self._first[name],
-            later=self._later[name], seen=self._write_seen(name)) for name in self._first}
-        self._prefixes.append(f"{self._folder}/text")
-        self._tables.write_text(self._session, self._prefixes[-1], saved)
+        saved = {name: SavedTable(
+            dim=spec.dim, num_slots=spec.rule.num_slots(spec.dim), num_rows=spec.num_rows, rule=spec.rule.name,
+            updates=max(of_ps["updates"] for of_ps in counts[name]), pieces=self._pieces[name],
+            later=self._later[name], seen=self._write_seen(name), dealt=hashing.MIXED)
+            for name, spec in self._tables.specs.items()}
+        self._tables.write_text(self._session, self._new_file("text"), saved)
         return self._prefixes
 
     def merged(self, path: str) -> None:
@@ -237,8 +234,12 @@ class TableWriter(PartWriter):
         if self._note:
             self._note(path, self.since)
 
+    def _new_file(self, name: str) -> str:
+        self._prefixes.append(f"{self._folder}/{name}")
+        return self._prefixes[-1]
+
     def _write_rows(self, *, is_last: bool) -> Counts:
-        """Writes the rows that were touched since the pass before, of large stores only unless this is the last one.
+        """Writes the rows that were touched since the previous pass; only of large stores unless this is the last pass.
 
         Returns:
           The counts before the first row was read.
@@ -246,45 +247,47 @@ class TableWriter(PartWriter):
         counts = self._tables.counts(self._session)
         for name, stores in self._tables.stores.items():
             chosen = [ps for ps, store in enumerate(stores) if is_last or store.is_large(counts[name][ps])]
-            _run_side_by_side(self._session, [self._calls(name, ps, counts[name][ps]) for ps in chosen])
-            for ps in chosen:  # not before: a row that was touched since these counts may have been written too early
+            _run_side_by_side(self._session, [self._save_calls(name, ps, counts[name][ps]) for ps in chosen])
+            for ps in chosen:  # not earlier: a row that was touched since these counts may have been written too early
                 self.since[name][ps] = counts[name][ps]["updates"]
                 self._begun.add((name, ps))
         return counts
 
     def _write_seen(self, name: str) -> list[str]:
         """Writes how often ids without a row were seen; returns the names of these counts."""
-        names = []
-        for ps, store in enumerate(self._tables.stores[name]):
+        names, stores = [], self._tables.stores[name]
+        for ps, store in enumerate(stores):
             if store.counts_unseen:
-                names.append(f"{name}/ps_{ps}_of_{len(self._first[name])}/seen")
-                self._prefixes.append(f"{self._folder}/{list(self._first).index(name)}-{ps}-seen")
-                self._session.run(*store.save_seen_call(self._prefixes[-1], names[-1]))
+                names.append(f"{name}/ps_{ps}_of_{len(stores)}/seen")
+                store.save_seen(self._session, self._new_file(f"{self._number_of(name)}-{ps}-seen"), names[-1])
         return names
 
-    def _calls(self, name: str, ps: int, counts: Mapping[str, int]) -> list[Call]:
+    def _number_of(self, name: str) -> int:
+        return list(self._pieces).index(name)
+
+    def _save_calls(self, name: str, ps: int, counts: Mapping[str, int]) -> list[Call]:
         """Returns the calls that write the rows of one store, each range of them to a file."""
         stores, since = self._tables.stores[name], self.since[name][ps]
-        own = (self._later if (name, ps) in self._begun else self._first)[name][ps]
+        names = (self._later if (name, ps) in self._begun else self._pieces)[name][ps]
         calls = []
         for rows in stores[ps].ranges(self._session, counts, since):
-            number = len(self._first[name][ps]) + len(self._later[name][ps])
-            own.append(f"{name}/ps_{ps}_of_{len(stores)}/{number:06d}")
-            self._prefixes.append(f"{self._folder}/{list(self._first).index(name)}-{ps}-{number}")
-            calls.append(stores[ps].save_call(self._prefixes[-1], own[-1], rows, since))
+            number = len(self._pieces[name][ps]) + len(self._later[name][ps])
+            names.append(f"{name}/ps_{ps}_of_{len(stores)}/{number:06d}")
+            prefix = self._new_file(f"{self._number_of(name)}-{ps}-{number}")
+            calls.append(stores[ps].save_call(prefix, names[-1], rows, since))
         return calls
 
 
 def _load_calls(saved: SavedTable, store: StoreOps, path: str, *, keeps_present: bool) -> list[Call]:
     """Returns the calls that read the rows of one ps; of an id that was saved several times, the last row counts."""
-    # The newest rows come first, not last: near max_rows, one that was dropped since must not take the room of another.
+    # The newest rows come first, not last: near max_rows, a row that was dropped since must not take another's room.
     return [store.load_call(path, piece, keeps_present=keeps_present or saved.has_repeated)
             for ps in _ps_of(saved, store) for piece in saved.newest_first(ps)]
 
 
 def _ps_of(saved: SavedTable, store: StoreOps) -> Sequence[int]:
-    """Returns the ps that had what a store needs: all if the ids were dealt otherwise."""
-    is_dealt_alike = len(saved.pieces) == store.store.num_ps and saved.dealt == dealing.MIXED
+    """Returns the ps that had the rows that a store needs: all if the ids were dealt otherwise."""
+    is_dealt_alike = len(saved.pieces) == store.store.num_ps and saved.dealt == hashing.MIXED
     return [store.store.ps] if is_dealt_alike else range(len(saved.pieces))
 
 
@@ -292,5 +295,5 @@ def _run_side_by_side(session: tf.Session, by_ps: Iterable[list[Call]]) -> None:
     """Runs the first calls of all ps together, then the second ones, and so on."""
     for together in itertools.zip_longest(*by_ps):
         calls = [call for call in together if call is not None]
-        feed = {placeholder: value for _, own in calls for placeholder, value in own.items()}
-        session.run([op for op, _ in calls], feed)
+        session.run([op for op, _ in calls],
+                    {placeholder: value for _, feed in calls for placeholder, value in feed.items()})

@@ -1,12 +1,12 @@
-"""Which ps has which rows: all ps alike, whatever the ids; against numpy."""
+"""Hashes of ids: rows are spread evenly over the ps, and keys over the buckets of a hash table; against numpy."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from ps_train.parts.tables.rows import dealing
-from ps_train.parts.tables.rows.dealing import scramble
+from ps_train.parts.tables import hashing
+from ps_train.parts.tables.hashing import scramble, scrambled
 from tests.cluster.parts.tables.owners import owners_of
 from tests.tensorflow_mode import tf
 
@@ -38,7 +38,7 @@ def _assert_even(counts, total, num_ps):
 def test_all_ps_have_as_many_rows_of_a_dynamic_table(ids, num_ps):
     """Within 5 %, where `id % num_ps` puts all ids of a pattern on one ps; the owners are numpy's."""
     with tf.Graph().as_default():
-        found = _run(dealing.owner_of(tf.constant(ids), num_ps, is_dynamic=True))
+        found = _run(hashing.owner_of(tf.constant(ids), num_ps, is_dynamic=True))
     np.testing.assert_array_equal(found, owners_of(ids, num_ps, is_dynamic=True))
     _assert_even(np.bincount(found, minlength=num_ps), len(ids), num_ps)
 
@@ -48,14 +48,14 @@ def test_all_ps_have_as_many_rows_of_a_dynamic_table(ids, num_ps):
 def test_all_ps_have_as_many_rows_of_a_fixed_table(ids, num_ps):
     """Each has room for its share and no row more; no two ids have one row, and a row says its id."""
     with tf.Graph().as_default():
-        found, rows = _run([dealing.owner_of(tf.constant(ids), num_ps, is_dynamic=False),
-                            dealing.fixed_row_of(tf.constant(ids), num_ps)])
+        found, rows = _run([hashing.owner_of(tf.constant(ids), num_ps, is_dynamic=False),
+                            hashing.fixed_row_of(tf.constant(ids), num_ps)])
     np.testing.assert_array_equal(found, owners_of(ids, num_ps, is_dynamic=False))
     _assert_even(np.bincount(found, minlength=num_ps), len(ids), num_ps)
     assert rows.max() < -(-(ids.max() + 1) // num_ps)
     assert len(set(zip(found, rows))) == len(ids)
     with tf.Graph().as_default():
-        known = _run([dealing.fixed_id_of(tf.constant(rows[found == ps]), ps, num_ps) for ps in range(num_ps)])
+        known = _run([hashing.fixed_id_of(tf.constant(rows[found == ps]), ps, num_ps) for ps in range(num_ps)])
     for ps, own in enumerate(known):
         np.testing.assert_array_equal(own, ids[found == ps])
 
@@ -73,3 +73,35 @@ def test_the_ids_of_one_ps_have_buckets_all_over_its_index(ids, num_ps):
         for num_buckets in (2**14, 2**16, 2**18):
             filled, expected = (len(np.unique(some & (num_buckets - 1))) for some in (own, others))
             assert filled > 0.97 * expected
+
+
+def _scramble(ids):
+    with tf.Graph().as_default(), tf.Session() as session:
+        return session.run(scramble(tf.constant(ids, tf.int64)))
+
+
+def test_the_graph_and_python_agree():
+    """So no id becomes one of the two keys that the table reserves, which are those of reserved ids."""
+    ids = [-2**63, -2**63 + 1, -2**32, -1, 0, 1, 2**31, 2**32, 2**62 + 12345, 2**63 - 1]
+    assert list(_scramble(ids)) == [scrambled(number) for number in ids]
+
+
+def test_keys_tell_the_ids():
+    """Each step is undone in turn, so two ids never have one key."""
+    rng = np.random.default_rng(0)
+    ids = rng.integers(-2**63, 2**63 - 1, 1000)
+    keys = _scramble(ids).view(np.uint64)
+    keys ^= keys >> np.uint64(32)
+    keys *= np.uint64(pow(0x9E3779B97F4A7C15, -1, 2**64))
+    keys ^= keys >> np.uint64(32)
+    np.testing.assert_array_equal(keys.view(np.int64), ids)
+
+
+@pytest.mark.parametrize("shift", [12, 20, 32, 40, 58])
+def test_ids_with_a_field_in_their_upper_bits_have_buckets_of_their_own(shift):
+    """16 series of 4096 ids in 2^17 buckets: few share one, as with random keys, and runs of full buckets are short."""
+    ids = (np.arange(16)[:, np.newaxis] << shift) + np.arange(4096)
+    buckets = np.unique(_scramble(ids.ravel()) & (2**17 - 1))
+    assert len(buckets) > 0.9 * 2**17 * (1 - np.exp(-0.5))
+    gaps = np.flatnonzero(np.diff(buckets) > 1)
+    assert np.diff(gaps).max() < 200

@@ -2,8 +2,8 @@
 
     checkpoint --> rows, piece by piece --> variables/   ids, numbers, values of each table
 
-A table is looked up by a binary search in its sorted ids. An id without a row has its first value. The process that
-exports holds 16 bytes a row and one piece; the process that loads holds whole tables.
+A lookup is a binary search in the sorted ids. An id without a row has its first value. The process that exports holds
+16 bytes a row and one piece; the process that loads holds whole tables.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from ps_train.parts.tables.files import contents, reading
-from ps_train.parts.tables.rows.first_values import first_values
-from ps_train.parts.tables.rows.row_ops import gather, read_whole
-from ps_train.parts.tables.spec import EMPTY_KEY, TableSpec
+from ps_train.parts.tables import contents
+from ps_train.parts.tables.hashing import first_values
+from ps_train.parts.tables.row_ops import gather, read_whole
+from ps_train.parts.tables.rules import EMPTY_KEY, TableSpec
 
 _PART_ROWS = 2**20  # of an array that is written in parts
 
@@ -48,8 +48,8 @@ class ExportedTable:
 
     def read(self, ids: tf.Tensor, *, with_slots: bool = False) -> tf.Tensor:
         """Returns the values of ids int64 [n], float32 [n, dim]; the first values of those without a row."""
-        del with_slots  # there are none
-        known = read_whole(self.ids)  # shares the memory of a variable that nobody writes
+        del with_slots  # it has none
+        known = read_whole(self.ids)  # shares the memory of a variable that is never written
         places = tf.searchsorted(known, ids, side="right", out_type=tf.int64) - 1
         values = gather(self.values, tf.gather(read_whole(self.numbers), places))
         missing = tf.where(tf.not_equal(tf.gather(known, places), ids))[:, 0]
@@ -59,14 +59,14 @@ class ExportedTable:
 
 
 def table_maker(path: str | None) -> Any:
-    """Returns what makes a table with as many rows as it has in a checkpoint; with none for None."""
+    """Returns a function that makes a table with as many rows as it has in a checkpoint; with none for None."""
     def make(spec: TableSpec, **_: Any) -> ExportedTable:
-        return ExportedTable(spec, 0 if path is None else reading.count_rows(path, spec.name))
+        return ExportedTable(spec, 0 if path is None else contents.count_rows(path, spec.name))
 
     return make
 
 
-class SliceWriter:
+class _SliceWriter:
     """Writes variables that no process holds whole: slice by slice, to files that are one checkpoint in the end."""
 
     def __init__(self, folder: str) -> None:
@@ -74,10 +74,10 @@ class SliceWriter:
         self._folder, self._prefixes = folder, []
         with tf.Graph().as_default() as graph:
             self._prefix, self._name, self._slice = (tf.placeholder(tf.string, []) for _ in range(3))
-            self._given = {dtype: tf.placeholder(dtype) for dtype in (tf.int64, tf.float32)}
+            self._pieces = {dtype: tf.placeholder(dtype) for dtype in (tf.int64, tf.float32)}
             self._save_ops = {dtype: tf.raw_ops.SaveV2(
-                prefix=self._prefix, tensor_names=[self._name], shape_and_slices=[self._slice], tensors=[given])
-                for dtype, given in self._given.items()}
+                prefix=self._prefix, tensor_names=[self._name], shape_and_slices=[self._slice], tensors=[piece])
+                for dtype, piece in self._pieces.items()}
             self._merged = tf.placeholder(tf.string, [None])
             self._merge_op = tf.raw_ops.MergeV2Checkpoints(
                 checkpoint_prefixes=self._merged, destination_prefix=self._prefix, delete_old_dirs=True)
@@ -93,7 +93,7 @@ class SliceWriter:
             spec = " ".join([*map(str, shape), ":".join(ranges)])
             dtype = variable.dtype.base_dtype
             self._session.run(self._save_ops[dtype], {
-                self._prefix: prefix, self._name: variable.op.name, self._slice: spec, self._given[dtype]: piece})
+                self._prefix: prefix, self._name: variable.op.name, self._slice: spec, self._pieces[dtype]: piece})
             self._prefixes.append(prefix)
             begin += len(piece)
 
@@ -102,7 +102,7 @@ class SliceWriter:
         self.write(variable, (array[begin:begin + _PART_ROWS] for begin in range(0, len(array), _PART_ROWS)))
 
     def merge(self, others: list[str], path: str) -> None:
-        """Makes one checkpoint of what was written, and of other files."""
+        """Makes one checkpoint of these files and others."""
         self._session.run(self._merge_op, {self._merged: [*others, *self._prefixes], self._prefix: path})
         self._session.close()
 
@@ -111,30 +111,31 @@ class PiecewiseSaver(tf.train.Saver):
     """Saves the dense variables of a session, and tables from the pieces of a checkpoint; neither is ever whole."""
 
     def __init__(self, dense: list[tf.Variable], tables: Mapping[str, ExportedTable], path: str) -> None:
-        of_tables = [variable for one in tables.values() for variable in (one.ids, one.numbers, one.values)]
+        of_tables = [variable for table in tables.values() for variable in (table.ids, table.numbers, table.values)]
         super().__init__([*dense, *of_tables])
-        self._own = tf.train.Saver(dense)
+        self._dense_saver = tf.train.Saver(dense)
         self._tables, self._path = tables, path
 
     def save(self, sess: tf.Session, save_path: str, *_: Any, **__: Any) -> str:
         """Writes everything to one checkpoint."""
-        parts = f"{save_path}_temp"
-        os.makedirs(parts)
-        prefixes = [self._own.save(sess, f"{parts}/dense", write_meta_graph=False, write_state=False)]
-        writer = SliceWriter(parts)
+        folder = f"{save_path}_temp"
+        os.makedirs(folder)
+        prefixes = [self._dense_saver.save(sess, f"{folder}/dense", write_meta_graph=False, write_state=False)]
+        writer = _SliceWriter(folder)
         for name, table in self._tables.items():
-            ids = np.concatenate([[EMPTY_KEY], *reading.read_ids(self._path, contents.read_tables(self._path)[name])])
+            saved = contents.read_tables(self._path)[name]
+            ids = np.concatenate([[EMPTY_KEY], *contents.read_ids(self._path, saved)])
             numbers = np.argsort(ids, kind="stable")
             writer.write_whole(table.numbers, numbers)
             ids.sort()
             writer.write_whole(table.ids, ids)
             first = np.zeros([1, table.spec.dim], np.float32)
             writer.write(table.values, itertools.chain(
-                [first], (values for _, values in reading.read_table(self._path, name))))
+                [first], (values for _, values in contents.read_table(self._path, name))))
         writer.merge(prefixes, save_path)
         return save_path
 
 
 def _variable(name: str, dtype: tf.DType, shape: list[int]) -> tf.Variable:
-    # In the collection of global variables, by which TensorFlow finds what a SavedModel has.
+    # In the collection of global variables, by which TensorFlow finds the variables of a SavedModel.
     return tf.Variable(lambda: tf.zeros(shape, dtype), trainable=False, name=name, use_resource=True)

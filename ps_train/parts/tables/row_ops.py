@@ -2,36 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
 
 import tensorflow.compat.v1 as tf
 
-# What the variable `counts` of a store has: updates; rows ever used, dropped rows that wait to be used again, the
-# capacity; ids that updates have found, and not found; rows made, dropped; ids refused for want of a row; rows dropped
-# since the index was built.
+# The elements of the variable `counts` of a store: updates; rows ever used, dropped rows that can be reused, the
+# capacity; ids that updates have found, and not found; rows made, dropped; ids refused because the store was full; rows
+# dropped since the index was built.
 COUNTS = ("updates", "used", "free", "capacity", "hits", "misses", "admitted", "evicted", "refused", "removed")
-
-
-class Piece(NamedTuple):
-    """Rows as they are in a checkpoint.
-
-    Attributes:
-      ids: int64 [n].
-      marks: int32 [n], the number of the update that last touched each row.
-      values: float32 [n, dim].
-      slots: float32 [n, number of slots].
-    """
-
-    ids: tf.Tensor
-    marks: tf.Tensor
-    values: tf.Tensor
-    slots: tf.Tensor
 
 
 def count_of(counts: tf.Tensor, name: str) -> tf.Tensor:
     """Returns one of a store's counts, int64 scalar."""
     return counts[COUNTS.index(name)]
+
+
+def changes_of(counted: Mapping[str, tf.Tensor | int]) -> tf.Tensor:
+    """Returns changes of the counts, int64 [number of COUNTS], by name."""
+    return tf.stack([tf.cast(counted.get(name, 0), tf.int64) for name in COUNTS])
 
 
 def gather(variable: tf.Variable, numbers: tf.Tensor) -> tf.Tensor:

@@ -1,0 +1,253 @@
+"""The operations by which the rows of one store are saved, restored, counted and dropped, with their placeholders."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from ps_train.parts.tables import row_ops
+from ps_train.parts.tables.contents import PARTS
+from ps_train.parts.tables.hashing import owner_of
+from ps_train.parts.tables.index import FIRST_BUCKETS
+from ps_train.parts.tables.row_ops import COUNTS
+from ps_train.parts.tables.store import Store
+
+_PIECE_BYTES = 16_000_000
+_BYTES_PER_ROW = 12  # of its id and its mark, which come with its floats
+_COUNTED_ROWS = 2**20  # rows whose marks are read together
+_REMOVED_PART = 0.125  # of the ids, after which an index is rebuilt
+_VIRTUAL_BYTES = 4_000_000_000  # of a dynamic table without max_rows, on each ps
+Call = tuple[Any, dict[Any, Any]]  # the arguments of `session.run`: an operation and its feed
+
+
+class Piece(NamedTuple):
+    """Rows as they are in a checkpoint.
+
+    Attributes:
+      ids: int64 [n].
+      marks: int32 [n], the number of the update that last touched each row.
+      values: float32 [n, dim].
+      slots: float32 [n, number of slots].
+    """
+
+    ids: tf.Tensor
+    marks: tf.Tensor
+    values: tf.Tensor
+    slots: tf.Tensor
+
+
+class StoreOps:
+    """Operations on one store, on its ps.
+
+    Attributes:
+      store: the store.
+      num_saved: of a dynamic table that is only read, the rows of its checkpoint, for which there has to be room.
+      counts: int64 [number of COUNTS].
+      counts_unseen: whether the store counts how often ids without a row come.
+    """
+
+    def __init__(self, store: Store) -> None:
+        """Adds the operations to the current graph."""
+        self.store = store
+        self.num_saved: int | None = None
+        with store.on_ps():
+            self._begin, self._end, self._number, self._expected = (tf.placeholder(tf.int64, []) for _ in range(4))
+            self._since = tf.placeholder(tf.int32, [])
+            self._prefix, self._seen_name = (tf.placeholder(tf.string, []) for _ in range(2))
+            self._names = tf.placeholder(tf.string, [len(PARTS)])
+            self._keeps_present = tf.placeholder(tf.bool, [])
+            rows = [tf.identity(placeholder) for placeholder in (self._begin, self._end, self._since)]
+            self.counts = row_ops.read_whole(store.counts)
+            self._reset_op = self._reset(tf.identity(self._number), tf.identity(self._expected))
+            self._set_op = tf.raw_ops.ResourceScatterUpdate(
+                resource=store.counts.handle, indices=COUNTS.index("updates"), updates=self._number)
+            self._count = tf.size(store.index.changed(*rows), out_type=tf.int64)
+            self._save_op = tf.raw_ops.SaveV2(prefix=self._prefix, tensor_names=self._names, tensors=self._piece(*rows),
+                                              shape_and_slices=[""] * len(PARTS))
+            self._load_op = self.load_piece(self._saved_piece(), keeps_present=self._keeps_present)
+            self.counts_unseen = False
+            if store.spec.is_dynamic:
+                self._drop_op = self._drop(*rows)
+                self._rebuild_op = self._rebuild()
+                self._sample_op = store.index.sample_marks(tf.identity(self._number))
+                self._add_seen(store.index.read_seen())
+
+    def _reset(self, capacity: tf.Tensor, expected: tf.Tensor) -> tf.Operation:
+        """Returns the operation that empties the store.
+
+        Args:
+          capacity: int64 scalar, the rows that it has room for from then on.
+          expected: int64 scalar, the rows for which the index of a dynamic table has room; it grows if there are more.
+        """
+        # `Empty` leaves the memory as it is: a row is written before it is read.
+        shape = tf.stack([tf.cast(capacity, tf.int32), self.store.width])
+        rows = tf.raw_ops.Empty(shape=shape, dtype=tf.float32, init=False)
+        counts = row_ops.changes_of({"capacity": capacity})
+        return tf.group(row_ops.replace_value(self.store.rows, rows), row_ops.replace_value(self.store.counts, counts),
+                        *self.store.index.reset(capacity, expected))
+
+    def _drop(self, begin: tf.Tensor, end: tf.Tensor, oldest: tf.Tensor) -> tf.Operation:
+        """Returns the operation that drops the rows with numbers from begin to end - 1 whose mark is below `oldest`."""
+        def body() -> list[tf.Operation]:
+            ops, num_dropped = self.store.index.drop(begin, end, oldest)
+            changes = {"free": num_dropped, "evicted": num_dropped, "removed": num_dropped}
+            with tf.control_dependencies(ops):
+                return [self.store.count(row_ops.changes_of(changes))]
+
+        return self.store.exclusively([begin, end, oldest], body)
+
+    def _rebuild(self) -> tf.Operation:
+        """Returns the operation that removes the marks of dropped rows from the index of a dynamic table."""
+        def body() -> list[tf.Operation]:
+            removed = row_ops.count_of(row_ops.read_whole(self.store.counts), "removed")
+            with tf.control_dependencies([removed, self.store.index.rebuild()]):
+                return [self.store.count(row_ops.changes_of({"removed": -removed}))]
+
+        return self.store.exclusively([], body)
+
+    def _piece(self, begin: tf.Tensor, end: tf.Tensor, since: tf.Tensor) -> list[tf.Tensor]:
+        """Returns the rows with numbers from begin to end - 1 that were touched after update `since`, at one moment."""
+        store, parts = self.store, []  # made in the critical section
+
+        def body() -> list[tf.Operation]:
+            numbers = store.index.changed(begin, end, since)
+            values, slots = tf.split(
+                row_ops.gather(store.rows, numbers), [store.spec.dim, store.width - store.spec.dim], axis=1)
+            parts[:] = [store.index.ids_of(numbers), row_ops.gather(store.marks, numbers), values, slots]
+            return [part.op for part in parts]
+
+        # Otherwise a row could be dropped and made again, for another id, after its id was read.
+        with tf.control_dependencies([store.exclusively([begin, end, since], body)]):
+            return [tf.identity(part) for part in parts]
+
+    def _saved_piece(self) -> Piece:
+        """Returns a piece of a checkpoint; without slots if the table is only read."""
+        num_slots = self.store.width - self.store.spec.dim
+        num_parts = len(PARTS) if num_slots else 3
+        read = tf.raw_ops.RestoreV2(
+            prefix=self._prefix, tensor_names=self._names[:num_parts], shape_and_slices=[""] * num_parts,
+            dtypes=[tf.int64, tf.int32, tf.float32, tf.float32][:num_parts])
+        shapes = [[None], [None], [None, self.store.spec.dim], [None, num_slots]]
+        parts = [tf.ensure_shape(part, shape) for part, shape in zip(read, shapes)]
+        return Piece(*parts, *([] if num_slots else [tf.zeros([tf.size(parts[0]), 0])]))
+
+    def load_piece(self, piece: Piece, *, keeps_present: tf.Tensor) -> tf.Operation:
+        """Returns the operation that sets the rows of this ps among those of a piece.
+
+        Args:
+          piece: any rows, including those of other ps.
+          keeps_present: bool scalar, whether rows that exist stay as they are.
+        """
+        store = self.store
+
+        def body() -> list[tf.Operation]:
+            placement = store.index.place(loaded.ids, row_ops.read_whole(store.counts), admits_all=True)
+            rows = tf.concat([loaded.values, loaded.slots], 1) if store.width > store.spec.dim else loaded.values
+            return store.write_all(placement, placement.of_kept(rows), placement.of_kept(loaded.marks),
+                                   {**placement.counted, "admitted": 0})
+
+        with store.on_ps():
+            owners = owner_of(piece.ids, store.num_ps, is_dynamic=store.spec.is_dynamic)
+            of_ps = tf.where(tf.equal(owners, store.ps))[:, 0]
+            is_kept = keeps_present & (store.index.find(tf.gather(piece.ids, of_ps)) >= 0)
+            wanted = tf.boolean_mask(of_ps, ~is_kept)
+            loaded = Piece(*(tf.gather(part, wanted) for part in piece))
+            return store.exclusively(list(loaded), body)
+
+    def _add_seen(self, seen: tf.Tensor | None) -> None:
+        """Adds the operations that save and load how often ids without a row were seen."""
+        if seen is None:
+            return
+        self.counts_unseen = True
+        slices = {"prefix": self._prefix, "tensor_names": [self._seen_name], "shape_and_slices": [""]}
+        self._save_seen_op = tf.raw_ops.SaveV2(**slices, tensors=[seen])
+        (saved,) = tf.raw_ops.RestoreV2(**slices, dtypes=[seen.dtype])
+        self._load_seen_op = self.store.exclusively([saved], lambda: [self.store.index.raise_seen(saved)])
+
+    @property
+    def rows_per_piece(self) -> int:
+        """The rows that are saved together."""
+        return max(1, _PIECE_BYTES // self.row_bytes)
+
+    @property
+    def row_bytes(self) -> int:
+        """The bytes of a row with its slots, its id and its mark, as a checkpoint has it."""
+        return 4 * self.store.width + _BYTES_PER_ROW
+
+    @property
+    def capacity(self) -> int:
+        """The rows that this ps has room for."""
+        if self.num_saved is not None and self.store.spec.is_dynamic:
+            return max(1, self.num_saved)  # on as many ps as it was trained on, each had the room of a ps
+        rows = self.store.spec.rows_on_each(self.store.num_ps)
+        return _VIRTUAL_BYTES // self.row_bytes if rows is None else rows
+
+    def reset(self, session: tf.Session) -> None:
+        """Empties the store.
+
+        Raises:
+          tf.errors.ResourceExhaustedError: the ps has no room of that size.
+        """
+        capacity, expected = self.capacity, self.store.spec.expected_rows or 0
+        session.run(self._reset_op, {self._number: capacity,
+                                     self._expected: min(-(-expected // self.store.num_ps), capacity)})
+
+    def set_updates(self, session: tf.Session, number: int) -> None:
+        """Sets how many updates the store had."""
+        session.run(self._set_op, {self._number: number})
+
+    def is_large(self, counts: Mapping[str, int]) -> bool:
+        """Returns whether the rows that exist, by the counts of this store, may be more than one piece."""
+        return self._num_places(counts) > self.rows_per_piece
+
+    def _num_places(self, counts: Mapping[str, int]) -> int:
+        """Returns how many row numbers there are, with rows or without."""
+        return counts["used" if self.store.spec.is_dynamic else "capacity"]
+
+    def ranges(self, session: tf.Session, counts: Mapping[str, int], since: int) -> list[tuple[int, int]]:
+        """Returns the ranges of row numbers, each of which has some rows to save, but not more than a piece."""
+        num_places, ranges = self._num_places(counts), []
+        for begin in range(0, num_places, _COUNTED_ROWS):
+            end = min(begin + _COUNTED_ROWS, num_places)
+            count = session.run(self._count, {self._begin: begin, self._end: end, self._since: since})
+            size = (end - begin) if count <= self.rows_per_piece else self.rows_per_piece
+            ranges += [(first, min(first + size, end)) for first in range(begin, end, size)] if count else []
+        return ranges
+
+    def save_call(self, prefix: str, name: str, rows: tuple[int, int], since: int) -> Call:
+        """Returns the call that writes a range of rows to a file."""
+        return self._save_op, {self._prefix: prefix, self._names: _part_names(name), self._begin: rows[0],
+                               self._end: rows[1], self._since: since}
+
+    def load_call(self, path: str, name: str, *, keeps_present: bool) -> Call:
+        """Returns the call that reads the rows of this ps from a piece; see `load_piece`."""
+        return self._load_op, {self._prefix: path, self._names: _part_names(name), self._keeps_present: keeps_present}
+
+    def save_seen(self, session: tf.Session, prefix: str, name: str) -> None:
+        """Writes how often ids without a row were seen to a file; only if `counts_unseen`."""
+        session.run(self._save_seen_op, {self._prefix: prefix, self._seen_name: name})
+
+    def load_seen(self, session: tf.Session, path: str, name: str) -> None:
+        """Raises these counts to those in a checkpoint."""
+        session.run(self._load_seen_op, {self._prefix: path, self._seen_name: name})
+
+    def sample_marks(self, session: tf.Session, count: int) -> np.ndarray:
+        """Returns the marks of at most `count` rows, drawn at random."""
+        return session.run(self._sample_op, {self._number: count})
+
+    def drop(self, session: tf.Session, oldest: int, num_used: int) -> None:
+        """Drops the rows that were last touched before update `oldest`."""
+        for begin in range(0, num_used, _COUNTED_ROWS):
+            session.run(self._drop_op, {self._begin: begin, self._end: min(begin + _COUNTED_ROWS, num_used),
+                                        self._since: oldest})
+        counts = dict(zip(COUNTS, session.run(self.counts)))
+        # An id that was removed keeps its bucket. TensorFlow makes new buckets when four fifths are taken by ids.
+        if counts["removed"] > _REMOVED_PART * max(counts["used"] - counts["free"], FIRST_BUCKETS):
+            session.run(self._rebuild_op)
+
+
+def _part_names(name: str) -> list[str]:
+    return [f"{name}/{part}" for part in PARTS]
