@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from ps_train.config import fields, groups, optimizer
 from ps_train.errors import Problem, refuse
@@ -32,23 +32,7 @@ class Config(
         if not problems:  # comparing values needs values of the right form
             problems += optimizer.rule_problems(self)
             problems += itertools.chain(*(flags.part_problems(self, self) for flags in _PART_FLAGS))
-        problems += self._aggregation_problems() + self._problems_of_engine()
-        if self.staleness_bound is not None and self.sync_replicas:
-            problems.append(Problem("flags_conflict", "--staleness_bound: given with --sync_replicas, where no worker "
-                                    "is ahead of another; leave one of them out"))
-        for name in ("communication_period", "steps_per_execution"):
-            if self.staleness_bound is not None and self.staleness_bound < getattr(self, name):
-                problems.append(Problem("flags_conflict", f"--staleness_bound: got {self.staleness_bound!r}; allowed: "
-                                        f"at least the {getattr(self, name)} steps of --{name}, which run at once"))
-        if self.adam_decays_all_rows and not self.sync_replicas:
-            problems.append(Problem("flags_conflict", "--adam_decays_all_rows: given without --sync_replicas; several "
-                                    "async workers would undo each other's updates; add that flag, or leave this one "
-                                    "out"))
-        problems += self._problems_of_execution()
-        if self.communication_warmup_steps and self.communication_period == 1:
-            problems.append(Problem("flag_without_effect", "--communication_warmup_steps: got "
-                                    f"{self.communication_warmup_steps!r}, which has an effect only with "
-                                    "--communication_period; add that flag"))
+            problems += self._conflicts()
         refuse(problems)
         self._fill_in()
 
@@ -70,32 +54,45 @@ class Config(
             eval_secs=self.eval_timeout_secs, heartbeat_secs=self.beat_timeout_secs, end_secs=self.end_timeout_secs,
             stop_secs=self.stop_timeout_secs, idle_secs=self.idle_timeout_secs)
 
-    def _aggregation_problems(self) -> list[Problem]:
+    def _conflicts(self) -> Iterator[Problem]:
+        """Yields a problem for each flag of the updates that does not fit the others."""
         most, least = self.replicas_to_aggregate, self.min_replicas_to_aggregate
-        flags = (("sync_engine", self.sync_engine), ("replicas_to_aggregate", most),
-                 ("min_replicas_to_aggregate", least))
-        problems = [Problem("flag_without_effect",
-                            f"--{name}: got {value!r}, which has an effect only with --sync_replicas; add that flag")
-                    for name, value in flags if value is not None and not self.sync_replicas]
-        if isinstance(most, int) and isinstance(least, int) and least > most:
-            problems.append(Problem("flags_conflict", f"--min_replicas_to_aggregate: got {least}; allowed: at most "
-                                    f"--replicas_to_aggregate, {most}"))
-        return problems
+        if not self.sync_replicas:
+            for name in ("sync_engine", "replicas_to_aggregate", "min_replicas_to_aggregate"):
+                if (value := getattr(self, name)) is not None:
+                    yield Problem("flag_without_effect", f"--{name}: got {value!r}, which has an effect only with "
+                                  "--sync_replicas; add that flag")
+            if self.adam_decays_all_rows:
+                yield Problem("flags_conflict", "--adam_decays_all_rows: given without --sync_replicas; several async "
+                              "workers would undo each other's updates; add that flag, or leave this one out")
+        if most is not None and least is not None and least > most:
+            yield Problem("flags_conflict", f"--min_replicas_to_aggregate: got {least}; allowed: at most "
+                          f"--replicas_to_aggregate, {most}")
+        if self.communication_warmup_steps and self.communication_period == 1:
+            yield Problem("flag_without_effect", "--communication_warmup_steps: got "
+                          f"{self.communication_warmup_steps}, which has an effect only with --communication_period; add "
+                          "that flag")
+        for name in ("communication_period", "steps_per_execution"):
+            if self.staleness_bound is not None and self.staleness_bound < getattr(self, name):
+                yield Problem("flags_conflict", f"--staleness_bound: got {self.staleness_bound}; allowed: at least the "
+                              f"{getattr(self, name)} steps of --{name}, which run at once")
+        for flag, other, why in self._incompatible():
+            yield Problem("flags_conflict", f"--{flag}: given with --{other}, {why}; leave one of them out")
 
-    def _problems_of_engine(self) -> list[Problem]:
-        cannot = {"communication_period": (self.communication_period > 1, "does not support rounds of several steps"),
-                  "min_replicas_to_aggregate": (self.min_replicas_to_aggregate is not None,
-                                                "always waits for --replicas_to_aggregate gradients")}
-        return [Problem("flags_conflict", f"--sync_engine: got 'tensorflow' with --{name}, but TensorFlow's "
-                        f"SyncReplicasOptimizer {why}; leave one of them out")
-                for name, (is_given, why) in cannot.items() if is_given and self.sync_engine == "tensorflow"]
-
-    def _problems_of_execution(self) -> list[Problem]:
-        others = {"sync_replicas": (self.sync_replicas, "whose workers wait for each other after every step"),
-                  "communication_period": (self.communication_period > 1, "whose local steps share a session run")}
-        return [Problem("flags_conflict", f"--steps_per_execution: got {self.steps_per_execution!r} with --{name}, "
-                        f"{why}; leave one of them out")
-                for name, (is_given, why) in others.items() if is_given and self.steps_per_execution > 1]
+    def _incompatible(self) -> Iterator[tuple[str, str, str]]:
+        """Yields two flags that exclude each other, and why."""
+        has_local_steps, has_unrolled_steps = self.communication_period > 1, self.steps_per_execution > 1
+        if self.staleness_bound is not None and self.sync_replicas:
+            yield "staleness_bound", "sync_replicas", "where no worker is ahead of another"
+        if self.sync_engine == "tensorflow" and has_local_steps:
+            yield "sync_engine=tensorflow", "communication_period", "but it does not support rounds of several steps"
+        if self.sync_engine == "tensorflow" and self.min_replicas_to_aggregate is not None:
+            yield ("sync_engine=tensorflow", "min_replicas_to_aggregate",
+                   "but it always waits for --replicas_to_aggregate gradients")
+        if has_unrolled_steps and self.sync_replicas:
+            yield "steps_per_execution", "sync_replicas", "whose workers wait for each other after every step"
+        if has_unrolled_steps and has_local_steps:
+            yield "steps_per_execution", "communication_period", "whose local steps share a session run"
 
 
 def parse_task(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> Config:

@@ -167,7 +167,7 @@ def test_tensorflows_engine_refuses_what_it_cannot_do(flag, value):
     """In one line; the engine of ps_train accepts both."""
     flags = ["--sync_replicas", f"--{flag}={value}", "--replicas_to_aggregate=2"]
     error = error_of(config.parse_task, [*flags, "--sync_engine=tensorflow"], {})
-    assert str(error).startswith(f"--sync_engine: got 'tensorflow' with --{flag}") and len(error.problems) == 1
+    assert all(name in str(error) for name in ("--sync_engine", f"--{flag}")) and len(error.problems) == 1
     assert config.parse_task([*flags, "--sync_engine=ps_train"], {}).sync_engine == "ps_train"
 
 
