@@ -70,8 +70,8 @@ class Config(
                           f"--replicas_to_aggregate, {most}")
         if self.communication_warmup_steps and self.communication_period == 1:
             yield Problem("flag_without_effect", "--communication_warmup_steps: got "
-                          f"{self.communication_warmup_steps}, which has an effect only with --communication_period; add "
-                          "that flag")
+                          f"{self.communication_warmup_steps}, which has an effect only with --communication_period; "
+                          "add that flag")
         for name in ("communication_period", "steps_per_execution"):
             if self.staleness_bound is not None and self.staleness_bound < getattr(self, name):
                 yield Problem("flags_conflict", f"--staleness_bound: got {self.staleness_bound}; allowed: at least the "

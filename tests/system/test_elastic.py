@@ -34,7 +34,7 @@ TRAIN_STEPS = 300
 
 
 class ElasticTraining:
-    """Two ps that were told of no worker, as Kubeflow's operator does, and workers that were told of themselves."""
+    """Two ps that know no worker, as with Kubeflow's operator, and workers that know only themselves."""
 
     def __init__(self, tmp_path, group, flags=(), params="", train_steps=TRAIN_STEPS, is_ps_last=False):
         """Starts the ps, unless they come last: an idle one would else end before a worker that is late is there."""
@@ -58,7 +58,7 @@ class ElasticTraining:
         self._start(name, {"ps": [self.ps[index]], "worker": {}}, "ps", index)
 
     def start_worker(self, index, name=None):
-        """Starts a worker that no other task is told of."""
+        """Starts a worker that no other task knows."""
         name = name or f"worker-{index}"
         address = f"localhost:{processes.free_ports(1)[0]}"
         self._start(name, {"ps": self.ps, "worker": {str(index): address}}, "worker", index, TINY_GATE=name)
@@ -68,8 +68,8 @@ class ElasticTraining:
         self._start("evaluator", {"ps": self.ps, "worker": {}}, "evaluator", 0)
 
     def _start(self, name, cluster, job, index, **environ):
-        told = json.dumps({"cluster": cluster, "task": {"type": job, "index": index}})
-        self.group.start(name, self.flags, cwd=self.folder, env={"TF_CONFIG": told, **environ})
+        text = json.dumps({"cluster": cluster, "task": {"type": job, "index": index}})
+        self.group.start(name, self.flags, cwd=self.folder, env={"TF_CONFIG": text, **environ})
 
     def wait_for_gates(self, *names):
         """Returns when these workers have trained up to their gates."""
@@ -98,8 +98,8 @@ def steps_by_worker(log):
 
 @pytest.mark.parametrize("period", [1, 5], ids=["single steps", "rounds"])
 def test_a_third_worker_joins_the_second_leaves_and_training_ends_well(train, period):
-    """No ps was told of any worker; all that stay exit 0, and the chief tells who took how many steps."""
-    # A summary of a round takes a batch of its own, and then the chief comes to its gate with a line less.
+    """No ps knows a worker at the start; all that stay exit 0, and the chief reports the steps of each worker."""
+    # A summary of a round takes another batch, and then the chief comes to its gate with a line less.
     training = train([f"--communication_period={period}", "--save_summaries_steps=0"])
     training.start_evaluator()
     for index in range(2):
@@ -150,7 +150,7 @@ def test_a_worker_and_a_ps_die_and_come_back(train):
 
 
 def test_a_ps_that_knew_itself_only_ends_when_all_workers_died(train):
-    """The chief told it where ps 0 is, which knows the workers: both end with 138."""
+    """The chief sent it the address of ps 0, which knows the workers: both end with 138."""
     training = train(["--idle_timeout_secs=12"], is_ps_last=True)
     training.start_worker(0)
     training.group.wait_for_line("worker-0", "serves at")
@@ -186,22 +186,23 @@ def test_a_ps_learns_from_the_chief_where_ps_0_is():
         def opened(board):
             return stack.enter_context(contextlib.closing(board))
 
-        own = [opened(blackboard.for_ps(servers.targets["ps", index], servers.view("ps", index))) for index in range(2)]
-        for board in own:
+        boards = [opened(blackboard.for_ps(servers.targets["ps", index], servers.view("ps", index)))
+                  for index in range(2)]
+        for board in boards:
             board.create()
         with pytest.raises(BlackboardError, match="ps:1 .* does not know the address of ps:0 yet"):
-            blackboard.for_other_ps(own[1], servers.view("ps", 1))
+            blackboard.for_other_ps(boards[1], servers.view("ps", 1))
         chief, other = (opened(blackboard.for_worker(servers.targets["worker", index], servers.view("worker", index)))
                         for index in range(2))
         chief.start_run()
-        seen = opened(blackboard.for_other_ps(own[1], servers.view("ps", 1)))
+        seen = opened(blackboard.for_other_ps(boards[1], servers.view("ps", 1)))
         other.claim(1, claim=5)
         assert seen.snapshot().alive(within_secs=60) == [1]
-        assert [board.state() for board in own] == [State.RUNNING] * 2
+        assert [board.state() for board in boards] == [State.RUNNING] * 2
 
 
 def test_sessions_of_workers_that_do_not_know_each_other_share_variables():
-    """Each brings the addresses of the ps and of itself; a session without a server of its own is ps 0's client."""
+    """Each brings the addresses of the ps and of itself; a session without a server is a client of ps 0."""
     servers = ElasticServers(1, 2)
     values = []
     for index in (0, 1, None):

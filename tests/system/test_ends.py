@@ -51,7 +51,7 @@ def test_every_one_of_many_trainings_ends(tmp_path, start_process):
 
 
 def _cannot_isolate() -> str:
-    """Returns why this machine lets nobody make a network of his own, "" where it does."""
+    """Returns why this machine does not let a user make a network namespace, or ""."""
     if sys.platform != "linux" or shutil.which("unshare") is None or shutil.which("ip") is None:
         return "needs Linux, unshare and ip"
     tried = subprocess.run(["unshare", "--net", "ip", "link", "set", "lo", "up"], capture_output=True, text=True)
@@ -60,7 +60,7 @@ def _cannot_isolate() -> str:
 
 @pytest.fixture
 def own_network():
-    """What a command begins with, so that it runs in a network namespace that nothing outside can reach."""
+    """The begin of a command that runs it in a network namespace which nothing outside can reach."""
     if why := _cannot_isolate():
         pytest.skip(why)
     with subprocess.Popen(["unshare", "--net", "sh", "-c", "ip link set lo up && echo up && exec sleep 600"],
@@ -71,7 +71,7 @@ def own_network():
 
 
 def test_nobody_outside_reaches_a_cluster_in_a_network_of_its_own(train, own_network):
-    """Matrix row 53: TensorFlow's servers trust whoever connects, so the network must not; as docs/faults.md shows."""
+    """Matrix row 53: TensorFlow's servers trust every client, so the network must not; see docs/faults.md."""
     training = train(1, 1, before=own_network)
     training.wait_for_gates()
     ports = training.cluster.ports

@@ -21,7 +21,7 @@ ENDLESS = ["--train_steps=1000000", "--params=batch_secs=0.01"]
 
 
 class Link(NamedTuple):
-    """What is between a ps and a worker: TensorFlow's requests go both ways, each over connections of its own."""
+    """What is between a ps and a worker: TensorFlow's requests go both ways, over separate connections."""
 
     to_ps: Proxy
     to_worker: Proxy
@@ -48,9 +48,9 @@ def start_linked(elsewhere, tmp_path, start_process):
             cluster = TaskCluster(1, 1)
             ps_port, worker_port = cluster.ports
             link = Link(*(proxies.enter_context(Proxy(port)) for port in (ps_port, worker_port)))
-            told = {"ps": {cluster.workers[0]: link.to_worker.address}, "worker": {cluster.ps[0]: link.to_ps.address}}
+            links = {"ps": {cluster.workers[0]: link.to_worker.address}, "worker": {cluster.ps[0]: link.to_ps.address}}
             for job, index in cluster.tasks():
-                start_process.start(job, [*cluster.flags(job, index, told[job]), *TINY, *flags,
+                start_process.start(job, [*cluster.flags(job, index, links[job]), *TINY, *flags,
                                           f"--train_dir={tmp_path}/train"], cwd=elsewhere)
             return link
 
@@ -58,7 +58,7 @@ def start_linked(elsewhere, tmp_path, start_process):
 
 
 def wait_for_further_steps(group):
-    """Returns when the worker has told of steps that it had not taken when this was called."""
+    """Returns when the worker has reported a step that it had not taken before the call."""
     group.wait_for_line("worker", "examples/s", number=group.log("worker").count("examples/s") + 2)
 
 
@@ -127,7 +127,7 @@ def test_row_19_a_slow_link_is_no_error(start_linked, start_process, mode):
 
 
 def test_the_tools_freeze_and_end_a_process(elsewhere, start_process):
-    """A paused process stands still until it is resumed; a killed one is gone when `kill` returns."""
+    """A paused process stands still until it is resumed; a killed one has ended when `kill` returns."""
     ps = start_process.start("ps", [*TaskCluster(1, 1).flags("ps", 0), *TINY], cwd=elsewhere)
     for act, is_stopped in ((start_process.pause, True), (start_process.resume, False), (start_process.pause, True)):
         act("ps")

@@ -63,7 +63,7 @@ def test_a_second_ctrl_c_ends_a_task_at_once(train, job):
 
 
 def test_sigterm_is_heard_while_a_ps_is_frozen(tmp_path, start_process):
-    """Matrix row 25: the worker is about to make its session, and nobody answers; it does not wait for the time-out."""
+    """Matrix row 25: the worker is about to open its session, and no ps answers; it does not wait for the time-out."""
     cluster = TaskCluster(1, 1)
     shutil.copy(REPO / "tests/plugins/tiny.py", tmp_path)
     flags = ["--model=tiny", "--dataset=tiny", f"--train_dir={tmp_path}/train", "--stop_timeout_secs=3600"]

@@ -39,7 +39,7 @@ def test_a_fault_in_one_workers_data_in_mid_training_leaves_the_others_alone(tra
 
 @pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
 def test_a_fault_in_the_chiefs_data_ends_all(train, mode):
-    """Matrix row 40: the chief shows it and exits 1; without it nobody saves, so the others end with 138, at once."""
+    """Matrix row 40: the chief shows it and exits 1; no other task can save, so the others end with 138 at once."""
     training = train(1, 2, flags=[*mode, "--idle_timeout_secs=3600"], faults={"worker-0": "step"})
     training.wait_for_gates()
     training.open_gates(0)
@@ -74,7 +74,7 @@ def test_a_dataset_shorter_than_a_batch_is_trained_on_once(train, mode):
 
 
 def test_a_worker_without_any_data_takes_no_step(train):
-    """Matrix row 39: nobody trains, the parameters are saved as they began, and all exit 0; in sync nobody waits."""
+    """Matrix row 39: no step is taken, the first parameters are saved, and all exit 0; in sync no worker waits."""
     training = train(1, 2, flags=["--sync_replicas"], params=",num_batches=0")
     assert set(training.group.wait().values()) == {0}
     assert "this worker took no step: the data ran out" in training.group.log("worker-0")

@@ -33,8 +33,8 @@ def _commands():
         for block in _BLOCK.findall(path.read_text(encoding="utf-8")):
             for line in block.replace("\\\n", " ").splitlines():
                 text, _, comment = line.partition("  #")
-                if (found := _COMMAND.search(text)) and not comment.startswith(" exit code 2"):
-                    words = shlex.split(text[found.end():])
+                if (command := _COMMAND.search(text)) and not comment.startswith(" exit code 2"):
+                    words = shlex.split(text[command.end():])
                     stop = next((index for index, word in enumerate(words) if word in ("&", "|", ">", "&&", ";")), None)
                     yield path.relative_to(REPO), words[:stop]
 
@@ -43,9 +43,9 @@ COMMANDS = list(dict.fromkeys((str(page), tuple(words)) for page, words in _comm
 
 
 def _script(argv, cls):
-    own = before_script(argv, cls)
-    assert len(own) < len(argv), "no script is named"
-    fields.parse_flags(own, cls)
+    words = before_script(argv, cls)
+    assert len(words) < len(argv), "no script is named"
+    fields.parse_flags(words, cls)
 
 
 def _launch(argv):
@@ -105,7 +105,7 @@ def test_names_that_pages_import_exist():
     imported |= {("ps_train", name) for name in re.findall(r"\bps_train\.(\w+)", text)}
     assert len(imported) > 10
     for module, name in sorted(imported):
-        if name in ("models", "datasets"):  # those of a wheel; in a checkout, the folders beside the package
+        if name in ("models", "datasets"):  # those of a wheel; in a checkout, the folders next to the package
             continue
-        found = importlib.import_module(module)
-        assert hasattr(found, name) or importlib.util.find_spec(f"{module}.{name}"), f"{module} has no {name}"
+        imported = importlib.import_module(module)
+        assert hasattr(imported, name) or importlib.util.find_spec(f"{module}.{name}"), f"{module} has no {name}"

@@ -251,7 +251,7 @@ def test_settle_keeps_the_last_ones_up_to_the_new_one(tmp_path):
 
 
 def test_the_note_is_right_after_the_folder_was_moved_or_named_relatively(tmp_path, monkeypatch):
-    """It names the files beside it."""
+    """It names the files in its folder."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a" / "b").mkdir(parents=True)
     (path,) = save_steps("a/b", 4)

@@ -34,10 +34,10 @@ def test_graph_start_and_summaries_are_written(tmp_path):
     written.write(loss(0.5), 8)
     written.write(loss(0.25).SerializeToString(), 9)
     written.close()
-    found = events(tmp_path)
-    assert [tf.GraphDef.FromString(event.graph_def).node[0].name for event in found if event.graph_def] == ["one"]
-    assert [event.step for event in found if event.session_log.status == tf.SessionLog.START] == [7]
-    assert [(event.step, event.summary.value[0].simple_value) for event in found if event.summary.value] == [
+    written = events(tmp_path)
+    assert [tf.GraphDef.FromString(event.graph_def).node[0].name for event in written if event.graph_def] == ["one"]
+    assert [event.step for event in written if event.session_log.status == tf.SessionLog.START] == [7]
+    assert [(event.step, event.summary.value[0].simple_value) for event in written if event.summary.value] == [
         (8, 0.5), (9, 0.25)]
 
 
@@ -114,7 +114,7 @@ def test_a_full_disk_drops_summaries_and_nothing_else(small_disk, caplog):
     ("xent", "error", {"error", "loss"}),
 ])
 def test_the_loss_has_one_tag_whatever_the_model_calls_it(name, own_tag, tags):
-    """The evaluation writes its own under the same tag, so that both are in one chart."""
+    """The evaluation writes its loss under the same tag; a chart then shows both."""
     with tf.Graph().as_default(), tf.Session() as session:
         value = tf.constant(0.5, name=name)
         if own_tag:

@@ -97,7 +97,7 @@ def quick(monkeypatch):
 
 @pytest.fixture
 def no_pauses(monkeypatch):
-    """Lets the pauses of the last save pass at once, on a clock of its own: its time-out ends no attempt."""
+    """Lets the pauses of the last save pass at once, on another clock: its time-out ends no attempt."""
     now = types.SimpleNamespace(secs=1000.0)
 
     def sleep(secs):
@@ -131,7 +131,7 @@ def turns(every_secs, every_steps):
 
 
 def test_it_is_time_at_once_and_then_after_the_seconds(clock):
-    """Without steps nobody asks for the global step in between."""
+    """Without steps the global step is not read in between."""
     turn = turns(60, 0)
     assert turn.wait_secs() == 0 and turn.is_due(0)
     turn.saved(0)
@@ -167,7 +167,7 @@ def test_whichever_comes_first_counts_for_both(clock):
 @pytest.mark.parametrize(("every_secs", "every_steps", "pauses"), [
     (600, 0, [1, 2, 4, 8, 16, 32, 60, 60]), (0, 1, [1, 2, 4, 8, 16, 32, 60, 60]), (5, 1, [1, 2, 4, 5, 5])])
 def test_the_pause_after_failures_grows_up_to_the_interval(clock, every_secs, every_steps, pauses):
-    """And begins anew after a success; during a pause the steps do not count."""
+    """It starts again after a success; during a pause the steps do not count."""
     turn = turns(every_secs, every_steps)
     for pause_secs in pauses:
         assert turn.failed() == pause_secs
@@ -274,7 +274,7 @@ LOSSES = {"lost": tf.errors.AbortedError(None, None, "the ps was restarted"),
 
 @pytest.mark.parametrize("error", LOSSES.values(), ids=LOSSES)
 def test_the_thread_ends_quietly_with_its_session(training, quick, caplog, error):
-    """The session's owner notices and tells; the next session has a thread again."""
+    """The owner of the session reports it; the next session has a thread again."""
     run = training(every_steps=1)
     fail_times(run, [error])
     run.saving.start(run.session)
@@ -479,7 +479,7 @@ def is_being_read_back(folder):
 
 @pytest.mark.parametrize("moment", [is_being_written, is_being_read_back])
 def test_kill_9_of_the_chief_during_a_save_leaves_a_checkpoint_that_loads(tmp_path, start_process, moment):
-    """The whole cluster is started anew and continues from it; what the killed save left is gone at the end."""
+    """The restarted cluster continues from it; at the end the files of the killed save are removed."""
     for plugin in ("tiny.py", "heavy.py"):
         shutil.copy(REPO / "tests/plugins" / plugin, tmp_path)
     folder = tmp_path / "train"

@@ -74,7 +74,7 @@ def test_a_child_can_bind_its_held_port_and_another_launcher_still_cannot(tmp_pa
     assert is_free(port)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the launcher cannot hold a port beside a server")
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a launcher and a server cannot share a port")
 def test_the_port_of_a_task_that_ended_stays_its_own(tmp_path):
     """Another launcher does not get it meanwhile; the task that is started again serves there."""
     (holder,) = ports.hold_ports(1, FIRST_PORT)

@@ -1,4 +1,4 @@
-"""launch: what each task is told, and real clusters from start to end; each process has a deadline."""
+"""launch: the flags of each task, and real clusters from start to end; each process has a deadline."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.errors import raises
 
 pytestmark = pytest.mark.plain_graphs
 
-ENDLESS = ["--train_steps=1000000", "--params=batch_secs=0.02"]  # slow, so that the cores are free for others
+ENDLESS = ["--train_steps=1000000", "--params=batch_secs=0.02"]  # slow, which leaves the cores free
 REPO = pathlib.Path(__file__).resolve().parents[3]
 DEADLINE_SECS = 120
 MARK = "PS_TRAIN_TEST_RUN"  # in the environment of every process that is no fork, to find what is left of a launch
@@ -68,7 +68,7 @@ PLUGIN = """
 
 
 class Launched:
-    """A launcher in a process of its own, in a folder with a plug-in `toy`."""
+    """A launcher in a process, in a folder with a plug-in `toy`."""
 
     def __init__(self, folder, *flags, arguments=None, is_exec=False):
         """Starts it, with these flags or with all other arguments; with `is_exec` all processes are new Pythons."""
@@ -195,7 +195,7 @@ def test_a_cluster_trains_and_leaves_nothing(start):
 
 
 def test_a_failing_worker_ends_the_others(start):
-    """Worker 1 raises: exit code 1, it is named, its last lines are shown, and nobody stays."""
+    """Worker 1 raises: exit code 1, its name and last lines are shown, and no task stays."""
     run = start("--params=broken_shard=1,batch_secs=0.02", "--train_steps=1000000")
     if run.wait() != 1:
         run.fail("exit code")
@@ -238,7 +238,7 @@ def test_a_fault_that_all_workers_have_is_told_once(start):
 
 
 def test_a_worker_that_was_killed_is_started_again_until_it_is_killed_too_often(start):
-    """One line tells the restart, and one log has both lives; the next end counts as it does without --max_restarts."""
+    """A line announces the restart; one log has both lives; the next end counts as it does without --max_restarts."""
     run = start(*ENDLESS, "--max_restarts=1")
     run.wait_for_training()
     run.wait_for(lambda: " step " in log_of(run, "worker-1"), "worker 1 trains")
@@ -308,7 +308,7 @@ def test_a_mistake_is_told_once_before_anything_starts(start):
 
 @pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
 def test_tmux_shows_each_task_in_a_pane_that_stays(start):
-    """Through a restart, and after the end; the launcher has told how to attach and how to end tmux.
+    """Through a restart, and after the end; the launcher has printed how to attach and how to end tmux.
 
     SIGTERM ends all with 143. A checkpoint is left then, so the ps were there until the chief had saved.
     """
@@ -345,15 +345,15 @@ def prepared(monkeypatch, argv, *results):
     tried, said = [], []
     answers = iter(results)
 
-    def run(told, tasks, shown, signals, command):
-        tried.append(told.dataset)
+    def run(config, tasks, shown, signals, command):
+        tried.append(config.dataset)
         return next(answers)
 
     monkeypatch.setattr(preparation, "_run", run)
     shown = display.Display(sys.stdout, [], "worker:0", False, False)
     monkeypatch.setattr(shown, "write", said.append)
-    told, launch_config = parse_launch(argv)
-    return preparation.prepare(told, command_lines.task_list(launch_config), shown, []), said, tried
+    config, launch_config = parse_launch(argv)
+    return preparation.prepare(config, command_lines.task_list(launch_config), shown, []), said, tried
 
 
 WHY = "https://x/train.gz: cannot be downloaded (no answer within 10 s)"
@@ -362,16 +362,16 @@ NO_MNIST = (1, Failure([f"{WHY}: put it there yourself, or use --dataset=data.di
 
 def test_without_mnist_the_embedded_digits_are_used_and_one_line_says_so(monkeypatch):
     """The reason is there, the advice to do what is done anyway is not."""
-    told, said, tried = prepared(monkeypatch, [], NO_MNIST, (0, Failure([])))
+    config, said, tried = prepared(monkeypatch, [], NO_MNIST, (0, Failure([])))
     assert tried == ["data.mnist", "data.digits"]
-    assert command_lines.task_flags(told) == ["--dataset=data.digits"]
+    assert command_lines.task_flags(config) == ["--dataset=data.digits"]
     assert said == ["Loading TensorFlow, models.mlp and data.mnist",
                     "MNIST is not used (data_dir is /tmp/mnist-data): https://x/train.gz: cannot be downloaded (no "
                     "answer within 10 s); training on the synthetic digits instead (--dataset=data.digits)"]
 
 
 @pytest.mark.parametrize(("argv", "result"), [
-    (["--dataset=data.mnist"], NO_MNIST),  # asked for
+    (["--dataset=data.mnist"], NO_MNIST),  # requested
     (["--data_dir=/typo"], NO_MNIST),  # so are the digits that are there
     (["--download_only"], NO_MNIST),  # nothing would be downloaded
     ([], (1, Failure(["toy.model_fn failed: correct line 3 of toy.py, or use --dataset=data.digits"]))),
@@ -409,11 +409,11 @@ def test_the_npz_file_of_keras_is_a_data_dir(start, tmp_path, verb, flags):
 
 
 def test_each_launch_has_a_new_train_dir(monkeypatch, tmp_path):
-    """Never a surprise continuation, not even in the same second; the tasks are told which folder it is."""
+    """Never a surprise continuation, not even in the same second; the tasks get the folder as a flag."""
     monkeypatch.setattr(groups.tempfile, "gettempdir", lambda: str(tmp_path))
     monkeypatch.setattr(launcher.time, "strftime", lambda form: "20301231-235959")
-    told, launch_config = parse_launch(["--model=models.cnn"])
-    folders = [launcher._make_folders(told, launch_config) for _ in range(2)]
+    config, launch_config = parse_launch(["--model=models.cnn"])
+    folders = [launcher._make_folders(config, launch_config) for _ in range(2)]
     first, second = str(tmp_path / "ps_train/cnn-20301231-235959"), str(tmp_path / "ps_train/cnn-20301231-235959-2")
     assert [made.train_dir for made, _ in folders] == [first, second]
     assert [log_dir for _, log_dir in folders] == [f"{first}/logs", f"{second}/logs"]
@@ -422,18 +422,18 @@ def test_each_launch_has_a_new_train_dir(monkeypatch, tmp_path):
 
 def test_a_train_dir_that_was_given_is_used_as_it_is(tmp_path):
     """A second run continues there."""
-    told, _ = parse_launch([f"--train_dir={tmp_path}"])
-    made, log_dir = launcher._make_folders(told, LaunchConfig(log_dir=str(tmp_path / "my logs")))
-    assert made == told
+    config, _ = parse_launch([f"--train_dir={tmp_path}"])
+    made, log_dir = launcher._make_folders(config, LaunchConfig(log_dir=str(tmp_path / "my logs")))
+    assert made == config
     assert log_dir == str(tmp_path / "my logs")
 
 
 def test_a_folder_that_cannot_be_made_is_a_configuration_error(tmp_path):
     """It is named, with the flags that change it."""
     (tmp_path / "file").touch()
-    told, launch_config = parse_launch([f"--train_dir={tmp_path}/file"])
+    config, launch_config = parse_launch([f"--train_dir={tmp_path}/file"])
     with raises("folder_not_writable", kind=ConfigError):
-        launcher._make_folders(told, launch_config)
+        launcher._make_folders(config, launch_config)
 
 
 def test_tf_config_is_refused():

@@ -249,7 +249,7 @@ def test_children_die_with_a_launcher_that_is_killed(tmp_path):
     launcher.kill()
     launcher.wait(DEADLINE_SECS)
     child = int(log.read_text())
-    wait_until(lambda: not os.path.exists(f"/proc/{child}") or _is_zombie(child), "the child is gone")
+    wait_until(lambda: not os.path.exists(f"/proc/{child}") or _is_zombie(child), "the end of the child")
 
 
 def _is_zombie(pid):

@@ -1,4 +1,4 @@
-"""Lost tasks: which are started again, after which pause, how often; and that nobody waits for the pause."""
+"""Lost tasks: which are restarted, after which pause, and how often; the pause blocks nothing."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_the_pause_grows_to_half_a_minute_and_each_restart_is_told():
     (128, True), (130, True), (137, True), (138, True), (139, True), (143, True),
 ])
 def test_only_what_was_lost_or_killed_comes_back(code, comes_back):
-    """0 is done, 1 to 127 are permanent; a 143 that the launcher itself asked for comes when it no longer watches."""
+    """0 is done, 1 to 127 are permanent; a 143 after a SIGTERM of the launcher comes when it no longer watches."""
     assert bool(Restarts(1, lambda text: None).restart_due(tasks_with(Ended("worker:1", code)))) is comes_back
 
 

@@ -88,7 +88,7 @@ def test_a_frozen_ps_is_noticed_and_training_goes_on_when_it_wakes(train):
 def test_a_ps_that_stays_frozen_ends_the_workers_with_138(train):
     """Matrix row 16: within the step and the start time-out, naming whom they waited for.
 
-    The workers start one by one, so that none needs its short time-out to wait for another one's start.
+    The workers start one by one; none needs its short time-out to wait for another one's start.
     """
     training = train(flags=["--step_timeout_secs=1"], params=SLOWLY, start_timeout_secs=8, train_steps=10**6,
                      absent=["worker-0", "worker-1"])
@@ -114,7 +114,7 @@ def test_a_ps_ends_when_all_workers_have_died(train):
 
 
 def test_a_ps_that_dies_during_the_evaluation_is_not_needed_any_more(train):
-    """Matrix row 50: everything is saved; the chief evaluates and ends with 0. It asks no ps that is gone."""
+    """Matrix row 50: everything is saved; the chief evaluates and ends with 0. It asks no ps that has ended."""
     training = train(1, 2, holds_evaluation=True)
     training.open_gates()
     training.group.wait_for_line("worker-0", "training ended")

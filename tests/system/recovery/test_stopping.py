@@ -28,7 +28,7 @@ def test_a_chief_that_was_told_to_stop_continues_with_the_same_command(train, mo
 
 @pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
 def test_sigterm_to_all_saves_and_ends_within_the_grace_period(train, mode):
-    """Matrix row 23: all four are told at once, and the chief still saves on the ps."""
+    """Matrix row 23: all four get a signal at once, and the chief still saves."""
     training = train(flags=["--save_model_secs=0", *mode], params=",batch_secs=0.01", train_steps=10**6)
     training.open_gates()
     training.wait_for_gates()
@@ -46,7 +46,7 @@ def test_sigterm_is_heard_while_a_step_is_blocked(train):
 
 
 def test_sigterm_is_heard_while_a_worker_waits_for_a_ps(tmp_path, start_process):
-    """Matrix row 25: nobody is there; it ends at once."""
+    """Matrix row 25: no other task runs; it ends at once."""
     cluster = TaskCluster(1, 1)
     shutil.copy(REPO / "tests/plugins/tiny.py", tmp_path)
     start_process.start("worker", [*cluster.flags("worker", 0), "--model=tiny", "--dataset=tiny",

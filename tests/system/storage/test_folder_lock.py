@@ -44,10 +44,10 @@ def lock_of(train_dir):
 
 
 def take(train_dir, count=0):
-    """Takes the folder as a training on another machine does, whatever was there."""
-    beside = pathlib.Path(train_dir) / "beside"
-    beside.write_text(json.dumps({**ELSEWHERE, "count": f"{count:012}"}))
-    beside.replace(pathlib.Path(train_dir) / folder_lock.LOCK_NAME)
+    """Takes the folder as a training on another machine does."""
+    temporary = pathlib.Path(train_dir) / "temporary"
+    temporary.write_text(json.dumps({**ELSEWHERE, "count": f"{count:012}"}))
+    temporary.replace(pathlib.Path(train_dir) / folder_lock.LOCK_NAME)
 
 
 def test_a_held_folder_has_a_lock_whose_count_goes_up(tmp_path, stop, fast_beats):

@@ -70,13 +70,13 @@ def test_the_location_of_the_data_is_recorded_and_not_compared(tmp_path, monkeyp
     """As an absolute path, since evaluations may run elsewhere; with the parameters that name files."""
     monkeypatch.chdir(tmp_path)
     dataset = Dataset("data.mine", DATASET.input_fn, DATASET.prepare, {"size": 9, "train_files": "a*"})
-    found = [folder_record.make_input_record(dataset, {"data_dir": folder, "seed": None, "on_bad_record": "skip",
+    records = [folder_record.make_input_record(dataset, {"data_dir": folder, "seed": None, "on_bad_record": "skip",
                                                        "size": 9, "train_files": "b*"})
              for folder in ("here", "gs://there/data")]
-    assert found == [{"input": {"data_dir": folder, "on_bad_record": "skip", "train_files": "b*"}}
+    assert records == [{"input": {"data_dir": folder, "on_bad_record": "skip", "train_files": "b*"}}
                      for folder in (str(tmp_path / "here"), "gs://there/data")]
-    folder_record.write_record(str(tmp_path), {**record(), **found[0]})
-    folder_record.check_record(str(tmp_path), {**record(), **found[1]})
+    folder_record.write_record(str(tmp_path), {**record(), **records[0]})
+    folder_record.check_record(str(tmp_path), {**record(), **records[1]})
 
 
 def test_the_same_training_fits(tmp_path):

@@ -79,20 +79,20 @@ def test_a_wrong_entry_of_a_list_is_named_by_its_number():
 @given(st.lists(ADDRESSES, min_size=1, max_size=5))
 def test_valid_hosts_come_back_as_they_were(hosts):
     """Joined again, the addresses are the text that was given, each at its index."""
-    found = addresses.parse_hosts("--ps_hosts", ",".join(hosts))
-    assert found == dict(enumerate(hosts))
+    parsed = addresses.parse_hosts("--ps_hosts", ",".join(hosts))
+    assert parsed == dict(enumerate(hosts))
 
 
 @given(st.text())
 def test_any_text_is_hosts_or_a_config_error(text):
     """No text raises anything but ConfigError; what is accepted has only ports that exist."""
     try:
-        found = addresses.parse_hosts("--ps_hosts", text)
+        parsed = addresses.parse_hosts("--ps_hosts", text)
     except ConfigError as error:
         assert "\n" not in str(error)
     else:
-        assert ",".join(found.values()) == text
-        assert all(1 <= int(address.rpartition(":")[2]) <= 65535 for address in found.values())
+        assert ",".join(parsed.values()) == text
+        assert all(1 <= int(address.rpartition(":")[2]) <= 65535 for address in parsed.values())
 
 
 @pytest.mark.parametrize(("tasks", "names"), [

@@ -27,13 +27,13 @@ def _by_tf_config(text, **others):
     ("ps", 0, False), ("ps", 1, False), ("worker", 0, True), ("worker", 1, False), ("worker", 2, False)])
 def test_flags_place_a_task(job, index, is_chief):
     """The classic four flags give the cluster and the task; worker 0 is the chief."""
-    found = _by_flags(PS, WORKERS, job, index)
+    cluster = _by_flags(PS, WORKERS, job, index)
     address = {"ps": PS, "worker": WORKERS}[job].split(",")[index]
-    assert found.task == Task(job, index, address)
-    assert found.is_chief is is_chief
-    assert found.chief == Task("worker", 0, "c:3")
-    assert [str(task) for task in found.ps] == ["ps:0 a:1", "ps:1 b:2"]
-    assert [str(task) for task in found.workers] == ["worker:0 c:3", "worker:1 d:4", "worker:2 e:5"]
+    assert cluster.task == Task(job, index, address)
+    assert cluster.is_chief is is_chief
+    assert cluster.chief == Task("worker", 0, "c:3")
+    assert [str(task) for task in cluster.ps] == ["ps:0 a:1", "ps:1 b:2"]
+    assert [str(task) for task in cluster.workers] == ["worker:0 c:3", "worker:1 d:4", "worker:2 e:5"]
 
 
 @pytest.mark.parametrize(("ps_hosts", "worker_hosts", "job", "index", "code", "values"), [
@@ -61,17 +61,17 @@ def test_refuses_flags_that_place_no_task(ps_hosts, worker_hosts, job, index, co
     ("ps", False), ("worker", False), ("evaluator", False), ("ps", True), ("evaluator", True)])
 def test_the_only_task_of_a_job_needs_no_index(job, elastic):
     """It is 0, as one task is meant."""
-    found = _by_flags("a:1", "b:1", job, None, elastic=elastic)
-    assert found.task.name == f"{job}:0"
-    assert [str(task) for task in found.ps] == ["ps:0 a:1"]
+    cluster = _by_flags("a:1", "b:1", job, None, elastic=elastic)
+    assert cluster.task.name == f"{job}:0"
+    assert [str(task) for task in cluster.ps] == ["ps:0 a:1"]
 
 
 def test_an_evaluator_is_placed_by_flags():
     """It has no address, no server and is no worker; it knows the ps, which it asks how training stands."""
-    found = _by_flags(PS, WORKERS, "evaluator", 0)
-    assert (found.task, found.is_chief) == (Task("evaluator", 0, ""), False)
-    assert [str(task) for task in found.ps] == ["ps:0 a:1", "ps:1 b:2"]
-    assert "evaluator" not in found.server_spec
+    cluster = _by_flags(PS, WORKERS, "evaluator", 0)
+    assert (cluster.task, cluster.is_chief) == (Task("evaluator", 0, ""), False)
+    assert [str(task) for task in cluster.ps] == ["ps:0 a:1", "ps:1 b:2"]
+    assert "evaluator" not in cluster.server_spec
 
 
 def test_an_elastic_worker_needs_its_index():
@@ -96,12 +96,12 @@ def test_an_elastic_worker_needs_its_index():
 ])
 def test_tf_config_places_a_worker(cluster_part, job, index, chief, number):
     """Dense and sparse clusters, with and without a chief task: its task, chief and number, which goes by the index."""
-    found = _by_tf_config(tf_config(cluster_part, job, index))
-    assert found.task.name == f"{job}:{index}"
-    assert found.chief.name == chief == found.workers[0].name
-    assert found.is_chief is (found.task.name == chief)
-    assert found.worker_number == number
-    assert found.task in found.workers
+    cluster = _by_tf_config(tf_config(cluster_part, job, index))
+    assert cluster.task.name == f"{job}:{index}"
+    assert cluster.chief.name == chief == cluster.workers[0].name
+    assert cluster.is_chief is (cluster.task.name == chief)
+    assert cluster.worker_number == number
+    assert cluster.task in cluster.workers
 
 
 @pytest.mark.parametrize(("cluster_part", "job", "num_workers"), [
@@ -111,27 +111,27 @@ def test_tf_config_places_a_worker(cluster_part, job, index, chief, number):
     ({"ps": ["a:1"], "worker": {"0": "b:1", "4": "c:1"}}, "worker", 5),
 ])
 def test_the_number_of_workers_leaves_room_for_those_not_named(cluster_part, job, num_workers):
-    """Every worker's number is below it, so that a shard `(number, count)` is always valid."""
-    found = _by_tf_config(tf_config(cluster_part, job, 0))
-    assert found.num_workers == num_workers
-    assert [found.number_of(task) < num_workers for task in found.workers] == [True] * len(found.workers)
+    """Every worker's number is below it, so a shard `(number, count)` is always valid."""
+    cluster = _by_tf_config(tf_config(cluster_part, job, 0))
+    assert cluster.num_workers == num_workers
+    assert [cluster.number_of(task) < num_workers for task in cluster.workers] == [True] * len(cluster.workers)
 
 
 def test_a_worker_that_knows_only_itself_is_not_the_chief():
     """In the sparse form a worker may know itself and the ps only: worker 1 must not take itself for the chief."""
-    found = _by_tf_config(tf_config({"ps": ["a:1"], "worker": {"1": "c:1"}}, "worker", 1))
-    assert not found.is_chief
-    assert str(found.chief) == "worker:0"
-    assert found.worker_number == 1
+    cluster = _by_tf_config(tf_config({"ps": ["a:1"], "worker": {"1": "c:1"}}, "worker", 1))
+    assert not cluster.is_chief
+    assert str(cluster.chief) == "worker:0"
+    assert cluster.worker_number == 1
 
 
 @pytest.mark.parametrize("evaluators", [{}, {"evaluator": ["e:1"]}])
 def test_an_evaluator_need_not_be_in_the_cluster(evaluators):
     """Estimator's TF_CONFIG leaves the evaluator's address out; named or not, it is neither worker nor chief."""
-    found = _by_tf_config(tf_config({"ps": ["a:1"], "worker": ["b:1"], **evaluators}, "evaluator", 0))
-    assert found.task.name == "evaluator:0"
-    assert not found.is_chief and found.task not in found.workers
-    assert found.server_spec == {"ps": {0: "a:1"}, "worker": {0: "b:1"}}
+    cluster = _by_tf_config(tf_config({"ps": ["a:1"], "worker": ["b:1"], **evaluators}, "evaluator", 0))
+    assert cluster.task.name == "evaluator:0"
+    assert not cluster.is_chief and cluster.task not in cluster.workers
+    assert cluster.server_spec == {"ps": {0: "a:1"}, "worker": {0: "b:1"}}
 
 
 # --- flags together with TF_CONFIG
@@ -176,13 +176,13 @@ def test_flags_made_of_a_tf_config_agree_with_it(described):
     addresses, job, index = described
     text = tf_config({name: {str(key): value for key, value in tasks.items()} for name, tasks in addresses.items()},
                      job, index)
-    found = _by_tf_config(text)
-    if found.is_elastic:  # a lone worker in the sparse form looks like one of the dynamic form
+    cluster = _by_tf_config(text)
+    if cluster.is_elastic:  # a lone worker in the sparse form looks like one of the dynamic form
         assert len(addresses["worker"]) == 1 and job == "worker"
-    assert found == Cluster(job, index, addresses, found.is_elastic, frozenset(addresses))
-    assert set(found.server_spec) == set(addresses) - {"evaluator"}
+    assert cluster == Cluster(job, index, addresses, cluster.is_elastic, frozenset(addresses))
+    assert set(cluster.server_spec) == set(addresses) - {"evaluator"}
     names = frozenset({"ps_hosts", "worker_hosts", "job_name", "task_index"})
-    assert _by_flags(found.hosts("ps"), found.hosts("worker"), job, index, tf_config=text, given=names) == found
+    assert _by_flags(cluster.hosts("ps"), cluster.hosts("worker"), job, index, tf_config=text, given=names) == cluster
 
 
 @pytest.mark.parametrize("text", ["", " ", "\n"])
@@ -203,11 +203,11 @@ def test_an_empty_tf_config_is_none(text):
 ])
 def test_the_tf_config_of_a_dynamic_job_makes_an_elastic_cluster(cluster_part, job, index, known):
     """As Kubeflow's operator writes it: a ps gets itself under its real index, a worker all ps and itself."""
-    found = _by_tf_config(tf_config(cluster_part, job, index))
+    cluster = _by_tf_config(tf_config(cluster_part, job, index))
     knows_only_itself = job == "ps" and len(cluster_part["ps"]) == 1
-    assert found == Cluster(job, int(index), known, is_elastic=True,
+    assert cluster == Cluster(job, int(index), known, is_elastic=True,
                             partial=frozenset({"worker", "ps"} if knows_only_itself else {"worker"}))
-    assert found.boot == ({"boot": {0: found.task.address}}, "boot", 0)
+    assert cluster.boot == ({"boot": {0: cluster.task.address}}, "boot", 0)
 
 
 @pytest.mark.parametrize(("cluster_part", "job", "index"), [
@@ -220,8 +220,8 @@ def test_another_tf_config_makes_an_elastic_cluster_only_with_the_flag(cluster_p
     """Then a task forgets the other workers; `--noelastic` keeps one that knows itself only in a fixed cluster."""
     text = tf_config(cluster_part, job, index)
     assert not _by_tf_config(text).is_elastic
-    found = _by_tf_config(text, elastic=True)
-    assert found.is_elastic and set(found.workers) <= {found.task, found.chief}
+    cluster = _by_tf_config(text, elastic=True)
+    assert cluster.is_elastic and set(cluster.workers) <= {cluster.task, cluster.chief}
     text = tf_config({"ps": ["a:1"], "worker": {"3": "c:1"}}, "worker", 3)
     assert not _by_tf_config(text, elastic=False).is_elastic
 
@@ -232,10 +232,10 @@ def test_another_tf_config_makes_an_elastic_cluster_only_with_the_flag(cluster_p
 ])
 def test_the_flags_of_an_elastic_worker_name_itself_or_all(worker_hosts, job, index, workers):
     """A lone address is that of this worker, with any index; a ps needs none, so the default may be anything."""
-    found = _by_flags(PS, worker_hosts, job, index, elastic=True)
-    assert found == Cluster(job, index, {"ps": {0: "a:1", 1: "b:2"}, "worker": workers}, is_elastic=True,
+    cluster = _by_flags(PS, worker_hosts, job, index, elastic=True)
+    assert cluster == Cluster(job, index, {"ps": {0: "a:1", 1: "b:2"}, "worker": workers}, is_elastic=True,
                             partial=frozenset({"worker"}))
-    assert found.shard == (0, 1)
+    assert cluster.shard == (0, 1)
 
 
 def test_what_an_elastic_cluster_cannot_be_is_refused():

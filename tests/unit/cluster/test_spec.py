@@ -16,10 +16,10 @@ CLUSTER = Cluster("worker", 1, {"ps": {0: "a:1", 1: "b:2"}, "worker": {0: "c:3",
 ])
 def test_a_number_has_a_name_whether_the_cluster_tells_of_that_worker_or_not(addresses, names):
     """The inverse of `number_of`."""
-    found = Cluster("worker", 0, {"ps": {0: "a:1"}, **addresses})
-    assert {number: found.worker_name(number) for number in names} == names
-    for task in found.workers:
-        assert found.worker_name(found.number_of(task)) == task.name
+    cluster = Cluster("worker", 0, {"ps": {0: "a:1"}, **addresses})
+    assert {number: cluster.worker_name(number) for number in names} == names
+    for task in cluster.workers:
+        assert cluster.worker_name(cluster.number_of(task)) == task.name
 
 
 def test_devices_and_peers():

@@ -16,12 +16,12 @@ def test_a_valid_tf_config_comes_back_as_it_was(described):
     """Written as JSON, dense where it can be, and read again, a cluster and its task are the same."""
     addresses, job, index = described
     for dense in (True, False):
-        found = parse_tf_config(tf_config(as_json(addresses, dense), job, index))
-        assert (found.job, found.index, found.addresses) == (job, index, addresses)
+        settings = parse_tf_config(tf_config(as_json(addresses, dense), job, index))
+        assert (settings.job, settings.index, settings.addresses) == (job, index, addresses)
 
 
 def as_json(addresses, dense):
-    """Returns the cluster part: lists where `dense` and there are no gaps, else objects."""
+    """Returns the cluster part: lists if `dense` and without gaps, else objects."""
     return {job: list(tasks.values()) if dense and list(tasks) == list(range(len(tasks)))
             else {str(index): address for index, address in tasks.items()} for job, tasks in addresses.items()}
 
@@ -91,10 +91,10 @@ def test_a_tf_config_that_would_break_the_reader_is_refused(text):
 def test_any_tf_config_is_a_cluster_or_a_config_error(text):
     """No text and no JSON raises anything but a ConfigError of one line."""
     try:
-        found = parse_tf_config(text)
+        settings = parse_tf_config(text)
     except ConfigError as error:
         assert "\n" not in str(error)
     else:
-        assert found.addresses["ps"]
-        assert found.is_dynamic or found.addresses.keys() & {"worker", "chief", "master"}
-        assert found.job == "evaluator" or found.index in found.addresses[found.job]
+        assert settings.addresses["ps"]
+        assert settings.is_dynamic or settings.addresses.keys() & {"worker", "chief", "master"}
+        assert settings.job == "evaluator" or settings.index in settings.addresses[settings.job]

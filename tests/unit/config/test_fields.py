@@ -195,10 +195,10 @@ def test_checks_values_that_no_command_line_gave(name, value, is_allowed):
 
 def test_rules_keep_the_order_and_the_types_of_the_fields():
     """`rules` lists the flag fields in order, with the Python type behind Optional, and the default."""
-    found = fields.rules(Options, More)
-    assert list(found) == ["count", "rate", "limit", "colour", "title", "loud", "extra"]
-    assert [kind for _, kind, _ in found.values()] == [int, float, int, str, str, bool, int]
-    assert [default for _, _, default in found.values()] == [3, 0.5, None, "red", "", False, 0]
+    rules = fields.rules(Options, More)
+    assert list(rules) == ["count", "rate", "limit", "colour", "title", "loud", "extra"]
+    assert [kind for _, kind, _ in rules.values()] == [int, float, int, str, str, bool, int]
+    assert [default for _, _, default in rules.values()] == [3, 0.5, None, "red", "", False, 0]
 
 
 def test_help_shows_groups_units_and_defaults():

@@ -41,11 +41,11 @@ def test_the_defaults_are_those_of_dist_mnist(name, default):
 
 def test_a_classic_command_line_is_read():
     """dist_mnist's own flags, with one and two dashes."""
-    found = config.parse_task(
+    parsed = config.parse_task(
         ["--ps_hosts=a:1", "--worker_hosts=b:1,c:1", "-job_name=worker", "--task_index", "1", "--sync_replicas"], {})
-    assert (found.ps_hosts, found.worker_hosts, found.job_name, found.task_index) == ("a:1", "b:1,c:1", "worker", 1)
-    assert found.sync_replicas is True
-    assert found.given == {"ps_hosts", "worker_hosts", "job_name", "task_index", "sync_replicas"}
+    assert (parsed.ps_hosts, parsed.worker_hosts, parsed.job_name, parsed.task_index) == ("a:1", "b:1,c:1", "worker", 1)
+    assert parsed.sync_replicas is True
+    assert parsed.given == {"ps_hosts", "worker_hosts", "job_name", "task_index", "sync_replicas"}
 
 
 def test_a_warm_up_without_local_steps_is_refused():
@@ -69,7 +69,7 @@ def test_tf_config_comes_from_the_environment():
     (["--train_dir=runs/1"], "runs/1"),
 ])
 def test_train_dir_is_the_same_for_all_tasks_of_a_machine(argv, folder):
-    """The default is named after the model, so that a second run continues in it."""
+    """The default is named after the model, where a second run continues."""
     assert config.parse_task(argv, {}).train_dir == folder
 
 

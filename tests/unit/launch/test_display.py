@@ -1,4 +1,4 @@
-"""display: prefixes, colours, the progress bar, and plain lines where there is no terminal."""
+"""display: prefixes, colours, the progress bar, and plain lines without a terminal."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_on_a_terminal_the_chiefs_stage_takes_the_place_of_its_progress():
 
 
 def test_the_traceback_of_the_first_task_only_is_shown():
-    """The others mostly have the same one; whatever else they print is shown."""
+    """Most others have the same one; their other lines are shown."""
     stream, shown = make()
     failure = Failure(["toy.model_fn failed"], is_in_user_code=True)
     for name in ("worker:0", "ps:0"):
@@ -168,7 +168,7 @@ def test_a_character_that_the_stream_cannot_encode_is_replaced():
 
 
 def test_a_stream_that_is_gone_does_not_end_training():
-    """The terminal was closed: what follows is shown to nobody."""
+    """The terminal was closed: later lines are dropped."""
     class Gone(io.StringIO):
         def write(self, text):
             raise BrokenPipeError

@@ -22,7 +22,7 @@ def report_of(tmp_path, monkeypatch):
         path.write_text(text)
         try:
             exec(compile(text, str(path), "exec"), {"__name__": "script"})
-        except Exception as error:  # noqa: BLE001 (whichever the text raises)
+        except Exception as error:  # noqa: BLE001 (any that the text raises)
             trace, fault = tracebacks.report(error, *advice)
             return trace, fault
         raise AssertionError("it raised nothing")
@@ -52,7 +52,7 @@ def test_the_package_has_another_name_than_the_module():
 
 
 def test_a_module_of_the_user_is_found_where_it_is(report_of):
-    """Its folder is not on the path, or a folder does not contain the module: there is no package to install."""
+    """Its folder is not on the path, or a folder does not contain the module; no package is to be installed."""
     (report_of.folder / "src/own_part").mkdir(parents=True)
     (report_of.folder / "src/own_part/__init__.py").write_text("")
     _, fault = report_of("import own_part.network")

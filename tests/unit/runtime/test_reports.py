@@ -108,7 +108,7 @@ def test_a_full_disk_raises_nothing(monkeypatch):
 
 @pytest.mark.parametrize("descriptor", ["", "x", "99999"])
 def test_a_variable_that_is_no_open_file_connects_nothing(monkeypatch, descriptor):
-    """It is removed, so that no child process finds it."""
+    """It is removed, and no child process finds it."""
     monkeypatch.setattr(reports, "_launcher_file", [])
     monkeypatch.setenv(reports.DESCRIPTOR_VARIABLE, descriptor)
     reports.connect()
@@ -128,7 +128,7 @@ def test_the_file_is_not_inherited_further(monkeypatch, tmp_path):
 
 
 def test_every_end_says_why():
-    """Each way to end has words of its own for the report."""
+    """The report names each way to end."""
     words = [end.value for end in reporting.End]
     assert len(set(words)) == len(words) == 5
 

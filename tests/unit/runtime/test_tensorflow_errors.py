@@ -44,6 +44,6 @@ def test_the_reason_is_the_line_that_says_what_happened(message, expected):
 
 
 def test_the_reason_of_another_error_is_its_first_line():
-    """An OSError or a ValueError has a text of its own."""
+    """An OSError or a ValueError has only its text."""
     assert tensorflow_errors.reason(ValueError("wrong\nbecause")) == "wrong"
     assert tensorflow_errors.reason(KeyError()) == "KeyError"

@@ -1,4 +1,4 @@
-"""A call in a thread of its own."""
+"""A call in a thread."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ps_train.runtime.threads import Call
 
 
 def test_the_result_is_what_was_returned_or_raised():
-    """In the thread that asks, whatever it is."""
+    """In the thread that calls `result`."""
     returning, raising = Call(lambda: 7, "one"), Call(lambda: int("x"), "other")
     for call in (returning, raising):
         call.join(20)
@@ -32,7 +32,7 @@ def test_it_is_a_daemon_with_a_name():
 
 
 def test_threads_of_one_name_are_waited_for():
-    """Others are not; and nobody waits longer than allowed."""
+    """Only those, and not for longer than allowed."""
     gates = {name: threading.Event() for name in ("awaited", "other")}
     started = [threads.Call(gate.wait, name) for name, gate in gates.items()]
     begin_secs = time.monotonic()

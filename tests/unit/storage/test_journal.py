@@ -15,10 +15,10 @@ def test_events_are_read_in_the_order_in_which_they_were_noted(tmp_path):
         notes.note("start", run={"model": "m"})
         notes.note("session", source="new parameters", step=number)
         notes.close()
-    found = read_journal(str(tmp_path))
-    assert [(event["event"], event.get("step")) for event in found] == [
+    events = read_journal(str(tmp_path))
+    assert [(event["event"], event.get("step")) for event in events] == [
         ("start", None), ("session", 0), ("start", None), ("session", 1)]
-    assert all(event["time"] > 1.6e9 for event in found)
+    assert all(event["time"] > 1.6e9 for event in events)
 
 
 def test_a_torn_line_costs_only_itself(tmp_path):
@@ -38,8 +38,8 @@ def test_lines_that_are_no_events_are_left_out(tmp_path):
 
 
 def test_a_folder_that_fails_is_named_once_and_ends_nothing(tmp_path, caplog):
-    """Where the folder is gone; when it is back, the next event is written."""
-    folder = tmp_path / "gone"
+    """The folder is missing; when it exists again, the next event is written."""
+    folder = tmp_path / "missing"
     notes = Journal(str(folder))
     notes.note("start")
     notes.note("session", step=0)
