@@ -23,6 +23,7 @@ from ps_train.errors import BlackboardError, ConfigError
 from ps_train.plugins import contracts
 from ps_train.tasks import settings, setup, worker
 from tests import clusters, processes
+from tests.errors import raises
 from tests.processes import REPO
 from tests.tensorflow_mode import tf
 
@@ -222,7 +223,7 @@ def test_sessions_of_workers_that_do_not_know_each_other_share_variables():
 
 
 @pytest.mark.parametrize("is_elastic", [True, False])
-def test_a_task_of_the_other_kind_is_told_so(start_servers, is_elastic):
+def test_a_task_of_the_other_kind_is_refused(start_servers, is_elastic):
     """An elastic task at a fixed ps, and a fixed one at an elastic ps: a configuration error, not a wait."""
     view = (start_servers if is_elastic else ElasticServers)(1, 1).view("worker", 0)
     visitor = blackboard.for_client(Cluster(view.job, view.index, view.addresses, is_elastic))
@@ -231,10 +232,10 @@ def test_a_task_of_the_other_kind_is_told_so(start_servers, is_elastic):
         visitor.state()
 
 
-def test_what_needs_the_number_of_workers_is_refused():
-    """Nobody knows how many gradients make an update."""
+def test_sync_replicas_needs_the_number_of_workers():
+    """It is not known how many gradients make an update."""
     view = Cluster("worker", 3, {"ps": {0: "a:1"}, "worker": {3: "c:1"}}, is_elastic=True)
-    with pytest.raises(ConfigError, match="--sync_replicas: the workers of an elastic cluster join and leave"):
+    with raises("workers_unknown", kind=ConfigError):
         settings.update_settings(Config(sync_replicas=True), view)
 
 

@@ -21,7 +21,7 @@ def test_sigterm_to_one_ps_alone_takes_effect_after_the_grace_period(train):
     training.wait_for_gates()
     training.group.signal("ps-1", signal.SIGTERM)
     assert training.group.exit_code("ps-1") == 143
-    assert "ps_train: stopped while serving" in training.group.log("ps-1")
+    assert "[stopped]" in training.group.log("ps-1")
     training.start("ps", 1, "ps-1-again")
     training.open_gates()
     training.assert_ends_well(killed=["ps-1"])
