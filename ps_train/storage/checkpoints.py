@@ -20,7 +20,7 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import tensorflow.compat.v1 as tf
 
@@ -54,17 +54,24 @@ def step_in_name(path: str) -> int:
     return int(path.rpartition("-")[2])
 
 
+@contextlib.contextmanager
+def _reading(path: str) -> Iterator[None]:
+    """Raises CheckpointError if its body cannot read the checkpoint."""
+    try:
+        yield
+    except _UNREADABLE as error:
+        raise CheckpointError("checkpoint_unreadable",
+                              f"checkpoint {path} cannot be read: {tensorflow_errors.reason(error)}") from None
+
+
 def step_of(path: str) -> int:
     """Returns the global step of a checkpoint.
 
     Raises:
       CheckpointError: it cannot be read, or has none.
     """
-    try:
+    with _reading(path):
         return int(tf.train.load_checkpoint(path).get_tensor(tf.GraphKeys.GLOBAL_STEP))
-    except _UNREADABLE as error:
-        raise CheckpointError("checkpoint_unreadable", f"checkpoint {path}: cannot read its global step: "
-                              f"{tensorflow_errors.reason(error)}") from None
 
 
 def variable_names(path: str) -> list[str]:
@@ -73,11 +80,8 @@ def variable_names(path: str) -> list[str]:
     Raises:
       CheckpointError: it cannot be read.
     """
-    try:
+    with _reading(path):
         return sorted(tf.train.load_checkpoint(path).get_variable_to_shape_map())
-    except _UNREADABLE as error:
-        raise CheckpointError("checkpoint_unreadable",
-                              f"checkpoint {path} cannot be read: {tensorflow_errors.reason(error)}") from None
 
 
 def paths(train_dir: str) -> list[str]:
@@ -111,11 +115,11 @@ def exists(path: str) -> bool:
 
 @functools.lru_cache(maxsize=256)
 def _is_sound(path: str, identity: tuple[tuple[str, int, int], ...]) -> bool:
-    """Reads a checkpoint, but only once for each state of its files: an evaluator asks every second."""
+    """Reads a checkpoint, but only once for each state of its files: an evaluator checks it every second."""
     try:
         verify(path)
     except CheckpointError as error:
-        if exists(path):  # otherwise it was removed in the meantime, because there are newer ones
+        if exists(path):  # otherwise it was removed because of newer ones
             _log.warning("%s; it is skipped", error)
         return False
     return True
@@ -139,15 +143,12 @@ def verify(path: str, names: Sequence[str] = ()) -> None:
     Raises:
       CheckpointError: the checkpoint is incomplete or damaged; the error says why.
     """
-    try:
+    with _reading(path):
         names = sorted(names or tf.train.load_checkpoint(path).get_variable_to_shape_map())
         for begin in range(0, len(names), _NAMES_PER_READER):
             reader = tf.train.load_checkpoint(path)
             for name in names[begin:begin + _NAMES_PER_READER]:
                 reader.get_tensor(name)
-    except _UNREADABLE as error:
-        raise CheckpointError("checkpoint_unreadable",
-                              f"checkpoint {path} cannot be read: {tensorflow_errors.reason(error)}") from None
 
 
 def remove(path: str) -> None:
@@ -187,7 +188,7 @@ def remove_leftovers(train_dir: str) -> None:
 
 
 def _remove(file: str) -> None:
-    """Removes a file or a folder, if it is there."""
+    """Removes a file or a folder, if it exists."""
     with contextlib.suppress(FileNotFoundError):
         shutil.rmtree(file) if os.path.isdir(file) else os.remove(file)
 
@@ -232,11 +233,11 @@ def check_writable(train_dir: str) -> None:
     try:
         os.makedirs(train_dir, exist_ok=True)
     except OSError as error:
-        raise ConfigError("folder_not_writable", f"--train_dir: cannot make {train_dir!r}: {error.strerror}; give a "
+        raise ConfigError("folder_not_writable", f"--train_dir: cannot create {train_dir!r}: {error.strerror}; give a "
                           "folder that this user may write to") from None
     if not os.access(train_dir, os.W_OK | os.X_OK):
         raise ConfigError("folder_not_writable",
-                          f"--train_dir: may not write to {train_dir!r}; give a folder that this user may write to")
+                          f"--train_dir: this user may not write to {train_dir!r}; give another folder")
 
 
 def check_fits(path: str, variables: Sequence[tf.Variable]) -> None:

@@ -268,7 +268,7 @@ def write_lock(file: int, content: bytes) -> None:
     """
     os.lseek(file, 0, os.SEEK_SET)
     if os.write(file, content) < len(content):
-        raise OSError(None, "the disk took only part of it")
+        raise OSError(None, "the disk is full")
     os.fsync(file)
 
 

@@ -72,13 +72,11 @@ def check_record(train_dir: str, record: Mapping[str, Any], accepted: Collection
                  if name not in accepted}
     if not differing:
         return
-    advice = (f"To continue from its checkpoints all the same, remove {os.path.join(train_dir, RECORD_NAME)}"
-              if any(name.startswith("--") for name in differing) else
-              "To continue from its checkpoints all the same, for example because a path has changed, add "
-              f"--accept_params={','.join(differing)}")
-    raise ConfigError("other_training_in_folder", f"--train_dir: {train_dir} has another training: "
-                      f"{'; '.join(differing.values())}; give another --train_dir, or the flags of that training. "
-                      f"{advice}")
+    advice = (f"remove {os.path.join(train_dir, RECORD_NAME)}" if any(name.startswith("--") for name in differing)
+              else f"add --accept_params={','.join(differing)}")
+    raise ConfigError("other_training_in_folder", f"--train_dir: {train_dir} belongs to another training: "
+                      f"{'; '.join(differing.values())}; give another --train_dir, or the flags of that training; to "
+                      f"continue from its checkpoints with these flags, {advice}")
 
 
 def write_record(train_dir: str, record: Mapping[str, Any]) -> None:

@@ -4,7 +4,7 @@
                        |                     |
                        +- if one fails: --- remove the files, warn, retry after a growing pause; training goes on
 
-A checkpoint is removed only after a newer one was read back, so one that can be loaded exists at every moment.
+A checkpoint is removed only after a newer one was read back, so at every moment one can be loaded.
 docs/decisions/checkpoints.md says more.
 """
 
@@ -67,7 +67,7 @@ class Deltas(NamedTuple):
       every_secs: time between two of them, 0 for none.
       path_of: returns a function that names a delta by its global step; None without a checkpoint that it could follow.
       write: writes a delta.
-      remove_old: removes the deltas that a newer one has made superfluous.
+      remove_old: removes the deltas that a newer one replaces.
     """
 
     every_secs: float = 0.0
@@ -323,7 +323,7 @@ class SaveTimer:
         self._pause_secs = 0.0
 
     def wait_secs(self) -> float:
-        """Returns how long to wait before asking again."""
+        """Returns how long to wait before the next call of `is_due`."""
         remaining_secs = max(0.0, self._due_secs - time.monotonic())
         return remaining_secs if self._every_steps == math.inf else min(remaining_secs, _POLL_SECS)
 

@@ -42,7 +42,7 @@ If TF_CONFIG is set, it replaces the four cluster flags.
 """
 _EXIT_CODES = """\
 Exit codes: 0 done, 1 a fault in your code or data, 2 bad configuration,
-138 the cluster was lost (run the same command again), 143 told to stop."""
+138 the cluster was lost (run the same command again), 143 stopped on request."""
 
 
 def split_argv(argv: Sequence[str]) -> tuple[str, list[str]]:
