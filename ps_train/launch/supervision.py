@@ -55,13 +55,9 @@ def noted_signals() -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-def _restart_none(cluster: ClusterProcesses) -> Collection[Process]:
-    return ()
-
-
 def watch(
     cluster: ClusterProcesses, show_output: Callable[[], None], signals: Sequence[int],
-    restart_due: Callable[[ClusterProcesses], Collection[Process]] = _restart_none,
+    restart_due: Callable[[ClusterProcesses], Collection[Process]] = lambda cluster: (),
 ) -> Sequence[Process]:
     """Returns when all have ended, a signal came, one failed, or the ps or the workers do not end after the others.
 

@@ -99,7 +99,7 @@ def _answer(condition: Callable[[], Any], stop: threading.Event, reminder: Remin
 
 
 def bounded(call: Callable[[], Any], timeout_secs: float, awaited: str, stop: threading.Event | None = None) -> Any:
-    """Returns `call()`, made in its own thread because TensorFlow gives it no time-out.
+    """Returns `call()`, which runs in a thread because TensorFlow gives it no time-out.
 
     Args:
       awaited: what the call is waiting for, as in "waited 300 s for ...".

@@ -1,4 +1,4 @@
-"""The exception family: what each error makes of the process."""
+"""The exceptions: the exit code of each, and the code of each problem."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pickle
 import pytest
 
 from ps_train import errors
+from tests.errors import raises
 
 
 @pytest.mark.parametrize(
@@ -30,20 +31,24 @@ def test_each_error_has_its_exit_code(error, exit_code):
 
 @pytest.mark.parametrize("error", [errors.DataError, errors.CheckpointError])
 def test_data_and_checkpoint_errors_are_the_users(error):
-    """A handler for the user's own faults gets those of data and checkpoints too."""
+    """A handler for faults of the user gets those of data and checkpoints, too."""
     assert issubclass(error, errors.UserCodeError)
 
 
-def test_refuse_tells_all_problems_at_once():
-    """Several problems become one ConfigError, a line for each."""
-    with pytest.raises(errors.ConfigError) as caught:
-        errors.refuse(["one", "two"])
-    assert str(caught.value).splitlines() == ["one", "two"]
-
-
-def test_refuse_accepts_no_problems():
-    """Without problems nothing is raised."""
+def test_refuse_reports_all_problems_together():
+    """Several problems become one ConfigError, a line with its code for each; without problems nothing is raised."""
     errors.refuse([])
+    with raises("flag_unknown", "port_busy", kind=errors.ConfigError) as caught:
+        errors.refuse([errors.Problem("flag_unknown", "--x"), errors.Problem("port_busy", "port 1")])
+    assert str(caught.value) == "--x\nport 1"
+    assert caught.value.lines() == ["--x [flag_unknown]", "port 1 [port_busy]"]
+
+
+@pytest.mark.parametrize(("code", "line"), [("data_missing", "no file [data_missing]"), ("", "no file")])
+def test_a_printed_line_ends_with_the_code(code, line):
+    """The first of a message; an error of another process has its code in the text."""
+    error = errors.DataError(code, "no file\nsecond line")
+    assert error.lines() == [line, "second line"] and error.code == code
 
 
 def test_the_codes_survive_another_process():
