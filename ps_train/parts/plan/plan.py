@@ -159,10 +159,10 @@ def make_plan(
 ) -> TrainingPlan:
     """Returns the plan of the graph of a worker, such as `worker:0`; see `TrainingPlan` for the other arguments."""
     trainable = {id(variable) for variable in graph.graph.get_collection(tf.GraphKeys.TRAINABLE_VARIABLES)}
-    parameters = [variable.op.name for variable in graph.saved_variables if id(variable) in trainable]
+    parameters = [variable.op.name for variable in graph.savers.variables if id(variable) in trainable]
     placed = [PlacedVariable(variable.op.name, _kind(variable.op.name, parameters), _ps(variable.device),
-                             placement.variable_bytes(variable.op)) for variable in graph.saved_variables]
-    known = {variable.op.name for variable in graph.saved_variables}
+                             placement.variable_bytes(variable.op)) for variable in graph.savers.variables]
+    known = {variable.op.name for variable in graph.savers.variables}
     placed += [share for spec in graph.rows.specs.values() for share in _shares(spec, num_ps)]
     working: collections.Counter[int] = collections.Counter({ps: 0 for ps in range(num_ps)})
     for op in graph.graph.get_operations():

@@ -45,7 +45,7 @@ def test_a_killed_worker_leaves_the_others_training_in_sync_and_may_come_back(st
     start_process.wait_for_line("worker-1", "is at gate 20")
     start_process.kill("worker-1")
     (tmp_path / "gate20").touch()
-    start_process.wait_for_line("worker-0", "dead, or did not come: worker:1")
+    start_process.wait_for_line("worker-0", "dead or never started: worker:1")
     start_process.wait_for_line("worker-0", "is at gate 40")
     cluster.start("worker", 1, name="worker-1-again", arguments=arguments)
     start_process.wait_for_line("worker-1-again", "has joined")
