@@ -35,8 +35,8 @@ def test_a_killed_worker_is_restarted_and_training_resumes(start_process, tmp_pa
     for plugin in ("tiny.py", "keras_tiny.py"):
         shutil.copy(REPO / "tests/plugins" / plugin, tmp_path)
     flags = [*MIRRORED, f"--worker_hosts={hosts}", "--model=keras_tiny", "--dataset=keras_tiny", "--batch_size=8",
-             "--log_steps=10", "--train_steps=100", "--save_model_steps=10", "--learning_rate=0.1",
-             f"--params=gate={tmp_path}/gate,gate_batch=40", f"--train_dir={tmp_path}/train"]
+             "--log_steps=10", "--train_steps=100", "--steps_per_epoch=50", "--save_model_steps=10",
+             "--learning_rate=0.1", f"--params=gate={tmp_path}/gate,gate_batch=40", f"--train_dir={tmp_path}/train"]
 
     def start(life):
         for index in range(2):

@@ -189,11 +189,11 @@ def test_missing_devices_are_refused(start_process, tmp_path, flags, code):
 
 
 def test_sigterm_saves_within_an_epoch_and_the_same_command_continues(start_process, tmp_path):
-    """Exit code 143 at the current step; the second run continues with the next one, and ends with both."""
-    flags = tiny_training(tmp_path, "--train_steps=100", "--steps_per_epoch=50",
+    """Exit code 143 at the current step; the second run completes that epoch, then takes the whole one after it."""
+    flags = tiny_training(tmp_path, "--train_steps=150", "--steps_per_epoch=50",
                           f"--params=gate={tmp_path}/gate,gate_batch=70")
     start_process.start("first", flags, cwd=tmp_path)
-    start_process.wait_for_line("first", "step 60 of 100")
+    start_process.wait_for_line("first", "step 60 of 150")
     start_process.signal("first", signal.SIGTERM)
     start_process.wait_until_heard("first")  # else it may train on until it hears of it
     pathlib.Path(f"{tmp_path}/gate.0").touch()
@@ -203,7 +203,7 @@ def test_sigterm_saves_within_an_epoch_and_the_same_command_continues(start_proc
     assert 60 <= step <= 71
     second = run(start_process, "second", *flags, cwd=tmp_path)
     assert f"restored {stopped}" in second
-    assert "After 100 training steps, on 640 held-out examples:" in second
+    assert "After 150 training steps, on 640 held-out examples:" in second
 
 
 def test_the_model_of_the_readme_trains(start_process, tmp_path):
