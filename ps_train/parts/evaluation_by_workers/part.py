@@ -10,7 +10,7 @@ from ps_train.errors import ClusterLostError
 from ps_train.part import Part
 from ps_train.parts.evaluation_by_workers.exchange import ResultExchange
 from ps_train.parts.evaluation_by_workers.roles import EvaluationByWorkers, EvaluationLostError, Participation
-from ps_train.parts.evaluation_by_workers.share_graph import Evaluated, ShareGraph
+from ps_train.parts.evaluation_by_workers.share_graph import ShareGraph
 from ps_train.runtime.reports import Evaluation
 from ps_train.tasks.connected_worker import ConnectedWorker
 from ps_train.tasks.worker import PreparedWorker
@@ -53,16 +53,13 @@ class SharedEvaluation:
           UserCodeError: a plug-in breaks its contract.
           ConfigError: the workers cannot evaluate this model together.
         """
-        settings, plugins = task.settings, task.plugins
-        self._task = task
-        self._evaluated = Evaluated(
-            task.cluster, settings.graph.device, settings.graph.placement, plugins, task.graph)
+        self._task, dataset = task, task.plugins.dataset
         if not task.cluster.is_chief:
             return
-        self._all_shares = ShareGraph(self._evaluated, (0, 1))
-        if not plugins.dataset.is_eval_sharded:
+        self._all_shares = ShareGraph(task, (0, 1))
+        if not dataset.is_eval_sharded:
             _log.warning("--evaluate_with=workers: %s takes no shard of the held-out data, so the chief evaluates "
-                         "alone, with the parameters on the ps", plugins.dataset.name)
+                         "alone, with the parameters on the ps", dataset.name)
 
     def evaluate(self, connected: ConnectedWorker, path: str) -> Evaluation:
         """Returns the metrics of the last checkpoint; for the chief.
@@ -73,8 +70,7 @@ class SharedEvaluation:
           StoppedError: the task was stopped.
         """
         with self._exchange(connected) as exchange:
-            by_workers = EvaluationByWorkers(self._evaluated, connected, exchange, self._task.settings.timeouts,
-                                             self._task.stop, self._all_shares)
+            by_workers = EvaluationByWorkers(self._task, connected, exchange, self._all_shares)
             for _ in range(_MAX_LOSSES):
                 try:
                     return by_workers.evaluate(path)
@@ -91,10 +87,8 @@ class SharedEvaluation:
         Raises:
           PsTrainError: see `Participation.run`.
         """
-        settings = self._task.settings
         with self._exchange(connected) as exchange:
-            Participation(self._evaluated, connected, exchange, settings.timeouts, self._task.stop,
-                          ends_idle=settings.server.is_existing).run()
+            Participation(self._task, connected, exchange).run()
 
     @contextlib.contextmanager
     def _exchange(self, connected: ConnectedWorker):

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 import math
-import threading
 import time
 from typing import Any, Callable
 
@@ -22,11 +21,11 @@ from ps_train.coordination import sessions
 from ps_train.coordination.state import Snapshot, State
 from ps_train.errors import BlackboardError, ChiefFailedError, ClusterLostError, StoppedError
 from ps_train.parts.evaluation_by_workers.exchange import Plan, ResultExchange, Share, ShareResult, new_plan
-from ps_train.parts.evaluation_by_workers.share_graph import Evaluated, ShareGraph
+from ps_train.parts.evaluation_by_workers.share_graph import ShareGraph
 from ps_train.runtime import tensorflow_errors, waits
 from ps_train.runtime.reports import Evaluation
-from ps_train.runtime.waits import Timeouts
 from ps_train.tasks.connected_worker import ConnectedWorker
+from ps_train.tasks.worker import PreparedWorker
 from ps_train.training import evaluation
 
 _POLL_SECS = 0.2
@@ -40,12 +39,9 @@ class EvaluationLostError(ClusterLostError):
 class _Role:
     """What both roles have."""
 
-    def __init__(
-        self, evaluated: Evaluated, connected: ConnectedWorker, exchange: ResultExchange, timeouts: Timeouts,
-        stop: threading.Event,
-    ) -> None:
-        self._evaluated, self._exchange, self._timeouts, self._stop = evaluated, exchange, timeouts, stop
-        self._cluster, self._target, self._board = evaluated.cluster, connected.target, connected.board
+    def __init__(self, task: PreparedWorker, connected: ConnectedWorker, exchange: ResultExchange) -> None:
+        self._task, self._exchange, self._timeouts = task, exchange, task.settings.timeouts
+        self._cluster, self._target, self._board = task.cluster, connected.target, connected.board
 
     def _evaluate(self, plan: Plan, share: int) -> ShareResult:
         """Returns the result of a share.
@@ -55,14 +51,14 @@ class _Role:
           StoppedError: the task was stopped.
           tf.errors.OpError: a ps is lost, or the user's code failed.
         """
-        graph = ShareGraph(self._evaluated, (share, len(plan.shares)))
+        graph = ShareGraph(self._task, (share, len(plan.shares)))
         _log.info("evaluating share %d of %d", share + 1, len(plan.shares))
         return self._bounded(lambda: graph.evaluate(self._target),
                              f"the evaluation of share {share + 1} of {len(plan.shares)}")
 
     def _bounded(self, call: Callable[[], Any], awaited: str) -> Any:
         try:
-            return waits.bounded(call, self._timeouts.eval_secs, awaited, self._stop)
+            return waits.bounded(call, self._timeouts.eval_secs, awaited, self._task.stop)
         except ClusterLostError as error:
             raise evaluation.too_long(str(error)) from None
 
@@ -71,11 +67,10 @@ class EvaluationByWorkers(_Role):
     """The chief's role."""
 
     def __init__(
-        self, evaluated: Evaluated, connected: ConnectedWorker, exchange: ResultExchange, timeouts: Timeouts,
-        stop: threading.Event, all_shares: ShareGraph,
+        self, task: PreparedWorker, connected: ConnectedWorker, exchange: ResultExchange, all_shares: ShareGraph
     ) -> None:
         """Prepares it; `all_shares` is the graph of the share (0, 1), whose metrics take the sums of all shares."""
-        super().__init__(evaluated, connected, exchange, timeouts, stop)
+        super().__init__(task, connected, exchange)
         self._all_shares = all_shares
 
     def evaluate(self, path: str) -> Evaluation:
@@ -106,7 +101,7 @@ class EvaluationByWorkers(_Role):
         """Returns the plan, with a share for each worker that takes no more steps and is alive, this one included."""
         snapshot, chief = self._board.snapshot(), self._cluster.worker_number
         others = [worker for worker in snapshot.alive() if snapshot.finished[worker] and worker != chief]
-        if not self._evaluated.plugins[2].is_eval_sharded:
+        if not self._task.plugins.dataset.is_eval_sharded:
             others = []
         plan = new_plan([Share(worker, int(snapshot.claims[worker])) for worker in [chief, *others]])
         self._exchange.open(plan)
@@ -133,7 +128,7 @@ class EvaluationByWorkers(_Role):
             if missing and time.monotonic() > end_secs:
                 raise evaluation.too_long(f"waited {self._timeouts.eval_secs:g} s for {reminder.name()}")
             reminder.remind()
-            if missing and self._stop.wait(_POLL_SECS):
+            if missing and self._task.stop.wait(_POLL_SECS):
                 raise StoppedError("stopped", f"stopped while waiting for {reminder.name()}")
         return [results[share] for share in range(len(plan.shares))]
 
@@ -142,7 +137,7 @@ class EvaluationByWorkers(_Role):
 
     def _merged(self, shares: list[ShareResult], metrics: dict[str, float]) -> Evaluation:
         num_examples = sum(share.num_examples for share in shares)
-        evaluation.refuse_empty(self._evaluated.plugins[2], num_examples)
+        evaluation.refuse_empty(self._task.plugins.dataset, num_examples)
         first, last = (function(share.global_step for share in shares) for function in (min, max))
         if first != last:
             _log.warning("the parameters changed during the evaluation, from step %d to step %d: a worker still "
@@ -154,14 +149,12 @@ class EvaluationByWorkers(_Role):
 class Participation(_Role):
     """The role of a worker other than the chief."""
 
-    def __init__(
-        self, evaluated: Evaluated, connected: ConnectedWorker, exchange: ResultExchange, timeouts: Timeouts,
-        stop: threading.Event, *, ends_idle: bool
-    ) -> None:
-        """Prepares it; with `ends_idle` the state "idle" means that all is over, as with --existing_servers."""
-        super().__init__(evaluated, connected, exchange, timeouts, stop)
-        self._end_states = (State.DONE, State.IDLE) if ends_idle else (State.DONE,)
-        self._number = evaluated.cluster.worker_number
+    def __init__(self, task: PreparedWorker, connected: ConnectedWorker, exchange: ResultExchange) -> None:
+        """Prepares it."""
+        super().__init__(task, connected, exchange)
+        # At existing servers the state "idle" means that all is over, too.
+        self._end_states = (State.DONE, State.IDLE) if task.settings.server.is_existing else (State.DONE,)
+        self._number = task.cluster.worker_number
 
     def run(self) -> None:
         """Returns when this worker has delivered its share, or needs to evaluate no share.
@@ -213,7 +206,7 @@ class Participation(_Role):
             if now_secs - chief_secs > self._timeouts.start_secs:
                 raise ClusterLostError("timed_out", f"waited {self._timeouts.start_secs:g} s for {reminder.name()}")
             reminder.remind(now_secs)
-            if self._stop.wait(_POLL_SECS):
+            if self._task.stop.wait(_POLL_SECS):
                 raise StoppedError("stopped", f"stopped while waiting for {reminder.name()}")
 
     def _find_share(self, snapshot: Snapshot, last_round: int) -> tuple[Plan, int] | None:

@@ -14,21 +14,18 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from ps_train.cluster.spec import Cluster
 from ps_train.coordination import sessions
 from ps_train.errors import ConfigError, Problem, UserCodeError, refuse
 from ps_train.graph import devices, placement, transfer
-from ps_train.graph.placement import PlacementPlan
 from ps_train.graph.row_sparse import partitioned_lookups
 from ps_train.parts.evaluation_by_workers.exchange import ShareResult, Sums
-from ps_train.plugins.contracts import Dataset, Model
+from ps_train.tasks.worker import PreparedWorker
 from ps_train.training.evaluation import EvalModel, scalars
-from ps_train.training.replica_graph import TrainGraph
 
 _ADDING = ("AssignAddVariableOp", "AssignSubVariableOp", "ResourceScatterAdd", "ResourceScatterSub",
            "ResourceScatterNdAdd", "ResourceScatterNdSub", "AssignAdd", "AssignSub", "ScatterAdd", "ScatterSub",
@@ -38,28 +35,10 @@ _READING = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableSha
 _NEXT_BATCH = ("IteratorGetNext", "QueueDequeueV2", "QueueDequeueManyV2", "QueueDequeueUpToV2")
 
 
-class Evaluated(NamedTuple):
-    """The model to evaluate, and the place.
-
-    Attributes:
-      cluster: as this worker sees it.
-      device: on which it computes.
-      placement: how variables are placed.
-      plugins: model, its params, dataset, its params.
-      trained: the training graph.
-    """
-
-    cluster: Cluster
-    device: str
-    placement: PlacementPlan
-    plugins: tuple[Model, Any, Dataset, Any]
-    trained: TrainGraph
-
-
 class ShareGraph:
     """The finished graph of one share."""
 
-    def __init__(self, evaluated: Evaluated, shard: tuple[int, int]) -> None:
+    def __init__(self, task: PreparedWorker, shard: tuple[int, int]) -> None:
         """Builds it; nothing is sent yet.
 
         Args:
@@ -69,14 +48,14 @@ class ShareGraph:
           UserCodeError: a plug-in breaks its contract, or evaluates variables that training does not have.
           ConfigError: the model's metrics cannot be added, or it restores other values for evaluation.
         """
-        cluster, trained = evaluated.cluster, evaluated.trained
+        cluster, trained, settings = task.cluster, task.graph, task.settings.graph
         self._options = sessions.options(cluster.peers, cluster.is_elastic)
         with tf.Graph().as_default() as self._graph, placement.on_cluster(
-                cluster, evaluated.device, evaluated.placement, as_in=trained.graph):
+                cluster, settings.device, settings.placement, as_in=trained.graph):
             with tf.device(trained.global_step.device):
                 self._global_step = tf.train.create_global_step()
             trained.rows.renew()
-            self._model = EvalModel(*evaluated.plugins, shard, cluster.task.device + "/cpu:0")
+            self._model = EvalModel(*task.plugins, shard, cluster.task.device + "/cpu:0")
             _check_tables(self._model.rows.specs, trained.rows.specs)
             _check_scaffold(self._model.spec.scaffold)
             _check_variables(tf.global_variables(), trained.savers.variables)

@@ -28,7 +28,6 @@ from ps_train.parts.keras.flags import KerasConfig
 from ps_train.parts.keras.plugins import KerasPlugins
 from ps_train.parts.keras.strategies import Pulse
 from ps_train.runtime import reports
-from ps_train.storage.folder_lock import FolderLock
 
 _DEFAULT_STEPS_PER_EPOCH = 500
 _log = logging.getLogger(__name__)
@@ -72,7 +71,6 @@ class TrainingContext:
     config: KerasConfig
     cluster: Cluster | None  # None for a strategy of one process, which can save without the others
     plugins: KerasPlugins
-    lock: FolderLock  # of the train_dir; check it before anything there changes
     saver: checkpoints.ModelSaver
     stop: threading.Event  # is set when the process is asked to stop
     pulse: Pulse = dataclasses.field(default_factory=Pulse)  # must beat during training

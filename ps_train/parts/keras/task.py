@@ -54,7 +54,7 @@ def run_keras_task(config: KerasConfig, cluster: Cluster | None, stop: threading
     graph_checkpoints.check_writable(config.train_dir)
     lock = FolderLock(config.train_dir, config.beat_timeout_secs, stop)
     saver = checkpoints.ModelSaver(config, plugins, is_chief, lock)
-    context = TrainingContext(config, cluster, plugins, lock, saver, stop)
+    context = TrainingContext(config, cluster, plugins, saver, stop)
     with lock.holding() if is_chief else contextlib.nullcontext():
         if is_chief:
             _check_record(config, plugins)

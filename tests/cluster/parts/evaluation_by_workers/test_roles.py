@@ -69,10 +69,12 @@ class Results:
         return {share: self.delivered[share] for share in shares if share in self.delivered}
 
 
-def evaluated(index, is_eval_sharded=True):
-    """Returns the attributes of what a worker evaluates that the roles read."""
+def prepared(index, stop=None, ends_idle=False, is_eval_sharded=True, timeouts=TIMEOUTS):
+    """Returns the attributes of a PreparedWorker that the roles read."""
     dataset = types.SimpleNamespace(name="mine", is_eval_sharded=is_eval_sharded)
-    return types.SimpleNamespace(cluster=Cluster("worker", index, HOSTS), plugins=(None, None, dataset, None))
+    settings = types.SimpleNamespace(timeouts=timeouts, server=types.SimpleNamespace(is_existing=ends_idle))
+    return types.SimpleNamespace(cluster=Cluster("worker", index, HOSTS), settings=settings,
+                                 plugins=types.SimpleNamespace(dataset=dataset), stop=stop or threading.Event())
 
 
 @pytest.fixture(autouse=True)
@@ -87,10 +89,9 @@ def at_server(board):
     return types.SimpleNamespace(target="", board=board)
 
 
-def participate(board, results, stop=None, ends_idle=False, timeouts=TIMEOUTS):
+def participate(board, results, stop=None, **options):
     """Plays the role of worker 1."""
-    Participation(evaluated(1), at_server(board), results, timeouts, stop or threading.Event(),
-                  ends_idle=ends_idle).run()
+    Participation(prepared(1, stop, **options), at_server(board), results).run()
 
 
 def test_a_worker_delivers_its_share(caplog):
@@ -164,8 +165,7 @@ class AllShares:
 
 def evaluate(board, results, stop=None, **options):
     """Returns the chief's evaluation."""
-    return EvaluationByWorkers(evaluated(0, **options), at_server(board), results, TIMEOUTS, stop or threading.Event(),
-                               AllShares()).evaluate("path")
+    return EvaluationByWorkers(prepared(0, stop, **options), at_server(board), results, AllShares()).evaluate("path")
 
 
 def test_the_chief_evaluates_the_shares_of_the_dead_itself(caplog):
