@@ -231,20 +231,15 @@ def _from_tf_config(config: KerasConfig) -> Cluster:
     refuse([Problem("flag_contradicts_tf_config",
                     f"--{name}: TF_CONFIG defines the cluster; leave the flag out, or unset TF_CONFIG")
             for name in sorted(config.given & {"job_name", "task_index", *flags.values()})])
-    parsed = parse_tf_config(config.tf_config, needs_ps="ps" in flags)
-    if parsed.job == "evaluator":
-        raise ConfigError("tf_config_unsuitable",
-                          "TF_CONFIG: task type is 'evaluator'; `ps_train keras` validates while it trains, and its "
-                          "chief evaluates at the end: start no evaluator")
+    parsed = parse_tf_config(config.tf_config, needs_ps=False)
     names = {"master": "chief"}  # the same role; tf.distribute knows only one of the names
     hosts_by_job = {names.get(job, job): hosts for job, hosts in parsed.addresses.items() if job != "evaluator"}
-    if "ps" in hosts_by_job and "ps" not in flags:
+    jobs, allowed = hosts_by_job.keys(), {"chief", "worker", *flags}
+    if parsed.job == "evaluator" or not jobs <= allowed or "ps" in flags and jobs != allowed:
+        needed = "a chief (the coordinator), ps and workers" if "ps" in flags else "workers, and no ps"
         raise ConfigError("tf_config_unsuitable",
-                          "TF_CONFIG: cluster names ps, and multi_worker_mirrored has none; leave them out, or choose "
-                          " --strategy=parameter_server")
-    refuse([Problem("tf_config_unsuitable", f"TF_CONFIG: cluster names no {job}, which parameter_server needs; "
-                    "allowed: one chief (the coordinator), and at least one ps and one worker")
-            for job in ("chief", "worker") if "ps" in flags and not hosts_by_job.get(job)])
+                          f"TF_CONFIG: this task is of the job {parsed.job!r}, in a cluster of {', '.join(jobs)}; "
+                          f"{config.strategy} needs {needed}, and no evaluator, since the chief evaluates")
     for job, hosts in hosts_by_job.items():
         if sorted(hosts) != list(range(len(hosts))):
             raise ConfigError("tf_config_unsuitable",

@@ -85,9 +85,10 @@ def test_an_address_of_two_tasks_is_refused():
 
 
 @pytest.mark.parametrize(("argv", "cluster", "job", "part"), [
-    ([MIRRORED], ALL, "worker", " ps"),
-    ([SERVED], {"ps": ["p:1"], "worker": ["a:1"]}, "worker", "no chief"),
-    ([SERVED], {"chief": ["c:1"], "ps": ["p:1"]}, "chief", "no worker"),
+    ([MIRRORED], ALL, "worker", "chief, ps, worker"),
+    ([SERVED], {"ps": ["p:1"], "worker": ["a:1"]}, "worker", "of ps, worker"),
+    ([SERVED], {"chief": ["c:1"], "ps": ["p:1"]}, "chief", "of chief, ps"),
+    ([SERVED], {"chief": ["c:1"], "worker": ["a:1"]}, "worker", "of chief, worker"),
     ([MIRRORED], {"worker": {"1": "b:1"}}, "worker", "cluster['worker'] names the indices 1"),
     ([SERVED], ALL, "evaluator", "'evaluator'"),
 ])
@@ -98,10 +99,8 @@ def test_a_tf_config_that_does_not_fit_is_refused(argv, cluster, job, part):
     assert part in str(caught.value)
 
 
-def test_a_tf_config_without_ps_or_beside_flags_is_refused():
-    """One describes the cluster, not both."""
-    with pytest.raises(ConfigError, match="cluster names no ps"):
-        _resolve(SERVED, cluster={"chief": ["c:1"], "worker": ["a:1"]}, type="worker", index=0)
+def test_flags_of_the_cluster_and_tf_config_are_refused_together():
+    """One of them describes the cluster, not both."""
     with raises("flag_contradicts_tf_config"):
         _resolve(MIRRORED, "--worker_hosts=a:1", cluster={"worker": ["a:1"]}, type="worker", index=0)
 
