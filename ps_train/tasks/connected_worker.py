@@ -94,12 +94,12 @@ class ConnectedWorker:
           ConfigError: two tasks have different clusters.
           StoppedError: stopped while waiting.
         """
-        with self.giving_way():
+        with self.raising_stop_reason():
             return self.supervised.run(train_once)
 
-    def giving_way(self) -> Any:
+    def raising_stop_reason(self) -> Any:
         """Returns a context that raises why its body was stopped, if the reason was not a signal; as `train` does."""
-        return _giving_way(self._cluster, self.heartbeat, self._settings.timeouts.heartbeat_secs)
+        return _raising_stop_reason(self._cluster, self.heartbeat, self._settings.timeouts.heartbeat_secs)
 
     def close(self) -> None:
         """Closes the connection to the blackboard."""
@@ -115,7 +115,7 @@ def _answered(ask: Callable[[], str]) -> tuple[str] | None:
 
 
 @contextlib.contextmanager
-def _giving_way(cluster: Cluster, heartbeat: Heartbeat, timeout_secs: float) -> Iterator[None]:
+def _raising_stop_reason(cluster: Cluster, heartbeat: Heartbeat, timeout_secs: float) -> Iterator[None]:
     """Raises why training stopped if the reason was not a signal, however the body ended.
 
     Raises:

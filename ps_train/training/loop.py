@@ -194,13 +194,13 @@ class Loop:
         due = self._reports.due(self._local_steps, self._last_taken)
         # The loss is always fetched: each new set of fetches costs a tenth of a second, as TensorFlow prunes the graph.
         summary_op = [self._graph.summary_op] if due.summarises else []
-        single, several = self._graph.steps.single, self._graph.steps.several
-        is_near_end = status.step + several.num_steps > self._settings.train_steps
-        execution = single if due.summarises or is_near_end else several
+        steps = self._graph.steps
+        is_near_end = status.step + steps.unrolled.num_steps > self._settings.train_steps
+        execution = steps.single if due.summarises or is_near_end else steps.unrolled
         held_secs, self._held_secs = self._held_secs, 0.0
         fetches = [execution.progress, execution.loss, *summary_op]
         progress, loss, *summary = self._bounded_at_first(
-            (execution is single, bool(summary_op)),
+            (execution is steps.single, bool(summary_op)),
             lambda: self._run_step(status.step, held_secs, fetches, self._options))
         status = self._count(progress)
         if any(due) and status.num_taken:

@@ -78,14 +78,14 @@ class Steps(NamedTuple):
 
     Attributes:
       single: one step, or one round of local steps.
-      several: --steps_per_execution steps in one session run; `single` if that is 1.
+      unrolled: --steps_per_execution steps in one session run; `single` if that is 1.
       status: int64 [6], a `StepStatus` read on ps 0 without training.
       join_op: run before the first step: joins the staleness bound, and forgets an unfinished run of several steps.
       bound: how far this worker may run ahead of the slowest, or None.
     """
 
     single: Execution
-    several: Execution
+    unrolled: Execution
     status: tf.Tensor
     join_op: tf.Operation
     bound: staleness.Bound | None
@@ -199,7 +199,7 @@ def build_train_graph(
         updates = _with_make_optimizer(settings.updates, model, model_params)
         built = _build(cluster, batches, compute, settings._replace(updates=updates), parts)
         simplify_graph(graph)
-        return built if settings.steps_per_execution == 1 else _with_several(
+        return built if settings.steps_per_execution == 1 else _with_unrolled_steps(
             built, cluster, settings.steps_per_execution)
 
 
@@ -298,14 +298,14 @@ def _on_first_ps(cluster: Cluster) -> Any:
     return tf.device(cluster.ps[0].device + "/cpu:0")
 
 
-def _with_several(built: TrainGraph, cluster: Cluster, num_steps: int) -> TrainGraph:
+def _with_unrolled_steps(built: TrainGraph, cluster: Cluster, num_steps: int) -> TrainGraph:
     update, steps = built.update, built.steps
     unrolled = unroll(
         steps.single, num_steps, pulled=update.dense.pulled, worker=cluster.worker_number,
         first_ps_device=built.global_step.device)
     return built._replace(
         update=update._replace(failed_run_steps=unrolled.failed_run_steps),
-        steps=steps._replace(several=unrolled.execution, join_op=tf.group(steps.join_op, unrolled.reset_op)))
+        steps=steps._replace(unrolled=unrolled.execution, join_op=tf.group(steps.join_op, unrolled.reset_op)))
 
 
 def simplify_graph(graph: tf.Graph) -> None:

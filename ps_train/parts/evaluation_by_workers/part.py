@@ -93,5 +93,5 @@ class SharedEvaluation:
     @contextlib.contextmanager
     def _exchange(self, connected: ConnectedWorker):
         with contextlib.closing(ResultExchange(connected.target, self._task.cluster)) as exchange, \
-                connected.giving_way():
+                connected.raising_stop_reason():
             yield exchange

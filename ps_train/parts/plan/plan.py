@@ -168,7 +168,7 @@ def make_plan(
     for op in graph.graph.get_operations():
         if op.type in ("VarHandleOp", "VariableV2") and op.name not in known and devices.is_on_ps(op.device):
             working[_ps(op.device)] += _static_bytes(op)
-    sent = sent_in_step([graph.steps.several.progress, graph.steps.several.loss], worker)
+    sent = sent_in_step([graph.steps.unrolled.progress, graph.steps.unrolled.loss], worker)
     return TrainingPlan(placed, working, sent, num_steps, process_bytes, ps_process_bytes)
 
 

@@ -136,7 +136,7 @@ def test_no_step_makes_a_transfer_more(start_servers, num_ps, expected):
         with built.graph.as_default():
             session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
         session.run(built.input.init_op, built.input.feed)
-        assert transfers(session, built.steps.several.progress) == expected
+        assert transfers(session, built.steps.unrolled.progress) == expected
 
 
 def test_the_answer_has_the_standing_after_each_step(start_servers):
@@ -147,7 +147,7 @@ def test_the_answer_has_the_standing_after_each_step(start_servers):
         with built.graph.as_default():
             session.run(tf.global_variables_initializer())
         session.run(built.input.init_op, built.input.feed)
-        first, second = (session.run(built.steps.several.progress) for _ in range(2))
+        first, second = (session.run(built.steps.unrolled.progress) for _ in range(2))
     assert first[:, [0, 2, 3]].tolist() == [[1, 1, 0], [2, 1, 0], [3, 1, 0]]
     assert second[:, 0].tolist() == [4, 5, 6]
 
