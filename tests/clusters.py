@@ -19,8 +19,9 @@ from ps_train.parts import table
 from ps_train.plugins import contracts
 from ps_train.runtime.waits import Timeouts
 from ps_train.storage import saver
+from ps_train.storage.journal import Journal
 from ps_train.tasks import ps, settings, setup
-from ps_train.tasks.connected_worker import ConnectedWorker
+from ps_train.tasks.connected_worker import ConnectedWorker, PreparedWorker
 from ps_train.testing import read_checkpoint  # noqa: F401 (used as clusters.read_checkpoint)
 from ps_train.training import evaluation, recovery, replica_graph
 from ps_train.training import loop as step_loop
@@ -168,7 +169,8 @@ class Worker(threading.Thread):
             identity=defaults.identity._replace(shared_flags=shared_flags or {}))
         self.stop = stop or threading.Event()
         self.graph = build_graph(cluster, index, **graph_options)
-        self._connected = ConnectedWorker(own, view, cluster.target("worker", index), self.graph, stop=self.stop)
+        task = PreparedWorker(own, view, None, self.graph, Journal(""), self.stop)
+        self._connected = ConnectedWorker(task, cluster.target("worker", index))
         self.board, self.heartbeat = self._connected.board, self._connected.heartbeat
         self.progress, self.supervised = self._connected.progress, self._connected.supervised
         self.schedule = own.loop

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
-from typing import Any, Callable
+from typing import Any, Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
@@ -17,9 +17,30 @@ from ps_train.runtime import waits
 from ps_train.storage.folder_lock import FolderLock
 from ps_train.storage.journal import Journal
 from ps_train.tasks.settings import WorkerSettings
+from ps_train.tasks.setup import LoadedPlugins
 from ps_train.training import loop, recovery
 from ps_train.training.replica_graph import TrainGraph
 from ps_train.training.reporting import Outcome, Report
+
+
+class PreparedWorker(NamedTuple):
+    """A worker before its server starts; what its parts see of it.
+
+    Attributes:
+      settings: of the worker.
+      cluster: the cluster, and which of its tasks this is.
+      plugins: the model and the dataset.
+      graph: the finished training graph.
+      journal: of the chief; that of another worker keeps nothing.
+      stop: ends every wait and the training.
+    """
+
+    settings: WorkerSettings
+    cluster: Cluster
+    plugins: LoadedPlugins
+    graph: TrainGraph
+    journal: Journal
+    stop: threading.Event
 
 
 class ConnectedWorker:
@@ -36,18 +57,14 @@ class ConnectedWorker:
       stop: ends every wait and the training.
     """
 
-    def __init__(
-        self, settings: WorkerSettings, cluster: Cluster, target: str, graph: TrainGraph, *, stop: threading.Event,
-        lock: FolderLock | None = None, journal: Journal | None = None,
-    ) -> None:
+    def __init__(self, task: PreparedWorker, target: str, lock: FolderLock | None = None) -> None:
         """Prepares everything; nothing is sent yet.
 
         Args:
           target: address of the server whose sessions these are, such as `grpc://localhost:2223`.
-          stop: ends every wait and the training.
           lock: of the train_dir, which the chief holds.
-          journal: of the chief, or None.
         """
+        settings, cluster, graph, stop = task.settings, task.cluster, task.graph, task.stop
         self._settings, self._cluster, self.stop = settings, cluster, stop
         self.target = target
         self.graph = graph
@@ -61,7 +78,7 @@ class ConnectedWorker:
             graph.rows.fingerprint(), settings.train_dir if cluster.is_chief else "")
         self.supervised = recovery.SupervisedTraining(
             cluster, target, graph, self.board, self.heartbeat, self.progress, settings.sessions, stop=stop, lock=lock,
-            journal=journal, own_fingerprint=self._fingerprint)
+            journal=task.journal, own_fingerprint=self._fingerprint)
 
     def claim_number(self) -> None:
         """Makes this process the worker of its number; see `Heartbeat.claim`."""

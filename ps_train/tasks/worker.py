@@ -23,7 +23,7 @@ from ps_train.storage import checkpoints, folder_record
 from ps_train.storage.folder_lock import FolderLock
 from ps_train.storage.journal import Journal
 from ps_train.tasks import setup
-from ps_train.tasks.connected_worker import ConnectedWorker
+from ps_train.tasks.connected_worker import ConnectedWorker, PreparedWorker
 from ps_train.tasks.settings import WorkerSettings
 from ps_train.tasks.setup import LoadedPlugins
 from ps_train.training import loop as step_loop
@@ -63,26 +63,6 @@ def build_graph(
         seeded_params = {**plugins.dataset_params, "seed": seed + cluster.worker_number}
         plugins = plugins._replace(dataset_params=seeded_params)
     return replica_graph.build_train_graph(cluster, *plugins, settings.graph, parts=parts)
-
-
-class PreparedWorker(NamedTuple):
-    """A worker before its server starts; what its parts see of it.
-
-    Attributes:
-      settings: of the worker.
-      cluster: the cluster, and which of its tasks this is.
-      plugins: the model and the dataset.
-      graph: the finished training graph.
-      journal: of the chief; that of another worker keeps nothing.
-      stop: ends every wait and the training.
-    """
-
-    settings: WorkerSettings
-    cluster: Cluster
-    plugins: LoadedPlugins
-    graph: TrainGraph
-    journal: Journal
-    stop: threading.Event
 
 
 class WorkerResult(NamedTuple):
@@ -145,11 +125,8 @@ class WorkerTask:
           stop: ends training after the current step, with a checkpoint.
           parts: what the features of the table of parts do in this worker.
         """
-        self._settings, self._parts = settings, parts
-        self._cluster = cluster
-        self._plugins = plugins
-        self._report = report
-        self._stop = stop
+        self._settings, self._cluster, self._plugins = settings, cluster, plugins
+        self._report, self._stop, self._parts = report, stop, parts
         self._lock = FolderLock(settings.train_dir, settings.timeouts.heartbeat_secs, stop)
         self._journal = Journal(settings.train_dir if cluster.is_chief else "")
 
@@ -173,7 +150,7 @@ class WorkerTask:
             final = self._parts.final_evaluation(task) or FinalEvaluation(task)
             if self._cluster.is_chief:
                 stack.enter_context(self._parts.evaluating(self._plugins, final.evaluator, self._stop))
-            result = self._train_and_finish(graph, final)
+            result = self._train_and_finish(task, final)
             if result.outcome.end is End.SIGNAL:  # raised inside: the lock may know another reason
                 raise StoppedError("stopped", f"stopped at step {result.outcome.global_step}; with "
                                    f"--train_dir={shlex.quote(self._settings.train_dir)} it continues from there")
@@ -206,13 +183,11 @@ class WorkerTask:
         for line in graph.update.notes:
             _log.info("%s", line)
 
-    def _train_and_finish(self, graph: TrainGraph, final: FinalEvaluation) -> WorkerResult:
+    def _train_and_finish(self, task: PreparedWorker, final: FinalEvaluation) -> WorkerResult:
         settings, cluster = self._settings, self._cluster
         target = (f"grpc://{cluster.task.address}" if settings.server.is_existing
                   else setup.start(cluster, settings.server.num_gpus))
-        connected = ConnectedWorker(settings, cluster, target, graph, stop=self._stop, lock=self._lock,
-                                    journal=self._journal)
-        with contextlib.closing(connected):
+        with contextlib.closing(ConnectedWorker(task, target, self._lock)) as connected:
             connected.claim_number()
             with connected.heartbeat.running(), self._announcing_failure(connected.board), \
                     self._parts.at_server(connected):

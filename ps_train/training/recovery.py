@@ -64,8 +64,8 @@ class SupervisedTraining:
 
     def __init__(
         self, cluster: Cluster, target: str, graph: TrainGraph, board: Blackboard, heartbeat: Heartbeat,
-        progress: WorkerProgress, settings: SessionSettings, *, stop: threading.Event, own_fingerprint: str = "",
-        lock: FolderLock | None = None, journal: Journal | None = None,
+        progress: WorkerProgress, settings: SessionSettings, *, stop: threading.Event, own_fingerprint: str,
+        lock: FolderLock | None, journal: Journal,
     ) -> None:
         """Adds the Supervisor's operations to the graph and finalises it; nothing is sent yet.
 
@@ -76,7 +76,7 @@ class SupervisedTraining:
           stop: ends every wait and the training.
           own_fingerprint: what this worker must have in common with the others; "" compares nothing.
           lock: the lock of the train_dir, which the chief holds.
-          journal: the chief's, or None.
+          journal: the chief's; that of another worker keeps nothing.
         """
         self._cluster, self._graph, self._board = cluster, graph, board
         self._heartbeat, self._progress, self._settings = heartbeat, progress, settings
@@ -95,7 +95,7 @@ class SupervisedTraining:
         self._admission = Admission(
             cluster, board, start_timeout_secs=settings.timeouts.start_secs, stop=stop, own_fingerprint=own_fingerprint)
         self._chief_service = graph.update.make_chief_service()
-        self._journal = journal or Journal("")
+        self._journal = journal
         self._opener = SessionOpener(cluster, target, graph, settings.train_dir, journal=self._journal,
                                      note_activity=self._note_activity)
 
