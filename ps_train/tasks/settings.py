@@ -102,8 +102,14 @@ def worker_settings(config: Config, cluster: Cluster) -> WorkerSettings:
             seed=config.seed,
             steps_per_execution=config.steps_per_execution),
         server=ServerSettings(num_gpus=config.num_gpus, is_existing=config.existing_servers),
-        loop=_loop_settings(config, cluster),
-        sessions=SessionSettings(train_dir=config.train_dir, saves=_save_schedule(config), timeouts=config.timeouts),
+        loop=LoopSettings(
+            worker_name=cluster.task.name, train_steps=config.train_steps, batch_size=config.batch_size,
+            log_steps=config.log_steps, save_summaries_steps=config.save_summaries_steps,
+            step_timeout_secs=config.step_timeout_secs, on_nan=config.on_nan),
+        sessions=SessionSettings(
+            train_dir=config.train_dir, timeouts=config.timeouts, saves=SaveSchedule(
+                every_secs=config.save_model_secs, every_steps=config.save_model_steps,
+                keep_max=config.keep_checkpoint_max, timeout_secs=config.save_timeout_secs)),
         identity=TrainingIdentity(
             shared_flags=fields.shared(config),
             accepted_params=groups.parse_accepted("--accept_params", config.accept_params),
@@ -150,31 +156,12 @@ def staleness_bound(config: Config, cluster: Cluster) -> staleness.Bound | None:
     )
 
 
-def _loop_settings(config: Config, cluster: Cluster) -> LoopSettings:
-    return LoopSettings(
-        worker_name=cluster.task.name,
-        train_steps=config.train_steps,
-        batch_size=config.batch_size,
-        log_steps=config.log_steps,
-        save_summaries_steps=config.save_summaries_steps,
-        step_timeout_secs=config.step_timeout_secs,
-        on_nan=config.on_nan,
-    )
-
-
-def _save_schedule(config: Config) -> SaveSchedule:
-    return SaveSchedule(
-        every_secs=config.save_model_secs,
-        every_steps=config.save_model_steps,
-        keep_max=config.keep_checkpoint_max,
-        timeout_secs=config.save_timeout_secs,
-    )
-
-
 def _device(config: Config, cluster: Cluster) -> str:
-    """Returns where this worker computes; a server that is there already may have GPUs that this machine has not."""
-    asked_for = config.num_gpus if config.existing_servers else None
-    has_gpu = devices.gpu_index(cluster, config.num_gpus) is not None if asked_for is None else asked_for > 0
+    """Returns where this worker computes; an existing server may have GPUs that this machine lacks."""
+    if config.existing_servers and config.num_gpus is not None:
+        has_gpu = config.num_gpus > 0
+    else:
+        has_gpu = devices.gpu_index(cluster, config.num_gpus) is not None
     return cluster.task.device + ("/gpu:0" if has_gpu else "/cpu:0")
 
 

@@ -24,7 +24,7 @@ from ps_train.graph import nan_guard, transfer
 from ps_train.graph.shaping import OptimizerPlan
 from ps_train.graph.train_ops import ModelUpdate
 from ps_train.updates import staleness, variable_copies
-from ps_train.updates.update import Period, UpdateSettings
+from ps_train.updates.update import UpdateSettings
 from ps_train.updates.variable_copies import SlotTransfer, StepSource, VariableCopy
 
 Gradients = Sequence[tuple[Any, tf.Variable]]
@@ -71,36 +71,6 @@ def count_training(worker: int, heartbeat_timeout_secs: float) -> tf.Tensor:
     return 1 + tf.math.count_nonzero(staleness.without_worker(worker, counted))
 
 
-class Divisor(NamedTuple):
-    """By how many workers the rounds of one worker are divided.
-
-    Attributes:
-      worker: the number of this worker.
-      heartbeat_timeout_secs: a worker without a heartbeat for this long does not count.
-      begin_op: counts the workers when a round begins, records the count, and joins. It runs in the session run of the
-        round's steps.
-    """
-
-    worker: int
-    heartbeat_timeout_secs: float
-    begin_op: tf.Operation
-
-    def after(self, done: Sequence[tf.Tensor]) -> tf.Tensor:
-        """Returns the divisor, an int64 scalar, once these tensors are computed."""
-        # The larger of two counts, at the begin of the round and now. Otherwise a worker that was alone when a long
-        # round began, and is not any more, would apply its whole change on top of what the others did since.
-        with tf.control_dependencies(done):
-            now = count_training(self.worker, self.heartbeat_timeout_secs)
-            return tf.maximum(board.read("round_divisors")[self.worker], now)
-
-
-def make_divisor(worker: int, heartbeat_timeout_secs: float) -> Divisor:
-    """Returns the divisor of a worker's rounds; place it on ps 0."""
-    recorded = board.write_element("round_divisors", worker, count_training(worker, heartbeat_timeout_secs))
-    with tf.control_dependencies([recorded]):
-        return Divisor(worker, heartbeat_timeout_secs, staleness.join_training(worker))
-
-
 class Round(NamedTuple):
     """What a worker runs.
 
@@ -141,17 +111,12 @@ def build_round(
     variables = [variable for variable in tf.global_variables()
                  if variable is not global_step and variable.ref() not in slot_variables]
     variable_copies.refuse_uncopyable(gradients, variables)
-    divisor = None
-    if settings.sync is None:  # in sync, the update on the ps takes the mean
-        with tf.device(global_step.device):
-            divisor = make_divisor(settings.worker, settings.heartbeat_timeout_secs)
-    builder = _RoundBuilder(variables, global_step, settings.wire, divisor, rows)
+    builder = _RoundBuilder(variables, global_step, settings, rows)
     with tf.name_scope("round"):
-        num_steps = builder.pull(settings.period)
-        last_loss = builder.take_steps(num_steps, source, settings.plan)
+        last_loss = builder.take_steps(builder.pull(), source)
         built = Round(
             builder.push(after=[last_loss]), builder.push(after=[]), last_loss, builder.transfer_slots(ps_optimizer),
-            divisor.begin_op if divisor else tf.no_op())
+            builder.begin_op)
     # What else a session run computes of the model, such as summaries, reads what the round has pulled, and so
     # costs no transfers. It must not end the run, for want of a batch, before the round has begun: otherwise
     # `cut_change` would push the change of the previous round again.
@@ -171,11 +136,11 @@ class _RoundBuilder:
       optimizer: what the steps use, once they are built.
       pulled: (variable, its value on the worker) for each variable of the model.
       begun: the operation after which the copies have the pulled values.
+      begin_op: runs in the session run of the round's steps.
     """
 
     def __init__(
-        self, variables: Sequence[tf.Variable], global_step: tf.Variable, wire: transfer.Wire, divisor: Divisor | None,
-        rows: Any,
+        self, variables: Sequence[tf.Variable], global_step: tf.Variable, settings: UpdateSettings, rows: Any
     ) -> None:
         self.copies = [variable_copies.copy_variable(one) for one in variable_copies.logical_variables(variables)]
         self.num_taken = variable_copies.worker_variable("num_taken", [], tf.int64)
@@ -184,20 +149,22 @@ class _RoundBuilder:
         self.pulled: list[tuple[tf.Variable, tf.Tensor]] = []
         self.begun: tf.Operation | None = None
         self._parts = [part for copy in self.copies for part in copy.original.parts]
-        self._global_step = global_step
-        self._wire = wire
-        self._divisor = divisor
-        self._rows = rows
+        self._global_step, self._settings, self._rows = global_step, settings, rows
         self._begun_step: tf.Tensor | None = None
+        self.begin_op = tf.no_op()
+        if settings.sync is None:
+            with tf.device(global_step.device):
+                self.begin_op = _begin_round(settings.worker, settings.heartbeat_timeout_secs)
 
-    def pull(self, period: Period) -> tf.Tensor:
+    def pull(self) -> tf.Tensor:
         """Pulls the parameters into the copies; returns how many steps the round has, an int64 scalar."""
+        period, wire = self._settings.period, self._settings.wire
         with tf.device(self._global_step.device):
             begun = self._global_step.read_value()
-            num_steps = period.round_steps(begun) if self._divisor else period.sync_round_steps(begun)
+            num_steps = period.sync_round_steps(begun) if self._settings.sync else period.round_steps(begun)
         values: dict[Any, tf.Tensor] = {}
-        for group in transfer.group(self._parts, self._wire):
-            values.update(zip((part.ref() for part in group.variables), transfer.pull(group, self._wire)))
+        for group in transfer.group(self._parts, wire):
+            values.update(zip((part.ref() for part in group.variables), transfer.pull(group, wire)))
         self.pulled = [(part, values[part.ref()]) for part in self._parts]
         assigned = [self.num_taken.assign(0)]
         self._begun_step = begun
@@ -217,12 +184,10 @@ class _RoundBuilder:
         self.begun = taken.op
         return taken
 
-    def take_steps(
-        self, num_steps: tf.Tensor, source: StepSource, plan: OptimizerPlan
-    ) -> tf.Tensor:
+    def take_steps(self, num_steps: tf.Tensor, source: StepSource) -> tf.Tensor:
         """Returns the loss of the last step, a float32 scalar, after all steps."""
         def step(number: tf.Tensor, _: tf.Tensor, *offsets: tf.Tensor) -> list[tf.Tensor]:
-            loss, counted, offsets = self._take_step(source, plan, offsets)
+            loss, counted, offsets = self._take_step(source, offsets)
             # The next step may read the copy only when this one is done. A read in a loop begins when the condition is
             # computed (_MaybeAddControlDependency in control_flow_ops.py), and the condition needs the next number.
             with tf.control_dependencies([counted]):
@@ -236,7 +201,7 @@ class _RoundBuilder:
         return loss
 
     def _take_step(
-        self, source: StepSource, plan: OptimizerPlan, offsets: Sequence[tf.Tensor]
+        self, source: StepSource, offsets: Sequence[tf.Tensor]
     ) -> tuple[tf.Tensor, tf.Operation, Sequence[tf.Tensor]]:
         """Returns the loss of a mini-batch, a float32 scalar, and the operation that counts the step at its end.
 
@@ -246,20 +211,21 @@ class _RoundBuilder:
         values = {copy.original.name: variable_copies.read_copy(copy) for copy in self.copies}
         with variable_copies.reading_copies(self.copies, values, self.step_copy):
             unread = self.step_copy.handle.consumers()
-            loss, own = _build(source, self._rows or source.batches)
-            waits_for = own.waits_for if own else tf.get_collection(tf.GraphKeys.UPDATE_OPS)
-            bare = None if own else plan.make(self.step_copy)
+            loss, model_update = _build(source, self._rows or source.batches)
+            waits_for = model_update.waits_for if model_update else tf.get_collection(tf.GraphKeys.UPDATE_OPS)
+            plan_optimizer = None if model_update else self._settings.plan.make(self.step_copy)
         trained = {id(values[copy.original.name]): copy for copy in self.copies if copy.original.parts[0].trainable}
         rows = self._rows.connect(offsets) if self._rows else None
-        gradients, of_rows = _gradients_on_copies(loss, own, trained, values, rows)
-        self.optimizer = bare or own.on_copies({number: copy.current for number, copy in trained.items()})
+        gradients, of_rows = _gradients_on_copies(loss, model_update, trained, values, rows)
+        self.optimizer = plan_optimizer or model_update.on_copies(
+            {number: copy.current for number, copy in trained.items()})
         # Guarded under the names of the variables on the ps, which the user knows from the model.
-        with tf.control_dependencies(waits_for if own else []):
+        with tf.control_dependencies(waits_for if model_update else []):
             guarded, of_rows = nan_guard.guard(
                 loss, [(value, copy.original.parts[0]) for value, copy in zip(gradients, trained.values())],
                 of_rows=of_rows)
         pairs = [(value, copy.current) for (value, _), copy in zip(guarded, trained.values())]
-        applied = self._apply(pairs, of_rows, rows, None if own else plan)
+        applied = self._apply(pairs, of_rows, rows, None if model_update else self._settings.plan)
         reads_step = self.step_copy.handle.consumers() != unread
         with tf.control_dependencies([*applied, *waits_for]):
             counted = self.num_taken.assign_add(1, read_value=False)
@@ -297,13 +263,14 @@ class _RoundBuilder:
             differences = [copy.start.read_value() - copy.current.read_value() for copy in self.copies]
         with tf.device(self._global_step.device):
             num_taken = tf.identity(num_taken)
-            scale = self._scale(num_taken, has_begun_now=bool(after))
+            scale = None if self._settings.sync else self._scale(num_taken, has_begun_now=bool(after))
         changes: dict[Any, tf.Tensor] = {}
         for copy, difference in zip(self.copies, differences):
             changes.update(zip((part.ref() for part in copy.original.parts), copy.original.split(difference)))
         pairs = []
-        for group in transfer.group(self._parts, self._wire):
-            arrived = transfer.push(group, [changes[part.ref()] for part in group.variables], self._wire, scale)
+        wire = self._settings.wire
+        for group in transfer.group(self._parts, wire):
+            arrived = transfer.push(group, [changes[part.ref()] for part in group.variables], wire, scale)
             pairs += list(zip(arrived, group.variables))
         return Change([*pairs, *(self._rows.push(after) if self._rows else [])], num_taken)
 
@@ -312,16 +279,26 @@ class _RoundBuilder:
         return variable_copies.transfer_slots(
             self.copies, ps_optimizer=ps_optimizer, worker_optimizer=self.optimizer, mark=self.num_taken)
 
-    def _scale(self, num_taken: tf.Tensor, has_begun_now: bool) -> tf.Tensor | None:
-        """Returns the factor of the change, a float32 scalar, once that many steps are taken; None for 1.
+    def _scale(self, num_taken: tf.Tensor, has_begun_now: bool) -> tf.Tensor:
+        """Returns the factor of the change, a float32 scalar, once that many steps are taken; place it on ps 0.
 
         Args:
           has_begun_now: whether the round begins in the same session run; if not, it began in an earlier one.
         """
-        if self._divisor is None:
-            return None
-        done = [num_taken, self._divisor.begin_op] if has_begun_now else [num_taken]
-        return 1 / tf.cast(self._divisor.after(done), tf.float32)
+        worker = self._settings.worker
+        # The larger of two counts, at the begin of the round and now. Otherwise a worker that was alone when a long
+        # round began, and is not any more, would apply its whole change on top of what the others did since.
+        with tf.control_dependencies([num_taken, self.begin_op] if has_begun_now else [num_taken]):
+            num_workers = tf.maximum(board.read("round_divisors")[worker],
+                                     count_training(worker, self._settings.heartbeat_timeout_secs))
+        return 1 / tf.cast(num_workers, tf.float32)
+
+
+def _begin_round(worker: int, heartbeat_timeout_secs: float) -> tf.Operation:
+    """Counts the workers when a round begins, records the count, and joins; place it on ps 0."""
+    recorded = board.write_element("round_divisors", worker, count_training(worker, heartbeat_timeout_secs))
+    with tf.control_dependencies([recorded]):
+        return staleness.join_training(worker)
 
 
 def _build(source: StepSource, batches: Any) -> tuple[tf.Tensor, Any]:
@@ -337,8 +314,8 @@ def _build(source: StepSource, batches: Any) -> tuple[tf.Tensor, Any]:
 
 
 def _gradients_on_copies(
-    loss: tf.Tensor, own: ModelUpdate | None, trained: Mapping[int, VariableCopy], values: Mapping[str, tf.Tensor],
-    rows: Any,
+    loss: tf.Tensor, model_update: ModelUpdate | None, trained: Mapping[int, VariableCopy],
+    values: Mapping[str, tf.Tensor], rows: Any,
 ) -> tuple[list[Any], dict[str, tf.Tensor]]:
     """Returns the gradients of the variables, and those of row parameters by name.
 
@@ -347,9 +324,10 @@ def _gradients_on_copies(
       values: name of a variable -> what the model reads.
     """
     read = dict(rows.values) if rows else {}
-    if own:
-        dense, of_rows = own.gradients_of(list(trained)), tf.gradients(loss, list(read.values())) if read else []
+    if model_update:
+        dense = model_update.gradients_of(list(trained))
+        of_rows = tf.gradients(loss, list(read.values())) if read else []
     else:  # all at once: a second call would build the model's gradients a second time
-        found = tf.gradients(loss, [*(values[copy.original.name] for copy in trained.values()), *read.values()])
-        dense, of_rows = found[:len(trained)], found[len(trained):]
+        gradients = tf.gradients(loss, [*(values[copy.original.name] for copy in trained.values()), *read.values()])
+        dense, of_rows = gradients[:len(trained)], gradients[len(trained):]
     return dense, rows.gradients_by_id(dict(zip(read, of_rows))) if rows else {}

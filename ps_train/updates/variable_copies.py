@@ -62,11 +62,11 @@ class StepModel(NamedTuple):
 
     Attributes:
       loss: scalar.
-      own: the update that the model itself has defined, or None.
+      model_update: the update that the model itself has defined, or None.
     """
 
     loss: tf.Tensor
-    own: ModelUpdate | None = None
+    model_update: ModelUpdate | None = None
 
 
 class LogicalVariable(NamedTuple):
