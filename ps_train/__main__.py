@@ -31,9 +31,9 @@ def main(argv: Sequence[str]) -> int:
         name, arguments = table.split_argv(argv)
         verb = table.find_verb(name)
         own_arguments = verb.own_arguments(arguments)
-        if asked := _HELP & {argument.lstrip("-") for argument in own_arguments if argument.startswith("-")}:
+        if help_flags := _HELP & {argument.lstrip("-") for argument in own_arguments if argument.startswith("-")}:
             with contextlib.suppress(BrokenPipeError):  # a pager that was closed
-                print(_help(argv, name, arguments, is_all=bool(asked - {"help", "h"})), flush=True)
+                print(_help(argv, name, arguments, is_all=bool(help_flags - {"help", "h"})), flush=True)
         elif "--version" in own_arguments:
             print(__version__)
         else:
@@ -45,7 +45,7 @@ def main(argv: Sequence[str]) -> int:
         return error.exit_code
     except KeyboardInterrupt:  # before a task or a launcher handles signals itself
         return 128 + signal.SIGINT
-    except Exception as error:  # noqa: BLE001 (from the user's code: its traceback is what helps)
+    except Exception as error:  # noqa: BLE001 (from the user's code: its traceback helps)
         trace, fault = (tracebacks.whole(error), None) if "--tf_log" in argv else tracebacks.report(error)
         _print_failure(trace, reports.Failure(fault.lines() if fault else [], is_in_user_code=bool(trace and fault)))
         return 1
@@ -70,7 +70,7 @@ def console() -> None:
     reports.connect()
     logs.open_closed_streams()
     code = main(sys.argv[1:])
-    # What was registered to run at exit runs now, in bounded time: TensorFlow removes temporary files there.
+    # Run the functions that were registered with atexit, in bounded time: TensorFlow removes temporary files there.
     clean_up = threading.Thread(target=atexit._run_exitfuncs, daemon=True)  # noqa: SLF001 (there is no public name)
     clean_up.start()
     clean_up.join(_CLEAN_UP_SECS)

@@ -2,7 +2,7 @@
 
     PsTrainError
       ConfigError         2   bad configuration; raised before any socket opens
-      UserCodeError       1   the user's own code or data is at fault
+      UserCodeError       1   the user's code or data is at fault
         DataError         1     a data file is missing, damaged or of another kind
           MissingDataError  1   a data file is missing and cannot be fetched
         CheckpointError   1     a checkpoint does not fit the model, or cannot be read
@@ -11,7 +11,7 @@
       SaveError           1   the last checkpoint cannot be written
       ClusterLostError  138   a task or the network is unreachable; the same command may be run again
         BlackboardError   138     a ps does not answer
-        ChiefFailedError  138     the chief's own code failed
+        ChiefFailedError  138     the chief's code failed
         FolderLostError   138     another training has taken over the train_dir
       LaunchError         -   that of the task that failed, or of the signal
       StoppedError      143   the process was asked to stop
@@ -48,7 +48,7 @@ class PsTrainError(Exception):
 
     Attributes:
       exit_code: of the process that it ends.
-      problems: what is wrong; several if they were found together.
+      problems: one, or all that were found together.
     """
 
     exit_code = 1
@@ -78,7 +78,7 @@ class PsTrainError(Exception):
 
 
 class ConfigError(PsTrainError):
-    """The configuration is wrong; the message has the value, the allowed ones, and what to do."""
+    """The configuration is wrong; the message has the value, the allowed ones, and the next step."""
 
     exit_code = 2
 
@@ -123,7 +123,7 @@ class MissingModuleError(UserCodeError, ModuleNotFoundError):
 
 
 class SaveError(PsTrainError):
-    """The last checkpoint cannot be written: says why, and which one is the last that can be read."""
+    """The last checkpoint cannot be written; the message has the reason, and the newest checkpoint that can be read."""
 
     exit_code = 1
 
@@ -135,13 +135,13 @@ class ClusterLostError(PsTrainError):
 
 
 class StoppedError(PsTrainError):
-    """A signal asked the process to stop, and it has saved what it had to."""
+    """A signal has stopped the process, which has saved before."""
 
     exit_code = 143
 
 
 class StopRequestedError(StoppedError):
-    """`ps_train stop` has asked all tasks to stop, so this one must not be restarted."""
+    """`ps_train stop` has stopped all tasks, so this one must not be restarted."""
 
 
 class BlackboardError(ClusterLostError):
@@ -149,7 +149,7 @@ class BlackboardError(ClusterLostError):
 
 
 class ChiefFailedError(ClusterLostError):
-    """The chief's own code failed, which ends the training of all tasks."""
+    """The chief's code failed, which ends the training of all tasks."""
 
     def __init__(self) -> None:
         """Takes nothing: it always says the same."""
@@ -175,4 +175,4 @@ class TrainingEndedError(PsTrainError):
 
 
 class FolderLostError(ClusterLostError):
-    """Another training took the folder while this process stood still; it may not save there any longer."""
+    """Another training took the folder while this process was suspended; it may not save there any longer."""

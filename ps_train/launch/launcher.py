@@ -137,7 +137,7 @@ def _make_folders(config: Config, launch_config: LaunchConfig) -> tuple[Config, 
         log_dir = launch_config.log_dir or os.path.join(config.train_dir, "logs")
         os.makedirs(log_dir, exist_ok=True)
     except OSError as error:
-        raise ConfigError("folder_not_writable", f"cannot make the folder {error.filename!r}: {error.strerror}; give "
+        raise ConfigError("folder_not_writable", f"cannot create the folder {error.filename!r}: {error.strerror}; give "
                           "other folders with --train_dir and --log_dir") from None
     return config, log_dir
 

@@ -93,8 +93,8 @@ def run_until_stopped(body: Callable[[], None], stop: threading.Event, grace_sec
         _log.info("stopping: the current work has %g s to end; another signal ends it at once", grace_secs)
     thread.join(grace_secs)
     if thread.is_alive():
-        raise StoppedError("stopped_without_saving", "stopped, and ended without saving: the current work did not end "
-                           f"in {grace_secs:g} s")
+        raise StoppedError("stopped_without_saving", "stopped without saving: the current work did not end in "
+                           f"{grace_secs:g} s")
     try:
         thread.result()
     except StoppedError as error:

@@ -90,8 +90,8 @@ def _read(train_dir: str, name: str, needed: Collection[str]) -> Mapping[str, An
             raise ValueError("it is not a file that ps_train has written")
         return record
     except FileNotFoundError:
-        raise ConfigError("no_training_in_folder", f"--train_dir: no training has run in {train_dir} ({name} is not "
-                          "there); give its folder, or --ps_hosts") from None
+        raise ConfigError("no_training_in_folder", f"--train_dir: no training has run in {train_dir} ({name} is "
+                          "missing); give its folder, or --ps_hosts") from None
     except (OSError, ValueError) as error:
         raise ConfigError("run_record_unreadable",
                           f"--train_dir: cannot read {path}: {error}; give --ps_hosts") from None

@@ -23,7 +23,7 @@ def _new(argv: Sequence[str]) -> None:
     texts = {folder / path.stem: path.read_text(encoding="utf-8") for path in sorted(_FILES.glob("*.txt"))}
     if existing := [str(path) for path in texts if path.exists()]:
         raise ConfigError("file_exists",
-                          f"{', '.join(existing)}: exists; choose another folder, or move these files away")
+                          f"{', '.join(existing)}: already there; choose another folder, or move these files away")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for path, text in texts.items():
