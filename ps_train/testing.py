@@ -21,6 +21,7 @@ from ps_train.cluster.resolve import find_cluster
 from ps_train.cluster.spec import Cluster
 from ps_train.config.task import Config
 from ps_train.errors import ClusterLostError, PsTrainError, StoppedError
+from ps_train.launch.machines import hold_ports
 from ps_train.runtime import installed, threads
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def run_in_threads(
     """
     installed.prefer_tf_keras()
     installed.lift_memory_limit()
-    free_ports = ports.hold_ports(num_ps + num_workers, _FIRST_PORT)
+    free_ports = hold_ports(num_ps + num_workers, _FIRST_PORT)
     hosts = [f"localhost:{held.getsockname()[1]}" for held in free_ports]
     common = {"model": model, "dataset": dataset, "train_dir": os.path.abspath(train_dir),
               "ps_hosts": ",".join(hosts[:num_ps]), "worker_hosts": ",".join(hosts[num_ps:]), **flags}

@@ -9,7 +9,7 @@ Start with `spec.py`. Nothing here imports TensorFlow.
     resolve       finds the Cluster in the flags or in TF_CONFIG
     tf_config     parses TF_CONFIG in its dense, sparse and dynamic forms
     addresses     parses and checks "host:port"
-    ports         keeps ports free for tasks that a launcher starts, and checks that a task's port is free
+    ports         checks that a task's port is free; lets a server bind the port that a launcher keeps free for it
     reachability  waits until other tasks accept connections
     description   compares how two tasks are configured
 """

@@ -1,6 +1,6 @@
-"""Keeps ports free from the time when a launcher chooses them until the servers of its tasks bind them.
+"""The port of a task: whether it is free, and how its server binds one that a launcher keeps free for it.
 
-    launcher: hold_ports --> sockets --inherited--> task: release_held_port --> its server binds the port
+    launcher: hold_ports (launch/machines.py) --> socket --inherited--> task: release_held_port --> its server binds it
 
 docs/decisions/processes.md says more.
 """
@@ -18,41 +18,8 @@ from ps_train.cluster.spec import Task
 from ps_train.errors import ConfigError
 
 _log = logging.getLogger(__name__)
-FIRST_PORT = 2222  # the default port of dist_mnist's ps
 HELD_PORT_VARIABLE = "PS_TRAIN_HELD_PORT_FD"  # holds the file descriptor of the socket that a task inherits
 CAN_SHARE_PORT = sys.platform == "linux"  # whether a server with SO_REUSEADDR may bind the port of such a socket
-
-
-def hold_ports(count: int, first: int = FIRST_PORT) -> list[socket.socket]:
-    """Returns sockets bound to the `count` lowest free ports from `first`, which are taken while the sockets are open.
-
-    Raises:
-      ConfigError: fewer than `count` ports are free.
-    """
-    held: list[socket.socket] = []
-    for port in range(first, 65536):
-        if len(held) == count:
-            return held
-        held += _hold(port)
-    for holder in held:
-        holder.close()
-    raise ConfigError("too_few_ports", f"{count} tasks need {count} ports, but only {len(held)} are free from {first} "
-                      "on; start fewer tasks, or end the processes that hold ports (`ss -ltnp`)")
-
-
-def _hold(port: int) -> list[socket.socket]:
-    """Returns [socket], or [] if the port is taken."""
-    dual_stack = socket.has_dualstack_ipv6()
-    # Without SO_REUSEADDR: a second launcher then cannot bind a port that another one holds or has released to a task.
-    holder = socket.socket(socket.AF_INET6 if dual_stack else socket.AF_INET)
-    try:
-        if dual_stack:
-            holder.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        holder.bind(("", port))
-    except OSError:
-        holder.close()
-        return []
-    return [holder]
 
 
 def release_held_port() -> None:

@@ -1,4 +1,7 @@
-"""Where the tasks of a launch run: as processes here, unless a part has other machines (parts/ssh)."""
+"""Where the tasks of a launch run, and on which ports: here, unless a part has other machines (parts/ssh).
+
+A port stays taken from the time when the launcher chooses it until the server of the task binds it (cluster/ports.py).
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,12 @@ import types
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ps_train.cluster import ports
+from ps_train.errors import ConfigError
 from ps_train.launch import command_lines
 from ps_train.launch.command_lines import TaskList
 from ps_train.parts import table
 
+FIRST_PORT = 2222  # the default port of dist_mnist's ps
 NO_VARIABLES: Mapping[str, str] = types.MappingProxyType({})
 
 
@@ -43,7 +47,7 @@ class ThisMachine:
         Raises:
           ConfigError: there are not enough free ports.
         """
-        held = ports.hold_ports(len(self._tasks.names), self._first_port)
+        held = hold_ports(len(self._tasks.names), self._first_port)
         return [Place("localhost", holder.getsockname()[1], holder) for holder in held]
 
     def command(self, name: str, line: Sequence[str], variables: Mapping[str, str] = NO_VARIABLES) -> list[str]:
@@ -75,3 +79,35 @@ def machines_of(
         if (machines := part.machines(launch_config, tasks, signals, grace_secs)) is not None:
             return machines
     return contextlib.nullcontext(ThisMachine(tasks, launch_config.base_port))
+
+
+def hold_ports(count: int, first: int = FIRST_PORT) -> list[socket.socket]:
+    """Returns sockets bound to the `count` lowest free ports from `first`, which are taken while the sockets are open.
+
+    Raises:
+      ConfigError: fewer than `count` ports are free.
+    """
+    held: list[socket.socket] = []
+    for port in range(first, 65536):
+        if len(held) == count:
+            return held
+        held += _hold(port)
+    for holder in held:
+        holder.close()
+    raise ConfigError("too_few_ports", f"{count} tasks need {count} ports, but only {len(held)} are free from {first} "
+                      "on; start fewer tasks, or end the processes that hold ports (`ss -ltnp`)")
+
+
+def _hold(port: int) -> list[socket.socket]:
+    """Returns [socket], or [] if the port is taken."""
+    dual_stack = socket.has_dualstack_ipv6()
+    # Without SO_REUSEADDR: a second launcher then cannot bind a port that another one holds or has released to a task.
+    holder = socket.socket(socket.AF_INET6 if dual_stack else socket.AF_INET)
+    try:
+        if dual_stack:
+            holder.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        holder.bind(("", port))
+    except OSError:
+        holder.close()
+        return []
+    return [holder]

@@ -10,6 +10,7 @@ import pytest
 from ps_train import testing
 from ps_train.cluster import ports
 from ps_train.cluster.spec import Task
+from ps_train.launch.machines import hold_ports
 from ps_train.runtime import threads
 from ps_train.training.reporting import End
 from tests.errors import raises
@@ -102,10 +103,10 @@ def test_no_checkpoint_is_an_error(tmp_path):
 
 def test_ports_stay_taken_until_the_servers_bind_them():
     """Another process that looks for ports meanwhile finds others; this process's servers can bind their own."""
-    for holder in ports.hold_ports(2, 23000):
+    for holder in hold_ports(2, 23000):
         port = holder.getsockname()[1]
         ports.let_server_bind(holder)
-        others = ports.hold_ports(2, port)
+        others = hold_ports(2, port)
         assert port not in [other.getsockname()[1] for other in others]
         for other in others:
             other.close()

@@ -31,7 +31,7 @@ MAY_IMPORT = {folder: set(imported.split()) for folder, imported in {
     "updates": "graph coordination cluster runtime",
     "training": "updates graph coordination storage cluster plugins runtime",
     "tasks": "training updates coordination graph storage cluster config plugins runtime",
-    "testing": "tasks training config cluster runtime",
+    "testing": "tasks launch training config cluster runtime",
     "verbs": "tasks launch storage config cluster runtime",
     "__main__": "verbs runtime",
     "__init__": "plugins graph updates",

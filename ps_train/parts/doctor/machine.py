@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ps_train import __version__
-from ps_train.cluster import ports
 from ps_train.errors import ConfigError
+from ps_train.launch.machines import hold_ports
 from ps_train.runtime.installed import tensorflow_problem, tensorflow_version
 
 OK, WARN, FAIL = "ok", "warn", "fail"
@@ -104,7 +104,7 @@ def _first_value(path: str, *names: str) -> str | None:
 def free_ports(count: int, first: int) -> Finding:
     """Returns whether this number of ports is free, from the first one."""
     try:
-        held = ports.hold_ports(count, first)
+        held = hold_ports(count, first)
     except ConfigError as error:
         return Finding(FAIL, "ports", str(error))
     numbers = [holder.getsockname()[1] for holder in held]

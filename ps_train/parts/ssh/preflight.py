@@ -22,6 +22,7 @@ from typing import Any
 from ps_train import __version__
 from ps_train.cluster import ports
 from ps_train.errors import ConfigError, Problem, refuse
+from ps_train.launch.machines import hold_ports
 from ps_train.launch.preparation import stopped
 from ps_train.launch.process import POLL_SECS, Process
 from ps_train.parts.ssh.connection import LOST_CONNECTION
@@ -160,7 +161,7 @@ def main(argv: Sequence[str]) -> int:
     problem = tensorflow_problem(version)
     answer: dict[str, Any] = {"ps_train": __version__, "python": platform.python_version(), "tensorflow": version}
     try:
-        held = ports.hold_ports(count, first_port)
+        held = hold_ports(count, first_port)
         answer["ports"] = [holder.getsockname()[1] for holder in held]
         for holder in held:
             ports.let_server_bind(holder)

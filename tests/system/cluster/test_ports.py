@@ -8,13 +8,14 @@ import sys
 import pytest
 
 from ps_train.cluster import ports
+from ps_train.launch.machines import hold_ports
 from tests.children import FIRST_PORT, is_free, ports_of, python, run_to_end
 from tests.errors import raises
 
 
 def test_held_ports_are_taken_until_they_are_closed():
     """While a port is held no server can bind it; once closed it is free again."""
-    held = ports.hold_ports(2, FIRST_PORT)
+    held = hold_ports(2, FIRST_PORT)
     first, second = ports_of(held)
     assert FIRST_PORT <= first < second
     assert not is_free(first) and not is_free(second)
@@ -25,7 +26,7 @@ def test_held_ports_are_taken_until_they_are_closed():
 
 def test_two_holders_never_get_the_same_port():
     """A second launcher takes the next ports."""
-    one, other = ports.hold_ports(3, FIRST_PORT), ports.hold_ports(3, FIRST_PORT)
+    one, other = hold_ports(3, FIRST_PORT), hold_ports(3, FIRST_PORT)
     assert len({*ports_of(one), *ports_of(other)}) == 6
     for holder in [*one, *other]:
         holder.close()
@@ -37,7 +38,7 @@ def test_a_port_that_something_listens_on_is_passed_over():
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         port = listener.getsockname()[1]
-        held = ports.hold_ports(1, port)
+        held = hold_ports(1, port)
         assert ports_of(held)[0] > port
         held[0].close()
 
@@ -45,21 +46,22 @@ def test_a_port_that_something_listens_on_is_passed_over():
 def test_too_few_ports_are_a_configuration_error_and_none_stays_held():
     """There are 65535 ports; the error says how many tasks need one."""
     with raises("too_few_ports") as caught:
-        ports.hold_ports(3, 65534)
+        hold_ports(3, 65534)
     assert "3 tasks" in str(caught.value)
     assert is_free(65534) and is_free(65535)
 
 
 def test_a_child_can_bind_its_held_port_and_another_launcher_still_cannot(tmp_path):
     """From choice to listening the port is never free for another launcher, and the child's server gets it."""
-    (holder,) = ports.hold_ports(1, FIRST_PORT)
+    (holder,) = hold_ports(1, FIRST_PORT)
     port = ports_of([holder])[0]
     child = python(tmp_path, "child", f"""
         import os, socket
         from ps_train.cluster import ports
+        from ps_train.launch.machines import hold_ports
         ports.release_held_port()
         assert ports.HELD_PORT_VARIABLE not in os.environ
-        (next_one,) = ports.hold_ports(1, {port})
+        (next_one,) = hold_ports(1, {port})
         assert next_one.getsockname()[1] != {port}, "another launcher got the port"
         server = socket.socket(socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET)
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -77,7 +79,7 @@ def test_a_child_can_bind_its_held_port_and_another_launcher_still_cannot(tmp_pa
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a launcher and a server cannot share a port")
 def test_the_port_of_a_task_that_ended_stays_its_own(tmp_path):
     """Another launcher does not get it meanwhile; the task that is started again serves there."""
-    (holder,) = ports.hold_ports(1, FIRST_PORT)
+    (holder,) = hold_ports(1, FIRST_PORT)
     port = ports_of([holder])[0]
     child = python(tmp_path, "child", f"""
         import socket
@@ -90,7 +92,7 @@ def test_the_port_of_a_task_that_ended_stays_its_own(tmp_path):
         print("served")
     """, holder)
     run_to_end(child)
-    (next_one,) = ports.hold_ports(1, port)
+    (next_one,) = hold_ports(1, port)
     assert ports_of([next_one]) != [port]
     next_one.close()
     child.restart()
