@@ -132,19 +132,19 @@ def test_a_ps_without_any_worker_ends_by_itself(start_servers, stop):
     assert codes_of(errors[0]) == ["no_workers"]
 
 
-def test_a_ps_ends_when_the_tasks_were_told_of_different_clusters(start_servers, stop, monkeypatch):
+def test_a_ps_ends_when_the_tasks_have_different_clusters(start_servers, stop, monkeypatch):
     """With the line that ps 0 has, as a configuration error."""
     monkeypatch.setattr(ps, "_LATE_SECS", 0.1)
     cluster = start_servers(1, 2)
     thread, errors = _serve(cluster, stop)
     view = cluster.view("worker", 0)
     fewer = dataclasses.replace(view, addresses={**view.addresses, "worker": {0: view.task.address}})
-    with raises("clusters_differ"):
+    with pytest.raises(ConfigError):
         agreement.check(fewer, 30, stop)
     thread.join(30)
     assert not thread.is_alive()
-    assert [type(error) for error in errors] == [ConfigError]
-    assert "was configured with 2 workers, worker:0" in str(errors[0])
+    assert [code for error in errors for code in codes_of(error)] == ["clusters_differ"]
+    assert "2 workers" in str(errors[0])
 
 
 def test_a_ps_ends_when_the_chief_gave_up(start_servers, stop):
@@ -154,5 +154,4 @@ def test_a_ps_ends_when_the_chief_gave_up(start_servers, stop):
     with contextlib.closing(blackboard.for_worker(cluster.target("worker", 0), cluster.view("worker", 0))) as board:
         board.announce(State.FAILED)
     thread.join(10)
-    assert [error.exit_code for error in errors] == [138]
-    assert "the chief gave up" in str(errors[0])
+    assert [code for error in errors for code in codes_of(error)] == ["chief_failed"]
