@@ -23,7 +23,7 @@ import time
 
 REPO = pathlib.Path(__file__).resolve().parents[1]
 # Of the spine that one task imports: as measured, so that it does not grow again. 95 and 13,000 are the aim.
-MOST_MODULES, MOST_LINES = 101, 14_400
+MOST_MODULES, MOST_LINES = 91, 13_900
 _TESTS = (
     *(f"tests/unit/{folder}" for folder in (
         "runtime", "cluster", "coordination", "storage", "plugins", "training", "updates")),
