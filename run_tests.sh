@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # Runs the tests; sets up what is missing first.
-#   ./run_tests.sh                             all of them
-#   ./run_tests.sh quick                       those without processes: tests/unit and tests/cluster
+#   ./run_tests.sh                             those of the spine, and of each part, the docs and the benchmarks if they
+#                                              have changed since the last whole run
+#   ./run_tests.sh quick                       of these, the ones without processes: tests/unit and tests/cluster
+#   ./run_tests.sh all                         all; if they pass, notes in tests/record.json with what they did
 #   ./run_tests.sh [any argument of pytest]    some, in one process
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
@@ -9,15 +11,22 @@ source scripts/setup_env.sh
 
 use_python "[test]" pytest hypothesis tf_keras
 folders=(tests/unit tests/cluster tests/system)
-jobs=$(( $(getconf _NPROCESSORS_ONLN) + 2 ))
-if [[ "${1:-}" == quick ]]; then
-  folders=(tests/unit tests/cluster)
-elif (( $# > 0 )); then
-  exec "$PYTHON" -m pytest "$@"
-fi
+plan=("$PYTHON" scripts/plan_tests.py)
+measured=()
+case "${1:-}" in
+  "") ;;
+  quick) folders=(tests/unit tests/cluster) ;;
+  all) plan+=(--all); measured=("$(mktemp)") ;;
+  *) exec "$PYTHON" -m pytest "$@" ;;
+esac
 
 # Tests of clusters and of processes also wait, so there are two groups more at a time than there are cores.
-if ! "$PYTHON" scripts/plan_tests.py "${folders[@]}" | "$PYTHON" -m tests.run_groups "$jobs"; then
+jobs=$(( $(getconf _NPROCESSORS_ONLN) + 2 ))
+if ! "${plan[@]}" "${folders[@]}" | "$PYTHON" -m tests.run_groups "$jobs" ${measured[@]+"${measured[@]}"}; then
   echo "tests failed: see above" >&2
   exit 1
+fi
+if (( ${#measured[@]} )); then
+  "$PYTHON" scripts/plan_tests.py --record "${measured[0]}"
+  rm "${measured[0]}"
 fi

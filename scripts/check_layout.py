@@ -73,6 +73,19 @@ def closure(start: str, imports: dict[str, set[str]]) -> set[str]:
     return seen
 
 
+def parts_imported_by(name: str, imports: dict[str, set[str]]) -> set[str]:
+    """Returns the parts that a part imports, directly or through one of them, and itself."""
+    seen, waiting = set(), [name]
+    while waiting:
+        part = waiting.pop()
+        if part not in seen:
+            seen.add(part)
+            waiting += {target.split(".")[2] for module, targets in imports.items() for target in targets
+                        if f"{module}.".startswith(f"ps_train.parts.{part}.")
+                        and target.startswith("ps_train.parts.") and target != "ps_train.parts.table"}
+    return seen
+
+
 def parts_with(name: str, imports: dict[str, set[str]]) -> set[str]:
     """Returns a part and those that need it, because they import it or one that does."""
     needed_by = collections.defaultdict(set)

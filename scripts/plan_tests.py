@@ -1,181 +1,162 @@
-"""Prints the test files of some folders in groups, one on a line, each of which a process runs; the longest come first.
+"""Plans `./run_tests.sh`: prints test files in groups, a group on a line, each of which a process runs.
+
+    python scripts/plan_tests.py [--all] FOLDER...   the groups of these folders
+    python scripts/plan_tests.py --is_spine_recorded exit code 0 if the spine is what the last whole run passed with
+    python scripts/plan_tests.py --record FILE       takes over what a whole run measured, and what it passed with
+
+tests/record.json has both: the seconds and the memory of each test file, and a digest of the spine and of each unit. A
+unit is a part, the documents or the benchmarks. The tests of a unit that is still what the last whole run passed with
+are left out, but for --all.
 
 A process costs a second, so short files share one. It keeps the servers that its tests have started and their memory,
 so a group has an end, too; and so has the time for which the last one runs alone.
-
-    python scripts/plan_tests.py FOLDER...
 """
 
 from __future__ import annotations
 
+import argparse
+import hashlib
+import json
 import pathlib
+import subprocess
 import sys
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
-_GROUP_SECS = {"unit": 60.0, "cluster": 60.0, "system": 60.0}
-_SHORT_SECS = {"unit": 0.2, "cluster": 2.0, "system": 5.0}  # of a file that is not in the table
-# Seconds of the long ones, roughly, as measured on two cores: of CPU time and of real waits, without the imports, which
-# a group has once. `pytest --durations=0` tells those of tests.
-_SECS = {
-    "cluster/coordination/test_blackboard.py": 8,
-    "cluster/coordination/test_heartbeat.py": 8,
-    "cluster/parts/sharding/test_range_queue.py": 10,
-    "cluster/data/test_clicks.py": 12,
-    "cluster/data/test_criteo.py": 12,
-    "cluster/data/test_digits.py": 10,
-    "cluster/parts/tables/test_connection.py": 18,
-    "cluster/parts/tables/test_export.py": 10,
-    "cluster/parts/tables/test_modes.py": 25,
-    "cluster/parts/tables/test_store.py": 13,
-    "cluster/parts/tables/test_table_files.py": 12,
-    "cluster/parts/own_train_op/test_update.py": 35,
-    "cluster/graph/test_shaping.py": 12,
-    "cluster/parts/tables/test_shaping.py": 10,
-    "cluster/graph/test_bad_records.py": 15,
-    "cluster/graph/test_hooks.py": 10,
-    "cluster/graph/test_nan_guard.py": 8,
-    "cluster/graph/test_packing.py": 50,
-    "cluster/graph/test_transfer.py": 20,
-    "cluster/parts/legacy/names/test_names.py": 12,
-    "cluster/parts/legacy/test_estimator.py": 20,
-    "cluster/parts/profile/test_part.py": 12,
-    "cluster/storage/test_saver.py": 12,
-    "cluster/parts/warm_start/test_part.py": 12,
-    "cluster/parts/inference/test_on_checkpoint.py": 10,
-    "cluster/tasks/test_ps.py": 10,
-    "cluster/tasks/test_server.py": 8,
-    "cluster/test_testing.py": 10,
-    "cluster/models/test_click_learning.py": 35,
-    "cluster/models/test_click_models.py": 15,
-    "cluster/parts/evaluation_by_workers/test_evaluation_by_workers.py": 40,
-    "cluster/training/test_fingerprint.py": 5,
-    "cluster/training/test_loop.py": 6,
-    "cluster/parts/sharding/test_dynamic_sharding.py": 40,
-    "cluster/training/test_recovery.py": 30,
-    "cluster/updates/test_local_steps.py": 35,
-    "cluster/updates/sync/test_aggregation.py": 9,
-    "cluster/parts/legacy/test_standalone.py": 10,
-    "cluster/updates/sync/test_tensorflow_engine.py": 20,
-    "cluster/updates/test_build.py": 10,
-    "cluster/updates/test_chief.py": 30,
-    "cluster/updates/test_staleness.py": 12,
-    "cluster/parts/tables/test_update_modes.py": 30,
-    "cluster/updates/test_unrolled.py": 25,
-    "system/benchmarks/test_benchmarks.py": 28,
-    "system/benchmarks/test_large_tables.py": 15,
-    "system/benchmarks/test_recommender.py": 35,
-    "system/benchmarks/test_recovery.py": 8,
-    "system/coordination/test_agreement.py": 60,
-    "system/deploy/test_deploy.py": 25,
-    "system/deploy/test_slurm.py": 15,
-    "system/parts/tables/test_tables.py": 20,
-    "system/graph/test_devices.py": 25,
-    "system/graph/test_queues.py": 30,
-    "system/parts/keras/test_cluster.py": 35,
-    "system/parts/keras/test_conversion.py": 15,
-    "system/parts/keras/test_custom_loops.py": 40,
-    "system/parts/keras/test_training.py": 40,
-    "system/parts/doctor/test_doctor.py": 15,
-    "system/launch/test_launcher.py": 45,
-    "system/parts/ssh/test_remote.py": 90,
-    "system/parts/legacy/test_classic.py": 60,
-    "system/parts/legacy/test_kinds.py": 30,
-    "system/recovery/test_chief.py": 40,
-    "system/parts/evaluation_by_workers/test_evaluation_by_workers.py": 35,
-    "system/recovery/test_local_steps.py": 25,
-    "system/parts/sharding/test_recovery.py": 60,
-    "system/recovery/test_ps.py": 80,
-    "system/recovery/test_stopping.py": 30,
-    "system/recovery/test_sync.py": 50,
-    "system/recovery/test_worker.py": 45,
-    "system/runtime/test_tensorflow_import.py": 10,
-    "system/storage/test_folder_lock.py": 35,
-    "system/parts/selection/test_selection.py": 13,
-    "system/tasks/test_run.py": 45,
-    "system/parts/control/test_control.py": 30,
-    "system/test_elastic.py": 45,
-    "system/test_ends.py": 25,
-    "system/test_faults.py": 65,
-    "system/test_how_to.py": 60,
-    "system/test_installed.py": 50,
-    "system/test_isolation.py": 10,
-    "system/test_main.py": 20,
-    "system/test_run_local.py": 12,
-    "system/test_signals.py": 25,
-    "system/test_soak.py": 35,
-    "system/test_user_faults.py": 40,
-    "system/test_examples.py": 45,
-    "system/test_tutorial.py": 70,
-    "system/updates/test_tensorflow_engine.py": 70,
-}
-# What the servers and sessions of a file add to a process, in 10^6 bytes: the resident memory of a process that runs
-# this file only, less the 560 of one that imports all and runs nothing.
-_GROUP_MBYTES = 1700
-_MBYTES = {
-    "cluster/coordination/test_blackboard.py": 840,
-    "cluster/parts/tables/test_modes.py": 800,
-    "cluster/graph/test_nan_guard.py": 220,
-    "cluster/graph/test_packing.py": 500,
-    "cluster/graph/test_transfer.py": 390,
-    "cluster/parts/profile/test_part.py": 590,
-    "cluster/storage/test_saver.py": 180,
-    "cluster/tasks/test_evaluator.py": 190,
-    "cluster/tasks/test_ps.py": 230,
-    "cluster/test_testing.py": 530,
-    "cluster/training/test_fingerprint.py": 270,
-    "cluster/training/test_loop.py": 320,
-    "cluster/training/test_recovery.py": 790,
-    "cluster/updates/test_local_steps.py": 630,
-    "cluster/updates/sync/test_aggregation.py": 250,
-    "cluster/parts/legacy/test_standalone.py": 200,
-    "cluster/parts/legacy/test_sync_replicas.py": 200,
-    "cluster/updates/sync/test_tensorflow_engine.py": 470,
-    "cluster/updates/test_build.py": 400,
-    "cluster/updates/test_chief.py": 700,
-    "cluster/updates/test_staleness.py": 480,
-    "cluster/updates/test_unrolled.py": 640,
+from check_layout import imports_of, modules_of, parts_imported_by
+
+REPO = pathlib.Path(__file__).resolve().parents[1]
+RECORD = REPO / "tests/record.json"
+SPINE = "spine"
+_GROUP_SECS, _GROUP_MBYTES = 60.0, 1700.0
+_UNKNOWN = (10.0, 200.0)  # seconds and 10^6 bytes of a file that the record does not have
+# Folders and files of the units that are no parts: what they are made of, and their tests.
+_OTHER_UNITS = {
+    "docs": (("docs", "examples", "README.md", "deploy"),
+             ("tests/system/test_how_to.py", "tests/system/test_tutorial.py", "tests/system/test_examples.py",
+              "tests/cluster/test_pages.py", "tests/system/deploy")),
+    "benchmarks": (("benchmarks",), ("tests/unit/benchmarks", "tests/system/benchmarks")),
 }
 
 
-def groups(names: list[str]) -> list[list[str]]:
-    """Returns the files in groups within both limits, a file beyond one of them alone, with the longest group first."""
+class Unit(NamedTuple):
+    """What is tested together.
+
+    Attributes:
+      sources: its folders and files, and those of the parts that it imports.
+      tests: the folders and files of its tests.
+    """
+
+    sources: Sequence[str]
+    tests: Sequence[str]
+
+
+def units() -> dict[str, Unit]:
+    """Returns name -> unit, the spine not among them."""
+    imports = imports_of(modules_of(REPO / "ps_train"))
+    found = {name: Unit(*own) for name, own in _OTHER_UNITS.items()}
+    for path in sorted((REPO / "ps_train/parts").glob("*/__init__.py")):
+        name = path.parent.name
+        needed = sorted({name, *parts_imported_by(name, imports)})
+        found[f"parts/{name}"] = Unit([f"ps_train/parts/{part}" for part in needed],
+                                      [f"tests/{kind}/parts/{name}" for kind in ("unit", "cluster", "system")])
+    return found
+
+
+def digests() -> dict[str, str]:
+    """Returns the digest of the spine and of each unit, over the paths and contents of its files."""
+    listed = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=REPO,
+                            capture_output=True, text=True, check=True).stdout.split("\0")
+    record = RECORD.relative_to(REPO).as_posix()
+    paths = {path for path in listed if path and path != record and (REPO / path).is_file()}
+    files = {name: {path for path in paths if _is_below(path, [*unit.sources, *unit.tests])}
+             for name, unit in units().items()}
+    files[SPINE] = paths.difference(*files.values())
+    return {name: _digest(files[name]) for name in sorted(files)}
+
+
+def _is_below(path: str, places: Sequence[str]) -> bool:
+    return any(path == place or path.startswith(f"{place}/") for place in places)
+
+
+def _digest(paths: set[str]) -> str:
+    digest = hashlib.sha256()
+    for path in sorted(paths):
+        digest.update(f"{path}\0{hashlib.sha256((REPO / path).read_bytes()).hexdigest()}\n".encode())
+    return digest.hexdigest()[:16]
+
+
+def read_record() -> dict[str, dict]:
+    """Returns tests/record.json, empty if it is missing."""
+    return json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.exists() else {"passed": {}, "files": {}}
+
+
+def write_record(measured: Mapping[str, Sequence[float]]) -> None:
+    """Writes what a whole run measured, file -> (seconds, 10^6 bytes), and what it passed with."""
+    lines = [f'  "{name}": [{secs:.0f}, {mbytes:.0f}]' for name, (secs, mbytes) in sorted(measured.items())]
+    passed = [f'  "{name}": "{digest}"' for name, digest in digests().items()]
+    RECORD.write_text('{"passed": {\n' + ",\n".join(passed) + '\n},\n"files": {\n' + ",\n".join(lines) + "\n}}\n",
+                      encoding="utf-8")
+
+
+def groups(names: Sequence[str], files: Mapping[str, Sequence[float]]) -> list[list[str]]:
+    """Returns test files in groups within both limits, a file beyond one of them alone, with the longest group first.
+
+    Args:
+      files: test file -> (seconds, 10^6 bytes).
+    """
     found: list[list[str]] = []
-    for name in sorted(names, key=lambda name: (-_seconds(name), name)):
-        for group in found:
-            together = [*group, name]
-            mbytes = sum(_MBYTES.get(one, 0) for one in together)
-            if _total_seconds(together) <= _GROUP_SECS[name.partition("/")[0]] and mbytes <= _GROUP_MBYTES:
+    totals: list[list[float]] = []
+    for name in sorted(names, key=lambda name: (-files.get(name, _UNKNOWN)[0], name)):
+        secs, mbytes = files.get(name, _UNKNOWN)
+        for group, total in zip(found, totals):
+            if total[0] + secs <= _GROUP_SECS and total[1] + mbytes <= _GROUP_MBYTES:
                 group.append(name)
+                total[:] = total[0] + secs, total[1] + mbytes
                 break
         else:
             found.append([name])
-    return sorted(found, key=_total_seconds, reverse=True)
+            totals.append([secs, mbytes])
+    return [group for _, group in sorted(zip(totals, found), reverse=True)]
 
 
-def _total_seconds(names: list[str]) -> float:
-    return sum(map(_seconds, names))
-
-
-def _seconds(name: str) -> float:
-    return _SECS.get(name, _SHORT_SECS[name.partition("/")[0]])
-
-
-def _is_keras(path: pathlib.Path) -> bool:
-    return "keras" in path.parts and path.parts[0] != "unit"  # pure tests have no mode
-
-
-def _main(folders: list[str]) -> None:
-    tests = pathlib.Path("tests")
+def plan(folders: Sequence[str], *, is_whole: bool) -> list[list[str]]:
+    """Returns the groups of the test files in some folders, in the order in which they are to be started."""
+    record = read_record()
+    left_out = [] if is_whole else [place for name, unit in units().items()
+                                    if digests()[name] == record["passed"].get(name) for place in unit.tests]
     planned = []
     for folder in folders:
-        paths = [path.relative_to(tests) for path in sorted(pathlib.Path(folder).rglob("test_*.py"))]
+        names = [path.relative_to(REPO).as_posix() for path in sorted((REPO / folder).rglob("test_*.py"))]
+        names = [name for name in names if not _is_below(name, left_out)]
         for is_keras in (False, True):  # Keras runs in TensorFlow's other mode, which is that of a whole process
-            names = [path.as_posix() for path in paths if _is_keras(path) == is_keras]
-            planned.append(groups(names))
+            planned.append(groups([name for name in names if _is_keras(name) == is_keras], record["files"]))
     longest = max(map(len, planned), default=0)
-    for number in range(longest):  # folder by folder in turn: one computes while the other waits
-        for group in (groups_of[number] for groups_of in planned if number < len(groups_of)):
-            print(*(f"tests/{path}" for path in group))
+    # Folder by folder in turn: one computes while the other waits.
+    return [groups_of[number] for number in range(longest) for groups_of in planned if number < len(groups_of)]
+
+
+def _is_keras(name: str) -> bool:
+    folders = name.split("/")
+    return "keras" in folders and folders[1] != "unit"  # pure tests have no mode
+
+
+def main() -> int:
+    """Returns the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("folders", nargs="*", metavar="FOLDER")
+    parser.add_argument("--all", action="store_true", help="leave out nothing")
+    parser.add_argument("--is_spine_recorded", action="store_true")
+    parser.add_argument("--record", type=pathlib.Path, help="a JSON object: file -> [seconds, 10^6 bytes]")
+    options = parser.parse_args()
+    if options.is_spine_recorded:
+        return 0 if digests()[SPINE] == read_record()["passed"].get(SPINE) else 1
+    if options.record:
+        write_record(json.loads(options.record.read_text(encoding="utf-8")))
+    for group in plan(options.folders, is_whole=options.all):
+        print(*group)
+    return 0
 
 
 if __name__ == "__main__":
-    _main(sys.argv[1:])
+    sys.exit(main())

@@ -1,31 +1,70 @@
 """Runs groups of test files, each in a fork of this process, which has imported TensorFlow once for all of them.
 
-    scripts/plan_tests.py FOLDER... | python -m tests.run_groups JOBS
+    scripts/plan_tests.py FOLDER... | python -m tests.run_groups JOBS [FILE]
 
     this process --- fork ---> the pytest of a group --- fork ---> its fork server (fork_server.py)
          |  <--- exit code ------------|
 
 Each line of the input is a group. JOBS of them run at a time. When one has passed, its files, pytest's last line and
 its CPU time, with that of its processes, are printed; when it has failed, all of its output. The exit code is 1 if any
-has failed, or has ended without pytest's last line.
+has failed, or has ended without pytest's last line. FILE gets the seconds and the 10^6 bytes that each test file took,
+for `scripts/plan_tests.py --record`.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import pathlib
 import random
 import re
 import sys
 import tempfile
-from typing import IO
+import time
+from typing import IO, Any
 
 from tests import fork_server
 
 _LAST_LINE = re.compile(r"^=+ \d+ (?:passed|skipped)\b.* in [\d.]+s.* =+$", re.MULTILINE)
 
 
-def run(groups: list[list[str]], jobs: int) -> bool:
-    """Runs the groups; returns whether all have passed."""
+class Measuring:
+    """A plug-in of pytest that notes what each test file takes: a line of JSON, (file, seconds, 10^6 bytes).
+
+    The bytes are those that this process keeps afterwards, such as servers, which TensorFlow cannot stop.
+    """
+
+    def __init__(self, path: pathlib.Path) -> None:
+        """Takes the file of the lines."""
+        self._path = path
+        self._before = time.monotonic(), _resident_mbytes()
+
+    def pytest_collection_finish(self) -> None:
+        """Begins with the first test."""
+        self._before = time.monotonic(), _resident_mbytes()
+
+    def pytest_runtest_teardown(self, item: Any, nextitem: Any) -> None:
+        """Notes a file after its last test."""
+        if nextitem is not None and nextitem.path == item.path:
+            return
+        now = time.monotonic(), _resident_mbytes()
+        taken = [round(after - before, 1) for after, before in zip(now, self._before)]
+        with self._path.open("a", encoding="utf-8") as file:
+            print(json.dumps([item.nodeid.partition("::")[0], taken[0], max(0.0, taken[1])]), file=file)
+        self._before = now
+
+
+def _resident_mbytes() -> float:
+    pages = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def run(groups: list[list[str]], jobs: int, measured: pathlib.Path | None = None) -> bool:
+    """Runs the groups; returns whether all have passed.
+
+    Args:
+      measured: the file that `Measuring` writes; None to measure nothing.
+    """
     # Pure tests should not have TensorFlow in their process, so they are forked before it is imported.
     waiting = sorted(groups, key=lambda files: not _is_pure(files))
     running: dict[int, tuple[list[str], IO[bytes]]] = {}
@@ -34,7 +73,7 @@ def run(groups: list[list[str]], jobs: int) -> bool:
         while waiting and len(running) < jobs:
             files = waiting.pop(0)
             output = tempfile.TemporaryFile()  # noqa: SIM115 (it is closed when the group has ended)
-            running[_start(files, output)] = files, output
+            running[_start(files, output, measured)] = files, output
         pid, status, usage = os.wait4(-1, 0)
         files, output = running.pop(pid)
         code = os.waitstatus_to_exitcode(status)
@@ -49,18 +88,18 @@ def _is_pure(files: list[str]) -> bool:
     return all(name.startswith("tests/unit/") for name in files)
 
 
-def _start(files: list[str], output: IO[bytes]) -> int:
+def _start(files: list[str], output: IO[bytes], measured: pathlib.Path | None) -> int:
     """Forks the process of a group; returns its pid."""
     if not _is_pure(files):
         fork_server.prepare()
     sys.stdout.flush()
     pid = os.fork()
     if pid == 0:
-        _become_pytest(files, output.fileno())
+        _become_pytest(files, output.fileno(), [Measuring(measured)] if measured else [])
     return pid
 
 
-def _become_pytest(files: list[str], output: int) -> None:
+def _become_pytest(files: list[str], output: int, plugins: list[Measuring]) -> None:
     """Does what `python -m pytest FILES` does; never returns."""
     code = 1
     try:
@@ -74,7 +113,7 @@ def _become_pytest(files: list[str], output: int) -> None:
         import pytest  # noqa: PLC0415
 
         sys.argv = ["pytest", *files]
-        code = int(pytest.main(files))
+        code = int(pytest.main(files, plugins=plugins))
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
@@ -97,9 +136,16 @@ def _print_result(files: list[str], output: IO[bytes], code: int, cpu_secs: floa
     return code == 0 and has_ended
 
 
-def _main() -> int:
-    return 0 if run([line.split() for line in sys.stdin], int(sys.argv[1])) else 1
+def _main(jobs: str, record: str | None = None) -> int:
+    groups = [line.split() for line in sys.stdin]
+    with tempfile.TemporaryDirectory() as folder:
+        measured = pathlib.Path(folder, "measured") if record else None
+        has_passed = run(groups, int(jobs), measured)
+        if measured and has_passed:
+            files = {name: taken for name, *taken in map(json.loads, measured.read_text().splitlines())}
+            pathlib.Path(record).write_text(json.dumps(files))
+    return 0 if has_passed else 1
 
 
 if __name__ == "__main__":
-    sys.exit(_main())
+    sys.exit(_main(*sys.argv[1:]))
