@@ -97,8 +97,24 @@ def template(node: ast.expr) -> str:
         return "".join(template(part) for part in node.values)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
         return template(node.left) + template(node.right)
-    inner = node.value if isinstance(node, ast.FormattedValue) else node
-    return f"{{{ast.unparse(inner)}}}"
+    return f"{{{_name_of(node)}}}"
+
+
+def _name_of(node: ast.expr) -> str:
+    """Returns what a reader needs of an expression: its last name, without calls that only format it."""
+    if isinstance(node, ast.Call):
+        formats = getattr(node.func, "attr", getattr(node.func, "id", "")) in (
+            "join", "sorted", "str", "repr", "len", "map", "filter", "_listed")
+        return _name_of(node.args[-1] if formats and node.args else node.func)
+    if isinstance(node, (ast.FormattedValue, ast.Subscript, ast.Starred)):
+        return _name_of(node.value)
+    if isinstance(node, ast.IfExp):
+        return _name_of(node.orelse if isinstance(node.body, ast.Constant) else node.body)
+    if isinstance(node, (ast.BinOp, ast.BoolOp, ast.GeneratorExp, ast.ListComp)):
+        return _name_of(getattr(node, "left", None) or getattr(node, "elt", None) or node.values[0])
+    if isinstance(node, ast.JoinedStr):
+        return next((_name_of(part) for part in node.values if isinstance(part, ast.FormattedValue)), "...")
+    return str(getattr(node, "attr", getattr(node, "id", "..."))).strip("_")
 
 
 def page(repo: pathlib.Path = REPO) -> str:
@@ -106,7 +122,7 @@ def page(repo: pathlib.Path = REPO) -> str:
     codes = exit_codes(repo)
     by_code = collections.defaultdict(list)
     for site in error_sites(repo):
-        if not site.code.startswith("{") and site.code:
+        if site.code.isidentifier():
             by_code[site.code].append(site)
     lines = [_HEAD, "| code | exit code | message |", "|---|---|---|"]
     for code, sites in sorted(by_code.items()):

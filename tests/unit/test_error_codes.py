@@ -6,6 +6,7 @@ scripts/list_errors.py makes of the source and writes to docs/errors.md.
 
 from __future__ import annotations
 
+import ast
 import collections
 import re
 
@@ -56,6 +57,16 @@ def test_messages_keep_the_rules_of_prose(rule):
     """Their values, which have braces, are left out."""
     prose = {site: re.sub(r"\{[^{}]*(\{[^{}]*\}[^{}]*)*\}", "{}", site.message) for site in CODED}
     assert [site for site, text in prose.items() if _RULES[rule](text)] == []
+
+
+@pytest.mark.parametrize(("source", "text"), [
+    ('f"port {port_of(self._address)} of {task!r}" + "; end"', "port {port_of} of {task}; end"),
+    ('f"{len(tasks)} tasks: {\', \'.join(sorted(names)) or \'none\'}, {hosts[0]}, {a if b else None}"',
+     "{tasks} tasks: {names}, {hosts}, {a}"),
+])
+def test_a_value_is_the_last_name_of_its_expression(source, text):
+    """Not the expression, which would not help a reader of the page."""
+    assert list_errors.template(ast.parse(source, mode="eval").body) == text
 
 
 def test_the_page_lists_all_errors():
