@@ -166,7 +166,7 @@ class ConvertConfig(ModelFlags, OptimizerFlags):
 PLACED = PLACED_BY_LAUNCH | {"coordinator_host"}
 
 
-def _misplaced(strategy: str, given: frozenset[str]) -> list[str]:
+def _misplaced(strategy: str, given: frozenset[str]) -> list[Problem]:
     """Returns a line for each given flag that has no effect with the strategy."""
     return [Problem("flag_without_effect", f"--{name}: has an effect only with --strategy="
                     f"{' or '.join(_ONLY_WITH[name])}, and it is {strategy}")
@@ -183,7 +183,7 @@ def parse_keras_launch(argv: Sequence[str]) -> tuple[KerasConfig, LaunchConfig]:
     """Returns the flags of the tasks and those of the launcher; raises ConfigError if they are wrong."""
     return parse_launch_of(
         KerasConfig, argv, PLACED, others=[Config],
-        more_problems=lambda values, given: _misplaced(values["strategy"], given & {"num_ps", "num_workers"}))
+        more_problems=lambda values, given: [*_misplaced(values["strategy"], given & {"num_ps", "num_workers"})])
 
 
 def parse_convert(argv: Sequence[str]) -> ConvertConfig:

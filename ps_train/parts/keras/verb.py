@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
+import types
 from collections.abc import Sequence
 from typing import cast
 
@@ -25,14 +26,19 @@ def _run(argv: Sequence[str]) -> None:
     cluster = None if config.download_only else flags.resolve_cluster(config)
     if config.strategy != "parameter_server" or cluster is None or cluster.is_chief:  # its other tasks read no data
         check_data_dir(config)
-    with signals.on_signals() if not config.download_only else contextlib.nullcontext() as stop:
-        _import_tensorflow(config, needs_gpu=not config.download_only and (cluster is None or cluster.job != "ps"))
-        from ps_train.parts.keras import task  # noqa: PLC0415 (TensorFlow takes seconds; a wrong flag should not)
-
-        if config.download_only:
-            task.download_data(config)
-            return
+    if config.download_only:
+        _import_task(config, needs_gpu=False).download_data(config)
+        return
+    with signals.on_signals() as stop:
+        task = _import_task(config, needs_gpu=cluster is None or cluster.job != "ps")
         signals.run_until_stopped(lambda: task.run_keras_task(config, cluster, stop), stop, config.stop_timeout_secs)
+
+
+def _import_task(config: flags.KerasConfig, needs_gpu: bool) -> types.ModuleType:
+    _import_tensorflow(config, needs_gpu)
+    from ps_train.parts.keras import task  # noqa: PLC0415 (TensorFlow takes seconds; a wrong flag should not)
+
+    return task
 
 
 def _launch(argv: Sequence[str]) -> None:

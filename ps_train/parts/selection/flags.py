@@ -89,7 +89,7 @@ class SelectionFlags:
     def part_problems(self, config: Any) -> list[str]:
         """Returns a line for each way in which the flags do not fit the others."""
         exporters = parse_exporters("--exporters", self.exporters)
-        problems = []
+        problems: list[str] = []
         if exporters and not self.export_dir:
             problems.append(Problem("flag_missing", f"--exporters: got {self.exporters!r} without --export_dir; give "
                                     "the folder, too"))
