@@ -11,7 +11,7 @@ source scripts/setup_env.sh
 
 use_python "[test]" pytest hypothesis tf_keras
 folders=(tests/unit tests/cluster tests/system)
-plan=("$PYTHON" scripts/plan_tests.py)
+plan=("$PYTHON" -m scripts.plan_tests)
 measured=()
 case "${1:-}" in
   "") ;;
@@ -27,6 +27,6 @@ if ! "${plan[@]}" "${folders[@]}" | "$PYTHON" -m tests.run_groups "$jobs" ${meas
   exit 1
 fi
 if (( ${#measured[@]} )); then
-  "$PYTHON" scripts/plan_tests.py --record "${measured[0]}"
+  "$PYTHON" -m scripts.plan_tests --record "${measured[0]}"
   rm "${measured[0]}"
 fi

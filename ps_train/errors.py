@@ -47,30 +47,20 @@ class PsTrainError(Exception):
     """An error that a user can act on. Its message, a line for each problem, is shown without a traceback.
 
     Attributes:
-      args: the code, "" for an error of another process that has one in its message, and the message.
       exit_code: of the process that it ends.
+      problems: one, or all that were found together.
     """
 
     exit_code = 1
     # AutoGraph, which converts functions of a model, lets the error pass; otherwise it would raise a StagingError.
     ag_pass_through = True
 
-    # No __init__: AutoGraph makes an error in its functions again from its message, of the same type only if that has
-    # Exception's own __init__. What is made so has one argument, and its context is the first one.
-    _refused: tuple[Problem, ...] = ()
-
-    @property
-    def problems(self) -> tuple[Problem, ...]:
-        """What is wrong; several problems if they were found together."""
-        if self._refused:
-            return self._refused
-        first = self.__context__ if len(self.args) == 1 else None
-        code = first.code if isinstance(first, PsTrainError) else self.args[0] if len(self.args) > 1 else "unnamed"
-        return (Problem(code, str(self)),)
-
-    def __str__(self) -> str:
-        """Returns the message, without the code."""
-        return str(self.args[-1]) if self.args else ""
+    def __init__(self, code: str, message: str | None = None) -> None:
+        """Takes the code, "" for an error of another process that has one in its message, and the message."""
+        if message is None:
+            code, message = "unnamed", code
+        super().__init__(message)
+        self.problems: tuple[Problem, ...] = (Problem(code, message),)
 
     @property
     def code(self) -> str:
@@ -97,8 +87,7 @@ def refuse(problems: Sequence[str]) -> None:
     """Raises one ConfigError with all the problems, if there are any."""
     if problems:
         error = ConfigError("", "\n".join(problems))
-        error._refused = tuple(  # noqa: SLF001 (of this module)
-            one if isinstance(one, Problem) else Problem("unnamed", one) for one in problems)
+        error.problems = tuple(one if isinstance(one, Problem) else Problem("unnamed", one) for one in problems)
         raise error
 
 

@@ -1,8 +1,8 @@
 """Plans `./run_tests.sh`: prints test files in groups, a group on a line, each of which a process runs.
 
-    python scripts/plan_tests.py [--all] FOLDER...   the groups of these folders
-    python scripts/plan_tests.py --is_spine_recorded exit code 0 if the spine is what the last whole run passed with
-    python scripts/plan_tests.py --record FILE       takes over what a whole run measured, and what it passed with
+    python -m scripts.plan_tests [--all] FOLDER...   the groups of these folders
+    python -m scripts.plan_tests --is_spine_recorded exit code 0 if the spine is what the last whole run passed with
+    python -m scripts.plan_tests --record FILE       takes over what a whole run measured, and what it passed with
 
 tests/record.json has both: the seconds and the memory of each test file, and a digest of the spine and of each unit. A
 unit is a part, the documents or the benchmarks. The tests of a unit that is still what the last whole run passed with
@@ -23,7 +23,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from check_layout import imports_of, modules_of, parts_imported_by
+from scripts.check_layout import imports_of, modules_of, parts_imported_by
 
 REPO = pathlib.Path(__file__).resolve().parents[1]
 RECORD = REPO / "tests/record.json"
@@ -67,8 +67,7 @@ def digests() -> dict[str, str]:
     """Returns the digest of the spine and of each unit, over the paths and contents of its files."""
     listed = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=REPO,
                             capture_output=True, text=True, check=True).stdout.split("\0")
-    record = RECORD.relative_to(REPO).as_posix()
-    paths = {path for path in listed if path and path != record and (REPO / path).is_file()}
+    paths = {path for path in listed if path and path != "tests/record.json" and (REPO / path).is_file()}
     files = {name: {path for path in paths if _is_below(path, [*unit.sources, *unit.tests])}
              for name, unit in units().items()}
     files[SPINE] = paths.difference(*files.values())

@@ -1,6 +1,6 @@
 """Runs groups of test files, each in a fork of this process, which has imported TensorFlow once for all of them.
 
-    scripts/plan_tests.py FOLDER... | python -m tests.run_groups JOBS [FILE]
+    python -m scripts.plan_tests FOLDER... | python -m tests.run_groups JOBS [FILE]
 
     this process --- fork ---> the pytest of a group --- fork ---> its fork server (fork_server.py)
          |  <--- exit code ------------|
@@ -8,7 +8,7 @@
 Each line of the input is a group. JOBS of them run at a time. When one has passed, its files, pytest's last line and
 its CPU time, with that of its processes, are printed; when it has failed, all of its output. The exit code is 1 if any
 has failed, or has ended without pytest's last line. FILE gets the seconds and the 10^6 bytes that each test file took,
-for `scripts/plan_tests.py --record`.
+for `scripts.plan_tests --record`.
 """
 
 from __future__ import annotations

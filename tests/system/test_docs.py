@@ -143,3 +143,12 @@ def test_commands_that_need_nothing_before_them_run(start_process, tmp_path):
                             cwd=tmp_path)
     codes = start_process.wait(2 * processes.DEADLINE_SECS)
     assert set(codes.values()) == {0}, start_process.logs()
+
+
+def test_python_on_every_page_parses():
+    """Blocks of the pages that are not run from end to end."""
+    found = [(path.name, block) for path in (REPO / "docs").rglob("*.md")
+             for block in re.findall(r"```python\n(.*?)```", path.read_text(encoding="utf-8"), re.DOTALL)]
+    assert len(found) > 10
+    for name, block in found:
+        ast.parse(block, filename=name)

@@ -1,0 +1,57 @@
+"""The plan of `./run_tests.sh`: which test files run, and which of them share a process."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from scripts import plan_tests
+
+
+@pytest.fixture
+def record(tmp_path, monkeypatch):
+    """A function that writes the record of a whole run of this source, with what is given in place of its digests."""
+    path = tmp_path / "record.json"
+    monkeypatch.setattr(plan_tests, "RECORD", path)
+    passed = plan_tests.digests()
+    return lambda **others: path.write_text(json.dumps({"passed": {**passed, **others}, "files": {}}))
+
+
+def files_of(*args, **options):
+    """Returns the files of a plan."""
+    return [name for group in plan_tests.plan(*args, **options) for name in group]
+
+
+def test_a_unit_that_is_as_the_last_whole_run_found_it_is_left_out(record):
+    """A part that has changed is tested, and so is the spine in any case."""
+    record(**{"parts/ssh": "another"})
+    files = files_of(["tests/unit"], is_whole=False)
+    of_parts = {name.split("/")[3] for name in files if name.count("/") > 3 and "/parts/" in name}
+    assert of_parts == {"ssh"} and "tests/unit/test_errors.py" in files
+
+
+def test_a_whole_run_leaves_out_nothing(record):
+    """Nor does a run without a record."""
+    expected = sorted(path.relative_to(plan_tests.REPO).as_posix()
+                      for path in (plan_tests.REPO / "tests/unit").rglob("test_*.py"))
+    assert sorted(files_of(["tests/unit"], is_whole=False)) == expected
+    record()
+    assert sorted(files_of(["tests/unit"], is_whole=True)) == expected
+    assert sorted(files_of(["tests/unit"], is_whole=False)) != expected
+
+
+def test_a_part_has_the_files_of_those_that_it_imports():
+    """So a change to tables runs the tests of inference."""
+    sources = plan_tests.units()["parts/inference"].sources
+    assert {"ps_train/parts/inference", "ps_train/parts/tables"} <= set(sources)
+
+
+def test_a_group_keeps_both_limits():
+    """A file beyond one of them is alone."""
+    files = {"long": (100, 0), "a": (40, 0), "b": (30, 0), "c": (20, 1000), "d": (1, 1000), "heavy": (1, 5000)}
+    groups = plan_tests.groups(list(files), files)
+    assert groups[0] == ["long"] and ["heavy"] in groups and ["a", "c"] in groups
+    for group in groups:
+        secs, mbytes = (sum(files[name][number] for name in group) for number in range(2))
+        assert len(group) == 1 or (secs <= 60 and mbytes <= 1700)
