@@ -283,6 +283,13 @@ def test_a_wrong_file_is_one_line(exported, tmp_path, code, name, content, part)
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_error_of_one_of_several_processes_keeps_its_kind_and_code(exported, tmp_path):
+    """As if this process had raised it."""
+    (tmp_path / "empty.csv").touch()
+    with raises("input_file_empty", kind=UserCodeError):
+        _predict(tmp_path / "p.csv", f"--saved_model={exported}", f"--input={tmp_path}/empty.csv", "--num_processes=2")
+
+
 def test_columns_that_are_not_needed_are_ignored(exported, tmp_path):
     """In any order; a single input takes all columns, with or without a header."""
     with open("more.csv", "w", encoding="utf-8") as file:
