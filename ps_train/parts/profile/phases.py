@@ -23,6 +23,7 @@ docs/decisions/profile.md says more.
 
 from __future__ import annotations
 
+import bisect
 import re
 import statistics
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -38,8 +39,6 @@ _TRANSFER = re.compile(r" (?:edge_\d+_)?(\S+) from (/job:\S+) to /job:")
 _OPERATION = re.compile(r" = (\w+)\(")
 _TRANSFER_ENDS = ("_Recv", "_HostRecv", "_Send", "_HostSend")  # nodes of the executor; the transfers say more
 
-
-Interval = tuple[float, float]
 
 
 class Span(NamedTuple):
@@ -180,13 +179,44 @@ def segments(run: Run, worker: str) -> list[Segment]:
     computed_us = bounded(_computed_us(run, busy, default=first_us))
     pulled_us = bounded(max((span.end_us for span in worker_spans
                              if span.operation == TRANSFER and span.end_us <= computed_us), default=first_us))
-    ends_us = [run.call_us, first_us, pulled_us, computed_us, last_us, run.end_us]
-    segments = [Segment(phase, start_us, end_us) for phase, start_us, end_us in zip(
-        ("call", "pull", "compute", "push", "call"), ends_us, ends_us[1:])]
-    segments = _overlay(segments, ("compute",), "wait", _waiting(worker_spans))
-    segments = _overlay(segments, ("push",), "wait", _waiting(span for span in run.spans if span.task != worker))
-    segments = _overlay(segments, ("pull", "push", "wait"), "compute", [(span.start_us, span.end_us) for span in busy])
-    return _joined([Segment("wait", run.start_us, run.call_us), *segments])
+    stages = (("call", first_us), ("pull", pulled_us), ("compute", computed_us), ("push", last_us),
+              ("call", run.end_us))
+    works = _Cover((span.start_us, span.end_us) for span in busy)
+    waits = {"compute": _waits(worker_spans), "push": _waits(span for span in run.spans if span.task != worker)}
+    edges_us = {run.call_us, *(end_us for _, end_us in stages), *works.edges_us, *waits["compute"].edges_us,
+                *waits["push"].edges_us}
+    times_us = sorted(filter(lambda time_us: run.call_us <= time_us <= run.end_us, edges_us))
+    segments = [Segment("wait", run.start_us, run.call_us)] if run.start_us < run.call_us else []
+    for start_us, end_us in zip(times_us, times_us[1:]):
+        phase = next(phase for phase, stage_end_us in stages if end_us <= stage_end_us)
+        if phase in waits and waits[phase].has(start_us):
+            phase = "wait"
+        if phase in ("pull", "push", "wait") and works.has(start_us):
+            phase = "compute"
+        if segments and segments[-1].phase == phase:
+            start_us = segments.pop().start_us
+        segments.append(Segment(phase, start_us, end_us))
+    return segments
+
+
+class _Cover:
+    """The moments that any of some intervals covers."""
+
+    def __init__(self, intervals: Iterable[tuple[float, float]]) -> None:
+        self.edges_us: list[float] = []  # begin, end, begin, end, ...
+        for start_us, end_us in sorted(intervals):
+            if self.edges_us and start_us <= self.edges_us[-1]:
+                self.edges_us[-1] = max(self.edges_us[-1], end_us)
+            elif start_us < end_us:
+                self.edges_us += [start_us, end_us]
+
+    def has(self, time_us: float) -> bool:
+        """Returns whether the moment after a time is covered."""
+        return bisect.bisect_right(self.edges_us, time_us) % 2 == 1
+
+
+def _waits(spans: Iterable[Span]) -> _Cover:
+    return _Cover((span.start_us, span.end_us) for span in spans if _WAITS.search(span.operation))
 
 
 def num_batches(run: Run, worker: str) -> int:
@@ -198,50 +228,6 @@ def _computed_us(run: Run, busy: Sequence[Span], default: float) -> float:
     """Returns when the last gradient was computed or, if no gradient is known, when the last operation ended."""
     ends_us = [span.end_us for span in busy if span.node in run.gradients] or [span.end_us for span in busy]
     return max(ends_us, default=default)
-
-
-def _waiting(spans: Iterable[Span]) -> list[Interval]:
-    return [(span.start_us, span.end_us) for span in spans if _WAITS.search(span.operation)]
-
-
-def _overlay(
-    ground: Iterable[Segment], over: Sequence[str], phase: str, intervals: Iterable[Interval]
-) -> list[Segment]:
-    """Returns the segments with `phase` in place of the phases in `over` where an interval covers them."""
-    covers = _union(intervals)
-    segments = []
-    for segment in ground:
-        at_us = segment.start_us
-        for start_us, end_us in covers if segment.phase in over else ():
-            start_us, end_us = max(start_us, at_us), min(end_us, segment.end_us)
-            if start_us < end_us:
-                segments += [Segment(segment.phase, at_us, start_us), Segment(phase, start_us, end_us)]
-                at_us = end_us
-        segments.append(Segment(segment.phase, at_us, segment.end_us))
-    return segments
-
-
-def _union(intervals: Iterable[Interval]) -> list[Interval]:
-    joined: list[Interval] = []
-    for start_us, end_us in sorted(intervals):
-        if joined and start_us <= joined[-1][1]:
-            joined[-1] = (joined[-1][0], max(joined[-1][1], end_us))
-        else:
-            joined.append((start_us, end_us))
-    return joined
-
-
-def _joined(ground: Iterable[Segment]) -> list[Segment]:
-    """Returns the segments without empty ones, and with adjacent segments of one phase joined."""
-    joined: list[Segment] = []
-    for segment in ground:
-        if segment.start_us >= segment.end_us:
-            continue
-        if joined and joined[-1].phase == segment.phase:
-            joined[-1] = joined[-1]._replace(end_us=segment.end_us)
-        else:
-            joined.append(segment)
-    return joined
 
 
 def total_ms(segments: Iterable[Segment]) -> dict[str, float]:
