@@ -164,7 +164,7 @@ def _ask_first(place: TrainingPlace) -> dict[str, Any]:
 
 def _bounded(task: Task, make_board: Callable[[], Any], question: Callable[[Any], Any]) -> Any:
     if not reachability.accepts(task.address):  # a call to a server that has ended takes seconds to fail
-        raise ClusterLostError("ps_not_running", f"{task} is not there")
+        raise ClusterLostError("ps_not_running", f"{task} is not running")
 
     def ask() -> Any:
         with contextlib.closing(make_board()) as board:
