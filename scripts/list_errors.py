@@ -133,7 +133,9 @@ def page(repo: pathlib.Path = REPO) -> str:
 
 
 def _cell(message: str) -> str:
-    return message.replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")
+    # As code: mkdocs would take a name in braces at the end of a cell for attributes.
+    escaped = message.replace("|", "\\|")
+    return f"`` {escaped} ``"
 
 
 def main() -> int:
