@@ -99,5 +99,5 @@ def run_until_stopped(body: Callable[[], None], stop: threading.Event, grace_sec
         thread.result()
     except StoppedError as error:
         if is_stop_requested(stop):
-            raise StopRequestedError(error.code, f"{error} (`ps_train stop`)") from error
+            raise StopRequestedError("stop_requested", f"{error} (`ps_train stop`)") from error
         raise
