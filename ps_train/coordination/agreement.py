@@ -10,25 +10,19 @@ Every question goes to the ps's server and stays there. A session through the wo
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
 import threading
-from typing import Any, Callable
 
 import tensorflow.compat.v1 as tf
 
 from ps_train.cluster import description, reachability
 from ps_train.cluster.spec import Cluster, Task
-from ps_train.coordination import sessions, variables
+from ps_train.coordination import variables
+from ps_train.coordination.connection import run_on_ps
 from ps_train.coordination.state import State
-from ps_train.errors import BlackboardError, ClusterLostError, ConfigError
-from ps_train.runtime import tensorflow_errors, waits
+from ps_train.errors import BlackboardError, ConfigError
 
-# Bound here: a script's `tf.Session` is replaced by one that asks the blackboard first
-# (parts/legacy/classic/sessions.py).
-_Session = tf.Session
-_CALL_SECS = 5.0
-# No task has this job, so the ps's server creates a session with itself only, in any cluster.
-_NO_OTHER_TASK = "/job:nobody"
 _log = logging.getLogger(__name__)
 
 
@@ -62,8 +56,8 @@ def check_ps(cluster: Cluster, first: Task) -> None:
     """
     if not reachability.accepts(first.address):
         raise BlackboardError(f"{first} is not there")
-    ps_description, _ = _ask(first, _read_description)
-    if ps_description and not description.knows(ps_description.decode(), cluster.task):
+    ps_description, _ = _read_description(first)
+    if ps_description and not description.knows(ps_description, cluster.task):
         raise ConfigError(f"{first} was not configured with {cluster.task}; give every task the same --ps_hosts, or "
                           "the same cluster in TF_CONFIG")
 
@@ -75,7 +69,7 @@ def _agrees(cluster: Cluster, ps: Task, existing_servers: bool) -> bool:
       ConfigError: see `check`.
     """
     try:
-        ps_description, mismatch = (value.decode() for value in _ask(ps, _read_description))
+        ps_description, mismatch = _read_description(ps)
     except BlackboardError as error:
         _log.debug("%s", error)
         return False
@@ -95,12 +89,11 @@ def _is_needed(cluster: Cluster, ps_description: str) -> bool:
         return False  # a worker that is not expected
     number = cluster.worker_number
     try:
-        claim, local_steps, state = _ask(cluster.ps[0], lambda: (
-            variables.read("claims")[number], variables.read("local_steps")[number], variables.read("state")))
+        claims, local_steps, state = run_on_ps(cluster.ps[0], *_reading("claims", "local_steps", "state"))
     except BlackboardError:  # then training has not begun
         return True
     # If the worker took part before, training continues: it may be started again with the right flags.
-    return not claim and not local_steps and state in (State.IDLE, State.RUNNING)
+    return not claims[number] and not local_steps[number] and state in (State.IDLE, State.RUNNING)
 
 
 def _record_mismatch(cluster: Cluster, mismatch: str) -> None:
@@ -108,34 +101,23 @@ def _record_mismatch(cluster: Cluster, mismatch: str) -> None:
     for ps in cluster.ps:
         try:
             if reachability.accepts(ps.address):
-                _ask(ps, lambda: variables.write("mismatch", mismatch))
+                run_on_ps(ps, *_writing_mismatch(mismatch))
         except BlackboardError as error:
             _log.debug("%s", error)
 
 
-def _read_description() -> tuple[tf.Tensor, tf.Tensor]:
-    return variables.read("cluster"), variables.read("mismatch")
+def _read_description(ps: Task) -> tuple[str, str]:
+    """Returns how a ps describes the cluster, and the mismatch that it knows of."""
+    ps_description, mismatch = run_on_ps(ps, *_reading("cluster", "mismatch"))
+    return ps_description.decode(), mismatch.decode()
 
 
-def _ask(ps: Task, build: Callable[[], Any]) -> Any:
-    """Returns the values of what `build()` adds to a graph, computed by the server at a ps's address.
-
-    Raises:
-      BlackboardError: the ps does not answer, or has not created its blackboard yet.
-    """
+@functools.cache
+def _reading(*names: str) -> tuple[tf.Graph, list[tf.Tensor]]:
     with tf.Graph().as_default() as graph:
-        fetches = build()
-    opened: list[tf.Session] = []
+        return graph, [variables.read(name) for name in names]
 
-    def run() -> Any:
-        opened.append(_Session(f"grpc://{ps.address}", graph=graph,
-                              config=tf.ConfigProto(device_filters=[_NO_OTHER_TASK])))
-        return opened[0].run(fetches, options=tf.RunOptions(timeout_in_ms=int(_CALL_SECS * 1000)))
 
-    try:
-        return waits.bounded(run, 2 * _CALL_SECS, f"an answer of {ps}")
-    except (tf.errors.OpError, ClusterLostError) as error:
-        raise BlackboardError(f"the blackboard on {ps} does not answer: {tensorflow_errors.reason(error)}") from error
-    finally:
-        for session in opened:
-            sessions.close_in_background(session)
+def _writing_mismatch(mismatch: str) -> tuple[tf.Graph, tf.Operation]:
+    with tf.Graph().as_default() as graph:
+        return graph, variables.write("mismatch", mismatch)

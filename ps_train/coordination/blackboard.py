@@ -9,7 +9,6 @@ Tasks reach it through the TensorFlow servers that run anyway (`connection.py`).
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,13 +18,14 @@ import tensorflow.compat.v1 as tf
 from ps_train.cluster import description, reachability
 from ps_train.cluster.spec import Cluster, Task
 from ps_train.coordination import variables
-from ps_train.coordination.connection import Connection
+from ps_train.coordination.connection import Connection, run_on_ps
 from ps_train.coordination.state import AdmissionView, Snapshot, State, new_claim
 from ps_train.errors import BlackboardError, ClusterLostError
-from ps_train.runtime import waits
+from ps_train.runtime import clock, waits
 from ps_train.runtime.waits import Timeouts
 
 _LONGEST_TICK_SECS = 1.0
+_DONE_SECS = 30.0
 
 
 class Blackboard:
@@ -55,7 +55,7 @@ class Blackboard:
         """
         self._heartbeat_timeout_secs = heartbeat_timeout_secs
         self._ps, self.first_ps = list(ps), ps[0]
-        self._last_tick_secs = time.monotonic()
+        self._last_tick_secs = clock.now()
         with tf.Graph().as_default() as graph:
             self._value, self._worker = tf.placeholder(tf.int64, []), tf.placeholder(tf.int64, [])
             self._build_for_every_ps()
@@ -162,7 +162,7 @@ class Blackboard:
         """Advances the clock of this ps by the time since the last tick. Each ps does this repeatedly."""
         # The time of day can jump, and then every worker would seem dead, or a dead one alive. Time for which the ps
         # did not run (SIGSTOP, a suspended machine) does not count either: it received no heartbeat then.
-        last_secs, self._last_tick_secs = self._last_tick_secs, time.monotonic()
+        last_secs, self._last_tick_secs = self._last_tick_secs, clock.now()
         self._run(self._tick, {self._secs: min(self._last_tick_secs - last_secs, _LONGEST_TICK_SECS)})
 
     def state(self) -> State:
@@ -282,13 +282,23 @@ class Blackboard:
         return self._run(self._read_reason).decode()
 
     def announce_done(self) -> None:
-        """Announces that all work is done, if a ps is running. One that ends before it answers has received it."""
-        try:
-            if reachability.any_accepts(self._ps):  # a call to a server that has ended takes seconds to fail
-                self.announce(State.DONE)
-        except BlackboardError:
-            if reachability.any_accepts(self._ps):
-                raise
+        """Announces that all work is done, to each ps that is running.
+
+        Raises:
+          BlackboardError: a ps is frozen, and stays so.
+        """
+        # A ps that has received it ends, so a call to all of them is not repeated; each is told at its own server.
+        with tf.Graph().as_default() as graph:
+            write = variables.write("state", State.DONE)
+        end_secs = clock.now() + _DONE_SECS
+        for ps in self._ps:
+            while reachability.accepts(ps.address):  # a call to a server that has ended takes seconds to fail
+                try:
+                    run_on_ps(ps, graph, write)
+                    break
+                except BlackboardError:
+                    if clock.now() >= end_secs:
+                        raise
 
     def claim(self, worker: int, claim: int) -> None:
         """Gives a worker's number to the process with this claim, even if another process had it before."""

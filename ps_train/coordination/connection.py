@@ -8,7 +8,6 @@ It is not the training session, and outlives it. See docs/decisions/blackboard.m
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,12 +16,14 @@ import tensorflow.compat.v1 as tf
 from ps_train.cluster.spec import Task
 from ps_train.coordination import sessions
 from ps_train.errors import BlackboardError, ClusterLostError, ConfigError
-from ps_train.runtime import tensorflow_errors, waits
+from ps_train.runtime import clock, tensorflow_errors, waits
 
 # Bound here: a script's `tf.Session` is replaced by one that asks the blackboard first
 # (parts/legacy/classic/sessions.py).
 _Session = tf.Session
 _RUN_TIMEOUT_SECS = 5.0
+# No task has this job, so the ps's server creates a session with itself only, in any cluster.
+_NO_OTHER_TASK = "/job:nobody"
 _UNREACHABLE = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.DeadlineExceededError,
                 tf.errors.FailedPreconditionError, tf.errors.NotFoundError, tf.errors.CancelledError)
 
@@ -40,7 +41,7 @@ class Connection:
         if own_task:
             self._routes.append((f"grpc://{ps[0].address}", sessions.options(ps, is_elastic)))
         self._session: tf.Session | None = None
-        self._lock = threading.Lock()
+        self._lock = clock.lock()
 
     def run(self, fetches: Any, feed: Mapping[tf.Tensor, Any] | None = None) -> Any:
         """Returns the values of `tf.Session.run`.
@@ -77,4 +78,26 @@ class Connection:
         """Closes the session, without waiting for a lost ps or for a call that is under way."""
         session, self._session = self._session, None
         if session is not None:
+            sessions.close_in_background(session)
+
+
+def run_on_ps(ps: Task, graph: tf.Graph, fetches: Any) -> Any:
+    """Returns the values of fetches, computed by the server at a ps's address in a session with no other task.
+
+    Raises:
+      BlackboardError: the ps does not answer, or has not created its blackboard yet.
+    """
+    opened: list[tf.Session] = []
+
+    def run() -> Any:
+        opened.append(_Session(f"grpc://{ps.address}", graph=graph,
+                               config=tf.ConfigProto(device_filters=[_NO_OTHER_TASK])))
+        return opened[0].run(fetches, options=tf.RunOptions(timeout_in_ms=int(_RUN_TIMEOUT_SECS * 1000)))
+
+    try:
+        return waits.bounded(run, 2 * _RUN_TIMEOUT_SECS, f"an answer of {ps}")
+    except (tf.errors.OpError, ClusterLostError) as error:
+        raise BlackboardError(f"the blackboard on {ps} does not answer: {tensorflow_errors.reason(error)}") from error
+    finally:
+        for session in opened:
             sessions.close_in_background(session)

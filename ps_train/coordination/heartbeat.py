@@ -20,7 +20,7 @@ from ps_train.cluster.spec import Task
 from ps_train.coordination.blackboard import Blackboard
 from ps_train.coordination.state import Snapshot, State, is_same_place, new_claim
 from ps_train.errors import BlackboardError, ConfigError
-from ps_train.runtime import signals, threads, waits
+from ps_train.runtime import clock, signals, threads, waits
 
 HEARTBEAT_SECS = 1.0
 _LEAVE_SECS = 1.0
@@ -80,7 +80,7 @@ class Heartbeat:
         self._progress = progress
         self._stop = stop
         self._claim = new_claim(addresses.port_of(task.address) if has_bound else None)
-        self._left = threading.Event()
+        self._left = clock.event()
 
     def claim(self, visitor: Blackboard, start_timeout_secs: float) -> None:
         """Makes this process the worker with this number.
@@ -137,9 +137,7 @@ class Heartbeat:
         finally:
             if not self.is_replaced:
                 # Saves the other tasks the heartbeat time-out. If it does not succeed soon, this task ends anyway.
-                leaving = threading.Thread(target=self._leave, daemon=True, name="leave")
-                leaving.start()
-                leaving.join(_LEAVE_SECS)
+                clock.start_call(self._leave, "leave").join(_LEAVE_SECS)
 
     def beat(self) -> None:
         """Sends one heartbeat.

@@ -5,8 +5,8 @@ The reasons: docs/decisions/sessions.md.
 
 from __future__ import annotations
 
+import functools
 import re
-import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, Callable
 
@@ -14,7 +14,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.cluster.spec import Task
 from ps_train.errors import ClusterLostError
-from ps_train.runtime import threads, waits
+from ps_train.runtime import clock, threads, waits
 
 # CancelledError: the error of an operation that a step was waiting for when its session was lost.
 _LOST = (tf.errors.AbortedError, tf.errors.UnavailableError, tf.errors.DeadlineExceededError, tf.errors.CancelledError)
@@ -67,12 +67,10 @@ def call_bounded(call: Callable[[], Any], options: tf.RunOptions, awaited: str =
         raise tf.errors.DeadlineExceededError(None, None, str(error)) from error
 
 
-def close_in_background(session: tf.Session) -> threading.Thread:
+def close_in_background(session: tf.Session) -> threads.Call:
     """Closes a session in a daemon thread, and returns the thread."""
     # Not in this thread: if another task has died, `close` blocks for 30 s (tensorflow/python/client/session.py).
-    thread = threading.Thread(target=_close, args=(session,), daemon=True, name=threads.CLOSING)
-    thread.start()
-    return thread
+    return clock.start_call(functools.partial(_close, session), threads.CLOSING)
 
 
 def _close(session: tf.Session) -> None:

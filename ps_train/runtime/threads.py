@@ -11,36 +11,15 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections.abc import Iterator
-from typing import Any, Callable
+from typing import Callable
+
+from ps_train.runtime import clock
+from ps_train.runtime.clock import Call
+
+__all__ = ["CLOSING", "Call", "join_named", "repeating"]
 
 CLOSING = "close session"  # the name of threads that close a session (coordination/sessions.py)
-
-
-class Call(threading.Thread):
-    """A call of a function without arguments, in a thread that starts at once."""
-
-    def __init__(self, function: Callable[[], Any], name: str) -> None:
-        """Starts the call; `name` is the name of the thread, for stack dumps."""
-        super().__init__(daemon=True, name=name)
-        self._function = function
-        self._value: Any = None
-        self._error: BaseException | None = None
-        self.start()
-
-    def run(self) -> None:
-        """Makes the call."""
-        try:
-            self._value = self._function()
-        except BaseException as error:  # noqa: BLE001 (`result` raises it again)
-            self._error = error
-
-    def result(self) -> Any:
-        """Returns the function's value or raises its error; call this when the thread has ended."""
-        if self._error is not None:
-            raise self._error
-        return self._value
 
 
 @contextlib.contextmanager
@@ -52,14 +31,13 @@ def repeating(call: Callable[[], None], *, period_secs: float, name: str, join_s
       name: the name of the thread, for stack dumps.
       join_secs: how long the end waits for a call that is under way.
     """
-    is_over = threading.Event()
+    is_over = clock.event()
 
     def repeat() -> None:
         while not is_over.wait(period_secs):
             call()
 
-    thread = threading.Thread(target=repeat, daemon=True, name=name)
-    thread.start()
+    thread = clock.start_call(repeat, name)
     try:
         yield
     finally:
@@ -69,7 +47,7 @@ def repeating(call: Callable[[], None], *, period_secs: float, name: str, join_s
 
 def join_named(name: str, *, timeout_secs: float) -> None:
     """Waits until all threads with this name have ended, or the time is over."""
-    end_secs = time.monotonic() + timeout_secs
+    end_secs = clock.now() + timeout_secs
     for thread in threading.enumerate():
         if thread.name == name:
-            thread.join(max(0.0, end_secs - time.monotonic()))
+            thread.join(max(0.0, end_secs - clock.now()))

@@ -13,11 +13,11 @@ import dataclasses
 import logging
 import math
 import threading
-import time
 from typing import Any, Callable
 
 from ps_train.errors import ClusterLostError, StoppedError
-from ps_train.runtime.threads import Call
+from ps_train.runtime import clock
+from ps_train.runtime.clock import AbandonedError
 
 # Bounds the call that describes what is missing: neither a signal nor a time limit may wait for a message.
 DESCRIBE_SECS = 5.0
@@ -37,7 +37,7 @@ class Reminder:
           timeout_secs: the time limit of the wait.
         """
         self._awaited, self._timeout_secs = awaited, timeout_secs
-        self.start_secs = time.monotonic()
+        self.start_secs = clock.now()
         self._next_secs = self.start_secs + _REMIND_SECS
 
     def name(self) -> str:
@@ -46,7 +46,7 @@ class Reminder:
 
     def remind(self, now_secs: float | None = None) -> None:
         """Logs a line if ten seconds have passed since the last one."""
-        now_secs = time.monotonic() if now_secs is None else now_secs
+        now_secs = clock.now() if now_secs is None else now_secs
         if now_secs < self._next_secs:
             return
         # A line that comes late does not shift the ones after it.
@@ -78,7 +78,7 @@ def until(
     """
     reminder = Reminder(awaited, timeout_secs)
     while not (value := _answer(condition, stop, reminder)):
-        now_secs = time.monotonic()
+        now_secs = clock.now()
         if now_secs - reminder.start_secs >= timeout_secs:
             suffix = f"; {advice}" if advice else ""
             raise ClusterLostError("timed_out", f"waited {timeout_secs:g} s for {reminder.name()}{suffix}")
@@ -90,12 +90,10 @@ def until(
 
 def _answer(condition: Callable[[], Any], stop: threading.Event, reminder: Reminder) -> Any:
     """Returns `condition()`, or None if `stop` is set while it blocks, for example on a frozen peer."""
-    thread = Call(condition, "bounded an answer")
-    thread.join(_POLL_SECS)
-    while thread.is_alive() and not stop.is_set():
-        reminder.remind()
-        thread.join(_POLL_SECS)
-    return None if thread.is_alive() else thread.result()
+    try:
+        return clock.call(condition, "bounded an answer", stop=stop, remind=reminder.remind)
+    except AbandonedError:
+        return None
 
 
 def bounded(call: Callable[[], Any], timeout_secs: float, awaited: str, stop: threading.Event | None = None) -> Any:
@@ -110,18 +108,13 @@ def bounded(call: Callable[[], Any], timeout_secs: float, awaited: str, stop: th
       StoppedError: `stop` was set.
       Exception: from the call.
     """
-    thread = Call(call, f"bounded {awaited}")
     reminder = Reminder(awaited, timeout_secs)
-    end_secs = reminder.start_secs + timeout_secs
-    while thread.is_alive() and (remaining_secs := end_secs - time.monotonic()) > 0:
-        thread.join(min(remaining_secs, _POLL_SECS if stop else _REMIND_SECS))
-        if thread.is_alive() and time.monotonic() < end_secs:  # else the error says it
-            reminder.remind()
-        if stop is not None and stop.is_set() and thread.is_alive():
-            raise StoppedError("stopped", f"stopped while waiting for {awaited}")
-    if thread.is_alive():
-        raise ClusterLostError("timed_out", f"waited {timeout_secs:g} s for {awaited}")
-    return thread.result()
+    try:
+        return clock.call(call, f"bounded {awaited}", timeout_secs=timeout_secs, stop=stop, remind=reminder.remind)
+    except AbandonedError as error:
+        if stop is not None and stop.is_set():
+            raise StoppedError("stopped", f"stopped while waiting for {awaited}") from error
+        raise ClusterLostError("timed_out", f"waited {timeout_secs:g} s for {awaited}") from error
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from typing import Callable
 
@@ -13,7 +12,7 @@ from ps_train.cluster import reachability
 from ps_train.coordination.blackboard import Blackboard
 from ps_train.coordination.state import Snapshot, State
 from ps_train.errors import BlackboardError, ChiefFailedError, ClusterLostError, ConfigError, StoppedError
-from ps_train.runtime import signals, threads
+from ps_train.runtime import clock, signals, threads
 from ps_train.runtime.waits import Reminder, Timeouts
 
 _POLL_SECS = 0.25
@@ -62,7 +61,7 @@ class PsTask:
         self._idle_timeout_secs = timeouts.idle_secs
         self._last_save_secs = timeouts.stop_secs * _SHARE_OF_GRACE
         self._stop = stop
-        self._needed_secs = self._checked_secs = time.monotonic()
+        self._needed_secs = self._checked_secs = clock.now()
         self._reminder = Reminder("a worker", self._idle_timeout_secs)
 
     def run(self) -> None:
@@ -100,7 +99,7 @@ class PsTask:
 
     def _check_periodically(self) -> None:
         """Checks every few seconds whether this ps is still needed, and whether the tasks have the same cluster."""
-        now_secs = time.monotonic()
+        now_secs = clock.now()
         if now_secs - self._checked_secs < _CHECK_PERIOD_SECS:
             return
         self._checked_secs = now_secs
@@ -154,8 +153,8 @@ class PsTask:
         """
         is_awaited = self._is_awaited()
         self._stop.wait(_LINGER_SECS)
-        end_secs = time.monotonic() + _LATE_SECS
-        while is_awaited and time.monotonic() < end_secs and not self._stop.wait(_POLL_SECS):
+        end_secs = clock.now() + _LATE_SECS
+        while is_awaited and clock.now() < end_secs and not self._stop.wait(_POLL_SECS):
             is_awaited = self._is_awaited()
 
     def _is_awaited(self) -> bool:
@@ -179,8 +178,8 @@ class PsTask:
         A ps cannot know whether it is the only task that is stopped. Usually all are, and the chief needs every ps for
         its last save. If it is the only one, the workers take a few more steps, which are lost with it.
         """
-        end_secs = time.monotonic() + self._last_save_secs
-        while self._is_needed() and (left_secs := end_secs - time.monotonic()) > 0:
-            time.sleep(min(_POLL_SECS, left_secs))
+        end_secs = clock.now() + self._last_save_secs
+        while self._is_needed() and (left_secs := end_secs - clock.now()) > 0:
+            clock.sleep(min(_POLL_SECS, left_secs))
         if signals.is_stop_requested(self._stop):
-            time.sleep(_LINGER_SECS)  # an evaluator reads the request within that time
+            clock.sleep(_LINGER_SECS)  # an evaluator reads the request within that time

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 import threading
-import time
 from typing import Any, Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
@@ -16,7 +15,7 @@ from ps_train.coordination.state import State
 from ps_train.errors import ChiefFailedError, ClusterLostError, UserCodeError
 from ps_train.graph import nan_guard
 from ps_train.graph.input import bad_records
-from ps_train.runtime import waits
+from ps_train.runtime import clock, waits
 from ps_train.runtime.reports import Progress
 from ps_train.training.replica_graph import StepStatus, TrainGraph
 from ps_train.training.reporting import End, Outcome, Report
@@ -98,7 +97,7 @@ class Loop:
         """
         status = self._status()
         first_step = status.step
-        start_secs = time.monotonic()
+        start_secs = clock.now()
         self._reports.start(first_step)
         try:
             while (end := self._end(status)) is None:
@@ -111,7 +110,7 @@ class Loop:
         except tf.errors.OutOfRangeError:
             end = End.DATA
             status = self._settle_failed_run()
-        return Outcome(end, first_step, status.step, self._local_steps, time.monotonic() - start_secs,
+        return Outcome(end, first_step, status.step, self._local_steps, clock.now() - start_secs,
                        self._reports.staleness_line())
 
     def _end(self, status: StepStatus) -> End | None:
@@ -131,7 +130,7 @@ class Loop:
         Raises:
           ClusterLostError: the slowest worker is alive, but took no step within the time limit of a step.
         """
-        start_secs = moved_secs = time.monotonic()
+        start_secs = moved_secs = clock.now()
         last_lead = status.lead
 
         def slowest() -> str:
@@ -141,8 +140,8 @@ class Loop:
             lambda: f"{slowest()}, as --staleness_bound={bound.steps} lets no worker run further ahead of it")
         while bound.holds_up(status.lead) and self._end(status) is None:
             if status.lead < last_lead:
-                moved_secs, last_lead = time.monotonic(), status.lead
-            if time.monotonic() - moved_secs > self._settings.step_timeout_secs:
+                moved_secs, last_lead = clock.now(), status.lead
+            if clock.now() - moved_secs > self._settings.step_timeout_secs:
                 raise ClusterLostError(
                     "worker_stalled", f"{slowest()} is alive but took no step for "
                     f"{self._settings.step_timeout_secs:g} s, and --staleness_bound={bound.steps} lets no worker run "
@@ -150,7 +149,7 @@ class Loop:
             reminder.remind()
             self._stop.wait(_POLL_SECS)
             status = self._status()
-        self._held_secs = time.monotonic() - start_secs
+        self._held_secs = clock.now() - start_secs
         return status
 
     def _finite_steps(self, status: StepStatus) -> StepStatus:
@@ -282,7 +281,7 @@ class StepReports:
 
     def start(self, step: int) -> None:
         """Counts the time from now, and the steps from this global step."""
-        self._last = (time.monotonic(), step, 0)
+        self._last = (clock.now(), step, 0)
 
     def due(self, local_steps: int, last_taken: int) -> Due:
         """Returns what is due, after so many steps of this worker, of which the last session run took `last_taken`."""
@@ -309,7 +308,7 @@ class StepReports:
           summary: of the graph, or None.
         """
         last_secs, last_step, last_local_steps = self._last
-        now_secs = time.monotonic()
+        now_secs = clock.now()
         elapsed_secs = max(now_secs - last_secs, 1e-9)
         examples_per_sec = (local_steps - last_local_steps) * self._settings.batch_size / elapsed_secs
         steps_per_sec = (step - last_step) / elapsed_secs

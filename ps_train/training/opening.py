@@ -1,6 +1,6 @@
 """Opens the sessions of a worker: it waits until it may train, then gets a session on ready parameters.
 
-    chief    ps answer --> parameters prepared, and of this training? --> LIVE, else NEW
+    chief    ps answer --> parameters prepared, and of this training? --> LIVE, else NEW; OVER if all is done
     others   wait for the chief to prepare them for this training    --> LIVE, or OVER
 
     LIVE     TensorFlow's Supervisor waits for a session
@@ -80,6 +80,8 @@ class Admission:
     def _ask_as_chief(self) -> Parameters | None:
         """Returns None if a worker of the training that is to be replaced has joined in the meantime."""
         view = self._board.admission_view()
+        if view.state == State.DONE:  # the chief before this one was killed after it had announced it; the ps end
+            return None if self._differences(view) else Parameters.OVER
         parameters = Parameters.LIVE if view.is_prepared else Parameters.NEW
         if view.is_prepared and not self._belongs_here(view):
             _log.warning("the ps hold the parameters of another training, which has no workers: starting a new one")
@@ -134,9 +136,7 @@ class Admission:
         Raises:
           ConfigError: it does not fit, and other workers are training.
         """
-        differing = fingerprint.differences(
-            view.fingerprint, self._fingerprint, their_name="the running training"
-        ) if view.fingerprint and self._fingerprint else []
+        differing = self._differences(view)
         if not differing:
             return True
         # A worker that is alive and not admitted may wait, as this one does, for the same new training.
@@ -145,6 +145,11 @@ class Admission:
                             f"{self._cluster.ps[0]}: {line}; start it with the same flags and code")
                     for line in differing])
         return False
+
+    def _differences(self, view: AdmissionView) -> list[str]:
+        if not (view.fingerprint and self._fingerprint):
+            return []
+        return fingerprint.differences(view.fingerprint, self._fingerprint, their_name="the running training")
 
     def _others_in(self, view: AdmissionView) -> frozenset[int]:
         """Returns the other workers that use the parameters."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Callable, NamedTuple
 
@@ -24,7 +23,7 @@ from ps_train.coordination.blackboard import Blackboard
 from ps_train.coordination.heartbeat import Heartbeat, WorkerProgress
 from ps_train.coordination.state import Snapshot, State
 from ps_train.errors import BlackboardError, ChiefFailedError, ClusterLostError, StoppedError
-from ps_train.runtime import tensorflow_errors, threads, waits
+from ps_train.runtime import clock, tensorflow_errors, waits
 from ps_train.runtime.waits import Timeouts
 from ps_train.storage import checkpoints, event_files, saver
 from ps_train.storage.folder_lock import FolderLock
@@ -146,7 +145,7 @@ class SupervisedTraining:
             self._journal.note("lost", reason=reason, gone=unreachable, step=step)
 
         if self._cluster.is_chief:
-            threads.Call(note, "loss")  # an address that does not answer takes seconds
+            clock.start_call(note, "loss")  # an address that does not answer takes seconds
 
     def _run_once(self, body: Body) -> Outcome:
         parameters = self._admission.wait()
@@ -300,15 +299,15 @@ class SupervisedTraining:
         gradient that no update takes. If only this worker's data has ended, the others continue.
         """
         timeout_secs = self._settings.timeouts.end_secs
-        moved_secs, last = time.monotonic(), None
+        moved_secs, last = clock.now(), None
         reminder = waits.Reminder(lambda: f"{', '.join(names)} to finish")
         while names := unfinished_workers(self._cluster, snapshot := self._board.snapshot()):
             if snapshot.state >= State.STOPPING:
                 self._release(session)
             step = int(sessions.run_bounded(session, self._graph.steps.status, options=_CALL)[0])
             if (step, names) != last:
-                moved_secs, last = time.monotonic(), (step, names)
-            if time.monotonic() - moved_secs > timeout_secs:
+                moved_secs, last = clock.now(), (step, names)
+            if clock.now() - moved_secs > timeout_secs:
                 _log.warning("ending without %s: not finished, and no step for %g s", ", ".join(names), timeout_secs)
                 return
             reminder.remind()

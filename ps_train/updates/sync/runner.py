@@ -11,9 +11,9 @@ docs/decisions/sync.md.
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
-import time
 from collections.abc import Iterable
 from typing import Callable, NamedTuple
 
@@ -22,6 +22,7 @@ import tensorflow.compat.v1 as tf
 from ps_train.coordination import sessions
 from ps_train.coordination.state import NO_DATA, Snapshot, State
 from ps_train.errors import BlackboardError, ClusterLostError
+from ps_train.runtime import clock, threads
 from ps_train.updates.sync.aggregation import SyncOperations, SyncStatus
 from ps_train.updates.update import CHECK_SECS, RUN_OPTIONS, ChiefContext, ChiefService, SyncSettings
 
@@ -51,11 +52,11 @@ class QuorumStatus(NamedTuple):
 class Quorum:
     """The workers of one training, as the chief knows them."""
 
-    def __init__(self, settings: SyncSettings, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """Creates a quorum that expects no worker before its first heartbeat; `clock` returns seconds."""
+    def __init__(self, settings: SyncSettings, *, now: Callable[[], float] = clock.now) -> None:
+        """Creates a quorum that expects no worker before its first heartbeat; `now` returns seconds."""
         self._settings = settings
         self._all = frozenset(range(settings.num_workers))
-        self._clock = clock
+        self._now = now
         self._members = self._all
         self._expected: frozenset[int] = frozenset()
         self._expected_until_secs = 0.0
@@ -68,7 +69,7 @@ class Quorum:
         are new or restored: the workers have to come, or to come back.
         """
         self._expected = self._members
-        self._expected_until_secs = self._clock() + timeout_secs
+        self._expected_until_secs = self._now() + timeout_secs
         self._enough_secs = None
 
     def check(self, snapshot: Snapshot, chief_number: int) -> QuorumStatus:
@@ -78,7 +79,7 @@ class Quorum:
           snapshot: what ps 0 knows of the workers.
           chief_number: the number of the chief, which is alive because it asks.
         """
-        now_secs, floor = self._clock(), self._settings.min_replicas_to_aggregate
+        now_secs, floor = self._now(), self._settings.min_replicas_to_aggregate
         here = self._all & {chief_number, *snapshot.alive()}
         self._expected = self._expected - here if now_secs < self._expected_until_secs else frozenset()
         finished = frozenset(worker for worker in self._all if snapshot.finished[worker])
@@ -108,21 +109,19 @@ class UpdateRunner(ChiefService):
         self._quorum = quorum
         self._last_quorum: QuorumStatus | None = None
         self._last_status: tuple | None = None
-        self._threads: list[threading.Thread] = []
-        self._stopped = threading.Event()
+        self._threads: list[threads.Call] = []
+        self._stopped = clock.event()
 
     def start(self, session: tf.Session, context: ChiefContext) -> None:
         """Starts the updates; they run until the session is closed."""
         self.error = None
         self._last_status = None
-        self._stopped = stopped = threading.Event()
+        self._stopped = stopped = clock.event()
         if not context.is_resumed:
             self._quorum.expect(context.start_timeout_secs)
         self._threads = [
-            threading.Thread(target=self._repeat, args=(work, session, context, stopped), daemon=True, name=name)
+            clock.start_call(functools.partial(self._repeat, work, session, context, stopped), name)
             for name, work in (("updates", self._update), ("quorum", self._check_and_pause))]
-        for thread in self._threads:
-            thread.start()
 
     def stop(self) -> None:
         """Stops the checks. An update that waits ends when the session is closed."""

@@ -112,7 +112,7 @@ def test_the_clock_of_ps_0_goes_while_it_serves(open_board, monkeypatch):
     """Matrix row 47: a worker grows old by it, neither by the time of day nor by a time that ps 0 stood still."""
     cluster = clusters.start(1, 1)  # nobody lets its clock go but this test
     seconds = [1000.0]
-    monkeypatch.setattr(blackboard, "time", types.SimpleNamespace(monotonic=lambda: seconds[0]))
+    monkeypatch.setattr(blackboard, "clock", types.SimpleNamespace(now=lambda: seconds[0]))
     board = open_board(worker_board(cluster, 0))
     own = open_board(blackboard.for_ps(cluster.target("ps", 0), cluster.view("ps", 0)))
     board.claim(0, claim=1)
@@ -179,6 +179,7 @@ def test_a_ps_that_is_gone_before_it_answers_has_heard_that_all_is_done(open_boa
     view = Cluster("worker", 0, {"ps": {0: address}, "worker": {0: "localhost:1"}})
     board = open_board(blackboard.for_client(view))
     monkeypatch.setattr(connection, "_RUN_TIMEOUT_SECS", 0.2)
+    monkeypatch.setattr(blackboard, "_DONE_SECS", 1.0)
     board.announce_done()
     with socket.create_server(("localhost", int(address.split(":")[1]))), pytest.raises(ClusterLostError):
         board.announce_done()

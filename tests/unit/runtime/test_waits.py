@@ -91,7 +91,8 @@ class _Clock:
 def test_a_long_wait_reminds(monkeypatch, caplog):
     """Every ten seconds it says what it waits for, since when, and until when; it reads the monotonic clock only."""
     clock = _Clock()
-    monkeypatch.setattr(waits, "time", types.SimpleNamespace(monotonic=clock.monotonic))
+    monkeypatch.setattr(waits, "clock", types.SimpleNamespace(
+        now=clock.monotonic, call=lambda condition, name, **_: condition()))
     monkeypatch.setattr(logging.getLogger("ps_train"), "propagate", True)
     with caplog.at_level(logging.INFO), pytest.raises(ClusterLostError):
         waits.until(lambda: False, 35, "ps:0", clock)

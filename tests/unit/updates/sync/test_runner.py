@@ -53,7 +53,7 @@ def test_the_members_are_alive_and_not_finished(snapshot, members, missing, fini
 def test_expected_workers_are_members_until_they_came_or_the_time_is_over():
     """So the first update has a gradient from each; a worker that came and died is not waited for again."""
     clock = Clock()
-    quorum = _quorum(3, 1, 3, clock=clock)
+    quorum = _quorum(3, 1, 3, now=clock)
     quorum.expect(60.0)
     absent = _snapshot([99.0, 0.0, 0.0], claims=[1, 0, 0])
     assert _check(quorum, absent).members == {0, 1, 2}
@@ -94,7 +94,7 @@ def test_the_gradients_of_all_workers_make_an_update(replicas, num_workers, numb
 def test_too_few_for_the_floor_is_timed_and_hopeless_only_where_they_are_finished():
     """Expected workers are members, but not here yet: the time for the floor begins at the start."""
     clock = Clock()
-    quorum = _quorum(3, 2, 3, clock=clock)
+    quorum = _quorum(3, 2, 3, now=clock)
     clock.secs = 0.5
     quorum.expect(60.0)
     for clock.secs, heartbeats, short_secs in (

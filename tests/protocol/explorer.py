@@ -1,0 +1,238 @@
+"""Runs a training under a schedule of faults; makes schedules, and shrinks those that break an invariant.
+
+    schedule   a seed of latencies, and some faults: at which point of the run, what, where, for how long
+    run        the whole training under it; the result has what broke
+    walk       schedules by seed                   every_schedule   all with one fault, or two, up to a point
+    shrink     the shortest schedule that breaks the same invariant
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import itertools
+import logging
+import random
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from tests.protocol import simulation, tasks
+from tests.protocol.invariants import Violation, Watcher
+from tests.protocol.simulation import Fiber, Request, World
+from tests.protocol.tasks import Setting, Training
+
+HORIZON_SECS = 900.0
+_RESTART_SECS = 1.5
+_MOST_RESTARTS = 8
+# What may go wrong, and for how many seconds. For "kill" that is the time until it is started again, for "move" on
+# another machine; "slow" takes a clock that goes so much faster.
+KINDS = {
+    "kill": (0.2, 3.0, 15.0), "move": (0.2, 3.0, 15.0), "freeze": (0.5, 6.0, 12.0, 25.0), "cut": (1.0, 6.0, 12.0, 25.0),
+    "lose": (0.0,), "stall": (0.02, 0.4, 2.0, 12.0), "slow": (0.5, 2.0),
+}
+
+
+class Fault(NamedTuple):
+    """A fault.
+
+    Attributes:
+      point: of the run, from which on it comes.
+      kind: a key of KINDS.
+      target: which task, for "cut" together with the one after it; by number, ps first.
+      secs: see KINDS.
+    """
+
+    point: int
+    kind: str
+    target: int
+    secs: float
+
+    def __str__(self) -> str:
+        return f"{self.kind}({self.target}, {self.secs:g}) at {self.point}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Schedule:
+    """All that determines a run.
+
+    Attributes:
+      setting: the training.
+      seed: of latencies; 0 for fixed ones.
+      is_fine: whether other things happen between two operations of one call.
+      faults: by their points.
+    """
+
+    setting: Setting = Setting()
+    seed: int = 0
+    is_fine: bool = False
+    faults: tuple[Fault, ...] = ()
+
+    def __str__(self) -> str:
+        faults = "; ".join(map(str, self.faults)) or "no fault"
+        return f"seed {self.seed}{', fine' if self.is_fine else ''}: {faults}"
+
+
+class Result(NamedTuple):
+    """What a run has shown.
+
+    Attributes:
+      failure: what broke, "" if nothing did.
+      points: of the run.
+      trace: lines on what happened.
+    """
+
+    failure: str
+    points: int
+    trace: list[str]
+    training: Any = None
+
+
+class _Driver:
+    """Brings the faults into a run, and starts tasks again, as `ps_train launch --max_restarts` does."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self._faults = sorted(schedule.faults)
+        self._losses = 0
+
+    def at_point(self, world: World, point: int, item: Any) -> float:
+        delay_secs = 0.0
+        while self._faults and self._faults[0].point <= point:
+            fault = self._faults[0]
+            if fault.kind == "stall":
+                if not isinstance(item, (Fiber, Request)):
+                    break
+                process = item.process if isinstance(item, Fiber) else item.session.client
+                delay_secs = fault.secs
+                world.note(f"stall {process.name} for {fault.secs:g} s: {getattr(item, 'awaits', 'a request')}")
+            elif fault.kind == "lose":
+                if not (isinstance(item, Request) and item.is_over and not item.is_done):
+                    break
+                world.note(f"the answer to a call of {item.session.client.name} is lost")
+                item.lose_answer()
+            else:
+                self._begin(world, fault)
+            self._faults.pop(0)
+        return delay_secs
+
+    def _begin(self, world: World, fault: Fault) -> None:
+        processes = list(world.processes.values())
+        process = processes[fault.target % len(processes)]
+        if fault.kind in ("kill", "move"):
+            machine = process.machine + (fault.kind == "move")
+            if process.is_alive:
+                world.note(f"{fault.kind} {process.name}, back after {fault.secs:g} s")
+                process.kill()
+                world.push(fault.secs, lambda: process.start(machine))
+        elif fault.kind == "freeze":
+            world.note(f"freeze {process.name} for {fault.secs:g} s")
+            process.frozen_until_secs = world.now_secs + fault.secs
+        elif fault.kind == "cut":
+            other = processes[(fault.target + 1 + fault.target // len(processes)) % len(processes)]
+            world.note(f"cut {process.name} from {other.name} for {fault.secs:g} s")
+            world.cut(process.name, other.name, fault.secs)
+        elif fault.kind == "slow":
+            world.note(f"the clock of {process.name} goes {fault.secs:g} times as fast")
+            process.set_rate(fault.secs)
+
+    def on_exit(self, world: World, process: simulation.Process, code: int) -> None:
+        chief = world.processes["worker:0"]
+        if code == 138 and chief.exit_code != 0 and len(process.exit_codes) < _MOST_RESTARTS:
+            world.push(_RESTART_SECS, process.start)
+
+
+def run(schedule: Schedule, *, keeps_trace: bool = False) -> Result:
+    """Runs a training under a schedule."""
+    driver = _Driver(schedule)
+    world = World(seed=schedule.seed, is_fine=schedule.is_fine, horizon_secs=HORIZON_SECS, keeps_trace=keeps_trace,
+                  at_point=driver.at_point)
+    world.on_exit = lambda process, code: driver.on_exit(world, process, code)
+    training = Training(world, schedule.setting)
+    training.had_fault = bool(schedule.faults)
+    watcher = Watcher(world, training)
+    failure = ""
+    with tasks.installed(training), simulation.installed(world), _quiet():
+        for process in world.processes.values():
+            process.start()
+        try:
+            world.run()
+            watcher.at_end()
+        except Violation as error:
+            failure = str(error)
+            world.note(f"BROKEN: {failure}")
+    return Result(failure, world.points, world.trace or [], training)
+
+
+class _quiet:  # noqa: N801 (used as a context manager)
+    def __enter__(self) -> None:
+        logging.disable(logging.CRITICAL)
+        gc.disable()
+
+    def __exit__(self, *error: object) -> None:
+        logging.disable(logging.NOTSET)
+        gc.enable()
+
+
+def walk(
+    setting: Setting, seed: int, num_points: int, *, most_faults: int = 3, kinds: tuple[str, ...] = ()
+) -> Schedule:
+    """Returns a schedule drawn from a seed."""
+    draw = random.Random(seed)
+    faults = []
+    for _ in range(draw.randint(1, most_faults)):
+        kind = draw.choice(kinds or tuple(KINDS))
+        faults.append(Fault(draw.randrange(1, num_points), kind, draw.randrange(8), draw.choice(KINDS[kind])))
+    return Schedule(setting, seed=seed if draw.random() < 0.7 else 0, is_fine=draw.random() < 0.3,
+                    faults=tuple(sorted(faults)))
+
+
+def every_schedule(setting: Setting, points: range, kinds: tuple[str, ...] = tuple(KINDS)) -> Iterator[Schedule]:
+    """Yields all schedules with one fault at these points."""
+    num_tasks = setting.num_ps + setting.num_workers
+    for point, kind in itertools.product(points, kinds):
+        targets = range(1) if kind in ("lose", "stall") else range(num_tasks)
+        for target, secs in itertools.product(targets, KINDS[kind]):
+            yield Schedule(setting, faults=(Fault(point, kind, target, secs),))
+
+
+def shrink(schedule: Schedule, failure: str, most_runs: int = 150) -> Schedule:
+    """Returns the shortest schedule found that breaks the same invariant."""
+    kept, left = schedule, most_runs
+    progress = True
+    while progress and left > 0:
+        progress = False
+        for candidate in _smaller(kept):
+            left -= 1
+            if _kind_of(run(candidate).failure) == _kind_of(failure):
+                kept, progress = candidate, True
+                break
+            if left <= 0:
+                break
+    return kept
+
+
+def _kind_of(failure: str) -> str:
+    """Returns a failure without its names and numbers."""
+    return "".join(each for each in failure.partition(":")[0].partition("{")[0] if each.isalpha())
+
+
+def _smaller(schedule: Schedule) -> Iterator[Schedule]:
+    faults = schedule.faults
+    for number in range(len(faults)):
+        yield dataclasses.replace(schedule, faults=faults[:number] + faults[number + 1:])
+    if schedule.is_fine:
+        yield dataclasses.replace(schedule, is_fine=False)
+    if schedule.seed:
+        yield dataclasses.replace(schedule, seed=0)
+    if schedule.setting.num_workers > 1:
+        yield dataclasses.replace(schedule, setting=dataclasses.replace(
+            schedule.setting, num_workers=schedule.setting.num_workers - 1))
+    if schedule.setting.num_ps > 1:
+        yield dataclasses.replace(schedule, setting=dataclasses.replace(
+            schedule.setting, num_ps=schedule.setting.num_ps - 1))
+    for number, fault in enumerate(faults):
+        smaller = [fault._replace(secs=secs) for secs in KINDS[fault.kind] if secs < fault.secs]
+        points = (1, fault.point // 2, fault.point * 3 // 4, fault.point - 1)
+        smaller += [fault._replace(point=point) for point in points if 0 < point < fault.point]
+        smaller += [fault._replace(target=fault.target % 4)] if fault.target >= 4 else []
+        for each in smaller:
+            yield dataclasses.replace(schedule, faults=tuple(sorted(faults[:number] + (each,) + faults[number + 1:])))

@@ -1,0 +1,107 @@
+"""What must hold in each run; docs/faults.md has a line for each of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ps_train.coordination.state import State
+from tests.protocol.simulation import Process, World
+from tests.protocol.tasks import Training
+
+
+class Violation(AssertionError):  # noqa: N818 (a finding)
+    """An invariant does not hold."""
+
+
+class Watcher:
+    """Looks at each write to a variable that an invariant is about, and at the end of a run."""
+
+    def __init__(self, world: World, training: Training) -> None:
+        self._world, self._training = world, training
+        self.is_done = False
+        self._prepared_for: dict[str, list[int]] = {}
+        setting = training.setting
+        world.on_write["ps_train/state"] = self._state
+        world.on_write["global_step"] = self._global_step
+        for index in range(setting.num_ps):
+            world.on_write[f"counts_{index}"] = self._counts
+
+    def fail(self, text: str) -> None:
+        raise Violation(text)
+
+    def _state(self, ps: Process, client: Process, old: Any, new: Any) -> None:
+        current = [self._world.processes[f"ps:{index}"].incarnation for index in range(self._training.setting.num_ps)]
+        # Training goes on after the loss of a ps, even if its last step was taken.
+        is_resumed = new == State.RUNNING and old == State.STOPPING and current != self._prepared_for.get(ps.name)
+        may_go_back = client is ps or is_resumed or self._has_two_trainings()
+        if old is not None and new < old and not may_go_back:
+            self.fail(f"the state of {ps.name} goes back from {State(int(old)).name} to {State(int(new)).name}")
+        if new == State.RUNNING:
+            self._prepared_for[ps.name] = current
+        if new == State.DONE and old != State.DONE:
+            self.is_done = True
+            if client.name != "worker:0":
+                self.fail(f"{client.name} announces the end")
+            if max(self._training.checkpoints, default=0) < self._training.setting.train_steps and not (
+                    self._training.setting.data_steps):
+                self.fail("the end is announced before the last step is saved")
+
+    def _has_two_trainings(self) -> bool:
+        return len(set(self._training.learning_rates.values())) > 1
+
+    def _global_step(self, ps: Process, client: Process, old: Any, new: Any) -> None:
+        if old is None or new >= old:
+            return
+        if self._are_prepared(ps) and not self._has_two_trainings():
+            self.fail(f"{client.name} sets live parameters back from step {old} to {new}")
+
+    def _are_prepared(self, first: Process) -> bool:
+        """Returns whether the parameters on all ps are those that a chief has prepared, and no ps has restarted."""
+        values = first.store.values
+        ps = [self._world.processes[f"ps:{index}"] for index in range(self._training.setting.num_ps)]
+        current = [process.store.values.get("ps_train/incarnation") for process in ps]
+        return (values.get("ps_train/state", 0) in (State.RUNNING, State.STOPPING)
+                and list(values.get("ps_train/prepared", [0] * len(ps))[:len(ps)]) == current)
+
+    def _counts(self, ps: Process, client: Process, old: Any, new: Any) -> None:
+        """An update of parameters, or their preparation."""
+        owner = ps.store.values.get("training_id")
+        if owner is not None and not np.isclose(owner, self._training.training_id_of(client.name)):
+            self.fail(f"{client.name} trains on parameters of another training")
+        if np.any(np.asarray(new) > [self._training.issued[number] for number in range(len(new))]):
+            self.fail(f"an update is applied twice: {ps.name} has {new}, the workers have made "
+                      f"{dict(self._training.issued)}")
+
+    def at_end(self) -> None:
+        """Checks how the run has ended."""
+        codes = {name: process.exit_code for name, process in self._world.processes.items()}
+        for name, process in self._world.processes.items():
+            if 1 in process.exit_codes or (2 in process.exit_codes and not self._has_two_trainings()):
+                self.fail(f"{name} has failed: {process.error!r}")
+        # A chief that is killed after it has announced the end finds no ps when it is started again.
+        if codes["worker:0"] not in ((0, 137, 138) if self.is_done else (0,)):
+            waiting = [f"{process.name} {fiber.name}: {fiber.awaits}" for process in self._world.processes.values()
+                       for fiber in process.fibers]
+            self.fail(f"the training does not end: {codes}; {waiting}")
+        allowed = {0, 137, 138}
+        if not set(codes.values()) <= allowed:
+            self.fail(f"tasks do not end: {codes}")
+        if not self._training.had_fault and set(codes.values()) != {0}:
+            self.fail(f"without a fault the tasks end with {codes}")
+        self._check_counts()
+
+    def _check_counts(self) -> None:
+        training = self._training
+        if not training.checkpoints:
+            self.fail("nothing was saved")
+        *vectors, step = training.checkpoints[max(training.checkpoints)]
+        if training.had_fault:
+            return
+        for vector in vectors[1:]:
+            if not np.array_equal(vector, vectors[0]):
+                self.fail(f"the ps differ: {vectors}")
+        updates = vectors[0].max() if training.setting.is_sync else vectors[0].sum()
+        if updates != step:
+            self.fail(f"step {step} has the updates {vectors[0]}")

@@ -1,0 +1,54 @@
+"""The explorer: trainings under schedules of faults, and a fault in the code that it finds."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.protocol import explorer, planted
+from tests.protocol.explorer import Fault, Schedule, Setting
+
+SETTINGS = {"async": Setting(), "two ps": Setting(num_ps=2),
+            "sync": Setting(num_ps=2, num_workers=3, is_sync=True)}
+
+
+@pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS)
+def test_a_training_without_a_fault_ends_in_the_same_way_every_time(setting):
+    """And with operations and latencies in any order, in some way."""
+    runs = [explorer.run(Schedule(setting)) for _ in range(2)]
+    assert [(run.failure, run.points) for run in runs] == [("", runs[0].points)] * 2
+    for seed in range(1, 4):
+        assert explorer.run(Schedule(setting, seed=seed, is_fine=True)).failure == ""
+
+
+@pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS)
+def test_no_walk_breaks_an_invariant(setting):
+    """`python -m tests.protocol walk` takes more of them."""
+    num_points = explorer.run(Schedule(setting)).points
+    for seed in range(1, 16):
+        schedule = explorer.walk(setting, seed, num_points)
+        assert explorer.run(schedule).failure == "", schedule
+
+
+def test_a_planted_fault_is_found_and_its_schedule_shrunk():
+    """The chief that comes back overwrites what the others have trained."""
+    fault = planted.PLANTED[0]
+    found = planted.find(fault)
+    assert found.schedule is not None
+    shortest = planted.shrunk(fault, found)
+    assert [fault.kind for fault in shortest.faults] in (["kill"], ["move"])
+    with planted.planted(fault):
+        assert explorer.run(shortest).failure
+    assert explorer.run(shortest).failure == ""
+
+
+@pytest.mark.parametrize(("what", "schedule"), [
+    ("the answer to the announcement of the end is lost", Schedule(
+        Setting(), seed=208, faults=(Fault(400, "lose", 3, 0), Fault(409, "lose", 4, 0)))),
+    ("a ps is frozen when the end is announced", Schedule(Setting(num_ps=2), seed=245, faults=(
+        Fault(483, "freeze", 1, 25),))),
+    ("the chief is killed when it has announced the end to one ps of two", Schedule(Setting(num_ps=2), faults=(
+        Fault(405, "slow", 7, 2), Fault(575, "move", 6, 0.2)))),
+])
+def test_what_the_explorer_has_found_is_mended(what, schedule):
+    """Each schedule broke an invariant once."""
+    assert explorer.run(schedule).failure == ""
