@@ -55,11 +55,11 @@ def check_ps(cluster: Cluster, first: Task) -> None:
       BlackboardError: ps 0 does not answer.
     """
     if not reachability.accepts(first.address):
-        raise BlackboardError(f"{first} is not there")
+        raise BlackboardError("ps_unreachable", f"{first} does not answer")
     ps_description, _ = _read_description(first)
     if ps_description and not description.knows(ps_description, cluster.task):
-        raise ConfigError(f"{first} was not configured with {cluster.task}; give every task the same --ps_hosts, or "
-                          "the same cluster in TF_CONFIG")
+        raise ConfigError("clusters_differ", f"{first} was not configured with {cluster.task}; give every task the "
+                          "same --ps_hosts, or the same cluster in TF_CONFIG")
 
 
 def _agrees(cluster: Cluster, ps: Task, existing_servers: bool) -> bool:
@@ -79,7 +79,7 @@ def _agrees(cluster: Cluster, ps: Task, existing_servers: bool) -> bool:
     if mismatch:
         _record_mismatch(cluster, mismatch)
     if differing or mismatch:
-        raise ConfigError(differing or mismatch)
+        raise ConfigError("clusters_differ", differing or mismatch)
     return True
 
 

@@ -251,7 +251,7 @@ class Blackboard:
         """
         current = self.incarnations()
         if prepared is not None and current != prepared:
-            raise BlackboardError("a ps has restarted while the chief prepared the parameters")
+            raise BlackboardError("ps_restarted", "a ps has restarted while the chief prepared the parameters")
         if self.state() == State.IDLE:
             self._run([self._clear_local_steps, self._clear_finished])
         else:  # training continues after the loss of a ps: a worker that has finished and left does not come back
@@ -363,7 +363,7 @@ def for_other_ps(
     """
     address = cluster.addresses["ps"].get(0) or own_board.first_ps_address()
     if not address:
-        raise BlackboardError(f"{cluster.task} does not know the address of ps:0 yet")
+        raise BlackboardError("ps_unknown", f"{cluster.task} does not know the address of ps:0 yet")
     return _client_of(address, cluster, heartbeat_timeout_secs)
 
 

@@ -62,7 +62,7 @@ class Connection:
                                      f"an answer of {self._ps[0]}")
             except tf.errors.InvalidArgumentError as error:  # a device that the server does not know, for example
                 raise ConfigError(
-                    f"{' or '.join(map(str, self._ps))} is not the ps that this task expects: "
+                    "wrong_ps", f"{' or '.join(map(str, self._ps))} is not the ps that this task expects: "
                     f"{tensorflow_errors.reason(error)}; start all tasks from the same version, and all with or all "
                     "without --elastic") from error
             except (*_UNREACHABLE, ClusterLostError, RuntimeError) as error:  # RuntimeError: `close` was called
@@ -72,7 +72,8 @@ class Connection:
                 # for 20 s. The next call takes the other route.
                 self._routes.reverse()
                 reason = tensorflow_errors.reason(error)
-                raise BlackboardError(f"the blackboard on {self._ps[0]} does not answer: {reason}") from error
+                raise BlackboardError(
+                    "ps_unreachable", f"the blackboard on {self._ps[0]} does not answer: {reason}") from error
 
     def close(self) -> None:
         """Closes the session, without waiting for a lost ps or for a call that is under way."""
@@ -97,7 +98,8 @@ def run_on_ps(ps: Task, graph: tf.Graph, fetches: Any) -> Any:
     try:
         return waits.bounded(run, 2 * _RUN_TIMEOUT_SECS, f"an answer of {ps}")
     except (tf.errors.OpError, ClusterLostError) as error:
-        raise BlackboardError(f"the blackboard on {ps} does not answer: {tensorflow_errors.reason(error)}") from error
+        reason = tensorflow_errors.reason(error)
+        raise BlackboardError("ps_unreachable", f"the blackboard on {ps} does not answer: {reason}") from error
     finally:
         for session in opened:
             sessions.close_in_background(session)

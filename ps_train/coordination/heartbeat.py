@@ -111,8 +111,9 @@ class Heartbeat:
             if now is None:
                 return False
             if now.claims[self._number] and float(now.heartbeats[self._number]) > last_secs:
-                raise ConfigError(f"{self._task} is running already: another process with this --job_name and "
-                                  "--task_index is in the cluster; end it, or give this one another index")
+                raise ConfigError("task_already_running", f"{self._task} is running already: another process with this "
+                                  "--job_name and --task_index is in the cluster; end it, or give this one another "
+                                  "index")
             return not now.is_alive(self._number)
 
         waits.until(is_free, start_timeout_secs, awaited, self._stop)

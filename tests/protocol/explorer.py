@@ -23,12 +23,14 @@ from tests.protocol.tasks import Setting, Training
 
 HORIZON_SECS = 900.0
 _RESTART_SECS = 1.5
-_MOST_RESTARTS = 8
+_REFUSED_SECS = 20.0
+_MOST_RESTARTS = 12
 # What may go wrong, and for how many seconds. For "kill" that is the time until it is started again, for "move" on
-# another machine; "slow" takes a clock that goes so much faster.
+# another machine; "replace" freezes a worker, and starts another process in its place meanwhile; "retrain" ends all
+# workers, and starts those of another training, the chief last; "slow" takes a clock that goes so much faster.
 KINDS = {
     "kill": (0.2, 3.0, 15.0), "move": (0.2, 3.0, 15.0), "freeze": (0.5, 6.0, 12.0, 25.0), "cut": (1.0, 6.0, 12.0, 25.0),
-    "lose": (0.0,), "stall": (0.02, 0.4, 2.0, 12.0), "slow": (0.5, 2.0),
+    "replace": (12.0, 25.0), "retrain": (0.1, 2.0), "lose": (0.0,), "stall": (0.02, 0.4, 2.0, 12.0), "slow": (0.5, 2.0),
 }
 
 
@@ -92,7 +94,7 @@ class _Driver:
 
     def __init__(self, schedule: Schedule) -> None:
         self._faults = sorted(schedule.faults)
-        self._losses = 0
+        self.training: Any = None
 
     def at_point(self, world: World, point: int, item: Any) -> float:
         delay_secs = 0.0
@@ -117,6 +119,9 @@ class _Driver:
     def _begin(self, world: World, fault: Fault) -> None:
         processes = list(world.processes.values())
         process = processes[fault.target % len(processes)]
+        if fault.kind in ("replace",):
+            workers = world.workers()
+            process = workers[fault.target % len(workers)]
         if fault.kind in ("kill", "move"):
             machine = process.machine + (fault.kind == "move")
             if process.is_alive:
@@ -130,14 +135,35 @@ class _Driver:
             other = processes[(fault.target + 1 + fault.target // len(processes)) % len(processes)]
             world.note(f"cut {process.name} from {other.name} for {fault.secs:g} s")
             world.cut(process.name, other.name, fault.secs)
+        elif fault.kind == "replace" and process.name.startswith("worker:") and process.is_alive:
+            world.note(f"freeze {process.name} for {fault.secs:g} s, and start another process in its place")
+            process.frozen_until_secs = world.now_secs + fault.secs
+            world.replace(process).start(process.machine + 1)
+        elif fault.kind == "retrain":
+            self._retrain(world, fault)
         elif fault.kind == "slow":
             world.note(f"the clock of {process.name} goes {fault.secs:g} times as fast")
             process.set_rate(fault.secs)
 
+    def _retrain(self, world: World, fault: Fault) -> None:
+        world.note("all workers are ended, and those of another training are started")
+        self.training.begin_another()
+        for process in world.replaced:
+            process.kill()
+        for number, process in enumerate(world.workers()):
+            process.kill()
+            late = fault.target % len(world.workers()) == number  # still has the flags of the training before
+            if late and number:
+                process.learning_rate = self.training.first_rate
+            world.push(fault.secs * (len(world.workers()) - number), process.start)
+
     def on_exit(self, world: World, process: simulation.Process, code: int) -> None:
         chief = world.processes["worker:0"]
-        if code == 138 and chief.exit_code != 0 and len(process.exit_codes) < _MOST_RESTARTS:
-            world.push(_RESTART_SECS, process.start)
+        is_refused = code == 2 and (self.training.has_two or bool(world.replaced))
+        if process is not world.processes[process.name]:
+            return
+        if (code == 138 or is_refused) and chief.exit_code != 0 and len(process.exit_codes) < _MOST_RESTARTS:
+            world.push(_REFUSED_SECS if is_refused else _RESTART_SECS, process.start)
 
 
 def run(schedule: Schedule, *, keeps_trace: bool = False) -> Result:
@@ -148,6 +174,7 @@ def run(schedule: Schedule, *, keeps_trace: bool = False) -> Result:
     world.on_exit = lambda process, code: driver.on_exit(world, process, code)
     training = Training(world, schedule.setting)
     training.had_fault = bool(schedule.faults)
+    driver.training = training
     watcher = Watcher(world, training)
     failure = ""
     with tasks.installed(training), simulation.installed(world), _quiet():
@@ -180,6 +207,8 @@ def walk(
     faults = []
     for _ in range(draw.randint(1, most_faults)):
         kind = draw.choice(kinds or tuple(KINDS))
+        if kind == "retrain" and any(fault.kind == kind for fault in faults):  # there is one other training only
+            continue
         faults.append(Fault(draw.randrange(1, num_points), kind, draw.randrange(8), draw.choice(KINDS[kind])))
     return Schedule(setting, seed=seed if draw.random() < 0.7 else 0, is_fine=draw.random() < 0.3,
                     faults=tuple(sorted(faults)))

@@ -50,7 +50,8 @@ def _attributes(op: tf.Operation) -> dict[str, Any]:
     names = {"VarHandleOp": ["shared_name"], "ResourceConditionalAccumulator": ["shared_name", "reduction_type"],
              "MutexV2": ["shared_name"], "Enter": ["frame_name", "is_constant"],
              "RefEnter": ["frame_name", "is_constant"],
-             "StridedSlice": ["begin_mask", "end_mask", "shrink_axis_mask"], "Cast": ["DstT"], "Pack": ["axis"], "Unpack": ["axis"],
+             "StridedSlice": ["begin_mask", "end_mask", "shrink_axis_mask"], "Cast": ["DstT"], "Pack": ["axis"],
+             "Unpack": ["axis"],
              "ArgMin": ["output_type"], "Sum": ["keep_dims"], "Min": ["keep_dims"], "Max": ["keep_dims"],
              "Any": ["keep_dims"], "OneHot": ["axis"], "RandomUniformInt": [], "Where": [], "Shape": ["out_type"],
              "Size": ["out_type"], "ConcatV2": []}.get(op.type, [])

@@ -35,7 +35,7 @@ class Watcher:
         current = [self._world.processes[f"ps:{index}"].incarnation for index in range(self._training.setting.num_ps)]
         # Training goes on after the loss of a ps, even if its last step was taken.
         is_resumed = new == State.RUNNING and old == State.STOPPING and current != self._prepared_for.get(ps.name)
-        may_go_back = client is ps or is_resumed or self._has_two_trainings()
+        may_go_back = client is ps or is_resumed or self._training.has_two
         if old is not None and new < old and not may_go_back:
             self.fail(f"the state of {ps.name} goes back from {State(int(old)).name} to {State(int(new)).name}")
         if new == State.RUNNING:
@@ -48,13 +48,10 @@ class Watcher:
                     self._training.setting.data_steps):
                 self.fail("the end is announced before the last step is saved")
 
-    def _has_two_trainings(self) -> bool:
-        return len(set(self._training.learning_rates.values())) > 1
-
     def _global_step(self, ps: Process, client: Process, old: Any, new: Any) -> None:
         if old is None or new >= old:
             return
-        if self._are_prepared(ps) and not self._has_two_trainings():
+        if self._are_prepared(ps) and not self._training.has_two:
             self.fail(f"{client.name} sets live parameters back from step {old} to {new}")
 
     def _are_prepared(self, first: Process) -> bool:
@@ -68,7 +65,7 @@ class Watcher:
     def _counts(self, ps: Process, client: Process, old: Any, new: Any) -> None:
         """An update of parameters, or their preparation."""
         owner = ps.store.values.get("training_id")
-        if owner is not None and not np.isclose(owner, self._training.training_id_of(client.name)):
+        if owner is not None and not np.isclose(owner, client.learning_rate):
             self.fail(f"{client.name} trains on parameters of another training")
         if np.any(np.asarray(new) > [self._training.issued[number] for number in range(len(new))]):
             self.fail(f"an update is applied twice: {ps.name} has {new}, the workers have made "
@@ -77,15 +74,19 @@ class Watcher:
     def at_end(self) -> None:
         """Checks how the run has ended."""
         codes = {name: process.exit_code for name, process in self._world.processes.items()}
-        for name, process in self._world.processes.items():
-            if 1 in process.exit_codes or (2 in process.exit_codes and not self._has_two_trainings()):
-                self.fail(f"{name} has failed: {process.error!r}")
+        may_be_refused = self._training.has_two or self._world.replaced
+        for process in [*self._world.processes.values(), *self._world.replaced]:
+            if 1 in process.exit_codes or (2 in process.exit_codes and not may_be_refused):
+                self.fail(f"{process.name} has failed: {process.error!r}")
+        for process in self._world.replaced:
+            if process.is_alive:
+                self.fail(f"{process.name} goes on although another process has taken its place")
         # A chief that is killed after it has announced the end finds no ps when it is started again.
         if codes["worker:0"] not in ((0, 137, 138) if self.is_done else (0,)):
             waiting = [f"{process.name} {fiber.name}: {fiber.awaits}" for process in self._world.processes.values()
                        for fiber in process.fibers]
             self.fail(f"the training does not end: {codes}; {waiting}")
-        allowed = {0, 137, 138}
+        allowed = {0, 2, 137, 138} if may_be_refused else {0, 137, 138}
         if not set(codes.values()) <= allowed:
             self.fail(f"tasks do not end: {codes}")
         if not self._training.had_fault and set(codes.values()) != {0}:

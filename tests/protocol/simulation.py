@@ -218,6 +218,7 @@ class Process:
         self.machine = 0
         self.frozen_until_secs = 0.0
         self.rate, self._anchor = 1.0, (0.0, 100.0)
+        self.learning_rate: float | None = None
         self.main: Fiber | None = None
         self.stop: Event | None = None
         self.store = Store(world.draw)
@@ -265,6 +266,7 @@ class Process:
 
     def _end(self, code: int) -> None:
         self.is_alive = False
+        self.learning_rate = None  # what is started now has the flags of the newest training
         self.exit_codes.append(code)
         self.store = Store(self.world.draw)
         for fiber in self.fibers:
@@ -382,7 +384,8 @@ class Request:
     def _begin(self) -> None:
         if self.is_over:
             return
-        server = self._world.at(self.session.address)
+        client = self.session.client
+        server = client if client.address == self.session.address else self._world.at(self.session.address)
         is_new = self.session.incarnations is None
         if server is None or not server.is_alive:
             if not is_new or self._world.now_secs - self._began_secs >= _GONE_SECS:
@@ -393,7 +396,8 @@ class Request:
         if not self._world.reaches(self.session.client, server):
             self._world.push(_RETRY_SECS, self._begin)
             return
-        tasks = [self._world.processes[name] for name in self.session.tasks if name in self._world.processes]
+        tasks = [server if name == server.name else self._world.processes[name]
+                 for name in self.session.tasks if name in self._world.processes]
         if is_new:
             if not all(task.is_alive and self._world.reaches(server, task) for task in tasks):
                 self._world.push(_RETRY_SECS, self._begin)
@@ -500,6 +504,7 @@ class World:
         self._order = itertools.count()
         self._queue: list[tuple[float, int, Any, Any]] = []
         self.processes: dict[str, Process] = {}
+        self.replaced: list[Process] = []
         self._addresses: dict[str, Process] = {}
         self.blocked: list[Request] = []
         self.in_flight: set[Request] = set()
@@ -521,6 +526,16 @@ class World:
         self.processes[name] = self._addresses[address] = process
         return process
 
+    def replace(self, process: Process) -> Process:
+        """Returns another process for the same task, which has its address from now on."""
+        other = Process(self, process.name, process.address, process._main)
+        self.replaced.append(process)
+        self.processes[process.name] = self._addresses[process.address] = other
+        return other
+
+    def workers(self) -> list[Process]:
+        return [process for name, process in self.processes.items() if name.startswith("worker:")]
+
     def run(self) -> None:
         """Runs until all processes have ended or the horizon is reached; raises the failure of an invariant."""
         threads_before = threading.active_count()
@@ -534,7 +549,7 @@ class World:
 
     def _close(self) -> None:
         self.is_over = True
-        for process in self.processes.values():
+        for process in [*self.processes.values(), *self.replaced]:
             for fiber in list(process.fibers):
                 fiber.is_killed = True
                 self.current = fiber

@@ -112,16 +112,23 @@ class Training:
         self.begun: list[int] = []
         self.restored: list[int] = []
         addresses = setting.addresses()
-        self.learning_rates = {f"worker:{index}": 0.5 for index in addresses["worker"]}
+        self.rate = self.first_rate = 0.5
+        self.had_fault = False
         self.issued = collections.Counter()
         for index, address in addresses["ps"].items():
             world.add(f"ps:{index}", address, functools.partial(self._run_ps, index))
         for index, address in addresses["worker"].items():
             world.add(f"worker:{index}", address, functools.partial(self._run_worker, index))
 
-    def training_id_of(self, name: str) -> float:
-        """Returns what tells the training of a worker from another one."""
-        return self.learning_rates[name]
+    @property
+    def has_two(self) -> bool:
+        return self.rate != self.first_rate
+
+    def begin_another(self) -> None:
+        """Lets workers that are started from now on belong to another training, in a folder of its own."""
+        if not self.has_two:
+            self.rate = self.first_rate / 2
+            self.checkpoints = {}
 
     def _run_ps(self, index: int, process: Process) -> None:
         view = Cluster("ps", index, self.setting.addresses())
@@ -129,7 +136,9 @@ class Training:
 
     def _run_worker(self, index: int, process: Process) -> None:
         view = Cluster("worker", index, self.setting.addresses())
-        own = _worker_settings(self.setting, index, self.learning_rates[process.name])
+        if process.learning_rate is None:
+            process.learning_rate = self.rate
+        own = _worker_settings(self.setting, index, process.learning_rate)
         parts = Parts([Pace(self, index)])
         task = worker.WorkerTask(
             own, view, _PLUGINS, _Silent(), process.stop, parts)
@@ -269,7 +278,7 @@ class _Opener:
         values = [np.zeros(variable.shape.as_list(), variable.dtype.base_dtype.as_numpy_dtype)
                   for variable in saved.variables] if step is None else self._training.checkpoints[step]
         self._training.restored.append(step or 0)
-        session.run(saved.own_op, {saved.training_id: self._training.training_id_of(self._cluster.task.name)})
+        session.run(saved.own_op, {saved.training_id: self._training.world.current.process.learning_rate})
         session.run(saved.restore_op, dict(zip(saved.values, values)))
 
 
@@ -311,7 +320,8 @@ class _Saver:
         options = tf.RunOptions(timeout_in_ms=30_000)
         values = sessions.run_bounded(session, saved_variables(self._graph).read, options=options)
         self._training.world.check_alive()
-        self._training.checkpoints[int(values[-1])] = values
+        if self._training.world.current.process.learning_rate == self._training.rate:
+            self._training.checkpoints[int(values[-1])] = values
         return int(values[-1])
 
 

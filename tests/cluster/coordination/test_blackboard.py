@@ -10,12 +10,12 @@ import types
 import numpy as np
 import pytest
 
-from ps_train import errors
 from ps_train.cluster.spec import Cluster
 from ps_train.coordination import blackboard, connection, variables
 from ps_train.coordination.state import State
-from ps_train.errors import ClusterLostError
+from ps_train.errors import BlackboardError, ClusterLostError
 from tests import clusters, processes
+from tests.errors import raises
 from tests.tensorflow_mode import tf
 
 LONG_SECS = 1000.0  # the clock goes on while a test looks, by seconds on a busy machine
@@ -139,7 +139,7 @@ def test_a_board_that_is_not_up_is_an_error_and_readable_later(open_board):
     """A worker may come before ps 0 has put the blackboard up."""
     cluster = clusters.LocalCluster(1, 1)
     board = open_board(worker_board(cluster, 0))
-    with pytest.raises(ClusterLostError, match=rf"blackboard on ps:0 {cluster.addresses['ps'][0]} does not answer"):
+    with raises("ps_unreachable", kind=ClusterLostError):
         board.state()
     cluster.create_blackboard()
     assert board.state() == State.IDLE
@@ -151,7 +151,7 @@ def test_a_server_that_is_gone_is_an_error_in_bounded_time(open_board):
     view = Cluster("worker", 0, {"ps": {0: address}, "worker": {0: "localhost:1"}})
     board = open_board(blackboard.for_client(view))
     start_secs = time.monotonic()
-    with pytest.raises(ClusterLostError, match=address):
+    with raises("ps_unreachable"):
         board.state()
     assert time.monotonic() - start_secs < 3 * connection._RUN_TIMEOUT_SECS
 
@@ -165,7 +165,7 @@ def test_a_task_whose_own_server_is_stuck_reaches_the_blackboard_by_that_of_ps_0
         target = f"grpc://localhost:{stuck.getsockname()[1]}"
         board = open_board(blackboard.for_worker(target, cluster.view("worker", 0)))
         monkeypatch.setattr(connection, "_RUN_TIMEOUT_SECS", 1.0)
-        with pytest.raises(errors.BlackboardError):
+        with raises("ps_unreachable", kind=BlackboardError):
             board.state()
         monkeypatch.undo()
         board.announce(State.RUNNING)
@@ -181,5 +181,5 @@ def test_a_ps_that_is_gone_before_it_answers_has_heard_that_all_is_done(open_boa
     monkeypatch.setattr(connection, "_RUN_TIMEOUT_SECS", 0.2)
     monkeypatch.setattr(blackboard, "_DONE_SECS", 1.0)
     board.announce_done()
-    with socket.create_server(("localhost", int(address.split(":")[1]))), pytest.raises(ClusterLostError):
+    with socket.create_server(("localhost", int(address.split(":")[1]))), raises("ps_unreachable"):
         board.announce_done()

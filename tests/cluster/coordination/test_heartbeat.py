@@ -11,6 +11,7 @@ from ps_train.coordination import blackboard, heartbeat
 from ps_train.coordination.state import State
 from ps_train.errors import ConfigError
 from ps_train.runtime import waits
+from tests.errors import raises
 
 LONG_SECS = 1000.0  # the clock goes on while a test looks, by seconds on a busy machine
 
@@ -49,7 +50,7 @@ def test_a_second_process_with_the_same_number_is_refused(make):
     first.claim(board, 5)
     with first.running():
         second, _ = make()
-        with pytest.raises(ConfigError, match=r"worker:0 localhost:\d+ is running already"):
+        with raises("task_already_running", kind=ConfigError):
             second.claim(board, 60)
         assert not first.is_replaced
         assert board.snapshot().claims[0] == first._claim
