@@ -231,7 +231,7 @@ def shrink(schedule: Schedule, failure: str, most_runs: int = 150) -> Schedule:
         progress = False
         for candidate in _smaller(kept):
             left -= 1
-            if _kind_of(run(candidate).failure) == _kind_of(failure):
+            if kind_of(run(candidate).failure) == kind_of(failure):
                 kept, progress = candidate, True
                 break
             if left <= 0:
@@ -239,7 +239,7 @@ def shrink(schedule: Schedule, failure: str, most_runs: int = 150) -> Schedule:
     return kept
 
 
-def _kind_of(failure: str) -> str:
+def kind_of(failure: str) -> str:
     """Returns a failure without its names and numbers."""
     return "".join(each for each in failure.partition(":")[0].partition("{")[0] if each.isalpha())
 
