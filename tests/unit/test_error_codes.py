@@ -20,8 +20,7 @@ CODED = [site for site in SITES if re.fullmatch(r"[a-z0-9_]+", site.code) and si
 # Whose errors have no codes yet. This list may only become shorter.
 NOT_CONVERTED = (
     "data", "models", "ps_train/coordination", "ps_train/errors.py", "ps_train/graph",
-    *(f"ps_train/parts/{part}" for part in ("own_train_op", "sharding")),
-    "ps_train/plugins")
+    "ps_train/parts/own_train_op", "ps_train/plugins")
 # The error repeats another one, with its code; or one of another process, which has its code in its message.
 _FORWARDED = re.compile(r"\{([\w.\[\]]+\.)?code\}|")
 _TICS = re.compile(r"\b(told|there is no|there are no|gone|so that|beside|whoever|whatever|of its own|in the place of|"

@@ -148,7 +148,7 @@ class LocalRanges:
         try:
             extension = self.extended(text)
         except range_plan.MisfitError as error:
-            raise ConfigError("input_files_differ", (
+            raise ConfigError(error.code, (
                 f"--dynamic_sharding: the files are not those of the training on the ps: {error}; all workers need the "
                 "same files")) from None
         self.plan, self.plan_text = extension.plan[:len(extension.plan) - extension.num_ranges], text

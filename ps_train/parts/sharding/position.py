@@ -134,6 +134,6 @@ def check_position(path: str, local: LocalRanges) -> None:
     try:
         local.extended(_read(path)[2])
     except MisfitError as error:
-        raise ConfigError("input_files_differ", (
+        raise ConfigError(error.code, (
             f"--dynamic_sharding: the files are not those of checkpoint {path}: {error}; give those files, and new "
             "ones too if you like, or another --train_dir")) from None

@@ -16,6 +16,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from ps_train.errors import ConfigError
 from ps_train.graph.input.file_ranges import FileRange, open_bytes
 
 
@@ -35,7 +36,7 @@ class Extension(NamedTuple):
     num_ranges: int
 
 
-class MisfitError(Exception):
+class MisfitError(ConfigError):
     """The files are not those of a text: says which one, and how it differs."""
 
 
@@ -77,8 +78,8 @@ def extend(text: str, plan: Sequence[FileRange], patterns: Sequence[str], *, is_
     if "\n" not in text:  # of ps_train 0.1.0, whose position has no names
         present_text = _text(list(present.values()))
         if text != summary(present_text):
-            raise MisfitError(f"it has a position in {text}, without their names; this worker has "
-                              f"{summary(present_text)}")
+            raise MisfitError("input_files_differ", f"it has a position in {text}, without their names; this worker "
+                              f"has {summary(present_text)}")
         return Extension(list(plan), present_text, 0, 0)
     known = [_File(*file) for file in json.loads(text.partition("\n")[2])]
     paths = {name: path for path, name in names.items()}
@@ -94,12 +95,13 @@ def extend(text: str, plan: Sequence[FileRange], patterns: Sequence[str], *, is_
 
 def _check(file: _File, present: _File | None, path: str, *, is_text: bool) -> None:
     if present is None:
-        raise MisfitError(f"{file.name} is missing")
+        raise MisfitError("input_files_differ", f"{file.name} is missing")
     if file.file_bytes != present.file_bytes:
-        raise MisfitError(f"{path} has {present.file_bytes} bytes, and had {file.file_bytes}")
+        raise MisfitError("input_files_differ",
+                          f"{path} has {present.file_bytes} bytes, and had {file.file_bytes}")
     # A small file may be cut elsewhere if other files are new; its old cuts are as good if lines begin there.
     if is_text and file.cuts != present.cuts and not _begin_lines(path, sorted({*file.cuts} - {*present.cuts})):
-        raise MisfitError(f"{path} has changed: its lines begin elsewhere")
+        raise MisfitError("input_files_differ", f"{path} has changed: its lines begin elsewhere")
 
 
 def _begin_lines(path: str, positions: Sequence[int]) -> bool:

@@ -59,8 +59,8 @@ class Table:
             ids = _as_ragged(ids)
             return ids.with_flat_values(self.lookup(ids.flat_values, name))
         if isinstance(ids, _SPARSE):
-            self._refuse("bad_id_type", "lookup got a SparseTensor; give it to table.lookup_sparse, which combines the "
-                         "rows of each example")
+            raise UserCodeError("bad_id_type", f"table {self.spec.name}: lookup got a SparseTensor; give it to "
+                                "table.lookup_sparse, which combines the rows of each example")
         ids = tf.convert_to_tensor(ids)
         name = name or self._registry.feature_of(ids)
         row_ids = self._as_int64(ids, name)
@@ -85,7 +85,8 @@ class Table:
           UserCodeError: the combiner is unknown, or there are more or fewer weights than ids; or as `lookup` does.
         """
         if combiner not in _COMBINERS:
-            self._refuse("unknown_combiner", f"got the combiner {combiner!r}; allowed: {', '.join(_COMBINERS)}")
+            raise UserCodeError("unknown_combiner", f"table {self.spec.name}: got the combiner {combiner!r}; allowed: "
+                                f"{', '.join(_COMBINERS)}")
         sp_ids = self._as_sparse(sp_ids, "ids")
         name = name or self._registry.feature_of(sp_ids.values)
         examples = sp_ids.indices[:, 0]
@@ -110,26 +111,24 @@ class Table:
             return tf.SparseTensor.from_value(sparse)
         advice = "; look dense ids up with table.lookup" if argument == "ids" else ""
         kind = "Tensor" if tf.is_tensor(sparse) else type(sparse).__name__
-        return self._refuse("bad_id_type" if argument == "ids" else "bad_weights", (
-            f"lookup_sparse got {argument} of type {kind}; allowed: a SparseTensor or a RaggedTensor{advice}"))
+        raise UserCodeError("bad_sparse_type", f"table {self.spec.name}: lookup_sparse got {argument} of type {kind}; "
+                            f"allowed: a SparseTensor or a RaggedTensor{advice}")
 
     def _as_int64(self, ids: tf.Tensor, name: str) -> tf.Tensor:
         """Returns ids as int64: strings as 63-bit hashes."""
         if ids.dtype == tf.string:
             if not self.spec.is_dynamic and not self.spec.num_hashes:
-                self._refuse("bad_id_type", f"{name} has strings, and a table with num_rows takes row numbers; give "
-                             "num_hashes=1, or leave num_rows out")
+                raise UserCodeError("bad_id_type", f"table {self.spec.name}: {name} has strings, and a table with "
+                                    "num_rows takes row numbers; give num_hashes=1, or leave num_rows out")
             return tf.strings.to_hash_bucket_fast(ids, _MAX_HASH)
         if not ids.dtype.is_integer:
-            self._refuse("bad_id_type", f"{name} has {ids.dtype.name}; ids are integers or strings")
+            raise UserCodeError("bad_id_type", f"table {self.spec.name}: {name} has {ids.dtype.name}; ids are integers "
+                                "or strings")
         return tf.cast(ids, tf.int64)
 
     def _hashed(self, ids: tf.Tensor, number: int) -> tf.Tensor:
         # Strings cost more than a product, but their hash is a published one that every version of TensorFlow has.
         return tf.strings.to_hash_bucket_strong(tf.as_string(ids), self.spec.num_rows, [number, 0x5eed])
-
-    def _refuse(self, code: str, problem: str) -> NoReturn:
-        raise UserCodeError(code, f"table {self.spec.name}: {problem}")
 
 
 def _as_ragged(ragged: Any) -> tf.RaggedTensor:
@@ -211,13 +210,13 @@ def _problem(name: Any, rule: Any, counts: dict[str, Any]) -> str | None:
         return "the name must consist of letters, digits and _.-/"
     if rule is not None and not isinstance(rule, RowRule):
         return f"got optimizer={rule!r}; allowed: {', '.join(RULES)}, or a rule of ps_train.parts.tables.rules"
-    if counts["num_rows"] is None:
-        return "num_hashes is for tables with num_rows; a dynamic table needs no hashing" if counts["num_hashes"] \
-            else None
+    if counts["num_rows"] is None and counts["num_hashes"]:
+        return "num_hashes is for tables with num_rows; a dynamic table needs no hashing"
     defaults = {"min_count": 1, "ttl_steps": None, "max_rows": None, "expected_rows": None}
     dynamic = [argument for argument, default in defaults.items() if counts[argument] != default]
-    return f"only dynamic tables have {', '.join(dynamic)}, and num_rows makes a fixed table; leave one of them out" \
-        if dynamic else None
+    if counts["num_rows"] is not None and dynamic:
+        return f"only dynamic tables have {', '.join(dynamic)}, and num_rows makes a fixed table; leave one of them out"
+    return None
 
 
 _INITIALIZERS = ("tf.random_uniform_initializer(-a, a), tf.zeros_initializer() or tf.constant_initializer(0); "

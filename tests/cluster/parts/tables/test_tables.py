@@ -161,8 +161,8 @@ _WRONG_LOOKUPS = {
     "safe lookup": (lambda table: tf.nn.safe_embedding_lookup_sparse(table, _sparse([1, 2])), "table_is_no_tensor"),
     "gather": (lambda table: tf.gather(table, [1]), "table_is_no_tensor"),
     "sparse ids": (lambda table: table.lookup(_sparse([1, 2])), "bad_id_type"),
-    "dense ids": (lambda table: table.lookup_sparse(tf.constant([1])), "bad_id_type"),
-    "dense weights": (lambda table: table.lookup_sparse(_sparse([1, 2]), [1.0, 2.0]), "bad_weights"),
+    "dense ids": (lambda table: table.lookup_sparse(tf.constant([1])), "bad_sparse_type"),
+    "dense weights": (lambda table: table.lookup_sparse(_sparse([1, 2]), [1.0, 2.0]), "bad_sparse_type"),
     "one weight": (lambda table: table.lookup_sparse(_sparse([1, 2]), _sparse([1.0])), "bad_weights"),
     "weights of another type": (lambda table: table.lookup_sparse(_sparse([1, 2]), _sparse(["a", "b"])), "bad_weights"),
 }
