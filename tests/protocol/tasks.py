@@ -30,6 +30,7 @@ from ps_train.plugins import contracts
 from ps_train.runtime import clock, threads
 from ps_train.runtime.reports import Evaluation
 from ps_train.storage import checkpoints, event_files, saver
+from ps_train.storage.journal import Journal
 from ps_train.tasks import run as task_runner
 from ps_train.tasks import settings, setup, worker
 from ps_train.tasks.setup import LoadedPlugins
@@ -140,9 +141,10 @@ class Training:
             process.learning_rate = self.rate
         own = _worker_settings(self.setting, index, process.learning_rate)
         parts = Parts([Pace(self, index)])
-        task = worker.WorkerTask(
-            own, view, _PLUGINS, _Silent(), process.stop, parts)
-        task._train_and_finish(build_graph(self.setting, index), _FinalEvaluation())
+        task = worker.WorkerTask(own, view, _PLUGINS, _Silent(), process.stop, parts)
+        prepared = worker.PreparedWorker(
+            own, view, _PLUGINS, build_graph(self.setting, index), Journal(""), process.stop)
+        task._train_and_finish(prepared, _FinalEvaluation())
 
 
 class _Silent(Report):
