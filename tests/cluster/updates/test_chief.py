@@ -157,7 +157,7 @@ def test_a_worker_that_never_comes_is_named_and_then_trained_without(tmp_path, s
     with caplog.at_level("WARNING"):
         chief.start()
         assert chief.result().end is End.STEPS
-    assert ("gradients per update from now on: 1; dead, or did not come: "
+    assert ("gradients per update from now on: 1; dead or never started: "
             f"worker:1 {cluster.addresses['worker'][1]}") in caplog.text
 
 

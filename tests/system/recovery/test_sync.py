@@ -24,7 +24,7 @@ def test_in_sync_the_others_go_on_with_any_number_of_gradients(train, replicas):
     training.open_gates()
     training.assert_ends_well(killed=["worker-2"])
     log = training.group.log("worker-0")
-    assert ("gradients per update from now on: 4; dead, or did not come: worker:2" in log) == (replicas == 5)
+    assert ("gradients per update from now on: 4; dead or never started: worker:2" in log) == (replicas == 5)
     assert "gradients came too late for their update and were dropped" in log
 
 
@@ -33,7 +33,7 @@ def test_a_frozen_worker_is_trained_without_and_rejoins_when_it_wakes(train):
     training = train(1, 3, flags=["--sync_replicas"])
     training.wait_for_gates("worker-0")
     training.group.pause("worker-2")
-    training.group.wait_for_line("worker-0", "gradients per update from now on: 2; dead, or did not come: worker:2")
+    training.group.wait_for_line("worker-0", "gradients per update from now on: 2; dead or never started: worker:2")
     training.group.resume("worker-2")
     training.group.wait_for_line("worker-0", "gradients per update from now on: 3")
     training.open_gates()
@@ -46,7 +46,7 @@ def test_below_the_floor_training_waits_for_the_worker_and_then_goes_on(train):
     training.wait_for_gates()
     training.kill("worker-1")
     training.open_gates()
-    training.group.wait_for_line("worker-0", "gradients per update from now on: 2; dead, or did not come: worker:1")
+    training.group.wait_for_line("worker-0", "gradients per update from now on: 2; dead or never started: worker:1")
     training.start("worker", 1, "worker-1-again")
     training.assert_ends_well(killed=["worker-1"])
     assert int(re.search(r"step (\d+) of", training.group.log("worker-1-again"))[1]) > 10

@@ -23,7 +23,7 @@ def test_a_worker_that_dies_does_not_stop_the_others(train, mode):
     training.kill("worker-1")
     training.open_gates()
     training.assert_ends_well(killed=["worker-1"])
-    assert ("gradients per update from now on: 1; dead, or did not come: worker:1"
+    assert ("gradients per update from now on: 1; dead or never started: worker:1"
             in training.group.log("worker-0")) == bool(mode)
 
 

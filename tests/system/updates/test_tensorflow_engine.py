@@ -49,7 +49,7 @@ def test_a_killed_worker_is_waited_for_then_named_and_the_chief_ends_with_138(tr
     assert training.group.exit_code("worker-0") == 138
     log = training.group.log("worker-0")
     address = training.cluster.workers[1]
-    assert f"each update waits for 2 gradients all the same; dead, or did not come: worker:1 {address}" in log
+    assert f"each update waits for 2 gradients all the same; dead or never started: worker:1 {address}" in log
     assert re.search(rf"waited \d+ s for worker:1 {address}: an update needs 2 gradients; start them again; with "
                      "--sync_engine=ps_train the others train on", log)
 
@@ -72,6 +72,6 @@ def test_a_killed_worker_that_is_started_again_in_time_goes_on(train):
     training.start("worker", 0)
     until_both_train(training)
     training.kill("worker-1")
-    training.group.wait_for_line("worker-0", "dead, or did not come: worker:1")
+    training.group.wait_for_line("worker-0", "dead or never started: worker:1")
     training.start("worker", 1, "worker-1-again")
     training.assert_ends_well(killed=["worker-1"])
