@@ -53,7 +53,7 @@ def error_sites(repo: pathlib.Path = REPO) -> list[ErrorSite]:
 
 def exit_codes(repo: pathlib.Path = REPO) -> dict[str, str]:
     """Returns exception -> exit code of its process, "-" if each error has its own."""
-    codes = {"Exception": "1"}
+    codes = {"PsTrainError": "1"}
     for path in _paths(repo):
         for node in _tree(path).body:
             if isinstance(node, ast.ClassDef) and (base := next(
@@ -61,7 +61,7 @@ def exit_codes(repo: pathlib.Path = REPO) -> dict[str, str]:
                 assigned = [ast.unparse(item.value) for item in node.body
                             if isinstance(item, ast.Assign) and ast.unparse(item.targets[0]) == "exit_code"]
                 codes[node.name] = "-" if "self.exit_code" in ast.unparse(node) else (assigned or [codes[base]])[0]
-    return {name: code for name, code in codes.items() if name.endswith("Error")}
+    return codes
 
 
 def _paths(repo: pathlib.Path) -> list[pathlib.Path]:
