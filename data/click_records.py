@@ -6,8 +6,8 @@ Run with --dataset=data.click_records --data_dir=DIR. A record is a `tf.train.Ex
     numbers  float [num_numbers], as the model takes them
     ids      int64 [num_categories], each >= 0
 
-`python -m data.clicks --write=DIR --form=tfrecord` writes such files. A file is read by one worker at a time, so there
-have to be as many files as workers.
+`python -m data.clicks --write=DIR --form=tfrecord` writes such files. One worker at a time reads a file, so
+there must be as many files as workers.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ def _parsing(params: Mapping[str, Any]) -> Callable[[tf.Tensor], Any]:
                "ids": tf.FixedLenFeature([params["num_categories"]], tf.int64)}
 
     def parse(records: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-        found = tf.io.parse_example(records, columns)
-        labels, ids = found["label"], found["ids"]
+        features = tf.io.parse_example(records, columns)
+        labels, ids = features["label"], features["ids"]
         is_sound = tf.reduce_all(tf.equal(labels, 0.0) | tf.equal(labels, 1.0)) & tf.reduce_all(ids >= 0)
         with tf.control_dependencies([tf.raw_ops.Assert(condition=is_sound, data=["a value out of range"])]):
             ids = ids % params["hash_buckets"] if params["hash_buckets"] else tf.identity(ids)
-        return {"numbers": found["numbers"], "ids": ids}, labels
+        return {"numbers": features["numbers"], "ids": ids}, labels
 
     return parse

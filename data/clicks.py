@@ -5,7 +5,7 @@ of each id, of products of the vectors of some pairs of ids, and of weighted num
 is known, and with it the best AUC and log loss that any model can reach on the evaluation split (`best_scores`), and
 those of the best model without interactions. A factorisation machine can express the whole model.
 
-What it is for: to test that embeddings learn, how fast, and what a fault costs. What it is not: real clicks. Fields are
+It is for testing that embeddings learn, how fast, and what a fault costs. These are not real clicks: fields are
 independent, nothing changes in time, only pairs interact, and ids follow a Zipf law. A result on it says nothing about
 how models rank on real data.
 
@@ -48,7 +48,7 @@ DEFAULT_PARAMS: dict[str, Any] = {
     "fields": NUM_CATEGORIES,  # categories of an example
     "zipf": 1.1,  # exponent of the Zipf law of the ids of a field
     "pairs": 20,  # pairs of fields that interact
-    "group": 0,  # so many fields interact, each with each, in place of the pairs; 0: the pairs
+    "group": 0,  # this many fields interact, each with each, instead of the pairs; 0: the pairs
     "data_seed": 1,  # of the model and of all examples
     "num_examples": 0,  # of an epoch, the same in each; 0: new examples without end
     "eval_examples": 50_000,
@@ -56,7 +56,7 @@ DEFAULT_PARAMS: dict[str, Any] = {
 }
 
 _CHUNK_EXAMPLES = 4096  # drawn at once
-_FEW_CHUNKS = 64  # an epoch has at least so many, if it can, so that several workers have a share
+_FEW_CHUNKS = 64  # of an epoch, if it has enough examples: several workers have a share
 _EVAL, _EPOCH, _STREAM = range(3)  # no two of them have an example in common
 
 
@@ -76,7 +76,7 @@ class BestScores(NamedTuple):
 
 
 def prepare(params: Mapping[str, Any]) -> None:
-    """Checks the parameters; there is no file to fetch.
+    """Checks the parameters; fetches no file.
 
     Raises:
       ConfigError: one is out of bounds.
@@ -85,11 +85,11 @@ def prepare(params: Mapping[str, Any]) -> None:
     limits = {"vocab": (100, 2**32 - 1), "fields": (2, 1000), "pairs": (0, 10**4), "zipf": (0.01, 10.0),
               "num_examples": (0, 10**12), "eval_examples": (1, 10**8), "data_seed": (0, 2**62)}
     if params["group"] not in (0, *range(2, params["fields"] + 1)):
-        raise ConfigError(f"--params: group={params['group']}; allowed: 0 for pairs drawn at random, or 2 to "
-                          f"{params['fields']}, the fields")
+        raise ConfigError("parameter_out_of_range", f"--params: group={params['group']}; allowed: 0 for pairs drawn "
+                          f"at random, or 2 to {params['fields']}, the fields")
     for name, (least, most) in limits.items():
         if not least <= params[name] <= most:
-            raise ConfigError(f"--params: {name}={params[name]}; allowed: {least} to {most}")
+            raise ConfigError("parameter_out_of_range", f"--params: {name}={params[name]}; allowed: {least} to {most}")
 
 
 def input_fn(mode: str, params: Mapping[str, Any], shard: tuple[int, int]) -> tf.data.Dataset:
@@ -143,8 +143,8 @@ class _Source(NamedTuple):
             start = 0 if seed is not None else int(np.random.default_rng().integers(2**40)) * count
             return tf.data.Dataset.range(start + index, 2**62, count)
         if count > len(self.sizes):
-            raise DataError(f"data.clicks: {len(self.sizes)} chunks of examples for {count} workers, and each needs "
-                            "one; use fewer workers or more examples")
+            raise DataError("too_few_ranges", f"data.clicks: {len(self.sizes)} chunks of examples for {count} "
+                            "workers, and each needs one; use fewer workers or more examples")
         numbers = tf.data.Dataset.range(index, len(self.sizes), count)
         if self.kind == _EVAL:
             return numbers
@@ -215,8 +215,8 @@ def write(folder: str, params: Mapping[str, Any], *, num_files: int, form: str) 
     """
     prepare(params)
     if form == writing.TSV and params["fields"] != NUM_CATEGORIES:
-        raise ConfigError(f"--params: fields={params['fields']}; allowed: {NUM_CATEGORIES}, as in Criteo's format; or "
-                          f"give --form={writing.TFRECORD}")
+        raise ConfigError("parameter_out_of_range", f"--params: fields={params['fields']}; allowed: {NUM_CATEGORIES}, "
+                          f"as in Criteo's format; or give --form={writing.TFRECORD}")
     train, held_out = (_Source.of(mode, params) for mode in (ps_train.TRAIN, ps_train.EVAL))
     return [*writing.write_split(folder, "train", form, num_files, train.all_chunks()),
             *writing.write_split(folder, "eval", form, 1, held_out.all_chunks())]

@@ -1,7 +1,7 @@
 """The dataset plug-in for files in the format of Criteo's click logs.
 
 Run with --dataset=data.criteo --data_dir=DIR. A line has 40 fields, separated by tabs: the label (0 or 1), 13 integers
-and 26 categories, hexadecimal strings of 8 digits in Criteo's own files; any number or category may be missing. The
+and 26 categories, hexadecimal strings of 8 digits in Criteo's files; any number or category may be missing. The
 files of https://www.kaggle.com/c/criteo-display-ad-challenge and of the Terabyte data set are of this form. A share of
 their lines has to be set aside for evaluation. `python -m data.clicks --write=DIR` writes synthetic ones.
 

@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import ps_train
-from ps_train.graph.input.file_ranges import find_files
+from ps_train.parts.readers.file_ranges import find_files
 
-from .tabular import pipeline, schema
+from .tabular import pipeline
 from .tabular.features import category_ids, log_numbers
+from .tabular.schema import Schema, read_schema
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -31,16 +32,16 @@ def prepare(params: Mapping[str, Any]) -> None:
     Raises:
       DataError: the file, the line, and what was expected.
     """
-    found = _schema(params)
-    pipeline.check_text_files(found.form, params, has_header=found.has_header)
+    schema = _schema(params)
+    pipeline.check_text_files(schema.form, params, has_header=schema.has_header)
 
 
-def _schema(params: Mapping[str, Any]) -> schema.Schema:
+def _schema(params: Mapping[str, Any]) -> Schema:
     def first_line() -> str:
         lines = pipeline.first_lines(find_files(pipeline.pattern(params, training=True))[0])
         return lines[0].decode(errors="replace") if lines else ""
 
-    return schema.read_schema(os.path.join(params["data_dir"], params["schema"]), first_line)
+    return read_schema(os.path.join(params["data_dir"], params["schema"]), first_line)
 
 
 def input_fn(mode: str, params: Mapping[str, Any], shard: tuple[int, int]) -> tf.data.Dataset:
@@ -49,19 +50,19 @@ def input_fn(mode: str, params: Mapping[str, Any], shard: tuple[int, int]) -> tf
     features = {"numbers": float32 [batch, num_numbers], "ids": int64 [batch, num_categories]}, without those of which
     there are no columns. See `data.tabular.pipeline.file_dataset`.
     """
-    found = _schema(params)
+    schema = _schema(params)
 
     def parse(lines: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-        cells = found.form.parse(lines)
+        cells = schema.form.parse(lines)
         features = {}
-        if found.number_order:
-            numbers = pipeline.columns_in_order(cells.numbers, found.number_order)
-            features["numbers"] = log_numbers(numbers) if found.log_numbers else numbers
-        if found.category_order:
-            features["ids"] = category_ids([cells.categories[index] for index in found.category_order],
+        if schema.number_order:
+            numbers = pipeline.columns_in_order(cells.numbers, schema.number_order)
+            features["numbers"] = log_numbers(numbers) if schema.log_numbers else numbers
+        if schema.category_order:
+            features["ids"] = category_ids([cells.categories[index] for index in schema.category_order],
                                            params["hash_buckets"])
         return features, cells.labels
 
     return pipeline.file_dataset(
-        ps_train.LineReader(parse, found.form.find_faults, params["on_bad_record"]), mode, params, shard,
-        has_header=found.has_header)
+        ps_train.LineReader(parse, schema.form.find_faults, params["on_bad_record"]), mode, params, shard,
+        has_header=schema.has_header)

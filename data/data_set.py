@@ -84,7 +84,7 @@ class DataSet:
 
         Args:
             batch_size: number of examples.
-            fake_data: returns 784 ones and label 0 for each example, whatever the DataSet holds.
+            fake_data: returns 784 ones and label 0 for each example, regardless of the DataSet.
             shuffle: whether an epoch that begins in this batch gets a new order; otherwise it keeps
                 the order of the previous one, initially that of the file.
 
@@ -144,10 +144,10 @@ def pixel_dtype(dtype: Any) -> np.dtype:
     Raises:
         TypeError: it is not a dtype of images, uint8 or float32.
     """
-    found = np.dtype(getattr(dtype, "as_numpy_dtype", dtype))
-    if found not in (np.uint8, np.float32):
-        raise TypeError(f"image dtype is {found}; allowed are uint8 and float32")
-    return found
+    pixel_type = np.dtype(getattr(dtype, "as_numpy_dtype", dtype))
+    if pixel_type not in (np.uint8, np.float32):
+        raise TypeError(f"image dtype is {pixel_type}; allowed are uint8 and float32")
+    return pixel_type
 
 
 def _check_same_length(images: np.ndarray, labels: np.ndarray) -> None:

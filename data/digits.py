@@ -1,7 +1,7 @@
 """The dataset plug-in for synthetic digits, which have the form of MNIST but need no files and no network.
 
 Run with --dataset=data.digits. `data.drawing` draws 12000 training and 2000 test images, 28 x 28, from a fixed seed,
-so that every worker has the same ones and the test set never changes. The digits are for trying things out. They are
+so every worker has the same ones and the test set never changes. The digits are for trying things out. They are
 not MNIST, and an accuracy on them says nothing about MNIST. A linear softmax model classifies about 90 % of the test
 set correctly, and one with a hidden layer of 100 units about 97 %.
 """
@@ -30,7 +30,7 @@ _DRAWING_SEED = 1998
 
 
 def prepare(params: Mapping[str, Any]) -> None:
-    """Does nothing: there is no file to fetch, and the digits are drawn on first use."""
+    """Does nothing: the digits are drawn on first use."""
 
 
 def input_fn(mode: str, params: Mapping[str, Any], shard: tuple[int, int]) -> tf.data.Dataset:
@@ -45,7 +45,7 @@ def input_fn(mode: str, params: Mapping[str, Any], shard: tuple[int, int]) -> tf
 def load(seed: int = _DRAWING_SEED) -> Splits:
     """Draws the digits once per process: train and test images uint8 [n, 784], labels int32 [n].
 
-    The same seed gives the same digits, whatever else is drawn or shuffled.
+    The same seed gives the same digits, independent of other random numbers.
     """
     return Splits(_examples(NUM_TRAIN, (seed, 0)), _examples(NUM_TEST, (seed, 1)))
 

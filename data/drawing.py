@@ -15,7 +15,7 @@ from . import glyphs
 SIDE = 28
 
 # Standard deviations (clipped at two of them) and ranges of the variation between images. They were chosen by eye, and
-# so that a linear classifier is right in about 9 of 10 cases.
+# so a linear classifier is right in about 9 of 10 cases.
 _TURN = 0.15  # radians
 _SHEAR = 0.17
 _ZOOM, _ASPECT = 0.1, 0.1  # of the logarithm

@@ -27,11 +27,11 @@ class Examples(NamedTuple):
         """Returns the examples whose number modulo `count` is `index`, without a copy.
 
         Raises:
-            DataError: there is no such example.
+            DataError: there are too few examples.
         """
         if index >= len(self.labels):
             raise DataError(
-                f"shard {index} of {count} has none of the {len(self.labels)} examples; every "
+                "too_few_examples", f"shard {index} of {count} has none of the {len(self.labels)} examples; every "
                 "worker needs one: use fewer workers or more examples"
             )
         return Examples(self.images[index::count], self.labels[index::count])

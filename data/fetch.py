@@ -68,7 +68,7 @@ def _chunks(url: str, advice: str, timeout_secs: float) -> Iterator[bytes]:
 
 
 def _reason(error: Exception, timeout_secs: float) -> str:
-    """Describes the error: urllib wraps the actual one in its own."""
+    """Describes the error: urllib wraps the actual one."""
     if isinstance(error, urllib.error.HTTPError):
         return f"HTTP {error.code} {error.reason}"
     cause = error.reason if isinstance(error, urllib.error.URLError) else error

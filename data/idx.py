@@ -65,7 +65,7 @@ def read_pair(images_path: PathLike, labels_path: PathLike) -> tuple[np.ndarray,
     images, labels = read_images(images_path), read_labels(labels_path)
     if len(images) != len(labels):
         raise DataError(
-            f"{images_path} has {len(images)} images but {labels_path} has {len(labels)} labels; "
+            "idx_lengths_differ", f"{images_path} has {len(images)} images but {labels_path} has {len(labels)} labels; "
             "they must be as many: take both from the same source"
         )
     return images, labels
@@ -76,7 +76,7 @@ def check_labels(labels: np.ndarray, where: PathLike, num_classes: int = 10) -> 
     wrong = np.flatnonzero((labels < 0) | (labels >= num_classes))
     if wrong.size:
         raise DataError(
-            f"{where}: label {labels[wrong[0]]} at index {wrong[0]} is out of range; "
+            "label_out_of_range", f"{where}: label {labels[wrong[0]]} at index {wrong[0]} is out of range; "
             f"allowed is 0..{num_classes - 1}: {_AGAIN}"
         )
 
@@ -89,7 +89,7 @@ def _read(path: PathLike, num_axes: int) -> np.ndarray:
         _check_magic(path, int.from_bytes(content[:4], "big"), num_axes)
     if len(content) < header_bytes:
         raise DataError(
-            f"{path}: truncated: {len(content)} bytes, shorter than the header of {header_bytes}: "
+            "idx_damaged", f"{path}: truncated: {len(content)} bytes, shorter than the header of {header_bytes}: "
             f"{_AGAIN}"
         )
     shape = struct.unpack_from(f">{num_axes}I", content, offset=4)
@@ -103,10 +103,11 @@ def _content(path: PathLike) -> bytes:
         content = Path(path).read_bytes()
         return gzip.decompress(content) if content.startswith(_GZIP_START) else content
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DataError(f"{path}: damaged gzip file ({error}): {_AGAIN}") from error
+        raise DataError("idx_damaged", f"{path}: damaged gzip file ({error}): {_AGAIN}") from error
     except OSError as error:
         reason = error.strerror or error
-        raise DataError(f"{path}: cannot be read ({reason}): put a readable file there") from error
+        raise DataError("input_file_unreadable",
+                        f"{path}: cannot be read ({reason}): put a readable file there") from error
 
 
 def _check_magic(path: PathLike, magic: int, num_axes: int) -> None:
@@ -114,7 +115,7 @@ def _check_magic(path: PathLike, magic: int, num_axes: int) -> None:
     if magic != expected:
         kind = "labels" if num_axes == 1 else "images"
         raise DataError(
-            f"{path}: magic number 0x{magic:08x} is not 0x{expected:08x}, that of an IDX file of "
+            "idx_wrong_kind", f"{path}: magic number 0x{magic:08x} is not 0x{expected:08x}, that of an IDX file of "
             f"{kind}: check that the file is of this kind"
         )
 
@@ -123,10 +124,10 @@ def _check_size(path: PathLike, num_bytes: int, shape: tuple[int, ...]) -> None:
     sizes = " x ".join(map(str, shape))
     expected = math.prod(shape)
     if expected == 0:
-        raise DataError(f"{path}: holds no examples ({sizes}); at least one is needed: {_AGAIN}")
+        raise DataError("idx_damaged", f"{path}: holds no examples ({sizes}); at least one is needed: {_AGAIN}")
     if num_bytes != expected:
         problem = "truncated" if num_bytes < expected else "too long"
         raise DataError(
-            f"{path}: {problem}: {num_bytes} bytes after the header, which says {sizes} = "
+            "idx_damaged", f"{path}: {problem}: {num_bytes} bytes after the header, which says {sizes} = "
             f"{expected}: {_AGAIN}"
         )

@@ -116,9 +116,9 @@ def _extract_labels(f: BinaryIO, one_hot: bool = False, num_classes: int = 10) -
 def _extract(f: BinaryIO, magic: int, num_axes: int) -> np.ndarray:
     where = getattr(f, "name", "the file")
     with gzip.GzipFile(fileobj=f) as bytestream:
-        found = int.from_bytes(bytestream.read(4), "big")
-        if found != magic:
-            raise ValueError(f"{where}: magic number {found}; expected {magic}, of the other kind of MNIST file?")
+        found_magic = int.from_bytes(bytestream.read(4), "big")
+        if found_magic != magic:
+            raise ValueError(f"{where}: magic number {found_magic}; expected {magic}, of the other kind of MNIST file?")
         shape = [int(_read32(bytestream)) for _ in range(num_axes)]
         content = bytestream.read(math.prod(shape))
     if len(content) != math.prod(shape):

@@ -5,7 +5,7 @@
     data_dir/mnist.npz                      everything in Keras' format; used if one of the four is missing
     data_dir                                may itself be that npz file, under any name
 
-Existing files are used as they are, whatever their checksum; missing ones are downloaded.
+Existing files are used with any checksum; missing ones are downloaded.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ def ensure(data_dir: str, base_url: str = BASE_URL, timeout_secs: float = TIMEOU
         return
     if folder.suffix == ".npz":  # not a folder to create and fill
         raise DataError(
-            f"{folder}: there is no such file: put Keras's {NPZ} there, or give a folder, into "
-            "which the files of MNIST are fetched"
+            "input_file_missing", f"{folder}: no such file; put Keras's {NPZ} there, or give a folder, "
+            "into which the files of MNIST are downloaded"
         )
     advice = (
         f"put {', '.join(FILES)}, or instead of the four {NPZ}, in {folder} yourself, or use "
@@ -92,7 +92,7 @@ def read(data_dir: str) -> Splits:
 def _folder(data_dir: str) -> Path:
     if "://" in data_dir:  # Path would make a local folder of that name
         raise DataError(
-            f"{data_dir}: not a folder of this machine: copy the MNIST files to one"
+            "path_is_url", f"{data_dir}: not a folder of this machine: copy the MNIST files to one"
         )
     return Path(data_dir).expanduser()
 
@@ -104,8 +104,8 @@ def _npz_path(folder: Path) -> Path:
 
 def _find(folder: Path, name: str) -> Path | None:
     """Returns the file of that name, or its unpacked form, if it exists."""
-    found = (folder / name, folder / name.removesuffix(".gz"))
-    return next((path for path in found if path.exists()), None)
+    candidates = (folder / name, folder / name.removesuffix(".gz"))
+    return next((path for path in candidates if path.exists()), None)
 
 
 def _read_pair(images_path: Path, labels_path: Path) -> Examples:
@@ -130,7 +130,7 @@ def _npz_arrays(path: Path) -> dict[str, np.ndarray]:
     except _NOT_NPZ as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise DataError(
-            f"{path}: not an npz file with x_train, y_train, x_test and y_test ({reason}): "
+            "npz_damaged", f"{path}: not an npz file with x_train, y_train, x_test and y_test ({reason}): "
             "put Keras's mnist.npz there"
         ) from error
 
@@ -141,7 +141,7 @@ def _npz_examples(path: Path, arrays: dict[str, np.ndarray], x: str, y: str) -> 
     _check_images(images, where)
     if labels.shape != images.shape[:1] or labels.dtype.kind not in "iu":
         raise DataError(
-            f"{where}: labels are {labels.dtype} {list(labels.shape)}, expected integers "
+            "npz_wrong_kind", f"{where}: labels are {labels.dtype} {list(labels.shape)}, expected integers "
             f"[{len(images)}], one for each image: put Keras's mnist.npz there"
         )
     idx.check_labels(labels, where)
@@ -151,6 +151,6 @@ def _npz_examples(path: Path, arrays: dict[str, np.ndarray], x: str, y: str) -> 
 def _check_images(images: np.ndarray, where: Path | str) -> None:
     if images.dtype != np.uint8 or images.shape[1:] != (28, 28) or not len(images):
         raise DataError(
-            f"{where}: images are {images.dtype} {list(images.shape)}, expected uint8 "
+            "images_wrong_shape", f"{where}: images are {images.dtype} {list(images.shape)}, expected uint8 "
             "[n, 28, 28] with n >= 1: put the files of MNIST there"
         )

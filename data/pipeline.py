@@ -59,10 +59,9 @@ def _examples(splits: Splits, mode: str, validation_size: int) -> Examples:
     """Returns the examples for a mode."""
     num_train = len(splits.train.labels)
     if not 0 <= validation_size < num_train:
-        raise ConfigError(
-            f"--params: validation_size={validation_size}; allowed: 0 to {num_train - 1}, as there "
-            f"are {num_train} training examples and one must be left to train on"
-        )
+        raise ConfigError("parameter_out_of_range", f"--params: validation_size={validation_size}; allowed: 0 to "
+                          f"{num_train - 1}, as there are {num_train} training examples and one must be left to train "
+                          "on")
     if mode == "train":
         return splits.train.part(0, num_train - validation_size)
     if mode == "validation":
@@ -71,7 +70,7 @@ def _examples(splits: Splits, mode: str, validation_size: int) -> Examples:
 
 
 def shard_seed(seed: int | None, index: int) -> int | None:
-    """Returns a different seed for each worker, so that their orders differ; None stays None."""
+    """Returns a different seed for each worker, whose orders then differ; None stays None."""
     return None if seed is None else seed + index
 
 

@@ -7,5 +7,5 @@ On clicks, with features {"numbers": float32 [batch, numbers], "ids": int64 [bat
     logistic_regression     wide_deep     deepfm     dlrm          parts: click_model, click_metrics
 
 `keras_mlp` and `keras_cnn` are similar networks for `ps_train keras`, each a module with a build_model.
-`keras_step` has a training step of its own.
+`keras_step` has a custom training step.
 """

@@ -1,4 +1,4 @@
-"""What the models of clicks have in common: their features, table, layers, loss, predictions and metrics.
+"""Common to the models of clicks: their features, table, layers, loss, predictions and metrics.
 
     features["ids"]     int64   [batch, fields] --> one table, one lookup --> [batch, fields, width]
     features["numbers"] float32 [batch, numbers]                          --> layers --> logit [batch]
@@ -83,9 +83,10 @@ def parse_layers(text: str) -> list[int]:
       ConfigError: the text has another form.
     """
     units = text.split("x")
-    if not all(one.isascii() and one.isdigit() and int(one) for one in units):
-        raise ConfigError(f"--params: got layers of {text!r}; allowed: the units of each layer, as in 128x64")
-    return [int(one) for one in units]
+    if not all(number.isascii() and number.isdigit() and int(number) for number in units):
+        raise ConfigError("parameter_malformed", f"--params: got layers of {text!r}; allowed: the units of each "
+                          "layer, as in 128x64")
+    return [int(number) for number in units]
 
 
 def spec_from_logits(logits: tf.Tensor, labels: tf.Tensor | None) -> ModelSpec:

@@ -30,12 +30,8 @@ __version__ = "0.1.0"
 
 # Name -> its module. They need TensorFlow, which takes seconds to import, so they are imported on first use.
 _WITH_TENSORFLOW = {
-    "LineReader": "ps_train.graph.input.range_batches",
-    "RecordReader": "ps_train.graph.input.range_batches",
-    "file_ranges": "ps_train.graph.input.file_ranges",
-    "from_arrays": "ps_train.graph.input.arrays",
-    "input_feed": "ps_train.graph.input.arrays",
-    "range_batches": "ps_train.graph.input.range_batches",
+    "from_arrays": "ps_train.graph.batches",
+    "input_feed": "ps_train.graph.batches",
     **table.public_names(),
 }
 

@@ -125,7 +125,7 @@ def build_graph(
       chosen: other fields of UpdateSettings, SyncSettings and OptimizerPlan.
     """
     view = cluster.view("worker", index)
-    rule = {name: chosen.pop(name) for name in ("knobs", "decays_all_rows", "make_own") if name in chosen}
+    rule = {name: chosen.pop(name) for name in ("rule", "decays_all_rows", "make_model_optimizer") if name in chosen}
     engine = chosen.pop("sync_engine", "ps_train")
     updates = update.UpdateSettings(
         OptimizerPlan(optimizer_name, learning_rate, **rule), worker=index,

@@ -98,7 +98,7 @@ class Sharded:
     def reassigned(self):
         """Returns how often each line is in a range that a log says to be reassigned."""
         # It imports TensorFlow, which most tests of processes do not need in their own.
-        from ps_train.graph.input.file_ranges import plan_ranges  # noqa: PLC0415
+        from ps_train.parts.readers.file_ranges import plan_ranges  # noqa: PLC0415
 
         plan = plan_ranges(f"{self.folder}/*.txt", range_bytes=200)
         again = collections.Counter()

@@ -3,7 +3,7 @@
     logit = bias + sum over fields of w(id) + sum over pairs of fields of <e(id), e'(id')> / sqrt(rank) + <v, numbers>
     click ~ Bernoulli(sigmoid(logit))
 
-w(id) and e(id) are made of a hash of the id, so there is no table, and any number of ids can be drawn. Ids of a field
+w(id) and e(id) are made of a hash of the id, not kept in a table, so any number of ids can be drawn. Ids of a field
 are drawn by a bounded Zipf law: the id of rank k with a probability of about (k + 1)^-zipf.
 
 The pairs are either drawn at random, or all those of a group of fields. In the group, a factorisation machine with
@@ -92,7 +92,7 @@ class ClickModel:
         sizes = np.exp(np.linspace(np.log(_SMALLEST_FIELD), np.log(max(self.vocab / 4, 11)), self.num_fields))
         sizes = np.maximum(3, sizes * (self.vocab / sizes.sum())).astype(np.int64)
         rng = np.random.default_rng(self.seed)
-        made = {
+        attributes = {
             "_sizes": sizes[:, np.newaxis],
             "_offsets": (np.cumsum(sizes) - sizes)[:, np.newaxis].astype(np.uint64),
             "_pairs": [rng.choice(self.num_fields, 2, replace=False) for _ in range(self.pairs)],
@@ -101,12 +101,12 @@ class ClickModel:
             "_salt": np.uint64(rng.integers(2**62)),
             "_group": rng.choice(self.num_fields, self.group, replace=False),
         }
-        for name, value in made.items():
+        for name, value in attributes.items():
             object.__setattr__(self, name, value)
 
     def draw(self, num: int, rng: np.random.Generator, *, with_linear: bool = False) -> Examples:
-        """Returns `num` examples; with their linear logits only if asked for."""
-        # Arrays are [fields, n] here, so that an operation on a field runs through memory in order.
+        """Returns `num` examples; with their linear logits if `with_linear`."""
+        # Arrays are [fields, n] here: an operation on a field runs through memory in order.
         ranks = self._ranks(rng.random((self.num_fields, num)))
         ids = ranks + self._offsets
         counts = np.exp(rng.standard_normal((self.num_numbers, num), np.float32) * np.float32(_NUMBER_STD)
@@ -149,15 +149,15 @@ class ClickModel:
         """Returns the sum of the terms of all pairs, float32 [n]."""
         if self.group:
             # 2 * sum over i < j of <e_i, e_j> = |sum of e_i|^2 - sum of |e_i|^2
-            own = vectors[:, self._group]
-            found = (np.square(own.sum(axis=1)).sum(axis=0) - np.square(own).sum(axis=(0, 1))) / 2
+            group = vectors[:, self._group]
+            terms = (np.square(group.sum(axis=1)).sum(axis=0) - np.square(group).sum(axis=(0, 1))) / 2
             std = self.pair_std * np.sqrt(_USUAL_PAIRS / (self.group * (self.group - 1) / 2))
-            return found * np.float32(std / np.sqrt(_RANK))
-        found = np.zeros(vectors.shape[2], np.float32)
+            return terms * np.float32(std / np.sqrt(_RANK))
+        terms = np.zeros(vectors.shape[2], np.float32)
         for left, right in self._pairs:
             for vector in vectors:
-                found += vector[left] * vector[right]
-        return found * np.float32(self.pair_std / np.sqrt(_RANK))
+                terms += vector[left] * vector[right]
+        return terms * np.float32(self.pair_std / np.sqrt(_RANK))
 
     def _linear_pair_terms(self, vectors: np.ndarray) -> np.ndarray:
         """Returns the part of the pair terms that is a sum of functions of one field: fields are independent."""

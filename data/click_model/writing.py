@@ -22,7 +22,7 @@ def write_split(folder: str, split: str, form: str, num_files: int, chunks: Iter
     """Writes the examples of a split to files in turn, a chunk each time, and returns the paths.
 
     Args:
-      folder: is made if there is none; files of the same names are overwritten.
+      folder: is created if missing; files of the same names are overwritten.
       split: "train" or "eval".
       form: TSV or TFRECORD.
     """

@@ -5,7 +5,7 @@
 Used by `data.criteo`, `data.csv_files` and `data.click_records`. Start with `pipeline.py`.
 
     pipeline  input_fn and prepare of datasets in files
-    columns   the columns of delimited text: parses lines, and says what is wrong with one
+    columns   the columns of delimited text: parses lines, and finds their faults
     features  categories as ids, the same in every dataset
     schema    the columns of plain CSV, from a JSON file
 """

@@ -1,4 +1,4 @@
-"""The columns of delimited text: parses lines in the graph, many at once, and says what is wrong with a line."""
+"""The columns of delimited text: parses lines in the graph, many at once, and finds the faults of a line."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class LineForm:
             return Cells(tf.identity(labels), numbers, by_kind[CATEGORY])
 
     def find_faults(self, lines: tf.Tensor) -> tf.Tensor:
-        """Returns what is wrong with each line: string [n], "" for a line that `parse` takes."""
+        """Returns the fault of each line, string [n]; "" for a line that `parse` takes."""
         lines = _readable(lines)  # regular expressions match UTF-8 only, and `parse` takes any bytes
         fields = tf.strings.split(self._unquoted(lines), self.delimiter, result_type="RaggedTensor")
         num_columns = len(self.columns)
@@ -97,7 +97,7 @@ class LineForm:
 
     @property
     def _text(self) -> str:
-        """What a category may be, once the quotes around it are gone."""
+        """The pattern of a category without the quotes around it."""
         return _QUOTELESS_TEXT if self.has_quotes else _TEXT
 
     def _unquoted(self, lines: tf.Tensor) -> tf.Tensor:
@@ -109,17 +109,17 @@ class LineForm:
             return lines
         delimiter = _in_brackets(self.delimiter)
         field = rf'[\r\n]*("([^"]|"")*"|[^"{delimiter}]*)'
-        found = lines
+        unquoted = lines
         for pattern, replacement in (
                 (rf'(^|[{delimiter}])[\r\n]+"', r'\1"'),
-                # In quotes a line break is a blank like others, also beside a number.
+                # In quotes a line break is a blank like others, next to a number, too.
                 (r'[\r\n]+"', '\v"'),
                 (rf'(^|[{delimiter}])"[\r\n]+', '\\1"\v'),
                 (rf'(^|[{delimiter}])"[^"]*([{delimiter}\r\n]|"")([^"]|"")*"', r"\1quoted"),
                 (rf'(^|[{delimiter}])"([^"]*)"', r"\1\2")):
-            found = tf.strings.regex_replace(found, pattern, replacement)
+            unquoted = tf.strings.regex_replace(unquoted, pattern, replacement)
         is_sound = tf.strings.regex_full_match(lines, rf"{field}([{delimiter}]{field})*")
-        return tf.where(is_sound, found, lines)
+        return tf.where(is_sound, unquoted, lines)
 
     def __str__(self) -> str:
         """The columns, for errors: "label, 13 numbers, 26 categories, separated by tabs"."""
@@ -142,22 +142,22 @@ def _is_zero_or_one(labels: tf.Tensor) -> tf.Tensor:
 
 
 def _are_sound(table: tf.Tensor, kinds: Sequence[str], text: str) -> tf.Tensor:
-    """Tells which cells of a table, string [n, columns], have the form of the kind of their column.
+    """Returns which cells of a table, string [n, columns], have the form of the kind of their column.
 
     Args:
-      text: the pattern of what is neither label nor number.
+      text: the pattern of a cell that is neither label nor number.
     """
-    found: list[Any] = [None] * len(kinds)
+    sound_columns: list[Any] = [None] * len(kinds)
     for kind in set(kinds):
         columns = [index for index, its_kind in enumerate(kinds) if its_kind == kind]
         are_sound = _is_sound(tf.gather(table, columns, axis=1), kind, text)
         for index, is_sound in zip(columns, tf.unstack(are_sound, axis=1)):
-            found[index] = is_sound
-    return tf.stack(found, axis=1)
+            sound_columns[index] = is_sound
+    return tf.stack(sound_columns, axis=1)
 
 
 def _is_sound(cells: tf.Tensor, kind: str, text: str) -> tf.Tensor:
-    """Tells which cells have the form of a kind."""
+    """Returns which cells have the form of a kind."""
     matches = tf.strings.regex_full_match(cells, _PATTERNS.get(kind, text))
     if kind not in _PATTERNS:
         return matches

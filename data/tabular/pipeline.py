@@ -16,7 +16,8 @@ import tensorflow.compat.v1 as tf
 
 import ps_train
 from ps_train.errors import ConfigError, DataError
-from ps_train.graph.input.file_ranges import compression_of, find_files, open_bytes
+from ps_train.parts.readers.file_ranges import find_files, open_bytes
+from ps_train.runtime.compression import compression_of
 
 from .columns import LineForm
 
@@ -74,8 +75,8 @@ def columns_in_order(table: tf.Tensor, order: Sequence[int]) -> tf.Tensor:
 def check_hash_buckets(params: Mapping[str, Any]) -> None:
     """Raises ConfigError if hash_buckets is negative."""
     if params["hash_buckets"] < 0:
-        raise ConfigError(f"--params: hash_buckets={params['hash_buckets']}; allowed: 0 for ids of 63 bits, or the "
-                          "number of ids")
+        raise ConfigError("parameter_out_of_range", f"--params: hash_buckets={params['hash_buckets']}; allowed: 0 for "
+                          "ids of 63 bits, or the number of ids")
 
 
 def check_text_files(form: LineForm, params: Mapping[str, Any], *, has_header: bool = False) -> None:
@@ -88,18 +89,19 @@ def check_text_files(form: LineForm, params: Mapping[str, Any], *, has_header: b
     check_hash_buckets(params)
     names = [name for training in (True, False) for name in find_files(pattern(params, training))]
     with futures.ThreadPoolExecutor(_NUM_THREADS) as pool:
-        found = list(pool.map(first_lines, names))
+        lines_by_file = list(pool.map(first_lines, names))
     places, lines = [], []
-    for name, first in zip(names, found):
-        for number, line in list(enumerate(first, 1))[int(has_header):]:
+    for name, file_lines in zip(names, lines_by_file):
+        for number, line in list(enumerate(file_lines, 1))[int(has_header):]:
             places.append(f"{name}, line {number}")
             lines.append(line)
     if not lines:
-        raise DataError(f"{names[0]}{' and the other files are' if len(names) > 1 else ' is'} empty")
+        raise DataError("input_file_empty", f"{names[0]}{' and the other files are' if len(names) > 1 else ' is'} "
+                        "empty")
     faults = _run(lambda: form.find_faults(tf.constant(lines, tf.string)))
     for place, fault in zip(places, faults):
         if fault:
-            raise DataError(f"{place}: {fault.decode(errors='replace')}")
+            raise DataError("bad_record", f"{place}: {fault.decode(errors='replace')}")
 
 
 def first_lines(name: str) -> list[bytes]:
@@ -114,9 +116,10 @@ def first_lines(name: str) -> list[bytes]:
             while start and b"\n" not in start[-_CHECKED_BYTES:] and (more := file.read(_CHECKED_BYTES)):
                 start += more
     except (OSError, tf.errors.OpError) as error:
-        raise DataError(f"{name}: {getattr(error, 'strerror', None) or error}") from error
+        raise DataError("input_file_unreadable", f"{name}: {getattr(error, 'strerror', None) or error}") from error
     if kind := compression_of(start):
-        raise DataError(f"{name} is compressed ({kind}), and ranges of it cannot be read; decompress it first")
+        raise DataError("input_file_compressed", f"{name} is compressed ({kind}), and ranges of it cannot be read; "
+                        "decompress it first")
     lines = start.removeprefix(codecs.BOM_UTF8).split(b"\n")
     if not lines[-1] or len(start) >= _CHECKED_BYTES:
         lines = lines[:-1]  # it may be incomplete
@@ -124,7 +127,7 @@ def first_lines(name: str) -> list[bytes]:
 
 
 def _run(make: Callable[[], tf.Tensor]) -> Sequence[Any]:
-    """Returns the value of a tensor, computed in a graph of its own."""
+    """Returns the value of a tensor, computed in a separate graph."""
     with tf.Graph().as_default(), tf.Session(config=tf.ConfigProto(device_count={"GPU": 0})) as session:
         return session.run(make())
 
@@ -145,13 +148,13 @@ def check_record_files(parse: Callable[[tf.Tensor], Any], expected: str, params:
             with open_bytes(name) as file:
                 kind = compression_of(file.read(_CHECKED_BYTES))
             problem = f"is compressed ({kind}); decompress it first" if kind else "is no TFRecord file"
-            raise DataError(f"{name} {problem}; expected records that are {expected}") from None
+            raise DataError("bad_record_file", f"{name} {problem}; expected records that are {expected}") from None
         if first is None:
             continue
         try:
             _run(functools.partial(_parsed_op, parse, first))
         except tf.errors.InvalidArgumentError:
-            raise DataError(f"{name}, record 0: not {expected}") from None
+            raise DataError("bad_record", f"{name}, record 0: not {expected}") from None
 
 
 def _parsed_op(parse: Callable[[tf.Tensor], Any], record: bytes) -> tf.Operation:

@@ -56,20 +56,21 @@ def read_schema(path: str, first_line: Callable[[], str]) -> Schema:
         with tf.io.gfile.GFile(path) as file:
             given = json.load(file)
     except (tf.errors.OpError, ValueError) as error:
-        raise DataError(f"{path}: {getattr(error, 'message', error)}; expected a schema in JSON, as "
-                        "data/tabular/schema.py describes it") from error
+        raise DataError("schema_malformed", f"{path}: {getattr(error, 'message', error)}; expected a schema in JSON, "
+                        "as data/tabular/schema.py describes it") from error
     values = _checked(path, given)
     names = values["columns"]
     if not names:
         if not values["header"]:
-            raise DataError(f"{path}: without a header, give \"columns\", the names of all columns in their order")
+            raise DataError("schema_malformed", f"{path}: without a header, give \"columns\", the names of all "
+                            "columns in their order")
         names = next(csv.reader([first_line()], delimiter=values["delimiter"]), [])
     kinds = {values["label"]: LABEL, **dict.fromkeys(values["numbers"], NUMBER),
              **dict.fromkeys(values["categories"], CATEGORY)}
     missing = [name for name in kinds if names.count(name) != 1]
     if missing:
-        raise DataError(f"{path}: column {missing[0]!r} is there {names.count(missing[0])} times; expected once among "
-                        f"the columns {', '.join(map(str, names))}")
+        raise DataError("schema_malformed", f"{path}: column {missing[0]!r} is there {names.count(missing[0])} times; "
+                        f"expected once among the columns {', '.join(map(str, names))}")
     form = LineForm(tuple(Column(name, kinds.get(name, IGNORED)) for name in names), values["delimiter"],
                     values["quotes"])
     order = {kind: [name for name in names if kinds.get(name) == kind] for kind in (NUMBER, CATEGORY)}
@@ -85,19 +86,22 @@ def _checked(path: str, given: Any) -> Mapping[str, Any]:
       DataError: a name is unknown or a value has the wrong type, or something is missing.
     """
     if not isinstance(given, dict):
-        raise DataError(f"{path}: got {type(given).__name__}; expected an object")
+        raise DataError("schema_malformed", f"{path}: got {type(given).__name__}; expected an object")
     for name, value in given.items():
         default = _DEFAULTS.get(name)
         if default is None:
-            raise DataError(f"{path}: unknown name {name!r}; allowed: {', '.join(_DEFAULTS)}")
+            raise DataError("schema_malformed", f"{path}: unknown name {name!r}; allowed: {', '.join(_DEFAULTS)}")
         if not isinstance(value, type(default)):
-            raise DataError(f"{path}: {name!r} is {value!r}; expected a value like {json.dumps(default)}")
+            raise DataError("schema_malformed", f"{path}: {name!r} is {value!r}; expected a value like "
+                            f"{json.dumps(default)}")
     values = {**_DEFAULTS, **given}
     features = [values["label"], *values["numbers"], *values["categories"]]
     if not values["label"] or len(features) < 2:
-        raise DataError(f"{path}: expected \"label\", and \"numbers\" or \"categories\", names of columns")
+        raise DataError("schema_malformed", f"{path}: expected \"label\", and \"numbers\" or \"categories\", names of "
+                        "columns")
     if len(set(map(str, features))) < len(features):
-        raise DataError(f"{path}: a column is named twice among label, numbers and categories; name each once")
+        raise DataError("schema_malformed", f"{path}: a column is named twice among label, numbers and categories; "
+                        "name each once")
     if len(values["delimiter"].encode()) != 1 or values["delimiter"] in "\"\n\r":
-        raise DataError(f"{path}: \"delimiter\" is {values['delimiter']!r}; expected one character")
+        raise DataError("schema_malformed", f"{path}: \"delimiter\" is {values['delimiter']!r}; expected one character")
     return values

@@ -5,7 +5,7 @@
     a save             writes slices of it, under the names of the small variables and their slots
 
 An operation on 64 numbers costs as much as one on 10,000. With packing, a step of a model with 200 small variables
-makes one Adam update on its ps instead of 200, and its checkpoints stay the same.
+makes one Adam update on its ps instead of 200; checkpoints stay the same.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class Packed(NamedTuple):
 
     def places(self) -> dict[str, str]:
         """Returns small variable -> its place in a pack, such as `ps_train/packed_0[64:]`, both by name."""
-        return {variable.op.name: f"{one.whole.op.name}[{begin}:]" for one in self.packs for variable, begin in zip(
-            one.variables, itertools.accumulate(map(_size, one.variables), initial=0))}
+        return {variable.op.name: f"{pack.whole.op.name}[{begin}:]" for pack in self.packs for variable, begin in zip(
+            pack.variables, itertools.accumulate(map(_size, pack.variables), initial=0))}
 
     def save_from(self, saver: tf.train.Saver) -> None:
         """Makes a Saver write the values in the packs; it still restores into the small variables."""
@@ -81,34 +81,35 @@ def pack(
       wire: how variables travel; if they do not travel together, none is packed.
       others: further operations that a step runs.
     """
-    of_variable = {variable.ref(): gradient for gradient, variable in gradients}
+    gradients_by_variable = {variable.ref(): gradient for gradient, variable in gradients}
     step = _what_a_step_runs(loss, gradients, others)
-    # Sorted by name, as another worker may have created the variables in another order.
+    # Sorted by name: another worker may have created the variables in another order.
     small = sorted((variable for gradient, variable in gradients
-                    if transfer.is_dense(gradient) and _can_be_packed(variable, step)), key=lambda one: one.op.name)
-    # Sorted by ps: an optimizer's variables beside its slots go with the first, and the global step is on ps 0.
+                    if transfer.is_dense(gradient) and _can_be_packed(variable, step)),
+                   key=lambda variable: variable.op.name)
+    # Sorted by ps: variables of an optimizer that are no slots go with the first, and the global step is on ps 0.
     groups = sorted((group for group in transfer.group(small, wire) if len(group.variables) >= _MIN_VARIABLES),
                     key=lambda group: group.device)
     if not groups:
         return Packed(list(gradients), [], optimizer, tf.no_op(), [])
-    optimizer.apply_gradients(gradients)  # never run: it creates the slots that checkpoints contain
+    optimizer.apply_gradients(gradients)  # not run: it creates the slots that checkpoints contain
     packs = [Pack(_whole(group, number), group.variables) for number, group in enumerate(groups)]
     packed = {variable.ref() for group in groups for variable in group.variables}
     pairs = [pair for pair in gradients if pair[1].ref() not in packed]
-    for one in packs:
-        transfer.serve_reads(step, zip(one.variables, _cut(one, one.whole.read_value())))
-        pairs.append((_join([of_variable[variable.ref()] for variable in one.variables]), one.whole))
+    for whole, variables in packs:
+        transfer.serve_reads(step, zip(variables, _cut(variables, whole.read_value())))
+        pairs.append((_join([gradients_by_variable[variable.ref()] for variable in variables]), whole))
     return _with_slots(pairs, packs, optimizer, make_another())
 
 
-class _Both(tf.train.GradientDescentOptimizer):
+class _PackingOptimizer(tf.train.GradientDescentOptimizer):
     """Two optimizers of the same kind, one for packed variables and one for the others."""
 
-    def __init__(self, of_packs: tf.train.Optimizer, of_others: tf.train.Optimizer, packs: Sequence[Pack]) -> None:
-        super().__init__(learning_rate=1.0)  # has no meaning: the two optimizers apply the gradients
-        self._of_packs = of_packs
-        self._of_others = of_others
-        self._packed = {one.whole.ref() for one in packs}
+    def __init__(self, for_packs: tf.train.Optimizer, for_others: tf.train.Optimizer, packs: Sequence[Pack]) -> None:
+        super().__init__(learning_rate=1.0)  # not used: the two optimizers apply the gradients
+        self._for_packs = for_packs
+        self._for_others = for_others
+        self._packed = {pack.whole.ref() for pack in packs}
 
     def apply_gradients(
         self, grads_and_vars: Sequence[transfer.Pair], global_step: tf.Variable | None = None, name: str | None = None
@@ -116,49 +117,46 @@ class _Both(tf.train.GradientDescentOptimizer):
         """Applies gradients; see `tf.compat.v1.train.Optimizer`."""
         packed = [pair for pair in grads_and_vars if pair[1].ref() in self._packed]
         others = [pair for pair in grads_and_vars if pair[1].ref() not in self._packed]
-        applied = [self._of_packs.apply_gradients(packed)]
+        applied = [self._for_packs.apply_gradients(packed)]
         if any(gradient is not None for gradient, _ in others):
-            applied.append(self._of_others.apply_gradients(others))
+            applied.append(self._for_others.apply_gradients(others))
         with tf.control_dependencies(applied):
             return tf.no_op(name) if global_step is None else global_step.assign_add(1, read_value=False)
 
 
 def _with_slots(
-    pairs: list[transfer.Pair], packs: list[Pack], of_others: tf.train.Optimizer, of_packs: tf.train.Optimizer
+    pairs: list[transfer.Pair], packs: list[Pack], for_others: tf.train.Optimizer, for_packs: tf.train.Optimizer
 ) -> Packed:
     """Creates the slots of the packs, the operation that fills the packs, and the views under which they are saved.
 
     Args:
-      of_others: the optimizer of what is not packed; it has the slots of all variables, which are in checkpoints.
-      of_packs: an optimizer of the same kind, without slots yet.
+      for_others: the optimizer of the variables that are not packed; it has the slots of all, which are in checkpoints.
+      for_packs: an optimizer of the same kind, without slots yet.
     """
-    wholes = {one.whole.ref() for one in packs}
-    with tf.variable_creator_scope(_in_no_collection(packs[0].whole.op.name)):  # never run: it creates the slots
-        of_packs.apply_gradients([pair for pair in pairs if pair[1].ref() in wholes])
-    stores = packs + [Pack(slot, parts) for slot, parts in shaping.pair_slots(
-        [(one.whole, one.variables) for one in packs], whole_optimizer=of_packs, parts_optimizer=of_others)]
-    fill, views = [], []
-    for store in stores:
-        with tf.device(store.whole.device):
-            fill.append(store.whole.assign(_join([variable.read_value() for variable in store.variables])))
-            views += zip(store.variables, _cut(store, store.whole.read_value()))
-    # Both optimizers have further variables, such as Adam's powers. Those of `of_others` are current if it has
+    wholes = {pack.whole.ref() for pack in packs}
+    with tf.variable_creator_scope(_in_no_collection(packs[0].whole.op.name)):  # not run: it creates the slots
+        for_packs.apply_gradients([pair for pair in pairs if pair[1].ref() in wholes])
+    slots = shaping.pair_slots(packs, whole_optimizer=for_packs, parts_optimizer=for_others)
+    fill_ops, views = [], []
+    for whole, variables in [*packs, *slots]:
+        with tf.device(whole.device):
+            fill_ops.append(whole.assign(_join([variable.read_value() for variable in variables])))
+            views += zip(variables, _cut(variables, whole.read_value()))
+    # Both optimizers have further variables, such as Adam's powers. Those of `for_others` are current if it has
     # anything to update.
     is_idle = not any(gradient is not None and variable.ref() not in wholes for gradient, variable in pairs)
-    for own, theirs in shaping.pair_non_slots(of_packs, of_others):
-        with tf.device(own.device):
-            fill.append(own.assign(theirs.read_value()))
-            views += [(theirs, own.read_value())] if is_idle else []
-    return Packed(pairs, packs, _Both(of_packs, of_others, packs), tf.group(*fill), views)
+    for of_packs, of_others in shaping.pair_non_slots(for_packs, for_others):
+        with tf.device(of_packs.device):
+            fill_ops.append(of_packs.assign(of_others.read_value()))
+            views += [(of_others, of_packs.read_value())] if is_idle else []
+    return Packed(pairs, packs, _PackingOptimizer(for_packs, for_others, packs), tf.group(*fill_ops), views)
 
 
 def _what_a_step_runs(
     loss: tf.Tensor, gradients: Sequence[transfer.Pair], others: Sequence[tf.Operation]
 ) -> set[tf.Operation]:
-    run = [loss, *tf.get_collection(tf.GraphKeys.SUMMARIES), *others]
-    for gradient, _ in gradients:
-        run += transfer.tensors_of(gradient)
-    return set(transfer.upstream(run))
+    tensors = [tensor for gradient, _ in gradients for tensor in transfer.tensors_of(gradient)]
+    return set(transfer.upstream([loss, *tf.get_collection(tf.GraphKeys.SUMMARIES), *others, *tensors]))
 
 
 def _can_be_packed(variable: tf.Variable, step: set[tf.Operation]) -> bool:
@@ -168,8 +166,7 @@ def _can_be_packed(variable: tf.Variable, step: set[tf.Operation]) -> bool:
         return False
     if not transfer.has_handle(variable):
         return False
-    # The small variable keeps the value that it had when training began, so each of its readers must read a slice of
-    # the pack instead.
+    # The small variable keeps its value from the begin of training, so each of its readers must read the pack instead.
     return is_on_ps(variable.device) and all(
         op.type == "VarIsInitializedOp" or op is variable.initializer or transfer.can_be_served(op, step)
         for op in variable.handle.consumers())
@@ -177,7 +174,8 @@ def _can_be_packed(variable: tf.Variable, step: set[tf.Operation]) -> bool:
 
 def _whole(group: transfer.Group, number: int) -> tf.Variable:
     # The name depends on the content: the next training on the same servers may pack other variables.
-    content = zlib.crc32(repr([(one.op.name, one.shape.as_list(), one.dtype) for one in group.variables]).encode())
+    content = zlib.crc32(repr([(variable.op.name, variable.shape.as_list(), variable.dtype)
+                               for variable in group.variables]).encode())
     shape = [sum(map(_size, group.variables))]
     with tf.variable_creator_scope(_in_no_collection("")), tf.device(None), tf.device(group.device):
         return tf.Variable(lambda: tf.zeros(shape, group.dtype), trainable=False,
@@ -202,9 +200,9 @@ def _join(values: Sequence[tf.Tensor]) -> tf.Tensor:
     return tf.concat([tf.reshape(value, [-1]) for value in values], 0)
 
 
-def _cut(pack: Pack, value: tf.Tensor) -> list[tf.Tensor]:
-    pieces = tf.split(value, list(map(_size, pack.variables)))
-    return [tf.reshape(piece, variable.shape) for piece, variable in zip(pieces, pack.variables)]
+def _cut(variables: Sequence[tf.Variable], value: tf.Tensor) -> list[tf.Tensor]:
+    pieces = tf.split(value, list(map(_size, variables)))
+    return [tf.reshape(piece, variable.shape) for piece, variable in zip(pieces, variables)]
 
 
 def _size(variable: tf.Variable) -> int:

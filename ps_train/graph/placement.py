@@ -5,6 +5,12 @@
 
 The order in which a model creates its variables decides, so every worker comes to the same placement.
 docs/decisions/placement.md says why variables are not assigned in turn.
+
+Lookups in a variable that `--partition_bytes` has cut find the rows of the whole variable. `tf.nn.embedding_lookup` has
+two strategies. By "div", the parts one after another are the whole variable. By "mod", its default, the row of an id
+depends on the number of parts, so a checkpoint would mean something else on another number of ps, and in evaluation,
+where nothing is cut. The model has asked for one variable and does not know of the parts; therefore its lookups by
+"mod" get ids by which they find the same rows as lookups by "div".
 """
 
 from __future__ import annotations
@@ -16,10 +22,13 @@ from typing import Any, Callable, NamedTuple
 import tensorflow.compat.v1 as tf
 
 from ps_train.cluster.spec import Cluster
-from ps_train.graph import devices
-from ps_train.graph.row_sparse import partitioned_lookups
+from ps_train.errors import UserCodeError
+from ps_train.graph import devices, transfer
 
 _MAX_SHOWN = 40
+_CUT = "ps_train/cut_variables"  # collection of names
+_ENTERING = ("Enter", "Switch")  # a loop, a branch
+_PASSING = ("Cast", "Identity", "Reshape")
 
 
 class PlacementPlan(NamedTuple):
@@ -40,8 +49,8 @@ BY_BYTES = PlacementPlan()
 class LeastBytes:
     """A `ps_strategy` for replica_device_setter, which counts the bytes that it assigns to each ps.
 
-    `replica_device_setter` alone assigns variables in turn. In tensorflow/tensorflow#24953 four ps then got 0.7, 93.7,
-    15.5 and 4.1 million parameters of one model.
+    `replica_device_setter` alone assigns variables in turn. In tensorflow/tensorflow#24953 four ps got 0.7, 93.7, 15.5
+    and 4.1 million parameters of one model.
     """
 
     def __init__(self, num_ps: int) -> None:
@@ -79,17 +88,17 @@ def _bytes(shape: tf.TensorShape, dtype: tf.DType) -> int:
 
 def _cutting(num_ps: int, partition_bytes: int) -> Callable[..., Any]:
     """Returns a custom getter that splits large variables along their first dimension, into at most one part per ps."""
-    # A partitioner for all would turn small variables into partitioned variables with one part, which models cannot use
-    # as freely.
+    # A partitioner for all variables would make partitioned variables with one part of small ones, which models cannot
+    # use as freely.
     def get(getter: Callable[..., Any], name: str, shape: Any = None, dtype: Any = tf.float32, **kwargs: Any) -> Any:
         known = tf.TensorShape(shape)
-        # Not an optimizer's slots, which are as long as the part of the variable to which they belong.
+        # Not the slots of an optimizer, which are as long as their part of a variable.
         is_model = kwargs.get("trainable") is not False and kwargs.get("partitioner") is None
         if is_model and known.rank and known.is_fully_defined():
             parts = min(-(-_bytes(known, tf.as_dtype(dtype)) // partition_bytes), num_ps, known.as_list()[0])
             if parts > 1:
                 kwargs["partitioner"] = tf.fixed_size_partitioner(parts)
-                partitioned_lookups.note_cut(name)
+                tf.add_to_collection(_CUT, name)
         return getter(name, shape=shape, dtype=dtype, **kwargs)
 
     return get
@@ -100,14 +109,14 @@ def model_summary(variables: Sequence[tf.Variable], num_ps: int) -> str:
     model = [variable for variable in variables if variable.trainable]
     num_parameters = sum(variable.shape.num_elements() or 1 for variable in model)
     num_variables = len({_logical_name(variable) for variable in model})
-    model_bytes, all_bytes = (sum(_bytes(variable.shape, variable.dtype.base_dtype) for variable in some)
-                              for some in (model, variables))
+    model_bytes, all_bytes = (sum(_bytes(variable.shape, variable.dtype.base_dtype) for variable in counted)
+                              for counted in (model, variables))
     return (f"{num_parameters:,} parameters in {num_variables} variable{'s' * (num_variables != 1)} "
             f"({readable_bytes(model_bytes)}); {readable_bytes(all_bytes)} with the optimizer's slots, on {num_ps} ps")
 
 
 def _logical_name(variable: tf.Variable) -> str:
-    part = variable._get_save_slice_info()  # noqa: SLF001 (the Saver uses it; it has no public name)
+    part = _slice_of(variable)
     return part.full_name if part else variable.op.name
 
 
@@ -120,7 +129,7 @@ def readable_bytes(num_bytes: int) -> str:
 
 
 def variable_table(variables: Sequence[tf.Variable]) -> list[str]:
-    """Returns the lines of a table of variable, ps and bytes, with a total per ps; of many variables, the largest."""
+    """Returns the lines of a table of variable, ps and bytes, with a total per ps; of many, the largest only."""
     rows = [(variable.op.name, devices.task_of(variable.device)[1] or 0,
              _bytes(variable.shape, variable.dtype.base_dtype)) for variable in variables]
     totals: dict[int, int] = {}
@@ -156,8 +165,8 @@ def on_cluster(
     with (
         devices.replacing_workers(cluster),
         tf.device(setter),
-        # replica_device_setter would put local variables (metrics, the state of iterators) on the ps too, where the
-        # workers would share them (training/device_setter.py).
+        # replica_device_setter would put local variables (metrics, iterator state) on the ps, where the workers would
+        # share them (training/device_setter.py in TensorFlow).
         tf.variable_creator_scope(_keep_local_on(worker_device)),
         tf.variable_scope(tf.get_variable_scope(), custom_getter=getter),
     ):
@@ -173,3 +182,113 @@ def _keep_local_on(worker_device: str) -> Callable[..., Any]:
             return next_creator(**kwargs)
 
     return create
+
+
+class _ByModulo(NamedTuple):
+    """A lookup by "mod" (embedding_ops.py in TensorFlow).
+
+    Attributes:
+      part: the operation `ids % parts`.
+      row: the operation `ids // parts`, or another one if the model itself has divided the ids.
+      index: the index of the part that a gather reads.
+    """
+
+    part: tf.Operation
+    row: tf.Operation
+    index: int
+
+    def can_be_changed(self, num_parts: int, index: int) -> bool:
+        """Returns whether both have the same ids and the number of parts, for this part."""
+        return (self.row.type == "FloorDiv" and self.row.inputs[0] is self.part.inputs[0] and self.index == index and
+                all(tf.get_static_value(op.inputs[1]) == num_parts for op in (self.part, self.row)))
+
+
+def remap_lookups(variables: Sequence[tf.Variable]) -> None:
+    """Makes lookups by "mod" in cut variables find the rows of the whole variable.
+
+    Raises:
+      UserCodeError: the model looks up a variable by "mod" that it has partitioned by itself.
+    """
+    cut = set(tf.get_collection(_CUT))
+    for name, parts in _parts_by_name(variables).items():
+        connected: set[tf.Operation] = set()
+        for index, part in enumerate(parts):
+            for lookup in filter(None, (_by_modulo(gather.inputs[1]) for gather in _gathers(part.handle))):
+                if name not in cut or not lookup.can_be_changed(len(parts), index):
+                    raise UserCodeError(
+                        "lookup_by_modulo", f"model_fn: embedding_lookup of {name}, which is partitioned, needs "
+                        'partition_strategy="div"; otherwise its rows would depend on the number of parts')
+                if lookup.part not in connected:
+                    connected.add(lookup.part)
+                    _connect(lookup, _slice_of(part).full_shape[0], len(parts))
+
+
+def _parts_by_name(variables: Sequence[tf.Variable]) -> dict[str, list[tf.Variable]]:
+    """Returns name -> the parts of each partitioned variable, in order."""
+    parts_by_name: dict[str, list[tf.Variable]] = {}
+    for variable in variables:
+        if (part := _slice_of(variable)) is not None:
+            parts_by_name.setdefault(part.full_name, []).append(variable)
+    return {name: sorted(parts, key=lambda part: _slice_of(part).var_offset[0])
+            for name, parts in parts_by_name.items()}
+
+
+def _slice_of(variable: tf.Variable) -> Any:
+    """Returns the SaveSliceInfo of a part of a partitioned variable; None for another variable."""
+    return variable._get_save_slice_info()  # noqa: SLF001 (the Saver uses it; no public name)
+
+
+def _gathers(handle: tf.Tensor) -> list[tf.Operation]:
+    """Returns the operations that look up rows of a variable, in branches and loops, too."""
+    gathers = []
+    for op in handle.consumers():
+        if op.type == "ResourceGather":
+            gathers.append(op)
+        elif op.type in _ENTERING:
+            gathers += [gather for tensor in op.outputs for gather in _gathers(tensor)]
+    return gathers
+
+
+def _by_modulo(ids: tf.Tensor) -> _ByModulo | None:
+    """Returns the lookup whose DynamicPartition by `id % parts` makes the ids of a gather; None if none does."""
+    partition = _origin(ids)
+    if partition.op.type != "DynamicPartition":
+        return None
+    row, part = (_origin(tensor).op for tensor in partition.op.inputs)
+    return _ByModulo(part, row, partition.value_index) if part.type == "FloorMod" else None
+
+
+def _origin(tensor: tf.Tensor) -> tf.Tensor:
+    while tensor.op.type in _PASSING:
+        tensor = tensor.op.inputs[0]
+    return tensor
+
+
+def _connect(lookup: _ByModulo, num_rows: int, num_parts: int) -> None:
+    ids = lookup.part.inputs[0]
+    with _in_context_of(lookup.part), tf.name_scope("whole_variable"):
+        mapped_ids = _as_by_modulo(ids, num_rows, num_parts)
+    for op in (lookup.part, lookup.row):
+        transfer.set_input(op, 0, mapped_ids)
+
+
+def _as_by_modulo(ids: tf.Tensor, num_rows: int, num_parts: int) -> tf.Tensor:
+    """Returns the ids by which "mod" finds the rows that "div" finds by `ids` [n]."""
+    size, extras = divmod(num_rows, num_parts)  # the first `extras` parts have a row more
+    part = tf.maximum(ids // (size + 1), (ids - extras) // size)
+    row = tf.where(part < extras, ids % (size + 1), (ids - extras) % size)
+    # Other ids are out of range by "mod", too, so TensorFlow refuses them.
+    return tf.where((ids >= 0) & (ids < num_rows), row * num_parts + part, ids)
+
+
+@contextlib.contextmanager
+def _in_context_of(op: tf.Operation) -> Iterator[None]:
+    """Creates operations in the branch or loop, and on the device, of this one."""
+    graph, device = op.graph, op.device
+    outside = graph._get_control_flow_context()  # noqa: SLF001 (no public name)
+    graph._set_control_flow_context(transfer.context_of(op))  # noqa: SLF001
+    try:
+        with tf.device(None), tf.device(device):
+            yield
+    finally:
+        graph._set_control_flow_context(outside)  # noqa: SLF001

@@ -1,23 +1,37 @@
-"""Calls the user's model_fn and checks what it returns.
+"""Calls the user's model_fn, checks what it returns, and runs its SessionRunHooks.
 
     model_fn --> ModelSpec or EstimatorSpec --> ModelSpec
              --> the optimizers that it creates, in training --> ModelUpdate, or why its train_op cannot be separated
+
+The hooks run around the steps of a session, as in TensorFlow's MonitoredSession:
+
+    graph built      begin()
+    session ready    after_create_session(session)        again after a lost session
+    each step        before_run --> session.run(fetches of the step and of the hooks) --> after_run
+    training ends    end(session)
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import UserCodeError
-from ps_train.graph import row_parameters, train_ops
-from ps_train.graph.train_ops import ModelUpdate
+from ps_train.graph import extensions
+from ps_train.graph.extensions import ModelUpdate
 from ps_train.plugins.contracts import PREDICT, TRAIN, Model, ModelSpec, RunConfig
 from ps_train.runtime import tensorflow_errors
 
 _ESTIMATOR_FIELDS = ("mode", "predictions", "loss", "train_op", "eval_metric_ops")
+# ps_train saves by itself, and has no hook for synchronous updates.
+_REPLACED = ("CheckpointSaverHook", "_SyncReplicasOptimizerHook", "SyncReplicasHook")
+# They need tensors of the model, which a round of local steps computes only in its loop.
+_LOGGING = ("LoggingTensorHook", "SummarySaverHook", "NanTensorHook", "ProfilerHook")
+_WITHOUT_TENSORS = ("StopAtStepHook", "StepCounterHook")
+_log = logging.getLogger(__name__)
 
 
 class TrainModel(NamedTuple):
@@ -25,14 +39,14 @@ class TrainModel(NamedTuple):
 
     Attributes:
       spec: what model_fn returned.
-      captured: what the optimizers that it created were told to apply.
-      own: the update behind its train_op; None if it has no train_op, or one that cannot be separated.
-      problem: why it cannot be separated, "" if it can or if there is none.
+      captured: the calls of the optimizers that it created, as `TrainOps.recording` has them.
+      model_update: the update of its train_op; None if it has no train_op, or one that cannot be separated.
+      problem: why the train_op cannot be separated, or "".
     """
 
     spec: ModelSpec
     captured: Sequence[Any]
-    own: ModelUpdate | None
+    model_update: ModelUpdate | None
     problem: str
 
 
@@ -48,24 +62,25 @@ def call_model_fn(
     arguments = {"features": features, "labels": labels, "mode": mode, "params": params}
     if model.takes_config:
         arguments["config"] = config or RunConfig(task_type="evaluator", is_chief=False)
-    row_parameters.begin_build(features, labels)
-    # Without the auxiliary scope a second call in the graph would prefix the names of operations with "_1/".
+    extensions.begin_build(features, labels)
+    # Otherwise a second call in the graph would prefix the names of operations with "_1/".
     with tf.variable_scope(tf.get_variable_scope(), auxiliary_name_scope=False):
         try:
             spec = model.model_fn(**arguments)
         except (AttributeError, ImportError) as error:
             if advice := _keras_advice(error):
-                raise UserCodeError(f"{model.name}.model_fn: {advice}") from error
+                raise UserCodeError("package_missing", f"{model.name}.model_fn: {advice}") from error
             _raise_if_labels(model.name, mode, error)
             raise
         except (TypeError, ValueError) as error:
             _raise_if_labels(model.name, mode, error)
             raise
     spec = _as_model_spec(model.name, spec)
-    if mode == PREDICT:  # its predictions are what counts
+    if mode == PREDICT:
         return spec
     if not tf.is_tensor(spec.loss) or spec.loss.shape.rank not in (None, 0):
-        raise UserCodeError(f"{model.name}.model_fn returned the loss {spec.loss!r}; it must be a scalar tensor")
+        raise UserCodeError("plugin_returned_wrong_type", f"{model.name}.model_fn returned the loss {spec.loss!r}; it "
+                            "must be a scalar tensor")
     return spec
 
 
@@ -80,54 +95,168 @@ def _keras_advice(error: Exception) -> str | None:
 
 
 def _raise_if_labels(name: str, mode: str, error: Exception) -> None:
-    """Raises UserCodeError if model_fn seems to use labels where there are none."""
+    """Raises UserCodeError if model_fn seems to use labels, which are None for predictions."""
     if mode == PREDICT and "None" in str(error):
         reason = str(error).splitlines()[0]
-        raise UserCodeError(f"{name}.model_fn failed with the mode {PREDICT!r}, in which labels are None: {reason}; "
-                            "return ps_train.ModelSpec(predictions=...) before they are used") from error
+        raise UserCodeError("labels_missing", f"{name}.model_fn failed with the mode {PREDICT!r}, in which labels are "
+                            f"None: {reason}; return ps_train.ModelSpec(predictions=...) before you use them"
+                            ) from error
 
 
 def call_for_training(
     model: Model, features: Any, labels: Any, params: Mapping[str, Any], config: RunConfig | None = None
 ) -> TrainModel:
-    """Adds the model to the current graph, without the updates that it would make by itself.
+    """Adds the model to the current graph, without the updates of its own optimizers.
 
     Raises:
       UserCodeError: as `call_model_fn` does.
     """
     graph = tf.get_default_graph()
-    num_before = len(graph.get_operations())
-    apart = train_ops.train_ops_of_graph()
-    with apart.recording() as captured:
+    num_earlier_ops = len(graph.get_operations())
+    train_ops = extensions.train_ops()
+    with train_ops.recording() as captured:
         spec = call_model_fn(model, features, labels, TRAIN, params, config)
     if spec.train_op is None:
         return TrainModel(spec, captured, None, "")
-    created = set(graph.get_operations()[num_before:])
-    found = apart.separate(spec.train_op, spec.loss, captured, created)
-    return TrainModel(spec, captured, *((None, found) if isinstance(found, str) else (found, "")))
+    created = set(graph.get_operations()[num_earlier_ops:])
+    update = train_ops.separate(spec.train_op, spec.loss, captured, created)
+    return TrainModel(spec, captured, *((None, update) if isinstance(update, str) else (update, "")))
 
 
 def _as_model_spec(name: str, spec: Any) -> ModelSpec:
     """Returns a ModelSpec with the fields of what model_fn returned.
 
     Raises:
-      UserCodeError: it has not the fields of an EstimatorSpec.
+      UserCodeError: it lacks fields of an EstimatorSpec.
     """
     if isinstance(spec, ModelSpec):
         return spec
     if hasattr(spec, "as_estimator_spec"):  # of a TPUEstimator
         spec = spec.as_estimator_spec()
     if not all(hasattr(spec, field) for field in _ESTIMATOR_FIELDS):
-        raise UserCodeError(f"{name}.model_fn returned {type(spec).__name__}; it must return a ps_train.ModelSpec, or "
-                            "an EstimatorSpec, which has the same fields")
-    metrics = {metric: _value_and_update(found) for metric, found in (spec.eval_metric_ops or {}).items()}
-    others = {field: tuple(getattr(spec, field, None) or ())
-              for field in ("training_hooks", "training_chief_hooks", "evaluation_hooks")}
+        raise UserCodeError("plugin_returned_wrong_type", f"{name}.model_fn returned {type(spec).__name__}; it must "
+                            "return a ps_train.ModelSpec, or an EstimatorSpec, which has the same fields")
+    metrics = {name: _value_and_update(metric) for name, metric in (spec.eval_metric_ops or {}).items()}
+    hooks = {field: tuple(getattr(spec, field, None) or ())
+             for field in ("training_hooks", "training_chief_hooks", "evaluation_hooks")}
     return ModelSpec(loss=spec.loss, predictions=spec.predictions, eval_metric_ops=metrics, train_op=spec.train_op,
                      scaffold=getattr(spec, "scaffold", None),
-                     export_outputs=getattr(spec, "export_outputs", None), **others)
+                     export_outputs=getattr(spec, "export_outputs", None), **hooks)
 
 
 def _value_and_update(metric: Any) -> tuple[Any, Any]:
     """Returns the value and the update operation of a metric, which Estimator also takes as a Keras metric."""
     return (metric.result(), metric.updates) if hasattr(metric, "result") else metric
+
+
+class Hooks:
+    """The hooks of one graph.
+
+    Attributes:
+      should_stop: whether a hook has asked for the end of training.
+    """
+
+    def __init__(self, hooks: Sequence[tf.train.SessionRunHook] = ()) -> None:
+        """Calls `begin` of the hooks, which may add to the current graph."""
+        self._hooks = list(hooks)
+        self.should_stop = False
+        for hook in self._hooks:
+            hook.begin()
+
+    def start(self, session: tf.Session) -> None:
+        """Calls `after_create_session` of the hooks, in a new session whose variables are initialised."""
+        for hook in self._hooks:
+            hook.after_create_session(session, tf.train.Coordinator())
+
+    def end(self, session: tf.Session) -> None:
+        """Calls `end` of the hooks, after training or evaluation without an error."""
+        for hook in self._hooks:
+            hook.end(session)
+
+    def around(self, session: tf.Session) -> Any:
+        """Returns an object with the session's `run`, around which the hooks run."""
+        return _HookedSession(self, session) if self._hooks else session
+
+    def run(
+        self, session: tf.Session, fetches: Any, options: tf.RunOptions | None, run_metadata: tf.RunMetadata | None
+    ) -> Any:
+        """Runs a step with the hooks; returns the values of `fetches`."""
+        context = tf.train.SessionRunContext(tf.train.SessionRunArgs(fetches), session)
+        requests = [hook.before_run(context) or tf.train.SessionRunArgs(None) for hook in self._hooks]
+        feed = {tensor: value for request in requests for tensor, value in (request.feed_dict or {}).items()}
+        options = tf.RunOptions.FromString(options.SerializeToString()) if options else tf.RunOptions()
+        for request in requests:
+            if request.options is not None:
+                options.MergeFrom(request.options)
+                run_metadata = run_metadata or tf.RunMetadata()
+        hook_fetches = {number: request.fetches for number, request in enumerate(requests)
+                        if request.fetches is not None}
+        values = session.run({"step": fetches, **hook_fetches}, feed, options, run_metadata)
+        for number, hook in enumerate(self._hooks):
+            hook.after_run(context, tf.train.SessionRunValues(values.get(number), options, run_metadata))
+        self.should_stop = self.should_stop or context.stop_requested
+        return values["step"]
+
+
+class _HookedSession:
+    def __init__(self, hooks: Hooks, session: tf.Session) -> None:
+        self._hooks = hooks
+        self._session = session
+
+    def run(
+        self, fetches: Any, options: tf.RunOptions | None = None, run_metadata: tf.RunMetadata | None = None
+    ) -> Any:
+        """Runs a step; see `tf.compat.v1.Session.run`."""
+        return self._hooks.run(self._session, fetches, options, run_metadata)
+
+
+def training_hooks(spec: ModelSpec, *, is_chief: bool, is_in_rounds: bool) -> Hooks:
+    """Returns the hooks of a model's training that run here; see `usable`."""
+    hooks = [*spec.training_hooks, *(spec.training_chief_hooks if is_chief else ())]
+    return Hooks(usable(hooks, is_in_rounds=is_in_rounds))
+
+
+def usable(hooks: Sequence[tf.train.SessionRunHook], *, is_in_rounds: bool = False) -> list[tf.train.SessionRunHook]:
+    """Returns the hooks that ps_train runs, and logs which it does not.
+
+    Args:
+      is_in_rounds: whether a session run is a round of local steps.
+
+    Raises:
+      UserCodeError: a hook may need each step, and a session run is a round of several.
+    """
+    kept = [hook for hook in hooks if not _is_a(hook, _REPLACED)]
+    if any(_is_a(hook, _REPLACED[:1]) for hook in hooks):
+        _log.info("the model's CheckpointSaverHook is not used: ps_train saves, see --save_model_secs")
+    if not is_in_rounds:
+        return kept
+    dropped = [hook for hook in kept if _is_a(hook, _LOGGING)]
+    if dropped:
+        _log.warning("--communication_period: the model's %s is not used, because the tensors of a step stay in its "
+                     "round", ", ".join(sorted({type(hook).__name__ for hook in dropped})))
+    kept = [hook for hook in kept if hook not in dropped]
+    for hook in kept:
+        if not _is_a(hook, _WITHOUT_TENSORS):
+            raise UserCodeError("hook_needs_each_step", "--communication_period: the model's hook "
+                                f"{type(hook).__name__} may need each step, and a session run makes a round of "
+                                "several; leave the flag or the hook out")
+    return kept
+
+
+def _is_a(hook: tf.train.SessionRunHook, names: Sequence[str]) -> bool:
+    return any(cls.__name__ in names for cls in type(hook).__mro__)
+
+
+def local_init_ops(scaffold: Any) -> list[tf.Operation]:
+    """Returns the local_init_op of a `tf.compat.v1.train.Scaffold`, or [] if it has none or is None.
+
+    Raises:
+      UserCodeError: it has an init_op, a ready_op or a feed.
+    """
+    for name in ("init_op", "init_feed_dict", "ready_op", "ready_for_local_init_op", "local_init_feed_dict"):
+        if getattr(scaffold, name, None) is not None:
+            raise UserCodeError("scaffold_unsupported", f"model_fn returned a scaffold with {name}; ps_train "
+                                "initialises all global variables by itself, and runs init_fn and local_init_op of a "
+                                "scaffold: use these")
+    local_init_op = getattr(scaffold, "local_init_op", None)
+    return [] if local_init_op is None else [local_init_op]

@@ -1,16 +1,16 @@
-"""What the flags and `make_optimizer` say about the optimizer: its rate, its clipping, its decay.
+"""The optimizer that the flags and `make_optimizer` define: its learning rate, clipping and weight decay.
 
-    plan.make(global_step)               the bare optimizer, whose slots a checkpoint has
-    plan.shaped(optimizer, global_step)  the same, behind clipping by the global norm and weight decay
-    plan.factor(global_step)             what the schedule makes of the rate of an embedding table
+    plan.make(global_step)               the optimizer, whose slots are in a checkpoint
+    plan.shaped(optimizer, global_step)  the same, after clipping by the global norm and weight decay
+    plan.factor(global_step)             the factor of the schedule for the learning rates of embedding tables
 
 An `OptimizerPlan` makes the optimizer as often as an update mode needs one. `global_step` is the variable on ps 0, or
 the count of a worker in a round of local steps. The learning rate is a function of it:
 
     rate = schedule(step) * min(1, (step + 1) / warmup_steps)
 
-The formulas are those of `tf.compat.v1.train`. There is no control flow in them: a step that is repeated in one session
-run (--steps_per_execution) may have none. docs/optimizers.md has the rules for users.
+The formulas are those of `tf.compat.v1.train`, without control flow, which a step that is repeated in one session run
+(--steps_per_execution) may not have. docs/optimizers.md has the rules for users.
 """
 
 from __future__ import annotations
@@ -22,9 +22,8 @@ from typing import Any, Callable, NamedTuple
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import UserCodeError
-from ps_train.graph import transfer
-from ps_train.graph.row_sparse import adam
-from ps_train.graph.row_sparse.adam import RowSparseAdam
+from ps_train.graph import adam, transfer
+from ps_train.graph.adam import RowSparseAdam
 
 _MOMENTUM = 0.9
 _OPTIMIZERS = {
@@ -65,9 +64,8 @@ def pair_slots(
     """Returns (slot, slots of the parts) for each slot of variables that another optimizer updates in parts.
 
     Args:
-      variables: (variable of `whole_optimizer`, the variables of `parts_optimizer` that correspond to it).
-      whole_optimizer: has its slots, such as Adam's moments of each variable.
-      parts_optimizer: an optimizer with the same rule, which has its slots, too.
+      variables: (variable of `whole_optimizer`, the corresponding variables of `parts_optimizer`).
+      whole_optimizer, parts_optimizer: two optimizers with the same rule, whose slots exist.
     """
     pairs = []
     for name in whole_optimizer.get_slot_names():
@@ -78,9 +76,9 @@ def pair_slots(
     return pairs
 
 
-def pair_non_slots(one: tf.train.Optimizer, other: tf.train.Optimizer) -> list[tuple[tf.Variable, tf.Variable]]:
-    """Pairs the variables that two optimizers with the same rule have beside slots, such as Adam's powers."""
-    return list(zip(one._non_slot_variables(), other._non_slot_variables()))  # noqa: SLF001 (no public name)
+def pair_non_slots(first: tf.train.Optimizer, second: tf.train.Optimizer) -> list[tuple[tf.Variable, tf.Variable]]:
+    """Pairs the variables of two optimizers with the same rule that are no slots, such as Adam's powers."""
+    return list(zip(first._non_slot_variables(), second._non_slot_variables()))  # noqa: SLF001 (no public name)
 
 
 class Schedule(NamedTuple):
@@ -93,7 +91,7 @@ class Schedule(NamedTuple):
       decay_rate: the factor of exponential.
       decay_power: the power of polynomial.
       end: the rate at which cosine and polynomial end.
-      boundaries: the global steps up to which, and including which, a value of piecewise holds.
+      boundaries: the last global step of each value of piecewise but the last.
       values: the rates of piecewise, one more than boundaries.
     """
 
@@ -132,17 +130,17 @@ def _exponential(schedule: Schedule, learning_rate: float, step: tf.Tensor) -> t
     return learning_rate * tf.pow(schedule.decay_rate, tf.cast(step, tf.float32) / schedule.decay_steps)
 
 
-def _done(schedule: Schedule, step: tf.Tensor) -> tf.Tensor:
+def _share_of_decay(schedule: Schedule, step: tf.Tensor) -> tf.Tensor:
     return tf.minimum(tf.cast(step, tf.float32), float(schedule.decay_steps)) / schedule.decay_steps
 
 
 def _cosine(schedule: Schedule, learning_rate: float, step: tf.Tensor) -> tf.Tensor:
-    share = 0.5 * (1.0 + tf.cos(math.pi * _done(schedule, step)))
+    share = 0.5 * (1.0 + tf.cos(math.pi * _share_of_decay(schedule, step)))
     return (learning_rate - schedule.end) * share + schedule.end
 
 
 def _polynomial(schedule: Schedule, learning_rate: float, step: tf.Tensor) -> tf.Tensor:
-    share = tf.pow(1.0 - _done(schedule, step), schedule.decay_power)
+    share = tf.pow(1.0 - _share_of_decay(schedule, step), schedule.decay_power)
     return (learning_rate - schedule.end) * share + schedule.end
 
 
@@ -162,14 +160,14 @@ class ShapedOptimizer(tf.train.GradientDescentOptimizer):
     def __init__(
         self, inner: tf.train.Optimizer, *, clip_norm: float | None, decay: tf.Tensor | float | None
     ) -> None:
-        """Prepares it; nothing is added to the graph yet.
+        """Adds nothing to the graph yet.
 
         Args:
           inner: applies the gradients, and has the slots.
           clip_norm: the largest global norm, or None.
-          decay: float32 scalar, what a dense variable loses of itself in an update: rate * weight decay; or None.
+          decay: float32 scalar, the share of a dense variable that an update subtracts: rate * weight decay; or None.
         """
-        super().__init__(learning_rate=1.0)  # has no meaning: the other optimizer applies the gradients
+        super().__init__(learning_rate=1.0)  # not used: the inner optimizer applies the gradients
         self._inner = inner
         self._clip_norm = clip_norm
         self._decay_share = decay
@@ -187,44 +185,45 @@ class ShapedOptimizer(tf.train.GradientDescentOptimizer):
         return self._inner.apply_gradients(pairs, global_step, name=name)
 
     def _after_decay(self, gradient: Any, variable: tf.Variable) -> Any:
-        """Returns a gradient that is there when its variable has decayed; a sparse one as it is."""
+        """Returns the gradient, available after its variable has decayed; a sparse gradient unchanged."""
         if gradient is None or isinstance(gradient, tf.IndexedSlices):
             return gradient
         with tf.device(variable.device), tf.control_dependencies([gradient]):
-            lost = tf.cast(self._decay_share, variable.dtype.base_dtype) * variable.read_value()
-            with tf.control_dependencies([variable.assign_sub(lost, read_value=False)]):
+            decay = tf.cast(self._decay_share, variable.dtype.base_dtype) * variable.read_value()
+            with tf.control_dependencies([variable.assign_sub(decay, read_value=False)]):
                 return tf.identity(gradient)
 
     def get_slot(self, var: tf.Variable, name: str) -> tf.Variable | None:
-        """Returns a slot of the other optimizer."""
+        """Returns a slot of the inner optimizer."""
         return self._inner.get_slot(var, name)
 
     def get_slot_names(self) -> list[str]:
-        """Returns the names of the slots of the other optimizer."""
+        """Returns the names of the slots of the inner optimizer."""
         return self._inner.get_slot_names()
 
     def variables(self) -> list[tf.Variable]:
-        """Returns the variables of the other optimizer."""
+        """Returns the variables of the inner optimizer."""
         return self._inner.variables()
 
 
 def clip_by_norm(gradients: Sequence[Any], clip_norm: float) -> list[Any]:
-    """Returns gradients scaled down so that their global norm is at most `clip_norm`; each stays where it is.
+    """Returns gradients, on their devices, scaled down to a global norm of at most `clip_norm`.
 
     A row that occurs several times in a sparse gradient counts once, with the sum of its gradients.
     """
-    summed = [_each_row_once(one) if isinstance(one, tf.IndexedSlices) else one for one in gradients]
+    summed = [_each_row_once(gradient) if isinstance(gradient, tf.IndexedSlices) else gradient
+              for gradient in gradients]
     squares = []
-    for one in summed:
-        if one is not None:
-            values = one.values if isinstance(one, tf.IndexedSlices) else one
+    for gradient in summed:
+        if gradient is not None:
+            values = gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
             with tf.colocate_with(values):
                 squares.append(tf.cast(tf.nn.l2_loss(values), tf.float32))
     if not squares:
         return list(gradients)
     norm = tf.sqrt(2.0 * tf.add_n(squares))
     scale = clip_norm * tf.minimum(1.0 / norm, 1.0 / clip_norm)  # as tf.clip_by_global_norm; for 0 it is 1
-    return [None if one is None else _scaled(one, scale) for one in summed]
+    return [None if gradient is None else _scaled(gradient, scale) for gradient in summed]
 
 
 def _scaled(gradient: Any, scale: tf.Tensor) -> Any:
@@ -243,22 +242,22 @@ def _each_row_once(gradient: tf.IndexedSlices) -> tf.IndexedSlices:
     return tf.IndexedSlices(values, indices, gradient.dense_shape)
 
 
-class Knobs(NamedTuple):
-    """What the flags say beside the optimizer and its learning rate; None for TensorFlow's default.
+class RuleSettings(NamedTuple):
+    """The update rule, besides the optimizer's name and learning rate.
 
     Attributes:
       options: keyword arguments of the optimizer's class, such as momentum.
       schedule: of the learning rate.
       clip_norm: the largest global norm of the gradients, or None.
-      weight_decay: the share of a dense variable that it loses in an update with the learning rate 1; 0 for none.
-      given: the flags on the command line that choose another rule than the default.
+      weight_decay: the share of a dense variable that an update with the learning rate 1 subtracts; 0 for none.
+      flags: the names of the flags of the rule on the command line.
     """
 
     options: tuple[tuple[str, Any], ...] = ()
     schedule: Schedule = Schedule()
     clip_norm: float | None = None
     weight_decay: float = 0.0
-    given: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
 
 
 class OptimizerPlan(NamedTuple):
@@ -268,15 +267,15 @@ class OptimizerPlan(NamedTuple):
       name: of --optimizer.
       learning_rate: the rate that the schedule starts from.
       decays_all_rows: whether Adam decays the moments of every row of a table in each update.
-      knobs: the other flags.
-      make_own: the model's `make_optimizer`, called with the global step; None to go by the flags.
+      rule: schedule, clipping and decay.
+      make_model_optimizer: the model's `make_optimizer`, called with the global step; None to use the flags.
     """
 
     name: str
     learning_rate: float
     decays_all_rows: bool = False
-    knobs: Knobs = Knobs()
-    make_own: Callable[[tf.Variable], Any] | None = None
+    rule: RuleSettings = RuleSettings()
+    make_model_optimizer: Callable[[tf.Variable], Any] | None = None
 
     def make(self, global_step: tf.Variable) -> tf.train.Optimizer:
         """Returns a new optimizer, without slots yet.
@@ -284,12 +283,12 @@ class OptimizerPlan(NamedTuple):
         Raises:
           UserCodeError: `make_optimizer` of the model returned something else.
         """
-        # The rate is computed where the step is: on a worker it would cost a transfer in each step.
+        # The rate is computed on the device of the step: on a worker it would cost a transfer in each step.
         with tf.device(global_step.device):
-            if self.make_own is None:
+            if self.make_model_optimizer is None:
                 return make_optimizer(self.name, self._rate(global_step),
-                                      decays_all_rows=self.decays_all_rows, **dict(self.knobs.options))
-            optimizer = self.make_own(global_step)
+                                      decays_all_rows=self.decays_all_rows, **dict(self.rule.options))
+            optimizer = self.make_model_optimizer(global_step)
         _check(optimizer)
         if not self.decays_all_rows:
             adam.make_row_sparse(optimizer)
@@ -297,56 +296,53 @@ class OptimizerPlan(NamedTuple):
 
     def is_elementwise(self, optimizer: tf.train.Optimizer) -> bool:
         """Returns whether variables may be packed for an optimizer that `make` returned."""
-        return self.make_own is None or type(optimizer) in ELEMENTWISE
+        return self.make_model_optimizer is None or type(optimizer) in ELEMENTWISE
 
     def shaped(self, optimizer: tf.train.Optimizer, global_step: tf.Variable) -> tf.train.Optimizer:
-        """Returns an optimizer that clips and decays, and then applies the rest with this one."""
-        if self.knobs.clip_norm is None and not self.knobs.weight_decay:
+        """Returns an optimizer that clips gradients and decays variables, and then applies this one."""
+        if self.rule.clip_norm is None and not self.rule.weight_decay:
             return optimizer
         decay = None
-        if self.knobs.weight_decay:
+        if self.rule.weight_decay:
             with tf.device(global_step.device):
-                decay = self._rate(global_step) * self.knobs.weight_decay
-        return ShapedOptimizer(optimizer, clip_norm=self.knobs.clip_norm, decay=decay)
+                decay = self._rate(global_step) * self.rule.weight_decay
+        return ShapedOptimizer(optimizer, clip_norm=self.rule.clip_norm, decay=decay)
 
     def clipped(
         self, pairs: Sequence[transfer.Pair], of_rows: Mapping[str, tf.Tensor]
     ) -> tuple[list[transfer.Pair], dict[str, tf.Tensor]]:
         """Returns the gradients of variables and of rows after clipping by the norm of both."""
         gradients = [*(gradient for gradient, _ in pairs), *of_rows.values()]
-        if self.knobs.clip_norm is not None:
-            gradients = clip_by_norm(gradients, self.knobs.clip_norm)
+        if self.rule.clip_norm is not None:
+            gradients = clip_by_norm(gradients, self.rule.clip_norm)
         return ([(gradient, variable) for gradient, (_, variable) in zip(gradients, pairs)],
                 dict(zip(of_rows, gradients[len(pairs):])))
 
     def without_clipping(self) -> OptimizerPlan:
         """Returns the plan for gradients that are clipped already."""
-        return self._replace(knobs=self.knobs._replace(clip_norm=None))
+        return self._replace(rule=self.rule._replace(clip_norm=None))
 
     def factor(self, global_step: tf.Variable) -> tf.Tensor | None:
-        """Returns by what the rates of embedding tables are multiplied, a float32 scalar; None for 1."""
-        if self.make_own is not None or self.knobs.schedule.is_constant:
+        """Returns the factor of the learning rates of embedding tables, a float32 scalar; None for 1."""
+        if self.make_model_optimizer is not None or self.rule.schedule.is_constant:
             return None
         with tf.device(global_step.device):
             return self._rate(global_step) / self.learning_rate
 
     def _rate(self, global_step: tf.Variable) -> tf.Tensor | float:
-        schedule = self.knobs.schedule
+        schedule = self.rule.schedule
         if schedule.is_constant:
             return self.learning_rate
         return rate_at(schedule, self.learning_rate, global_step.read_value())
 
 
 def _check(optimizer: Any) -> None:
-    """Refuses what is no optimizer of TensorFlow 1.
-
-    Raises:
-      UserCodeError: it is not.
-    """
+    """Raises UserCodeError if this is no optimizer of TensorFlow 1."""
     kind = type(optimizer).__name__
     if not isinstance(optimizer, tf.train.Optimizer):
-        raise UserCodeError(f"make_optimizer(params, global_step) returned {kind}; it must return a "
-                            "tf.compat.v1.train.Optimizer, such as tf.compat.v1.train.AdamOptimizer(1e-3)")
+        raise UserCodeError("plugin_returned_wrong_type", f"make_optimizer(params, global_step) returned {kind}; it "
+                            "must return a tf.compat.v1.train.Optimizer, such as "
+                            "tf.compat.v1.train.AdamOptimizer(1e-3)")
     if isinstance(optimizer, tf.train.SyncReplicasOptimizer) or kind == "SyncReplicasOptimizer":
-        raise UserCodeError("make_optimizer(params, global_step) returned a SyncReplicasOptimizer; return the "
-                            "optimizer inside it, and give --sync_replicas")
+        raise UserCodeError("sync_optimizer_in_plugin", "make_optimizer(params, global_step) returned a "
+                            "SyncReplicasOptimizer; return the optimizer inside it, and give --sync_replicas")

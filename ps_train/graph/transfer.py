@@ -4,9 +4,9 @@
     worker  gradients --flatten, join [, cast]--> one tensor --> ps     --[cast,] split, shape--> what is applied
 
 A transfer costs about 75 us on loopback, however small it is, plus the latency of the network. The model is built on
-its variables as usual. Then the operations of a training step that read dense variables are given slices of the one
-tensor instead. User code and checkpoints see no difference, and embeddings (sparse variables) are still looked up on
-the ps. docs/decisions/transfers.md says more.
+its variables as usual. Then the operations of a training step that read dense variables get slices of the one tensor
+instead. User code and checkpoints see no difference, and embeddings (sparse variables) are still looked up on the ps.
+docs/decisions/transfers.md says more.
 
 These functions are called inside `placement.on_cluster`, which places on the worker what is not placed here.
 """
@@ -84,8 +84,8 @@ def push(
 ) -> list[tf.Tensor]:
     """Returns the values as tensors on the ps of the group, with the shapes of its variables, after one transfer.
 
-    What a cast to fewer bits loses is kept on the worker and added to the next transfer, so that nothing is lost in the
-    long run (error feedback; Seide et al. 2014, "1-Bit Stochastic Gradient Descent").
+    The worker adds the rounding error of a cast to fewer bits to the next transfer, so nothing is lost in the long run
+    (error feedback; Seide et al. 2014, "1-Bit Stochastic Gradient Descent").
 
     Args:
       values: one value per variable, on the worker.
@@ -120,16 +120,16 @@ def fuse(loss: tf.Tensor, gradients: Sequence[Pair], wire: Wire) -> Fused:
     """
     pairs = list(gradients)
     dense = [variable for gradient, variable in pairs if is_dense(gradient) and has_handle(variable)]
-    of_variable = {variable.ref(): gradient for gradient, variable in pairs}
+    gradients_by_variable = {variable.ref(): gradient for gradient, variable in pairs}
     arrived: dict[Any, tf.Tensor] = {}
     views: list[View] = []
-    above = upstream([loss, *(part for gradient, _ in pairs for part in tensors_of(gradient))])
+    step = upstream([loss, *(part for gradient, _ in pairs for part in tensors_of(gradient))])
     for together in group(dense, wire):
         pulled = pull(together, wire)
         views += zip(together.variables, pulled)
-        pushed = push(together, [of_variable[variable.ref()] for variable in together.variables], wire)
+        pushed = push(together, [gradients_by_variable[variable.ref()] for variable in together.variables], wire)
         arrived.update({variable.ref(): value for variable, value in zip(together.variables, pushed)})
-    serve_reads(above, views)
+    serve_reads(step, views)
     return Fused([(arrived.get(variable.ref(), gradient), variable) for gradient, variable in pairs], views)
 
 
@@ -142,7 +142,7 @@ def serve_reads(ops: Iterable[tf.Operation], views: Iterable[View]) -> None:
         for index, tensor in enumerate(op.inputs):
             read = tensor.op
             if _is_free_read(read) and read.inputs[0].name in values:
-                op._update_input(index, values[read.inputs[0].name])  # noqa: SLF001 (there is no public name for it)
+                set_input(op, index, values[read.inputs[0].name])
 
 
 def can_be_served(op: tf.Operation, step: Collection[tf.Operation]) -> bool:
@@ -156,19 +156,32 @@ def take_batches_after(tensors: Sequence[tf.Tensor], begun: tf.Operation) -> Non
     """Delays the mini-batches from which these tensors are computed until an operation has run."""
     for op in upstream(tensors):
         if op.type == "IteratorGetNext" and not is_enclosed(op):
-            op._add_control_input(begun)  # noqa: SLF001 (there is no public name for it)
+            add_control_input(op, begun)
 
 
 def upstream(ends: Sequence[tf.Tensor | tf.Operation]) -> list[tf.Operation]:
     """Returns the operations that these tensors and operations need, including their own."""
-    found: dict[tf.Operation, None] = {}
+    reached: dict[tf.Operation, None] = {}
     waiting = [end if isinstance(end, tf.Operation) else end.op for end in ends]
     while waiting:
         op = waiting.pop()
-        if op not in found:
-            found[op] = None
+        if op not in reached:
+            reached[op] = None
             waiting += [tensor.op for tensor in op.inputs] + list(op.control_inputs)
-    return list(found)
+    return list(reached)
+
+
+def downstream(starts: Iterable[tf.Operation]) -> set[tf.Operation]:
+    """Returns the operations that need one of these, not including them."""
+    reached: set[tf.Operation] = set()
+    waiting = list(starts)
+    while waiting:
+        op = waiting.pop()
+        users = [user for tensor in op.outputs for user in tensor.consumers()]
+        users += op._control_outputs  # noqa: SLF001 (no public name)
+        waiting += [user for user in users if user not in reached]
+        reached.update(users)
+    return reached
 
 
 def is_dense(gradient: Any) -> bool:
@@ -179,7 +192,7 @@ def is_dense(gradient: Any) -> bool:
 
 def has_handle(variable: tf.Variable) -> bool:
     """Returns whether it is a resource variable; TensorFlow's older kind has no operation for each read."""
-    return not variable.dtype._is_ref_dtype  # noqa: SLF001 (there is no public name for it)
+    return not variable.dtype._is_ref_dtype  # noqa: SLF001 (no public name)
 
 
 def tensors_of(gradient: Any) -> list[tf.Tensor]:
@@ -194,8 +207,26 @@ def _is_free_read(op: tf.Operation) -> bool:
 
 
 def is_enclosed(op: tf.Operation) -> bool:
-    """Returns whether an operation is in a branch or a loop."""
-    return op._get_control_flow_context() is not None  # noqa: SLF001 (there is no public name for it)
+    """Returns whether an operation is in a branch or a loop, where operations may only read from within."""
+    return context_of(op) is not None
+
+
+# TensorFlow has no public names for the next three.
+
+
+def context_of(op: tf.Operation) -> Any:
+    """Returns the branch or loop that an operation is in, or None."""
+    return op._get_control_flow_context()  # noqa: SLF001
+
+
+def set_input(op: tf.Operation, index: int, tensor: tf.Tensor) -> None:
+    """Makes an operation read another tensor."""
+    op._update_input(index, tensor)  # noqa: SLF001
+
+
+def add_control_input(op: tf.Operation, before: tf.Operation) -> None:
+    """Makes an operation wait for another one."""
+    op._add_control_input(before)  # noqa: SLF001
 
 
 def _join(values: Sequence[tf.Tensor]) -> tf.Tensor:
@@ -220,9 +251,9 @@ def _cast(value: tf.Tensor, wire: Wire) -> tf.Tensor:
 
 
 def _cast_with_feedback(value: tf.Tensor, wire: Wire) -> tf.Tensor:
-    lost = tf.Variable(lambda: tf.zeros(value.shape, value.dtype), trainable=False, name="lost",
-                       collections=[tf.GraphKeys.LOCAL_VARIABLES])
-    wanted = value + lost.read_value()
-    sent = _cast(wanted, wire)
-    with tf.control_dependencies([lost.assign(wanted - tf.cast(sent, value.dtype))]):
+    error = tf.Variable(lambda: tf.zeros(value.shape, value.dtype), trainable=False, name="lost",
+                        collections=[tf.GraphKeys.LOCAL_VARIABLES])
+    exact = value + error.read_value()
+    sent = _cast(exact, wire)
+    with tf.control_dependencies([error.assign(exact - tf.cast(sent, value.dtype))]):
         return tf.identity(sent)

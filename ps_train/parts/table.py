@@ -50,6 +50,11 @@ TABLE = (
     # First: what its rows need is there before anything else of a part reads one.
     PartRow("tables", flags="EmbeddingFlags", part="TablesPart", earlier_name="embeddings", names={
         "embedding_table": "tables", "get_embedding_variable": "tables", "read_table": "contents"}),
+    PartRow("readers", names={
+        "LineReader": "range_batches", "RecordReader": "range_batches", "file_ranges": "file_ranges",
+        "range_batches": "range_batches"}),
+    # Only the graph.
+    PartRow("joined_lookups", part="JoinedLookupsPart"),
     # Only the graph; what it takes apart is there when the model is built.
     PartRow("own_train_op", part="OwnTrainOpPart"),
     # Sets new variables, before anything else of a part reads one.

@@ -2,12 +2,12 @@
 
     load_model, load_dataset --> find_module --> checked_function, checked_params --> Model, Dataset
 
-    --model=mlp            of these the first: models/mlp.py or mlp.py in the working directory, models.mlp of ps_train,
+    --model=mlp            the first of these: models/mlp.py or mlp.py in the working directory, models.mlp of ps_train,
                            an installed module mlp, an entry point mlp of the group ps_train.models
     --model=models.mlp     models/mlp.py in the working directory, or else that of ps_train
 
 The modules of ps_train are the folders models/ and data/ of a checkout, which are installed as ps_train.models and
-ps_train.datasets. They are imported under the names models and data all the same: a train_dir records the names.
+ps_train.datasets. They are still imported under the names models and data, because a train_dir records the names.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _serving_input_fn(module: types.ModuleType) -> Callable[..., Any] | None:
 
 
 def _input_function(module: types.ModuleType, name: str) -> tuple[Callable[..., Any], bool]:
-    """Returns an input function that can be given all arguments, and whether it takes `shard`."""
+    """Returns a function that takes all arguments of an input_fn, and whether the user's takes `shard`."""
     arguments = ("mode", "params", "shard")
     taken = _taken(module, name, arguments)
     function = checked_function("--dataset", module, name, taken, wanted=arguments)
@@ -113,7 +113,7 @@ def _by_mode(train: Callable[..., Any], evaluate: Callable[..., Any]) -> Callabl
 
 
 def _taken(module: types.ModuleType, name: str, offered: Sequence[str]) -> tuple[str, ...]:
-    """Returns which of these arguments a function of the module takes."""
+    """Returns the names in `offered` of arguments that a function of the module takes."""
     function = getattr(module, name, None)
     if not callable(function):
         return ()
@@ -144,7 +144,7 @@ def checked_function(
     Args:
       flag: the flag that named the module, for the error.
       arguments: the names of the arguments that ps_train passes.
-      wanted: the names that an error recommends, if not these.
+      wanted: the names that an error recommends; the default is `arguments`.
 
     Raises:
       ConfigError: the module has no such function, or the function does not accept these arguments.
@@ -152,12 +152,13 @@ def checked_function(
     function = getattr(module, name, None)
     signature = f"{name}({', '.join(wanted or arguments)})"
     if not callable(function):
-        raise ConfigError(f"{flag}: module {module.__name__!r} ({module.__file__}) has no function {signature}; add it")
+        raise ConfigError("plugin_function_missing", f"{flag}: module {module.__name__!r} ({module.__file__}) has no "
+                          f"function {signature}; add it")
     try:
         inspect.signature(function).bind(**dict.fromkeys(arguments))
     except TypeError:
-        raise ConfigError(f"{flag}: {module.__name__}.{name} takes {inspect.signature(function)}; it must take "
-                          f"{signature}") from None
+        raise ConfigError("plugin_signature", f"{flag}: {module.__name__}.{name} takes {inspect.signature(function)}; "
+                          f"it must take {signature}") from None
     return function
 
 
@@ -169,16 +170,17 @@ def checked_params(flag: str, module: types.ModuleType) -> Mapping[str, Any]:
     """
     params = getattr(module, "DEFAULT_PARAMS", {})
     if not isinstance(params, Mapping):
-        raise ConfigError(f"{flag}: {module.__name__}.DEFAULT_PARAMS is {params!r}; allowed: a dict of name: value")
+        raise ConfigError("default_params_malformed", f"{flag}: {module.__name__}.DEFAULT_PARAMS is {params!r}; "
+                          "allowed: a dict of name: value")
     wrong = [name for name, value in params.items() if not can_be_set(type(value))]
     if wrong:
-        raise ConfigError(f"{flag}: {module.__name__}.DEFAULT_PARAMS[{wrong[0]!r}] is {params[wrong[0]]!r}; allowed: "
-                          "bool, int, float and str, so that --params can set it")
+        raise ConfigError("default_params_malformed", f"{flag}: {module.__name__}.DEFAULT_PARAMS[{wrong[0]!r}] is "
+                          f"{params[wrong[0]]!r}; allowed: bool, int, float and str, which --params can set")
     return params
 
 
 def find_module(flag: str, name: str, *, function: str) -> types.ModuleType:
-    """Imports a plug-in's module by its dotted name, or by a short name: the order is above.
+    """Imports a plug-in's module by its dotted or short name; the docstring of this module has the order.
 
     Args:
       flag: --model or --dataset.
@@ -201,13 +203,13 @@ def find_module(flag: str, name: str, *, function: str) -> types.ModuleType:
     near = _nearest(name, known)
     guess = f"did you mean {near[0]!r}? " if near else ""
     listed = dict.fromkeys([*near, *known])
-    raise ConfigError(f"{flag}: no module {name!r} in {pathlib.Path.cwd()}, in ps_train or among the installed ones; "
-                      f"{guess}known: {', '.join([*listed][:_MAX_LISTED]) or 'none'}; give one of these, or the dotted "
-                      f"name of a module with {function}")
+    raise ConfigError("plugin_not_found", f"{flag}: no module {name!r} in {pathlib.Path.cwd()}, in ps_train or among "
+                      f"the installed ones; {guess}known: {', '.join([*listed][:_MAX_LISTED]) or 'none'}; give one of "
+                      f"these, or the dotted name of a module with {function}")
 
 
 def _candidates(folder: str, name: str) -> list[str]:
-    """Returns the dotted names that a plug-in's name may stand for, the first choice first."""
+    """Returns the dotted names that a plug-in's name may stand for, in order."""
     if "." in name:
         return [name]
     in_folder = f"{folder}.{name}"
@@ -240,9 +242,9 @@ def _refuse_path(flag: str, name: str) -> None:
         return
     relative = os.path.relpath(file)
     if relative.startswith(os.pardir):
-        raise ConfigError(f"{flag}: got {name!r}, a file outside the working directory {pathlib.Path.cwd()}; start in "
-                          f"{file.resolve().parent} with {flag}={file.stem}")
-    raise ConfigError(f"{flag}: got {name!r}, which is a path; give the dotted name: "
+        raise ConfigError("plugin_is_path", f"{flag}: got {name!r}, a file outside the working directory "
+                          f"{pathlib.Path.cwd()}; start in {file.resolve().parent} with {flag}={file.stem}")
+    raise ConfigError("plugin_is_path", f"{flag}: got {name!r}, which is a path; give the dotted name: "
                       f"{flag}={'.'.join(pathlib.Path(relative).with_suffix('').parts)}")
 
 

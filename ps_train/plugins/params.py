@@ -38,19 +38,20 @@ def resolve_params(text: str, plugins: Sequence[Plugin], shared: Mapping[str, An
       ConfigError: no plug-in has a parameter of that name (the error lists the names), a value has the wrong type,
         or a plug-in has a parameter with the name of a flag.
     """
-    given = split_params("--params", text)
+    texts = split_params("--params", text)
     for plugin in plugins:
         for name in plugin.default_params.keys() & shared.keys():
-            raise ConfigError(f"{plugin.name}.DEFAULT_PARAMS has {name!r}, which has its own flag; leave it out: "
-                              f"params has the value of --{name}")
+            raise ConfigError("parameter_is_flag", f"{plugin.name}.DEFAULT_PARAMS has {name!r}, which has its own "
+                              f"flag; leave it out: params has the value of --{name}")
     known = sorted({name for plugin in plugins for name in plugin.default_params})
-    for name in given:
+    for name in texts:
         if name in shared:
-            raise ConfigError(f"--params: {name!r} has its own flag; give --{name}={given[name]}")
+            raise ConfigError("parameter_is_flag", f"--params: {name!r} has its own flag; give --{name}={texts[name]}")
         if name not in known:
             owners = " and ".join(plugin.name for plugin in plugins)
-            raise ConfigError(f"--params: unknown parameter {name!r}; known to {owners}: {', '.join(known) or 'none'}")
-    return [{**shared, **plugin.default_params, **_parse(given, plugin)} for plugin in plugins]
+            raise ConfigError("parameter_unknown", f"--params: unknown parameter {name!r}; known to {owners}: "
+                              f"{', '.join(known) or 'none'}")
+    return [{**shared, **plugin.default_params, **_parse(texts, plugin)} for plugin in plugins]
 
 
 def split_params(source: str, text: str) -> dict[str, str]:
@@ -59,25 +60,25 @@ def split_params(source: str, text: str) -> dict[str, str]:
     Raises:
       ConfigError: an item is not name=value, or a name is given twice.
     """
-    given: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for item in filter(None, text.split(",")):
         name, equals, value = (part.strip() for part in item.partition("="))
         if not equals or not name:
-            raise ConfigError(f"{source}: got {item!r}; allowed: name=value,name=value")
-        if name in given:
-            raise ConfigError(f"{source}: {name!r} is given twice; give it once")
-        given[name] = value
-    return given
+            raise ConfigError("flag_malformed", f"{source}: got {item!r}; allowed: name=value,name=value")
+        if name in texts:
+            raise ConfigError("parameter_given_twice", f"{source}: {name!r} is given twice; give it once")
+        texts[name] = value
+    return texts
 
 
-def _parse(given: Mapping[str, str], plugin: Plugin) -> dict[str, Any]:
-    """Returns the values that are for the plug-in, each converted to the type of its default."""
+def _parse(texts: Mapping[str, str], plugin: Plugin) -> dict[str, Any]:
+    """Returns the values for the plug-in, each converted to the type of its default."""
     values = {}
-    for name in given.keys() & plugin.default_params.keys():
+    for name in texts.keys() & plugin.default_params.keys():
         kind = type(plugin.default_params[name])
         try:
-            values[name] = _PARSERS[kind](given[name])
+            values[name] = _PARSERS[kind](texts[name])
         except (ValueError, KeyError):
-            raise ConfigError(f"--params: {name}={given[name]!r}; allowed: {kind.__name__}, as in {plugin.name}'s "
-                              f"default {plugin.default_params[name]!r}") from None
+            raise ConfigError("parameter_malformed", f"--params: {name}={texts[name]!r}; allowed: {kind.__name__}, as "
+                              f"in {plugin.name}'s default {plugin.default_params[name]!r}") from None
     return values

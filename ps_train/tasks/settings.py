@@ -18,7 +18,7 @@ from ps_train.config.task import Config
 from ps_train.errors import ConfigError
 from ps_train.graph import devices, transfer
 from ps_train.graph.placement import PlacementPlan
-from ps_train.graph.shaping import Knobs, OptimizerPlan, Schedule
+from ps_train.graph.shaping import OptimizerPlan, RuleSettings, Schedule
 from ps_train.runtime.waits import Timeouts
 from ps_train.storage.saver import SaveSchedule
 from ps_train.training.loop import LoopSettings
@@ -125,7 +125,7 @@ def update_settings(config: Config, cluster: Cluster) -> UpdateSettings:
       ConfigError: a flag needs to know how many workers there are, and this task does not.
     """
     return UpdateSettings(
-        plan=OptimizerPlan(config.optimizer, config.learning_rate, config.adam_decays_all_rows, _knobs(config)),
+        plan=OptimizerPlan(config.optimizer, config.learning_rate, config.adam_decays_all_rows, _rule_settings(config)),
         worker=cluster.worker_number,
         sync=_sync_settings(config, cluster),
         wire=transfer.Wire(dtype=_WIRE_DTYPES[config.wire_dtype], is_fused=config.fused_transfers),
@@ -135,13 +135,14 @@ def update_settings(config: Config, cluster: Cluster) -> UpdateSettings:
     )
 
 
-def _knobs(config: Config) -> Knobs:
+def _rule_settings(config: Config) -> RuleSettings:
     schedule = Schedule(
         kind=config.learning_rate_schedule, warmup_steps=config.warmup_steps, decay_steps=last_decay_step(config),
         decay_rate=config.decay_rate or 1.0, decay_power=config.decay_power or 1.0, end=config.end_learning_rate or 0.0,
         boundaries=config.boundaries, values=config.rates)
-    return Knobs(options=tuple(config.optimizer_options.items()), schedule=schedule, clip_norm=config.clip_norm,
-                 weight_decay=config.weight_decay, given=tuple(sorted(config.given & {*fields.rules(RuleFlags)})))
+    return RuleSettings(
+        options=tuple(config.optimizer_options.items()), schedule=schedule, clip_norm=config.clip_norm,
+        weight_decay=config.weight_decay, flags=tuple(sorted(config.given & {*fields.rules(RuleFlags)})))
 
 
 def staleness_bound(config: Config, cluster: Cluster) -> staleness.Bound | None:

@@ -116,7 +116,7 @@ def start(cluster: Cluster, num_gpus: int | None) -> str:
               "; all tasks serve without authentication" if cluster.is_chief else "")
     if cluster.job != "ps":
         index = devices.gpu_index(cluster, num_gpus)
-        devices.tell_devices(cluster.task.name, ["CPU:0" if index is None else f"GPU:{index}"], num_gpus)
+        devices.log_devices(cluster.task.name, ["CPU:0" if index is None else f"GPU:{index}"], num_gpus)
     return server.target
 
 

@@ -14,8 +14,7 @@ from ps_train.cluster.spec import Cluster
 from ps_train.coordination.blackboard import Blackboard
 from ps_train.coordination.state import State
 from ps_train.errors import BlackboardError, ClusterLostError, ConfigError, StoppedError
-from ps_train.graph import placement
-from ps_train.graph.input import bad_records
+from ps_train.graph import extensions, placement
 from ps_train.part import NO_PARTS, Parts
 from ps_train.runtime import reports
 from ps_train.runtime.reports import Evaluation, Stage
@@ -213,7 +212,7 @@ class WorkerTask:
             try:
                 outcome = loop.run()
             finally:
-                bad_records.report_skipped(session, self._cluster.task.name)
+                extensions.report_counts(session, self._cluster.task.name)
             self._report.trained()
             if self._cluster.is_chief:
                 self._report.stage(Stage(outcome.global_step, settings.loop.train_steps, reports.FINISHING))

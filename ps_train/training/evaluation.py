@@ -13,12 +13,9 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import ClusterLostError, ConfigError, DataError, UserCodeError
-from ps_train.graph import devices, row_parameters
-from ps_train.graph.hooks import Hooks
-from ps_train.graph.input import arrays, bad_records
-from ps_train.graph.input.arrays import input_feed
-from ps_train.graph.input.batches import Batches
-from ps_train.graph.plugin_calls import call_model_fn
+from ps_train.graph import devices, extensions
+from ps_train.graph.batches import Batches, input_feed, single_pass
+from ps_train.graph.plugin_calls import Hooks, call_model_fn
 from ps_train.plugins.contracts import EVAL, TRAIN, Dataset, Model
 from ps_train.runtime import waits
 from ps_train.runtime.reports import Evaluation
@@ -67,14 +64,14 @@ class EvalModel:
           UserCodeError: a plug-in breaks its contract.
         """
         self._graph = tf.get_default_graph()
-        with arrays.single_pass():
+        with single_pass():
             self._batches = Batches(dataset, data.mode, dataset_params, shard, input_device)
         self._num_batches = data.num_batches
         may_repeat = data.mode == TRAIN and data.num_batches is None
         self._cardinality = self._batches.cardinality() if may_repeat else None  # needs a feed, and so a session
         features, labels = self._batches.next()
         self.spec = call_model_fn(model, features, labels, EVAL, model_params)
-        self.rows = row_parameters.of_graph()
+        self.rows = extensions.row_parameters()
         self.rows.connect()
         metrics = self.spec.eval_metric_ops or {}
         self.values = {name: value for name, (value, _) in metrics.items()}
@@ -109,7 +106,7 @@ class EvalModel:
         with self._queues.running(session):
             loss_sum, num_examples = self._run_all(self._hooks.around(session))
         self._hooks.end(session)
-        bad_records.report_skipped(session, "evaluation")
+        extensions.report_counts(session, "evaluation")
         return loss_sum, num_examples
 
     def _run_all(self, session: Any) -> tuple[float, int]:
@@ -121,8 +118,7 @@ class EvalModel:
             except tf.errors.OutOfRangeError:
                 break
             except tf.errors.InvalidArgumentError as error:
-                self.rows.explain(error, "evaluation")
-                bad_records.raise_if_bad(error)
+                extensions.explain_error(self._graph, error, "evaluation")
                 raise
             loss_sum += float(loss) * int(batch_size)
             num_examples += int(batch_size)

@@ -13,8 +13,7 @@ from ps_train.coordination import sessions
 from ps_train.coordination.heartbeat import WorkerProgress
 from ps_train.coordination.state import State
 from ps_train.errors import ChiefFailedError, ClusterLostError, UserCodeError
-from ps_train.graph import nan_guard
-from ps_train.graph.input import bad_records
+from ps_train.graph import extensions, nan_guard
 from ps_train.runtime import clock, waits
 from ps_train.runtime.reports import Progress
 from ps_train.training.replica_graph import StepStatus, TrainGraph
@@ -163,10 +162,9 @@ class Loop:
         try:
             status = self._steps(status)
         except tf.errors.InvalidArgumentError as error:
-            self._graph.rows.explain(error, self._settings.worker_name)
-            fault = nan_guard.found_in(error)
+            extensions.explain_error(self._graph.graph, error, self._settings.worker_name)
+            fault = nan_guard.nan_in(error)
             if fault is None:
-                bad_records.raise_if_bad(error)
                 raise
             return self._skip(fault, error)
         self._skipped_in_a_row = 0

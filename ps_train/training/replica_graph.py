@@ -14,13 +14,10 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.cluster.spec import Cluster
 from ps_train.coordination import variables
-from ps_train.graph import devices, placement, plugin_calls, row_parameters
-from ps_train.graph.hooks import Hooks, local_init_ops, training_hooks
-from ps_train.graph.input.arrays import input_feed
-from ps_train.graph.input.batches import Batches
-from ps_train.graph.plugin_calls import TrainModel
-from ps_train.graph.row_parameters import RowParameters
-from ps_train.graph.row_sparse import partitioned_lookups
+from ps_train.graph import devices, extensions, placement, plugin_calls, transfer
+from ps_train.graph.batches import Batches, input_feed
+from ps_train.graph.extensions import RowParameters
+from ps_train.graph.plugin_calls import Hooks, TrainModel, local_init_ops, training_hooks
 from ps_train.part import NO_PARTS, Parts
 from ps_train.plugins.contracts import TRAIN, Dataset, Model, ModelSpec, RunConfig
 from ps_train.storage import checkpoints, event_files
@@ -212,7 +209,8 @@ def _with_make_optimizer(settings: UpdateSettings, model: Model, params: Mapping
     make = model.make_optimizer
     if not make:
         return settings
-    return settings._replace(plan=settings.plan._replace(make_own=lambda step: make(params=params, global_step=step)))
+    return settings._replace(plan=settings.plan._replace(
+        make_model_optimizer=lambda step: make(params=params, global_step=step)))
 
 
 def _run_config(cluster: Cluster, seed: int | None) -> RunConfig:
@@ -228,7 +226,7 @@ def _build(
     graph, global_step = tf.get_default_graph(), tf.train.get_global_step()
     trained = compute(batches.next())
     devices.check_devices(graph, cluster)
-    partitioned_lookups.remap_lookups(tf.global_variables())
+    placement.remap_lookups(tf.global_variables())
     event_files.add_loss(trained.spec.loss)
     num_local_steps = settings.updates.period.steps
     variable_copies.refuse_single_batches(batches, num_local_steps)
@@ -247,7 +245,7 @@ def _build(
         summary_op=summary_op,
         input=Input(batches.initializer, input_feed(graph), Queues()),
         savers=savers,
-        rows=row_parameters.of_graph(),
+        rows=extensions.row_parameters(),
         hooks=training_hooks(trained.spec, is_chief=cluster.is_chief, is_in_rounds=num_local_steps > 1),
         parts=parts,
         init_fn=getattr(trained.spec.scaffold, "init_fn", None),
@@ -322,25 +320,16 @@ def _copy_constants_to_their_readers(graph: tf.Graph) -> None:
     for op in graph.get_operations():
         for index, tensor in enumerate(op.inputs):
             there, here = devices.task_of(tensor.op.device), devices.task_of(op.device)
-            if there != here and _is_outside_control_flow(op) and _is_small_constant(tensor.op):
+            if there != here and not transfer.is_enclosed(op) and _is_small_constant(tensor.op):
                 key = tensor.ref(), here
                 if key not in copies:
                     copies[key] = _copy(tensor, op.device)
-                op._update_input(index, copies[key])  # noqa: SLF001 (it has no public name)
+                transfer.set_input(op, index, copies[key])
 
 
 def _is_small_constant(op: tf.Operation) -> bool:
-    return (op.type == "Const" and op.outputs[0].shape.num_elements() <= _MAX_COPIED and _is_outside_control_flow(op)
+    return (op.type == "Const" and op.outputs[0].shape.num_elements() <= _MAX_COPIED and not transfer.is_enclosed(op)
             and not op.control_inputs)  # its readers may rely on the order that control inputs give
-
-
-def _is_outside_control_flow(op: tf.Operation) -> bool:
-    """Returns whether an operation is in no loop or branch, where operations may only read from within."""
-    return _context(op) is None
-
-
-def _context(op: tf.Operation) -> Any:
-    return op._get_control_flow_context()  # noqa: SLF001 (it has no public name)
 
 
 def _copy(constant: tf.Tensor, device: str) -> tf.Tensor:
@@ -359,10 +348,10 @@ def _merge_reads(graph: tf.Graph) -> None:
         if read.type != "ReadVariableOp":
             continue
         order = frozenset(read.control_inputs)
-        key = read.inputs[0].ref(), read.get_attr("dtype"), read.device, _context(read), order
+        key = read.inputs[0].ref(), read.get_attr("dtype"), read.device, transfer.context_of(read), order
         value = first.setdefault(key, read.outputs[0])
         if value is not read.outputs[0]:
             for consumer in read.outputs[0].consumers():
                 for index, tensor in enumerate(consumer.inputs):
                     if tensor is read.outputs[0]:
-                        consumer._update_input(index, value)  # noqa: SLF001 (it has no public name)
+                        transfer.set_input(consumer, index, value)

@@ -1,7 +1,7 @@
 """Builds the update of a model: by which rule, and in which mode. No other module asks for the mode.
 
     no train_op                          --optimizer, in every mode
-    train_op made by an optimizer        that optimizer with the model's gradients, in every mode (graph/train_ops.py)
+    train_op made by an optimizer        that optimizer with the model's gradients, in every mode (graph/extensions.py)
     any other train_op                   as the model wrote it, asynchronously
 
     async        pull, compute, push; no worker waits
@@ -20,12 +20,10 @@ from typing import Any, Callable
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import Problem, UserCodeError, refuse
-from ps_train.graph import nan_guard, packing, row_parameters, train_ops, transfer
-from ps_train.graph.input.batches import Batches
+from ps_train.graph import extensions, nan_guard, packing, transfer
+from ps_train.graph.batches import Batches
+from ps_train.graph.extensions import ModelUpdate, RowParameters
 from ps_train.graph.plugin_calls import TrainModel
-from ps_train.graph.row_parameters import RowParameters
-from ps_train.graph.row_sparse import joined_lookups
-from ps_train.graph.train_ops import ModelUpdate
 from ps_train.updates.local_steps import ChangeOptimizer, build_round
 from ps_train.updates.sync import tensorflow_engine
 from ps_train.updates.sync.aggregation import SyncEngine
@@ -57,22 +55,22 @@ def build_model_update(
         if again.problem:
             raise UserCodeError("train_op_unsupported", "--communication_period: when model_fn is called again, its "
                                 f"train_op {again.problem}")
-        return StepModel(again.spec.loss, again.own)
+        return StepModel(again.spec.loss, again.model_update)
 
     loss = trained.spec.loss
     _refuse_two_rules(trained, settings)
     if not trained.problem:
-        return build_update(loss, global_step, settings, StepSource(batches, compute_again), trained.own)
+        return build_update(loss, global_step, settings, StepSource(batches, compute_again), trained.model_update)
     refusing = ("--sync_replicas cannot aggregate" if settings.sync else
                 "--communication_period cannot run on a worker's copy" if settings.period.steps > 1 else
                 "--steps_per_execution cannot repeat in order" if steps_per_execution > 1 else None)
     if refusing:
         raise UserCodeError("train_op_unsupported", f"model_fn returned a train_op, which {refusing}, because it "
                             f"{trained.problem}; return the loss only and choose the rule with --optimizer")
-    if row_parameters.of_graph().specs:
+    if extensions.row_parameters().specs:
         raise UserCodeError("train_op_unsupported", "model_fn returned a train_op, which cannot update the embedding "
                             f"tables, because it {trained.problem}; return the loss only")
-    train_ops.train_ops_of_graph().restore(trained.captured)
+    extensions.train_ops().restore(trained.captured)
     return _update_from_train_op(trained.spec.train_op, loss)
 
 
@@ -85,13 +83,13 @@ def _refuse_two_rules(trained: TrainModel, settings: UpdateSettings) -> None:
     """
     if trained.spec.train_op is None:
         return
-    if settings.plan.make_own:
+    if settings.plan.make_model_optimizer:
         raise UserCodeError("model_functions_conflict", "model_fn returned a train_op, and its module has a "
                             "make_optimizer; leave one of them out")
     refuse([Problem("flags_conflict", f"--{name}: model_fn returned a train_op, which clips and decays by itself; "
-                    "leave the flag out, or return the loss only") for name in settings.plan.knobs.given])
-    if trained.own:
-        _log.info("the model brings its own optimizer, %s; --optimizer is not used", trained.own.names)
+                    "leave the flag out, or return the loss only") for name in settings.plan.rule.flags])
+    if trained.model_update:
+        _log.info("the model brings its own optimizer, %s; --optimizer is not used", trained.model_update.names)
 
 
 def describe_adam(settings: UpdateSettings, sparse: Sequence[str], own_optimizer: str = "") -> list[str]:
@@ -122,7 +120,7 @@ def build_update(
       UserCodeError: the loss depends on no trainable variable, or the mode cannot use the model's own update.
       ConfigError: the model cannot be trained with local steps.
     """
-    rows = row_parameters.of_graph()
+    rows = extensions.row_parameters()
     connected = rows.connect(sorts_ids=settings.sync is not None)
     if own:
         _check_own(own, settings)
@@ -138,7 +136,7 @@ def build_update(
             loss, optimizer, gradients, global_step, settings, source, rows, list(of_rows))
     update = _single_step_update(
         loss, optimizer, gradients, global_step, settings, own, rows, connected, of_rows)
-    own_optimizer = own.names if own else type(optimizer).__name__ if settings.plan.make_own else ""
+    own_optimizer = own.names if own else type(optimizer).__name__ if settings.plan.make_model_optimizer else ""
     sparse = [variable.op.name for gradient, variable in gradients if isinstance(gradient, tf.IndexedSlices)]
     return update._replace(notes=describe_adam(settings, sparse, own_optimizer))
 
@@ -172,12 +170,12 @@ def _single_step_update(
     waits_for = own.waits_for if own else tf.get_collection(tf.GraphKeys.UPDATE_OPS)
     if settings.wire.is_fused:
         of_step = [part for gradient, _ in gradients for part in transfer.tensors_of(gradient)]
-        joined_lookups.join_lookups([loss, *of_step, *of_rows.values(), *waits_for], tf.global_variables())
+        extensions.graph_lookups().join_lookups([loss, *of_step, *of_rows.values(), *waits_for], tf.global_variables())
     packed = _pack(loss, gradients, optimizer, global_step, settings, own)
     with tf.control_dependencies(waits_for):
         checked, checked_rows = nan_guard.guard(loss, packed.pairs, packed.packs, of_rows)
     if settings.wire.is_fused:
-        checked = joined_lookups.join_gradients(checked, sorts_ids=settings.sync is not None)
+        checked = extensions.graph_lookups().join_gradients(checked, sorts_ids=settings.sync is not None)
     fused = transfer.fuse(loss, checked, settings.wire)
     optimizer, pairs = packed.optimizer, fused.pairs
     if connected:

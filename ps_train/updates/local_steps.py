@@ -21,8 +21,8 @@ import tensorflow.compat.v1 as tf
 from ps_train.coordination import variables as board
 from ps_train.errors import UserCodeError
 from ps_train.graph import nan_guard, transfer
+from ps_train.graph.extensions import ModelUpdate
 from ps_train.graph.shaping import OptimizerPlan
-from ps_train.graph.train_ops import ModelUpdate
 from ps_train.updates import staleness, variable_copies
 from ps_train.updates.update import UpdateSettings
 from ps_train.updates.variable_copies import SlotTransfer, StepSource, VariableCopy

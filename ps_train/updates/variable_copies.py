@@ -26,8 +26,8 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.errors import ConfigError, UserCodeError
 from ps_train.graph import devices, shaping
-from ps_train.graph.input.batches import Batches
-from ps_train.graph.train_ops import ModelUpdate
+from ps_train.graph.batches import Batches
+from ps_train.graph.extensions import ModelUpdate
 
 # Collections that a model fills while it is built, and may read back. The second build must find them empty.
 _BUILD_COLLECTIONS = (tf.GraphKeys.LOSSES, tf.GraphKeys.REGULARIZATION_LOSSES, tf.GraphKeys.UPDATE_OPS,
@@ -231,7 +231,7 @@ def refuse_single_batches(batches: Batches, num_steps: int) -> None:
     Raises:
       ConfigError: it does.
     """
-    if num_steps > 1 and (batches.is_one_a_run or tf.get_collection(tf.GraphKeys.QUEUE_RUNNERS)):
+    if num_steps > 1 and (batches.has_one_batch_per_run or tf.get_collection(tf.GraphKeys.QUEUE_RUNNERS)):
         raise ConfigError("input_gives_single_batches", "--communication_period: the input comes from queues or from "
                           "tensors, which give one mini-batch per session run, and a round of local steps needs "
                           "several; let input_fn return a tf.data.Dataset, or leave the flag out")

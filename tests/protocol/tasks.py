@@ -23,8 +23,8 @@ from ps_train.cluster.spec import Cluster
 from ps_train.config.task import Config
 from ps_train.coordination import blackboard, connection, sessions
 from ps_train.coordination.connection import Connection
-from ps_train.graph.hooks import Hooks
-from ps_train.graph.row_parameters import RowParameters
+from ps_train.graph.extensions import RowParameters
+from ps_train.graph.plugin_calls import Hooks
 from ps_train.part import NO_PARTS, Part, Parts
 from ps_train.plugins import contracts
 from ps_train.runtime import clock, threads

@@ -22,7 +22,6 @@ import tensorflow.compat.v1 as tf
 from ps_train.coordination import sessions
 from ps_train.errors import ConfigError, Problem, UserCodeError, refuse
 from ps_train.graph import devices, placement, transfer
-from ps_train.graph.row_sparse import partitioned_lookups
 from ps_train.parts.evaluation_by_workers.exchange import ShareResult, Sums
 from ps_train.tasks.worker import PreparedWorker
 from ps_train.training.evaluation import EvalModel, scalars
@@ -60,7 +59,7 @@ class ShareGraph:
             _check_scaffold(self._model.spec.scaffold)
             _check_variables(tf.global_variables(), trained.savers.variables)
             devices.check_devices(self._graph, cluster)
-            partitioned_lookups.remap_lookups(tf.global_variables())
+            placement.remap_lookups(tf.global_variables())
             self._metrics = MetricSums(self._model.values)
             self._saver = _saver_of(trained.update.dense.packed.places())
             self._graph.finalize()

@@ -28,13 +28,12 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import ConfigError, DataError
-from ps_train.graph.input import bad_records
-from ps_train.graph.input.arrays import input_feed
-from ps_train.graph.input.batches import Batches
-from ps_train.graph.input.file_ranges import compression_of
+from ps_train.graph import extensions
+from ps_train.graph.batches import Batches, input_feed
 from ps_train.parts.inference import serving
 from ps_train.parts.inference.predictor import Batch, InputColumn
 from ps_train.plugins.contracts import PREDICT, Dataset
+from ps_train.runtime.compression import compression_of
 from ps_train.training import queues
 
 _log = logging.getLogger(__name__)
@@ -72,7 +71,7 @@ def dataset_batches(
                                   "input_fn repeat only in mode 'train'")
             with running.running(session):
                 yield from _run_through(session, features, skipped, index, count)
-            bad_records.report_skipped(session, "prediction")
+            extensions.report_counts(session, "prediction")
 
 
 def _run_through(session: tf.Session, features: Any, skipped: Any, index: int, count: int) -> Iterator[Batch]:
@@ -82,7 +81,7 @@ def _run_through(session: tf.Session, features: Any, skipped: Any, index: int, c
             try:
                 features_of_batch = session.run(features if number % count == index else skipped)
             except tf.errors.InvalidArgumentError as error:
-                bad_records.raise_if_bad(error)
+                extensions.explain_error(session.graph, error, "prediction")
                 raise
             if number % count == index:
                 yield features_of_batch

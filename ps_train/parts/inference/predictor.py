@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import ConfigError, UserCodeError
-from ps_train.graph import devices, row_parameters
+from ps_train.graph import devices, extensions
 from ps_train.graph.plugin_calls import call_model_fn
 from ps_train.parts.inference import serving
 from ps_train.parts.tables import id_check
@@ -125,7 +125,7 @@ def of_checkpoint(
         if spec.predictions is None:
             raise UserCodeError("model_without_predictions",
                                 f"{model.name}.model_fn returned no predictions with the mode {PREDICT!r}")
-        rows = row_parameters.of_graph()
+        rows = extensions.row_parameters()
         rows.connect()
         rows.add_saving()
         own_saver = getattr(spec.scaffold, "saver", None)

@@ -24,7 +24,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.errors import ConfigError, UserCodeError
 from ps_train.graph import devices
-from ps_train.graph.input.batches import INPUT_SCOPE, Batches
+from ps_train.graph.batches import INPUT_SCOPE, Batches
 from ps_train.graph.plugin_calls import call_model_fn
 from ps_train.parts.tables import connection, contents, registry
 from ps_train.parts.tables.exported import PiecewiseSaver, table_maker

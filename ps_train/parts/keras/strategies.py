@@ -62,7 +62,7 @@ def make_strategy(config: KerasConfig, cluster: Cluster | None) -> tf.distribute
     if config.strategy == "parameter_server":  # here, too, other processes compute, and report their devices
         return tf.distribute.ParameterServerStrategy(resolver, variable_partitioner=_partitioner(config, cluster))
     strategy = _local_strategy(config) if cluster is None else _multi_worker_mirrored(config, cluster, resolver)
-    devices.tell_devices(cluster.task.name if cluster else "this process", _used_devices(strategy, config),
+    devices.log_devices(cluster.task.name if cluster else "this process", _used_devices(strategy, config),
                          config.num_gpus)
     return strategy
 
@@ -320,7 +320,7 @@ def _start_server(config: KerasConfig, cluster: Cluster) -> tf.distribute.Server
     if cluster.job == "worker":
         gpus = [f"GPU:{index}" for index in range(devices.usable_gpus(config.num_gpus))]
         settings.device_count["GPU"] = len(gpus)
-        devices.tell_devices(cluster.task.name, gpus or ["CPU:0"], config.num_gpus)
+        devices.log_devices(cluster.task.name, gpus or ["CPU:0"], config.num_gpus)
     return tf.distribute.Server(tf.train.ClusterSpec(cluster.server_spec), job_name=cluster.job,
                                 task_index=cluster.index, protocol="grpc", config=settings)
 

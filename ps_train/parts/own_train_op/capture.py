@@ -1,10 +1,10 @@
-"""Notes which optimizers a model_fn creates and which gradients it gives them, in place of applying them.
+"""Records the optimizers that a model_fn creates and the gradients that it passes to them, and applies nothing.
 
     with recording() as captured:
         model_fn(...)       optimizer.apply_gradients(pairs) --> Captured(optimizer, pairs, ...), and a no-op instead
 
-The no-op has no inputs. Whoever applies the gradients makes it run after them, so that what the model has put behind
-its update comes after it.
+The no-op has no inputs. What applies the gradients makes it run after them, so operations that the model runs after its
+update run after it.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class Captured(NamedTuple):
     Attributes:
       optimizer: the user's.
       pairs: (gradient or None, variable), as the user passed them: clipped, for example.
-      counter: the variable that the call was to raise by one, or None.
-      before: a no-op after everything that the user lets the update wait for.
+      counter: the variable that the call would increment, or None.
+      before: a no-op after all operations that the update waits for.
       after: the no-op that the call returned.
       variable_scope, name_scope: where the call was made; they are part of the names of slots.
       is_sync: whether the user has wrapped the optimizer in a SyncReplicasOptimizer.
@@ -50,7 +50,7 @@ class Captured(NamedTuple):
 
     @contextlib.contextmanager
     def scopes(self) -> Iterator[None]:
-        """Enters the scopes of the call, so that slots get the names that the model would have given them."""
+        """Enters the scopes of the call, which are in the names of slots."""
         with (
             tf.variable_scope(self.variable_scope, auxiliary_name_scope=False),
             tf.name_scope(f"{self.name_scope}/" if self.name_scope else None),
@@ -60,7 +60,7 @@ class Captured(NamedTuple):
 
 @contextlib.contextmanager
 def recording() -> Iterator[list[Captured]]:
-    """Yields the list of what optimizers that the body of this context creates are told to apply."""
+    """Yields a list, to which the calls of `apply_gradients` of optimizers created in the body are added."""
     _patch_once()
     recorder = _Recorder()
     _recorders.current = recorder
@@ -72,7 +72,7 @@ def recording() -> Iterator[list[Captured]]:
 
 
 class _Recorder:
-    """Shadows `apply_gradients` of each optimizer, in whatever class it is defined."""
+    """Shadows `apply_gradients` of each optimizer, of any class."""
 
     def __init__(self) -> None:
         self.captured: list[Captured] = []
@@ -91,12 +91,12 @@ class _Recorder:
         self, optimizer: tf.train.Optimizer, grads_and_vars: Sequence[tuple], global_step: Any = None,
         name: str | None = None, **options: Any,
     ) -> Any:
-        # A call in a branch or a loop need not happen in each step; only the model knows when.
+        # A call in a branch or a loop need not happen in each step.
         if _control_flow_context() is not self._context:
             return type(optimizer).apply_gradients(optimizer, grads_and_vars, global_step, name, **options)
-        one = _capture(optimizer, list(grads_and_vars), global_step, name, options)
-        self.captured.append(one)
-        return one.after
+        captured = _capture(optimizer, list(grads_and_vars), global_step, name, options)
+        self.captured.append(captured)
+        return captured.after
 
 
 def _capture(
@@ -105,13 +105,13 @@ def _capture(
     averages, is_sync = None, False
     while type(optimizer).__name__ == _WRAPPER:
         is_sync = True
-        if optimizer._variable_averages is not None:  # noqa: SLF001 (there is no public name)
+        if optimizer._variable_averages is not None:  # noqa: SLF001 (no public name)
             averages = (optimizer._variable_averages, optimizer._variables_to_average)  # noqa: SLF001
         optimizer = optimizer._opt  # noqa: SLF001
     name_scope = tf.get_default_graph().get_name_scope()
     before = tf.no_op("before_update")
-    # Without inputs, so that what runs after an update does not need the mini-batch. In the loop of local steps nothing
-    # runs after an update; there, an operation outside of the loop could not be told from one of another model.
+    # Without inputs: operations after an update need no mini-batch. In the loop of local steps nothing runs after an
+    # update; there, an operation outside of the loop could not be distinguished from one of another model.
     with contextlib.nullcontext() if _control_flow_context() else tf.control_dependencies(None):
         after = tf.no_op(name or "own_update")
     return Captured(optimizer, pairs, counter, before, after, tf.get_variable_scope(), name_scope, is_sync, averages,
@@ -120,11 +120,11 @@ def _capture(
 
 def _control_flow_context() -> Any:
     """Returns the branch or the loop that is being built, or None."""
-    return tf.get_default_graph()._get_control_flow_context()  # noqa: SLF001 (there is no public name for it)
+    return tf.get_default_graph()._get_control_flow_context()  # noqa: SLF001 (no public name)
 
 
 def _patch_once() -> None:
-    """Lets every new optimizer ask for a recorder of its thread; without one it is as before."""
+    """Patches the optimizer's __init__ to shadow each new optimizer if its thread records."""
     with _patching:
         initialise = tf.train.Optimizer.__init__
         if getattr(initialise, "asks_for_recorder", False):

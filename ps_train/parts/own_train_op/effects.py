@@ -1,23 +1,23 @@
 """Finds what the train_op of a model does besides applying gradients.
 
-                      +-- upstream of the gradients -----> runs anyway, in each step
-    train_op needs ---+-- beside the update (`before`) --> runs in each step, before the gradients are applied
-                      +-- after the update (`after`) ----> runs after each update, such as a moving average
-                      +-- the count of the global step --> left out: ps_train counts the updates itself
+                      +-- upstream of the gradients ------------> runs anyway, in each step
+    train_op needs ---+-- independent of the update (`before`) -> runs in each step, before the gradients are applied
+                      +-- after the update (`after`) -----------> runs after each update, such as a moving average
+                      +-- the count of the global step ---------> ignored: ps_train counts the updates itself
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
 
 from ps_train.graph import transfer
 from ps_train.parts.own_train_op.capture import Captured
 
-# Stateful operations that change nothing which outlives the step.
+# Stateful operations that change no state that outlives the step.
 _HARMLESS = re.compile(
     r"(VarHandle|VarIsInitialized|ReadVariable|ResourceGather|Random|Truncated|Multinomial|Placeholder|Iterator|.*Dataset"
     r"|.*Iterator|.*QueueV2$|QueueDequeue|QueueSize|.*TableV2$|LookupTableFind|LookupTableSize|VariableV2|Variable$|Reader"
@@ -27,7 +27,7 @@ _BATCH = re.compile(r"(.*IteratorGetNext|QueueDequeue|ReaderRead)")
 
 
 class Effects(NamedTuple):
-    """What a train_op does besides.
+    """What a train_op does besides applying gradients.
 
     Attributes:
       before: operations to run in each step, before its gradients are applied.
@@ -50,18 +50,17 @@ def find_effects(
 
     Args:
       captured: the calls that `train_op` needs.
-      created: the operations of the model; what others do, such as those of a round of local steps, is none of it.
+      created: the operations of the model; others, such as those of a round of local steps, do not count.
     """
     needed = [op for op in transfer.upstream([train_op]) if op in created]
     gradients = [part for one in captured for gradient, _ in one.pairs for part in transfer.tensors_of(gradient)]
     run_anyway = set(transfer.upstream([loss, *gradients, *(one.before for one in captured)])).intersection(created)
     effects = [op for op in needed if op not in run_anyway and _has_effect(op) and not _writes(op, global_step)]
-    behind = _downstream({one.after for one in captured}, needed)
+    behind = transfer.downstream([one.after for one in captured])
     after = [op for op in effects if op in behind]
     before = [op for op in effects if op not in behind]
-    above = transfer.upstream(after)
-    problem = _problem(captured, run_anyway, effects, global_step)
-    return Effects(before, after, any(_BATCH.match(op.type) for op in above), problem)
+    needs_batch = any(_BATCH.match(op.type) for op in transfer.upstream(after))
+    return Effects(before, after, needs_batch, _problem(captured, run_anyway, effects, global_step))
 
 
 def _problem(
@@ -76,13 +75,9 @@ def _problem(
         return "counts its steps in another variable than tf.train.get_global_step()"
     if any(_writes(op, global_step) for op in {*transfer.upstream(effects), *run_anyway}):
         return "does something after it has raised the global step by itself"
-    place = _context(captured[0].before)
-    enclosed = next((op for op in effects if _context(op) is not place), None)
+    outer_context = transfer.context_of(captured[0].before)
+    enclosed = next((op for op in effects if transfer.context_of(op) is not outer_context), None)
     return f"runs {enclosed.name} in a branch or a loop" if enclosed else None
-
-
-def _context(op: tf.Operation) -> Any:
-    return op._get_control_flow_context()  # noqa: SLF001 (there is no public name for it)
 
 
 def _has_effect(op: tf.Operation) -> bool:
@@ -97,17 +92,3 @@ def _writes(op: tf.Operation, variable: tf.Variable) -> bool:
         return False
     target = variable.handle if transfer.has_handle(variable) else variable._ref()  # noqa: SLF001 (no public name)
     return op.inputs[0].name == target.name
-
-
-def _downstream(starts: set[tf.Operation], among: Sequence[tf.Operation]) -> set[tf.Operation]:
-    """Returns the operations among these that need one of the first ones, or are one."""
-    found = set(starts)
-    waiting, candidates = list(starts), set(among)
-    while waiting:
-        op = waiting.pop()
-        users = [user for tensor in op.outputs for user in tensor.consumers()]
-        users += op._control_outputs  # noqa: SLF001 (there is no public name for it)
-        new = [user for user in users if user in candidates and user not in found]
-        found.update(new)
-        waiting += new
-    return found

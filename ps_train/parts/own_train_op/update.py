@@ -1,8 +1,8 @@
 """`OwnUpdate`: the update of a model that brings its own optimizer, for every update mode to use.
 
-    train_op of the model --> carry --> OwnUpdate   gradients: from the model
-                                                    optimizer: applies them where the update mode asks for it
-                          --> restore               the train_op as the model wrote it: asynchronous only
+    train_op of the model --> separate --> OwnUpdate   gradients: from the model
+                                                       optimizer: applies them where the update mode needs it
+                          --> restore                  the train_op as the model wrote it: asynchronous only
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import UserCodeError
-from ps_train.graph import transfer
-from ps_train.graph.row_sparse import adam
+from ps_train.graph import adam, transfer
 from ps_train.graph.shaping import ELEMENTWISE
 from ps_train.parts.own_train_op import effects
 from ps_train.parts.own_train_op.capture import Captured
@@ -25,13 +24,13 @@ class ModelOptimizer(tf.train.GradientDescentOptimizer):
     """Applies gradients with the optimizers that a model_fn has created, each to its own variables."""
 
     def __init__(self, captured: Sequence[Captured], after: Sequence[tf.Operation] = ()) -> None:
-        """Prepares it; nothing is added to the graph yet.
+        """Adds nothing to the graph yet.
 
         Args:
           captured: the calls of the model; no variable is in two of them.
           after: operations of the model to run after each update.
         """
-        super().__init__(learning_rate=1.0)  # has no meaning: the model's optimizers apply the gradients
+        super().__init__(learning_rate=1.0)  # not used: the model's optimizers apply the gradients
         self._captured = captured
         self._after = after
 
@@ -40,14 +39,13 @@ class ModelOptimizer(tf.train.GradientDescentOptimizer):
     ) -> tf.Operation:
         """Applies gradients; see `tf.compat.v1.train.Optimizer`.
 
-        With a global step this is a whole update, after which comes what the model has put there; once in a graph.
+        With a global step this is a whole update, with the model's operations after it; once in a graph.
         """
-        pairs = list(grads_and_vars)
         applied = []
-        for one, own in zip(self._captured, self._split(pairs)):
-            if any(gradient is not None for gradient, _ in own):
+        for one, pairs in zip(self._captured, self._split(list(grads_and_vars))):
+            if any(gradient is not None for gradient, _ in pairs):
                 with one.scopes():
-                    applied.append(one.optimizer.apply_gradients(own, **one.options))
+                    applied.append(one.optimizer.apply_gradients(pairs, **one.options))
         with tf.control_dependencies(applied):
             if global_step is None:
                 return tf.no_op(name)
@@ -55,16 +53,16 @@ class ModelOptimizer(tf.train.GradientDescentOptimizer):
         return tf.group(counted, *self._follow(counted), name=name)
 
     def _follow(self, counted: tf.Operation) -> list[tf.Operation]:
-        """Returns what the model does after an update, made to run after this one."""
+        """Makes the operations of the model after its update run after this one; returns them."""
         for one in self._captured:
-            one.after._add_control_input(counted)  # noqa: SLF001 (there is no public name for it)
+            transfer.add_control_input(one.after, counted)
         with tf.control_dependencies([counted]):
             averaged = [averages.apply(variables) for averages, variables in
                         (one.averages for one in self._captured if one.averages)]
         return [*self._after, *averaged]
 
     def _split(self, pairs: list[transfer.Pair]) -> list[list[transfer.Pair]]:
-        """Returns the pairs of each optimizer; those that none of them knows go to the first."""
+        """Returns the pairs of each optimizer; the first gets those of unknown variables."""
         owners = {variable.ref(): number for number, one in enumerate(self._captured) for _, variable in one.pairs}
         parts: list[list[transfer.Pair]] = [[] for _ in self._captured]
         for gradient, variable in pairs:
@@ -72,7 +70,7 @@ class ModelOptimizer(tf.train.GradientDescentOptimizer):
         return parts
 
     def get_slot(self, var: tf.Variable, name: str) -> tf.Variable | None:
-        """Returns a slot of whichever optimizer has it."""
+        """Returns a slot of the optimizer that has it."""
         slots = (one.optimizer.get_slot(var, name) for one in self._captured)
         return next((slot for slot in slots if slot is not None), None)
 
@@ -86,7 +84,7 @@ class ModelOptimizer(tf.train.GradientDescentOptimizer):
 
     def _non_slot_variables(self) -> list[tf.Variable]:
         return [variable for one in self._captured
-                for variable in one.optimizer._non_slot_variables()]  # noqa: SLF001 (there is no public name)
+                for variable in one.optimizer._non_slot_variables()]  # noqa: SLF001 (no public name)
 
 
 class OwnUpdate(NamedTuple):
@@ -111,7 +109,7 @@ class OwnUpdate(NamedTuple):
 
     @property
     def waits_for(self) -> list[tf.Operation]:
-        """Returns what a step runs before its gradients are applied."""
+        """Returns the operations that a step runs before its gradients are applied."""
         return [*(one.before for one in self.captured), *self.before]
 
     @property
@@ -126,12 +124,12 @@ class OwnUpdate(NamedTuple):
 
     @property
     def does_more(self) -> bool:
-        """Returns whether something comes after each update."""
+        """Returns whether the model does something after each update."""
         return bool(self.after) or any(one.averages for one in self.captured)
 
     @property
     def is_elementwise(self) -> bool:
-        """Returns whether its variables may be packed: each element is updated by itself, and nothing comes after."""
+        """Returns whether its variables may be packed: it updates elements independently, and nothing comes after."""
         return not self.does_more and len(self.captured) == 1 and type(self.captured[0].optimizer) in ELEMENTWISE
 
     def make_row_sparse(self) -> None:
@@ -151,11 +149,11 @@ class OwnUpdate(NamedTuple):
         """
         for _, variable in self.pairs:
             if id(variable) not in variables:
-                raise UserCodeError(f"--communication_period: the model's optimizer updates {variable.name}, which it "
-                                    "does not get from tf.compat.v1.get_variable or tf.compat.v1.trainable_variables; "
-                                    "use these")
-        found = {id(variable): gradient for gradient, variable in self.pairs}
-        return [found.get(variable) for variable in variables]
+                raise UserCodeError("untracked_variable", "--communication_period: the model's optimizer updates "
+                                    f"{variable.name}, which it does not get from tf.compat.v1.get_variable or "
+                                    "tf.compat.v1.trainable_variables; use these")
+        gradients = {id(variable): gradient for gradient, variable in self.pairs}
+        return [gradients.get(variable) for variable in variables]
 
     def on_copies(self, copies: Mapping[int, tf.Variable]) -> ModelOptimizer:
         """Returns what applies the gradients to copies of the variables, given copies by the `id` of the original."""
@@ -165,45 +163,44 @@ class OwnUpdate(NamedTuple):
 
     def make_another(self) -> ModelOptimizer:
         """Returns another optimizer of the same kind, without slots; only if `is_elementwise`."""
-        (own,) = self.captured
-        another = copy.copy(own.optimizer)
+        (captured,) = self.captured
+        another = copy.copy(captured.optimizer)
         another._slots, another._non_slot_dict = {}, {}  # noqa: SLF001 (no public name; optimizer.py in TensorFlow)
-        return ModelOptimizer([own._replace(optimizer=another)])
+        return ModelOptimizer([captured._replace(optimizer=another)])
 
 
-def carry(
+def separate(
     train_op: tf.Operation | tf.Tensor, loss: tf.Tensor, captured: Sequence[Captured], global_step: tf.Variable,
     created: Collection[tf.Operation],
 ) -> OwnUpdate | str:
-    """Returns the update behind a train_op, or why it cannot be separated, such as "applies gradients in a loop".
+    """Returns the update of a train_op, or why it cannot be separated, such as "applies gradients in a loop".
 
     Args:
-      captured: what the model_fn has applied.
+      captured: the calls of the model's optimizers.
       created: the operations that model_fn has created.
     """
     end = train_op if isinstance(train_op, tf.Operation) else train_op.op
     used = _used(end, captured)
     if not used:
         return "updates variables by other means than a tf.compat.v1.train.Optimizer that model_fn creates"
-    found = effects.find_effects(end, loss, used, global_step, created)
-    return found.problem or OwnUpdate(used, found.before, found.after, found.needs_batch)
+    besides = effects.find_effects(end, loss, used, global_step, created)
+    return besides.problem or OwnUpdate(used, besides.before, besides.after, besides.needs_batch)
 
 
 def _used(end: tf.Operation, captured: Sequence[Captured]) -> list[Captured]:
-    """Returns what an operation needs of what was captured, also where one update needs another."""
+    """Returns the captured calls that an operation needs, directly or because one update needs another."""
     used: list[Captured] = []
     while True:
         gradients = [part for one in used for gradient, _ in one.pairs for part in transfer.tensors_of(gradient)]
         needed = set(transfer.upstream([end, *gradients, *(one.before for one in used)]))
-        found = [one for one in captured if one.after in needed]
-        if len(found) == len(used):
-            return found
-        used = found
+        num_used, used = len(used), [one for one in captured if one.after in needed]
+        if len(used) == num_used:
+            return used
 
 
 def restore(captured: Sequence[Captured]) -> None:
-    """Applies what was captured where the model did, so that its train_op does what the model wrote."""
+    """Applies the captured gradients where the model did: then its train_op runs as the model wrote it."""
     for one in captured:
         with one.scopes(), tf.control_dependencies(None), tf.control_dependencies([one.before]):
             applied = one.optimizer.apply_gradients(one.pairs, one.counter, **one.options)
-        one.after._add_control_input(applied.op if tf.is_tensor(applied) else applied)  # noqa: SLF001 (no public name)
+        transfer.add_control_input(one.after, applied.op if tf.is_tensor(applied) else applied)

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import ConfigError, UserCodeError
-from ps_train.graph.input import file_ranges
-from ps_train.graph.input.file_ranges import FileRange
-from ps_train.graph.input.range_batches import RangeMark
+from ps_train.graph.batches import RangeSource
+from ps_train.parts.readers.file_ranges import FileRange
+from ps_train.parts.readers.range_batches import RangeMark
 from ps_train.parts.sharding import range_plan
 
 _TYPES = FileRange(tf.int64, tf.string, tf.int64, tf.int64, tf.int64)
@@ -37,7 +37,7 @@ class RangeSettings(NamedTuple):
     seed: int
 
 
-class QueueSource(file_ranges.RangeSource):
+class QueueSource(RangeSource):
     """Makes the input of one training graph take its ranges from a LocalRanges.
 
     Attributes:

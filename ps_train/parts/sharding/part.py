@@ -17,7 +17,7 @@ import tensorflow.compat.v1 as tf
 from ps_train.coordination import sessions
 from ps_train.coordination.state import State
 from ps_train.errors import BlackboardError, ChiefFailedError, StoppedError
-from ps_train.graph.input import file_ranges
+from ps_train.graph import batches
 from ps_train.part import Part
 from ps_train.parts.sharding import position
 from ps_train.parts.sharding.feeder import RangeFeeder
@@ -61,7 +61,7 @@ class ShardingPart(Part):
 
     def begin_graph(self) -> None:
         """Lets the input take its ranges from the queue."""
-        file_ranges.set_source(self._source)
+        batches.set_source(self._source)
 
     def update(self, update: Update) -> Update:
         """Returns the update, in sync with notes on whose gradients were lost."""

@@ -1,4 +1,4 @@
-"""What the spine sees of the tables of a graph: its row parameters (graph/row_parameters.py)."""
+"""What the spine sees of the tables of a graph: its row parameters (graph/extensions.py)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any, Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from ps_train.graph import row_parameters
-from ps_train.graph.row_parameters import Build, RowParameters
+from ps_train.graph import extensions
+from ps_train.graph.extensions import Build, RowParameters
 from ps_train.parts.tables import connection, contents, hashing, id_check
 from ps_train.parts.tables.connection import Connected
 from ps_train.parts.tables.copies import TableCopies
@@ -156,7 +156,7 @@ def install_tables(devices: Sequence[str], settings: TableSettings) -> TablePara
     """Gives the current graph tables on the devices of the ps, before its model is built."""
     tables = TableParameters(
         install_registry(devices, settings.rule, functools.partial(Store, is_exact=settings.is_exact)), settings)
-    row_parameters.set_for_graph(tables)
+    extensions.set_row_parameters(tables)
     return tables
 
 
@@ -167,6 +167,6 @@ def tables_of_graph() -> Registry:
     process, and are only read.
     """
     registry = current_registry()
-    if not isinstance(row_parameters.of_graph(), TableParameters):
-        row_parameters.set_for_graph(TableParameters(registry, TableSettings(registry.default_rule)))
+    if not isinstance(extensions.row_parameters(), TableParameters):
+        extensions.set_row_parameters(TableParameters(registry, TableSettings(registry.default_rule)))
     return registry

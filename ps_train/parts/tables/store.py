@@ -23,7 +23,7 @@ from typing import Callable
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import ConfigError
-from ps_train.graph.row_sparse.adam import run_exclusively
+from ps_train.graph.adam import run_exclusively
 from ps_train.parts.tables import row_ops
 from ps_train.parts.tables.hashing import first_values
 from ps_train.parts.tables.index import FixedIndex, HashIndex, Placement

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import ps_train
-from ps_train.graph.input import bad_records
+from ps_train.graph import extensions
 from tests.tensorflow_mode import tf
 
 
@@ -13,7 +13,7 @@ def read_batches(plugin, mode, params, shard=(0, 1), count=None):
     """Returns the first batches of a dataset, or all, as (features, labels), and how many records were left out."""
     with tf.Graph().as_default() as graph, tf.Session(graph=graph) as session:
         iterator = tf.data.make_initializable_iterator(plugin.input_fn(mode, params, shard))
-        batch, counters = iterator.get_next(), bad_records.counters(graph)
+        batch, counters = iterator.get_next(), tf.local_variables()
         session.run([iterator.initializer, tf.variables_initializer(counters)],
                     feed_dict=ps_train.input_feed(graph))
         found = []
@@ -23,7 +23,7 @@ def read_batches(plugin, mode, params, shard=(0, 1), count=None):
             except tf.errors.OutOfRangeError:
                 break
             except tf.errors.InvalidArgumentError as error:
-                bad_records.raise_if_bad(error)
+                extensions.explain_error(graph, error, "")
                 raise
         return found, sum(map(int, session.run(counters)))
 

@@ -12,6 +12,7 @@ from data import click_records, clicks, criteo
 from data.click_model import hashing, writing
 from ps_train.errors import ConfigError, DataError
 from tests.cluster.data.reading import read_batches, read_examples
+from tests.errors import raises
 from tests.tensorflow_mode import tf
 
 PARAMS = {**clicks.DEFAULT_PARAMS, "vocab": 5000, "eval_examples": 3000, "batch_size": 64, "seed": 3,
@@ -42,7 +43,7 @@ def test_scrambled_numbers_stay_different():
     assert len(np.unique(found)) == 10**6 and found.max() < 2**32
 
 
-def test_evaluation_is_the_same_whatever_the_seed():
+def test_evaluation_is_the_same_for_any_seed():
     """It belongs to the data, not to the run; each example once."""
     features, labels = read_examples(clicks, "eval", PARAMS)
     again, labels_again = read_examples(clicks, "eval", {**PARAMS, "seed": None, "batch_size": 7})
@@ -90,7 +91,7 @@ def test_an_epoch_repeats_its_examples_in_a_new_order():
         assert sorted(map(bytes, both[0])) == sorted(map(bytes, both[1])) and not np.array_equal(*both)
         epochs += map(bytes, both[0])
     assert len(set(epochs)) == 640
-    with pytest.raises(DataError, match="data.clicks: 3 chunks of examples for 4 workers"):
+    with raises("too_few_ranges"):
         clicks.input_fn("train", {**params, "num_examples": 3}, (0, 4))
 
 
@@ -152,10 +153,10 @@ def test_broken_records_are_left_out_or_named(tmp_path):
     with pytest.raises(DataError, match=f"{path}, record 5: not a tf.train.Example with label"):
         read_batches(click_records, "eval", {**params, "on_bad_record": "stop"})
     (tmp_path / "text").write_text("no TFRecord file at all, but some text\n")
-    with pytest.raises(DataError, match="text is no TFRecord file"):
+    with raises("bad_record_file"):
         click_records.prepare({**params, "train_files": "text"})
     (tmp_path / "text").write_bytes(gzip.compress(b"records"))
-    with pytest.raises(DataError, match=r"text is compressed \(gzip\); decompress it first"):
+    with raises("bad_record_file"):
         click_records.prepare({**params, "train_files": "text"})
     with pytest.raises(DataError, match=f"{path}, record 0: not a tf.train.Example with .*numbers float .12."):
         click_records.prepare({**params, "num_numbers": 12})

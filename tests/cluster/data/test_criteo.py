@@ -12,8 +12,9 @@ import pytest
 
 from data import criteo
 from data.tabular.features import NUM_HASHES, category_ids, field_keys
-from ps_train.errors import ConfigError, DataError
+from ps_train.errors import DataError
 from tests.cluster.data.reading import read_batches, read_examples
+from tests.errors import raises
 from tests.tensorflow_mode import tf
 
 RNG = np.random.default_rng(5)
@@ -149,13 +150,13 @@ def test_the_dataset_of_the_docs_reads_its_share(tmp_path):
 def test_prepare_looks_at_all_files(params, tmp_path):
     """Missing, empty and compressed ones, and wrong parameters, are one line."""
     criteo.prepare(params)
-    with pytest.raises(DataError, match=f"{tmp_path}/day_*: no such file".replace("*", r"\*")):
+    with raises("input_file_missing"):
         criteo.prepare({**params, "train_files": "day_*"})
-    with pytest.raises(ConfigError, match="hash_buckets=-1; allowed: 0 for ids of 63 bits"):
+    with raises("parameter_out_of_range"):
         criteo.prepare({**params, "hash_buckets": -1})
     (tmp_path / "nothing").touch()
-    with pytest.raises(DataError, match="nothing and the other files are empty"):
+    with raises("input_file_empty"):
         criteo.prepare({**params, "train_files": "nothing", "eval_files": "nothing"})
     (tmp_path / "train-2").write_bytes(gzip.compress("\n".join(LINES).encode()))
-    with pytest.raises(DataError, match=r"train-2 is compressed \(gzip\).*decompress it first"):
+    with raises("input_file_compressed"):
         criteo.prepare(params)

@@ -87,7 +87,7 @@ def test_form():
 
 
 def test_drawn_alike_on_every_worker():
-    """A second drawing gives the same digits, whatever the global seeds; another seed others."""
+    """A second drawing gives the same digits for any global seeds; another seed others."""
     first = digits.load()
     np.random.seed(5)
     again, other = digits.load.__wrapped__(), digits.load.__wrapped__(seed=2)

@@ -55,7 +55,7 @@ def test_shard_is_handed_on(params):
 
 
 def test_files_are_read_once(params):
-    """The second call gives the same arrays, although the files are gone."""
+    """The second call gives the same arrays, although the files were removed."""
     loaded = mnist.load(params["data_dir"])
     for path in pathlib.Path(params["data_dir"]).iterdir():
         path.unlink()

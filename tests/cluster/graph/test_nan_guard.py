@@ -39,14 +39,14 @@ def test_stop_names_worker_step_and_what_it_was(start_servers, tmp_path, value, 
     assert error.value.exit_code == 1
 
 
-@pytest.mark.parametrize("value, told", [(np.nan, "Nan"), (np.inf, "Infinity")])
-def test_what_tensorflow_finds_in_a_summary_is_known_too(value, told):
+@pytest.mark.parametrize("value, name", [(np.nan, "Nan"), (np.inf, "Infinity")])
+def test_what_tensorflow_finds_in_a_summary_is_known_too(value, name):
     """A histogram of the model's own may fail before our check does."""
     with tf.Graph().as_default(), tf.Session() as session:
         histogram = tf.summary.histogram("layer/outputs", [1.0, value])
         with pytest.raises(tf.errors.InvalidArgumentError) as error:
             session.run(histogram)
-    assert nan_guard.found_in(error.value) == f"the summary layer/outputs has {told}"
+    assert nan_guard.nan_in(error.value) == f"the summary layer/outputs has {name}"
 
 
 @pytest.mark.parametrize("gradients", [None, 1], ids=["async", "sync"])
@@ -89,12 +89,12 @@ def test_one_bad_gradient_keeps_all_others_from_being_applied():
         np.testing.assert_array_equal(session.run(guarded[0][0].values, {scale: 2.0}), [[2, 2]])
         with pytest.raises(tf.errors.InvalidArgumentError) as error:
             session.run(guarded[1][0], {scale: np.inf})
-        assert nan_guard.found_in(error.value).startswith("the gradient of table has ")
+        assert nan_guard.nan_in(error.value).startswith("the gradient of table has ")
 
 
 def test_any_other_invalid_argument_is_not_taken_for_it():
     """It is the user's, and stays an error with its traceback."""
-    assert nan_guard.found_in(tf.errors.InvalidArgumentError(None, None, "Tensor had NaN values")) is None
+    assert nan_guard.nan_in(tf.errors.InvalidArgumentError(None, None, "Tensor had NaN values")) is None
 
 
 @pytest.mark.parametrize("dtype", [tf.float32, tf.float64, tf.float16])
@@ -113,4 +113,4 @@ def test_one_bad_element_is_found_among_few_and_many(dtype, shape, bad, found):
         else:
             with pytest.raises(tf.errors.InvalidArgumentError) as error:
                 session.run(guarded, {gradient: values})
-            assert re.fullmatch(f"the gradient of weights has {found}", nan_guard.found_in(error.value))
+            assert re.fullmatch(f"the gradient of weights has {found}", nan_guard.nan_in(error.value))

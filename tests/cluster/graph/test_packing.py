@@ -188,7 +188,7 @@ def test_every_step_of_every_worker_is_in_the_last_checkpoint(tmp_path, start_se
 
 
 def test_a_save_reads_the_packs_together_with_all_else(start_servers):
-    """In one session run, and not the small variables, so that a checkpoint is not of two moments."""
+    """In one session run, and not the small variables: a checkpoint is of one moment."""
     built = clusters.build_graph(start_servers(1, 1), 0, model=MANY, optimizer_name="adam")
     save = built.graph.get_tensor_by_name(built.savers.saver.saver_def.save_tensor_name)
     read = {op.inputs[0].op.name for op in transfer.upstream([save]) if op.type == "ReadVariableOp"}
@@ -198,7 +198,7 @@ def test_a_save_reads_the_packs_together_with_all_else(start_servers):
 
 
 def test_workers_that_make_their_variables_in_another_order_update_the_same_ones(tmp_path, start_servers):
-    """Each variable has the steps of both, whoever made it first or last."""
+    """Each variable has the steps of both, in either order of creation."""
     cluster = start_servers(1, 2)
 
     def model(order):
@@ -256,7 +256,7 @@ def test_a_step_has_one_update_and_its_transfers_only(start_servers):
 
 
 def with_a_few(*terms):
-    """Returns a function of the features: a few small variables, and these terms, each with variables of its own."""
+    """Returns a function of the features: a few small variables, and these terms, each with its variables."""
     def predict(features):
         total = small_ones(features, NUM_PACKED)
         for term in terms:
@@ -382,10 +382,10 @@ def test_summaries_tell_the_value_of_the_moment(tmp_path, start_servers):
         for _ in range(3):
             session.run(built.steps.single.progress)
         summary = tf.Summary.FromString(session.run(built.summary_op))
-        told = next(value.simple_value for value in summary.value if value.tag == "sum_of_v0")
-        assert told != pytest.approx(4.0, abs=1e-4)
+        summary_value = next(value.simple_value for value in summary.value if value.tag == "sum_of_v0")
+        assert summary_value != pytest.approx(4.0, abs=1e-4)
         built.savers.saver.save(session, str(tmp_path / "model.ckpt"), 3)
-    assert told == pytest.approx(clusters.read_checkpoint(tmp_path)["v0"].sum(), rel=1e-6)
+    assert summary_value == pytest.approx(clusters.read_checkpoint(tmp_path)["v0"].sum(), rel=1e-6)
 
 
 def test_a_restarted_chief_continues_on_what_is_packed(tmp_path, start_servers, plain):
@@ -460,7 +460,7 @@ def test_a_gradient_that_is_not_finite_is_told_by_its_variable(tmp_path, start_s
 
 
 def test_workers_that_would_pack_other_variables_do_not_fit_together(start_servers):
-    """Each would else train on values of its own."""
+    """Otherwise each would train on different values."""
     cluster = start_servers(1, 1)
     texts = []
     for wire in (PACKED, PLAIN):

@@ -81,7 +81,7 @@ def test_a_device_that_the_model_asks_for_is_kept():
 
 
 def test_slots_live_beside_their_variable():
-    """Adam's moments are on the ps of the weights, so that an update moves nothing between ps."""
+    """Adam's moments are on the ps of the weights, so an update moves nothing between ps."""
     with tf.Graph().as_default(), placement.on_cluster(cluster(3), WORKER_DEVICE):
         weights = [tf.get_variable(f"w{index}", [4]) for index in range(3)]
         optimizer = tf.train.AdamOptimizer()
@@ -141,7 +141,7 @@ def test_one_large_variable_among_small_ones_fills_four_ps_alike():
      "1,000,005 parameters in 2 variables (4 MB); 12 MB with the optimizer's slots, on 4 ps"),
 ])
 def test_the_summary_counts_parameters_and_bytes(shapes, num_ps, partition_bytes, expected):
-    """With the global step and Adam's slots beside the model; a variable in parts counts once."""
+    """With the global step and Adam's slots in addition to the model; a variable in parts counts once."""
     with tf.Graph().as_default(), placement.on_cluster(
             cluster(num_ps), WORKER_DEVICE, placement.PlacementPlan(partition_bytes=partition_bytes)):
         tf.train.create_global_step()

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import ps_train
-from ps_train.errors import UserCodeError
-from ps_train.graph.shaping import Knobs, Schedule, rate_at
+from ps_train.graph.shaping import RuleSettings, Schedule, rate_at
 from ps_train.parts.inference import predictor, serving
 from ps_train.plugins import contracts
 from ps_train.storage import checkpoints
@@ -17,6 +16,7 @@ from ps_train.training.evaluation import Evaluator
 from ps_train.updates.update import Period
 from tests import clusters
 from tests.cluster.updates.sync.test_tensorflow_engine import train_in_lock_step
+from tests.errors import raises
 from tests.tensorflow_mode import tf
 
 STEPS = 12
@@ -25,7 +25,7 @@ PARAMS = {"batch_size": 8, "seed": 7}
 MODES = {
     "async": {}, "sync": {"gradients": 1}, "classic": {"gradients": 1, "sync_engine": "tensorflow"},
     "rounds": {"period": Period(5, train_steps=STEPS)}, "several": {"steps_per_execution": 4}}
-ALL = Knobs(options=(("momentum", 0.8), ("use_nesterov", True)), clip_norm=NORM, weight_decay=DECAY,
+ALL = RuleSettings(options=(("momentum", 0.8), ("use_nesterov", True)), clip_norm=NORM, weight_decay=DECAY,
             schedule=Schedule("cosine", warmup_steps=4, decay_steps=10, end=0.01))
 
 
@@ -117,7 +117,7 @@ def test_everything_at_once_is_a_plain_session(mode, start_servers, tmp_path):
         return tf.train.MomentumOptimizer(rate, 0.8, use_nesterov=True), rate
 
     expected = plain(make, clip=NORM, decay=DECAY)
-    found = train(start_servers, tmp_path, optimizer_name="momentum", knobs=ALL, **MODES[mode])
+    found = train(start_servers, tmp_path, optimizer_name="momentum", rule=ALL, **MODES[mode])
     assert_same(found, expected)
     check_averages_are_used(tmp_path, found)
 
@@ -142,7 +142,7 @@ def test_the_models_own_optimizer_is_a_plain_session(mode, start_servers, tmp_pa
     def make(step):
         return tf.train.RMSPropOptimizer(tf.train.exponential_decay(0.05, step, 3, 0.5), momentum=0.5), None
 
-    found = train(start_servers, tmp_path, make_own=lambda step: make(step)[0], **MODES[mode])
+    found = train(start_servers, tmp_path, make_model_optimizer=lambda step: make(step)[0], **MODES[mode])
     assert_same(found, plain(make))
 
 
@@ -155,7 +155,7 @@ def test_two_workers_in_sync_clip_and_decay_the_mean(engine, start_servers, tmp_
 
     expected = plain(make, clip=NORM, decay=DECAY, num_shards=2)
     found = train_in_lock_step(start_servers(2, 2), tmp_path, STEPS, model=MODEL, dataset=ordered(), learning_rate=RATE,
-                               optimizer_name="momentum", knobs=ALL, sync_engine=engine)
+                               optimizer_name="momentum", rule=ALL, sync_engine=engine)
     assert_same(found, expected, but=["norm/moving_mean", "norm/moving_variance"])
 
 
@@ -181,11 +181,12 @@ def test_schedules_are_those_of_tensorflow():
                 np.testing.assert_allclose(found, expected, rtol=1e-6, err_msg=f"{name} at {number}")
 
 
-@pytest.mark.parametrize(("make_own", "message"), [
-    (lambda step: 0.1, "returned float; it must return a tf.compat.v1.train.Optimizer"),
-    (lambda step: tf.train.SyncReplicasOptimizer(tf.train.GradientDescentOptimizer(0.1), 1), "give --sync_replicas"),
+@pytest.mark.parametrize(("make_model_optimizer", "code"), [
+    (lambda step: 0.1, "plugin_returned_wrong_type"),
+    (lambda step: tf.train.SyncReplicasOptimizer(tf.train.GradientDescentOptimizer(0.1), 1),
+     "sync_optimizer_in_plugin"),
 ])
-def test_another_return_is_refused(make_own, message, start_servers):
+def test_another_return_is_refused(make_model_optimizer, code, start_servers):
     """Before a session opens, with what it must return."""
-    with pytest.raises(UserCodeError, match=message):
-        clusters.build_graph(start_servers(1, 1), 0, model=MODEL, make_own=make_own)
+    with raises(code):
+        clusters.build_graph(start_servers(1, 1), 0, model=MODEL, make_model_optimizer=make_model_optimizer)

@@ -88,8 +88,8 @@ def test_a_session_run_makes_no_transfers_but_those_that_it_needs(start_servers,
     """As traced: parameters, gradients and progress; a round of local steps besides its length and what it took.
 
     Of two ps each sends and gets its own, ps 0 waits for the other one's change, and Adam's two powers are on ps 0. In
-    sync, with the update in the same run, ps 1 is told besides which step its gradients are for and when to update; in
-    async it is told which part of a round's change counts.
+    sync, with the update in the same run, ps 1 also gets the step of its gradients and the time to update; in
+    async it gets the share of a round's change.
     """
     cluster = start_servers(num_ps, 1)
     built = clusters.build_graph(cluster, 0, gradients=gradients, optimizer_name="adam", period=Period(period))
@@ -123,7 +123,7 @@ def test_fused_and_plain_training_end_with_the_same_values(tmp_path, start_serve
 
 @pytest.mark.parametrize(("gradients", "period"), [(None, 1), (1, 1), (None, 5)], ids=["async", "sync", "rounds"])
 def test_variables_of_the_old_kind_travel_one_by_one(tmp_path, start_servers, gradients, period):
-    """use_resource=False, beside another one: training comes to the same."""
+    """use_resource=False, next to another one: training comes to the same."""
     def model(is_resource):
         def model_fn(features, labels, mode, params):
             weights, bias = (tf.get_variable(name, shape, initializer=tf.zeros_initializer(), use_resource=use)

@@ -10,11 +10,11 @@ import pytest
 import ps_train
 from models import click_model, dlrm
 from ps_train import testing
-from ps_train.errors import ConfigError
 from ps_train.parts.tables import connection, registry
 from ps_train.parts.tables.store_ops import Piece
 from ps_train.parts.tables.table_files import TableFiles
 from ps_train.plugins import loader
+from tests.errors import raises
 from tests.tensorflow_mode import tf
 
 NUM_ROWS, FIELDS, NUMBERS = 60, 4, 3
@@ -118,7 +118,7 @@ def test_logits_and_loss_are_those_of_numpy(name):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_predicts_without_labels(name):
-    """In mode "infer" there is no loss, and a probability for each example; any id is taken."""
+    """In mode "infer" the loss is None, with a probability for each example; any id is taken."""
     features, _ = batch()
     features["ids"] = features["ids"] + 2**62
     with tf.Graph().as_default(), tf.Session() as session:
@@ -148,7 +148,7 @@ def test_layers_are_units_with_an_x_between():
     """Anything else is one line."""
     assert click_model.parse_layers("128x64") == [128, 64]
     for text in ("", "128,64", "128x", "0", "-3", "1x2.5"):
-        with pytest.raises(ConfigError, match="allowed: the units of each layer, as in 128x64"):
+        with raises("parameter_malformed"):
             click_model.parse_layers(text)
 
 

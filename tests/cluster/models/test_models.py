@@ -81,7 +81,7 @@ def test_cnn_drops_out_in_training_only():
 
 @pytest.mark.parametrize("name", ["softmax", "mlp", "cnn"])
 def test_a_model_predicts_without_labels(name):
-    """In mode "infer" there is no loss, and probabilities sum to one."""
+    """In mode "infer" the loss is None, and probabilities sum to one."""
     model = loader.load_model(name)
     with tf.Graph().as_default(), tf.Session() as session:
         spec = model.model_fn(features=tf.constant(batch()[0]), labels=None, mode=ps_train.PREDICT,

@@ -14,7 +14,7 @@ from data import digits
 from ps_train.coordination import sessions
 from ps_train.coordination.heartbeat import WorkerProgress
 from ps_train.graph import transfer
-from ps_train.graph.hooks import Hooks
+from ps_train.graph.plugin_calls import Hooks
 from ps_train.plugins import contracts
 from ps_train.training.loop import Loop, LoopSettings
 from ps_train.training.replica_graph import Steps, StepStatus

@@ -9,12 +9,12 @@ import pytest
 
 import ps_train
 from ps_train.cluster.spec import Cluster
-from ps_train.errors import UserCodeError
 from ps_train.graph.shaping import OptimizerPlan
 from ps_train.plugins import contracts
 from ps_train.training import replica_graph
 from ps_train.updates import update
 from tests import clusters
+from tests.errors import raises
 from tests.tensorflow_mode import tf
 
 CLUSTER = Cluster("worker", 1, {"ps": {0: "a:1", 1: "b:1"}, "worker": {0: "c:1", 1: "d:1"}})
@@ -97,26 +97,25 @@ def test_a_train_op_without_an_optimizer_is_used_as_it_is():
     assert not any("Adam" in operation.name for operation in built.graph.get_operations())
 
 
-@pytest.mark.parametrize(("model", "gradients", "message"), [
+@pytest.mark.parametrize(("model", "gradients", "code"), [
     (contracts.Model("m", lambda features, labels, mode, params: {"loss": 1}, {}), None,
-     "m.model_fn returned dict; it must return a ps_train.ModelSpec, or an EstimatorSpec"),
-    (model_of(loss=None), None, "m.model_fn returned the loss None"),
-    (model_of(loss=lambda loss: tf.zeros([2])), None, "it must be a scalar tensor"),
-    (model_of(train_op=lambda loss: tf.no_op()), 2, "--sync_replicas cannot aggregate"),
+     "plugin_returned_wrong_type"),
+    (model_of(loss=None), None, "plugin_returned_wrong_type"),
+    (model_of(loss=lambda loss: tf.zeros([2])), None, "plugin_returned_wrong_type"),
+    (model_of(train_op=lambda loss: tf.no_op()), 2, "train_op_unsupported"),
 ], ids=["no spec", "no loss", "a vector", "own train op in sync"])
-def test_a_model_that_breaks_its_contract_is_named(model, gradients, message):
+def test_a_model_that_breaks_its_contract_is_named(model, gradients, code):
     """The error says what it returned and what it must return."""
-    with pytest.raises(UserCodeError, match=message):
+    with raises(code):
         build(model, gradients=gradients)
 
 
-@pytest.mark.parametrize(("input_fn", "message"), [
-    (lambda mode, params, shard: [1, 2], "returned list; it must return a tf.data.Dataset"),
-    (lambda mode, params, shard: tf.data.Dataset.range(3), "it must yield \\(features, labels\\)"),
-], ids=["a list", "no pair"])
-def test_a_dataset_that_breaks_its_contract_is_named(input_fn, message):
+@pytest.mark.parametrize("input_fn", [
+    lambda mode, params, shard: [1, 2],
+    lambda mode, params, shard: tf.data.Dataset.range(3)], ids=["a list", "no pair"])
+def test_a_dataset_that_breaks_its_contract_is_named(input_fn):
     """The error says what it returned and what it must return."""
-    with pytest.raises(UserCodeError, match=message):
+    with raises("plugin_returned_wrong_type"):
         build(dataset=contracts.Dataset("d", input_fn, lambda params: None, {}))
 
 

@@ -10,12 +10,13 @@ import threading
 import numpy as np
 import pytest
 
-from ps_train.errors import ConfigError, UserCodeError
+from ps_train.errors import UserCodeError
 from ps_train.plugins import contracts
 from ps_train.training import queues
 from ps_train.training.reporting import End
 from ps_train.updates.update import Period
 from tests import clusters
+from tests.errors import raises
 from tests.processes import REPO, TaskCluster
 from tests.tensorflow_mode import tf
 
@@ -81,7 +82,7 @@ def test_a_signal_ends_queues_that_would_go_on(train_queued, start_process):
 
 
 def test_a_lost_ps_does_not_end_the_data(start_process, tmp_path):
-    """The new session has queues and threads of its own."""
+    """The new session has new queues and threads."""
     shutil.copy(REPO / "tests/plugins/queued.py", tmp_path)
     cluster = TaskCluster(1, 1)
     flags = ["--model=queued", "--dataset=queued", "--batch_size=16", "--log_steps=10", "--train_steps=1000000",
@@ -100,7 +101,7 @@ def test_a_lost_ps_does_not_end_the_data(start_process, tmp_path):
 
 def test_local_steps_on_queues_are_refused(start_servers):
     """They would take the same mini-batch again and again."""
-    with pytest.raises(ConfigError, match="--communication_period: the input comes from queues or from tensors"):
+    with raises("input_gives_single_batches"):
         clusters.build_graph(start_servers(1, 1), 0, dataset=queue_dataset(), period=Period(4))
 
 

@@ -26,7 +26,7 @@ def _labels(data, batch_sizes, **options):
     shuffle=st.booleans(),
 )
 def test_epochs_hold_each_example_once(num, batch_sizes, shuffle):
-    """Whatever the batch sizes, an epoch has every example once, and labels fit their images."""
+    """With any batch sizes, an epoch has every example once, and labels fit their images."""
     data = _numbered(num, seed=1)
     seen = []
     for size in batch_sizes:

@@ -40,7 +40,7 @@ def test_every_image_is_of_ink_on_paper(digit):
 
 
 def test_labels_decide_the_digits():
-    """Each image is nearest to the mean of its own digit, much more often than by chance."""
+    """Each image is nearest to the mean of its digit, much more often than by chance."""
     labels = np.arange(3000) % 10
     images = _draw(labels).reshape(3000, -1) / 255
     means = np.stack([images[:2000][labels[:2000] == digit].mean(axis=0) for digit in range(10)])

@@ -105,7 +105,7 @@ def test_connection_cut_off_halfway(server, tmp_path):
 
 
 def test_http_error(server, tmp_path):
-    """An HTTP error is told with its number."""
+    """The message of an HTTP error has its number."""
     message = _error(server.url("absent"), tmp_path / "file", SHA256)
     assert server.url("absent") in message and "HTTP 404 Not Here" in message
     assert list(tmp_path.iterdir()) == []
@@ -122,7 +122,7 @@ def test_server_that_never_answers(tmp_path, monkeypatch):
 
 
 def test_nobody_listens(tmp_path, monkeypatch):
-    """A refused connection is told as such."""
+    """The message says that the connection was refused."""
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     with socket.create_server(("127.0.0.1", 0)) as closed:
         url = f"http://127.0.0.1:{closed.getsockname()[1]}/file"
@@ -130,7 +130,7 @@ def test_nobody_listens(tmp_path, monkeypatch):
 
 
 def test_folder_that_cannot_be_made(server, tmp_path):
-    """A file where the folder should be is told before anything is downloaded."""
+    """A file in place of the folder is an error before anything is downloaded."""
     (tmp_path / "taken").touch()
     path = tmp_path / "taken" / "file"
     message = _error(server.url("file"), path, SHA256)

@@ -92,7 +92,7 @@ def test_validation_size_out_of_range(folder, size):
 
 @pytest.mark.parametrize("fake", [False, True])
 def test_other_dtype(fake, tmp_path):
-    """An image type that there is not is refused before any file is looked for."""
+    """An unknown image type is refused before any file is searched."""
     with pytest.raises(TypeError, match="int64"):
         read_data_sets(str(tmp_path / "absent"), fake_data=fake, dtype=np.int64)
     assert not (tmp_path / "absent").exists()

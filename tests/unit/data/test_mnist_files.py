@@ -97,7 +97,7 @@ def test_only_absent_files_are_fetched(tmp_path, monkeypatch):
 
 
 def test_fetched_file_must_have_the_canonical_sum(tmp_path):
-    """A mirror that serves something else is found out, and the user is told what to do."""
+    """Another file from a mirror is an error, whose message says what to do."""
     source = _write(tmp_path / "source", _contents())
     message = _error(mnist_files.ensure, str(tmp_path / "here"), source.as_uri())
     name = "train-images-idx3-ubyte.gz"
@@ -118,7 +118,7 @@ def test_npz_spares_the_download(tmp_path):
 
 
 def test_the_npz_file_itself_will_do(tmp_path):
-    """Whatever its name: it is what `tf.keras.datasets.mnist.load_data` takes."""
+    """Under any name: it is the file of `tf.keras.datasets.mnist.load_data`."""
     _write_npz(tmp_path)
     path = (tmp_path / mnist_files.NPZ).rename(tmp_path / "digits")
     mnist_files.ensure(str(path), NOWHERE)
@@ -129,7 +129,7 @@ def test_an_npz_file_that_is_not_there_is_no_folder_to_fill(tmp_path):
     """Nothing is fetched, and no folder of that name is made."""
     path = tmp_path / "mnist.npz"
     source = _write(tmp_path / "source", _contents())
-    assert f"{path}: there is no such file" in _error(mnist_files.ensure, str(path), source.as_uri())
+    assert f"{path}: no such file" in _error(mnist_files.ensure, str(path), source.as_uri())
     assert not path.exists()
 
 

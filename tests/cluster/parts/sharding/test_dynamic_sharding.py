@@ -10,7 +10,7 @@ import pytest
 
 import ps_train
 from ps_train import testing
-from ps_train.graph.input.file_ranges import plan_ranges
+from ps_train.parts.readers.file_ranges import plan_ranges
 from ps_train.parts.sharding import position
 from ps_train.training.reporting import End
 from tests.errors import raises

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ps_train.graph.input import file_ranges
+from ps_train.parts.readers import file_ranges
 from ps_train.parts.sharding import local_ranges, range_plan
 from tests.errors import raises
 from tests.tensorflow_mode import tf

@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-from ps_train.graph.row_sparse.adam import RowSparseAdam, make_row_sparse
+from ps_train.graph.adam import RowSparseAdam, make_row_sparse
 from tests.tensorflow_mode import tf
 
 RATE, BETA1, BETA2, EPSILON = 0.1, 0.9, 0.999, 1e-8
@@ -88,7 +88,7 @@ def test_no_update_of_several_sessions_is_lost_or_half_made(start_servers):
 
 
 def test_other_rules_are_left_as_they_are():
-    """So is an Adam with a sparse rule of its own."""
+    """So is an Adam with another sparse rule."""
     class Own(tf.train.AdamOptimizer):
         def _resource_apply_sparse(self, grad, var, indices):
             raise NotImplementedError

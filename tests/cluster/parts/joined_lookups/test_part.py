@@ -120,7 +120,7 @@ def test_nine_tables_travel_as_one(start_servers, gradients, has_train_op):
 
 
 def test_lookups_that_cannot_be_joined_stay_as_they_are(tmp_path, start_servers):
-    """One whose ids come from another lookup, one in a branch, one after a control input; beside others."""
+    """One whose ids come from another lookup, one in a branch, one after a control input; together with others."""
     def model_fn(features, labels, mode, params):
         first = tf.get_variable("first", [4], initializer=tf.constant_initializer([3, 2, 1, 0]))
         second = tf.get_variable("second", [4, 1], initializer=tf.constant_initializer([1, 2, 4, 8]))

@@ -2,15 +2,14 @@
 
     gradient of n rows --> their moments m, v and values --> new m, v, value --> written back
 
-The AdamOptimizer of TensorFlow decays the moments of *every* row in each update. At 10^7 rows of 8 floats that took 280
-ms; the rows of a batch take 5 ms. And it does so in several operations, so that two async workers undo the updates of
-each other: a DeepFM of two workers ended at a log loss of 0.65 to 0.73, where one worker had 0.53. Here a row without a
-gradient keeps its moments until it has one (`LazyAdamOptimizer` of tf.contrib.opt), and a critical section makes each
-update whole.
+TensorFlow's AdamOptimizer decays the moments of *every* row in each update. At 10^7 rows of 8 floats that took 280 ms;
+the rows of a batch take 5 ms. It needs several operations, so two async workers undo each other's updates: a DeepFM of
+two workers ended at a log loss of 0.65 to 0.73, where one worker had 0.53. Here a row without a gradient keeps its
+moments until it has one (`LazyAdamOptimizer` of tf.contrib.opt), and a critical section makes each update atomic.
 
-A critical section on a ps contains operations that only one session runs at a time. A reading and a writing operation
-in two sessions lost 42 % of the updates of the rows that both touched; in a critical section none. TensorFlow releases
-the mutex of a session that is lost, so a killed worker blocks nobody.
+Only one session at a time runs the operations of a critical section on a ps. Without one, two sessions that read and
+wrote the same rows lost 42 % of the updates; with one, none. TensorFlow releases the mutex of a lost session, so a
+killed worker blocks no other.
 """
 
 from __future__ import annotations
@@ -25,16 +24,15 @@ import tensorflow.compat.v1 as tf
 def run_exclusively(
     name: str, arrived: Sequence[tf.Tensor], body: Callable[[], Sequence[tf.Operation]]
 ) -> tf.Operation:
-    """Returns an operation that has run `body()` while no other session was in the section of this name.
+    """Returns an operation that runs `body()` while no other session is in the section of this name.
 
-    The section is on the current device, where the operations of the body have to be, too: whoever is in it waits for
-    no transfer.
+    The section is on the current device. The operations of the body must be there too: it waits for no transfer.
 
     Args:
       name: of the section, unique on its task.
-      arrived: tensors on this device that the body uses. The section begins when they are there.
-      body: adds the operations to the graph and returns those that come last. Whatever it reads of variables and tables
-        must be read by operations that it adds.
+      arrived: tensors on this device that the body uses. The section begins when they are available.
+      body: adds the operations to the graph and returns the last ones. It must add the operations that read variables
+        and tables, too.
     """
     mutex = tf.raw_ops.MutexV2(shared_name=f"ps_train/{name}", container="")
     with tf.control_dependencies([tensor.op for tensor in arrived]):
@@ -56,9 +54,9 @@ def make_row_sparse(optimizer: tf.train.Optimizer) -> bool:
     """Makes TensorFlow's AdamOptimizer, or a subclass with the same sparse rule, update only the rows with a gradient.
 
     Returns:
-      Whether it does so from now on; false for every other optimizer, which is left as it is.
+      Whether it does so from now on; false for every other optimizer, which stays unchanged.
     """
-    inherited = tf.train.AdamOptimizer._resource_apply_sparse  # noqa: SLF001 (there is no public name)
+    inherited = tf.train.AdamOptimizer._resource_apply_sparse  # noqa: SLF001 (no public name)
     if getattr(type(optimizer), "_resource_apply_sparse", None) is not inherited:
         return isinstance(optimizer, RowSparseAdam)
     optimizer._resource_apply_sparse = types.MethodType(_apply_to_rows, optimizer)  # noqa: SLF001 (no public name)
@@ -80,11 +78,10 @@ def _apply_to_rows(
         mean = beta1 * mean + (1 - beta1) * grad
         square = beta2 * square + (1 - beta2) * tf.square(grad)
         value = _gather(var, indices) - step_size * mean / (tf.sqrt(square) + epsilon)
-        return [tf.raw_ops.ResourceScatterUpdate(resource=one.handle, indices=indices, updates=rows)
-                for one, rows in zip([*slots, var], [mean, square, value])]
+        return [tf.raw_ops.ResourceScatterUpdate(resource=variable.handle, indices=indices, updates=rows)
+                for variable, rows in zip([*slots, var], [mean, square, value])]
 
-    # Colocated with the variable already (`apply_gradients`). What comes from the worker must be there before the
-    # section begins.
+    # Colocated with the variable already (`apply_gradients`). Tensors of the worker must arrive before the section.
     grad, indices, step_size = (tf.identity(tensor) for tensor in (grad, indices, step_size))
     return run_exclusively(f"{var.op.name}/rows", [grad, indices, step_size], update_rows)
 

@@ -2,17 +2,16 @@
 
     file patterns --> files, sizes --plan_ranges--> [FileRange] --this worker's share--> tf.data.Dataset of FileRange
 
-A text file is cut into ranges of about the same size. Each cut is moved to the next beginning of a line, so each line
-is in the range in which it begins, and no range is empty; a byte order mark is in none. Any other file, such as a
-TFRecord file, is one range: its records cannot be found without reading all of it.
+A text file is cut into ranges of about the same size. Each cut is moved to the next beginning of a line, so a line is
+in the range in which it begins, and no range is empty; a byte order mark is in none. Any other file, such as a TFRecord
+file, is one range: its records cannot be found without reading all of it.
 
 The plan depends on the files alone, so all workers make the same one, and the number of a range names it among them.
-A part may set a `RangeSource` for a graph: then the ranges of its training come from there.
+A part may set a `RangeSource` for a graph, from which its training then gets the ranges.
 """
 
 from __future__ import annotations
 
-import abc
 import functools
 from collections.abc import Iterable, Sequence
 from concurrent import futures
@@ -22,20 +21,18 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import DataError
-from ps_train.graph.input import arrays
+from ps_train.graph.batches import is_single_pass, source_of_graph
 from ps_train.plugins.contracts import TRAIN
+from ps_train.runtime.compression import compression_of
 
-# A range of Criteo's lines has 16,000 examples then. With fewer than _FEW_RANGES of that size, ranges are smaller, so
-# that several workers have a share of a small file, too.
+# 16,000 examples of Criteo's lines. With fewer than _FEW_RANGES of that size, ranges are smaller: several workers
+# can share a small file.
 _MOST_BYTES = 4 << 20
 _LEAST_BYTES = 4 << 10
 _FEW_RANGES = 32
 _LOOK_BYTES = 4 << 10  # bytes read at a time to find the end of a line
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-# No text begins like that.
-_COMPRESSED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ\x00": "xz", b"PK\x03\x04": "zip"}
 _NUM_THREADS = 16  # they wait for files, which may be far away
-_SOURCE = "ps_train_range_source"
 
 
 class FileRange(NamedTuple):
@@ -56,81 +53,38 @@ class FileRange(NamedTuple):
     file_bytes: Any
 
 
-class RangeSource(abc.ABC):
-    """Where the input of a training takes its ranges from, in place of a share of this worker."""
-
-    @abc.abstractmethod
-    def ranges(self, plan: Sequence[FileRange], patterns: Sequence[str], *, is_text: bool) -> tf.data.Dataset:
-        """Returns a dataset of `FileRange`.
-
-        Args:
-          plan: all ranges of the files.
-          patterns: find these files.
-          is_text: whether a range begins where a line does.
-        """
-
-    @abc.abstractmethod
-    def check_used(self, dataset: str) -> None:
-        """Checks that the input_fn of this dataset takes its ranges from here.
-
-        Raises:
-          ConfigError: it does not.
-        """
-
-    @abc.abstractmethod
-    def taken(self, element: Any, dataset: str) -> Any:
-        """Returns the batch of an element (batch, RangeMark); computing it notes that a step has taken it.
-
-        Raises:
-          UserCodeError: this is no such pair.
-        """
-
-
-def set_source(source: RangeSource) -> None:
-    """Makes the training input of the current graph take its ranges from this source."""
-    tf.add_to_collection(_SOURCE, source)
-
-
-def source_of_graph() -> RangeSource | None:
-    """Returns the source that was set for the current graph, or None."""
-    graph = tf.get_default_graph()
-    while getattr(graph, "outer_graph", None) is not None:  # of a function, such as the body of a loop
-        graph = graph.outer_graph
-    return next(iter(graph.get_collection(_SOURCE)), None)
-
-
 def file_ranges(
     files: Union[str, Sequence[str]], shard: tuple[int, int], mode: str, *, is_text: bool = True,
     has_header: bool = False, range_bytes: int | None = None, shuffle: bool = True, seed: int | None = None,
 ) -> tf.data.Dataset:
-    """Returns this worker's share of the ranges of some files: those whose number modulo the count is the index.
+    """Returns this worker's share of the ranges of files: those whose number modulo the count is the index.
 
-    With a `RangeSource` in the graph, such as that of --dynamic_sharding, the ranges of a training come from there.
+    If the graph has a `RangeSource`, such as that of --dynamic_sharding, it provides the ranges of a training.
 
     Args:
       files: pattern, or patterns, of file names.
       shard: (index, count).
-      mode: "train" gives the ranges without end; any other mode once, in order.
+      mode: "train" repeats the ranges without end; any other mode yields them once, in order.
       is_text: whether the files have lines, and may be cut.
-      has_header: whether the first line of each file is in no range.
+      has_header: whether the first line of each file is a header, which is in no range.
       range_bytes: the size of a range of text, or None for 4 MiB, and less if the files are small.
-      shuffle: whether "train" gives them in a new order in each epoch.
+      shuffle: whether "train" has a new order in each epoch.
       seed: seed of that order; None for another order in each run.
 
     Returns:
       A dataset of `FileRange`.
 
     Raises:
-      DataError: there is no such file, all are empty, or there are fewer ranges than workers.
+      DataError: a file does not exist, all are empty, or there are fewer ranges than workers.
     """
     plan = plan_ranges(files, is_text=is_text, has_header=has_header, range_bytes=range_bytes)
-    is_endless = mode == TRAIN and not arrays.is_single_pass()
+    is_endless = mode == TRAIN and not is_single_pass()
     if is_endless and (source := source_of_graph()) is not None:
         return source.ranges(plan, [files] if isinstance(files, str) else files, is_text=is_text)
     index, count = shard
     if count > len(plan):
-        raise DataError(f"{plan[0].file}{' and others' if len(plan) > 1 else ''}: {len(plan)} ranges for {count} "
-                        f"workers, and each needs one; use fewer workers, or "
+        raise DataError("too_few_ranges", f"{plan[0].file}{' and others' if len(plan) > 1 else ''}: {len(plan)} "
+                        f"ranges for {count} workers, and each needs one; use fewer workers, or "
                         f"{'smaller ranges' if is_text else 'more files'}")
     numbers = tf.data.Dataset.range(index, len(plan), count)
     if is_endless and shuffle:
@@ -140,9 +94,10 @@ def file_ranges(
 
 def ranges_of_numbers(numbers: tf.data.Dataset, plan: Sequence[FileRange]) -> tf.data.Dataset:
     """Returns a dataset of `FileRange` for a dataset of numbers in the plan, int64 scalars."""
-    names = list(dict.fromkeys(one.file for one in plan))
+    names = list(dict.fromkeys(file_range.file for file_range in plan))
     file_numbers = {name: number for number, name in enumerate(names)}
-    table = np.array([[file_numbers[one.file], one.start, one.stop, one.file_bytes] for one in plan], np.int64)
+    table = np.array([[file_numbers[file], start, stop, file_bytes] for _, file, start, stop, file_bytes in plan],
+                     np.int64)
 
     @tf.autograph.experimental.do_not_convert
     def look_up(number: tf.Tensor) -> FileRange:
@@ -162,7 +117,7 @@ def plan_ranges(
       files, is_text, has_header, range_bytes: as for `file_ranges`.
 
     Raises:
-      DataError: there is no such file, all are empty, or a text file is compressed.
+      DataError: a file does not exist, all are empty, or a text file is compressed.
     """
     sizes = tuple((name, tf.io.gfile.stat(name).length) for name in find_files(files))
     total = sum(size for _, size in sizes)
@@ -171,7 +126,8 @@ def plan_ranges(
     needs_lines = is_text or has_header
     plan = _plan(sizes, range_bytes if is_text else max(1, total), has_header) if needs_lines else _whole_files(sizes)
     if not plan:
-        raise DataError(f"{sizes[0][0]}{' and the other files are' if len(sizes) > 1 else ' is'} empty")
+        raise DataError("input_file_empty", f"{sizes[0][0]}{' and the other files are' if len(sizes) > 1 else ' is'} "
+                        "empty")
     return list(plan)
 
 
@@ -181,21 +137,21 @@ def find_files(files: Union[str, Sequence[str]]) -> list[str]:
     Raises:
       DataError: none matches one of the patterns.
     """
-    found: set[str] = set()
+    names: set[str] = set()
     for pattern in [files] if isinstance(files, str) else files:
         matching = [name for name in tf.io.gfile.glob(pattern) if not tf.io.gfile.isdir(name)]
         if not matching:
-            raise DataError(f"{pattern}: no such file")
-        found.update(matching)
-    return sorted(found)
+            raise DataError("input_file_missing", f"{pattern}: no such file")
+        names.update(matching)
+    return sorted(names)
 
 
 @functools.lru_cache(maxsize=8)  # a chief makes the same plan for several graphs
 def _plan(sizes: tuple[tuple[str, int], ...], range_bytes: int, has_header: bool) -> tuple[FileRange, ...]:
     with futures.ThreadPoolExecutor(_NUM_THREADS) as pool:
-        cuts = pool.map(lambda file: _cuts(*file, range_bytes, has_header), sizes)
-        return _numbered((name, start, stop, size) for (name, size), found in zip(sizes, cuts)
-                         for start, stop in zip(found, found[1:]))
+        cuts_by_file = pool.map(lambda file: _cuts(*file, range_bytes, has_header), sizes)
+        return _numbered((name, start, stop, size) for (name, size), cuts in zip(sizes, cuts_by_file)
+                         for start, stop in zip(cuts, cuts[1:]))
 
 
 def _whole_files(sizes: Sequence[tuple[str, int]]) -> tuple[FileRange, ...]:
@@ -207,22 +163,16 @@ def _numbered(parts: Iterable[tuple[str, int, int, int]]) -> tuple[FileRange, ..
 
 
 def _cuts(name: str, size: int, range_bytes: int, has_header: bool) -> list[int]:
-    """Returns where the ranges of a file begin, and its end: [0, ..., size]; [size] if there are none."""
+    """Returns the first bytes of the ranges of a file, and its end: [0, ..., size]; [size] without ranges."""
     num_ranges = -(-size // range_bytes)
     with open_bytes(name) as file:
         start = file.read(_LOOK_BYTES)
         if kind := compression_of(start):
-            raise DataError(f"{name} is compressed ({kind}), and ranges of it cannot be read; decompress it first")
+            raise DataError("input_file_compressed", f"{name} is compressed ({kind}), and ranges of it cannot be "
+                            "read; decompress it first")
         first = _next_line(file, 1) if has_header else len(_BYTE_ORDER_MARK) * start.startswith(_BYTE_ORDER_MARK)
         cuts = {first, size, *(_next_line(file, size * part // num_ranges) for part in range(1, num_ranges))}
     return sorted(cut for cut in cuts if cut >= first)
-
-
-def compression_of(start: bytes) -> str | None:
-    """Returns how a file is compressed that begins with these bytes, 10 or more; None if it is not, as far as known."""
-    if start.startswith(b"BZh") and start[4:10] == b"1AY&SY":  # text may begin with BZh
-        return "bzip2"
-    return next((kind for mark, kind in _COMPRESSED.items() if start.startswith(mark)), None)
 
 
 def open_bytes(name: str) -> IO[bytes]:
@@ -232,7 +182,7 @@ def open_bytes(name: str) -> IO[bytes]:
 
 
 def _next_line(file: IO[bytes], position: int) -> int:
-    """Returns where the first line begins that does not begin before `position`; the end of the file if none does."""
+    """Returns the first byte of the first line at or after `position`; the end of the file if none begins."""
     position -= 1  # a line begins at `position` itself if the byte before it ends one
     file.seek(position)
     while piece := file.read(_LOOK_BYTES):

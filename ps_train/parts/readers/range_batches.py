@@ -3,8 +3,8 @@
     FileRange --LineReader, RecordReader--> chunks, parsed: [n, ...] each --range_batches--> batches [batch_size, ...]
 
 A reader parses many examples at once: decoding lines one by one takes 15 times as long. The share of a worker is one
-stream of full batches, which go over the ends of ranges. With `marks`, a batch ends where its range ends and says which
-one it is, so that a range can be counted as done once its last batch has been trained on.
+stream of full batches, which continue over the ends of ranges. With `marks`, a batch ends where its range ends and
+names that range, so a range counts as done after a step on its last batch.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any, Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from ps_train.graph.input import file_ranges
-from ps_train.graph.input.bad_records import BadRecords
-from ps_train.graph.input.file_ranges import FileRange
+from ps_train.parts.readers import file_ranges
+from ps_train.parts.readers.bad_records import BadRecords
+from ps_train.parts.readers.file_ranges import FileRange
 
 _CHUNK_RECORDS = 4096
 _BUFFER_BYTES = 1 << 20
@@ -27,12 +27,12 @@ class LineReader:
     """Reads the lines of a range as one chunk, without the line breaks."""
 
     def __init__(self, parse: Parse, find_faults: Callable[[tf.Tensor], tf.Tensor], on_bad_record: str) -> None:
-        """Takes how to parse lines; call it in the graph of the dataset.
+        """Prepares it; call it in the graph of the dataset.
 
         Args:
           parse: returns a structure of tensors [n, ...] for lines, string [n]; fails if one of them is malformed.
-          find_faults: returns string [n], what is wrong with each line, "" for a sound one. It has to find every line
-            for which `parse` fails; it runs only on chunks with such a line.
+          find_faults: returns string [n], the fault of each line, "" for a sound one. It must find every line for
+            which `parse` fails; it runs only on chunks with such a line.
           on_bad_record: "stop" or "skip".
         """
         self._parse = parse
@@ -62,14 +62,14 @@ class LineReader:
 def _split(text: tf.Tensor) -> tf.Tensor:
     """Returns the lines of a text, string [n]."""
     pieces = tf.strings.split([text], "\n").values
-    # Behind the last line break there is an empty piece. At the end of a file that break may be missing.
+    # An empty piece follows the last line break, which may be missing at the end of a file.
     is_ended = tf.equal(tf.strings.substr(text, -1, 1), "\n")
     return pieces[:tf.size(pieces) - tf.cast(is_ended, tf.int32)]
 
 
 def _without_carriage_returns(lines: tf.Tensor) -> tf.Tensor:
     """Returns lines that end with CR LF, as the first one then does, without the CR."""
-    # decode_csv would strip none, and to look at each line would cost a tenth of the time.
+    # decode_csv would strip none, and a check of each line would cost a tenth of the time.
     return tf.cond(tf.strings.regex_full_match(lines[0], r"(?s).*\r"),
                    lambda: tf.strings.regex_replace(lines, r"\r$", ""), lambda: lines)
 
@@ -78,11 +78,11 @@ class RecordReader:
     """Reads TFRecord files in chunks of 4096 records."""
 
     def __init__(self, parse: Parse, expected: str, on_bad_record: str) -> None:
-        """Takes how to parse records; call it in the graph of the dataset.
+        """Prepares it; call it in the graph of the dataset.
 
         Args:
           parse: returns a structure of tensors [n, ...] for serialised records, string [n]; fails if one is malformed.
-          expected: what a record has to be, for the error.
+          expected: what a record must be, for the error.
           on_bad_record: "stop" or "skip".
         """
         self._parse = parse
@@ -101,7 +101,7 @@ class RecordReader:
         return chunks.enumerate().flat_map(parsed)
 
     def _find_faults(self, records: tf.Tensor) -> tf.Tensor:
-        """Tries each record by itself."""
+        """Tries to parse each record alone."""
         @tf.autograph.experimental.do_not_convert
         def try_one(index: tf.Tensor, record: tf.Tensor) -> tf.Tensor:
             with tf.control_dependencies([tensor.op for tensor in tf.nest.flatten(self._parse(record[tf.newaxis]))]):
@@ -139,7 +139,7 @@ def range_batches(
       batch_size: examples in a batch. The last batch of all may be smaller, and with `marks` that of each chunk.
       shuffle: whether to put the examples of a chunk in a random order.
       seed: seed of that order.
-      marks: whether to end batches at the end of a range; None does so if ps 0 hands the ranges out.
+      marks: whether to end batches at the end of a range; None does so if the graph has a `RangeSource`.
 
     Returns:
       A dataset of such structures [batch, ...]; with `marks` of (structure, RangeMark).
@@ -151,13 +151,13 @@ def range_batches(
         chunks = ranges.flat_map(_traced(read))
     if shuffle:
         chunks = chunks.map(_traced(lambda *chunk: _shuffled(chunk, marks, seed)))
-    chunks = chunks.prefetch(1)  # so that the next range is parsed while this one is trained on
+    chunks = chunks.prefetch(1)  # parses the next range during the steps on this one
     return chunks.flat_map(_traced(lambda chunk, mark: _cut(chunk, mark, batch_size))) if marks else \
         chunks.rebatch(batch_size)
 
 
 def _traced(function: Callable[..., Any]) -> Callable[..., Any]:
-    # AutoGraph would write the function to a temporary file, and it has no control flow to convert.
+    # AutoGraph would write the function, which has no control flow to convert, to a temporary file.
     return tf.autograph.experimental.do_not_convert(function)
 
 
@@ -189,8 +189,8 @@ def _cut(chunk: Any, mark: RangeMark, batch_size: int) -> tf.data.Dataset:
 
 def _with_marks(file_range: FileRange, read: Callable[[FileRange], tf.data.Dataset]) -> tf.data.Dataset:
     """Returns the chunks of a range, each as (chunk, RangeMark)."""
-    # Whether a chunk is the last is known only when there is no other: each one waits for the next, or for the end.
-    # It waits as an Optional: a scan has no other state that is empty at first and fits chunks of any shape.
+    # A chunk is known to be the last only when no other follows: each waits for the next one, or for the end. It waits
+    # as an Optional: a scan has no other state that is empty at first and fits chunks of any shape.
     chunks = read(file_range)
     nothing = tf.raw_ops.OptionalNone()
     end = tf.data.Dataset.from_tensors((nothing, True))

@@ -1,10 +1,10 @@
-"""What happens to records that cannot be parsed: training stops with the place of the first, or they are left out.
+"""Malformed records: training stops with an error that names the first, or skips them.
 
     records --parse all at once--> chunk                                                          none is malformed
        |---- (fails) --> find the malformed ones --stop--> an error with file, place and fault
                                                  --skip--> count them, parse the others --> chunk
 
-Only a chunk that cannot be parsed is looked through, so the check costs nothing as long as the data is sound.
+Only a chunk that cannot be parsed is searched, so the check costs nothing while the data is sound.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from typing import Any, Callable
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import ConfigError, DataError
-from ps_train.graph.input.file_ranges import FileRange, open_bytes
+from ps_train.graph import extensions
+from ps_train.parts.readers.file_ranges import FileRange, open_bytes
 
 STOP, SKIP = "stop", "skip"
 _MARK, _END = "ps_train bad record", "end of bad record"
 _MESSAGE = re.compile(rf"\[{_MARK}\] \[(.*?)\] \[(line|record)\] \[(\d+)\] \[(.*?)\] \[{_END}\]", re.DOTALL)
-_COUNTERS = "ps_train_bad_records"
 _MOST_COUNTED_BYTES = 1 << 30  # of a file whose lines are counted to name one
 _PIECE_BYTES = 1 << 20
 _READ_MS = 10_000
 _log = logging.getLogger(__name__)
 
 
-class BadRecords:
-    """Parses chunks of records, and does what --on_bad_record says about malformed ones."""
+class BadRecords(extensions.Watcher):
+    """Parses chunks of records, and stops at malformed ones or skips them, as --on_bad_record says."""
 
     def __init__(self, on_bad_record: str, unit: str) -> None:
-        """Adds the counter of records left out to the current graph.
+        """Adds the counter of skipped records to the current graph.
 
         Args:
           on_bad_record: "stop" or "skip".
@@ -42,26 +42,27 @@ class BadRecords:
           ConfigError: on_bad_record has another value.
         """
         if on_bad_record not in (STOP, SKIP):
-            raise ConfigError(f"on_bad_record: got {on_bad_record!r}; allowed: {STOP}, {SKIP}")
+            raise ConfigError("flag_out_of_range", f"--on_bad_record: got {on_bad_record!r}; allowed: {STOP}, {SKIP}")
         self._unit = unit
-        self._num_skipped = None
+        self._num_skipped: tf.Variable | None = None
         if on_bad_record == SKIP:
             self._num_skipped = tf.Variable(
                 tf.zeros([], tf.int64), name="num_bad_records", trainable=False, use_resource=True,
-                collections=[tf.GraphKeys.LOCAL_VARIABLES, _COUNTERS])
+                collections=[tf.GraphKeys.LOCAL_VARIABLES])
+        extensions.add_watcher(self)
 
     def parsed(
         self, records: tf.Tensor, parse: Callable[[tf.Tensor], Any], find_faults: Callable[[tf.Tensor], tf.Tensor],
         file_range: FileRange, locate: Callable[[tf.Tensor], tf.Tensor],
     ) -> tf.data.Dataset:
-        """Returns a dataset of one element, what `parse` makes of the sound records.
+        """Returns a dataset of one element: the sound records, parsed.
 
         Args:
           records: string [n].
           parse: returns a structure of tensors [n, ...] for strings [n]; fails if one is malformed.
-          find_faults: returns string [n], what is wrong with each record, "" for a sound one.
-          file_range: where the records come from.
-          locate: returns the position in the file of the record with an index, int64.
+          find_faults: returns string [n], the fault of each record, "" for a sound one.
+          file_range: the range of the records.
+          locate: returns the position in the file, int64, of the record with an index.
         """
         @tf.autograph.experimental.do_not_convert
         def parse_sound(every: tf.Tensor) -> Any:
@@ -79,50 +80,44 @@ class BadRecords:
 
         chunk = tf.data.Dataset.from_tensors(records)
         whole = chunk.map(tf.autograph.experimental.do_not_convert(parse))
-        # The second part is run only if the first gives no element, because its only one could not be parsed.
+        # The second part runs only if the first yields no element, because its only one could not be parsed.
         return whole.apply(tf.data.experimental.ignore_errors()).concatenate(chunk.map(parse_sound)).take(1)
+
+    def explain(self, error: tf.errors.InvalidArgumentError, where: str) -> None:
+        """Raises a DataError with the place and the fault if a malformed record has caused the error."""
+        match = _MESSAGE.search(error.message)
+        if match is None:
+            return
+        file, unit, position, fault = _unescape(match[1]), match[2], int(match[3]), _unescape(match[4])
+        place = f"record {position}" if unit == "record" else _line_place(file, position)
+        raise DataError("bad_record", f"{file}, {place}: {fault}; correct it, or skip such {unit}s with "
+                        "--on_bad_record=skip") from error
+
+    def report(self, session: tf.Session, where: str) -> None:
+        """Logs the number of skipped records."""
+        if self._num_skipped is None:
+            return
+        try:
+            num = int(session.run(self._num_skipped, options=tf.RunOptions(timeout_in_ms=_READ_MS)))
+        except tf.errors.OpError:  # the session was lost, and the next one starts counting from 0
+            return
+        if num:
+            _log.warning("%s: skipped %d malformed %s (--on_bad_record=skip)", where, num,
+                         self._unit + "s" * (num > 1))
 
 
 def _readable(text: tf.Tensor) -> tf.Tensor:
-    """Returns a string without what is not UTF-8: Session fails to decode an error with such bytes."""
+    """Returns a string without bytes that are not UTF-8: a session fails to decode an error that has them."""
     return tf.strings.unicode_transcode(text, "UTF-8", "UTF-8", replace_control_characters=True)
 
 
-def counters(graph: tf.Graph) -> list[tf.Variable]:
-    """Returns the counters of the graph's input, which must be initialised with it: int64 scalars."""
-    return graph.get_collection(_COUNTERS)
-
-
-def report_skipped(session: tf.Session, what: str) -> None:
-    """Logs how many malformed records the input of the session's graph left out; `what` says who read them."""
-    options = tf.RunOptions(timeout_in_ms=_READ_MS)
-    try:
-        num = sum(int(session.run(counter, options=options)) for counter in counters(session.graph))
-    except tf.errors.OpError:  # the session was lost, and the next one begins to count anew
-        return
-    if num:
-        _log.warning("%s: %d malformed %s left out (--on_bad_record=skip)", what, num,
-                     "record was" if num == 1 else "records were")
-
-
-def raise_if_bad(error: tf.errors.OpError) -> None:
-    """Raises a DataError with the place and the fault, if a malformed record is the cause of the error."""
-    match = _MESSAGE.search(error.message)
-    if match is None:
-        return
-    file, unit, position, fault = _unescape(match[1]), match[2], int(match[3]), _unescape(match[4])
-    place = f"record {position}" if unit == "record" else _line_place(file, position)
-    raise DataError(f"{file}, {place}: {fault}; mend it, or leave such {unit}s out with "
-                    "--on_bad_record=skip") from error
-
-
 def _unescape(text: str) -> str:
-    """Returns a string as it was before TensorFlow wrote it into a message."""
+    """Reverses the escapes that TensorFlow writes into a message."""
     return re.sub(r"\\(.)", r"\1", text)
 
 
 def _line_place(file: str, position: int) -> str:
-    """Returns "line N (byte B)"; without the line if it would take long to count, or the file cannot be read."""
+    """Returns "line N (byte B)"; "byte B" if counting lines would take long, or the file cannot be read."""
     if position <= _MOST_COUNTED_BYTES:
         try:
             return f"line {_count_lines(file, position) + 1} (byte {position})"
@@ -133,9 +128,9 @@ def _line_place(file: str, position: int) -> str:
 
 def _count_lines(file: str, stop: int) -> int:
     """Returns the number of line breaks before a byte."""
-    found = 0
+    num_lines = 0
     with open_bytes(file) as opened:
         while stop > 0 and (piece := opened.read(min(stop, _PIECE_BYTES))):
-            found += piece.count(b"\n")
+            num_lines += piece.count(b"\n")
             stop -= len(piece)
-    return found
+    return num_lines

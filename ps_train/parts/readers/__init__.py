@@ -1,0 +1,9 @@
+"""Readers: how do workers share large files, and how do their lines or records become mini-batches?
+
+    file_ranges    parts of files, and each worker's share of them (`ps_train.file_ranges`)
+    range_batches  reads ranges, parses their examples and cuts them into mini-batches (`ps_train.range_batches`,
+                   `ps_train.LineReader`, `ps_train.RecordReader`)
+    bad_records    stops at malformed records or skips them, and names them
+
+Start with `file_ranges.py`. See docs/data.md.
+"""
