@@ -99,30 +99,31 @@ class Heartbeat:
         awaited = f"the blackboard on {self._board.first_ps}"
         snapshot = waits.until(lambda: _snapshot(visitor), start_timeout_secs, awaited, self._stop)
         last_secs = float(snapshot.heartbeats[self._number])
-        if is_same_place(int(snapshot.claims[self._number]), self._claim):
-            self._claim_number(visitor)
-            return
-        if snapshot.is_alive(self._number):
+        if snapshot.is_alive(self._number) and not is_same_place(int(snapshot.claims[self._number]), self._claim):
             _log.info("%s sent a heartbeat %.1f s ago; waiting up to %g s to see whether it is still alive",
                       self._task.name, snapshot.age_secs(self._number), snapshot.heartbeat_timeout_secs)
+        waits.until(lambda: self._has_claimed(visitor, last_secs), start_timeout_secs, awaited, self._stop)
 
-        def is_free() -> bool:
-            now = _snapshot(visitor)
-            if now is None:
-                return False
-            if now.claims[self._number] and float(now.heartbeats[self._number]) > last_secs:
+    def _has_claimed(self, visitor: Blackboard, last_secs: float) -> bool:
+        """Claims the number if it is free; `last_secs` is the heartbeat that its holder had sent before this wait."""
+        now = _snapshot(visitor)
+        if now is None:
+            return False
+        holder = int(now.claims[self._number])
+        if not is_same_place(holder, self._claim):  # this process itself, if the answer to its claim was lost
+            if holder and float(now.heartbeats[self._number]) > last_secs:
                 raise ConfigError("task_already_running", f"{self._task} is running already: another process with this "
                                   "--job_name and --task_index is in the cluster; end it, or give this one another "
                                   "index")
-            return not now.is_alive(self._number)
-
-        waits.until(is_free, start_timeout_secs, awaited, self._stop)
-        self._claim_number(visitor)
-
-    def _claim_number(self, visitor: Blackboard) -> None:
-        now = visitor.snapshot()
+            if now.is_alive(self._number):
+                return False
         self._progress.local_steps = int(now.local_steps[self._number]) if now.state != State.IDLE else 0
-        visitor.claim(self._number, self._claim)
+        try:
+            visitor.claim(self._number, self._claim)
+        except BlackboardError as error:  # ps 0 was lost in between
+            _log.debug("%s", error)
+            return False
+        return True
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:

@@ -12,7 +12,7 @@ from ps_train.cluster import reachability
 from ps_train.coordination.blackboard import Blackboard
 from ps_train.coordination.state import Snapshot, State
 from ps_train.errors import BlackboardError, ChiefFailedError, ClusterLostError, ConfigError, StoppedError
-from ps_train.runtime import clock, signals, threads
+from ps_train.runtime import clock, signals, threads, waits
 from ps_train.runtime.waits import Reminder, Timeouts
 
 _POLL_SECS = 0.25
@@ -72,7 +72,7 @@ class PsTask:
           ClusterLostError: the chief failed, or no worker was alive for the idle time-out.
           ConfigError: two tasks have different clusters.
         """
-        self._board.create()
+        waits.until(self._has_created, self._idle_timeout_secs, f"an answer of {self._board.first_ps}", self._stop)
         while (state := self._state()) != State.DONE:
             if state == State.FAILED:
                 self._stop.wait(_FAILURE_SECS)
@@ -83,6 +83,15 @@ class PsTask:
                 self._serve_the_last_save()
                 raise StoppedError("stopped", "stopped while serving")
         self._serve_late_workers()
+
+    def _has_created(self) -> bool:
+        """Creates the blackboard; returns false if its own server was too busy to answer, as after a freeze."""
+        try:
+            self._board.create()
+        except BlackboardError as error:
+            _log.warning("%s", error)
+            return False
+        return True
 
     def _state(self) -> State | None:
         """Returns the training state, or None if its own server was too busy to answer."""

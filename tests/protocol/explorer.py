@@ -107,7 +107,7 @@ class _Driver:
                 delay_secs = fault.secs
                 world.note(f"stall {process.name} for {fault.secs:g} s: {getattr(item, 'awaits', 'a request')}")
             elif fault.kind == "lose":
-                if not (isinstance(item, Request) and item.is_over and not item.is_done):
+                if not (isinstance(item, Request) and item.is_over and not item.is_done) or item.is_local:
                     break
                 world.note(f"the answer to a call of {item.session.client.name} is lost")
                 item.lose_answer()
@@ -146,6 +146,8 @@ class _Driver:
             process.set_rate(fault.secs)
 
     def _retrain(self, world: World, fault: Fault) -> None:
+        if self.training.is_done:
+            return
         world.note("all workers are ended, and those of another training are started")
         self.training.begin_another()
         for process in world.replaced:
@@ -171,11 +173,19 @@ def run(schedule: Schedule, *, keeps_trace: bool = False) -> Result:
     driver = _Driver(schedule)
     world = World(seed=schedule.seed, is_fine=schedule.is_fine, horizon_secs=HORIZON_SECS, keeps_trace=keeps_trace,
                   at_point=driver.at_point)
-    world.on_exit = lambda process, code: driver.on_exit(world, process, code)
     training = Training(world, schedule.setting)
     training.had_fault = bool(schedule.faults)
     driver.training = training
     watcher = Watcher(world, training)
+
+    def on_exit(process: simulation.Process, code: int) -> None:
+        try:
+            watcher.exited(process, code)
+        except Violation as error:
+            world.failure = error
+        driver.on_exit(world, process, code)
+
+    world.on_exit = on_exit
     failure = ""
     with tasks.installed(training), simulation.installed(world), _quiet():
         for process in world.processes.values():

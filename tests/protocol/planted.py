@@ -52,7 +52,7 @@ PLANTED = [
     Planted("the chief prepares live parameters again", opening.Admission, "_ask_as_chief",
             "Parameters.LIVE if view.is_prepared else Parameters.NEW", "Parameters.NEW"),
     Planted("a worker does not look whether a ps has restarted", blackboard.Blackboard, "_is_prepared",
-            " and list(prepared[:len(self._ps)]) == list(incarnations)", ""),
+            " and list(prepared[:len(self._ps)]) == list(incarnations)", "", TWO_PS, ("kill", "move", "stall")),
     Planted("a worker begins before the chief has prepared the parameters", opening.Admission, "_parameters_of",
             "(view.state == State.STOPPING or view.is_prepared)", "True"),
     Planted("parameters of a ps that restarts in between are announced", blackboard.Blackboard, "start_run",

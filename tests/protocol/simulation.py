@@ -344,6 +344,12 @@ class Request:
         world.in_flight.add(self)
         world.push(LATENCY_SECS, self._begin)
 
+    @property
+    def is_local(self) -> bool:
+        """Whether a ps calls itself."""
+        client = self.session.client
+        return client.address == self.session.address and client.name.startswith("ps:")
+
     def wait(self, timeout_secs: float) -> list[Any]:
         process = self._fiber.process
         end_secs = process.now() + timeout_secs

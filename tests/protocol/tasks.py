@@ -114,7 +114,7 @@ class Training:
         self.restored: list[int] = []
         addresses = setting.addresses()
         self.rate = self.first_rate = 0.5
-        self.had_fault = False
+        self.had_fault = self.is_done = False
         self.issued = collections.Counter()
         for index, address in addresses["ps"].items():
             world.add(f"ps:{index}", address, functools.partial(self._run_ps, index))

@@ -46,6 +46,11 @@ def test_a_planted_fault_is_found_and_its_schedule_shrunk():
         Setting(), seed=208, faults=(Fault(400, "lose", 3, 0), Fault(409, "lose", 4, 0)))),
     ("a ps is frozen when the end is announced", Schedule(Setting(num_ps=2), seed=245, faults=(
         Fault(483, "freeze", 1, 25),))),
+    ("ps 0 is lost when a worker claims its number", Schedule(Setting(num_ps=2), seed=179, faults=(
+        Fault(67, "move", 0, 15),))),
+    ("the answer to a claim is lost", Schedule(Setting(num_ps=2), seed=344, faults=(Fault(105, "lose", 4, 0),))),
+    ("a ps freezes while it creates its blackboard", Schedule(Setting(num_ps=2), seed=209, is_fine=True, faults=(
+        Fault(80, "freeze", 5, 6), Fault(174, "kill", 4, 0.2), Fault(430, "cut", 5, 6)))),
     ("the chief is killed when it has announced the end to one ps of two", Schedule(Setting(num_ps=2), faults=(
         Fault(405, "slow", 7, 2), Fault(575, "move", 6, 0.2)))),
 ])
