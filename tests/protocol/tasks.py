@@ -373,7 +373,6 @@ def installed(training: Training) -> Iterator[None]:
         (recovery, "SessionOpener", make_opener), (saver, "CheckpointSaver", make_saver),
         (event_files, "Summaries", _NoSummaries), (checkpoints, "newest_sound", newest_sound),
         (worker, "write_summaries", lambda *args: None),
-        (worker.bad_records, "report_skipped", lambda *args: None),
         (blackboard.Blackboard, "__init__", _cached_init(blackboard.Blackboard.__init__)),
         (threads, "join_named", lambda *args, **kwargs: None),
     ]
