@@ -35,7 +35,8 @@ class Planted(NamedTuple):
       old, new: a piece of its source, and what replaces it.
       setting: the training that shows it.
       kinds: the faults that walks draw from; all if empty.
-      why_not: why it cannot be found, "" if it is.
+      why_not: why it is not found, "" if it is.
+      last_point: walks place their faults before it; 0 for the end of the run.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Planted(NamedTuple):
     setting: Setting = ASYNC
     kinds: tuple[str, ...] = ()
     why_not: str = ""
+    last_point: int = 0
 
 
 PLANTED = [
@@ -56,35 +58,43 @@ PLANTED = [
     Planted("a worker begins before the chief has prepared the parameters", opening.Admission, "_parameters_of",
             "(view.state == State.STOPPING or view.is_prepared)", "True"),
     Planted("parameters of a ps that restarts in between are announced", blackboard.Blackboard, "start_run",
-            "if prepared is not None and current != prepared:", "if False:", TWO_PS),
+            "if prepared is not None and current != prepared:", "if False:", TWO_PS, ("kill", "stall"), last_point=260),
     Planted("the chief reads the incarnations after it has prepared the parameters", recovery.SupervisedTraining,
             "_start_run", "self._fingerprint, self._incarnations", "self._fingerprint, self._board.incarnations()",
-            TWO_PS),
+            TWO_PS, ("kill", "stall"), last_point=260),
     Planted("RUNNING is announced before what was prepared is written", blackboard.Blackboard, "start_run",
-            "incarnations = np.zeros", "self.announce(State.RUNNING); incarnations = np.zeros", TWO_PS),
+            "incarnations = np.zeros", "self.announce(State.RUNNING); incarnations = np.zeros", TWO_PS,
+            why_not="until the rest is written, no worker takes the parameters for prepared"),
     Planted("the end of training is written, not raised", blackboard.Blackboard, "announce_stopping",
             "self._raise_states", "self._write_states"),
     Planted("a worker that has finished is expected again after the loss of a ps", blackboard.Blackboard, "start_run",
-            "self._run(self._clear_finished_of_claimed)", "self._run(self._clear_finished)"),
+            "self._run(self._clear_finished_of_claimed)", "self._run(self._clear_finished)",
+            why_not="the chief waits --end_timeout_secs for it, which no invariant forbids after a fault"),
     Planted("finished is not cleared after the loss of a ps", blackboard.Blackboard, "start_run",
-            "self._run(self._clear_finished_of_claimed)", "pass", SYNC),
+            "self._run(self._clear_finished_of_claimed)", "pass", SYNC,
+            why_not="updates wait for fewer gradients, which no invariant forbids after a fault"),
     Planted("a worker does not report that it has finished", recovery.SupervisedTraining, "_report_finished",
             "self._board.report_finished(self._cluster.worker_number)", "pass"),
     Planted("workers that wait are not released at the end", recovery.SupervisedTraining, "_announce",
-            "self._release(session)", "pass", SYNC),
+            "self._release(session)", "pass", SYNC,
+            why_not="the chief releases them again while it waits for them"),
     Planted("a claim that a restarted ps forgot is not made again", heartbeat.Heartbeat, "_answer_refusal",
-            "self._board.claim(self._number, self._claim)\n", "pass\n"),
+            "self._board.claim(self._number, self._claim)\n", "pass\n",
+            why_not="a worker without a claim trains on; only the wait at the end leaves it out"),
     Planted("a heartbeat that ps 0 forgot counts as that of another process", heartbeat.Heartbeat, "_answer_refusal",
             "if not holder:", "if False:"),
-    Planted("a worker does not leave", heartbeat.Heartbeat, "_leave", "self._board.leave(self._number)", "pass"),
+    Planted("a worker does not leave", heartbeat.Heartbeat, "_leave", "self._board.leave(self._number)", "pass",
+            why_not="its heartbeat expires after --beat_timeout_secs"),
     Planted("the connection keeps a session that has failed", connection.Connection, "run",
             "self._session = None\n", "pass\n"),
     Planted("the connection does not take the other route", connection.Connection, "run",
             "self._routes.reverse()", "pass", why_not="in the twin a server never blocks while it is alive"),
     Planted("a ps does not wait for late workers", ps.PsTask, "_serve_late_workers",
-            "is_awaited = self._is_awaited()\n    self._stop", "is_awaited = False\n    self._stop"),
+            "is_awaited = self._is_awaited()\n    self._stop", "is_awaited = False\n    self._stop",
+            why_not="after the last step a worker may end with 138"),
     Planted("a ps is never needed", ps.PsTask, "_is_needed", "return snapshot is not None and bool(snapshot.alive())",
-            "return False"),
+            "return False",
+            why_not="no run is as long as --idle_timeout_secs"),
     Planted("the gate lets an update pass with one gradient less", aggregation.SyncEngine, "_update",
             'variables.read("required"))', 'variables.read("required") - 1)', SYNC),
     Planted("the gate waits for one gradient more", aggregation.SyncEngine, "_update",
@@ -96,17 +106,19 @@ PLANTED = [
     Planted("an update notifies nobody", aggregation.SyncEngine, "_update",
             'self._notify_workers(), variables.add("unused", -num_taken)', 'variables.add("unused", -num_taken)', SYNC),
     Planted("who waits for an update is not noticed when a gradient was lost", runner.UpdateRunner, "_apply_quorum",
-            "if self._is_stuck(quorum, status):", "if False:", SYNC),
+            "if self._is_stuck(quorum, status):", "if False:", SYNC,
+            why_not="after --step_timeout_secs a new session drops it"),
     Planted("the quorum counts the dead", runner.Quorum, "check", "self._all & {chief_number, *snapshot.alive()}",
-            "self._all", SYNC),
+            "self._all", SYNC,
+            why_not="each worker comes back, so an update that waits for it is only late"),
     Planted("the quorum counts those that have finished", runner.Quorum, "check", "(here | self._expected) - finished",
             "here | self._expected", Setting(num_ps=1, num_workers=2, is_sync=True, data_steps=((1, 3),))),
     Planted("the chief announces the end before it waits and saves", recovery.SupervisedTraining, "_end",
             "self._report_finished(outcome)",
-            "self._report_finished(outcome)\n"
-            "            self._cluster.is_chief and self._board.announce_done()"),
+            "self._report_finished(outcome); self._cluster.is_chief and self._board.announce_done()"),
     Planted("the chief does not wait for the others", recovery.SupervisedTraining, "_wait_for_others",
-            "while names := unfinished_workers(self._cluster, snapshot := self._board.snapshot()):", "while False:"),
+            "while names := unfinished_workers(self._cluster, snapshot := self._board.snapshot()):", "while False:",
+            why_not="no invariant speaks of updates after the last save"),
 ]
 
 
@@ -154,7 +166,7 @@ def find(fault: Planted, most_secs: float = 60.0, first_seed: int = 1) -> Found:
             return Found(Schedule(fault.setting), begun.failure, 1, time.perf_counter() - begin_secs)
         num_runs, seed = 1, first_seed
         while time.perf_counter() - begin_secs < most_secs:
-            schedule = explorer.walk(fault.setting, seed, begun.points, kinds=fault.kinds)
+            schedule = explorer.walk(fault.setting, seed, fault.last_point or begun.points, kinds=fault.kinds)
             result = explorer.run(schedule)
             num_runs, seed = num_runs + 1, seed + 1
             if result.failure:

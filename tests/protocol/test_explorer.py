@@ -41,6 +41,22 @@ def test_a_planted_fault_is_found_and_its_schedule_shrunk():
     assert explorer.run(shortest).failure == ""
 
 
+@pytest.mark.parametrize("name", [
+    "a worker does not report that it has finished", "the gate lets an update pass with one gradient less",
+    "the gate waits for one gradient more", "the chief announces the end before it waits and saves"])
+def test_a_fault_that_an_undisturbed_training_shows(name):
+    """`python -m tests.protocol planted` finds those that need a schedule, too."""
+    [fault] = [fault for fault in planted.PLANTED if fault.name == name]
+    assert planted.find(fault).num_runs == 1
+
+
+def test_each_planted_fault_has_its_place():
+    """So the table fits the code of today."""
+    for fault in planted.PLANTED:
+        with planted.planted(fault):
+            pass
+
+
 @pytest.mark.parametrize(("what", "schedule"), [
     ("the answer to the announcement of the end is lost", Schedule(
         Setting(), seed=208, faults=(Fault(400, "lose", 3, 0), Fault(409, "lose", 4, 0)))),
