@@ -2,7 +2,7 @@
 # Runs the tests; sets up what is missing first.
 #   ./run_tests.sh                             those of the spine, and of each part, the docs and the benchmarks if they
 #                                              have changed since the last whole run
-#   ./run_tests.sh quick                       of these, the ones without processes: tests/unit and tests/cluster
+#   ./run_tests.sh quick                       of these, the ones without processes: all but tests/system
 #   ./run_tests.sh all                         all; if they pass, notes in tests/record.json with what they did
 #   ./run_tests.sh [any argument of pytest]    some, in one process
 set -euo pipefail
@@ -10,12 +10,12 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 source scripts/setup_env.sh
 
 use_python "[test]" pytest hypothesis tf_keras
-folders=(tests/unit tests/cluster tests/system)
+folders=(tests/unit tests/protocol tests/cluster tests/system)
 plan=("$PYTHON" -m scripts.plan_tests)
 measured=()
 case "${1:-}" in
   "") ;;
-  quick) folders=(tests/unit tests/cluster) ;;
+  quick) folders=(tests/unit tests/protocol tests/cluster) ;;
   all) plan+=(--all); measured=("$(mktemp)") ;;
   *) exec "$PYTHON" -m pytest "$@" ;;
 esac
