@@ -2,7 +2,7 @@
 
     python -m ps_train ... --> __main__.py --> tasks/run.py     one task of a cluster: ps, worker or evaluator
                                            --> launch/          a cluster on this machine
-                                           --> keras/           Keras models under tf.distribute
+                                           --> parts/keras/     Keras models under tf.distribute
 
 The names below are the public API, for plug-ins and for programs that embed ps_train. Those that need TensorFlow import
 it on first use. ARCHITECTURE.md has the map of the folders.

@@ -67,7 +67,7 @@ class Part:
         """
         return None
 
-    def prepare(self, task: Any) -> None:
+    def before_server(self, task: Any) -> None:
         """Prepares what the part needs, and finds faults, before a socket opens.
 
         Args:
@@ -80,10 +80,11 @@ class Part:
     def final_evaluation(self, task: Any) -> Any | None:
         """Returns what evaluates the last checkpoint of this worker in place of the chief alone, or None.
 
-        At most one part may. The hook concerns every worker: without it, only the chief has work after the last step.
+        At most one part may. It is called in every worker. If no part replaces the evaluation, only the chief works
+        after the last step.
 
         Args:
-          task: as that of `prepare`.
+          task: as that of `before_server`.
 
         Returns:
           an object with the methods and attributes of `tasks.worker.FinalEvaluation`.
@@ -93,8 +94,8 @@ class Part:
         """
         return None
 
-    def evaluating(self, plugins: Any, evaluator: Any | None, stop: Any) -> contextlib.AbstractContextManager:
-        """Returns a context around all that a task does which evaluates checkpoints: the chief, or an evaluator.
+    def around_evaluations(self, plugins: Any, evaluator: Any | None, stop: Any) -> contextlib.AbstractContextManager:
+        """Returns a context that is open for as long as this task, a chief or an evaluator, may evaluate checkpoints.
 
         It is entered before a socket opens, and may refuse.
 
@@ -112,8 +113,8 @@ class Part:
         """Returns whether an evaluator is to evaluate this new checkpoint; the last one is evaluated in any case."""
         return True
 
-    def evaluated(self, evaluation: Any, path: str) -> None:
-        """Takes note of an evaluation: of each one in an evaluator, of that of the last checkpoint in the chief.
+    def after_evaluation(self, evaluation: Any, path: str) -> None:
+        """Is called after an evaluation: after each in an evaluator, after that of the last checkpoint in the chief.
 
         Args:
           evaluation: the `runtime.reports.Evaluation`.
@@ -146,7 +147,7 @@ class Part:
           ConfigError: it does not fit the flags or the data.
         """
 
-    def prepared(self, session: Any, path: str) -> None:
+    def after_restore(self, session: Any, path: str) -> None:
         """Prepares what the part has on the ps; by the chief, before any worker trains.
 
         Args:
@@ -240,23 +241,23 @@ class Parts(Part):
         """Returns the `saved_part` of each part that has one."""
         return [saved for part in self._parts if (saved := part.saved_part()) is not None]
 
-    def prepare(self, task: Any) -> None:
+    def before_server(self, task: Any) -> None:
         for part in self._parts:
-            part.prepare(task)
+            part.before_server(task)
 
     def final_evaluation(self, task: Any) -> Any | None:
         replacements = (part.final_evaluation(task) for part in self._parts)
         return next((replacement for replacement in replacements if replacement is not None), None)
 
-    def evaluating(self, plugins: Any, evaluator: Any | None, stop: Any) -> contextlib.AbstractContextManager:
-        return self._entered(lambda part: part.evaluating(plugins, evaluator, stop))
+    def around_evaluations(self, plugins: Any, evaluator: Any | None, stop: Any) -> contextlib.AbstractContextManager:
+        return self._entered(lambda part: part.around_evaluations(plugins, evaluator, stop))
 
     def is_due(self, path: str) -> bool:
         return all(part.is_due(path) for part in self._parts)
 
-    def evaluated(self, evaluation: Any, path: str) -> None:
+    def after_evaluation(self, evaluation: Any, path: str) -> None:
         for part in self._parts:
-            part.evaluated(evaluation, path)
+            part.after_evaluation(evaluation, path)
 
     def at_server(self, connected: Any) -> contextlib.AbstractContextManager:
         return self._entered(lambda part: part.at_server(connected))
@@ -268,9 +269,9 @@ class Parts(Part):
         for part in self._parts:
             part.check_origin(path)
 
-    def prepared(self, session: Any, path: str) -> None:
+    def after_restore(self, session: Any, path: str) -> None:
         for part in self._parts:
-            part.prepared(session, path)
+            part.after_restore(session, path)
 
     def running(self, session: Any, is_live: bool) -> contextlib.AbstractContextManager:
         return self._entered(lambda part: part.running(session, is_live))

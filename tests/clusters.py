@@ -14,7 +14,7 @@ from ps_train.cluster.spec import Cluster
 from ps_train.config.task import Config
 from ps_train.coordination import blackboard
 from ps_train.graph import placement
-from ps_train.graph.shaping import OptimizerPlan
+from ps_train.graph.optimizers import OptimizerPlan
 from ps_train.parts import table
 from ps_train.plugins import contracts
 from ps_train.runtime.waits import Timeouts

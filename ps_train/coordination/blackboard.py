@@ -350,10 +350,10 @@ def for_client(cluster: Cluster, heartbeat_timeout_secs: float = Timeouts.heartb
     return _client_of(cluster.ps[0].address, cluster, heartbeat_timeout_secs)
 
 
-def for_other_ps(
+def for_first_ps(
     own_board: Blackboard, cluster: Cluster, heartbeat_timeout_secs: float = Timeouts.heartbeat_secs
 ) -> Blackboard:
-    """Returns the view that a ps other than ps 0 has of ps 0.
+    """Returns ps 0 as another ps sees it.
 
     Args:
       own_board: its view of itself. If the cluster does not name ps 0, the chief writes the address of ps 0 there.

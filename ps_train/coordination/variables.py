@@ -24,7 +24,7 @@ _ON_EVERY_PS = {
     "incarnation": ([], tf.int64),
     "first_ps": ([], tf.string),  # address of ps 0, which the chief writes
     "cluster": ([], tf.string),  # the cluster as this ps is configured (cluster/description.py)
-    "stop_requested": ([], tf.int64),  # 1 after `ps_train stop` (coordination/control/)
+    "stop_requested": ([], tf.int64),  # 1 after `ps_train stop` (parts/control/)
     "mismatch": ([], tf.string),  # how two tasks' cluster descriptions differ, "" if they agree (agreement.py)
 }
 _ON_FIRST_PS = {

@@ -17,7 +17,7 @@ from typing import Any, Callable, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from ps_train.graph import shaping, transfer
+from ps_train.graph import optimizers, transfer
 from ps_train.graph.devices import is_on_ps
 
 _MAX_ELEMENTS = 4096  # of a small variable
@@ -136,7 +136,7 @@ def _with_slots(
     wholes = {pack.whole.ref() for pack in packs}
     with tf.variable_creator_scope(_in_no_collection(packs[0].whole.op.name)):  # not run: it creates the slots
         for_packs.apply_gradients([pair for pair in pairs if pair[1].ref() in wholes])
-    slots = shaping.pair_slots(packs, whole_optimizer=for_packs, parts_optimizer=for_others)
+    slots = optimizers.pair_slots(packs, whole_optimizer=for_packs, parts_optimizer=for_others)
     fill_ops, views = [], []
     for whole, variables in [*packs, *slots]:
         with tf.device(whole.device):
@@ -145,7 +145,7 @@ def _with_slots(
     # Both optimizers have further variables, such as Adam's powers. Those of `for_others` are current if it has
     # anything to update.
     is_idle = not any(gradient is not None and variable.ref() not in wholes for gradient, variable in pairs)
-    for of_packs, of_others in shaping.pair_non_slots(for_packs, for_others):
+    for of_packs, of_others in optimizers.pair_non_slots(for_packs, for_others):
         with tf.device(of_packs.device):
             fill_ops.append(of_packs.assign(of_others.read_value()))
             views += [(of_others, of_packs.read_value())] if is_idle else []

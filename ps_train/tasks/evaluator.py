@@ -56,7 +56,7 @@ def evaluate_until_done(
             with _collecting_states(board, states, stop):
                 evaluation = _evaluate_one(evaluator, path, train_dir, timeouts.eval_secs, stop, report or Report())
                 if evaluation:
-                    parts.evaluated(evaluation, path)
+                    parts.after_evaluation(evaluation, path)
         if path is None:
             reminder.remind()
         _read_request(board, stop)

@@ -88,23 +88,23 @@ def _serve_until_done(config: Config, cluster: Cluster, stop: threading.Event) -
     target = setup.start(cluster, config.num_gpus)
     timeouts = config.timeouts
     with contextlib.ExitStack() as stack:
-        own = stack.enter_context(contextlib.closing(blackboard.for_ps(target, cluster, timeouts.heartbeat_secs)))
-        stack.enter_context(ps.running_clock(own))
+        own_board = stack.enter_context(contextlib.closing(blackboard.for_ps(target, cluster, timeouts.heartbeat_secs)))
+        stack.enter_context(ps.running_clock(own_board))
 
         @functools.cache  # an error is not cached: ps 0 may be found later
-        def other_ps() -> blackboard.Blackboard:
-            return stack.enter_context(contextlib.closing(blackboard.for_other_ps(
-                own, cluster, timeouts.heartbeat_secs)))
+        def first_ps() -> blackboard.Blackboard:
+            return stack.enter_context(contextlib.closing(blackboard.for_first_ps(
+                own_board, cluster, timeouts.heartbeat_secs)))
 
         @functools.cache
         def find_first() -> blackboard.Blackboard:
             if cluster.index == 0:
-                return own
-            agreement.check_ps(cluster, other_ps().first_ps)
-            return other_ps()
+                return own_board
+            agreement.check_ps(cluster, first_ps().first_ps)
+            return first_ps()
 
         worker_addresses = {cluster.number_of(task): task.address for task in cluster.workers}
-        ps.PsTask(own, find_first, worker_addresses, timeouts, stop).run()
+        ps.PsTask(own_board, find_first, worker_addresses, timeouts, stop).run()
 
 
 def _evaluate_until_done(
@@ -113,7 +113,8 @@ def _evaluate_until_done(
     plugins.dataset.prepare(plugins.dataset_params)
     model_evaluator = evaluation.Evaluator(*plugins)
     parts = table.make_parts(config, cluster)
-    with parts.evaluating(plugins, model_evaluator, stop), contextlib.closing(blackboard.for_client(cluster)) as board:
+    with parts.around_evaluations(plugins, model_evaluator, stop), \
+            contextlib.closing(blackboard.for_client(cluster)) as board:
         evaluator.evaluate_until_done(
             model_evaluator, config.train_dir, board, config.timeouts, stop, report, parts)
 

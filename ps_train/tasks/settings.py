@@ -17,8 +17,8 @@ from ps_train.config.optimizer import RuleFlags, last_decay_step
 from ps_train.config.task import Config
 from ps_train.errors import ConfigError
 from ps_train.graph import devices, transfer
+from ps_train.graph.optimizers import OptimizerPlan, RuleSettings, Schedule
 from ps_train.graph.placement import PlacementPlan
-from ps_train.graph.shaping import OptimizerPlan, RuleSettings, Schedule
 from ps_train.runtime.waits import Timeouts
 from ps_train.storage.saver import SaveSchedule
 from ps_train.training.loop import LoopSettings

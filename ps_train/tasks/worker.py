@@ -47,7 +47,7 @@ def check_graphs(settings: WorkerSettings, cluster: Cluster, plugins: LoadedPlug
     if cluster.is_chief:
         if checkpoints.newest_sound(settings.train_dir) is None:
             graph.check_origin(None)
-        with parts.evaluating(plugins, final.evaluator, task.stop):
+        with parts.around_evaluations(plugins, final.evaluator, task.stop):
             pass
     else:  # the chief's is built already
         Evaluator(*plugins)
@@ -144,11 +144,11 @@ class WorkerTask:
                 stack.enter_context(self._lock.holding())
                 self._prepare_as_chief(graph)
             task = PreparedWorker(self._settings, self._cluster, self._plugins, graph, self._journal, self._stop)
-            self._parts.prepare(task)
+            self._parts.before_server(task)
             stack.enter_context(self._journal.noting_failure())
             final = self._parts.final_evaluation(task) or FinalEvaluation(task)
             if self._cluster.is_chief:
-                stack.enter_context(self._parts.evaluating(self._plugins, final.evaluator, self._stop))
+                stack.enter_context(self._parts.around_evaluations(self._plugins, final.evaluator, self._stop))
             result = self._train_and_finish(task, final)
             if result.outcome.end is End.SIGNAL:  # raised inside: the lock may know another reason
                 raise StoppedError("stopped", f"stopped at step {result.outcome.global_step}; with "
@@ -272,7 +272,7 @@ class WorkerTask:
         self._report.stage(Stage(outcome.global_step, settings.loop.train_steps, reports.EVALUATING))
         path = checkpoints.newest_sound(settings.train_dir)
         evaluation = final.evaluate(connected, path)
-        self._parts.evaluated(evaluation, path)
+        self._parts.after_evaluation(evaluation, path)
         write_summaries(evaluation, settings.train_dir)
         self._report.evaluated(evaluation.global_step, evaluation.loss_sum, evaluation.format())
         steps = evaluation.global_step - outcome.first_step

@@ -1,4 +1,6 @@
-"""The step loop: runs training steps until something ends them. It knows nothing of the cluster."""
+"""The step loop: runs training steps until something ends them. It sees the cluster only in
+the values that each step returns.
+"""
 
 from __future__ import annotations
 

@@ -232,7 +232,7 @@ class SessionOpener:
             self._graph.rows.restore(session, path, newest)
         else:
             self._graph.rows.reset(session)
-        self._graph.parts.prepared(session, newest or "")
+        self._graph.parts.after_restore(session, newest or "")
         self._journal.note("session", source=newest or "new parameters", step=lost_step)
         return session
 

@@ -182,7 +182,7 @@ def _single_step_update(
         optimizer = rows.applied_by(optimizer, factor=None if own else settings.plan.factor(global_step))
         pairs = [*pairs, *connected.push(checked_rows)]
     if not own:
-        optimizer = settings.plan.shaped(optimizer, global_step)  # outside, as the norm includes that of rows
+        optimizer = settings.plan.wrap(optimizer, global_step)  # last: the norm covers rows and variables
     if settings.sync:
         update = _sync_update(optimizer, pairs, loss, global_step, settings, rows.summed())
     else:

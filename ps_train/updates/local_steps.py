@@ -22,7 +22,7 @@ from ps_train.coordination import variables as board
 from ps_train.errors import UserCodeError
 from ps_train.graph import nan_guard, transfer
 from ps_train.graph.extensions import ModelUpdate
-from ps_train.graph.shaping import OptimizerPlan
+from ps_train.graph.optimizers import OptimizerPlan
 from ps_train.updates import staleness, variable_copies
 from ps_train.updates.update import UpdateSettings
 from ps_train.updates.variable_copies import SlotTransfer, StepSource, VariableCopy
@@ -240,7 +240,7 @@ class _RoundBuilder:
         optimizer, factor = self.optimizer, None
         if plan:
             pairs, of_rows = plan.clipped(pairs, of_rows)
-            optimizer, factor = plan.without_clipping().shaped(optimizer, self.step_copy), plan.factor(self.step_copy)
+            optimizer, factor = plan.without_clipping().wrap(optimizer, self.step_copy), plan.factor(self.step_copy)
         with variable_copies.on_this_worker():
             applied = [optimizer.apply_gradients(pairs)] if pairs else []
         if rows:

@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.coordination.blackboard import Blackboard
 from ps_train.graph import packing, transfer
-from ps_train.graph.shaping import OptimizerPlan
+from ps_train.graph.optimizers import OptimizerPlan
 from ps_train.updates.variable_copies import SlotTransfer
 
 CHECK_SECS = 1.0
@@ -22,8 +22,8 @@ class Period(NamedTuple):
     Attributes:
       steps: the steps of most rounds.
       warmup_steps: before this global step, a round has one step.
-      train_steps: a round that begins before this global step has no steps beyond it, and in async a round that begins
-        later has none. Other workers' rounds may still raise the global step above it.
+      train_steps: rounds are cut, so no worker plans steps beyond this global step; an async round that begins after it
+        is empty. Other workers' rounds may still raise the global step above it.
     """
 
     steps: int = 1

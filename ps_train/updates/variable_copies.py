@@ -25,7 +25,7 @@ from typing import Any, Callable, NamedTuple
 import tensorflow.compat.v1 as tf
 
 from ps_train.errors import ConfigError, UserCodeError
-from ps_train.graph import devices, shaping
+from ps_train.graph import devices, optimizers
 from ps_train.graph.batches import Batches
 from ps_train.graph.extensions import ModelUpdate
 
@@ -266,11 +266,11 @@ def transfer_slots(
       copies: the copies of the variables that have slots.
       mark: an integer variable on this worker, which has a value once the worker has slots.
     """
-    slots = [(LogicalVariable(slot.op.name, parts), slot) for slot, parts in shaping.pair_slots(
+    slots = [(LogicalVariable(slot.op.name, parts), slot) for slot, parts in optimizers.pair_slots(
         [(copy.current, copy.original.parts) for copy in copies],
         whole_optimizer=worker_optimizer, parts_optimizer=ps_optimizer)]
     slots += [(LogicalVariable(slot.op.name, [on_ps]), slot)
-              for slot, on_ps in shaping.pair_non_slots(worker_optimizer, ps_optimizer)]
+              for slot, on_ps in optimizers.pair_non_slots(worker_optimizer, ps_optimizer)]
 
     def pull() -> tf.Operation:
         assigned = [slot.assign(logical.join([part.read_value() for part in logical.parts])) for logical, slot in slots]

@@ -192,11 +192,11 @@ def test_a_ps_learns_from_the_chief_where_ps_0_is():
         for board in boards:
             board.create()
         with pytest.raises(BlackboardError, match="ps:1 .* does not know the address of ps:0 yet"):
-            blackboard.for_other_ps(boards[1], servers.view("ps", 1))
+            blackboard.for_first_ps(boards[1], servers.view("ps", 1))
         chief, other = (opened(blackboard.for_worker(servers.targets["worker", index], servers.view("worker", index)))
                         for index in range(2))
         chief.start_run()
-        seen = opened(blackboard.for_other_ps(boards[1], servers.view("ps", 1)))
+        seen = opened(blackboard.for_first_ps(boards[1], servers.view("ps", 1)))
         other.claim(1, claim=5)
         assert seen.snapshot().alive(within_secs=60) == [1]
         assert [board.state() for board in boards] == [State.RUNNING] * 2

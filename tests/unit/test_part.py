@@ -27,12 +27,12 @@ class Noting(Part):
         """Returns its answer."""
         return self._answers.get("is_due", True)
 
-    def evaluated(self, evaluation, path):
+    def after_evaluation(self, evaluation, path):
         """Notes the path."""
         self._notes.append(f"{self._name} {path}")
 
     @contextlib.contextmanager
-    def evaluating(self, plugins, evaluator, stop):
+    def around_evaluations(self, plugins, evaluator, stop):
         """Notes its beginning and its end."""
         self._notes.append(f"begin {self._name}")
         yield
@@ -60,8 +60,8 @@ def test_parts_come_in_the_order_of_the_table_and_end_in_reverse(notes):
     """Settings, contexts and evaluations alike."""
     parts = Parts([Noting("a", notes), Noting("b", notes)])
     assert parts.adjust("") == "ab"
-    with parts.evaluating(None, None, None):
-        parts.evaluated(None, "x")
+    with parts.around_evaluations(None, None, None):
+        parts.after_evaluation(None, "x")
     assert notes == ["begin a", "begin b", "a x", "b x", "end b", "end a"]
 
 

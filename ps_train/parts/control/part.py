@@ -28,7 +28,7 @@ class ControlPart(Part):
         self._run: dict[str, Any] = {}
         self._journal = Journal("")
 
-    def prepare(self, task: Any) -> None:
+    def before_server(self, task: Any) -> None:
         """Writes where the training runs to cluster.json and to the journal."""
         if not self._cluster.is_chief:
             return

@@ -21,7 +21,7 @@ import tf_keras
 
 from ps_train.config.groups import TrainingFlags
 from ps_train.errors import CheckpointError, ConfigError, UserCodeError
-from ps_train.graph import devices, shaping
+from ps_train.graph import devices, optimizers
 from ps_train.graph.plugin_calls import call_model_fn
 from ps_train.parts.keras import checkpoints as keras_checkpoints
 from ps_train.parts.keras import plugins
@@ -113,7 +113,7 @@ def _to_graph(config: ConvertConfig, twins: _Twins) -> str:
         labels = tf.placeholder(tf.int32, [None], name="labels")
         global_step = tf.train.create_global_step()
         spec = call_model_fn(twins.model, features, labels, contracts.TRAIN, twins.model_params)
-        shaping.make_optimizer(config.optimizer, config.learning_rate).minimize(spec.loss, global_step)
+        optimizers.make_optimizer(config.optimizer, config.learning_rate).minimize(spec.loss, global_step)
         return _save_graph(config, source, values)
 
 

@@ -15,7 +15,7 @@ import tensorflow.compat.v1 as tf
 
 from ps_train.errors import UserCodeError
 from ps_train.graph import adam, transfer
-from ps_train.graph.shaping import ELEMENTWISE
+from ps_train.graph.optimizers import ELEMENTWISE
 from ps_train.parts.own_train_op import effects
 from ps_train.parts.own_train_op.capture import Captured
 

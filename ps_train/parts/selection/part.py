@@ -34,13 +34,15 @@ class SelectionPart(Part):
                                every_steps=int(_more_often(saves.every_steps, self._settings.eval_steps)))
         return settings._replace(sessions=settings.sessions._replace(saves=saves))
 
-    def prepare(self, task: Any) -> None:
+    def before_server(self, task: Any) -> None:
         """Forgets the evaluations of checkpoints that were removed."""
         if self._cluster.is_chief and checkpoints.newest_sound(self._train_dir) is None:
             forget_selection(self._train_dir)
 
     @contextlib.contextmanager
-    def evaluating(self, plugins: LoadedPlugins, evaluator: Evaluator | None, stop: threading.Event) -> Iterator[None]:
+    def around_evaluations(
+        self, plugins: LoadedPlugins, evaluator: Evaluator | None, stop: threading.Event
+    ) -> Iterator[None]:
         """Checks the flags against the model; an evaluator sends heartbeats while the body runs.
 
         Raises:
@@ -66,7 +68,7 @@ class SelectionPart(Part):
         """Returns whether the time or the steps between evaluations are over."""
         return self._role is None or self._role.is_due(path)
 
-    def evaluated(self, evaluation: Evaluation, path: str) -> None:
+    def after_evaluation(self, evaluation: Evaluation, path: str) -> None:
         """Keeps and exports the checkpoint, if the flags ask for it.
 
         Raises:

@@ -90,7 +90,7 @@ class ShardingPart(Part):
                 feeder, queue, self._cluster, connected, self._timeouts, settings.num_epochs)
             yield
 
-    def prepared(self, session: tf.Session, path: str) -> None:
+    def after_restore(self, session: tf.Session, path: str) -> None:
         """Begins the queue, new or at the position in the checkpoint."""
         self._position.begin(session, path)
 

@@ -50,12 +50,12 @@ class WarmStartPart(Part):
         if path is None and self._warm_start is None:
             self._warm_start = WarmStart(self._path, self._pairs, self._variables)
 
-    def prepare(self, task: PreparedWorker) -> None:
+    def before_server(self, task: PreparedWorker) -> None:
         """Logs that the flag has no effect if the training continues from a checkpoint."""
         if path := checkpoints.newest_sound(task.settings.train_dir):
             _log.info("--init_checkpoint has no effect: %s is there", path)
 
-    def prepared(self, session: tf.Session, path: str) -> None:
+    def after_restore(self, session: tf.Session, path: str) -> None:
         """Sets the variables if they are new."""
         if not path:
             self._warm_start.log()

@@ -13,7 +13,7 @@ import ps_train
 from ps_train.coordination import fingerprint
 from ps_train.errors import UserCodeError
 from ps_train.graph import packing, transfer
-from ps_train.graph.shaping import make_optimizer
+from ps_train.graph.optimizers import make_optimizer
 from ps_train.plugins import contracts
 from ps_train.storage import saver
 from ps_train.training.reporting import End

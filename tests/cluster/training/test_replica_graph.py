@@ -9,7 +9,7 @@ import pytest
 
 import ps_train
 from ps_train.cluster.spec import Cluster
-from ps_train.graph.shaping import OptimizerPlan
+from ps_train.graph.optimizers import OptimizerPlan
 from ps_train.plugins import contracts
 from ps_train.training import replica_graph
 from ps_train.updates import update

@@ -8,7 +8,7 @@ import threading
 import numpy as np
 
 from ps_train.config import groups
-from ps_train.graph import shaping
+from ps_train.graph import optimizers
 from ps_train.updates import build, update
 from ps_train.updates.variable_copies import StepSource
 from tests import clusters
@@ -25,11 +25,11 @@ def gradients_of(weights, bias, features, labels):
 
 def test_every_optimizer_of_the_flag_is_made_and_lowers_a_loss():
     """One step of each from 1.0 on x^2 ends nearer to zero."""
-    assert set(shaping._OPTIMIZERS) == set(groups.OPTIMIZERS)
+    assert set(optimizers._OPTIMIZERS) == set(groups.OPTIMIZERS)
     for name in groups.OPTIMIZERS:
         with tf.Graph().as_default(), tf.Session() as session:
             variable = tf.get_variable("x", initializer=1.0)
-            train_op = shaping.make_optimizer(name, 0.1).minimize(variable**2)
+            train_op = optimizers.make_optimizer(name, 0.1).minimize(variable**2)
             session.run(tf.global_variables_initializer())
             session.run(train_op)
             assert abs(session.run(variable)) < 1.0, name
@@ -41,7 +41,7 @@ def test_momentum_and_sgd_follow_their_formula():
         x, velocity = 1.0, 0.0
         with tf.Graph().as_default(), tf.Session() as session:
             variable = tf.get_variable("x", initializer=1.0)
-            train_op = shaping.make_optimizer(name, 0.1).minimize(variable**2)
+            train_op = optimizers.make_optimizer(name, 0.1).minimize(variable**2)
             session.run(tf.global_variables_initializer())
             for _ in range(2):
                 session.run(train_op)
@@ -52,7 +52,7 @@ def test_momentum_and_sgd_follow_their_formula():
 
 def test_a_loss_without_variables_is_refused():
     """The error says what a model needs."""
-    settings = update.UpdateSettings(shaping.OptimizerPlan("sgd", 0.1))
+    settings = update.UpdateSettings(optimizers.OptimizerPlan("sgd", 0.1))
     with tf.Graph().as_default(), raises("loss_without_variables"):
         tf.get_variable("unused", [1])
         build.build_update(tf.constant(1.0), tf.train.create_global_step(), settings, StepSource(None, None))

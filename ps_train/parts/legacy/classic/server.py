@@ -202,7 +202,7 @@ class PsLife:
                 if self._cluster.index == 0:
                     return board
                 return stack.enter_context(contextlib.closing(
-                    blackboard.for_other_ps(board, self._cluster, heartbeat_secs)))
+                    blackboard.for_first_ps(board, self._cluster, heartbeat_secs)))
 
             board.create()
             while not self._is_over(board, find_first):

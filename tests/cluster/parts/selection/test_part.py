@@ -37,7 +37,7 @@ def test_a_metric_that_the_model_lacks_is_refused_before_a_socket_opens(stop):
     """In the chief and in an evaluator."""
     for job in ("worker", "evaluator"):
         part = SelectionPart(Config(keep_best="acc"), Cluster(job, 0, CHIEF.addresses))
-        with raises("no_such_metric"), part.evaluating(None, WITH_METRICS, stop):
+        with raises("no_such_metric"), part.around_evaluations(None, WITH_METRICS, stop):
             pass
 
 
@@ -47,13 +47,13 @@ def test_an_evaluator_sends_its_heartbeat_while_it_evaluates(tmp_path, start_ser
     config = Config(train_dir=str(tmp_path), eval_steps=10)
     part = SelectionPart(config, Cluster("evaluator", 0, cluster.addresses))
     with contextlib.closing(EvaluationSignals(cluster.view("worker", 0), 1000.0)) as signals, \
-            part.evaluating(None, WITH_METRICS, threading.Event()):
+            part.around_evaluations(None, WITH_METRICS, threading.Event()):
         end_secs = time.monotonic() + 30
         while not signals.has_evaluator() and time.monotonic() < end_secs:
             time.sleep(0.1)
         assert signals.has_evaluator()
         assert [part.is_due(f"{tmp_path}/model.ckpt-{step}") for step in (9, 10)] == [False, True]
-        part.evaluated(Evaluation(10, 4, "loss", 1.0, {}), save_linear(tmp_path, 10))
+        part.after_evaluation(Evaluation(10, 4, "loss", 1.0, {}), save_linear(tmp_path, 10))
         assert [part.is_due(f"{tmp_path}/model.ckpt-{step}") for step in (19, 20)] == [False, True]
 
 
@@ -61,11 +61,11 @@ def test_the_record_of_removed_checkpoints_is_forgotten_by_the_chief_alone(tmp_p
     """It stays where there is a checkpoint."""
     record, config = tmp_path / "selection.json", Config(train_dir=str(tmp_path))
     record.write_text("{}")
-    SelectionPart(config, Cluster("worker", 1, {**CHIEF.addresses, "worker": {0: "b:1", 1: "c:1"}})).prepare(None)
+    SelectionPart(config, Cluster("worker", 1, {**CHIEF.addresses, "worker": {0: "b:1", 1: "c:1"}})).before_server(None)
     save_linear(tmp_path, 5)
-    SelectionPart(config, CHIEF).prepare(None)
+    SelectionPart(config, CHIEF).before_server(None)
     assert record.exists()
     for path in tmp_path.glob("model.ckpt-*"):
         path.unlink()
-    SelectionPart(config, CHIEF).prepare(None)
+    SelectionPart(config, CHIEF).before_server(None)
     assert not record.exists()

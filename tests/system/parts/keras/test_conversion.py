@@ -11,7 +11,7 @@ import pytest
 
 import ps_train
 from data import digits
-from ps_train.graph import shaping
+from ps_train.graph import optimizers
 from ps_train.plugins import loader
 from ps_train.plugins.params import resolve_params
 from tests import fork_server
@@ -63,7 +63,7 @@ def train(name, flags, folder, steps=7):
         tf.set_random_seed(3)
         features, labels, model, params = graph_model(name, flags)
         spec = model.model_fn(features=features, labels=labels, mode=ps_train.TRAIN, params=params)
-        train_op = shaping.make_optimizer("adam", 0.01).minimize(spec.loss, tf.train.create_global_step())
+        train_op = optimizers.make_optimizer("adam", 0.01).minimize(spec.loss, tf.train.create_global_step())
         session.run(tf.global_variables_initializer())
         batch = dict(zip((features, labels), images(40)))
         for _ in range(steps):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import ps_train
-from ps_train.graph.shaping import RuleSettings, Schedule, rate_at
+from ps_train.graph.optimizers import RuleSettings, Schedule, rate_at
 from ps_train.parts.inference import predictor, serving
 from ps_train.plugins import contracts
 from ps_train.storage import checkpoints

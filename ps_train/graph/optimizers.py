@@ -1,7 +1,7 @@
 """The optimizer that the flags and `make_optimizer` define: its learning rate, clipping and weight decay.
 
     plan.make(global_step)               the optimizer, whose slots are in a checkpoint
-    plan.shaped(optimizer, global_step)  the same, after clipping by the global norm and weight decay
+    plan.wrap(optimizer, global_step)    the same, after clipping by the global norm and weight decay
     plan.factor(global_step)             the factor of the schedule for the learning rates of embedding tables
 
 An `OptimizerPlan` makes the optimizer as often as an update mode needs one. `global_step` is the variable on ps 0, or
@@ -91,7 +91,7 @@ class Schedule(NamedTuple):
       decay_rate: the factor of exponential.
       decay_power: the power of polynomial.
       end: the rate at which cosine and polynomial end.
-      boundaries: the last global step of each value of piecewise but the last.
+      boundaries: piecewise: the global steps after which the next value applies.
       values: the rates of piecewise, one more than boundaries.
     """
 
@@ -154,7 +154,7 @@ _FORMULAS = {"constant": _constant, "exponential": _exponential, "cosine": _cosi
              "piecewise": _piecewise}
 
 
-class ShapedOptimizer(tf.train.GradientDescentOptimizer):
+class ClippingOptimizer(tf.train.GradientDescentOptimizer):
     """An optimizer whose gradients are clipped together, and whose dense variables decay (decoupled, as AdamW)."""
 
     def __init__(
@@ -298,7 +298,7 @@ class OptimizerPlan(NamedTuple):
         """Returns whether variables may be packed for an optimizer that `make` returned."""
         return self.make_model_optimizer is None or type(optimizer) in ELEMENTWISE
 
-    def shaped(self, optimizer: tf.train.Optimizer, global_step: tf.Variable) -> tf.train.Optimizer:
+    def wrap(self, optimizer: tf.train.Optimizer, global_step: tf.Variable) -> tf.train.Optimizer:
         """Returns an optimizer that clips gradients and decays variables, and then applies this one."""
         if self.rule.clip_norm is None and not self.rule.weight_decay:
             return optimizer
@@ -306,7 +306,7 @@ class OptimizerPlan(NamedTuple):
         if self.rule.weight_decay:
             with tf.device(global_step.device):
                 decay = self._rate(global_step) * self.rule.weight_decay
-        return ShapedOptimizer(optimizer, clip_norm=self.rule.clip_norm, decay=decay)
+        return ClippingOptimizer(optimizer, clip_norm=self.rule.clip_norm, decay=decay)
 
     def clipped(
         self, pairs: Sequence[transfer.Pair], of_rows: Mapping[str, tf.Tensor]
