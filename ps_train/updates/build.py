@@ -22,9 +22,9 @@ import tensorflow.compat.v1 as tf
 from ps_train.errors import Problem, UserCodeError, refuse
 from ps_train.graph import extensions, nan_guard, packing, transfer
 from ps_train.graph.batches import Batches
-from ps_train.graph.extensions import ModelUpdate, RowParameters
+from ps_train.graph.extensions import ModelUpdate
 from ps_train.graph.plugin_calls import TrainModel
-from ps_train.updates.local_steps import ChangeOptimizer, build_round
+from ps_train.updates.local_steps import Change, ChangeOptimizer, Gradients, build_round
 from ps_train.updates.sync import tensorflow_engine
 from ps_train.updates.sync.aggregation import SyncEngine
 from ps_train.updates.sync.runner import Quorum, UpdateRunner
@@ -71,7 +71,7 @@ def build_model_update(
         raise UserCodeError("train_op_unsupported", "model_fn returned a train_op, which cannot update the embedding "
                             f"tables, because it {trained.problem}; return the loss only")
     extensions.train_ops().restore(trained.captured)
-    return _update_from_train_op(trained.spec.train_op, loss)
+    return _async_update(trained.spec.train_op, loss)
 
 
 def _refuse_two_rules(trained: TrainModel, settings: UpdateSettings) -> None:
@@ -108,177 +108,201 @@ def describe_adam(settings: UpdateSettings, sparse: Sequence[str], own_optimizer
 
 def build_update(
     loss: tf.Tensor, global_step: tf.Variable, settings: UpdateSettings, source: StepSource,
-    own: ModelUpdate | None = None,
+    model_update: ModelUpdate | None = None,
 ) -> Update:
     """Adds the gradients of the scalar `loss`, and what applies them to the parameters, to the current graph.
 
     Args:
       source: builds the model once more, on further mini-batches.
-      own: the update that the model itself has defined; None for the optimizer of the settings.
+      model_update: the update that the model itself has defined; None for the optimizer of the settings.
 
     Raises:
-      UserCodeError: the loss depends on no trainable variable, or the mode cannot use the model's own update.
+      UserCodeError: the loss depends on no trainable variable, or the mode cannot use the model's update.
       ConfigError: the model cannot be trained with local steps.
     """
-    rows = extensions.row_parameters()
-    connected = rows.connect(sorts_ids=settings.sync is not None)
-    if own:
-        _check_own(own, settings)
+    if model_update:
+        _refuse_unsupported(model_update, settings)
         if not settings.plan.decays_all_rows:
-            own.make_row_sparse()
-    optimizer = own.make_optimizer() if own else settings.plan.make(global_step)
-    gradients, of_rows = _gradients_on_ps(loss, optimizer, own, connected)
-    if not of_rows and not any(gradient is not None for gradient, _ in gradients):
-        raise UserCodeError("loss_without_variables", "model_fn: the loss depends on no trainable variable; return the "
-                            "loss of a model with variables made by tf.compat.v1.get_variable")
-    if settings.period.steps > 1:
-        return _local_steps_update(
-            loss, optimizer, gradients, global_step, settings, source, rows, list(of_rows))
-    update = _single_step_update(
-        loss, optimizer, gradients, global_step, settings, own, rows, connected, of_rows)
-    own_optimizer = own.names if own else type(optimizer).__name__ if settings.plan.make_model_optimizer else ""
-    sparse = [variable.op.name for gradient, variable in gradients if isinstance(gradient, tf.IndexedSlices)]
-    return update._replace(notes=describe_adam(settings, sparse, own_optimizer))
+            model_update.make_row_sparse()
+    builder = _UpdateBuilder(loss, global_step, settings, model_update)
+    return builder.local_steps(source) if settings.period.steps > 1 else builder.single_step()
 
 
-def _gradients_on_ps(
-    loss: tf.Tensor, optimizer: tf.train.Optimizer, own: ModelUpdate | None, connected: Any
-) -> tuple[list, dict[str, tf.Tensor]]:
-    """Returns (gradient or None, variable) of the variables, and the gradients of what was pulled of rows, by name."""
-    pulled = list(connected.pulled.values()) if connected else []
-    if own:
-        found, of_rows = own.pairs, tf.gradients(loss, pulled) if pulled else []
-    else:
-        # All at once: a second call would build the model's gradients a second time.
-        found = optimizer.compute_gradients(loss, [*tf.trainable_variables(), *pulled]) if (
-            pulled or tf.trainable_variables()) else []
-        count = len(found) - len(pulled)
-        found, of_rows = found[:count], [gradient for gradient, _ in found[count:]]
-    return found, connected.gradients_by_id(dict(zip(connected.pulled, of_rows))) if connected else {}
-
-
-def _single_step_update(
-    loss: tf.Tensor, optimizer: tf.train.Optimizer, gradients: list, global_step: tf.Variable, settings: UpdateSettings,
-    own: ModelUpdate | None, rows: RowParameters, connected: Any, of_rows: dict[str, tf.Tensor],
-) -> Update:
-    """Returns the Update of one mini-batch: pull, compute, push.
-
-    Args:
-      connected: what `rows.connect` has returned.
-      of_rows: the gradients of what was pulled of rows, by name.
-    """
-    waits_for = own.waits_for if own else tf.get_collection(tf.GraphKeys.UPDATE_OPS)
-    if settings.wire.is_fused:
-        of_step = [part for gradient, _ in gradients for part in transfer.tensors_of(gradient)]
-        extensions.graph_lookups().join_lookups([loss, *of_step, *of_rows.values(), *waits_for], tf.global_variables())
-    packed = _pack(loss, gradients, optimizer, global_step, settings, own)
-    with tf.control_dependencies(waits_for):
-        checked, checked_rows = nan_guard.guard(loss, packed.pairs, packed.packs, of_rows)
-    if settings.wire.is_fused:
-        checked = extensions.graph_lookups().join_gradients(checked, sorts_ids=settings.sync is not None)
-    fused = transfer.fuse(loss, checked, settings.wire)
-    optimizer, pairs = packed.optimizer, fused.pairs
-    if connected:
-        optimizer = rows.applied_by(optimizer, factor=None if own else settings.plan.factor(global_step))
-        pairs = [*pairs, *connected.push(checked_rows)]
-    if not own:
-        optimizer = settings.plan.wrap(optimizer, global_step)  # last: the norm covers rows and variables
-    if settings.sync:
-        update = _sync_update(optimizer, pairs, loss, global_step, settings, rows.summed())
-    else:
-        update = _update_from_train_op(_apply_on_ps(optimizer, pairs, global_step), loss)
-    return update._replace(
-        init=update.init._replace(new_run=tf.group(update.init.new_run, packed.fill_op)),
-        dense=DenseVariables(packed, fused.pulled))
-
-
-def _pack(
-    loss: tf.Tensor, gradients: list, optimizer: tf.train.Optimizer, global_step: tf.Variable, settings: UpdateSettings,
-    own: ModelUpdate | None,
-) -> packing.Packed:
-    """Packs the small variables, unless the model's own optimizer may treat the elements of a variable as a whole."""
-    if not (own.is_elementwise if own else settings.plan.is_elementwise(optimizer)):
-        return packing.NOTHING._replace(pairs=gradients, optimizer=optimizer, fill_op=tf.no_op())
-    make_another = own.make_another if own else lambda: settings.plan.make(global_step)
-    return packing.pack(loss, gradients, optimizer, make_another, settings.wire,
-                        others=own.waits_for if own else tf.get_collection(tf.GraphKeys.UPDATE_OPS))
-
-
-def _check_own(own: ModelUpdate, settings: UpdateSettings) -> None:
+def _refuse_unsupported(model_update: ModelUpdate, settings: UpdateSettings) -> None:
     """Refuses an update of the model that this mode cannot carry out as the model means it.
 
     Raises:
       UserCodeError: the mode is async, and the model asks for sync; or the model does something after each update that
         the mode has no place for.
     """
-    if own.is_sync and not settings.sync:
+    if model_update.is_sync and not settings.sync:
         raise UserCodeError("model_is_synchronous", "model_fn wraps its optimizer in SyncReplicasOptimizer, and this "
                             "training is asynchronous; give --sync_replicas, or leave the wrapper out")
-    if own.does_more and settings.period.steps > 1:
+    if model_update.does_more and settings.period.steps > 1:
         raise UserCodeError("train_op_unsupported", "--communication_period: the model's train_op does something after "
                             "each update, such as a moving average, which a worker's copy cannot do; leave the flag "
                             "out")
-    if own.after_needs_batch and settings.sync:
+    if model_update.after_needs_batch and settings.sync:
         raise UserCodeError("train_op_unsupported", "--sync_replicas: the model's train_op does something with the "
                             "mini-batch after the update, and an update has the mini-batches of all workers; do it "
                             "before the update")
 
 
-def _local_steps_update(
-    loss: tf.Tensor, optimizer: tf.train.Optimizer, gradients: list, global_step: tf.Variable, settings: UpdateSettings,
-    source: StepSource, rows: RowParameters, names: Sequence[str],
-) -> Update:
-    """Returns the Update of a round; `names` are the row parameters that the model reads."""
-    _create_slots(optimizer, gradients)
-    built = build_round(
-        loss, gradients, source, settings, ps_optimizer=optimizer, global_step=global_step,
-        rows=rows.copies(names, source, sorts_ids=settings.sync is not None))
-    if settings.sync:
-        # The chief applies the mean for all workers, whose rounds had the same number of steps.
-        optimizer = ChangeOptimizer(lambda: settings.period.sync_round_steps(global_step.read_value()))
-        optimizer = rows.applied_by(optimizer, is_change=True)
-        update = _sync_update(optimizer, built.change.pairs, built.loss, global_step, settings, rows.summed())
-        failed_run_steps = tf.constant(0, tf.int64)
-    else:
-        train_op, cut_op = (
-            _apply_on_ps(
-                rows.applied_by(ChangeOptimizer(lambda change=change: change.num_taken), is_change=True),
-                change.pairs, global_step)
-            for change in (built.change, built.cut_change))
-        with tf.device(global_step.device):
-            update = _update_from_train_op(tf.group(train_op, built.begin_op), built.loss)
-        with tf.control_dependencies([cut_op]):
-            failed_run_steps = tf.identity(built.cut_change.num_taken)
-    return update._replace(num_taken=built.change.num_taken, failed_run_steps=failed_run_steps, slots=built.slots)
+class _UpdateBuilder:
+    """Adds the gradients of a loss, and what applies them, to the current graph.
 
-
-def _create_slots(optimizer: tf.train.Optimizer, gradients: list) -> None:
-    """Creates the slots that a checkpoint has.
-
-    Raises:
-      UserCodeError: the optimizer keeps variables that are not slots, so that nobody can move them to a worker.
+    Its gradients are pairs (gradient or None, variable), and those of rows, by the name of the table.
     """
-    before = {variable.ref() for variable in tf.global_variables()}
-    if any(gradient is not None for gradient, _ in gradients):  # a model may have tables only
-        optimizer.apply_gradients(gradients)  # never run
-    known = before | {variable.ref() for variable in optimizer.variables()}
-    others = [variable.op.name for variable in tf.global_variables() if variable.ref() not in known]
-    if others:
-        raise UserCodeError("optimizer_unsupported", "--communication_period: the model's optimizer keeps "
-                            f"{others[0]}, which it has not created as a slot, so it cannot move to a worker; leave "
-                            "the flag out")
+
+    def __init__(
+        self, loss: tf.Tensor, global_step: tf.Variable, settings: UpdateSettings, model_update: ModelUpdate | None
+    ) -> None:
+        self._loss, self._global_step = loss, global_step
+        self._settings, self._model_update = settings, model_update
+        self._rows = extensions.row_parameters()
+        self._pulled_rows = self._rows.connect(sorts_ids=settings.sync is not None)
+        self._optimizer = model_update.make_optimizer() if model_update else settings.plan.make(global_step)
+        self._gradients, self._row_gradients = self._compute_gradients()
+        if not self._row_gradients and not any(gradient is not None for gradient, _ in self._gradients):
+            raise UserCodeError("loss_without_variables", "model_fn: the loss depends on no trainable variable; return "
+                                "the loss of a model with variables made by tf.compat.v1.get_variable")
+
+    def _compute_gradients(self) -> tuple[list, dict[str, tf.Tensor]]:
+        pulled = self._pulled_rows.pulled if self._pulled_rows else {}
+        values = list(pulled.values())
+        if self._model_update:
+            pairs = self._model_update.pairs
+            row_gradients = tf.gradients(self._loss, values) if values else []
+        else:
+            # All at once: a second call would build the model's gradients a second time.
+            trained = [*tf.trainable_variables(), *values]
+            pairs = self._optimizer.compute_gradients(self._loss, trained) if trained else []
+            count = len(pairs) - len(values)
+            pairs, row_gradients = pairs[:count], [gradient for gradient, _ in pairs[count:]]
+        return pairs, self._pulled_rows.gradients_by_id(dict(zip(pulled, row_gradients))) if self._pulled_rows else {}
+
+    def single_step(self) -> Update:
+        """Returns the Update of one mini-batch: pull, compute, push."""
+        settings, plan = self._settings, self._settings.plan
+        waits_for = self._waits_for()
+        if settings.wire.is_fused:
+            gradients = [part for gradient, _ in self._gradients for part in transfer.tensors_of(gradient)]
+            extensions.graph_lookups().join_lookups(
+                [self._loss, *gradients, *self._row_gradients.values(), *waits_for], tf.global_variables())
+        packed = self._pack(waits_for)
+        with tf.control_dependencies(waits_for):
+            pairs, row_gradients = nan_guard.guard(self._loss, packed.pairs, packed.packs, self._row_gradients)
+        if settings.wire.is_fused:
+            pairs = extensions.graph_lookups().join_gradients(pairs, sorts_ids=settings.sync is not None)
+        fused = transfer.fuse(self._loss, pairs, settings.wire)
+        optimizer, pairs = packed.optimizer, fused.pairs
+        if self._pulled_rows:
+            optimizer = self._rows.applied_by(
+                optimizer, factor=None if self._model_update else plan.factor(self._global_step))
+            pairs = [*pairs, *self._pulled_rows.push(row_gradients)]
+        if not self._model_update:
+            optimizer = plan.wrap(optimizer, self._global_step)  # last: the norm covers rows and variables
+        update = self._sync_update(optimizer, pairs, self._loss) if settings.sync else _async_update(
+            self._apply(optimizer, pairs), self._loss)
+        return update._replace(
+            init=update.init._replace(new_run=tf.group(update.init.new_run, packed.fill_op)),
+            dense=DenseVariables(packed, fused.pulled), notes=self._notes())
+
+    def _waits_for(self) -> Sequence[Any]:
+        """Returns the operations that run before an update."""
+        return self._model_update.waits_for if self._model_update else tf.get_collection(tf.GraphKeys.UPDATE_OPS)
+
+    def _pack(self, waits_for: Sequence[Any]) -> packing.Packed:
+        """Packs the small variables, unless the model's optimizer may treat the elements of a variable as a whole."""
+        model_update, plan = self._model_update, self._settings.plan
+        if not (model_update.is_elementwise if model_update else plan.is_elementwise(self._optimizer)):
+            return packing.NOTHING._replace(pairs=self._gradients, optimizer=self._optimizer, fill_op=tf.no_op())
+        make_another = model_update.make_another if model_update else lambda: plan.make(self._global_step)
+        return packing.pack(self._loss, self._gradients, self._optimizer, make_another, self._settings.wire,
+                            others=waits_for)
+
+    def _notes(self) -> list[str]:
+        if self._model_update:
+            own_optimizer = self._model_update.names
+        else:
+            own_optimizer = type(self._optimizer).__name__ if self._settings.plan.make_model_optimizer else ""
+        sparse = [variable.op.name for gradient, variable in self._gradients if isinstance(gradient, tf.IndexedSlices)]
+        return describe_adam(self._settings, sparse, own_optimizer)
+
+    def local_steps(self, source: StepSource) -> Update:
+        """Returns the Update of a round."""
+        self._create_slots()
+        settings, rows = self._settings, self._rows
+        built = build_round(
+            self._loss, self._gradients, source, settings, ps_optimizer=self._optimizer, global_step=self._global_step,
+            rows=rows.copies(list(self._row_gradients), source, sorts_ids=settings.sync is not None))
+        if settings.sync:
+            # The chief applies the mean for all workers, whose rounds had the same number of steps.
+            optimizer = ChangeOptimizer(lambda: settings.period.sync_round_steps(self._global_step.read_value()))
+            update = self._sync_update(rows.applied_by(optimizer, is_change=True), built.change.pairs, built.loss)
+            failed_run_steps = tf.constant(0, tf.int64)
+        else:
+            train_op, cut_op = (self._apply_change(change) for change in (built.change, built.cut_change))
+            with tf.device(self._global_step.device):
+                update = _async_update(tf.group(train_op, built.begin_op), built.loss)
+            with tf.control_dependencies([cut_op]):
+                failed_run_steps = tf.identity(built.cut_change.num_taken)
+        return update._replace(num_taken=built.change.num_taken, failed_run_steps=failed_run_steps, slots=built.slots)
+
+    def _create_slots(self) -> None:
+        """Creates the slots that a checkpoint has.
+
+        Raises:
+          UserCodeError: the optimizer keeps variables that are not slots, and so cannot move to a worker.
+        """
+        known = {variable.ref() for variable in tf.global_variables()}
+        if any(gradient is not None for gradient, _ in self._gradients):  # a model may have tables only
+            self._optimizer.apply_gradients(self._gradients)  # never run
+        known |= {variable.ref() for variable in self._optimizer.variables()}
+        others = [variable.op.name for variable in tf.global_variables() if variable.ref() not in known]
+        if others:
+            raise UserCodeError("optimizer_unsupported", "--communication_period: the model's optimizer keeps "
+                                f"{others[0]}, which it has not created as a slot, so it cannot move to a worker; "
+                                "leave the flag out")
+
+    def _apply_change(self, change: Change) -> tf.Operation:
+        optimizer = self._rows.applied_by(ChangeOptimizer(lambda: change.num_taken), is_change=True)
+        return self._apply(optimizer, change.pairs)
+
+    def _apply(self, optimizer: tf.train.Optimizer, pairs: Gradients) -> tf.Operation:
+        """Returns the operation that applies gradients which are on the ps."""
+        # The operation that waits for all of them is on ps 0, too. If it were on the worker, the answers of the other
+        # ps would reach ps 0 through the worker.
+        with tf.device(self._global_step.device):
+            return optimizer.apply_gradients(pairs, self._global_step)
+
+    def _sync_update(self, optimizer: tf.train.Optimizer, pairs: Gradients, loss: tf.Tensor) -> Update:
+        """Returns the Update that averages gradients, which are on the ps, before `optimizer` applies them."""
+        settings, sync = self._settings, self._settings.sync
+        if sync.engine == "tensorflow":
+            operations = tensorflow_engine.build_engine(optimizer, pairs, self._global_step, sync)
+
+            def make_chief_service() -> ChiefService:
+                return tensorflow_engine.QueueService(operations, sync)
+        else:
+            operations = SyncEngine(
+                optimizer, pairs, self._global_step, sync, worker=settings.worker,
+                is_in_rounds=settings.period.steps > 1, summed=self._rows.summed()).operations()
+            tf.summary.scalar("dropped_gradients", operations.status.dropped)
+
+            def make_chief_service() -> ChiefService:
+                return UpdateRunner(operations, Quorum(sync))
+        return _async_update(operations.train_op, loss)._replace(
+            init=operations.init,
+            make_chief_service=make_chief_service,
+            release_op=operations.release_op,
+            gradients_per_step=sync.replicas_to_aggregate,
+            verdict=getattr(operations, "verdict", None),  # TensorFlow's own engine has none
+        )
 
 
-def _apply_on_ps(optimizer: tf.train.Optimizer, gradients: list, global_step: tf.Variable) -> tf.Operation:
-    """Returns the operation that applies gradients which are on the ps."""
-    # The operation that waits for all of them is on ps 0, too. If it were on the worker, the answers of the other ps
-    # would reach ps 0 through the worker.
-    with tf.device(global_step.device):
-        return optimizer.apply_gradients(gradients, global_step)
-
-
-def _update_from_train_op(train_op: tf.Operation, loss: tf.Tensor) -> Update:
-    """Returns the Update of a train op that increments the global step by itself: asynchronous."""
+def _async_update(train_op: tf.Operation, loss: tf.Tensor) -> Update:
+    """Returns the Update of a train op that increments the global step by itself."""
     return Update(
         train_op=tf.group(train_op),
         loss=loss,
@@ -289,36 +313,4 @@ def _update_from_train_op(train_op: tf.Operation, loss: tf.Tensor) -> Update:
         make_chief_service=ChiefService,
         release_op=tf.no_op(),
         gradients_per_step=1,
-    )
-
-
-def _sync_update(
-    optimizer: tf.train.Optimizer, gradients: list, loss: tf.Tensor, global_step: tf.Variable, settings: UpdateSettings,
-    summed: Sequence[tf.Variable],
-) -> Update:
-    """Returns the Update that averages gradients, which are on the ps, before `optimizer` applies them.
-
-    Args:
-      summed: the variables whose gradients are summed, not averaged.
-    """
-    sync = settings.sync
-    if sync.engine == "tensorflow":
-        operations = tensorflow_engine.build_engine(optimizer, gradients, global_step, sync)
-
-        def make_chief_service() -> ChiefService:
-            return tensorflow_engine.QueueService(operations, sync)
-    else:
-        operations = SyncEngine(
-            optimizer, gradients, global_step, sync, worker=settings.worker,
-            is_in_rounds=settings.period.steps > 1, summed=summed).operations()
-        tf.summary.scalar("dropped_gradients", operations.status.dropped)
-
-        def make_chief_service() -> ChiefService:
-            return UpdateRunner(operations, Quorum(sync))
-    return _update_from_train_op(operations.train_op, loss)._replace(
-        init=operations.init,
-        make_chief_service=make_chief_service,
-        release_op=operations.release_op,
-        gradients_per_step=sync.replicas_to_aggregate,
-        verdict=getattr(operations, "verdict", None),  # TensorFlow's own engine has none
     )
