@@ -56,7 +56,10 @@ class PsTrainError(Exception):
     ag_pass_through = True
 
     def __init__(self, code: str, message: str | None = None) -> None:
-        """Takes the code, "" for an error of another process that has one in its message, and the message."""
+        """Takes the code, "" for an error of another process that has one in its message, and the message.
+
+        A plug-in may give the message only.
+        """
         if message is None:
             code, message = "unnamed", code
         super().__init__(message)
@@ -83,11 +86,11 @@ class ConfigError(PsTrainError):
     exit_code = 2
 
 
-def refuse(problems: Sequence[str]) -> None:
+def refuse(problems: Sequence[Problem]) -> None:
     """Raises one ConfigError with all the problems, if there are any."""
     if problems:
         error = ConfigError("", "\n".join(problems))
-        error.problems = tuple(one if isinstance(one, Problem) else Problem("unnamed", one) for one in problems)
+        error.problems = tuple(problems)
         raise error
 
 

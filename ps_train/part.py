@@ -36,6 +36,9 @@ class Part:
 
     `config` is the Config of the task, with the part's own flags in it; `cluster` is its Cluster. A part reads its
     settings there, when it is made: no settings of the spine name them.
+
+    Workers and evaluators have parts, a ps has none. An evaluator calls `around_evaluations`, `is_due` and
+    `after_evaluation` only.
     """
 
     @classmethod
@@ -169,6 +172,8 @@ class Part:
 
         It is called with the global step, the seconds for which the staleness bound delayed the worker, the fetches and
         the options. A call is one session run: with --steps_per_execution or --communication_period, of several steps.
+        It returns what was fetched: int64 [steps, 6], a row of `training.replica_graph.StepStatus` for each step; the
+        loss of the last mini-batch, a float32 scalar; and a serialized summary, if one is due.
 
         It calls `run_step`, unless it is the innermost part: what the parts before it do is around its own.
 

@@ -127,7 +127,7 @@ def page(repo: pathlib.Path = REPO) -> str:
     lines = [_HEAD, "| code | exit code | message |", "|---|---|---|"]
     for code, sites in sorted(by_code.items()):
         of_process = sorted({codes.get(site.kind, codes["ConfigError"]) for site in sites})
-        messages = dict.fromkeys(_cell(site.message) for site in sites if site.message)
+        messages = sorted({_cell(site.message) for site in sites if site.message})
         lines.append(f"| `{code}` | {', '.join(of_process)} | {'<br>'.join(messages)} |")
     return "\n".join(lines) + "\n"
 

@@ -64,6 +64,7 @@ TABLE = (
     # Before control: the journal is kept only while the workers train, not while the chief still evaluates.
     PartRow("selection", flags="SelectionFlags", part="SelectionPart", has_board=True),
     PartRow("evaluation_by_workers", flags="EvaluationFlags", part="EvaluationByWorkersPart", has_board=True),
+    # A part whose `before_server` may refuse stands before this one, which notes the start in the journal.
     PartRow("control", part="ControlPart", has_board=True, verbs=("status", "save", "stop", "resume")),
     PartRow("report", verbs=("report",)),
     # Innermost: what the others do around a step is not part of the step.

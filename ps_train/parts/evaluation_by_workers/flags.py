@@ -22,7 +22,7 @@ class EvaluationFlags:
         "each a share of the held-out data, with the parameters on the ps.", choices=("chief", "workers"),
         is_shared=True)
 
-    def part_problems(self, config: Any) -> list[str]:
+    def part_problems(self, config: Any) -> list[Problem]:
         """Returns a line for each flag that asks for evaluations during training, which only the chief can do."""
         if self.evaluate_with != "workers":
             return []

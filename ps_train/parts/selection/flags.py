@@ -86,10 +86,10 @@ class SelectionFlags:
         "", _SELECTION, "What to export: the last checkpoint, the best, and that of each evaluation.",
         unit="final,best,latest", form=parse_exporters, unset="final, and best with --keep_best or --early_stopping")
 
-    def part_problems(self, config: Any) -> list[str]:
+    def part_problems(self, config: Any) -> list[Problem]:
         """Returns a line for each way in which the flags do not fit the others."""
         exporters = parse_exporters("--exporters", self.exporters)
-        problems: list[str] = []
+        problems: list[Problem] = []
         if exporters and not self.export_dir:
             problems.append(Problem("flag_missing", f"--exporters: got {self.exporters!r} without --export_dir; give "
                                     "the folder, too"))
