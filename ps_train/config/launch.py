@@ -52,7 +52,7 @@ def parse_launch(argv: Sequence[str]) -> tuple[Config, LaunchConfig]:
 
 def parse_launch_of(
     task_class: type[_TaskConfig], argv: Sequence[str], placed: Collection[str], others: Sequence[type] = (),
-    more_problems: Callable[[Mapping[str, Any], frozenset[str]], list[str]] = lambda values, given: [],
+    more_problems: Callable[[Mapping[str, Any], frozenset[str]], list[Problem]] = lambda values, given: [],
 ) -> tuple[_TaskConfig, LaunchConfig]:
     """Returns the configuration of the tasks, of any verb, and that of the launcher.
 

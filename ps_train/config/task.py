@@ -28,7 +28,7 @@ class Config(
     """
 
     def __post_init__(self) -> None:
-        problems: list[str] = [*fields.problems(vars(self), Config)]
+        problems: list[Problem] = [*fields.problems(vars(self), Config)]
         if not problems:  # comparing values needs values of the right form
             problems += optimizer.rule_problems(self)
             problems += itertools.chain(*(flags.part_problems(self, self) for flags in _PART_FLAGS))
