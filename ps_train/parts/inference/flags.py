@@ -39,7 +39,7 @@ class CheckpointFlags(ModelFlags):
         unit="STEP, PATH or best", unset="the newest")
     tf_log: bool = _again("tf_log")
 
-    def _common_problems(self, verb: str, *required: str) -> list[str]:
+    def _common_problems(self, verb: str, *required: str) -> list[Problem]:
         return [*fields.problems(vars(self), type(self)), *fields.foreign(self.given, verb, type(self)),
                 *(Problem("flag_missing", f"--{name}: not given; it is {_REQUIRED[name]}")
                   for name in required if not getattr(self, name))]
