@@ -71,7 +71,7 @@ def build_model_update(
         raise UserCodeError("train_op_unsupported", "model_fn returned a train_op, which cannot update the embedding "
                             f"tables, because it {trained.problem}; return the loss only")
     extensions.train_ops().restore(trained.captured)
-    return _async_update(trained.spec.train_op, loss)
+    return async_update(trained.spec.train_op, loss)
 
 
 def _refuse_two_rules(trained: TrainModel, settings: UpdateSettings) -> None:
@@ -202,8 +202,10 @@ class _UpdateBuilder:
             pairs = [*pairs, *self._pulled_rows.push(row_gradients)]
         if not self._model_update:
             optimizer = plan.wrap(optimizer, self._global_step)  # last: the norm covers rows and variables
-        update = self._sync_update(optimizer, pairs, self._loss) if settings.sync else _async_update(
-            self._apply(optimizer, pairs), self._loss)
+        if settings.sync:
+            update = self._sync_update(optimizer, pairs, self._loss)
+        else:
+            update = async_update(apply_on_ps(optimizer, pairs, self._global_step), self._loss)
         return update._replace(
             init=update.init._replace(new_run=tf.group(update.init.new_run, packed.fill_op)),
             dense=DenseVariables(packed, fused.pulled), notes=self._notes())
@@ -244,7 +246,7 @@ class _UpdateBuilder:
         else:
             train_op, cut_op = (self._apply_change(change) for change in (built.change, built.cut_change))
             with tf.device(self._global_step.device):
-                update = _async_update(tf.group(train_op, built.begin_op), built.loss)
+                update = async_update(tf.group(train_op, built.begin_op), built.loss)
             with tf.control_dependencies([cut_op]):
                 failed_run_steps = tf.identity(built.cut_change.num_taken)
         return update._replace(num_taken=built.change.num_taken, failed_run_steps=failed_run_steps, slots=built.slots)
@@ -265,43 +267,55 @@ class _UpdateBuilder:
                                 f"{others[0]}, which it has not created as a slot, so it cannot move to a worker; "
                                 "leave the flag out")
 
+    def _sync_update(self, optimizer: tf.train.Optimizer, pairs: Gradients, loss: tf.Tensor) -> Update:
+        return sync_update(optimizer, pairs, loss, self._global_step, self._settings, self._rows.summed())
+
     def _apply_change(self, change: Change) -> tf.Operation:
         optimizer = self._rows.applied_by(ChangeOptimizer(lambda: change.num_taken), is_change=True)
-        return self._apply(optimizer, change.pairs)
-
-    def _apply(self, optimizer: tf.train.Optimizer, pairs: Gradients) -> tf.Operation:
-        """Returns the operation that applies gradients which are on the ps."""
-        # The operation that waits for all of them is on ps 0, too. If it were on the worker, the answers of the other
-        # ps would reach ps 0 through the worker.
-        with tf.device(self._global_step.device):
-            return optimizer.apply_gradients(pairs, self._global_step)
-
-    def _sync_update(self, optimizer: tf.train.Optimizer, pairs: Gradients, loss: tf.Tensor) -> Update:
-        """Returns the Update that averages gradients, which are on the ps, before `optimizer` applies them."""
-        settings, sync = self._settings, self._settings.sync
-        if sync.engine == "tensorflow":
-            operations = tensorflow_engine.build_engine(optimizer, pairs, self._global_step, sync)
-
-            def make_chief_service() -> ChiefService:
-                return tensorflow_engine.QueueService(operations, sync)
-        else:
-            operations = SyncEngine(
-                optimizer, pairs, self._global_step, sync, worker=settings.worker,
-                is_in_rounds=settings.period.steps > 1, summed=self._rows.summed()).operations()
-            tf.summary.scalar("dropped_gradients", operations.status.dropped)
-
-            def make_chief_service() -> ChiefService:
-                return UpdateRunner(operations, Quorum(sync))
-        return _async_update(operations.train_op, loss)._replace(
-            init=operations.init,
-            make_chief_service=make_chief_service,
-            release_op=operations.release_op,
-            gradients_per_step=sync.replicas_to_aggregate,
-            verdict=getattr(operations, "verdict", None),  # TensorFlow's own engine has none
-        )
+        return apply_on_ps(optimizer, change.pairs, self._global_step)
 
 
-def _async_update(train_op: tf.Operation, loss: tf.Tensor) -> Update:
+def apply_on_ps(optimizer: tf.train.Optimizer, pairs: Gradients, global_step: tf.Variable) -> tf.Operation:
+    """Returns the operation that applies gradients which are on the ps."""
+    # The operation that waits for all of them is on ps 0, too. If it were on the worker, the answers of the other ps
+    # would reach ps 0 through the worker.
+    with tf.device(global_step.device):
+        return optimizer.apply_gradients(pairs, global_step)
+
+
+def sync_update(
+    optimizer: tf.train.Optimizer, pairs: Gradients, loss: tf.Tensor, global_step: tf.Variable,
+    settings: UpdateSettings, summed: Sequence[tf.Variable],
+) -> Update:
+    """Returns the Update that averages gradients, which are on the ps, before `optimizer` applies them.
+
+    Args:
+      summed: the variables whose gradients are summed, not averaged.
+    """
+    sync = settings.sync
+    if sync.engine == "tensorflow":
+        operations = tensorflow_engine.build_engine(optimizer, pairs, global_step, sync)
+
+        def make_chief_service() -> ChiefService:
+            return tensorflow_engine.QueueService(operations, sync)
+    else:
+        operations = SyncEngine(
+            optimizer, pairs, global_step, sync, worker=settings.worker, is_in_rounds=settings.period.steps > 1,
+            summed=summed).operations()
+        tf.summary.scalar("dropped_gradients", operations.status.dropped)
+
+        def make_chief_service() -> ChiefService:
+            return UpdateRunner(operations, Quorum(sync))
+    return async_update(operations.train_op, loss)._replace(
+        init=operations.init,
+        make_chief_service=make_chief_service,
+        release_op=operations.release_op,
+        gradients_per_step=sync.replicas_to_aggregate,
+        verdict=getattr(operations, "verdict", None),  # TensorFlow's own engine has none
+    )
+
+
+def async_update(train_op: tf.Operation, loss: tf.Tensor) -> Update:
     """Returns the Update of a train op that increments the global step by itself."""
     return Update(
         train_op=tf.group(train_op),

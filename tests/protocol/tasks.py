@@ -235,8 +235,8 @@ def build_graph(setting: Setting, index: int) -> TrainGraph:
 def _build_update(own: Any, vectors: Any, gradients: Any, global_step: Any) -> Update:
     optimizer, loss = tf.train.GradientDescentOptimizer(-1.0), tf.constant(0.0)
     if own.graph.updates.sync is None:
-        return build._update_from_train_op(build._apply_on_ps(optimizer, gradients, global_step), loss)
-    return build._sync_update(optimizer, gradients, loss, global_step, own.graph.updates, vectors)
+        return build.async_update(build.apply_on_ps(optimizer, gradients, global_step), loss)
+    return build.sync_update(optimizer, gradients, loss, global_step, own.graph.updates, vectors)
 
 
 # What the code of ps_train stands on ---------------------------------------------------------------------------------
