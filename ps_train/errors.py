@@ -55,10 +55,10 @@ class PsTrainError(Exception):
     # AutoGraph, which converts functions of a model, lets the error pass; otherwise it would raise a StagingError.
     ag_pass_through = True
 
-    def __init__(self, code: str, message: str | None = None) -> None:
+    def __init__(self, code: str = "", message: str | None = None) -> None:
         """Takes the code, "" for an error of another process that has one in its message, and the message.
 
-        A plug-in may give the message only.
+        A plug-in may give the message only, or nothing.
         """
         if message is None:
             code, message = "unnamed", code
@@ -74,7 +74,9 @@ class PsTrainError(Exception):
         """Returns the lines of the message as they are printed; the first line of each problem ends with its code."""
         lines = []
         for problem in self.problems:
-            first, *more = problem.splitlines() or [""]
+            if not problem:  # all is logged already
+                continue
+            first, *more = problem.splitlines()
             is_named = problem.code not in ("", "unnamed")
             lines += [f"{first} [{problem.code}]" if is_named else first, *more]
         return lines

@@ -150,6 +150,13 @@ class Part:
           ConfigError: it does not fit the flags or the data.
         """
 
+    def after_init(self, session: Any) -> None:
+        """Changes new variables before what is computed from them is initialised; by the chief.
+
+        Args:
+          session: the `tf.Session`, in which the variables have their initial values.
+        """
+
     def after_restore(self, session: Any, path: str) -> None:
         """Prepares what the part has on the ps; by the chief, before any worker trains.
 
@@ -273,6 +280,10 @@ class Parts(Part):
     def check_origin(self, path: str | None) -> None:
         for part in self._parts:
             part.check_origin(path)
+
+    def after_init(self, session: Any) -> None:
+        for part in self._parts:
+            part.after_init(session)
 
     def after_restore(self, session: Any, path: str) -> None:
         for part in self._parts:

@@ -64,9 +64,11 @@ def units() -> dict[str, Unit]:
 
 
 def digests() -> dict[str, str]:
-    """Returns the digest of the spine and of each unit, over the paths and contents of its files."""
+    """Returns the digest of the spine and of each unit, over the paths and contents of its files; none without git."""
     listed = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=REPO,
-                            capture_output=True, text=True, check=True).stdout.split("\0")
+                            capture_output=True, text=True, check=False).stdout.split("\0")
+    if listed == [""]:
+        return {}
     paths = {path for path in listed if path and path != "tests/record.json" and (REPO / path).is_file()}
     files = {name: {path for path in paths if _is_below(path, [*unit.sources, *unit.tests])}
              for name, unit in units().items()}
@@ -124,7 +126,8 @@ def plan(folders: Sequence[str], *, is_whole: bool) -> list[list[str]]:
     record = read_record()
     now = {} if is_whole else digests()
     left_out = [] if is_whole else [place for name, unit in units().items()
-                                    if now[name] == record["passed"].get(name) for place in unit.tests]
+                                    if name in now and now[name] == record["passed"].get(name)
+                                    for place in unit.tests]
     planned = []
     for folder in folders:
         names = [path.relative_to(REPO).as_posix() for path in sorted((REPO / folder).rglob("test_*.py"))]
@@ -150,7 +153,8 @@ def main() -> int:
     parser.add_argument("--record", type=pathlib.Path, help="a JSON object: file -> [seconds, 10^6 bytes]")
     options = parser.parse_args()
     if options.is_spine_recorded:
-        return 0 if digests()[SPINE] == read_record()["passed"].get(SPINE) else 1
+        spine = digests().get(SPINE)
+        return 0 if spine and spine == read_record()["passed"].get(SPINE) else 1
     if options.record:
         write_record(json.loads(options.record.read_text(encoding="utf-8")))
     for group in plan(options.folders, is_whole=options.all):

@@ -13,7 +13,6 @@ from ps_train.runtime.reports import NO_STEP_LIMIT
 
 SCHEDULES = ("constant", "exponential", "cosine", "piecewise", "polynomial")
 OPTIMIZER = "Optimizer"
-_field = fields.field
 _shared_field = functools.partial(fields.field, is_shared=True)
 # Flag -> the schedules that use it.
 _NEEDED_BY = {"decay_steps": ("exponential", "cosine", "polynomial"), "decay_rate": ("exponential",),

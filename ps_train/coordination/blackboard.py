@@ -25,7 +25,7 @@ from ps_train.runtime import clock, waits
 from ps_train.runtime.waits import Timeouts
 
 _LONGEST_TICK_SECS = 1.0
-_DONE_SECS = 30.0
+_DONE_SECS, _DONE_PAUSE_SECS = 30.0, 0.2
 
 
 class Blackboard:
@@ -291,14 +291,20 @@ class Blackboard:
         with tf.Graph().as_default() as graph:
             write = variables.write("state", State.DONE)
         end_secs = clock.now() + _DONE_SECS
-        for ps in self._ps:
-            while reachability.accepts(ps.address):  # a call to a server that has ended takes seconds to fail
-                try:
-                    run_on_ps(ps, graph, write)
-                    break
-                except BlackboardError:
-                    if clock.now() >= end_secs:
-                        raise
+        waiting = list(self._ps)
+        while waiting:
+            failed: list[tuple[Task, BlackboardError]] = []
+            for ps in waiting:
+                if reachability.accepts(ps.address):  # a call to a server that has ended takes seconds to fail
+                    try:
+                        run_on_ps(ps, graph, write)
+                    except BlackboardError as error:
+                        failed.append((ps, error))
+            if failed and clock.now() >= end_secs:
+                raise failed[-1][1]
+            waiting = [ps for ps, _ in failed]
+            if waiting:
+                clock.sleep(_DONE_PAUSE_SECS)
 
     def claim(self, worker: int, claim: int) -> None:
         """Gives a worker's number to the process with this claim, even if another process had it before."""

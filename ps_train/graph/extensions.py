@@ -31,8 +31,11 @@ class Watcher:
 
 
 def add_watcher(watcher: Watcher) -> None:
-    """Adds a watcher to the current graph."""
-    tf.add_to_collection(_WATCHERS, watcher)
+    """Adds a watcher to the current graph, or to that of the session if the current one is of a function."""
+    graph = tf.get_default_graph()
+    while getattr(graph, "outer_graph", None) is not None:
+        graph = graph.outer_graph
+    graph.add_to_collection(_WATCHERS, watcher)
 
 
 def explain_error(graph: tf.Graph, error: tf.errors.InvalidArgumentError, where: str) -> None:

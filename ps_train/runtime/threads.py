@@ -10,6 +10,7 @@ All threads are daemons, so a call that never returns does not keep the process 
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 from collections.abc import Iterator
 from typing import Callable
@@ -19,6 +20,7 @@ from ps_train.runtime.clock import Call
 
 __all__ = ["CLOSING", "Call", "join_named", "repeating"]
 
+_log = logging.getLogger(__name__)
 CLOSING = "close session"  # the name of threads that close a session (coordination/sessions.py)
 
 
@@ -27,15 +29,19 @@ def repeating(call: Callable[[], None], *, period_secs: float, name: str, join_s
     """Calls `call()` every `period_secs` in a thread while its body runs.
 
     Args:
-      call: must handle its errors; an error that it raises ends the thread.
+      call: must handle its errors; an error that it raises is logged and ends the thread.
       name: the name of the thread, for stack dumps.
       join_secs: how long the end waits for a call that is under way.
     """
     is_over = clock.event()
 
     def repeat() -> None:
-        while not is_over.wait(period_secs):
-            call()
+        try:
+            while not is_over.wait(period_secs):
+                call()
+        except Exception:
+            _log.exception("the thread %r has ended", name)
+            raise
 
     thread = clock.start_call(repeat, name)
     try:

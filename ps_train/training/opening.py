@@ -227,7 +227,7 @@ class SessionOpener:
         # The Supervisor itself would restore what the file `checkpoint` names, sound or not.
         session = self.supervisor.session_manager.prepare_session(
             self._target, self.supervisor.init_op, self._graph.savers.saver, checkpoint_filename_with_path=newest,
-            config=config, init_fn=self._graph.init_fn)
+            config=config, init_fn=self._init)
         if path:
             self._graph.rows.restore(session, path, newest)
         else:
@@ -235,6 +235,12 @@ class SessionOpener:
         self._graph.parts.after_restore(session, newest or "")
         self._journal.note("session", source=newest or "new parameters", step=lost_step)
         return session
+
+    def _init(self, session: tf.Session) -> None:
+        """Changes new variables; the Supervisor calls it before it initialises local ones, which may depend on them."""
+        if self._graph.init_fn is not None:
+            self._graph.init_fn(session)
+        self._graph.parts.after_init(session)
 
 
 def _log_origin(path: str | None, lost_step: int) -> None:

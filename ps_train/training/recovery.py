@@ -150,7 +150,9 @@ class SupervisedTraining:
     def _run_once(self, body: Body) -> Outcome:
         parameters = self._admission.wait()
         if parameters is Parameters.OVER:
-            outcome = self._with_reason(Outcome(End.ANNOUNCED, 0, 0, 0, 0.0))
+            path = checkpoints.newest_sound(self._settings.train_dir) if self._cluster.is_chief else None
+            step = checkpoints.step_in_name(path) if path else 0
+            outcome = self._with_reason(Outcome(End.ANNOUNCED, step, step, 0, 0.0))
             self._report_finished(outcome)
             return outcome
         with self._session(parameters is Parameters.LIVE) as session:

@@ -115,6 +115,8 @@ class StepCounter:
         self._context, strategy, self._model, *_ = training
         self.train_steps, self._log_period, self._save_period = train_steps, log_period, save_period
         self._counts, self._step = counts, global_step(self._model)
+        # The name of a checkpoint has the step at which a later run begins: that of the model, but in a custom loop.
+        self._is_custom_loop = self._context.plugins.model.has_own_loop
         self._examples_per_step = strategies.global_batch_size(strategy, self._context.config)
         self._logged = (time.monotonic(), self._step)
 
@@ -150,7 +152,7 @@ class StepCounter:
 
     def save(self) -> None:
         """Saves a checkpoint of this step; each of several workers calls it."""
-        self._context.saver.save(self._model, self.step)
+        self._context.saver.save(self._model, self.step if self._is_custom_loop else global_step(self._model))
         self.beat()
 
     def check_stop(self) -> None:
@@ -186,7 +188,7 @@ def fit(training: ModelTraining) -> None:
     is_asynchronous = config.strategy == "parameter_server"
     on_terminal = is_chief and sys.stdout is not None and sys.stdout.isatty() and not is_asynchronous
     progress = StepCounter(training, plan.end_step, log_period=0 if on_terminal else config.log_steps,
-                        save_period=config.save_model_steps, counts=not is_asynchronous)
+                           save_period=config.save_model_steps, counts=not is_asynchronous)
     callbacks = [StepCallback(progress, is_asynchronous), *_tensorboard(context), *_plugin_callbacks(context.plugins)]
     validation = {"validation_data": feed.validation, "validation_steps": feed.validation_steps,
                   "validation_freq": config.validation_epochs} if config.validation_epochs else {}
@@ -201,7 +203,7 @@ def fit(training: ModelTraining) -> None:
         if not inputs.is_end(error):
             raise
         if context.cluster is None and progress.step > first_step:
-            progress.save()
+            context.saver.save(model, progress.step)
         raise inputs.data_ended(context.plugins.dataset.name, progress.step, plan.end_step) from error
 
 
@@ -248,7 +250,7 @@ class StepCallback(tf_keras.callbacks.Callback):
         if self._is_asynchronous:
             self._progress.beat()
         else:
-            self._progress.count(batch + 1 - self._first_of_execution, logs["loss"])
+            self._progress.count(batch + 1 - self._first_of_execution, logs.get("loss"))
         self._progress.check_stop()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:

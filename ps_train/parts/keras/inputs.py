@@ -94,8 +94,12 @@ class KerasInputs:
             return min(known, limit or known)
         return self._count(held_out.take(limit or -1), self._validation_mode)
 
-    def counted_eval_batches(self) -> tuple[tf.data.Dataset, tf.Variable]:
-        """Returns the batches of the evaluation at the end, and a variable with the number of examples read of them."""
+    def counted_eval_batches(self) -> tuple[tf.data.Dataset, int, tf.Variable]:
+        """Returns the batches of the evaluation at the end, their number, and a variable that counts their examples.
+
+        Raises:
+          DataError: there is none.
+        """
         held_out = self._held_out(EVAL)
         has_end = int(held_out.cardinality()) >= 0  # then the evaluation is on all of it
         num_examples = tf.Variable(0, dtype=tf.int64, trainable=False)
@@ -105,7 +109,9 @@ class KerasInputs:
             return features, labels
 
         batches = held_out if has_end else held_out.take(self.config.validation_steps or -1)
-        return batches.map(count), num_examples
+        known = int(batches.cardinality())
+        # Keras needs the number with steps_per_execution, which a model keeps in its checkpoint.
+        return batches.map(count), known if known >= 0 else self._count(batches, EVAL), num_examples
 
     def _held_out(self, mode: str) -> tf.data.Dataset:
         held_out = self.batches(mode)

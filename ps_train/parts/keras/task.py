@@ -130,8 +130,8 @@ def _train_and_report(context: TrainingContext) -> None:
     checkpoints.check_readable(model, plugins.model)
     first_step = fitting.global_step(model)
     secs = _train(context, strategy, model)
-    # The chief's own limit expires first, so its error is the one that the others report.
-    pulse.expect("the chief's evaluation", config.eval_timeout_secs + config.step_timeout_secs)
+    # The chief's own limits, for its counting and its evaluation, expire first, so the others report its error.
+    pulse.expect("the chief's evaluation", 2 * config.eval_timeout_secs + config.step_timeout_secs)
     if context.is_chief:
         evaluation = _evaluate_newest(config, plugins)
         print(evaluation.format(), flush=True)
@@ -167,7 +167,9 @@ def _train(context: TrainingContext, strategy: tf.distribute.Strategy, model: tf
 def _check_agreement(context: TrainingContext, strategy: tf.distribute.Strategy, plan: EpochPlan) -> None:
     """Raises ConfigError if the workers would continue from different states."""
     train_dir = context.config.train_dir
-    number = zlib.crc32(f"{checkpoints.newest_readable(train_dir)} {plan}".encode())
+    newest = checkpoints.newest_readable(train_dir)
+    # Only the step: the workers may reach the folder by different paths.
+    number = zlib.crc32(f"{newest and newest[0]} {plan}".encode())
     if sum_over_replicas(strategy, number) != number * strategy.num_replicas_in_sync:
         raise ConfigError("train_dir_not_shared",
                           f"--train_dir: the workers see different checkpoints ({context.cluster.task.name} those "
@@ -182,9 +184,9 @@ def _evaluate_newest(config: KerasConfig, plugins: KerasPlugins) -> Evaluation:
         raise PsTrainError("no_checkpoint", f"no checkpoint in {config.train_dir} could be evaluated")
     step, path = newest
     model = checkpoints.load_model_file(path, plugins.model.objects)
-    batches, num_examples = KerasInputs(config, plugins.dataset, plugins.dataset_params).counted_eval_batches()
+    batches, steps, num_examples = KerasInputs(config, plugins.dataset, plugins.dataset_params).counted_eval_batches()
     try:
-        values = waits.bounded(lambda: model.evaluate(batches, verbose=0, return_dict=True),
+        values = waits.bounded(lambda: model.evaluate(batches, steps=steps, verbose=0, return_dict=True),
                                config.eval_timeout_secs, "the evaluation")
     except ClusterLostError as error:
         raise PsTrainError("eval_timed_out", f"--eval_timeout_secs: {error} of {path}; training is saved: give more "

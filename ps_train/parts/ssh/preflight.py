@@ -135,8 +135,10 @@ def explain_host_fault(lines: Sequence[str], host: Host, shell: RemoteShell) -> 
     """Returns the fault of a host, from the output of ssh, its shell and its Python."""
     printed = [line.strip() for line in lines if line.strip() and not line.startswith(LOST_CONNECTION)]
     for line in reversed(printed):  # the reason comes last, after greetings and warnings
-        if line.startswith("ps_train: "):  # such a line says what to do
-            return Problem("ssh_failed", line.removeprefix("ps_train: "))
+        if line.startswith("ps_train: "):  # such a line says what to do, and may have its code
+            text, _, code = line.removeprefix("ps_train: ").rstrip("]").rpartition(" [")
+            return Problem(code, text) if text and code.isidentifier() else Problem(
+                "ssh_failed", line.removeprefix("ps_train: "))
         for pattern, code, advice in _FAULTS:
             if re.search(pattern, line):
                 advice = advice.format(host=host, python=shell.python, folder=shell.folder, version=__version__)

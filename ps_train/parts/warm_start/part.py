@@ -55,11 +55,10 @@ class WarmStartPart(Part):
         if path := checkpoints.newest_sound(task.settings.train_dir):
             _log.info("--init_checkpoint has no effect: %s is there", path)
 
-    def after_restore(self, session: tf.Session, path: str) -> None:
-        """Sets the variables if they are new."""
-        if not path:
-            self._warm_start.log()
-            self._warm_start.load(session)
+    def after_init(self, session: tf.Session) -> None:
+        """Sets the variables."""
+        self._warm_start.log()
+        self._warm_start.load(session)
 
 
 class WarmStart:

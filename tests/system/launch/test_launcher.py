@@ -383,7 +383,7 @@ def test_any_other_failure_of_the_preparation_ends_the_launch(monkeypatch, argv,
     with pytest.raises(LaunchError) as caught:
         prepared(monkeypatch, argv, result)
     assert caught.value.exit_code == result[0]
-    assert str(caught.value).splitlines() == result[1].message
+    assert caught.value.lines() == result[1].message
 
 
 @pytest.mark.parametrize("verb", [[], ["keras"]], ids=["graph", "keras"])

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import ps_train
-from ps_train.errors import CheckpointError, ConfigError, UserCodeError
 from ps_train.parts.inference import serving
 from ps_train.parts.tables import connection, registry, store_ops
 from ps_train.parts.tables.rules import Adagrad, Frozen
@@ -161,16 +160,15 @@ def test_one_id_that_its_table_cannot_have_does_not_fail_a_request_of_ten(traine
 
 
 _WRONG = {
-    "a folder that exists": ({"output_dir": ""}, ConfigError, "it exists; remove it, or give another folder"),
-    "no predictions": ({"model_params": {**_PARAMS, "predicts": False}}, UserCodeError,
-                       "clicks.model_fn returned no predictions"),
-    "another dim": ({"dim": 4}, CheckpointError, "table items has dim 3 there, and 4 in the model"),
-    "another variable": ({"variable": "more"}, CheckpointError, "is of another model: more missing there"),
+    "a folder that exists": ({"output_dir": ""}, "export_exists", ""),
+    "no predictions": ({"model_params": {**_PARAMS, "predicts": False}}, "model_without_predictions", "clicks"),
+    "another dim": ({"dim": 4}, "checkpoint_of_another_model", "table items has dim 3 there, and 4 "),
+    "another variable": ({"variable": "more"}, "checkpoint_of_another_model", " more "),
 }
 
 
-@pytest.mark.parametrize("changed, error, message", _WRONG.values(), ids=_WRONG)
-def test_what_cannot_be_exported_is_one_line(trained, tmp_path, changed, error, message):
+@pytest.mark.parametrize("changed, code, values", _WRONG.values(), ids=_WRONG)
+def test_what_cannot_be_exported_is_one_line(trained, tmp_path, changed, code, values):
     """And leaves no folder."""
     def model_fn(features, labels, mode, params):
         if "dim" in changed:
@@ -182,8 +180,8 @@ def test_what_cannot_be_exported_is_one_line(trained, tmp_path, changed, error, 
 
     output_dir = tmp_path / changed.get("output_dir", "exported")
     before = output_dir.exists()
-    with pytest.raises(error, match=message) as caught:
+    with raises(code) as caught:
         serving.export_model(trained[0], str(output_dir), Model("clicks", model_fn, {}),
                             changed.get("model_params", _PARAMS), _SPECS)
-    assert "\n" not in str(caught.value)
+    assert "\n" not in str(caught.value) and values in str(caught.value)
     assert output_dir.exists() == before
