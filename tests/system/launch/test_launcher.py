@@ -302,7 +302,7 @@ def test_a_mistake_is_told_once_before_anything_starts(start):
         run.fail("exit code")
     assert run.output == ("Loading TensorFlow, toy and toy\n"
                           "ps_train: --params: unknown parameter 'no_such'; known to toy and toy: batch_secs, "
-                          "broken_shard, fault\n")
+                          "broken_shard, fault [parameter_unknown]\n")
     assert not run.train_dir.exists()
 
 
