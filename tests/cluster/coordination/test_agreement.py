@@ -20,6 +20,6 @@ def test_a_ps_name_that_does_not_resolve_is_named_at_once(stop, monkeypatch, cap
     cluster = Cluster("worker", 0, {"ps": {0: "nowhere:5000"}, "worker": {0: "localhost:1"}})
     with caplog.at_level(logging.WARNING), raises("timed_out") as caught:
         agreement.check(cluster, 0.3, stop)
-    assert "nowhere:5000 (this host name does not resolve here)" in str(caught.value)
+    assert "ps:0 nowhere:5000 (its host name does not resolve" in str(caught.value)
     [line] = caplog.messages
     assert "ps:0 nowhere:5000" in line and "Name or service not known" in line and "0.3 s" in line
