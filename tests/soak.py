@@ -1,11 +1,16 @@
 """Kills and freezes the tasks of a training at random, starts them again, and looks whether it ends as if undisturbed.
 
-    python -m tests.soak --minutes=10 --seed=1 --kills=100 [--mode=async|sync|backup|local|bounded] [--data_dir=FOLDER]
+    python -m tests.soak --minutes=10 --seed=1 --kills=100 [--mode=MODE] [--data_dir=FOLDER] [--history]
+
+    modes    async, sync, backup, local, bounded, at_once; tables, tables_sync and tables_local train on clicks, with
+             embedding tables and deltas
 
 A round is one training of 2 ps and 3 workers with some faults, each at a global step and to a task that the seed
 chooses. Whatever ends with a retryable code is started again after a second, as Kubeflow's `ExitCode` would. At the end
-every task must have ended with 0, the accuracy be that of an undisturbed training less one point at most, no process
-run and no port be open. What was done is printed; when a round fails, every log too, and the exit code is 1.
+every task must have ended with 0, the accuracy (of clicks, the AUC) be that of an undisturbed training less one point
+at most, no process run and no port be open. With --history, a model that records its updates is trained in each mode,
+with tables and deltas, and its history must keep what the docs promise (tests/history.py). What was done is printed;
+when a round fails, every log too, and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -20,18 +25,46 @@ import tempfile
 import time
 from typing import NamedTuple
 
-from tests import processes
+from tests import history, processes
+from tests.history import Promise
+from tests.history_files import Observer
 from tests.processes import ProcessGroup, TaskCluster
 
-MODES = {"async": [], "sync": ["--sync_replicas"], "backup": ["--sync_replicas", "--replicas_to_aggregate=2"],
-         "local": ["--communication_period=10"], "bounded": ["--staleness_bound=20"],
-         "at_once": ["--steps_per_execution=4"]}
+
+class Mode(NamedTuple):
+    """How the workers train.
+
+    Attributes:
+      flags: of each task.
+      promise: what must hold of the history.
+      has_tables: whether the training is one on clicks.
+    """
+
+    flags: list[str]
+    promise: Promise = Promise()
+    has_tables: bool = False
+
+
+_SYNC, _LOCAL = Promise(has_shares=True, may_drop=True), Promise(has_shares=True)
+MODES = {
+    "async": Mode([]),
+    "sync": Mode(["--sync_replicas"], _SYNC),
+    "backup": Mode(["--sync_replicas", "--replicas_to_aggregate=2"], _SYNC),
+    "local": Mode(["--communication_period=10"], _LOCAL),
+    "bounded": Mode(["--staleness_bound=20"], Promise(bound=20)),
+    "at_once": Mode(["--steps_per_execution=4"]),
+    "tables": Mode([], has_tables=True),
+    "tables_sync": Mode(["--sync_replicas"], _SYNC, has_tables=True),
+    "tables_local": Mode(["--communication_period=10"], _LOCAL, has_tables=True),
+}
+_DELTAS = ["--save_model_steps=200", "--save_delta_secs=1"]
 FIRST_RETRYABLE_CODE = 128  # see ps_train/errors.py; a negative one is a signal's
 RESTART_PAUSE_SECS = 1.0
 MOST_LOST = 0.01  # of the accuracy
 _POLL_SECS = 0.05
 _STEP = re.compile(r"step (\d+) of \d+  loss ")  # a progress line
 _CHIEF = "worker-0"
+_MOST_SHOWN = 30  # violations
 
 
 class Options(NamedTuple):
@@ -43,6 +76,8 @@ class Options(NamedTuple):
       seed: of the faults.
       mode: a key of MODES.
       data_dir: folder of MNIST, or "" for the drawn digits.
+      history: whether to train a model that records its updates, and to check its history.
+      folder: of train_dirs, logs and histories, which stay there; "" for one that is removed at the end.
       train_steps: of a round.
       learning_rate: at 0.003 the noise of the last updates on MNIST is a point already, where two of three workers were
         away in a synchronous round.
@@ -55,6 +90,8 @@ class Options(NamedTuple):
     seed: int = 1
     mode: str = "async"
     data_dir: str = ""
+    history: bool = False
+    folder: str = ""
     train_steps: int = 2000
     learning_rate: float = 0.001
     faults: int = 8
@@ -77,13 +114,11 @@ class Round:
         self._options, self._say = options, say
         self._cluster = TaskCluster(2, 3)
         self._group = ProcessGroup(folder / "logs")
+        self._observer = Observer(folder / "history", num_ps=2) if options.history else None
         self._flags = [
-            "--model=models.mlp", "--dataset=tests.plugins.slow",
-            *([f"--data_dir={options.data_dir}", "--params=source=mnist"] if options.data_dir else []),
-            f"--train_dir={folder}/train", f"--train_steps={options.train_steps}",
-            f"--learning_rate={options.learning_rate}",
-            "--log_steps=10", "--save_model_steps=100", "--save_summaries_steps=50", "--beat_timeout_secs=4",
-            "--step_timeout_secs=5", "--end_timeout_secs=20", *MODES[options.mode]]
+            *_training_flags(options, folder), f"--train_dir={folder}/train", f"--train_steps={options.train_steps}",
+            "--log_steps=10", "--beat_timeout_secs=4", "--step_timeout_secs=5", "--end_timeout_secs=20",
+            *MODES[options.mode].flags]
         self._tasks = {f"{job}-{index}": (job, index) for job, index in self._cluster.tasks()}
         self._lives = dict.fromkeys(self._tasks, 0)
         self._due_secs: dict[str, float] = {}  # when a task that has ended is started again
@@ -106,10 +141,13 @@ class Round:
         Raises:
           AssertionError: it did not end well; the text says how, with all logs.
         """
+        is_undisturbed = not faults
         try:
             self._see_through(sorted(faults))
             self._assert_nothing_is_left()
-            return float(re.search(r"accuracy = (\S+)", self._group.log(self._life(_CHIEF)))[1])
+            if self._observer:
+                self._check_history(is_undisturbed)
+            return float(re.search(r"(?:accuracy|auc) = (\S+)", self._group.log(self._life(_CHIEF)))[1])
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self._group.logs()}") from None
 
@@ -174,6 +212,8 @@ class Round:
             name = self._life(task)
             text, self._read_bytes[name] = self._group.log_from(name, self._read_bytes.get(name, 0))
             self._step = max([self._step, *map(int, _STEP.findall(text))])
+            if self._observer and task == _CHIEF:
+                self._observer.look(text)
 
     def _end_the_others(self) -> None:
         """Lets all end after the chief; training is over for what has been started anew and found nobody any more."""
@@ -193,11 +233,36 @@ class Round:
         """Tells whether this life of a task began after training, when it was started again after its last one."""
         return self._lives[task] > 1 and not _STEP.search(self._group.log(self._life(task)))
 
+    def _check_history(self, is_undisturbed: bool) -> None:
+        self._read_progress()
+        # With a backup worker, a gradient may come late at any time.
+        promise = MODES[self._options.mode].promise._replace(
+            is_undisturbed=is_undisturbed and self._options.mode != "backup")
+        recorded = self._observer.read()
+        violations = history.find_violations(recorded, promise)
+        assert not violations, f"{len(violations)} violations:\n" + "\n".join(violations[:_MOST_SHOWN])
+        self._say(f"  {history.describe(recorded, promise)}")
+
     def _assert_nothing_is_left(self) -> None:
         running = [name for name in self._group.names if self._group.poll(name) is None]
         assert not running, f"still running: {running}"
         held = [port for port in self._cluster.ports if processes.is_open(port)]
         assert not held, f"ports still open: {held}"
+
+
+def _training_flags(options: Options, folder: pathlib.Path) -> list[str]:
+    """Returns the flags of model, dataset, optimizer and saves."""
+    if options.history:
+        # A summary would take a mini-batch from local steps.
+        return ["--model=tests.plugins.recorded", "--dataset=tests.plugins.recorded",
+                f"--params=history={folder}/history", "--optimizer=sgd", "--learning_rate=1",
+                "--save_summaries_steps=0", *_DELTAS]
+    rate = [f"--learning_rate={options.learning_rate}", "--save_summaries_steps=50"]
+    if MODES[options.mode].has_tables:
+        return ["--model=models.deepfm", "--dataset=tests.plugins.slow_clicks", "--params=dim=4,layers=16", *rate,
+                *_DELTAS]
+    return ["--model=models.mlp", "--dataset=tests.plugins.slow", "--save_model_steps=100", *rate,
+            *([f"--data_dir={options.data_dir}", "--params=source=mnist"] if options.data_dir else [])]
 
 
 def draw(options: Options, rng: random.Random) -> list[Fault]:
@@ -236,9 +301,10 @@ def main(argv: list[str]) -> int:
     """Runs the command line; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__.partition("\n")[0])
     for name, default in Options()._asdict().items():
-        parser.add_argument(f"--{name}", type=type(default), default=default)
+        kind = {"action": "store_true"} if isinstance(default, bool) else {"type": type(default), "default": default}
+        parser.add_argument(f"--{name}", **kind)
     options = Options(**vars(parser.parse_args(argv)))
-    with tempfile.TemporaryDirectory() as folder:
+    with contextlib.nullcontext(options.folder) if options.folder else tempfile.TemporaryDirectory() as folder:
         try:
             num_kills, num_freezes = run(options, pathlib.Path(folder), lambda line: print(line, flush=True))
         except AssertionError as error:

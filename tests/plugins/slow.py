@@ -18,7 +18,11 @@ def prepare(params):
 
 def input_fn(mode, params, shard):
     """The batches of the source; in training at most one in `batch_secs` comes to each worker."""
-    dataset = _SOURCES[params["source"]].input_fn(mode, params, shard)
+    return at_bounded_rate(_SOURCES[params["source"]].input_fn(mode, params, shard), mode, params)
+
+
+def at_bounded_rate(dataset, mode, params):
+    """Returns the dataset of (features, labels), which in training gives at most one mini-batch in `batch_secs`."""
     if mode != ps_train.TRAIN:
         return dataset
 
