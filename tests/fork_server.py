@@ -238,7 +238,7 @@ def _become_task(request: dict, log: int, kept: Collection[int] = ()) -> None:
             runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
         code = 0
     except SystemExit as error:
-        code = error.code if isinstance(error.code, int) else 1
+        code = error.code if isinstance(error.code, int) else int(error.code is not None)
     except BaseException:  # noqa: BLE001 (the child of a test: its log shows what happened)
         traceback.print_exc()
     finally:

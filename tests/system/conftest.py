@@ -18,6 +18,6 @@ def start_servers(request):
 
 @pytest.fixture(autouse=True)
 def graphs_as_marked(request, monkeypatch):
-    """Lets the forks of a test that is marked `plain_graphs` run their graphs as they were built."""
-    if request.node.get_closest_marker("plain_graphs"):
+    """Lets the forks of a test that is not marked `optimised` run their graphs as they were built."""
+    if request.node.get_closest_marker("optimised") is None:
         monkeypatch.setenv(fork_server.PLAIN_GRAPHS_VARIABLE, "1")

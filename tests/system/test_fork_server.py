@@ -44,13 +44,14 @@ def test_a_fork_runs_a_script_as_python_does(tmp_path):
 
 
 @pytest.mark.parametrize("is_plain", [False, True])
-def test_graphs_are_optimised_where_a_test_does_not_decline(start_process, tmp_path, monkeypatch, is_plain):
-    """By TensorFlow, in a session of the task."""
-    if is_plain:
-        monkeypatch.setenv(fork_server.PLAIN_GRAPHS_VARIABLE, "1")
+def test_graphs_are_optimised_where_a_test_is_marked(start_process, tmp_path, monkeypatch, is_plain):
+    """By TensorFlow, in the sessions of the task."""
+    if not is_plain:
+        monkeypatch.delenv(fork_server.PLAIN_GRAPHS_VARIABLE)
     (tmp_path / "probe.py").write_text(
-        "from ps_train.coordination import sessions\n"
-        "found = sessions.options([], is_elastic=False).graph_options.rewrite_options.disable_meta_optimizer\n"
+        "import tensorflow.compat.v1 as tf\n"
+        "found = tf.Session(graph=tf.Graph())._config\n"
+        "found = found is not None and found.graph_options.rewrite_options.disable_meta_optimizer\n"
         "raise ValueError(f'is plain: {found}')\n")
     start_process.start("task", ["--download_only", "--model=probe"], cwd=tmp_path)
     assert start_process.exit_code("task") == 1

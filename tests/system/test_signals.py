@@ -12,8 +12,6 @@ from tests import clusters
 from tests.processes import REPO, TaskCluster
 from tests.training import GATE_BATCH
 
-pytestmark = pytest.mark.plain_graphs
-
 
 def test_sigterm_to_one_ps_alone_takes_effect_after_the_grace_period(train):
     """Matrix row 23: it serves on, as the chief may need it for a last save; then 143. Started again, all go on."""

@@ -10,8 +10,6 @@ import pytest
 from tests import soak
 from tests.processes import ProcessGroup
 
-pytestmark = pytest.mark.plain_graphs
-
 
 def test_a_seed_draws_the_same_faults_and_another_one_others():
     """So that what went wrong can be tried again."""

@@ -14,7 +14,9 @@ DOCS = REPO / "docs"
 TUTORIAL = sorted(path.stem for path in (DOCS / "tutorial").glob("*.md"))
 
 
-@pytest.mark.parametrize("name", TUTORIAL)
+# One of them as its reader has it, with graphs that TensorFlow optimises: it trains in three modes.
+@pytest.mark.parametrize("name", [
+    pytest.param(name, marks=[pytest.mark.optimised] * (name == "first-run")) for name in TUTORIAL])
 def test_a_page_of_the_tutorial_works_as_it_stands(start_process, tmp_path, name):
     """Its files, its commands one after the other, and their exit codes."""
     if name == "from-estimator" and importlib.util.find_spec("tensorflow_estimator") is None:

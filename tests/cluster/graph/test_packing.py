@@ -239,6 +239,7 @@ def build(start_servers, predict, **options):
     return clusters.build_graph(start_servers(1, 1), 0, model=model_of(predict), **options)
 
 
+@pytest.mark.optimised
 def test_a_step_has_one_update_and_its_transfers_only(start_servers):
     """8 variables on two ps: two updates by Adam, two tensors to the worker and two back."""
     cluster = start_servers(2, 1)

@@ -125,6 +125,7 @@ def test_they_are_the_same_however_variables_travel(tmp_path, start_servers, wir
         np.testing.assert_array_equal(four[name], value, err_msg=name)
 
 
+@pytest.mark.optimised
 @pytest.mark.parametrize("num_ps, expected", [
     (1, {("ps", "worker"): 4 + 1, ("worker", "ps"): 4}),
     (2, {("ps", "worker"): 4 * 2 + 1, ("worker", "ps"): 4 * 2, ("ps", "ps"): 4 * 3})])

@@ -17,8 +17,6 @@ from tests import processes
 from tests.errors import raises
 from tests.processes import REPO, TaskCluster
 
-pytestmark = pytest.mark.plain_graphs
-
 
 def told_less(cluster, job, index=1):
     """Returns what a worker of a cluster of two and two was told where one task of a job was left out."""

@@ -28,8 +28,6 @@ from tests import fork_server
 from tests.children import is_free
 from tests.errors import raises
 
-pytestmark = pytest.mark.plain_graphs
-
 ENDLESS = ["--train_steps=1000000", "--params=batch_secs=0.02"]  # slow, which leaves the cores free
 REPO = pathlib.Path(__file__).resolve().parents[3]
 DEADLINE_SECS = 120

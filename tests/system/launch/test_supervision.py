@@ -11,8 +11,6 @@ from ps_train.launch import supervision
 from ps_train.launch.supervision import ClusterProcesses, Restarts
 from tests.children import python
 
-pytestmark = pytest.mark.plain_graphs
-
 
 class Ended:
     """Stands for a task that has just ended, and ends again at once each time it is started."""

@@ -10,8 +10,6 @@ from tests import clusters
 from tests.processes import TaskCluster
 from tests.training import MODES, TRAIN_STEPS
 
-pytestmark = pytest.mark.plain_graphs
-
 
 @pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
 def test_a_restarted_chief_continues_on_the_live_parameters(train, mode):

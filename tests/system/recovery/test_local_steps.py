@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-pytestmark = pytest.mark.plain_graphs
-
 FLAGS = ["--communication_period=5", "--save_summaries_steps=0", "--save_model_secs=1"]
 
 

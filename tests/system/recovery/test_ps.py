@@ -8,8 +8,6 @@ import pytest
 
 from tests.training import GATE_BATCH
 
-pytestmark = pytest.mark.plain_graphs
-
 SLOWLY = ",batch_secs=0.01"  # of an endless training
 
 

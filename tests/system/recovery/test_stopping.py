@@ -11,8 +11,6 @@ from tests import clusters
 from tests.processes import REPO, TaskCluster
 from tests.training import MODES
 
-pytestmark = pytest.mark.plain_graphs
-
 
 @pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
 def test_a_chief_that_was_told_to_stop_continues_with_the_same_command(train, mode):

@@ -7,8 +7,6 @@ import re
 
 import pytest
 
-pytestmark = pytest.mark.plain_graphs
-
 
 @pytest.mark.parametrize("replicas", [2, 5], ids=["backup", "several batches each"])
 def test_in_sync_the_others_go_on_with_any_number_of_gradients(train, replicas):

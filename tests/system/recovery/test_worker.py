@@ -12,8 +12,6 @@ import pytest
 from ps_train.coordination.state import State
 from tests.training import GATE_BATCH, MODES
 
-pytestmark = pytest.mark.plain_graphs
-
 
 @pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
 def test_a_worker_that_dies_does_not_stop_the_others(train, mode):

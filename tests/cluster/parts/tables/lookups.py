@@ -29,7 +29,7 @@ class Model:
             self.train_op = tf.group(
                 *(stores[rows.ref()].update(one.indices, one.values) for one, rows in pairs))
             self.tables = TableFiles(self.registry)
-        self.session = tf.Session(graph=self.graph, config=_plain_options())
+        self.session = tf.Session(graph=self.graph)
         self.tables.reset(self.session)
 
     def __enter__(self):
@@ -37,11 +37,3 @@ class Model:
 
     def __exit__(self, *_):
         self.session.close()
-
-
-def _plain_options():
-    """Returns options of a session that runs a graph as it is: to optimise it takes longer than all runs of a test."""
-    options = tf.ConfigProto()
-    options.graph_options.rewrite_options.disable_meta_optimizer = True
-    options.graph_options.optimizer_options.opt_level = -1
-    return options

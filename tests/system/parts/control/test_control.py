@@ -16,8 +16,6 @@ from ps_train.storage.journal import read_journal
 from tests.children import wait_until
 from tests.processes import TaskCluster
 
-pytestmark = pytest.mark.plain_graphs
-
 # Slow, to leave a core to the clients.
 ENDLESS = ["--dataset=tests.plugins.slow", "--train_steps=1000000", "--save_model_secs=0", "--save_summaries_steps=0"]
 

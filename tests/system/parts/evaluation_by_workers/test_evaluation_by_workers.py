@@ -5,9 +5,6 @@ from __future__ import annotations
 import re
 
 import numpy as np
-import pytest
-
-pytestmark = pytest.mark.plain_graphs
 
 FLAGS = ["--evaluate_with=workers", "--learning_rate=0.01"]
 
