@@ -95,8 +95,8 @@ class ProcessGroup:
 
     def start(self, name: str, arguments: list[str], cwd=REPO, env: dict[str, str] | None = None,
               log_path: str | None = None, before: Sequence[str] = (),
-              is_exec: bool = False) -> subprocess.Popen | ForkedProcess:
-        """Starts `python -m ps_train` with the arguments.
+              is_exec: bool = False, script: str = "") -> subprocess.Popen | ForkedProcess:
+        """Starts `python -m ps_train`, or `python SCRIPT`, with the arguments.
 
         Args:
           name: of the process and its log.
@@ -110,10 +110,11 @@ class ProcessGroup:
         with open(log_path or self._log_dir / name, "wb") as log:
             namespace = _namespace(before)
             if is_exec or namespace is None:
-                process = subprocess.Popen([*before, sys.executable, "-m", "ps_train", *arguments], cwd=cwd,
+                program = [script] if script else ["-m", "ps_train"]
+                process = subprocess.Popen([*before, sys.executable, *program, *arguments], cwd=cwd,
                                            env=environ, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
             else:
-                process = fork_server.of_this_process().start(arguments, cwd, environ, log.fileno(),
+                process = fork_server.of_this_process().start(arguments, cwd, environ, log.fileno(), script=script,
                                                               namespace=namespace)
         self._processes[name] = process
         return process

@@ -76,7 +76,7 @@ def _count_in_tables(numbers, rows_per_line):
     """Returns a loss by which the row of each number in the table `counts` grows by 1."""
     # Made first, and so saved first: the rows of `counts` are those that a long save may put ahead of the rest.
     ballast = ps_train.embedding_table("ballast", 32, num_rows=NUM_LINES * rows_per_line, optimizer=Sgd(1.0))
-    counts = ps_train.embedding_table("counts", 1, num_rows=NUM_LINES, optimizer=Sgd(1.0), initial_limit=0.0)
+    counts = ps_train.embedding_table("counts", 1, optimizer=Sgd(1.0), initial_limit=0.0)  # dynamic, unlike the other
     touched = numbers[:, tf.newaxis] * rows_per_line + tf.range(rows_per_line, dtype=tf.int64)
     return 0.0 * tf.reduce_sum(ballast.lookup(touched)) - tf.reduce_sum(counts.lookup(numbers))
 

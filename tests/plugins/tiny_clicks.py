@@ -39,7 +39,7 @@ def input_fn(mode, params, shard):
 
 
 def model_fn(features, labels, mode, params):
-    """A small DeepFM; `extra` adds metrics: "standard" those of tf.metrics, "mean" and "last" ones that are no sums."""
+    """A small DeepFM; `extra` adds metrics: "standard" those of tf.metrics, "last" one that is no sum."""
     num_rows = 0 if params["is_dynamic"] else params["num_ids"]
     spec = deepfm.model_fn(features, labels, mode, {
         **params, "num_rows": num_rows, "dim": params["model_dim"], "layers": "5"})
@@ -54,6 +54,4 @@ def model_fn(features, labels, mode, params):
     if params["extra"] == "last":
         last = tf.get_variable("last", [], collections=[tf.GraphKeys.LOCAL_VARIABLES], trainable=False)
         extra = {"last": (last.read_value(), last.assign(tf.reduce_mean(probabilities)))}
-    if params["extra"] == "mean":
-        extra = {"mean": (tf.reduce_mean(probabilities), tf.no_op())}
     return spec._replace(eval_metric_ops={**spec.eval_metric_ops, **extra})

@@ -1,11 +1,10 @@
-"""Estimators with train_and_evaluate, under Kubeflow's TF_CONFIG: a custom model_fn, or a canned one."""
+"""An Estimator with train_and_evaluate, under Kubeflow's TF_CONFIG."""
 
 import tensorflow as tf
 
 flags = tf.app.flags
 flags.DEFINE_string("model_dir", "", "Folder of the checkpoints")
 flags.DEFINE_integer("max_steps", 60, "Global step at which training ends")
-flags.DEFINE_boolean("canned", False, "Whether to train tf.estimator.DNNClassifier")
 FLAGS = flags.FLAGS
 
 
@@ -26,11 +25,7 @@ def model_fn(features, labels, mode, params):
 def main(_):
     tf.logging.set_verbosity(tf.logging.INFO)
     config = tf.estimator.RunConfig(model_dir=FLAGS.model_dir, save_checkpoints_steps=20)
-    if FLAGS.canned:
-        columns = [tf.feature_column.numeric_column("x", shape=(4,))]
-        estimator = tf.estimator.DNNClassifier([8], columns, config=config)
-    else:
-        estimator = tf.estimator.Estimator(model_fn, config=config, params={"rate": 0.1})
+    estimator = tf.estimator.Estimator(model_fn, config=config, params={"rate": 0.1})
     tf.estimator.train_and_evaluate(
         estimator, tf.estimator.TrainSpec(input_fn, max_steps=FLAGS.max_steps),
         tf.estimator.EvalSpec(input_fn, steps=2, start_delay_secs=0, throttle_secs=1))

@@ -27,13 +27,14 @@ _DIMS = {"a/b": 2, "a-b": 3, "items": 2}
 _KINDS = {"a/b": {}, "a-b": {"num_rows": 60}}
 _ITEMS = {"items": {"initial_limit": 0.5}}
 _RULE = Adagrad(0.5)
+_made = {}
 
 
 class Tables(Model):
-    """Two tables, dynamic and fixed, whose names differ in little, and a dense variable."""
+    """Two tables, dynamic and fixed, whose names differ in little, and a dense variable; empty at each `with`."""
 
-    def __init__(self, num_ps=1, rule=_RULE, kinds=_KINDS):
-        """Makes them, empty."""
+    def __init__(self, num_ps, rule, kinds):
+        """Makes them."""
         def build():
             self.step = tf.train.create_global_step()
             self.ids = tf.placeholder(tf.int64, [None])
@@ -46,7 +47,6 @@ class Tables(Model):
         super().__init__(build, num_ps, rule=rule)
         with self.graph.as_default():
             self.saver = tf.train.Saver([self.step])
-            self.session.run(self.step.initializer)
             self.prefix = tf.placeholder(tf.string, [])
             self.extra_op = tf.raw_ops.SaveV2(
                 prefix=self.prefix, tensor_names=["extra"], shape_and_slices=[""], tensors=[tf.constant(7)])
@@ -54,6 +54,15 @@ class Tables(Model):
             self.own_ids = {name: [tf.placeholder(tf.int64, [None]) for _ in found] for name, found in stores.items()}
             self.whole = {name: [store.read(ids, with_slots=True) for store, ids in zip(found, self.own_ids[name])]
                           for name, found in stores.items()}
+
+    def __enter__(self):
+        """Empties the tables, of which others may have left something."""
+        self.tables.reset(self.session)
+        self.session.run(self.step.initializer)
+        return self.session
+
+    def __exit__(self, *_):
+        """Keeps the session for the next one."""
 
     def train(self, ids=_IDS, factor=1.0):
         """Takes a step on these ids."""
@@ -94,6 +103,22 @@ class Tables(Model):
             return MergingSaver(self.saver, [self.tables.begin_save, *parts])
 
 
+def _tables(num_ps=1, rule=_RULE, kinds=_KINDS):
+    """Returns Tables, which are made once for all tests: most of their time goes into graphs."""
+    key = num_ps, rule, repr(kinds)
+    if key not in _made:
+        _made[key] = Tables(num_ps, rule, kinds)
+    return _made[key]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_tables():
+    """Dynamic tables have room for some 10,000 rows."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store_ops, "_VIRTUAL_BYTES", 400_000)
+        yield
+
+
 def _ids_in(path):
     """Returns the ids of all rows in a checkpoint or delta."""
     reader = tf.train.load_checkpoint(path)
@@ -112,16 +137,20 @@ def _assert_same(found, expected):
         np.testing.assert_array_equal(found[name], value, err_msg=name)
 
 
+def _make_pieces_small(patch):
+    patch.setattr(store_ops, "_PIECE_BYTES", 60)
+    patch.setattr(store_ops, "_COUNTED_ROWS", 8)
+
+
 @pytest.fixture
 def small_pieces(monkeypatch):
     """Tables are saved in pieces of two rows or so."""
-    monkeypatch.setattr(store_ops, "_PIECE_BYTES", 60)
-    monkeypatch.setattr(store_ops, "_COUNTED_ROWS", 8)
+    _make_pieces_small(monkeypatch)
 
 
 def test_what_two_ps_have_saved_is_the_same_on_any_number(tmp_path, small_pieces):
     """Values and slots by id, and those of ids without a row; restored over other rows."""
-    saving = Tables(num_ps=2)
+    saving = _tables(num_ps=2)
     with saving:
         for ids in (_IDS, _IDS[:4], _IDS[2:7]):
             saving.train(ids)
@@ -133,7 +162,7 @@ def test_what_two_ps_have_saved_is_the_same_on_any_number(tmp_path, small_pieces
     saved = contents.read_tables(path)
     assert all(len(pieces) > 1 for table in saved.values() for pieces in table.pieces)
     for num_ps in (1, 2, 3):
-        restored = Tables(num_ps)
+        restored = _tables(num_ps)
         with restored:
             restored.train(np.arange(0, 60, 7))
             restored.tables.restore(restored.session, path)
@@ -151,11 +180,11 @@ def test_what_two_ps_have_saved_is_the_same_on_any_number(tmp_path, small_pieces
 
 def test_an_evaluation_reads_values_only(tmp_path):
     """Tables that are only read have no slots under any rule."""
-    saving = Tables(num_ps=2)
+    saving = _tables(num_ps=2)
     with saving:
         saving.train()
         expected, path = saving.values(), saving.save(tmp_path)
-    frozen = Tables(rule=Frozen(0.0))
+    frozen = _tables(rule=Frozen(0.0))
     with frozen:
         contents.check_tables_fit(path, frozen.tables.specs)
         frozen.tables.restore(frozen.session, path)
@@ -179,7 +208,7 @@ def test_evaluation_and_prediction_have_room_for_the_rows_of_all_ps(tmp_path, mo
     everywhere = np.arange(100)
     owners = owners_of(everywhere, 3, is_dynamic=True)
     ids = np.concatenate([everywhere[owners == ps][:4] for ps in range(3)])
-    saving = Tables(num_ps=3, kinds={"items": kinds})
+    saving = _tables(num_ps=3, kinds={"items": kinds})
     with saving:
         saving.train(ids)
         assert [one["used"] for one in saving.tables.counts(saving.session)["items"]] == [4, 4, 4]
@@ -202,11 +231,11 @@ def test_evaluation_and_prediction_have_room_for_the_rows_of_all_ps(tmp_path, mo
 def test_more_rows_than_a_process_can_hold_are_one_line(tmp_path, monkeypatch):
     """As many as the ps of a training may have together."""
     monkeypatch.setattr(table_files, "MAX_ROWS_PER_PS", 8)
-    saving = Tables(num_ps=2, kinds=_ITEMS)
+    saving = _tables(num_ps=2, kinds=_ITEMS)
     with saving:
         saving.train()
         path = saving.save(tmp_path)
-    frozen = Tables(rule=Frozen(0.0), kinds=_ITEMS)
+    frozen = _tables(rule=Frozen(0.0), kinds=_ITEMS)
     with frozen, frozen.graph.as_default(), raises("table_too_large") as caught:
         table_files.ReadOnlyTables(frozen.registry).restore(frozen.session, path)
     assert f"table items: {path} has 9 rows; allowed: at most 8 " in str(caught.value)
@@ -217,7 +246,7 @@ def test_rows_changed_since_a_save_are_a_delta(tmp_path, small_pieces):
 
     A checkpoint of an empty table gives every id its first value again.
     """
-    saving = Tables(num_ps=2, kinds=_ITEMS)
+    saving = _tables(num_ps=2, kinds=_ITEMS)
     with saving:
         assert saving.tables.base == ""
         empty, first = saving.save(tmp_path, 0), saving.values_and_slots()
@@ -228,7 +257,7 @@ def test_rows_changed_since_a_save_are_a_delta(tmp_path, small_pieces):
         expected = saving.values_and_slots(np.arange(60))
         delta = saving.save_delta()
     assert _ids_in(delta) == [5, 8, 50]
-    restored = Tables(num_ps=1, kinds=_ITEMS)
+    restored = _tables(num_ps=1, kinds=_ITEMS)
     with restored:
         restored.tables.restore(restored.session, path, delta)
         _assert_same(restored.values_and_slots(np.arange(60)), expected)
@@ -256,7 +285,7 @@ def _save_while_training(tables, folder, *, is_delta=False):
 
 def test_a_checkpoint_has_the_rows_of_its_cut(tmp_path, small_pieces):
     """Rows that were touched after they were written are written again; every reader takes the last ones."""
-    saving = Tables(num_ps=2)
+    saving = _tables(num_ps=2)
     with saving:
         saving.train()
         path, expected = _save_while_training(saving, tmp_path)
@@ -265,8 +294,8 @@ def test_a_checkpoint_has_the_rows_of_its_cut(tmp_path, small_pieces):
     saved = contents.read_tables(path)
     assert all(table.has_repeated for table in saved.values())
     assert _ids_in(path) == sorted(2 * [*_IDS, 5, 8, 50])  # of two tables, the three twice
-    for num_ps in (1, 2, 3):
-        restored = Tables(num_ps)
+    for num_ps in (2, 3):
+        restored = _tables(num_ps)
         with restored:
             restored.tables.restore(restored.session, path)
             _assert_same(restored.values_and_slots(np.arange(60)), expected)
@@ -282,14 +311,14 @@ def test_a_checkpoint_has_the_rows_of_its_cut(tmp_path, small_pieces):
 
 def test_a_delta_has_the_rows_of_its_cut(tmp_path, small_pieces):
     """What the checkpoint before has missed, too: what was touched from its last pass on."""
-    saving = Tables(num_ps=2, kinds=_ITEMS)
+    saving = _tables(num_ps=2, kinds=_ITEMS)
     with saving:
         saving.train()
         path = saving.save(tmp_path)
         saving.train(np.arange(0, 20))
         delta, expected = _save_while_training(saving, tmp_path, is_delta=True)
     assert set(_ids_in(delta)) == {*range(20), 50}
-    restored = Tables(num_ps=3, kinds=_ITEMS)
+    restored = _tables(num_ps=3, kinds=_ITEMS)
     with restored:
         restored.tables.restore(restored.session, path, delta)
         _assert_same(restored.values_and_slots(np.arange(60)), expected)
@@ -297,7 +326,7 @@ def test_a_delta_has_the_rows_of_its_cut(tmp_path, small_pieces):
 
 def test_the_last_part_is_written_after_all_rows(tmp_path, small_pieces):
     """What is touched while it is written is in the next delta, not in the checkpoint."""
-    saving = Tables(num_ps=1, kinds=_ITEMS)
+    saving = _tables(num_ps=1, kinds=_ITEMS)
     with saving:
         saving.train()
         before = saving.values_and_slots()
@@ -315,7 +344,7 @@ def test_the_last_part_is_written_after_all_rows(tmp_path, small_pieces):
         delta = saving.save_delta()
     assert tf.train.load_checkpoint(path).get_tensor("extra") == 7
     assert _ids_in(path) == sorted(_IDS) and _ids_in(delta) == [13, 51]
-    restored = Tables(kinds=_ITEMS)
+    restored = _tables(kinds=_ITEMS)
     with restored:
         restored.tables.restore(restored.session, path)
         _assert_same(restored.values_and_slots(), before)
@@ -325,7 +354,7 @@ def test_the_last_part_is_written_after_all_rows(tmp_path, small_pieces):
 def test_how_often_an_id_was_seen_outlives_a_restart(tmp_path, is_delta):
     """On another number of ps, too: an id seen twice needs one more time of three, others three."""
     kinds = {"items": {"min_count": 3}}
-    saving = Tables(num_ps=2, kinds=kinds)
+    saving = _tables(num_ps=2, kinds=kinds)
     with saving:
         saving.train(np.array([1, 2, 3]))
         path, delta = saving.save(tmp_path), None
@@ -335,7 +364,7 @@ def test_how_often_an_id_was_seen_outlives_a_restart(tmp_path, is_delta):
         else:
             path = saving.save(tmp_path, step=2)
     for num_ps in (1, 2, 3):
-        restored = Tables(num_ps, kinds=kinds)
+        restored = _tables(num_ps, kinds=kinds)
         with restored:
             restored.train(np.array([9]))  # is forgotten
             restored.tables.restore(restored.session, path, delta)
@@ -347,7 +376,7 @@ def test_how_often_an_id_was_seen_outlives_a_restart(tmp_path, is_delta):
 
 def test_a_checkpoint_without_these_counts_restores(tmp_path):
     """Of a table that admitted all ids when it was saved, or of an older ps_train."""
-    saving, restored = Tables(kinds={"items": {}}), Tables(kinds={"items": {"min_count": 2}})
+    saving, restored = _tables(kinds={"items": {}}), _tables(kinds={"items": {"min_count": 2}})
     with saving:
         saving.train()
         expected, path = saving.values_and_slots(), saving.save(tmp_path)
@@ -358,7 +387,7 @@ def test_a_checkpoint_without_these_counts_restores(tmp_path):
 
 def test_a_row_that_was_dropped_during_a_save_leaves_its_room(tmp_path, small_pieces, caplog):
     """It is in the checkpoint, as it was written first; the row that took its place is there, too."""
-    tables = Tables(kinds={"items": {"max_rows": 4}})
+    tables = _tables(kinds={"items": {"max_rows": 4}})
     with tables:
         for one in (1, 2, 3, 4):
             tables.train(np.array([one]))
@@ -391,13 +420,15 @@ def _deal_as_before(patch):
         f', "dealt": "{hashing.MIXED}"', ""))
 
 
-@pytest.fixture
-def old_files(tmp_path, small_pieces, monkeypatch):
+@pytest.fixture(scope="module")
+def old_files(tmp_path_factory):
     """A checkpoint and its delta by 2 ps that dealt their rows by `id % num_ps`, and the rows that both give."""
-    everywhere = np.arange(60)
-    with monkeypatch.context() as patch:
+    everywhere, tmp_path = np.arange(60), tmp_path_factory.mktemp("old")
+    with pytest.MonkeyPatch.context() as patch:
         _deal_as_before(patch)
-        saving = Tables(num_ps=2)
+        _make_pieces_small(patch)
+        patch.setattr("tests.cluster.parts.tables.test_table_files._made", {})
+        saving = _tables(num_ps=2)
         with saving:
             saving.train()
             path, of_path = saving.save(tmp_path), saving.values_and_slots(everywhere)
@@ -410,12 +441,12 @@ def old_files(tmp_path, small_pieces, monkeypatch):
 
 
 @pytest.mark.parametrize("num_ps", [1, 2, 3])
-def test_rows_that_were_dealt_by_a_remainder_are_dealt_again(old_files, num_ps):
+def test_rows_that_were_dealt_by_a_remainder_are_dealt_again(old_files, small_pieces, num_ps):
     """From checkpoints and deltas of before, on as many ps and on others: each ps gets its rows and no other."""
     path, of_path, delta, of_delta = old_files
     everywhere = np.arange(60)
     for one, expected, ids in ((None, of_path, _IDS), (delta, of_delta, np.union1d(_IDS, [5, 8, 50]))):
-        restored = Tables(num_ps)
+        restored = _tables(num_ps)
         with restored:
             restored.tables.restore(restored.session, path, one)
             _assert_same(restored.values_and_slots(everywhere), expected)
@@ -426,10 +457,10 @@ def test_rows_that_were_dealt_by_a_remainder_are_dealt_again(old_files, num_ps):
             assert not np.array_equal(restored.values()["a/b"], expected["a/b"][_IDS, :2])
 
 
-def test_a_delta_may_be_dealt_otherwise_than_its_checkpoint(old_files):
+def test_a_delta_may_be_dealt_otherwise_than_its_checkpoint(old_files, small_pieces):
     """The first training of a new version saves deltas to a checkpoint of the last one."""
     path, everywhere = old_files[0], np.arange(60)
-    going_on, restored = Tables(num_ps=2), Tables(num_ps=2)
+    going_on, restored = _tables(num_ps=2), _tables(num_ps=2)
     with going_on:
         going_on.tables.restore(going_on.session, path)
         going_on.train(np.array([1, 5, 52]))
@@ -444,7 +475,7 @@ def test_a_delta_may_be_dealt_otherwise_than_its_checkpoint(old_files):
 def test_an_evaluation_reads_rows_that_were_dealt_by_a_remainder(old_files):
     """In one process, as export and predict do."""
     path, expected, _, _ = old_files
-    frozen = Tables(rule=Frozen(0.0))
+    frozen = _tables(rule=Frozen(0.0))
     with frozen, frozen.graph.as_default():
         table_files.ReadOnlyTables(frozen.registry).restore(frozen.session, path)
         for name, rows in frozen.values(np.arange(60)).items():
@@ -453,7 +484,7 @@ def test_an_evaluation_reads_rows_that_were_dealt_by_a_remainder(old_files):
 
 def test_after_a_restart_a_delta_follows_the_checkpoint_that_was_restored(tmp_path):
     """On another number of ps, too; the next run need not save everything first."""
-    saving, restored, again = Tables(num_ps=2, kinds=_ITEMS), Tables(num_ps=1, kinds=_ITEMS), Tables(kinds=_ITEMS)
+    saving, restored, again = _tables(num_ps=2, kinds=_ITEMS), _tables(num_ps=1, kinds=_ITEMS), _tables(kinds=_ITEMS)
     with saving:
         saving.train()
         path = saving.save(tmp_path)
@@ -471,7 +502,7 @@ def test_after_a_restart_a_delta_follows_the_checkpoint_that_was_restored(tmp_pa
 
 def test_rows_that_were_dropped_leave_the_room_to_those_of_the_delta(tmp_path, caplog):
     """A full table whose rows have changed since the checkpoint: none of the delta's is refused."""
-    tables = Tables(kinds={"items": {"max_rows": 4}})
+    tables = _tables(kinds={"items": {"max_rows": 4}})
     with tables:
         for one in (1, 2, 3, 4):
             tables.train(np.array([one]))
@@ -503,7 +534,7 @@ _MISFITS = {
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory):
     """The path of a checkpoint of a table."""
-    saving = Tables(kinds=_ITEMS)
+    saving = _tables(kinds=_ITEMS)
     with saving:
         saving.train()
         return saving.save(tmp_path_factory.mktemp("checkpoint"))
@@ -532,11 +563,11 @@ def test_a_checkpoint_without_tables_fits_a_model_without(tmp_path):
 
 def test_rows_without_room_are_logged(tmp_path, caplog):
     """A table whose max_rows is smaller than its checkpoint keeps as many rows as it has room for."""
-    saving = Tables(kinds={"items": {}})
+    saving = _tables(kinds={"items": {}})
     with saving:
         saving.train()
         path = saving.save(tmp_path)
-    small = Tables(kinds={"items": {"max_rows": 4}})
+    small = _tables(kinds={"items": {"max_rows": 4}})
     with small:
         small.tables.restore(small.session, path)
         assert small.tables.counts(small.session)["items"][0]["used"] == 4
@@ -545,7 +576,7 @@ def test_rows_without_room_are_logged(tmp_path, caplog):
 
 def test_a_full_table_drops_the_rows_that_were_not_touched_for_the_longest_time():
     """Enough for new ids, and never those of the last update, even where all rows are as old as each other."""
-    full = Tables(kinds={"items": {"max_rows": 10}})
+    full = _tables(kinds={"items": {"max_rows": 10}})
     with full:
         full.train(np.arange(10))
         part.drop_old_rows(full.session, full.tables)
@@ -559,7 +590,7 @@ def test_a_full_table_drops_the_rows_that_were_not_touched_for_the_longest_time(
 
 def test_rows_that_no_update_has_touched_for_long_are_dropped():
     """ttl_steps=2: the id of the first update goes after the fourth."""
-    aging = Tables(kinds={"items": {"ttl_steps": 2}})
+    aging = _tables(kinds={"items": {"ttl_steps": 2}})
     with aging:
         for ids in ([1], [2], [2], [3]):
             aging.train(np.array(ids))
@@ -570,7 +601,7 @@ def test_rows_that_no_update_has_touched_for_long_are_dropped():
 
 def test_the_rows_of_each_ps_are_counted(caplog):
     """With their bytes: two floats of value, two of slots, id and mark; in the line of the log, and as JSON."""
-    tables = Tables(num_ps=2, kinds={"items": {}})
+    tables = _tables(num_ps=2, kinds={"items": {}})
     with tables, caplog.at_level("INFO"):
         tables.train()
         found = part.shares_of(tables.tables, tables.tables.counts(tables.session))

@@ -107,30 +107,36 @@ def test_a_path_without_a_checkpoint_is_refused(tmp_path):
     assert str(tmp_path / "none") in str(refused.value)
 
 
+_COMMON = {"num_ps": 2, "num_workers": 1, "log_steps": 0, "hidden_units": 8}
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory):
+    """The folder of a training of 5 steps."""
+    folder = tmp_path_factory.mktemp("first")
+    testing.run_in_threads("models.mlp", "data.digits", train_dir=folder, train_steps=5, **_COMMON)
+    return folder
+
+
 @pytest.mark.parametrize("flags", [{}, {"sync_replicas": True}, {"communication_period": 5},
                                    {"sync_replicas": True, "sync_engine": "tensorflow"}],
                          ids=["async", "sync", "rounds", "TensorFlow's engine"])
-def test_a_training_begins_with_them_in_every_mode(tmp_path, flags):
+def test_a_training_begins_with_them_in_every_mode(first, tmp_path, flags):
     """With a rate of almost 0, the values stay those of the first training; the step begins at 0."""
-    common = {"num_ps": 2, "num_workers": 1, "log_steps": 0, "hidden_units": 8}
-    first, second = tmp_path / "first", tmp_path / "second"
-    testing.run_in_threads("models.mlp", "data.digits", train_dir=first, train_steps=30, **common)
-    testing.run_in_threads("models.mlp", "data.digits", train_dir=second, train_steps=10, init_checkpoint=str(first),
-                           optimizer="sgd", learning_rate=1e-12, **common, **flags)
-    assert checkpoints.newest_sound(str(second)).endswith("-10")
-    before, after = testing.read_checkpoint(first), testing.read_checkpoint(second)
+    testing.run_in_threads("models.mlp", "data.digits", train_dir=tmp_path, train_steps=10, init_checkpoint=str(first),
+                           optimizer="sgd", learning_rate=1e-12, **_COMMON, **flags)
+    assert checkpoints.newest_sound(str(tmp_path)).endswith("-10")
+    before, after = testing.read_checkpoint(first), testing.read_checkpoint(tmp_path)
     names = [name for name in after if name != "global_step"]
     assert len(names) == 4
     for name in names:
         np.testing.assert_allclose(after[name], before[name], atol=1e-6)
 
 
-def test_a_global_step_of_the_checkpoint_is_that_of_each_worker(tmp_path):
+def test_a_global_step_of_the_checkpoint_is_that_of_each_worker(first, tmp_path):
     """Local variables begin with it, too; otherwise the first gradient of a worker would be dropped as stale."""
-    common = {"num_ps": 1, "num_workers": 1, "log_steps": 0, "hidden_units": 8, "sync_replicas": True}
-    first, second = tmp_path / "first", tmp_path / "second"
-    testing.run_in_threads("models.mlp", "data.digits", train_dir=first, train_steps=5, **common)
     result = testing.run_in_threads(
-        "models.mlp", "data.digits", train_dir=second, train_steps=9, init_checkpoint=str(first),
-        init_map="global_step:global_step", sync_engine="tensorflow", step_timeout_secs=20.0, **common)
+        "models.mlp", "data.digits", train_dir=tmp_path, train_steps=9, init_checkpoint=str(first),
+        init_map="global_step:global_step", sync_replicas=True, sync_engine="tensorflow", step_timeout_secs=20.0,
+        **_COMMON)
     assert result.outcomes[0].global_step == 9 and result.outcomes[0].first_step == 5

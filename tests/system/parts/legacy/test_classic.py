@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 
-import pytest
-
-from tests.processes import DEADLINE_SECS, REPO, TaskCluster
+from tests.processes import TaskCluster
 from tests.system.parts.legacy.scripts import SCRIPTS, ScriptCluster
 
 ENDLESS = ["--train_steps=1000000", "--step_secs=0.02"]
@@ -26,16 +21,6 @@ def assert_ps_ended_well(group, name):
     """The ps ends in `join`: the code behind it was never reached."""
     assert "beyond join" not in group.log(name)
     assert "every worker has ended" in group.log(name)
-
-
-def test_a_supervisor_script_trains_in_sync_and_every_process_ends(start_process, tmp_path):
-    """The chief saves the last step. For async see the one that loses its ps."""
-    cluster = ScriptCluster(start_process, "supervised.py", [f"--log_dir={tmp_path}/train", "--sync_replicas"],
-                            by_flags=True)
-    cluster.assert_ends_well()
-    assert_ps_ended_well(start_process, "ps-0")
-    assert _checkpoint(tmp_path / "train")["global_step"] >= 60
-    assert "dropped" in start_process.log("worker-0")
 
 
 def test_a_killed_worker_leaves_the_others_training_in_sync_and_may_come_back(start_process, tmp_path):
@@ -83,9 +68,12 @@ def test_after_the_death_of_a_ps_all_continue_from_one_checkpoint(start_process,
 
 
 def test_a_supervisor_script_that_loses_its_ps_ends_with_138(start_process, tmp_path):
-    """A Supervisor makes one session, so the process ends, in one line; started again, all train to the end."""
-    cluster = ScriptCluster(start_process, "supervised.py", [
-        f"--log_dir={tmp_path}/train", f"--gate={tmp_path}/gate"], by_flags=True)
+    """A Supervisor makes one session, so the process ends, in one line; started again, all train to the end, in sync.
+
+    The chief saves the last step. For async see `launch run`.
+    """
+    arguments = [f"--log_dir={tmp_path}/train", f"--gate={tmp_path}/gate"]
+    cluster = ScriptCluster(start_process, "supervised.py", arguments, by_flags=True)
     for worker in ("worker-0", "worker-1"):
         start_process.wait_for_line(worker, "is at the gate")
     start_process.kill("ps-0")
@@ -94,10 +82,11 @@ def test_a_supervisor_script_that_loses_its_ps_ends_with_138(start_process, tmp_
     last_line = start_process.log("worker-1").splitlines()[-1]
     assert last_line.endswith("[session_lost]") and "--max_restarts" in last_line
     for job, index in cluster.tasks:
-        cluster.start(job, index, name=f"{job}-{index}-again")
+        cluster.start(job, index, name=f"{job}-{index}-again", arguments=[*arguments, "--sync_replicas"])
     assert {start_process.exit_code(f"{job}-{index}-again") for job, index in cluster.tasks} == {0}
     assert_ps_ended_well(start_process, "ps-0-again")
     assert _checkpoint(tmp_path / "train")["global_step"] >= 60
+    assert "dropped" in start_process.log("worker-0-again")
 
 
 def test_sigterm_saves_and_ends_every_task_with_143(start_process, tmp_path):
@@ -214,27 +203,6 @@ def test_a_ps_that_never_finds_ps_0_ends_after_the_idle_timeout(start_process, t
     assert "[no_workers]" in start_process.log("ps")
 
 
-@pytest.mark.parametrize(("words", "message"), [
-    (["run"], "[script_missing]"),
-    (["run", "--start_timeout_secs", "3", "nowhere.py", "--version"], "[script_not_found]"),
-    (["run", "--nowhere=3", "x.py"], "[flag_unknown]"),
-    (["run", "-m", "sys"], "[script_not_found]"),
-    (["launch", "run", "--log_dir=/dev/null/logs", str(SCRIPTS / "monitored.py")],
-     "[folder_not_writable]"),
-    (["run", "--start_timeout_sec=3", "x.py"], "did you mean --start_timeout_secs?"),
-    (["launch", "run", "--env=A=1", str(SCRIPTS / "monitored.py")], "--env: has an effect only with --hosts"),
-    (["launch", "run", "--hosts=a:1,b:1", str(SCRIPTS / "monitored.py")], "--hosts: 3 tasks, but 2 slots"),
-    (["launch", "run", "--num_ps=-1", str(SCRIPTS / "monitored.py")], "--num_ps: got -1"),
-    (["launch", "run", "--hosts_flags=ps_hosts=servers", str(SCRIPTS / "supervised.py")],
-     "[script_without_flag]"),
-])
-def test_a_wrong_command_line_is_refused_before_tensorflow_is_imported(start_process, words, message):
-    """One line, exit code 2."""
-    start_process.start("wrong", words)
-    assert start_process.exit_code("wrong") == 2
-    assert message in start_process.log("wrong") and len(start_process.log("wrong").splitlines()) == 1
-
-
 def test_launch_run_starts_all_tasks_of_a_script_with_its_hosts_written_in(start_process, tmp_path):
     """The script's own addresses are replaced, also in the target of its session."""
     start_process.start("launch", ["launch", "run", str(SCRIPTS / "written_hosts.py"), "{job_name}", "{task_index}",
@@ -263,7 +231,7 @@ def test_launch_run_finds_flags_in_an_imported_module_and_refuses_to_call_lonely
 
 
 def test_launch_run_refuses_lonely_training_of_tensorflow_2_and_without_ps(start_process, tmp_path):
-    """Issue: these, too, ended with 0; a strategy is a cluster without a ps of ours, and is none of them."""
+    """Issue: these, too, ended with 0; for a strategy see test_kinds.py."""
     (tmp_path / "keras.py").write_text(
         "import numpy as np\nimport tensorflow as tf\nmodel = tf.keras.Sequential([tf.keras.layers.Dense(1)])\n"
         "model.compile('sgd', 'mse')\nmodel.fit(np.zeros((8, 2)), np.zeros((8, 1)), verbose=0)\n")
@@ -274,9 +242,6 @@ def test_launch_run_refuses_lonely_training_of_tensorflow_2_and_without_ps(start
     start_process.start("alone", ["launch", "run", "--num_ps=0", str(tmp_path / "alone.py")])
     assert start_process.exit_code("alone") == 1
     assert start_process.log("alone").splitlines()[-1].endswith("[no_worker_joined]")
-    start_process.start("strategy", ["launch", "run", "--num_ps=0", str(SCRIPTS / "keras_strategy.py"),
-                                     str(tmp_path)])
-    assert start_process.exit_code("strategy") == 0
 
 
 def test_launch_run_names_the_worker_that_did_not_join(start_process, tmp_path):
@@ -306,22 +271,13 @@ def test_workers_that_wait_for_each_other_in_local_init_op_train(start_process):
         line.rpartition("| ")[2] for line in start_process.log("launch").splitlines()}
 
 
-def test_a_script_of_ones_own_imports_the_classes(tmp_path):
+def test_a_script_of_ones_own_imports_the_classes(start_process, tmp_path):
     """Plain Python runs it: `join` returns, the chief makes updates to the end, and every process exits with 0."""
     ports = TaskCluster(1, 2)
-    processes = {}
     for job, index in ports.tasks():
-        log = open(tmp_path / f"{job}-{index}.log", "wb")  # noqa: SIM115 (the process has it)
-        processes[job, index] = subprocess.Popen(
-            [sys.executable, str(SCRIPTS / "imported.py"), ",".join(ports.ps), ",".join(ports.workers), job, str(index),
-             str(tmp_path / "train")], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(REPO)}, stdout=log,
-            stderr=subprocess.STDOUT)
-    try:
-        codes = {task: process.wait(DEADLINE_SECS) for task, process in processes.items()}
-    finally:
-        for process in processes.values():
-            process.kill()
-        logs = {task: (tmp_path / f"{task[0]}-{task[1]}.log").read_text(errors="replace") for task in processes}
-    assert set(codes.values()) == {0}, logs
-    assert "training is over" in logs["ps", 0] and "worker 1 ends" in logs["worker", 1], logs
+        start_process.start(f"{job}-{index}", [",".join(ports.ps), ",".join(ports.workers), job, str(index),
+                                               str(tmp_path / "train")], cwd=tmp_path,
+                            script=str(SCRIPTS / "imported.py"), is_exec=(job, index) == ("worker", 0))
+    assert set(start_process.wait().values()) == {0}
+    assert "training is over" in start_process.log("ps-0") and "worker 1 ends" in start_process.log("worker-1")
     assert _checkpoint(tmp_path / "train")["global_step"] >= 40

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import pathlib
+
 import pytest
 
+from ps_train import __main__ as command_line
 from ps_train.parts.legacy.flags import Script, ScriptConfig, ScriptLaunchConfig, before_script, split_script
+from ps_train.runtime import logs
 from tests.errors import raises
+
+_SCRIPTS = pathlib.Path(__file__).resolve().parents[3] / "scripts"
 
 
 @pytest.mark.parametrize(("line", "own", "script"), [
@@ -30,3 +36,25 @@ def test_without_a_script_all_words_are_flags(line):
     assert before_script(line.split(), ScriptConfig) == [word for word in line.split() if word != "-m"]
     with raises("script_missing"):
         split_script(line.split(), "run", ScriptConfig)
+
+
+@pytest.mark.parametrize(("words", "message"), [
+    (["run"], "[script_missing]"),
+    (["run", "--start_timeout_secs", "3", "nowhere.py", "--version"], "[script_not_found]"),
+    (["run", "--nowhere=3", "x.py"], "[flag_unknown]"),
+    (["run", "-m", "sys"], "[script_not_found]"),
+    (["launch", "run", "--log_dir=/dev/null/logs", str(_SCRIPTS / "monitored.py")],
+     "[folder_not_writable]"),
+    (["run", "--start_timeout_sec=3", "x.py"], "did you mean --start_timeout_secs?"),
+    (["launch", "run", "--env=A=1", str(_SCRIPTS / "monitored.py")], "--env: has an effect only with --hosts"),
+    (["launch", "run", "--hosts=a:1,b:1", str(_SCRIPTS / "monitored.py")], "--hosts: 3 tasks, but 2 slots"),
+    (["launch", "run", "--num_ps=-1", str(_SCRIPTS / "monitored.py")], "--num_ps: got -1"),
+    (["launch", "run", "--hosts_flags=ps_hosts=servers", str(_SCRIPTS / "supervised.py")],
+     "[script_without_flag]"),
+])
+def test_a_wrong_command_line_is_refused(monkeypatch, capsys, words, message):
+    """One line, exit code 2."""
+    monkeypatch.setattr(logs, "setup", lambda: None)
+    assert command_line.main(words) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert message in line
