@@ -38,22 +38,23 @@ def accuracy(output):
     return float(re.search(r"^  accuracy = (\S+)$", output, re.MULTILINE)[1])
 
 
-@pytest.mark.parametrize(("strategy", "flags", "replicas", "batch_size"), [
-    ("one_device", ["--num_gpus=64"], 1, 100),
-    ("mirrored", ["--num_virtual_devices=2"], 2, 200),
-    ("central_storage", ["--devices=cpu:0,cpu:1"], 2, 200),
-])
-def test_a_strategy_of_one_process_trains(start_process, tmp_path, strategy, flags, replicas, batch_size):
-    """It says where it computes, what it did not find, how large its batches are, learns, and reports."""
-    output = run(start_process, strategy, *DIGITS, f"--strategy={strategy}", *flags, "--train_steps=100",
-                 "--learning_rate=0.01", f"--train_dir={tmp_path}/train")
-    assert re.search(rf"{strategy}: {replicas} replicas?, batch size 100 per replica, {batch_size} in all", output)
+def assert_trained(output, strategy, replicas):
+    """The output says where it computed, how large its batches were, and that it has learnt."""
+    assert re.search(rf"{strategy}: {replicas} replicas?, batch size 100 per replica, {100 * replicas} in all", output)
     assert re.search(r"this process computes on /device:[CG]PU:0", output)
-    assert ("--num_gpus=64: TensorFlow finds" in output) == ("--num_gpus=64" in flags)
     assert "After 100 training steps, on 2000 held-out examples:" in output
     assert re.search(r"^  cross entropy = \S+ in sum, \S+ in the mean$", output, re.MULTILINE)
     assert re.search(r"^Training took \S+ s, \d+ examples per second over all workers$", output, re.MULTILINE)
     assert accuracy(output) > 0.93
+
+
+@pytest.mark.parametrize(("strategy", "flag"), [
+    ("mirrored", "--num_virtual_devices=2"), ("central_storage", "--devices=cpu:0,cpu:1")])
+def test_a_strategy_of_one_process_trains(start_process, tmp_path, strategy, flag):
+    """On two devices; for one see the checkpoints by steps."""
+    output = run(start_process, strategy, *DIGITS, f"--strategy={strategy}", flag, "--train_steps=100",
+                 "--learning_rate=0.01", f"--train_dir={tmp_path}/train")
+    assert_trained(output, strategy, 2)
 
 
 def test_a_second_run_continues_where_the_first_one_stopped(start_process, tmp_path):
@@ -96,10 +97,15 @@ def test_a_validation_set_that_repeats_trains_with_a_number_of_batches(start_pro
 
 
 def test_checkpoints_by_steps_can_be_loaded_by_a_user(start_process, tmp_path):
-    """With load_model, as Keras' guide does; a validation set of its own leaves the test set to the report."""
-    output = run(start_process, "steps", *DIGITS, "--save_model_steps=20", "--steps_per_epoch=50", "--train_steps=100",
-                 "--keep_checkpoint_max=4", "--params=validation_size=2000", f"--train_dir={tmp_path}/train")
-    assert "After 100 training steps, on 2000 held-out examples:" in output
+    """With load_model, as Keras' guide does; a validation set of its own leaves the test set to the report.
+
+    Of GPUs that are not there, one line says so.
+    """
+    output = run(start_process, "steps", *DIGITS, "--strategy=one_device", "--num_gpus=64", "--learning_rate=0.01",
+                 "--save_model_steps=20", "--steps_per_epoch=50", "--train_steps=100", "--keep_checkpoint_max=4",
+                 "--params=validation_size=2000", f"--train_dir={tmp_path}/train")
+    assert_trained(output, "one_device", 1)
+    assert "--num_gpus=64: TensorFlow finds" in output
     names = sorted(path.name for path in (tmp_path / "train").iterdir())
     assert names == [*(f"ckpt-{step:08d}.keras" for step in (50, 60, 80, 100)), "training.json"]
     (tmp_path / "loading.py").write_text(
@@ -177,17 +183,6 @@ def test_a_checkpoint_that_could_not_be_read_is_refused_before_training(start_pr
     assert output.splitlines()[-1].endswith("[unregistered_keras_object]") and "epochs" not in output
 
 
-@pytest.mark.parametrize(("flags", "code"), [
-    (["--devices=gpu:99"], "no_such_device"),
-    (["--devices=cpu:0,cpu:1", "--cross_device_ops=nccl"], "reduction_needs_gpus"),
-])
-def test_missing_devices_are_refused(start_process, tmp_path, flags, code):
-    """TensorFlow would silently take others; exit code 2."""
-    output = run(start_process, "devices", *DIGITS, "--strategy=mirrored", *flags, f"--train_dir={tmp_path}/train",
-                 exit_code=2)
-    assert output.splitlines()[-1].endswith(f"[{code}]")
-
-
 def test_sigterm_saves_within_an_epoch_and_the_same_command_continues(start_process, tmp_path):
     """Exit code 143 at the current step; the second run completes that epoch, then takes the whole one after it."""
     flags = tiny_training(tmp_path, "--train_steps=150", "--steps_per_epoch=50",
@@ -214,20 +209,3 @@ def test_the_model_of_the_readme_trains(start_process, tmp_path):
     output = run(start_process, "mine", *DIGITS, "--model=mykeras", "--train_steps=150", "--learning_rate=0.01",
                  f"--train_dir={tmp_path}/train", cwd=tmp_path)
     assert accuracy(output) > 0.8
-
-
-def test_without_a_tpu_one_line_says_so(start_process, tmp_path):
-    """With exit code 2."""
-    output = run(start_process, "tpu", *DIGITS, "--strategy=tpu", f"--train_dir={tmp_path}/train", exit_code=2,
-                 env={"TPU_NAME": ""})
-    assert output.endswith("[no_tpu]\n") and output.count("\n") == 1
-
-
-def test_a_plugin_that_breaks_the_contract_is_refused(start_process, tmp_path):
-    """A model that is not compiled: one line, exit code 1."""
-    (tmp_path / "raw.py").write_text("import tf_keras\n"
-                                     "def build_model(params):\n"
-                                     "    return tf_keras.Sequential([tf_keras.layers.Dense(1)])\n")
-    output = run(start_process, "raw", *DIGITS, "--model=raw", f"--train_dir={tmp_path}/train", exit_code=1,
-                 cwd=tmp_path)
-    assert output.splitlines()[-1].endswith("[model_not_compiled]")
