@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import pathlib
 import shutil
@@ -10,8 +11,10 @@ import subprocess
 
 import pytest
 
+from ps_train import __main__ as command_line
 from ps_train.cluster.spec import Task
 from ps_train.parts.control.requests import ControlBoard
+from ps_train.runtime import logs
 from ps_train.storage.journal import read_journal
 from tests.children import wait_until
 from tests.processes import TaskCluster
@@ -21,11 +24,19 @@ ENDLESS = ["--dataset=tests.plugins.slow", "--train_steps=1000000", "--save_mode
 
 
 @pytest.fixture
-def ask(start_process):
-    """A function that runs a verb on a train_dir to its end, and returns its exit code and output."""
+def ask(start_process, monkeypatch):
+    """A function that runs a verb on a train_dir to its end, and returns its exit code and output.
+
+    A status is looked at again and again, so in this process; a `stop` to a frozen ps would go on here.
+    """
+    monkeypatch.setattr(logs, "setup", lambda: None)
     count = iter(range(1000))
 
     def run(verb, *flags):
+        if verb == "status":
+            output = io.StringIO()
+            with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+                return command_line.main([verb, *flags]), output.getvalue()
         name = f"{verb}-{next(count)}"
         start_process.start(name, [verb, *flags])
         return start_process.exit_code(name), start_process.log(name)
@@ -132,7 +143,7 @@ def check_report(ask, folder):
 def test_a_stopped_launch_restarts_nothing(start_process, ask, tmp_path):
     """Its exit code is 143 and nothing counts as failed; `resume` prints its command."""
     folder = tmp_path / "train"
-    start_process.start("launch", ["launch", "--num_ps=1", "--num_workers=2", "--max_restarts=3", *ENDLESS,
+    start_process.start("launch", ["launch", "--num_ps=1", "--num_workers=1", "--max_restarts=3", *ENDLESS,
                                    f"--train_dir={folder}"])
     wait_until(lambda: (folder / "cluster.json").exists(), "the chief's record")
     wait_until(lambda: (status(ask, folder)["step"] or 0) > 0, "steps")
