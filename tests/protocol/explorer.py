@@ -17,7 +17,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from tests.protocol import simulation, tasks
-from tests.protocol.invariants import Violation, Watcher
+from tests.protocol.history import Violation
+from tests.protocol.invariants import Watcher
 from tests.protocol.simulation import Fiber, Request, World
 from tests.protocol.tasks import Setting, Training
 
@@ -25,12 +26,17 @@ HORIZON_SECS = 900.0
 _RESTART_SECS = 1.5
 _REFUSED_SECS = 20.0
 _MOST_RESTARTS = 12
+_NEAR_POINTS = 20
+_GRACE_SECS = 25.0  # --stop_timeout_secs, and five more
+_LOST_SECS = 6.0  # until a task has made a call again whose answer was lost
 # What may go wrong, and for how many seconds. For "kill" that is the time until it is started again, for "move" on
 # another machine; "replace" freezes a worker, and starts another process in its place meanwhile; "retrain" ends all
-# workers, and starts those of another training, the chief last; "slow" takes a clock that goes so much faster.
+# workers, and starts those of another training, the chief last or first; "slow" takes a clock that goes so much faster;
+# "stop" sends SIGTERM, and starts the task again after it has ended; in "block" the server of a worker runs no call.
 KINDS = {
     "kill": (0.2, 3.0, 15.0), "move": (0.2, 3.0, 15.0), "freeze": (0.5, 6.0, 12.0, 25.0), "cut": (1.0, 6.0, 12.0, 25.0),
     "replace": (12.0, 25.0), "retrain": (0.1, 2.0), "lose": (0.0,), "stall": (0.02, 0.4, 2.0, 12.0), "slow": (0.5, 2.0),
+    "stop": (0.5, 6.0), "block": (6.0, 20.0),
 }
 
 
@@ -94,6 +100,7 @@ class _Driver:
 
     def __init__(self, schedule: Schedule) -> None:
         self._faults = sorted(schedule.faults)
+        self._back_secs: dict[str, float] = {}
         self.training: Any = None
 
     def at_point(self, world: World, point: int, item: Any) -> float:
@@ -105,65 +112,110 @@ class _Driver:
                     break
                 process = item.process if isinstance(item, Fiber) else item.session.client
                 delay_secs = fault.secs
+                world.disturb(process.name, fault.secs)
+                world.delay(fault.secs)
                 world.note(f"stall {process.name} for {fault.secs:g} s: {getattr(item, 'awaits', 'a request')}")
             elif fault.kind == "lose":
                 if not (isinstance(item, Request) and item.is_over and not item.is_done) or item.is_local:
                     break
                 world.note(f"the answer to a call of {item.session.client.name} is lost")
                 item.lose_answer()
+                world.disturb(item.session.client.name, _LOST_SECS)
             else:
                 self._begin(world, fault)
             self._faults.pop(0)
         return delay_secs
 
     def _begin(self, world: World, fault: Fault) -> None:
+        candidates = world.workers() if fault.kind in ("replace", "block") else list(world.processes.values())
+        process = candidates[fault.target % len(candidates)]
+        begin = {"kill": self._kill, "move": self._kill, "freeze": self._freeze, "cut": self._cut,
+                 "replace": self._replace, "retrain": self._retrain, "slow": self._slow, "stop": self._stop,
+                 "block": self._block}[fault.kind]
+        begin(world, process, fault)
+
+    def _kill(self, world: World, process: simulation.Process, fault: Fault) -> None:
+        machine = process.machine + (fault.kind == "move")
+        if process.is_alive:
+            world.note(f"{fault.kind} {process.name}, back after {fault.secs:g} s")
+            process.kill()
+            world.push(fault.secs, lambda: process.start(machine))
+            world.disturb(process.name, fault.secs)
+
+    def _freeze(self, world: World, process: simulation.Process, fault: Fault) -> None:
+        world.note(f"freeze {process.name} for {fault.secs:g} s")
+        process.frozen_until_secs = world.now_secs + fault.secs
+        world.disturb(process.name, fault.secs)
+
+    def _cut(self, world: World, process: simulation.Process, fault: Fault) -> None:
         processes = list(world.processes.values())
-        process = processes[fault.target % len(processes)]
-        if fault.kind in ("replace",):
-            workers = world.workers()
-            process = workers[fault.target % len(workers)]
-        if fault.kind in ("kill", "move"):
-            machine = process.machine + (fault.kind == "move")
-            if process.is_alive:
-                world.note(f"{fault.kind} {process.name}, back after {fault.secs:g} s")
-                process.kill()
-                world.push(fault.secs, lambda: process.start(machine))
-        elif fault.kind == "freeze":
-            world.note(f"freeze {process.name} for {fault.secs:g} s")
-            process.frozen_until_secs = world.now_secs + fault.secs
-        elif fault.kind == "cut":
-            other = processes[(fault.target + 1 + fault.target // len(processes)) % len(processes)]
-            world.note(f"cut {process.name} from {other.name} for {fault.secs:g} s")
-            world.cut(process.name, other.name, fault.secs)
-        elif fault.kind == "replace" and process.name.startswith("worker:") and process.is_alive:
+        other = processes[(fault.target + 1 + fault.target // len(processes)) % len(processes)]
+        world.note(f"cut {process.name} from {other.name} for {fault.secs:g} s")
+        world.cut(process.name, other.name, fault.secs)
+        for each in (process, other):
+            world.disturb(each.name, fault.secs)
+
+    def _replace(self, world: World, process: simulation.Process, fault: Fault) -> None:
+        if process.is_alive:
             world.note(f"freeze {process.name} for {fault.secs:g} s, and start another process in its place")
             process.frozen_until_secs = world.now_secs + fault.secs
             world.replace(process).start(process.machine + 1)
-        elif fault.kind == "retrain":
-            self._retrain(world, fault)
-        elif fault.kind == "slow":
-            world.note(f"the clock of {process.name} goes {fault.secs:g} times as fast")
-            process.set_rate(fault.secs)
 
-    def _retrain(self, world: World, fault: Fault) -> None:
+    def _slow(self, world: World, process: simulation.Process, fault: Fault) -> None:
+        world.note(f"the clock of {process.name} goes {fault.secs:g} times as fast")
+        process.set_rate(fault.secs)
+
+    def _block(self, world: World, process: simulation.Process, fault: Fault) -> None:
+        world.note(f"the server of {process.name} runs no call for {fault.secs:g} s")
+        process.blocked_until_secs = world.now_secs + fault.secs
+        world.delay(fault.secs)
+
+    def _stop(self, world: World, process: simulation.Process, fault: Fault) -> None:
+        """Ends a task with SIGTERM, or by force after its grace period, and starts it again."""
+        if not process.is_alive or process.stop.is_set():
+            return
+        world.note(f"SIGTERM to {process.name}, back {fault.secs:g} s after its end")
+        incarnation, secs = process.incarnation, fault.secs
+        self._back_secs[process.name] = secs
+        world.disturb(process.name, 0.0)
+        process.stop.set()
+
+        def end() -> None:
+            if process.is_alive and process.incarnation == incarnation:
+                world.note(f"{process.name} has not ended in time")
+                process.kill()
+                world.push(secs, process.start)
+                world.disturb(process.name, secs)
+
+        world.push(_GRACE_SECS, end)
+
+    def _retrain(self, world: World, process: simulation.Process, fault: Fault) -> None:
         if self.training.is_done:
             return
         world.note("all workers are ended, and those of another training are started")
         self.training.begin_another()
-        for process in world.replaced:
-            process.kill()
-        for number, process in enumerate(world.workers()):
-            process.kill()
-            late = fault.target % len(world.workers()) == number  # still has the flags of the training before
+        for replaced in world.replaced:
+            replaced.kill()
+        workers = world.workers()
+        for number, worker in enumerate(workers):
+            worker.kill()
+            late = fault.target % len(workers) == number  # still has the flags of the training before
             if late and number:
-                process.learning_rate = self.training.first_rate
-            world.push(fault.secs * (len(world.workers()) - number), process.start)
+                worker.learning_rate = self.training.first_rate
+            is_chief_first = fault.target // len(workers) % 2
+            world.push(fault.secs * (number if is_chief_first else len(workers) - number), worker.start)
 
     def on_exit(self, world: World, process: simulation.Process, code: int) -> None:
         chief = world.processes["worker:0"]
         is_refused = code == 2 and (self.training.has_two or bool(world.replaced))
         if process is not world.processes[process.name]:
             return
+        if code == 143:
+            world.push(self._back_secs[process.name], process.start)
+            world.disturb(process.name, self._back_secs[process.name])
+            return
+        if code != 0:
+            world.disturb(process.name, _REFUSED_SECS if is_refused else _RESTART_SECS)
         if (code == 138 or is_refused) and chief.exit_code != 0 and len(process.exit_codes) < _MOST_RESTARTS:
             world.push(_REFUSED_SECS if is_refused else _RESTART_SECS, process.start)
 
@@ -174,7 +226,7 @@ def run(schedule: Schedule, *, keeps_trace: bool = False) -> Result:
     world = World(seed=schedule.seed, is_fine=schedule.is_fine, horizon_secs=HORIZON_SECS, keeps_trace=keeps_trace,
                   at_point=driver.at_point)
     training = Training(world, schedule.setting)
-    training.had_fault = bool(schedule.faults)
+    training.had_fault = training.history.had_fault = bool(schedule.faults)
     driver.training = training
     watcher = Watcher(world, training)
 
@@ -219,17 +271,22 @@ def walk(
         kind = draw.choice(kinds or tuple(KINDS))
         if kind == "retrain" and any(fault.kind == kind for fault in faults):  # there is one other training only
             continue
-        faults.append(Fault(draw.randrange(1, num_points), kind, draw.randrange(8), draw.choice(KINDS[kind])))
+        point = draw.randrange(1, num_points)
+        if faults and draw.random() < 0.5:  # two faults at about the same time show more
+            point = max(1, faults[-1].point + draw.randrange(-_NEAR_POINTS, _NEAR_POINTS))
+        faults.append(Fault(point, kind, draw.randrange(8), draw.choice(KINDS[kind])))
     return Schedule(setting, seed=seed if draw.random() < 0.7 else 0, is_fine=draw.random() < 0.3,
                     faults=tuple(sorted(faults)))
 
 
 def every_schedule(setting: Setting, points: range, kinds: tuple[str, ...] = tuple(KINDS)) -> Iterator[Schedule]:
-    """Yields all schedules with one fault at these points."""
+    """Yields all schedules with one fault at these points: each kind, each task, the shortest time and the longest."""
     num_tasks = setting.num_ps + setting.num_workers
+    num_targets = {"lose": 1, "stall": 1, "cut": num_tasks * (num_tasks - 1) // 2, "replace": setting.num_workers,
+                   "block": setting.num_workers, "retrain": 2 * setting.num_workers}
     for point, kind in itertools.product(points, kinds):
-        targets = range(1) if kind in ("lose", "stall") else range(num_tasks)
-        for target, secs in itertools.product(targets, KINDS[kind]):
+        targets = range(num_targets.get(kind, num_tasks))
+        for target, secs in itertools.product(targets, sorted({KINDS[kind][0], KINDS[kind][-1]})):
             yield Schedule(setting, faults=(Fault(point, kind, target, secs),))
 
 

@@ -53,7 +53,8 @@ def _attributes(op: tf.Operation) -> dict[str, Any]:
              "StridedSlice": ["begin_mask", "end_mask", "shrink_axis_mask"], "Cast": ["DstT"], "Pack": ["axis"],
              "Unpack": ["axis"],
              "ArgMin": ["output_type"], "Sum": ["keep_dims"], "Min": ["keep_dims"], "Max": ["keep_dims"],
-             "Any": ["keep_dims"], "OneHot": ["axis"], "RandomUniformInt": [], "Where": [], "Shape": ["out_type"],
+             "Any": ["keep_dims"], "Prod": ["keep_dims"], "Squeeze": ["squeeze_dims"],
+             "OneHot": ["axis"], "RandomUniformInt": [], "Where": [], "Shape": ["out_type"],
              "Size": ["out_type"], "ConcatV2": []}.get(op.type, [])
     return {name: op.get_attr(name) for name in names}
 
@@ -306,6 +307,8 @@ STATELESS: dict[str, Callable] = {
     "Shape": lambda node, value: np.array(np.shape(value), node.attrs["out_type"].as_numpy_dtype),
     "Size": lambda node, value: node.attrs["out_type"].as_numpy_dtype(np.size(value)),
     "Sum": lambda node, value, axis: np.sum(value, axis=_axes(axis), keepdims=node.attrs["keep_dims"]),
+    "Prod": lambda node, value, axis: np.prod(value, axis=_axes(axis), keepdims=node.attrs["keep_dims"]),
+    "Squeeze": lambda node, value: np.squeeze(value, tuple(node.attrs["squeeze_dims"]) or None),
     "Min": lambda node, value, axis: np.min(value, axis=_axes(axis), keepdims=node.attrs["keep_dims"]),
     "Any": lambda node, value, axis: np.any(value, axis=_axes(axis), keepdims=node.attrs["keep_dims"]),
     "ArgMin": lambda node, value, axis: np.int64(np.argmin(value)),
@@ -326,6 +329,19 @@ _FLOW = {"Switch", "RefSwitch", "Merge", "RefMerge", "Enter", "RefEnter", "Exit"
 
 # Operations on the variables of a store ------------------------------------------------------------------------------
 
+class Caller:
+    """Who runs operations.
+
+    Attributes:
+      number: no other caller has it.
+      taken: accumulator -> the gradients that the caller has taken from it: who has pushed each, for which step.
+    """
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.taken: dict[str, list[tuple[Any, int]]] = {}
+
+
 class Store:
     """The variables and accumulators of one process."""
 
@@ -335,6 +351,7 @@ class Store:
         self.accumulators: dict[str, Accumulator] = {}
         self.locks: dict[str, Any] = {}
         self.draw = draw
+        self.caller: Any = Caller(0)  # whose operation runs
 
     def read(self, name: str) -> Any:
         if name not in self.values:
@@ -347,16 +364,19 @@ class Accumulator:
 
     def __init__(self, is_mean: bool) -> None:
         self.is_mean, self.total, self.count, self.step = is_mean, None, 0, 0
+        self.pushed: list[tuple[Any, int]] = []
 
-    def apply(self, gradient: Any, step: int) -> None:
+    def apply(self, gradient: Any, step: int, caller: Any) -> None:
         if step < self.step:
             return
+        self.pushed.append((caller, step))
         self.total = np.array(gradient, copy=True) if self.total is None else self.total + gradient
         self.count += 1
 
-    def take(self, required: int) -> Any:
+    def take(self, required: int, name: str, caller: Any) -> Any:
         if self.count < required:
             return BLOCKED
+        caller.taken[name], self.pushed = self.pushed, []
         value = self.total / self.count if self.is_mean else self.total
         self.total, self.count = None, 0
         self.step += 1
@@ -396,7 +416,7 @@ def _set_step(store: Store, node: Node, handle: Any, step: Any) -> tuple:
 
 
 def _apply(store: Store, node: Node, handle: Any, step: Any, gradient: Any) -> tuple:
-    store.accumulators[handle[1]].apply(gradient, int(step))
+    store.accumulators[handle[1]].apply(gradient, int(step), store.caller)
     return (None,)
 
 
@@ -438,7 +458,7 @@ STATEFUL: dict[str, Callable] = {
     "ResourceAccumulatorSetGlobalStep": _set_step,
     "ResourceAccumulatorApplyGradient": _apply,
     "ResourceAccumulatorTakeGradient": lambda store, node, handle, required: (
-        store.accumulators[handle[1]].take(int(required))),
+        store.accumulators[handle[1]].take(int(required), handle[1], store.caller)),
     "ResourceAccumulatorNumAccumulated": lambda store, node, handle: np.int32(store.accumulators[handle[1]].count),
     "MutexLock": _lock,
     "ConsumeMutexLock": _unlock,

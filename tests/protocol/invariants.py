@@ -7,14 +7,13 @@ from typing import Any
 import numpy as np
 
 from ps_train.coordination.state import State
-from tests.protocol.simulation import Process, World
+from tests.protocol.history import Violation
+from tests.protocol.simulation import Process, Request, World
 from tests.protocol.tasks import Training
+from tests.protocol.waiting import WaitingWatcher
 
 _UNDISTURBED_SECS = 15.0
-
-
-class Violation(AssertionError):  # noqa: N818 (a finding)
-    """An invariant does not hold."""
+_ANSWERED_SECS = 12.0  # after a fault, until each task knows of the others again
 
 
 class Watcher:
@@ -23,17 +22,20 @@ class Watcher:
     def __init__(self, world: World, training: Training) -> None:
         self._world, self._training = world, training
         self.is_done = False
+        self._is_last_step_taken = False
         self._prepared_for: dict[str, list[int]] = {}
         setting = training.setting
-        world.on_write["ps_train/state"] = self._state
-        world.on_write["global_step"] = self._global_step
+        world.on_write("ps_train/state", self._state)
+        world.on_write("global_step", self._global_step)
         for index in range(setting.num_ps):
-            world.on_write[f"counts_{index}"] = self._counts
+            world.on_write(f"counts_{index}", self._counts)
+        self._waiting = WaitingWatcher(world, training)
 
     def fail(self, text: str) -> None:
         raise Violation(text)
 
-    def _state(self, ps: Process, client: Process, old: Any, new: Any) -> None:
+    def _state(self, ps: Process, request: Request, old: Any, new: Any) -> None:
+        client = request.session.client
         current = [self._world.processes[f"ps:{index}"].incarnation for index in range(self._training.setting.num_ps)]
         # Training goes on after the loss of a ps, even if its last step was taken.
         is_resumed = new == State.RUNNING and old == State.STOPPING and current != self._prepared_for.get(ps.name)
@@ -41,6 +43,8 @@ class Watcher:
         if old is not None and new < old and not may_go_back:
             self.fail(f"the state of {ps.name} goes back from {State(int(old)).name} to {State(int(new)).name}")
         if new == State.RUNNING:
+            values = self._world.processes["ps:0"].store.values
+            self._is_last_step_taken = values.get("global_step", 0) >= self._training.setting.train_steps
             self._prepared_for[ps.name] = current
         if new == State.DONE and old != State.DONE:
             self.is_done = self._training.is_done = True
@@ -50,9 +54,11 @@ class Watcher:
                     self._training.setting.data_steps):
                 self.fail("the end is announced before the last step is saved")
 
-    def _global_step(self, ps: Process, client: Process, old: Any, new: Any) -> None:
+    def _global_step(self, ps: Process, request: Request, old: Any, new: Any) -> None:
+        self._is_last_step_taken |= bool(new >= self._training.setting.train_steps)
         if old is None or new >= old:
             return
+        client = request.session.client
         if self._are_prepared(ps) and not self._training.has_two:
             self.fail(f"{client.name} sets live parameters back from step {old} to {new}")
 
@@ -64,20 +70,21 @@ class Watcher:
         return (values.get("ps_train/state", 0) in (State.RUNNING, State.STOPPING)
                 and list(values.get("ps_train/prepared", [0] * len(ps))[:len(ps)]) == current)
 
-    def _counts(self, ps: Process, client: Process, old: Any, new: Any) -> None:
+    def _counts(self, ps: Process, request: Request, old: Any, new: Any) -> None:
         """An update of parameters, or their preparation."""
+        client = request.session.client
         owner = ps.store.values.get("training_id")
         if owner is not None and not np.isclose(owner, client.learning_rate):
             self.fail(f"{client.name} trains on parameters of another training")
         if np.any(np.asarray(new) > [self._training.issued[number] for number in range(len(new))]):
             self.fail(f"an update is applied twice: {ps.name} has {new}, the workers have made "
-                      f"{dict(self._training.issued)}")
+                      f"{self._training.issued}")
 
     def exited(self, process: Process, code: int) -> None:
         """Each fault is shorter than --start_timeout_secs, so no task gives up before the last step."""
+        self._waiting.exited(process, code)
         # After it, a worker that loses ps 0 may end with 138; it comes back to a training that is over (row 51).
-        if any(store.values.get("global_step", 0) >= self._training.setting.train_steps
-               for store in (other.store for other in self._world.processes.values())):
+        if self._is_last_step_taken:
             return
         chief = self._world.processes["worker:0"]
         if code == 138 and chief.exit_code != 0 and not self.is_done and not (
@@ -95,11 +102,11 @@ class Watcher:
             if process.is_alive:
                 self.fail(f"{process.name} goes on although another process has taken its place")
         # A chief that is killed after it has announced the end finds no ps when it is started again.
-        if codes["worker:0"] not in ((0, 137, 138) if self.is_done else (0,)):
+        if codes["worker:0"] not in ((0, 137, 138, 143) if self.is_done else (0,)):
             waiting = [f"{process.name} {fiber.name}: {fiber.awaits}" for process in self._world.processes.values()
                        for fiber in process.fibers]
             self.fail(f"the training does not end: {codes}; {waiting}")
-        allowed = {0, 2, 137, 138} if may_be_refused else {0, 137, 138}
+        allowed = {0, 2, 137, 138, 143} if may_be_refused else {0, 137, 138, 143}
         if not set(codes.values()) <= allowed:
             self.fail(f"tasks do not end: {codes}")
         if not self._training.had_fault and set(codes.values()) != {0}:
@@ -110,6 +117,8 @@ class Watcher:
         training = self._training
         if not training.checkpoints:
             self.fail("nothing was saved")
+        if text := training.history.lost(_ANSWERED_SECS):
+            self.fail(text)
         *vectors, step = training.checkpoints[max(training.checkpoints)]
         if training.had_fault:
             return
@@ -117,8 +126,7 @@ class Watcher:
             if not np.array_equal(vector, vectors[0]):
                 self.fail(f"the ps differ: {vectors}")
         setting = training.setting
-        drops_late = dict(setting.flags).get("replicas_to_aggregate", setting.num_workers) < setting.num_workers
-        if setting.is_sync and not drops_late and not setting.data_steps:
+        if setting.is_sync and not setting.drops_late and not setting.data_steps:
             is_whole = bool(np.all(vectors[0] == step))  # each worker's gradient is in each update, once
         else:
             is_whole = setting.is_sync or vectors[0].sum() == step

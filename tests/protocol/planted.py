@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from ps_train.coordination import agreement, blackboard, connection, heartbeat
 from ps_train.tasks import ps
 from ps_train.training import opening, recovery
+from ps_train.updates import staleness
 from ps_train.updates.sync import aggregation, runner
 from tests.protocol import explorer, tasks
 from tests.protocol.explorer import Schedule, Setting
@@ -22,6 +23,13 @@ from tests.protocol.explorer import Schedule, Setting
 ASYNC = Setting(num_ps=1, num_workers=2)
 TWO_PS = Setting(num_ps=2, num_workers=2)
 SYNC = Setting(num_ps=1, num_workers=2, is_sync=True)
+SYNC_TWO_PS = Setting(num_ps=2, num_workers=2, is_sync=True)
+SYNC_LATE_SAVE = Setting(num_ps=2, num_workers=2, is_sync=True, train_steps=24, save_secs=30.0)
+SLOW_OPENING = Setting(num_workers=2, opening_secs=1.5)
+BOUND = Setting(num_workers=2, train_steps=24, flags=(("staleness_bound", 2),))
+DATA_OF_ONE = Setting(num_ps=2, num_workers=2, data_steps=((1, 2),))
+DATA_OF_CHIEF = Setting(num_workers=2, is_sync=True, data_steps=((0, 3),))
+SHORT_IDLE = Setting(num_workers=2, train_steps=16, flags=(("idle_timeout_secs", 2.0),))
 BACKUP = Setting(num_ps=1, num_workers=3, is_sync=True, flags=(("replicas_to_aggregate", 2),))
 
 
@@ -58,21 +66,20 @@ PLANTED = [
     Planted("a worker begins before the chief has prepared the parameters", opening.Admission, "_parameters_of",
             "(view.state == State.STOPPING or view.is_prepared)", "True"),
     Planted("parameters of a ps that restarts in between are announced", blackboard.Blackboard, "start_run",
-            "if prepared is not None and current != prepared:", "if False:", TWO_PS, ("kill", "stall"), last_point=260),
+            "if prepared is not None and current != prepared:", "if False:", SLOW_OPENING, ("kill", "move")),
     Planted("the chief reads the incarnations after it has prepared the parameters", recovery.SupervisedTraining,
             "_start_run", "self._fingerprint, self._incarnations", "self._fingerprint, self._board.incarnations()",
-            TWO_PS, ("kill", "stall"), last_point=260),
+            SLOW_OPENING, ("kill", "move")),
     Planted("RUNNING is announced before what was prepared is written", blackboard.Blackboard, "start_run",
-            "incarnations = np.zeros", "self.announce(State.RUNNING); incarnations = np.zeros", TWO_PS,
-            why_not="until the rest is written, no worker takes the parameters for prepared"),
+            "incarnations = np.zeros", "self.announce(State.RUNNING); incarnations = np.zeros", ASYNC,
+            ("retrain", "stall")),
     Planted("the end of training is written, not raised", blackboard.Blackboard, "announce_stopping",
             "self._raise_states", "self._write_states"),
     Planted("a worker that has finished is expected again after the loss of a ps", blackboard.Blackboard, "start_run",
-            "self._run(self._clear_finished_of_claimed)", "self._run(self._clear_finished)",
-            why_not="the chief waits --end_timeout_secs for it, which no invariant forbids after a fault"),
+            "self._run(self._clear_finished_of_claimed)", "self._run(self._clear_finished)", DATA_OF_ONE,
+            ("kill", "move")),
     Planted("finished is not cleared after the loss of a ps", blackboard.Blackboard, "start_run",
-            "self._run(self._clear_finished_of_claimed)", "pass", SYNC,
-            why_not="updates wait for fewer gradients, which no invariant forbids after a fault"),
+            "self._run(self._clear_finished_of_claimed)", "pass", SYNC_LATE_SAVE, ("kill", "move")),
     Planted("a worker does not report that it has finished", recovery.SupervisedTraining, "_report_finished",
             "self._board.report_finished(self._cluster.worker_number)", "pass"),
     Planted("workers that wait are not released at the end", recovery.SupervisedTraining, "_announce",
@@ -80,21 +87,20 @@ PLANTED = [
             why_not="the chief releases them again while it waits for them"),
     Planted("a claim that a restarted ps forgot is not made again", heartbeat.Heartbeat, "_answer_refusal",
             "self._board.claim(self._number, self._claim)\n", "pass\n",
-            why_not="a worker without a claim trains on; only the wait at the end leaves it out"),
+            BOUND, ("kill", "slow")),
     Planted("a heartbeat that ps 0 forgot counts as that of another process", heartbeat.Heartbeat, "_answer_refusal",
             "if not holder:", "if False:"),
-    Planted("a worker does not leave", heartbeat.Heartbeat, "_leave", "self._board.leave(self._number)", "pass",
-            why_not="its heartbeat expires after --beat_timeout_secs"),
+    Planted("a worker does not leave", heartbeat.Heartbeat, "_leave", "self._board.leave(self._number)", "pass", SYNC,
+            ("stop",)),
     Planted("the connection keeps a session that has failed", connection.Connection, "run",
             "self._session = None\n", "pass\n"),
     Planted("the connection does not take the other route", connection.Connection, "run",
-            "self._routes.reverse()", "pass", why_not="in the twin a server never blocks while it is alive"),
+            "self._routes.reverse()", "pass", ASYNC, ("block",)),
     Planted("a ps does not wait for late workers", ps.PsTask, "_serve_late_workers",
             "is_awaited = self._is_awaited()\n    self._stop", "is_awaited = False\n    self._stop",
-            why_not="after the last step a worker may end with 138"),
+            ASYNC, ("lose", "stall")),
     Planted("a ps is never needed", ps.PsTask, "_is_needed", "return snapshot is not None and bool(snapshot.alive())",
-            "return False",
-            why_not="no run is as long as --idle_timeout_secs"),
+            "return False", SHORT_IDLE),
     Planted("the gate lets an update pass with one gradient less", aggregation.SyncEngine, "_update",
             'variables.read("required"))', 'variables.read("required") - 1)', SYNC),
     Planted("the gate waits for one gradient more", aggregation.SyncEngine, "_update",
@@ -102,23 +108,42 @@ PLANTED = [
     Planted("a worker does not wait for the update", aggregation.SyncEngine, "_awaited", "return step + 1",
             "return step", SYNC),
     Planted("a flush leaves the gradients", aggregation.SyncEngine, "_begin",
-            "ready = accumulators.restart(self._all_accumulators(), step)", "ready = []", SYNC),
+            "ready = accumulators.restart(self._all_accumulators(), step)", "ready = []", SYNC, ("kill", "move")),
     Planted("an update notifies nobody", aggregation.SyncEngine, "_update",
             'self._notify_workers(), variables.add("unused", -num_taken)', 'variables.add("unused", -num_taken)', SYNC),
     Planted("who waits for an update is not noticed when a gradient was lost", runner.UpdateRunner, "_apply_quorum",
             "if self._is_stuck(quorum, status):", "if False:", SYNC,
             why_not="after --step_timeout_secs a new session drops it"),
     Planted("the quorum counts the dead", runner.Quorum, "check", "self._all & {chief_number, *snapshot.alive()}",
-            "self._all", SYNC,
-            why_not="each worker comes back, so an update that waits for it is only late"),
+            "self._all", SYNC, ("freeze", "kill")),
     Planted("the quorum counts those that have finished", runner.Quorum, "check", "(here | self._expected) - finished",
-            "here | self._expected", Setting(num_ps=1, num_workers=2, is_sync=True, data_steps=((1, 3),))),
+            "here | self._expected", DATA_OF_CHIEF),
     Planted("the chief announces the end before it waits and saves", recovery.SupervisedTraining, "_end",
             "self._report_finished(outcome)",
             "self._report_finished(outcome); self._cluster.is_chief and self._board.announce_done()"),
     Planted("the chief does not wait for the others", recovery.SupervisedTraining, "_wait_for_others",
-            "while names := unfinished_workers(self._cluster, snapshot := self._board.snapshot()):", "while False:",
-            why_not="no invariant speaks of updates after the last save"),
+            "while names := unfinished_workers(self._cluster, snapshot := self._board.snapshot()):", "while False:"),
+    Planted("the chief does not save at the end", recovery.SupervisedTraining, "_end",
+            "self._saving.save_last(session)", "checkpoints.newest_sound(self._settings.train_dir)"),
+    Planted("the end is announced to one ps only", blackboard.Blackboard, "announce_done",
+            "waiting = list(self._ps)", "waiting = self._ps[:1]", TWO_PS),
+    Planted("a new chief does not begin at the next step", recovery.SupervisedTraining, "_start_services",
+            "init.live_run if is_live else init.new_run", "[] if is_live else init.new_run", SYNC_TWO_PS,
+            ("kill", "move")),
+    Planted("the staleness bound lets a worker take one step more", staleness.Bound, "holds_up",
+            "lead + self.round_steps > self.steps", "lead > self.steps", BOUND, ("slow", "kill")),
+    Planted("a step does not count for the staleness bound", staleness, "count_steps",
+            'variables.add_element("step_counts", worker, num_taken)', "tf.no_op()", BOUND, ("slow", "kill")),
+    Planted("the staleness bound waits for the dead", staleness, "alive_workers",
+            "< heartbeat_timeout_secs", "< 1000.0", BOUND, ("freeze", "cut")),
+    Planted("a worker takes a dropped gradient for applied", aggregation.Gate, "verdict",
+            "tf.not_equal(included, marks) | ~is_later", "~is_later", SYNC, ("kill", "move")),
+    Planted("a flush leaves the marks", aggregation.SyncEngine, "_begin", "self._gate.forget()", "tf.no_op()",
+            SYNC_TWO_PS, ("kill", "cut")),
+    Planted("an update does not record whose gradients it has", aggregation.Gate, "take",
+            'variables.write("included", tf.concat([updated, included[self._num_workers:]], 0))', "tf.no_op()", SYNC),
+    Planted("a worker enters the gate before it has pushed its gradients", aggregation.SyncEngine, "_step",
+            "with tf.control_dependencies(pushes):", "with tf.control_dependencies([]):", SYNC),
 ]
 
 
@@ -149,7 +174,7 @@ def forget_graphs() -> None:
 
 
 class Found(NamedTuple):
-    """How a fault was found: after how many runs and seconds, by which schedule, and what broke."""
+    """How a fault was found: after how many runs and seconds of CPU time, by which schedule, and what broke."""
 
     schedule: Schedule | None
     failure: str
@@ -159,19 +184,22 @@ class Found(NamedTuple):
 
 def find(fault: Planted, most_secs: float = 60.0, first_seed: int = 1) -> Found:
     """Explores a training with a planted fault until an invariant breaks."""
-    begin_secs = time.perf_counter()
+    begin_secs = time.process_time()
+    schedule, num_runs = Schedule(fault.setting), 1
     with planted(fault):
-        begun = explorer.run(Schedule(fault.setting))
-        if begun.failure:
-            return Found(Schedule(fault.setting), begun.failure, 1, time.perf_counter() - begin_secs)
-        num_runs, seed = 1, first_seed
-        while time.perf_counter() - begin_secs < most_secs:
-            schedule = explorer.walk(fault.setting, seed, fault.last_point or begun.points, kinds=fault.kinds)
-            result = explorer.run(schedule)
-            num_runs, seed = num_runs + 1, seed + 1
-            if result.failure:
-                return Found(schedule, result.failure, num_runs, time.perf_counter() - begin_secs)
-    return Found(None, "", num_runs, time.perf_counter() - begin_secs)
+        result = begun = explorer.run(schedule)
+    while True:
+        if result.failure and not explorer.run(schedule).failure:  # else it is not the planted fault that breaks it
+            return Found(schedule, result.failure, num_runs, time.process_time() - begin_secs)
+        with planted(fault):
+            while True:
+                if time.process_time() - begin_secs > most_secs:
+                    return Found(None, "", num_runs, time.process_time() - begin_secs)
+                schedule = explorer.walk(
+                    fault.setting, first_seed + num_runs - 1, fault.last_point or begun.points, kinds=fault.kinds)
+                result, num_runs = explorer.run(schedule), num_runs + 1
+                if result.failure:
+                    break
 
 
 def shrunk(fault: Planted, found: Found, most_runs: int = 60) -> Schedule:

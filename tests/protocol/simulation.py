@@ -25,7 +25,7 @@ from ps_train.cluster import reachability
 from ps_train.coordination import connection, state
 from ps_train.errors import PsTrainError
 from ps_train.runtime import clock
-from tests.protocol.interpreter import Execution, NotReadyError, Plan, Store
+from tests.protocol.interpreter import Caller, Execution, NotReadyError, Plan, Store
 from tests.tensorflow_mode import tf
 
 LATENCY_SECS = 0.001
@@ -62,6 +62,8 @@ class Fiber:
         self.token = 0
         self.is_killed = self.is_done = False
         self.awaits = ""
+        self.last_request: Request | None = None
+        self.restored_step: int | None = None  # of the checkpoint that it restores
         self._value: Any = None
         self.error: BaseException | None = None
         self._joining: list[Fiber] = []
@@ -205,6 +207,7 @@ class Process:
       stop: the event that SIGTERM sets.
       exit_code: None while it runs; of its last run.
       machine: where it runs; a claim knows a port of one machine.
+      blocked_until_secs: its server runs no call before that time.
     """
 
     def __init__(self, world: World, name: str, address: str, main: Callable[[Process], Any]) -> None:
@@ -216,9 +219,11 @@ class Process:
         self.error: BaseException | None = None
         self.incarnation = 0
         self.machine = 0
-        self.frozen_until_secs = 0.0
+        self.frozen_until_secs = self.blocked_until_secs = 0.0
+        self.started_secs = self.ended_secs = 0.0
         self.rate, self._anchor = 1.0, (0.0, 100.0)
         self.learning_rate: float | None = None
+        self.last_rate: float | None = None  # of its last run
         self.main: Fiber | None = None
         self.stop: Event | None = None
         self.store = Store(world.draw)
@@ -245,7 +250,8 @@ class Process:
         if self.is_alive or self.world.is_over:
             return
         self.machine = self.machine if machine is None else machine
-        self.is_alive, self.error, self.frozen_until_secs = True, None, 0.0
+        self.is_alive, self.error, self.frozen_until_secs, self.blocked_until_secs = True, None, 0.0, 0.0
+        self.started_secs = self.world.now_secs
         self.incarnation = next(self.world.numbers)
         self.store = Store(self.world.draw)
         self.stop = Event(self.world)
@@ -265,7 +271,7 @@ class Process:
             self._end(KILLED)
 
     def _end(self, code: int) -> None:
-        self.is_alive = False
+        self.is_alive, self.ended_secs = False, self.world.now_secs
         self.learning_rate = None  # what is started now has the flags of the newest training
         self.exit_codes.append(code)
         self.store = Store(self.world.draw)
@@ -297,6 +303,7 @@ class Session:
         feeds = {tensor: _as_fed(tensor, value) for tensor, value in (feed_dict or {}).items()}
         plan = self._world.plan(self.graph, flat, list(feeds))
         request = Request(self._world, self, plan, {tensor.name: value for tensor, value in feeds.items()})
+        self._world.current.last_request = request
         timeout_secs = options.timeout_in_ms / 1000 if options is not None and options.timeout_in_ms else math.inf
         values = request.wait(timeout_secs)
         return _rebuild(fetches, iter(values))
@@ -326,20 +333,22 @@ def _rebuild(fetches: Any, values: Iterator[Any]) -> Any:
     return next(values)
 
 
-class Request:
+class Request(Caller):
     """A call of `Session.run` on its way, on the servers, and on its way back."""
 
     def __init__(self, world: World, session: Session, plan: Plan, values: dict[str, Any]) -> None:
+        super().__init__(next(world.numbers))
         self._world, self.session, self._plan, self._values = world, session, plan, values
-        self.number = next(world.numbers)
         self._execution: Execution | None = None
-        self._fiber = world.current
+        self.fiber = world.current
         self.is_done = False
         self.is_over = False  # nothing more happens on the servers
         self._results: list[Any] = []
         self._error: Exception | None = None
         self._began_secs = world.now_secs
         self._locks: list[tuple[Store, str]] = []
+        self.operation = ""  # the type of the last one
+        self.seen: dict[str, Any] = {}  # what the watchers of reads have noted
         session.requests.add(self)
         world.in_flight.add(self)
         world.push(LATENCY_SECS, self._begin)
@@ -351,7 +360,7 @@ class Request:
         return client.address == self.session.address and client.name.startswith("ps:")
 
     def wait(self, timeout_secs: float) -> list[Any]:
-        process = self._fiber.process
+        process = self.fiber.process
         end_secs = process.now() + timeout_secs
         while not self.is_done:
             if process.now() >= end_secs:
@@ -368,7 +377,7 @@ class Request:
             self.is_done = True
             self._error = error
             self.abort()
-            self._world.wake(self._fiber)
+            self._world.wake(self.fiber)
 
     def abort(self) -> None:
         """Runs nothing more of it on the servers."""
@@ -399,7 +408,7 @@ class Request:
             else:
                 self._world.push(_RETRY_SECS, self._begin)
             return
-        if not self._world.reaches(self.session.client, server):
+        if not self._world.reaches(self.session.client, server) or server.blocked_until_secs > self._world.now_secs:
             self._world.push(_RETRY_SECS, self._begin)
             return
         tasks = [server if name == server.name else self._world.processes[name]
@@ -477,7 +486,7 @@ class Request:
             self._results = self._execution.results()
             self.is_done = True
             self.abort()
-            self._world.wake(self._fiber)
+            self._world.wake(self.fiber)
 
 
 class World:
@@ -487,7 +496,8 @@ class World:
       now_secs: the time.
       points: how many things have happened.
       trace: what happened at which point, if it is kept.
-      on_write: variable -> what is called with the process that has it, the one that writes it, old and new value.
+      disturbed_until: task -> the time from which on no fault concerns it; see `disturb`.
+      delayed_until_secs: the same for a fault by which a task is late, and which others do not see.
     """
 
     def __init__(
@@ -521,7 +531,10 @@ class World:
         self.trace: list[str] | None = [] if keeps_trace else None
         self._main = threading.Lock()
         self._main.acquire()
-        self.on_write: dict[str, Callable[[Process, Process, Any, Any], None]] = {}
+        self._on_write: dict[str, list[Callable[[Process, Request, Any, Any], None]]] = {}
+        self._on_read: dict[str, Callable[[Process, Request], None]] = {}
+        self.disturbed_until: dict[str, float] = {}
+        self.delayed_until_secs = 0.0
         self.on_exit: Callable[[Process, int], None] = lambda process, code: None
 
     # What tests set up
@@ -538,6 +551,26 @@ class World:
         self.replaced.append(process)
         self.processes[process.name] = self._addresses[process.address] = other
         return other
+
+    def on_write(self, name: str, call: Callable[[Process, Request, Any, Any], None]) -> None:
+        """Calls `call(process that has the variable, request that has written it, old value, new value)`."""
+        self._on_write.setdefault(name, []).append(call)
+
+    def on_read(self, name: str, call: Callable[[Process, Request], None]) -> None:
+        """Calls `call(process that has the variable, request that reads it)`, before it is read."""
+        self._on_read[name] = call
+
+    def disturb(self, name: str, secs: float) -> None:
+        """Notes that a fault concerns a task for this long."""
+        self.disturbed_until[name] = max(self.disturbed_until.get(name, 0.0), self.now_secs + secs)
+
+    def delay(self, secs: float) -> None:
+        """Notes that a task is late for this long, which others do not see."""
+        self.delayed_until_secs = max(self.delayed_until_secs, self.now_secs + secs)
+
+    def quiet_since(self, *names: str) -> float:
+        """Returns the time from which on no fault concerned any of these tasks."""
+        return max(self.disturbed_until.get(name, 0.0) for name in names)
 
     def workers(self) -> list[Process]:
         return [process for name, process in self.processes.items() if name.startswith("worker:")]
@@ -680,12 +713,15 @@ class World:
         node = instance.node
         name = instance.inputs[0][1] if instance.inputs and isinstance(instance.inputs[0], tuple) else ""
         is_write = not node.type.startswith(("Read", "ResourceGather", "VarIs"))
-        watched = self.on_write.get(name) if is_write else None
-        old = process.store.values.get(name) if watched else None
+        watching = self._on_write.get(name, ()) if is_write else ()
+        old = process.store.values.get(name) if watching else None
+        if not is_write and name in self._on_read:
+            self._on_read[name](process, request)
+        process.store.caller, request.operation = request, node.type
         if not execution.step(instance, process.store):
             return False
-        if watched:
-            watched(process, request.session.client, old, process.store.values.get(name))
+        for watch in watching:
+            watch(process, request, old, process.store.values.get(name))
         if is_write and self.blocked:
             self.unblock()
         return True

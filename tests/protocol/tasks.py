@@ -10,7 +10,6 @@ The model counts: each update adds to element i of both vectors the number of gr
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import dataclasses
 import functools
@@ -23,6 +22,7 @@ from ps_train.cluster.spec import Cluster
 from ps_train.config.task import Config
 from ps_train.coordination import blackboard, connection, sessions
 from ps_train.coordination.connection import Connection
+from ps_train.errors import StoppedError
 from ps_train.graph.extensions import RowParameters
 from ps_train.graph.plugin_calls import Hooks
 from ps_train.part import NO_PARTS, Part, Parts
@@ -37,14 +37,14 @@ from ps_train.tasks.setup import LoadedPlugins
 from ps_train.training import recovery, replica_graph
 from ps_train.training.queues import Queues
 from ps_train.training.replica_graph import Input, Savers, TrainGraph
-from ps_train.training.reporting import Report
+from ps_train.training.reporting import End, Report
 from ps_train.updates import build
 from ps_train.updates.update import Update
+from tests.protocol.history import History
 from tests.protocol.simulation import Process, World
 from tests.tensorflow_mode import tf
 
 STEP_SECS = 0.3
-SAVE_SECS = 2.0
 EVALUATION_SECS = 1.0
 _SAVED = "saved variables"
 
@@ -56,6 +56,8 @@ class Setting:
     Attributes:
       flags: of all tasks, without those of the cluster.
       data_steps: worker -> the steps after which its data ends.
+      opening_secs: what the chief needs for what is restored besides variables, and for the first summary.
+      save_secs: the time between two checkpoints.
     """
 
     num_ps: int = 1
@@ -64,6 +66,13 @@ class Setting:
     is_sync: bool = False
     flags: tuple[tuple[str, Any], ...] = ()
     data_steps: tuple[tuple[int, int], ...] = ()
+    opening_secs: float = 0.0
+    save_secs: float = 2.0
+
+    @property
+    def drops_late(self) -> bool:
+        """Whether updates leave out the gradients of the slowest workers."""
+        return self.is_sync and dict(self.flags).get("replicas_to_aggregate", self.num_workers) < self.num_workers
 
     def addresses(self) -> dict[str, dict[int, str]]:
         return {"ps": {index: f"host:{2000 + index}" for index in range(self.num_ps)},
@@ -71,11 +80,10 @@ class Setting:
 
     @functools.cache  # noqa: B019 (there are few)
     def config(self, learning_rate: float = 0.5) -> Config:
-        return Config(
-            num_gpus=0, train_steps=self.train_steps, sync_replicas=self.is_sync, train_dir="/train", log_steps=0,
-            save_summaries_steps=0, start_timeout_secs=60.0, idle_timeout_secs=90.0,
-            step_timeout_secs=20.0, learning_rate=learning_rate,
-            **dict(self.flags))
+        return Config(**{
+            "num_gpus": 0, "train_steps": self.train_steps, "sync_replicas": self.is_sync, "train_dir": "/train",
+            "log_steps": 0, "save_summaries_steps": 0, "start_timeout_secs": 60.0, "idle_timeout_secs": 90.0,
+            "step_timeout_secs": 20.0, "learning_rate": learning_rate, **dict(self.flags)})
 
 
 class Pace(Part):
@@ -86,17 +94,42 @@ class Pace(Part):
         self._left = dict(training.setting.data_steps).get(number)
 
     def around_step(self, session: Any, graph: Any, run_step: Any) -> Any:
-        def step(*args: Any) -> Any:
+        number, history, setting = self._number, self._training.history, self._training.setting
+        verdict = list(build_graph(setting, number).update.verdict or ())
+        is_judged = not setting.drops_late  # by design some gradients of a backup worker are in no update
+        pending: list[int] = []
+
+        def step(begun: int, held_secs: float, fetches: Any, options: Any) -> Any:
             if self._left == 0:
                 raise tf.errors.OutOfRangeError(None, None, "End of sequence")
             clock.sleep(STEP_SECS)
-            self._training.issued[self._number] += 1
-            values = run_step(*args)
+            history.issues(number)
+            *values, (is_settled, is_lost) = [
+                *run_step(begun, held_secs, [*fetches, verdict] if verdict else fetches, options),
+                *([] if verdict else [(True, False)])]
+            pending.append(self._training.world.current.last_request.number)
+            if is_settled and is_judged:
+                if is_lost:
+                    history.learns_lost(number)
+                else:
+                    history.learns(number, pending)
+            if is_settled:
+                pending.clear()
             if self._left is not None:
                 self._left -= 1
             return values
 
-        return step
+        def noted_step(*args: Any) -> Any:
+            try:
+                return step(*args)
+            except BaseException:
+                history.leaves_loop(number)
+                raise
+
+        return noted_step
+
+    def ended_loop(self) -> None:
+        self._training.history.leaves_loop(self._number)
 
 
 class Training:
@@ -115,11 +148,16 @@ class Training:
         addresses = setting.addresses()
         self.rate = self.first_rate = 0.5
         self.had_fault = self.is_done = False
-        self.issued = collections.Counter()
+        self.another_secs = 0.0
+        self.history = History(world, setting.num_ps, setting.num_workers)
         for index, address in addresses["ps"].items():
             world.add(f"ps:{index}", address, functools.partial(self._run_ps, index))
         for index, address in addresses["worker"].items():
             world.add(f"worker:{index}", address, functools.partial(self._run_worker, index))
+
+    @property
+    def issued(self) -> list[int]:
+        return self.history.issued
 
     @property
     def has_two(self) -> bool:
@@ -130,6 +168,8 @@ class Training:
         if not self.has_two:
             self.rate = self.first_rate / 2
             self.checkpoints = {}
+            self.history.saved = {}
+            self.another_secs = self.world.now_secs
 
     def _run_ps(self, index: int, process: Process) -> None:
         view = Cluster("ps", index, self.setting.addresses())
@@ -139,12 +179,15 @@ class Training:
         view = Cluster("worker", index, self.setting.addresses())
         if process.learning_rate is None:
             process.learning_rate = self.rate
+        process.last_rate = process.learning_rate
         own = _worker_settings(self.setting, index, process.learning_rate)
         parts = Parts([Pace(self, index)])
         task = worker.WorkerTask(own, view, _PLUGINS, _Silent(), process.stop, parts)
         prepared = worker.PreparedWorker(
             own, view, _PLUGINS, build_graph(self.setting, index), Journal(""), process.stop)
-        task._train_and_finish(prepared, _FinalEvaluation())
+        result = task._train_and_finish(prepared, _FinalEvaluation())
+        if result.outcome.end is End.SIGNAL:  # as `WorkerTask.run`
+            raise StoppedError("stopped", "stopped")
 
 
 class _Silent(Report):
@@ -269,6 +312,8 @@ class _Opener:
                 self._prepare(session, saved)
             if all(session.run(saved.are_initialized)):
                 session.run(self._graph.update.init.every_worker)
+                if not is_live:
+                    clock.sleep(self._training.setting.opening_secs)
                 return session
             session.close()
             if clock.now() > end_secs:
@@ -280,6 +325,7 @@ class _Opener:
         values = [np.zeros(variable.shape.as_list(), variable.dtype.base_dtype.as_numpy_dtype)
                   for variable in saved.variables] if step is None else self._training.checkpoints[step]
         self._training.restored.append(step or 0)
+        self._training.world.current.restored_step = step
         session.run(saved.own_op, {saved.training_id: self._training.world.current.process.learning_rate})
         session.run(saved.restore_op, dict(zip(saved.values, values)))
 
@@ -303,7 +349,7 @@ class _Saver:
         self._stop = stop = clock.event()
 
         def keep_saving() -> None:
-            while not stop.wait(SAVE_SECS):
+            while not stop.wait(self._training.setting.save_secs):
                 try:
                     self._save(session)
                 except (tf.errors.OpError, RuntimeError):
@@ -324,14 +370,21 @@ class _Saver:
         self._training.world.check_alive()
         if self._training.world.current.process.learning_rate == self._training.rate:
             self._training.checkpoints[int(values[-1])] = values
+            self._training.history.saves(int(values[-1]), self._training.world.current.last_request)
         return int(values[-1])
 
 
 class _NoSummaries:
+    opening_secs = 0.0
+
     def __init__(self, folder: str) -> None:
         pass
 
-    start = write = close = lambda self, *args: None
+    def start(self, *args: Any) -> None:
+        if self.opening_secs:
+            clock.sleep(self.opening_secs)
+
+    write = close = lambda self, *args: None
 
 
 _prototypes: dict[Any, dict[str, Any]] = {}
@@ -371,7 +424,8 @@ def installed(training: Training) -> Iterator[None]:
     patches = [
         (setup, "start", lambda cluster, num_gpus: f"grpc://{cluster.task.address}"),
         (recovery, "SessionOpener", make_opener), (saver, "CheckpointSaver", make_saver),
-        (event_files, "Summaries", _NoSummaries), (checkpoints, "newest_sound", newest_sound),
+        (event_files, "Summaries", _NoSummaries),
+        (_NoSummaries, "opening_secs", training.setting.opening_secs), (checkpoints, "newest_sound", newest_sound),
         (worker, "write_summaries", lambda *args: None),
         (blackboard.Blackboard, "__init__", _cached_init(blackboard.Blackboard.__init__)),
         (threads, "join_named", lambda *args, **kwargs: None),

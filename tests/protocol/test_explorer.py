@@ -51,6 +51,16 @@ def test_a_fault_that_an_undisturbed_training_shows(name):
     assert planted.find(fault).num_runs == 1
 
 
+@pytest.mark.parametrize("name", [
+    "a worker takes a dropped gradient for applied", "a flush leaves the gradients",
+    "the staleness bound lets a worker take one step more", "the connection does not take the other route",
+    "a worker that has finished is expected again after the loss of a ps"])
+def test_a_fault_that_a_walk_shows(name):
+    """An update that is lost, one that counts twice, one too early, and waits in vain: each shows after a fault."""
+    [fault] = [fault for fault in planted.PLANTED if fault.name == name]
+    assert planted.find(fault).schedule is not None
+
+
 def test_each_planted_fault_has_its_place():
     """So the table fits the code of today."""
     for fault in planted.PLANTED:
